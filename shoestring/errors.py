@@ -1,0 +1,105 @@
+"""Every error, named for what the reader must do, holding the numbers.
+
+    ShoestringError                 exit code 1; the message is the whole story
+    ├── UsageError                  exit code 2: the command or a file that a person wrote is wrong
+    │   ├── WorldError              the world file
+    │   ├── RecipeError             the recipe, or the data it names
+    │   └── UnknownName             a stage, recipe, pool or run that does not exist
+    ├── Refused                     nothing was started: it would not fit
+    │   ├── BudgetTooSmall          holds the smallest budget that would work
+    │   └── BudgetExceeded          the ledger's own no, at the moment of reserving
+    ├── DataError                   the data cannot be used as it is: empty, truncated, a column missing
+    ├── CorruptObject               an object's bytes are not the bytes its name promises
+    ├── StoreError                  the store could not do it
+    │   ├── NotInStore              no such key
+    │   └── StoreFull               no space left
+    ├── LedgerBroken                a hash, a sequence or a balance does not hold: names the entry
+    ├── StageFailed                 the stage's own code failed
+    └── StageStopped                stopped on purpose: budget, signal, or a parent that went away
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+
+class ShoestringError(Exception):
+    exit_code = 1
+
+
+class UsageError(ShoestringError):
+    exit_code = 2
+
+
+class WorldError(UsageError):
+    pass
+
+
+class RecipeError(UsageError):
+    pass
+
+
+class UnknownName(UsageError):
+    def __init__(self, kind: str, name: str, known: list[str]) -> None:
+        super().__init__(f"there is no {kind} called {name!r}; there is: {', '.join(known) or 'none'}")
+
+
+class Refused(ShoestringError):
+    pass
+
+
+class BudgetTooSmall(Refused):
+    """Admission's no."""
+
+    def __init__(self, budget_usd: Decimal, smallest_usd: Decimal, sentences: tuple[str, ...]) -> None:
+        self.budget_usd, self.smallest_usd, self.sentences = budget_usd, smallest_usd, sentences
+        why = "\n  ".join(sentences)
+        super().__init__(f"a budget of ${budget_usd} is too small: ${smallest_usd} is the smallest that would work\n  {why}")
+
+
+class BudgetExceeded(Refused):
+    """The ledger's no. Amounts in dollars."""
+
+    def __init__(self, what: str, asked_usd: Decimal, left_usd: Decimal, cap_usd: Decimal) -> None:
+        self.asked_usd, self.left_usd, self.cap_usd = asked_usd, left_usd, cap_usd
+        super().__init__(f"{what}: ${asked_usd} asked, ${left_usd} left of ${cap_usd}")
+
+
+class DataError(ShoestringError):
+    pass
+
+
+class CorruptObject(ShoestringError):
+    def __init__(self, key: str, found_sha256: str) -> None:
+        self.key = key
+        super().__init__(f"{key} holds other bytes than its name says (sha256 {found_sha256[:12]}...): it will be made again when it is needed")
+
+
+class StoreError(ShoestringError):
+    pass
+
+
+class NotInStore(StoreError):
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"there is no {key} in the store")
+
+
+class StoreFull(StoreError):
+    pass
+
+
+class LedgerBroken(ShoestringError):
+    """Raised by whoever reads a chain that does not hold."""
+
+    def __init__(self, account: str, number: int, why: str) -> None:
+        self.account, self.number, self.why = account, number, why
+        super().__init__(f"ledger/{account}/{number:08d}.json: {why}")
+
+
+class StageFailed(ShoestringError):
+    pass
+
+
+class StageStopped(ShoestringError):
+    pass

@@ -1,0 +1,216 @@
+"""The five seams on one machine: a folder, a YAML file, processes, psutil, the wall clock. Also what the tests use."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import yaml
+from pydantic import Field, ValidationError
+
+from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
+from shoestring.model import Noun, Placement, Pool, Tariffs, digest
+from shoestring.pricing.book import parse_book
+from shoestring.seams import Clock, Life, PriceBook, Usage, World
+
+ASSUMED_USD_PER_CORE_HOUR = Decimal("0.04")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
+
+
+class WorldFile(Noun):
+    """`world.yaml`: what there is to run on, what it costs, and where the store is."""
+
+    schema_version: Literal[1] = 1
+    name: str = "laptop"
+    purpose: Literal["run", "plan"] = Field("run", description="'plan': a price list to think with; nothing runs on it")
+    store: str = Field(description="folder of the object store; ~ is the home directory")
+    pools: tuple[Pool, ...] = Field(min_length=1)
+    prices: tuple[dict[str, Any], ...] = Field(description="rows of pool, market, usd_per_hour, as_of, source; a row that cannot be true is set aside, with the reason")
+    tariffs: Tariffs = Tariffs()
+
+
+class FolderStore:
+    """Objects as files. A write is a temporary file, flushed, then linked into place: whole or not there."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def fetch(self, key: str) -> Path:
+        path = self.root / key
+        if not path.is_file():
+            raise NotInStore(key)
+        return path
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+        path = self.root / key
+        if if_absent and path.exists():
+            return False
+        temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._write(temporary, data)
+            if not if_absent:
+                temporary.replace(path)
+                return True
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+            return True
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise StoreFull(f"no space left for {key} in {self.root}: nothing of it was written; free some space and run again") from error
+            raise StoreError(f"cannot write {key} in {self.root}: {error.strerror or error}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+    @staticmethod
+    def _write(path: Path, data: bytes | Path) -> None:
+        with path.open("wb") as file:
+            if isinstance(data, bytes):
+                file.write(data)
+            else:
+                with data.open("rb") as source:
+                    shutil.copyfileobj(source, file, 1 << 20)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def list(self, prefix: str) -> Iterator[str]:
+        folder = self.root / (prefix if prefix.endswith("/") else prefix.rpartition("/")[0])
+        found = (path.relative_to(self.root).as_posix() for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+        yield from sorted(key for key in found if key.startswith(prefix))
+
+
+class FilePrices:
+    """The price rows of the world file."""
+
+    def __init__(self, world: WorldFile) -> None:
+        self._book = parse_book(world.prices, world.pools, world.tariffs)
+
+    def book(self) -> PriceBook:
+        return self._book
+
+
+class LocalCluster:
+    """Pools that are so many cores of this machine. macOS has no CPU affinity: there the pools differ in threads only."""
+
+    def __init__(self, pools: tuple[Pool, ...]) -> None:
+        self._pools = pools
+
+    def pools(self) -> tuple[Pool, ...]:
+        return self._pools
+
+    def enter(self, placement: Placement) -> dict[str, str]:
+        cores = max(1, int(float(placement.cpu)))
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, idlest_cores(cores))
+        return dict.fromkeys(THREAD_VARIABLES, str(cores))
+
+    def life(self, pod_uid: str) -> Life:
+        host, pid, created_ms = pod_uid.rsplit(".", 2)
+        if host != socket.gethostname():
+            return Life(alive=False)
+        started_at = datetime.fromtimestamp(int(created_ms) / 1000, UTC)
+        try:
+            process = psutil.Process(int(pid))
+            same = abs(int(process.create_time() * 1000) - int(created_ms)) < 1000
+            return Life(alive=same and process.status() != psutil.STATUS_ZOMBIE, started_at=started_at)
+        except psutil.NoSuchProcess:
+            return Life(alive=False, started_at=started_at)
+
+
+def idlest_cores(count: int) -> set[int]:
+    """The cores of this process's affinity that were least busy over the last twentieth of a second."""
+    allowed = sorted(os.sched_getaffinity(0))
+    busy = dict(enumerate(psutil.cpu_percent(interval=0.05, percpu=True)))
+    return set(sorted(allowed, key=lambda core: (busy.get(core, 0.0), core))[:count])
+
+
+class PsutilTelemetry:
+    def usage(self, pid: int) -> Usage:
+        try:
+            root = psutil.Process(pid)
+            family = [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return Usage(0.0, 0)
+        cpu_s, rss_bytes = 0.0, 0
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                cpu_s += times.user + times.system
+                rss_bytes += process.memory_info().rss
+        return Usage(cpu_s, rss_bytes)
+
+
+class WallClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def this_pod_uid() -> str:
+    """Host, process id and creation time: no other process ever has all three."""
+    process = psutil.Process()
+    return f"{socket.gethostname()}.{process.pid}.{int(process.create_time() * 1000)}"
+
+
+def default_world_path() -> Path:
+    named = os.environ.get("SHOESTRING_WORLD")
+    return Path(named) if named else Path(os.environ.get("XDG_CONFIG_HOME", "~/.config")).expanduser() / "shoestring" / "world.yaml"
+
+
+def read_world_file(path: Path) -> WorldFile:
+    """Parse a world file. Raises WorldError with the place and the mend."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        raise WorldError(f"there is no world file at {path}: make one with `shoestring world init --out {path}`") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorldError(f"cannot read the world file {path}: {error}") from None
+    try:
+        return WorldFile.model_validate(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise WorldError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    except ValidationError as error:
+        raise WorldError(f"{path}: {sentences(error)}") from None
+
+
+def sentences(error: ValidationError) -> str:
+    """What pydantic found, as `place: what` joined by semicolons."""
+    return "; ".join(f"{'.'.join(str(step) for step in found['loc']) or 'the file'}: {found['msg']}" for found in error.errors())
+
+
+def open_local_world(path: Path | None = None, *, store: Path | None = None, clock: Clock | None = None) -> World:
+    """The World that a world file names. `store` overrides its folder. Raises WorldError."""
+    source = path or default_world_path()
+    file = read_world_file(source)
+    names = [pool.name for pool in file.pools]
+    if doubled := sorted({name for name in names if names.count(name) > 1}):
+        raise WorldError(f"{source}: pools named twice: {', '.join(doubled)}")
+    return World(
+        name=file.name,
+        digest=digest(file.model_dump_json(exclude={"store"}).encode()),
+        prices=FilePrices(file),
+        cluster=LocalCluster(file.pools),
+        store=FolderStore((store or Path(file.store)).expanduser().absolute()),
+        telemetry=PsutilTelemetry(),
+        clock=clock or WallClock(),
+        pod_uid=this_pod_uid(),
+    )

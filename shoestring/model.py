@@ -1,0 +1,307 @@
+"""The nouns everyone shares: frozen values, parsed once at the door, units in the names.
+
+Money is `Decimal` to six places at the edges and whole micro-dollars in arrays and in the ledger.
+Times are UTC. Every record that is written carries `schema_version`, so that an old one can be told from a broken one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import date, datetime
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+MICRO = Decimal("0.000001")
+
+
+def usd(value: object) -> Decimal:
+    """Parse an amount of dollars, rounded up to the micro-dollar.
+
+    A float is refused: it cannot hold a tenth of a cent, and a ledger that rounds by accident is not a ledger.
+
+    Raises:
+        ValueError: not a finite decimal number, or a float.
+    """
+    if isinstance(value, float | bool):
+        raise ValueError(f"money must be a string or a Decimal, not {value!r}: write it in quotes, like '0.003'")
+    try:
+        amount = Decimal(value) if isinstance(value, Decimal | int) else Decimal(str(value).strip())
+    except InvalidOperation:
+        raise ValueError(f"{value!r} is not an amount of dollars: write it like '0.003'") from None
+    if not amount.is_finite():
+        raise ValueError(f"{value!r} is not an amount of dollars: it has to be finite")
+    return amount.quantize(MICRO, rounding=ROUND_CEILING)
+
+
+def microusd(amount_usd: Decimal) -> int:
+    """Whole micro-dollars of an amount in dollars."""
+    return int(amount_usd.scaleb(6).to_integral_value(rounding=ROUND_CEILING))
+
+
+def from_microusd(amount_microusd: int) -> Decimal:
+    """The amount in dollars of whole micro-dollars."""
+    return Decimal(int(amount_microusd)).scaleb(-6).quantize(MICRO)
+
+
+Usd = Annotated[
+    Decimal,
+    BeforeValidator(usd),
+    PlainSerializer(lambda amount: format(amount, "f"), return_type=str),
+    WithJsonSchema({"type": "string", "pattern": r"^-?\d+(\.\d{1,6})?$", "description": "dollars, as a decimal string"}),
+]
+
+
+class Noun(BaseModel):
+    """A frozen value. Unknown fields are refused: a misspelt setting must not be silently ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Market(StrEnum):
+    """How a machine is bought."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+    RESERVED = "reserved"
+
+
+class Format(StrEnum):
+    """How a data set lies in the store."""
+
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    PACKED = "packed"
+
+
+Access = Literal["none", "scan", "shuffled"]
+
+
+class Need(Noun):
+    """What a stage costs, as data: `route` reads this and imports nothing of the stage's author."""
+
+    stage: str
+    elastic: bool = Field(False, description="takes as many samples as its budget buys (training), instead of a fixed amount of work")
+    setup_s: float = Field(1.0, ge=0, description="seconds before the first row on a reference core: imports, model building")
+    op_per_row: float = Field(0.0, ge=0, description="operations per input row; a reference core does 1e9 a second")
+    parallel_fraction: float = Field(0.0, ge=0, le=1, description="share of the per-row work that more cores speed up (Amdahl)")
+    reads: Access = Field("none", description="how rows are read from the upstream data set")
+    passes: float = Field(1.0, gt=0, description="times a row is read; for an elastic stage, the most times")
+    min_passes: float = Field(0.0, ge=0, description="elastic only: fewer passes than this are not worth starting for")
+    writes_bytes_per_row: int = Field(0, ge=0, description="bytes written per input row, before the format's own size ratio; 0 = writes no data set")
+    memory_fixed_gb: float = Field(0.3, ge=0)
+    memory_bytes_per_row: float = Field(0.0, ge=0)
+    gpu: Literal["no", "may", "must"] = "no"
+    gpu_flop_per_row: float = Field(0.0, ge=0, description="floating point operations per row when a GPU does the per-row work")
+    gpu_memory_gb: float = Field(0.0, ge=0)
+    checkpoint_s: float = Field(0.0, ge=0, description="seconds to write a checkpoint and leave; what a notice of preemption costs")
+
+
+class Toleration(Noun):
+    """A Kubernetes toleration; the names are Kubernetes' own."""
+
+    key: str | None = None
+    operator: Literal["Exists", "Equal"] = "Exists"
+    value: str | None = None
+    effect: str | None = None
+
+
+class Terms(Noun):
+    """What a pool asks of a pod, and threatens it with, on one market."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    preemptions_per_hour: float = Field(0.0, ge=0)
+
+
+class Pool(Noun):
+    """A kind of machine a stage can be placed on, whole: as the cluster reports it, or as the world file declares it."""
+
+    name: str = Field(min_length=1)
+    cores: int = Field(ge=1)
+    memory_gb: float = Field(gt=0)
+    core_gops: float = Field(1.0, gt=0, description="1e9 useful operations a second of one core; 1 = the reference core")
+    gpu: str | None = None
+    gpu_count: int = Field(0, ge=0)
+    gpu_memory_gb: float = Field(0.0, ge=0)
+    gpu_tflops: float = Field(0.0, ge=0, description="peak dense bf16/fp16 TFLOP/s of one GPU")
+    startup_s: float = Field(0.0, ge=0, description="seconds from asking for the pod to its first line, billed")
+    region: str = "local"
+    image: str = "cpu"
+    markets: dict[Market, Terms] = {Market.ON_DEMAND: Terms()}
+
+
+class Quote(Noun):
+    """A price that passed quarantine."""
+
+    pool: str
+    market: Market
+    usd_per_hour: Usd
+    as_of: date
+    source: str
+
+
+class Quarantined(Noun):
+    """A price row that was not believed, and the sentence that says why."""
+
+    row: str
+    why: str
+
+
+class Tariffs(Noun):
+    """What holding and moving bytes costs."""
+
+    storage_usd_per_gb_month: Usd = Decimal("0.023000")
+    storage_held_hours: float = Field(24.0, ge=0, description="how long an intermediate is kept, for its price")
+    egress_usd_per_gb: dict[str, Usd] = Field({}, description="'from->to' by region; a pair that is not named is free")
+    store_region: str = "local"
+
+
+class FormatSpeed(Noun):
+    """What one format costs on the store's volume: seconds = rows x ns/1e9 + bytes / (bytes/s). From the probe."""
+
+    format: Format
+    write_ns_per_row: int
+    write_bytes_per_s: int
+    scan_ns_per_row: int
+    scan_bytes_per_s: int
+    take_ns_per_row: int
+    take_bytes_per_s: int
+    size_ratio: float = Field(gt=0, description="bytes on disk for each byte of row")
+
+
+class Probe(Noun):
+    """The measured speeds of one volume."""
+
+    schema_version: Literal[1] = 1
+    volume: str
+    as_of: AwareDatetime
+    speeds: tuple[FormatSpeed, ...]
+
+
+class Learned(Noun):
+    """What receipts taught about a stage on a pool: true seconds over the prior's, as a log-normal."""
+
+    stage: str
+    pool: str
+    runs: int = Field(ge=1)
+    log_mean: float
+    log_sd: float = Field(ge=0)
+
+
+class Placement(Noun):
+    """The exact values that reach a pod. KFP's driver wants dict, list, dict and strings: see docs/design.md."""
+
+    node_selector: dict[str, str]
+    tolerations: tuple[Toleration, ...]
+    affinity: dict[str, Any]
+    cpu: str
+    memory: str
+    accelerator: str
+    accelerator_count: str
+    image: str
+
+
+class Part(Noun):
+    """One immutable object of a data set."""
+
+    sha256: str
+    rows: int
+    size_bytes: int
+
+    @property
+    def key(self) -> str:
+        return f"blobs/{self.sha256}"
+
+
+class Feature(Noun):
+    """An encoded input column. `cardinality` counts codes, 0 being 'unknown or missing'; 0 for a number."""
+
+    name: str
+    kind: Literal["categorical", "numeric"]
+    cardinality: int = 0
+
+
+class Encoding(Noun):
+    """How an encoded data set is to be read: int32 codes and standardised float32, target column `y`."""
+
+    features: tuple[Feature, ...]
+    task: Literal["binary", "multiclass", "regression"]
+    classes: tuple[str, ...] = ()
+    train_prior: tuple[float, ...] = Field((), description="class shares in train; for regression (mean, standard deviation)")
+
+
+class Manifest(Noun):
+    """A version of a data set: what it holds, where, and from what it was made."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    format: Format
+    columns: dict[str, str] = Field(description="column -> Arrow type")
+    splits: dict[str, tuple[Part, ...]] = Field(description="split or table name -> its parts")
+    rows: int
+    row_bytes: int = Field(description="bytes of one row, decoded")
+    size_bytes: int
+    parents: tuple[str, ...] = ()
+    settings_sha256: str
+    quarantined: dict[str, int] = Field({}, description="reason -> rows left out")
+    quarantine: str | None = Field(None, description="key of the blob that holds the rows left out")
+    encoding: Encoding | None = None
+
+
+class Outcome(Noun):
+    """What a stage leaves behind. `key` is what the next stage is given."""
+
+    key: str
+    rows: int = 0
+    samples: int = 0
+    metrics: dict[str, float] = {}
+    stopped: str = Field("", description="why it stopped before its work was all done; empty when it did all")
+
+
+class Receipt(Noun):
+    """What one attempt at a stage really took. It teaches the next decision."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    stage: str
+    attempt: int
+    pod_uid: str
+    decision_key: str
+    status: Literal["done", "failed", "stopped", "lost"]
+    why: str = ""
+    pool: str
+    market: Market
+    format: Format | None
+    cache_hit: bool
+    budget_usd: Usd
+    est_usd: Usd
+    p95_usd: Usd
+    est_s: float
+    prior_s: float = Field(0.0, description="seconds the prior predicts for what was really done; 0 = teaches nothing")
+    spent_usd: Usd
+    started_at: AwareDatetime
+    finished_at: AwareDatetime
+    seconds: float
+    cpu_s: float = 0.0
+    peak_rss_bytes: int = 0
+    outcome: Outcome | None = None
+    ledger_head: str
+
+
+def utc_text(moment: datetime) -> str:
+    """A moment as it is written everywhere: UTC, milliseconds, Z."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def record(noun: BaseModel) -> bytes:
+    """The one way a noun is written down: JSON with sorted keys, so that equal values are equal bytes."""
+    return (json.dumps(noun.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+
+
+def digest(data: bytes) -> str:
+    """SHA-256, in hex."""
+    return hashlib.sha256(data).hexdigest()

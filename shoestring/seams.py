@@ -1,0 +1,93 @@
+"""The five places where the outside comes in. Each has at most three verbs; ask for the one you need, not for the World."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from shoestring.model import Placement, Pool, Quarantined, Quote, Tariffs
+
+
+@dataclass(frozen=True, slots=True)
+class PriceBook:
+    """What the provider's prices became at the door."""
+
+    quotes: tuple[Quote, ...]
+    quarantined: tuple[Quarantined, ...]
+    tariffs: Tariffs
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """When a pod lived. `finished_at` is None while it runs, and also when it is gone and nobody saw it end."""
+
+    alive: bool
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What this process tree uses now."""
+
+    cpu_s: float
+    rss_bytes: int
+
+
+class Prices(Protocol):
+    def book(self) -> PriceBook: ...
+
+
+class Cluster(Protocol):
+    def pools(self) -> tuple[Pool, ...]: ...
+
+    def enter(self, placement: Placement) -> dict[str, str]:
+        """Apply to this process what the engine did not (on a cluster: nothing). Returns environment for its children."""
+        ...
+
+    def life(self, pod_uid: str) -> Life: ...
+
+
+class Store(Protocol):
+    """Objects under keys. Keys under `blobs/` are digests and never change."""
+
+    def fetch(self, key: str) -> Path:
+        """A local file with the object's bytes, not to be written to. Raises NotInStore."""
+        ...
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+        """Write whole or not at all, durably. False: `if_absent` and it was there. A Path is copied. Raises StoreFull."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Keys that start with `prefix`, sorted."""
+        ...
+
+
+class Telemetry(Protocol):
+    def usage(self, pid: int) -> Usage: ...
+
+
+class Clock(Protocol):
+    def now(self) -> datetime: ...
+
+    def monotonic_s(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One of each."""
+
+    name: str
+    digest: str
+    prices: Prices
+    cluster: Cluster
+    store: Store
+    telemetry: Telemetry
+    clock: Clock
+    pod_uid: str
