@@ -20,7 +20,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
-from shoestring.model import Noun, Placement, Pool, Tariffs, digest
+from shoestring.model import Noun, Placement, Pool, Tariffs, digest, sentences
 from shoestring.pricing.book import parse_book
 from shoestring.seams import Clock, Life, PriceBook, Usage, World
 
@@ -190,11 +190,6 @@ def read_world_file(path: Path) -> WorldFile:
         raise WorldError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:
         raise WorldError(f"{path}: {sentences(error)}") from None
-
-
-def sentences(error: ValidationError) -> str:
-    """What pydantic found, as `place: what` joined by semicolons."""
-    return "; ".join(f"{'.'.join(str(step) for step in found['loc']) or 'the file'}: {found['msg']}" for found in error.errors())
 
 
 def open_local_world(path: Path | None = None, *, store: Path | None = None, clock: Clock | None = None) -> World:

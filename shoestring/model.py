@@ -13,7 +13,7 @@ from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
 
 MICRO = Decimal("0.000001")
 
@@ -305,3 +305,8 @@ def record(noun: BaseModel) -> bytes:
 def digest(data: bytes) -> str:
     """SHA-256, in hex."""
     return hashlib.sha256(data).hexdigest()
+
+
+def sentences(error: ValidationError) -> str:
+    """What pydantic found, as `place: what` joined by semicolons."""
+    return "; ".join(f"{'.'.join(str(step) for step in found['loc']) or 'the file'}: {found['msg']}" for found in error.errors())
