@@ -1,0 +1,50 @@
+from typing import NamedTuple
+
+from kfp import dsl
+
+from shoestring.routing.place import IMAGES
+
+
+@dsl.component(base_image=IMAGES["cpu"], install_kfp_package=False)
+def route(
+    needs: str,
+    world: str,
+    run_id: str,
+    job_id: str,
+    recipe: str,
+    budget_usd: str,
+    deadline_s: float,
+    seed: int,
+    upstream: str,
+    decision: dsl.Output[dsl.Artifact],
+    page: dsl.Output[dsl.Markdown],
+) -> NamedTuple(
+    "Placement",
+    node_selector=dict,
+    tolerations=list,
+    affinity=dict,
+    cpu=str,
+    memory=str,
+    accelerator=str,
+    accelerator_count=str,
+    image=str,
+    decision_key=str,
+):
+    """Choose where the next stage runs, reserve what it may cost, and say why."""
+    from collections import namedtuple
+
+    from shoestring.pod import route
+
+    values = route(
+        needs=needs,
+        world=world,
+        run_id=run_id or job_id,
+        recipe=recipe,
+        budget_usd=budget_usd,
+        deadline_s=deadline_s,
+        seed=seed,
+        upstream=upstream,
+        decision_path=decision.path,
+        page_path=page.path,
+    )
+    return namedtuple("Placement", values)(**values)

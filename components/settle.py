@@ -1,0 +1,11 @@
+from kfp import dsl
+
+from shoestring.routing.place import IMAGES
+
+
+@dsl.component(base_image=IMAGES["cpu"], install_kfp_package=False)
+def settle(world: str, run_id: str, job_id: str, report: dsl.Output[dsl.HTML]):
+    """Settle what is still reserved, close the run's account, and write the report."""
+    from shoestring.pod import settle
+
+    settle(world=world, run_id=run_id or job_id, page_path=report.path)

@@ -1,0 +1,11 @@
+from kfp import dsl
+
+from shoestring.routing.place import IMAGES
+
+
+@dsl.component(base_image=IMAGES["cpu"], install_kfp_package=False)
+def train(world: str, run_id: str, job_id: str, decision_key: str, data: str, model: dsl.Output[dsl.Model]) -> str:
+    """Train inside the budget, always leaving an annealed model; returns the model's key."""
+    from shoestring.pod import run
+
+    return run("train", world=world, run_id=run_id or job_id, decision_key=decision_key, inputs={"data": data}, artifact=model)

@@ -1,0 +1,1 @@
+"""Who follows whom, for Kubeflow Pipelines."""

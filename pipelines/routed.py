@@ -1,0 +1,66 @@
+"""A stage with its router before it. The only code that applies a placement to a KFP task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kfp import dsl, kubernetes
+
+from components.route import route
+from shoestring.model import Need
+from shoestring.pod.asking import Needs
+
+
+@dataclass(frozen=True)
+class RunParameters:
+    """The pipeline's own parameters, which every step is given. Values or KFP channels."""
+
+    world: Any
+    run_id: Any
+    recipe: Any
+    budget_usd: Any
+    deadline_s: Any
+    seed: Any
+
+
+def routed(component: Any, needs: Sequence[Need], run: RunParameters, upstream: Any = "", **inputs: Any) -> dsl.PipelineTask:
+    """Put a router before one stage and let its outputs place the stage's pod.
+
+    `needs` is the NEED of this stage and of every stage after it, in order: the router looks ahead. `upstream` is the key of
+    the manifest of the data that the stage reads, empty for the first. `inputs` go to the component.
+
+    KFP's own cache is off for both: a task that KFP skips would never settle what its router reserved.
+    """
+    job_id = dsl.PIPELINE_JOB_ID_PLACEHOLDER
+    stage = needs[0].stage
+    decided = route(
+        needs=Needs(needs=tuple(needs)).model_dump_json(exclude_defaults=True),
+        world=run.world,
+        run_id=run.run_id,
+        job_id=job_id,
+        recipe=run.recipe,
+        budget_usd=run.budget_usd,
+        deadline_s=run.deadline_s,
+        seed=run.seed,
+        upstream=upstream,
+    )
+    decided.set_caching_options(False).set_display_name(f"route {stage}")
+    task = component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decided.outputs["decision_key"], **inputs)
+    task.set_caching_options(False).set_display_name(stage)
+    return place(task, decided.outputs)
+
+
+def place(task: dsl.PipelineTask, decided: Any) -> dsl.PipelineTask:
+    """Apply a router's outputs to a task. Their types are what the driver demands: a wrong one fails silently (docs/design.md)."""
+    kubernetes.add_node_selector_json(task, decided["node_selector"])
+    kubernetes.add_toleration_json(task, decided["tolerations"])
+    kubernetes.add_node_affinity_json(task, decided["affinity"])
+    task.set_cpu_request(decided["cpu"]).set_cpu_limit(decided["cpu"])
+    task.set_memory_request(decided["memory"]).set_memory_limit(decided["memory"])
+    task.set_accelerator_type(decided["accelerator"]).set_accelerator_limit(decided["accelerator_count"])
+    task.set_container_image(decided["image"])
+    # Without this, cpu, memory and accelerator are not known inside an exit handler, and the local runner loses the order.
+    task.register_pipeline_channels([decided[name] for name in ("cpu", "memory", "accelerator", "accelerator_count", "image")])
+    return task

@@ -1,0 +1,44 @@
+"""ingest -> preprocess -> train -> evaluate, each behind its router, and an exit step that always runs."""
+
+from __future__ import annotations
+
+from kfp import dsl
+
+from components.evaluate import evaluate
+from components.ingest import ingest
+from components.preprocess import preprocess
+from components.settle import settle
+from components.train import train
+from pipelines.routed import RunParameters, routed
+from shoestring.stages import evaluate as evaluate_stage
+from shoestring.stages import ingest as ingest_stage
+from shoestring.stages import preprocess as preprocess_stage
+from shoestring.stages import train as train_stage
+
+CHAIN = (ingest_stage.NEED, preprocess_stage.NEED, train_stage.NEED, evaluate_stage.NEED)
+
+
+@dsl.pipeline(name="shoestring-train", description="A model inside a budget: every stage is routed, metered and settled.")
+def train_pipeline(
+    recipe: str,
+    run_id: str = "",
+    world: str = "",
+    budget_usd: str = "",
+    deadline_s: float = 0.0,
+    seed: int = 0,
+) -> None:
+    """`recipe` is JSON. Empty or zero: the engine's own run id, the default world, the recipe's own budget and deadline."""
+    run = RunParameters(world, run_id, recipe, budget_usd, deadline_s, seed)
+    exit_step = settle(world=world, run_id=run_id, job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER).set_caching_options(False)
+    with dsl.ExitHandler(exit_step, name="spend"):
+        raw = routed(ingest, CHAIN, run)
+        rows = routed(preprocess, CHAIN[1:], run, upstream=raw.outputs["Output"], data=raw.outputs["Output"])
+        model = routed(train, CHAIN[2:], run, upstream=rows.outputs["Output"], data=rows.outputs["Output"])
+        routed(
+            evaluate,
+            CHAIN[3:],
+            run,
+            upstream=rows.outputs["Output"],
+            data=rows.outputs["Output"],
+            model=model.outputs["Output"],
+        )

@@ -1,0 +1,39 @@
+"""`shoestring ...`: a thin face over the rooms. Exit codes: 0 done, 1 refused or failed for a stated reason, 2 bad usage."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import typer
+from rich.console import Console
+
+from shoestring.cli import books, pipeline, running, worlds
+from shoestring.errors import ShoestringError
+
+app = typer.Typer(
+    name="shoestring",
+    help="Machine-learning pipelines that stay inside their budget.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(worlds.app, name="world")
+app.add_typer(books.app, name="ledger")
+running.add_to(app)
+pipeline.add_to(app)
+books.add_to(app)
+
+
+def main() -> None:
+    """The console script: errors are sentences on stderr, and with `--json` one JSON object on stdout as well."""
+    try:
+        app()
+    except ShoestringError as error:
+        Console(stderr=True, soft_wrap=True).print(f"shoestring: {error}", markup=False, highlight=False)
+        if "--json" in sys.argv and not getattr(error, "told", False):
+            print(json.dumps({"status": "refused" if error.exit_code == 1 else "usage", "error": str(error)}))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

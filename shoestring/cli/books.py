@@ -1,0 +1,106 @@
+"""`shoestring explain`, `replay`, `report`, and `ledger ...`: looking at what was decided and spent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
+from shoestring.errors import UsageError
+from shoestring.local import sentences
+from shoestring.pod.runs import open_run
+from shoestring.reporting.publish import export, publish
+from shoestring.routing.decision import Decision
+from shoestring.routing.explain import as_markdown, as_text
+from shoestring.routing.replay import replay as replay_decision
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.verify import open_for_verify, verify as verify_ledger
+
+app = typer.Typer(help="The books: what was reserved, spent and released.", no_args_is_help=True)
+
+
+def decision_file(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+        Decision.model_validate_json(data)
+    except OSError as error:
+        raise UsageError(f"cannot read the decision {path}: {error.strerror}") from None
+    except ValidationError as error:
+        raise UsageError(f"{path} is not a decision: {sentences(error)}") from None
+    return data
+
+
+def explain(
+    file: Annotated[Path, typer.Argument(help="a decision's JSON file, like runs/RUN/decisions/train-1.json")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="as the page in the Kubeflow UI")] = False,
+) -> None:
+    """Say what a router chose, why, and what it refused."""
+    decision = Decision.model_validate_json(decision_file(file))
+    typer.echo(as_markdown(decision) if markdown else as_text(decision))
+
+
+def replay(file: Annotated[Path, typer.Argument(help="a decision's JSON file")]) -> None:
+    """Make a recorded decision again from its own record and compare every byte."""
+    difference = replay_decision(decision_file(file))
+    if difference is None:
+        typer.echo(f"{file}: the same decision, byte for byte")
+        return
+    typer.echo(difference)
+    typer.echo(f"shoestring: {file}: this version decides otherwise", err=True)
+    raise typer.Exit(1)
+
+
+def report(
+    run_id: str,
+    out: Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")] = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Write a run's report and files again, as it stands now."""
+    opened = world_at(world, store)
+    open_run(opened.store, run_id)
+    folder = out or Path("runs") / run_id
+    publish(opened.store, run_id)
+    export(opened.store, run_id, folder)
+    typer.echo(str(folder / "report.html"))
+
+
+@app.command()
+def show(
+    account: Annotated[str | None, typer.Argument(help="a run's id or a month; default: every month")] = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what an account may spend, has spent and holds."""
+    opened = world_at(world, store)
+    ledger = Ledger(opened.store, opened.clock)
+    names = sorted({key.split("/")[1] for key in opened.store.list("ledger/")})
+    if account is not None and account not in names:
+        raise UsageError(f"there is no account {account!r} in this store's ledger; there is: {', '.join(names[-10:]) or 'none'}")
+    states = [ledger.state(name) for name in ([account] if account else names)]
+    if as_json:
+        typer.echo(json.dumps([state.as_json() for state in states], indent=1))
+        return
+    for state in states:
+        typer.echo(state.as_text())
+
+
+@app.command()
+def verify(store: StoreOption = None, world: WorldOption = None, as_json: JsonOption = False) -> None:
+    """Recompute every hash, sequence and balance. `--store` takes a store's root or a ledger/ folder."""
+    folder = store or Path(world_at(world, None).store.root)  # type: ignore[attr-defined]
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}: --store takes a store's root, or the ledger/ folder inside it")
+    found = verify_ledger(*open_for_verify(folder))
+    typer.echo(json.dumps(found.as_json(), indent=1) if as_json else found.as_text())
+
+
+def add_to(main: typer.Typer) -> None:
+    main.command()(explain)
+    main.command()(replay)
+    main.command()(report)

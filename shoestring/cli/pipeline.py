@@ -1,0 +1,69 @@
+"""`shoestring compile`, `stage` and `schema`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel
+
+from shoestring.data.recipe import Recipe
+from shoestring.errors import UnknownName, UsageError
+from shoestring.local import WorldFile
+from shoestring.model import Receipt
+from shoestring.pod import run as run_stage
+from shoestring.pod.asking import stage_names
+from shoestring.reporting.summary import Summary
+from shoestring.routing.decision import Decision
+from shoestring.spending.entry import Entry
+
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "world": WorldFile,
+    "recipe": Recipe,
+    "decision": Decision,
+    "receipt": Receipt,
+    "ledger": Entry,
+    "summary": Summary,
+}
+
+
+def compile_pipeline(out: Annotated[Path, typer.Option(help="the file to write")] = Path("train.yaml")) -> None:
+    """Compile the pipeline to KFP's YAML."""
+    try:
+        from pipelines.drive import compile_to
+    except ImportError as error:
+        raise UsageError(f"compiling needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'") from None
+    compile_to(out)
+    typer.echo(str(out))
+
+
+def stage(
+    name: Annotated[str, typer.Argument(help="ingest, preprocess, train or evaluate")],
+    run_id: Annotated[str, typer.Option(help="the run that it belongs to")],
+    decision_key: Annotated[str, typer.Option(help="key of its router's decision in the store")],
+    given: Annotated[list[str] | None, typer.Option("--input", help="NAME=KEY of what it reads; may be repeated")] = None,
+    world: Annotated[str, typer.Option(help="world file; default as for `run`")] = "",
+) -> None:
+    """Run one routed stage in this process, with its books: what a pod does. Prints the key of what it left."""
+    if name not in stage_names():
+        raise UnknownName("stage", name, stage_names())
+    pairs = [item.partition("=") for item in given or []]
+    if bad := [key + sep + value for key, sep, value in pairs if not (key and sep and value)]:
+        raise UsageError(f"--input {bad[0]!r}: write it as NAME=KEY")
+    inputs = {key: value for key, _, value in pairs}
+    typer.echo(run_stage(name, world=world, run_id=run_id, decision_key=decision_key, inputs=inputs))
+
+
+def schema(name: Annotated[str, typer.Argument(help=", ".join(SCHEMAS))]) -> None:
+    """Print the JSON schema of a file that Shoestring reads or writes."""
+    if name not in SCHEMAS:
+        raise UnknownName("schema", name, list(SCHEMAS))
+    typer.echo(json.dumps(SCHEMAS[name].model_json_schema(), indent=1, sort_keys=True))
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("compile")(compile_pipeline)
+    app.command()(stage)
+    app.command()(schema)

@@ -1,0 +1,222 @@
+"""`shoestring run`, `watch` and `plan`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoestring.cli.worlds import ensure_default_world
+from shoestring.data.recipe import Recipe, find_recipe
+from shoestring.errors import Refused, ShoestringError, UsageError
+from shoestring.local import default_world_path, read_world_file
+from shoestring.model import record, usd
+from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, asked_at_start
+from shoestring.pod.asking import ask
+from shoestring.pod.opening import STORE_VARIABLE, open_world
+from shoestring.pod.runs import Run, open_run
+from shoestring.pod.settle import settle_abandoned, settle_run
+from shoestring.reporting.live import follow
+from shoestring.reporting.publish import export, publish
+from shoestring.reporting.summary import Summary
+from shoestring.routing.decide import decide
+from shoestring.routing.explain import as_text
+from shoestring.seams import World
+
+WorldOption = Annotated[Path | None, typer.Option("--world", help="world file; default: $SHOESTRING_WORLD, else ~/.config/shoestring/world.yaml")]
+StoreOption = Annotated[Path | None, typer.Option("--store", help="folder of the object store, instead of the world file's")]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON alone on stdout")]
+BudgetOption = Annotated[str | None, typer.Option("--budget", help="dollars for the whole run, like 0.003; default: the recipe's")]
+DeadlineOption = Annotated[float | None, typer.Option("--deadline", min=1, help="seconds for the whole run; default: the recipe's")]
+
+
+def world_at(path: Path | None, store: Path | None) -> World:
+    """Open the world for this command and every pod it starts; the default file is made when it is missing."""
+    if path is None and (made := ensure_default_world()):
+        typer.echo(made, err=True)
+    if store is not None:
+        os.environ[STORE_VARIABLE] = str(store.expanduser().absolute())
+    return open_world(str(path) if path else "")
+
+
+def budget_of(text: str | None, default_usd: Decimal) -> Decimal:
+    """Raises UsageError for what is not an amount above zero."""
+    if text is None:
+        return default_usd
+    try:
+        amount_usd = usd(text)
+    except ValueError as error:
+        raise UsageError(f"--budget: {error}") from None
+    if amount_usd <= 0:
+        raise UsageError(f"--budget: ${amount_usd} is not a budget: it has to be above 0")
+    return amount_usd
+
+
+def new_run_id(world: World, recipe: Recipe) -> str:
+    return f"{recipe.name}-{world.clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def chain() -> Any:
+    """The stages' NEEDs, from the pipeline itself. Raises UsageError without kfp."""
+    try:
+        from pipelines.train import CHAIN
+    except ImportError as error:
+        raise UsageError(f"running needs kfp and torch ({error.name} is missing): pip install 'shoestring[kfp,train]'") from None
+    return CHAIN
+
+
+def wish_for(world: World, recipe: str, resume: str | None, budget: str | None, deadline: float | None, seed: int | None) -> Wish:
+    """What the command line asks for; a resumed run keeps its recipe and seed, and its budget and deadline unless told otherwise."""
+    if resume is None:
+        found = find_recipe(recipe)
+        return Wish(
+            run_id=new_run_id(world, found),
+            recipe=found,
+            needs=chain(),
+            budget_usd=budget_of(budget, found.budget_usd),
+            deadline_s=deadline or found.deadline_s,
+            seed=found.seed if seed is None else seed,
+        )
+    run = open_run(world.store, resume)
+    if seed not in (None, run.record.seed):
+        raise UsageError(f"{resume} was begun with seed {run.record.seed}: a resumed run keeps it")
+    allowed_s = (run.start.deadline_at - run.start.started_at).total_seconds() if run.starts and run.start.deadline_at else None
+    return Wish(
+        run_id=resume,
+        recipe=run.record.recipe,
+        needs=chain(),
+        budget_usd=budget_of(budget, run.start.budget_usd if run.starts else run.record.recipe.budget_usd),
+        deadline_s=deadline or allowed_s,
+        seed=run.record.seed,
+    )
+
+
+def leave_no_other(world: World, run: Run) -> None:
+    """A run that is still being driven is not started again. Raises UsageError."""
+    supervisor = run.start.supervisor if run.starts else None
+    if supervisor and supervisor != world.pod_uid and world.cluster.life(supervisor).alive:
+        raise UsageError(f"{run.run_id} is still running: follow it with `shoestring watch {run.run_id}`")
+    settle_run(world, run.run_id)
+
+
+def launch(world: World, wish: Wish, world_argument: str, out: Path, as_json: bool) -> None:
+    """Drive the compiled pipeline and follow its heartbeats until it ends; Ctrl-C settles before it leaves."""
+    from pipelines.drive import drive
+
+    over = threading.Event()
+    watcher = threading.Thread(target=follow, args=(world.store, wish.run_id, world.clock, over.is_set, sys.stderr), daemon=True)
+    if not as_json:
+        watcher.start()
+    arguments = {
+        "recipe": wish.recipe.model_dump_json(),
+        "run_id": wish.run_id,
+        "world": world_argument,
+        "budget_usd": str(wish.budget_usd),
+        "deadline_s": float(wish.deadline_s or 0),
+        "seed": wish.seed,
+    }
+    try:
+        drive(arguments, out / "log.txt")
+    except KeyboardInterrupt:
+        settle_run(world, wish.run_id)
+        publish(world.store, wish.run_id)
+    finally:
+        over.set()
+        if watcher.is_alive():
+            watcher.join(timeout=5)
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(help="a recipe's name, or the path of your own .yaml")] = "",
+    budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    out: Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="default: the recipe's")] = None,
+    resume: Annotated[str | None, typer.Option(help="go on with a run that did not finish")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a recipe from raw data to an evaluated model inside its budget."""
+    if bool(recipe) == bool(resume):
+        raise UsageError("name a recipe, like `shoestring run flights`, or a run to go on with: `shoestring run --resume RUN`")
+    opened = world_at(world, store)
+    path = world or default_world_path()
+    if read_world_file(path).purpose == "plan":
+        raise UsageError(f"{path} is a price list to plan with, and nothing can run on it: make one for this machine with `shoestring world init`")
+    wish = wish_for(opened, recipe, resume, budget, deadline, seed)
+    if resume:
+        leave_no_other(opened, open_run(opened.store, resume))
+    os.environ[SUPERVISOR_VARIABLE] = opened.pod_uid
+    for sentence in settle_abandoned(opened, but=wish.run_id):
+        typer.echo(sentence, err=True)
+    folder = out or Path("runs") / wish.run_id
+    folder.mkdir(parents=True, exist_ok=True)
+    refusal: ShoestringError | None = None
+    try:
+        admit(opened, wish)
+        launch(opened, wish, str(path.absolute()), folder, as_json)
+    except Refused as error:
+        refusal = error
+        publish(opened.store, wish.run_id)
+    summary = export(opened.store, wish.run_id, folder)
+    tell(summary, folder, refusal, as_json)
+
+
+def tell(summary: Summary, folder: Path, refusal: ShoestringError | None, as_json: bool) -> None:
+    """The last words of a run, and its exit code."""
+    if as_json:
+        sys.stdout.buffer.write(record(summary))
+    elif refusal is None:
+        spent = f"${summary.spent_usd} of ${summary.budget_usd}"
+        quality = ", ".join(f"{name} {value:.4f}" for name, value in summary.quality.items())
+        typer.echo(f"{summary.run_id}: {summary.status}, {spent} spent" + (f"; {quality}" if quality else ""))
+        typer.echo(f"report: {folder / 'report.html'}")
+    if summary.status != "done":
+        why = str(refusal) if refusal else summary.sentence
+        typer.echo(f"shoestring: {why}", err=True)
+        if refusal is None:
+            typer.echo(f"go on with it: shoestring run --resume {summary.run_id}; what its steps printed: {folder / 'log.txt'}", err=True)
+        raise typer.Exit(1)
+
+
+def watch(run_id: str, world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Follow a run live, by what its pods write into the store."""
+    opened = world_at(world, store)
+    open_run(opened.store, run_id)
+    with contextlib.suppress(KeyboardInterrupt):
+        follow(opened.store, run_id, opened.clock, lambda: False, sys.stdout, as_json=as_json)
+
+
+def plan(
+    recipe: str,
+    budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a run would choose and what it would cost. Starts nothing, reserves nothing."""
+    opened = world_at(world, store)
+    found = find_recipe(recipe)
+    wish = Wish("plan", found, chain(), budget_of(budget, found.budget_usd), deadline or found.deadline_s, found.seed)
+    decision = decide(ask(opened, asked_at_start(opened, wish, Decimal(0))))
+    if as_json:
+        sys.stdout.buffer.write(record(decision))
+    else:
+        typer.echo(as_text(decision))
+    if decision.choice is None:
+        raise typer.Exit(1)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(run)
+    app.command()(watch)
+    app.command()(plan)

@@ -1,0 +1,77 @@
+"""What a pod does first and last. A component's body, an Argo template and `shoestring stage` each make one of these three calls."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shoestring.data.recipe import Recipe
+from shoestring.errors import RecipeError
+from shoestring.model import usd
+from shoestring.pod.admission import Wish
+from shoestring.pod.asking import Needs
+from shoestring.pod.opening import open_world
+from shoestring.pod.route import route as route_stage
+from shoestring.pod.settle import settle_run
+from shoestring.pod.stage import run_stage
+from shoestring.reporting.publish import publish
+
+
+def route(
+    *,
+    needs: str,
+    world: str,
+    run_id: str,
+    recipe: str,
+    budget_usd: str,
+    deadline_s: float,
+    seed: int,
+    upstream: str,
+    decision_path: str,
+    page_path: str,
+) -> dict[str, Any]:
+    """Decide where the first stage of `needs` (JSON, this stage and those after it) runs, and reserve its P95.
+
+    `recipe` is JSON. `budget_usd` empty and `deadline_s` 0 mean the recipe's own. Returns the values for the stage's pod.
+
+    Raises:
+        Refused: nothing fits; the decision with its sentences is in the store all the same.
+    """
+    opened = open_world(world)
+    parsed = Recipe.model_validate_json(recipe)
+    wish = Wish(
+        run_id=run_id,
+        recipe=parsed,
+        needs=Needs.model_validate_json(needs).needs,
+        budget_usd=usd(budget_usd) if budget_usd else parsed.budget_usd,
+        deadline_s=deadline_s or parsed.deadline_s,
+        seed=seed,
+    )
+    if not wish.needs:
+        raise RecipeError("route was given no stages: pass it the NEED of the stage it stands before, and of those after it")
+    return route_stage(opened, wish, upstream, decision_path, page_path)
+
+
+def run(stage: str, *, world: str, run_id: str, decision_key: str, inputs: Mapping[str, str], artifact: Any = None) -> str:
+    """Run one routed stage; returns the key of what it left in the store.
+
+    `artifact` is an engine's output artifact (`.path`, `.metadata`), filled with a copy for people: the manifest, the model, the metrics.
+    """
+    opened = open_world(world)
+    outcome = run_stage(opened, world, run_id, decision_key, inputs)
+    if artifact is not None:
+        shutil.copyfile(opened.store.fetch(outcome.artifact or outcome.key), artifact.path)
+        artifact.metadata.update({"key": outcome.key, "stage": stage, "rows": outcome.rows, **outcome.metrics})
+    return outcome.key
+
+
+def settle(*, world: str, run_id: str, page_path: str = "") -> None:
+    """The exit step: settle what dead pods left, close the account, write the summary and the report."""
+    opened = open_world(world)
+    for sentence in settle_run(opened, run_id):
+        print(sentence, flush=True)
+    page = publish(opened.store, run_id)
+    if page_path:
+        Path(page_path).write_text(page, encoding="utf-8")

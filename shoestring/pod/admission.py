@@ -1,0 +1,100 @@
+"""Before anything starts: does the whole run fit? Then its account is opened and what deciding costs is set aside."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from decimal import Decimal
+
+from shoestring.data.recipe import Recipe
+from shoestring.errors import BudgetTooSmall, NotInStore, Refused
+from shoestring.model import Need, record
+from shoestring.pod.asking import Asked, ask, overhead_usd
+from shoestring.pod.runs import Run, Start, open_run, read, write_record, write_start
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Decision
+from shoestring.seams import Store, World
+from shoestring.spending.ledger import Ledger
+
+SUPERVISOR_VARIABLE = "SHOESTRING_SUPERVISOR"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person asked for."""
+
+    run_id: str
+    recipe: Recipe
+    needs: tuple[Need, ...]
+    budget_usd: Decimal
+    deadline_s: float | None
+    seed: int
+
+
+def overhead_hold(start: Start) -> str:
+    return f"overhead-{start.number}"
+
+
+def decision_key(run_id: str, stage: str, attempt: int) -> str:
+    return f"runs/{run_id}/decisions/{stage}-{attempt}.json"
+
+
+def next_attempt(store: Store, run_id: str, stage: str) -> int:
+    return 1 + sum(1 for _ in store.list(f"runs/{run_id}/decisions/{stage}-"))
+
+
+def asked_at_start(world: World, wish: Wish, spent_usd: Decimal) -> Asked:
+    return Asked(
+        run_id=wish.run_id,
+        recipe=wish.recipe,
+        seed=wish.seed,
+        needs=wish.needs,
+        upstream="",
+        attempt=next_attempt(world.store, wish.run_id, wish.needs[0].stage),
+        budget_usd=wish.budget_usd,
+        spent_usd=spent_usd,
+        held_usd=overhead_usd(world, len(wish.needs)),
+        deadline_left_s=wish.deadline_s,
+    )
+
+
+def refuse(store: Store, decision: Decision) -> Refused:
+    """Keep the decision that found no way, and make the error that says so."""
+    question = decision.question
+    store.put(decision_key(question.run_id, question.stage, question.attempt), record(decision))
+    why = tuple(refusal.sentence for refusal in decision.refusals)
+    if decision.smallest_budget_usd is not None and decision.smallest_budget_usd > question.budget_usd:
+        return BudgetTooSmall(question.budget_usd, decision.smallest_budget_usd, why)
+    return Refused(f"nothing can take {question.stage}:\n  " + "\n  ".join(why))
+
+
+def admit(world: World, wish: Wish) -> Run:
+    """Begin a run, or begin it again, if its whole chain fits the budget and the deadline.
+
+    Raises:
+        BudgetTooSmall: with the smallest budget that would work.
+        Refused: no pool fits, or the deadline cannot be kept.
+    """
+    write_record(world, wish.run_id, wish.recipe, wish.seed)
+    before = open_run(world.store, wish.run_id).starts
+    ledger = Ledger(world.store, world.clock)
+    spent_usd = sum((ledger.state(start.account).spent_usd for start in before), Decimal(0))
+    decision = decide(ask(world, asked_at_start(world, wish, spent_usd)))
+    if decision.choice is None:
+        raise refuse(world.store, decision)
+    supervisor = os.environ.get(SUPERVISOR_VARIABLE)
+    start = write_start(world, wish.run_id, len(before) + 1, wish.budget_usd, wish.deadline_s, supervisor)
+    ledger.open(start.account, wish.budget_usd - spent_usd, parent=f"{start.started_at:%Y-%m}", stage_caps=dict(wish.recipe.budgets))
+    ledger.reserve(start.account, overhead_hold(start), "overhead", start.number, overhead_usd(world, len(wish.needs)))
+    return open_run(world.store, wish.run_id)
+
+
+def admitted(world: World, wish: Wish) -> Run:
+    """The run, begun already by whoever launched it; else by the first router that gets here."""
+    try:
+        read(world.store, f"runs/{wish.run_id}/starts/1.json", Start)
+    except NotInStore:
+        return admit(world, wish)
+    return open_run(world.store, wish.run_id)
+
+

@@ -1,0 +1,152 @@
+"""Gather everything a decision depends on into one Question, so that deciding can be pure."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+
+from shoestring.data import cache
+from shoestring.data.blobs import load_manifest
+from shoestring.data.probe import load_or_probe
+from shoestring.data.recipe import Recipe
+from shoestring.data.sources import fingerprint, size_up
+from shoestring.errors import UnknownName
+from shoestring.model import Format, Learned, Market, Need, Noun, Probe, Receipt, digest, record, usd
+from shoestring.pod.runs import read
+from shoestring.pricing.throughput import learn
+from shoestring.routing.decision import Question
+from shoestring.seams import Store, World
+
+# A pod that decides, settles, or hands on a cached result: measured 0.6-1.5 s on two busy cores, imports included.
+OVERHEAD_POD_S = 3.0
+RECEIPTS_READ = 200
+
+
+class Needs(Noun):
+    """The stages from here to the end, in order: what `routed()` compiles into a route's arguments."""
+
+    needs: tuple[Need, ...]
+
+
+def stage_names() -> list[str]:
+    folder = Path(importlib.import_module("shoestring.stages").__path__[0])
+    return sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "work"))
+
+
+def stage_module(name: str) -> ModuleType:
+    """The module of a stage. Raises UnknownName."""
+    if name not in stage_names():
+        raise UnknownName("stage", name, stage_names())
+    return importlib.import_module(f"shoestring.stages.{name}")
+
+
+def overhead_usd_per_hour(world: World) -> Decimal:
+    """The price of the pool that routers run on: the cheapest that has a believable price and no GPU."""
+    plain = {pool.name for pool in world.cluster.pools() if pool.gpu_count == 0}
+    quotes = world.prices.book().quotes
+    return min((quote.usd_per_hour for quote in quotes if quote.pool in plain and quote.market is not Market.SPOT), default=Decimal(0))
+
+
+def overhead_usd(world: World, stages: int) -> Decimal:
+    """What deciding and settling may cost at most: a router and perhaps a cached pod a stage, and the exit step."""
+    startup_s = min((pool.startup_s for pool in world.cluster.pools() if pool.gpu_count == 0), default=0.0)
+    seconds = Decimal(str((2 * stages + 1) * (OVERHEAD_POD_S + startup_s)))
+    return usd(overhead_usd_per_hour(world) * seconds / 3600)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is known when a stage is to be routed; `ask` turns it into a Question."""
+
+    run_id: str
+    recipe: Recipe
+    seed: int
+    needs: tuple[Need, ...]
+    upstream: str
+    attempt: int
+    budget_usd: Decimal
+    spent_usd: Decimal
+    held_usd: Decimal
+    deadline_left_s: float | None
+
+
+def bounded(need: Need, recipe: Recipe) -> Need:
+    """An elastic stage reads the data no more often than the recipe allows."""
+    return need.model_copy(update={"passes": min(need.passes, float(recipe.train.max_epochs))}) if need.elastic else need
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a stage will read."""
+
+    rows: int
+    row_bytes: int
+    format: Format | None
+
+
+def measure(store: Store, recipe: Recipe, need: Need, upstream: str) -> Read:
+    """Rows and bytes from the upstream manifest; for the first stage, from the source itself."""
+    if not upstream:
+        size = size_up(recipe)
+        return Read(size.rows_estimate, size.row_bytes, None)
+    manifest = load_manifest(store, upstream)
+    rows = sum(part.rows for part in manifest.splits["train"]) if need.elastic else manifest.rows
+    return Read(rows, manifest.row_bytes, manifest.format)
+
+
+def cache_key(store: Store, asked: Asked, stage: str) -> str:
+    """What names a stage's result: its code, its settings, the content of what it reads; for a stage that is not shared, also the run."""
+    module = stage_module(stage)
+    reads = {"data": asked.upstream} if asked.upstream else {"source": fingerprint(asked.recipe, store)}
+    run_id = None if module.SHARED else asked.run_id
+    return cache.key_of(stage, module.code(), module.settings(asked.recipe, asked.seed), reads, run_id)
+
+
+def learned(store: Store) -> tuple[Learned, ...]:
+    """What the newest receipts of all runs teach."""
+    keys = sorted(key for key in store.list("runs/") if "/receipts/" in key)
+    return learn([read(store, key, Receipt) for key in keys[-RECEIPTS_READ:]])
+
+
+def measured_volume(world: World) -> Probe:
+    """Speeds of the formats where stages read and write: the folder of the store, or the scratch space before a remote one."""
+    root = getattr(world.store, "root", None)
+    return load_or_probe(world.store, Path(root) if root else Path(tempfile.gettempdir()), world.clock)
+
+
+def ask(world: World, asked: Asked) -> Question:
+    """Read the cluster, the prices, the volume, the cache and the receipts, once."""
+    recipe, need = asked.recipe, asked.needs[0]
+    book = world.prices.book()
+    size = measure(world.store, recipe, need, asked.upstream)
+    key = cache_key(world.store, asked, need.stage) if need.stage in stage_names() else None
+    cached = cache.find(world.store, key) if key else None
+    return Question(
+        run_id=asked.run_id,
+        stage=need.stage,
+        attempt=asked.attempt,
+        seed=asked.seed,
+        asked_at=world.clock.now(),
+        needs=tuple(bounded(need, recipe) for need in asked.needs),
+        rows=size.rows,
+        row_bytes=size.row_bytes,
+        reads_format=size.format,
+        data_region=book.tariffs.store_region,
+        cached_outcome=key if cached else None,
+        budget_usd=asked.budget_usd,
+        spent_usd=asked.spent_usd,
+        held_usd=asked.held_usd,
+        stage_budgets=dict(recipe.budgets),
+        deadline_left_s=asked.deadline_left_s,
+        pools=world.cluster.pools(),
+        quotes=book.quotes,
+        quarantined=book.quarantined,
+        tariffs=book.tariffs,
+        speeds=measured_volume(world).speeds,
+        learned=learned(world.store),
+        digests={"world": world.digest, "recipe": digest(record(recipe)), "upstream": asked.upstream} | ({"cache": key} if key else {}),
+    )

@@ -1,0 +1,109 @@
+"""The step before a stage: ask, decide, reserve, write it down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import AwareDatetime
+
+from shoestring.errors import BudgetExceeded
+from shoestring.model import Noun, Usd, record
+from shoestring.pod.admission import Wish, admitted, decision_key, next_attempt, refuse
+from shoestring.pod.asking import Asked, ask, overhead_usd_per_hour
+from shoestring.pod.runs import Run
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Decision
+from shoestring.routing.explain import as_markdown
+from shoestring.routing.place import driver_outputs
+from shoestring.seams import World
+from shoestring.spending.ledger import Ledger
+
+RACES = 5
+
+
+class OverheadTime(Noun):
+    """How long a pod took that does no stage's work. `finished_at` is None until it is done."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    pod_uid: str
+    usd_per_hour: Usd
+    started_at: AwareDatetime
+    finished_at: AwareDatetime | None
+
+
+@contextmanager
+def overhead(world: World, run: Run, name: str) -> Iterator[None]:
+    """Put this pod's time, from its own start, on the run's overhead line, also when it fails."""
+    begun = OverheadTime(
+        name=name,
+        pod_uid=world.pod_uid,
+        usd_per_hour=overhead_usd_per_hour(world),
+        started_at=world.cluster.life(world.pod_uid).started_at or world.clock.now(),
+        finished_at=None,
+    )
+    key = f"runs/{run.run_id}/overhead/{run.start.number}/{name}.json"
+    world.store.put(key, record(begun))
+    try:
+        yield
+    finally:
+        world.store.put(key, record(begun.model_copy(update={"finished_at": world.clock.now()})))
+
+
+def decide_and_reserve(world: World, run: Run, wish: Wish, upstream: str) -> tuple[Decision, str]:
+    """The decision, and its key; its P95 is reserved. A race that is lost is run again on fresh offers.
+
+    Raises:
+        BudgetTooSmall, Refused: the decision is kept all the same.
+        BudgetExceeded: lost the race `RACES` times.
+    """
+    ledger, account, stage = Ledger(world.store, world.clock), run.start.account, wish.needs[0].stage
+    for race in range(1, RACES + 1):
+        state = ledger.state(account)
+        attempt = next_attempt(world.store, run.run_id, stage)
+        earlier_usd = run.start.budget_usd - (state.cap_usd or Decimal(0))
+        decision = decide(
+            ask(
+                world,
+                Asked(
+                    run_id=run.run_id,
+                    recipe=run.record.recipe,
+                    seed=run.record.seed,
+                    needs=wish.needs,
+                    upstream=upstream,
+                    attempt=attempt,
+                    budget_usd=run.start.budget_usd,
+                    spent_usd=earlier_usd + state.spent_usd,
+                    held_usd=state.held_usd,
+                    deadline_left_s=run.deadline_left_s(world.clock.now()),
+                ),
+            )
+        )
+        choice = decision.choice
+        if choice is None:
+            raise refuse(world.store, decision)
+        try:
+            if not choice.cached:
+                ledger.reserve(account, f"{stage}-{attempt}", stage, attempt, choice.p95_usd, choice.keep_usd)
+        except BudgetExceeded:
+            if race == RACES:
+                raise
+            continue
+        key = decision_key(run.run_id, stage, attempt)
+        world.store.put(key, record(decision))
+        return decision, key
+    raise AssertionError("unreachable: the last race returns or raises")
+
+
+def route(world: World, wish: Wish, upstream: str, decision_path: str, page_path: str) -> dict[str, Any]:
+    """Route one stage; the values that the engine puts on its pod. The decision and its page are written to the two paths."""
+    run = admitted(world, wish)
+    with overhead(world, run, f"route-{wish.needs[0].stage}"):
+        decision, key = decide_and_reserve(world, run, wish, upstream)
+        Path(decision_path).write_bytes(record(decision))
+        Path(page_path).write_text(as_markdown(decision))
+        return driver_outputs(decision, key)

@@ -1,0 +1,78 @@
+"""The exit step, and the next run's look around: no money is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+
+from shoestring.model import usd
+from shoestring.pod.admission import overhead_hold
+from shoestring.pod.asking import OVERHEAD_POD_S
+from shoestring.pod.route import OverheadTime, overhead
+from shoestring.pod.runs import Run, Start, open_run, read
+from shoestring.seams import World
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.sweep import sweep
+
+# A frame that was told to stop takes its grace and then settles for itself; the exit step waits that long for it.
+PATIENCE_S = 8.0
+
+
+def overhead_spent_usd(world: World, run: Run, start: Start) -> Decimal:
+    """What deciding and settling took. A pod that never said when it ended is charged its whole allowance."""
+    total_usd = Decimal(0)
+    for key in world.store.list(f"runs/{run.run_id}/overhead/{start.number}/"):
+        pod = read(world.store, key, OverheadTime)
+        seconds = (pod.finished_at - pod.started_at).total_seconds() if pod.finished_at else OVERHEAD_POD_S
+        total_usd += pod.usd_per_hour * Decimal(str(seconds)) / 3600
+    return usd(total_usd)
+
+
+def settle_start(world: World, run: Run, start: Start) -> list[str]:
+    """Settle every open hold of one start of a run and close its account; says what it did. A pod that still lives is left alone."""
+    ledger = Ledger(world.store, world.clock)
+    said = sweep(ledger, world.store, world.cluster, start.account, run.run_id, except_holds={overhead_hold(start)})
+    state = ledger.state(start.account)
+    if held := state.holds.get(overhead_hold(start)):
+        if len(state.holds) > 1:
+            return said
+        ledger.settle(start.account, overhead_hold(start), min(overhead_spent_usd(world, run, start), held.amount_usd))
+    if not state.closed:
+        ledger.close(start.account)
+    return said
+
+
+def open_starts(world: World, run_ids: Iterable[str]) -> list[tuple[Run, Start]]:
+    """Starts whose accounts are not closed."""
+    ledger = Ledger(world.store, world.clock)
+    runs = [open_run(world.store, run_id) for run_id in run_ids]
+    return [(run, start) for run in runs for start in run.starts if not ledger.state(start.account).closed]
+
+
+def settle_abandoned(world: World, but: str) -> list[str]:
+    """What a new run settles of runs whose launcher is gone: they had no exit step."""
+    said: list[str] = []
+    begun = {key.split("/")[1] for key in world.store.list("runs/") if "/starts/" in key} - {but}
+    for run, start in open_starts(world, sorted(begun)):
+        if start.supervisor and not world.cluster.life(start.supervisor).alive:
+            said += settle_start(world, run, start)
+    return said
+
+
+def settle_run(world: World, run_id: str) -> list[str]:
+    """The exit step: wait for frames that are still leaving, settle what dead pods left, release the rest, close the account."""
+    run = open_run(world.store, run_id)
+    if not run.starts:
+        return []
+    said: list[str] = []
+    with overhead(world, run, "settle"):
+        deadline_s = world.clock.monotonic_s() + PATIENCE_S
+        ledger = Ledger(world.store, world.clock)
+        while True:
+            said += sweep(ledger, world.store, world.cluster, run.start.account, run_id, except_holds={overhead_hold(run.start)})
+            alive = set(ledger.state(run.start.account).holds) - {overhead_hold(run.start)}
+            if not alive or world.clock.monotonic_s() > deadline_s:
+                break
+            world.clock.sleep(0.2)
+    return said + settle_start(world, run, run.start)

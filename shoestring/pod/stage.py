@@ -1,0 +1,123 @@
+"""Run one routed stage and keep its books: settle and write the receipt on success, error and signal alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
+from typing import Literal
+
+from shoestring.data import cache
+from shoestring.errors import StageFailed
+from shoestring.model import Market, Outcome, Receipt, record
+from shoestring.pod.child import Ending
+from shoestring.pod.frame import Attempt, began_s, heartbeat, raise_unless_done, supervise
+from shoestring.pod.route import overhead
+from shoestring.pod.runs import Run, open_run, read
+from shoestring.pricing.throughput import prior_s
+from shoestring.routing.decision import Decision
+from shoestring.seams import World
+from shoestring.spending.ledger import Ledger
+from shoestring.stages.work import Progress
+
+
+def run_stage(world: World, world_argument: str, run_id: str, decision_key: str, inputs: Mapping[str, str]) -> Outcome:
+    """Do what the decision says, inside its reservation.
+
+    Raises:
+        StageStopped: the money, the time, a signal or a lost parent ended it; a checkpoint may be there.
+        StageFailed: the stage's own code, or its process, failed.
+    """
+    run = open_run(world.store, run_id)
+    decision = read(world.store, decision_key, Decision)
+    if decision.choice is not None and decision.choice.cached:
+        return hand_on(world, run, decision, decision_key)
+    held = Ledger(world.store, world.clock).state(run.start.account).holds.get(f"{decision.question.stage}-{decision.question.attempt}")
+    if held is None:
+        raise StageFailed(f"{decision_key} has no open reservation in the ledger: route the stage again, or `--resume {run_id}`")
+    attempt = Attempt(world, run, decision, decision_key, inputs, began_s(world), held.amount_usd)
+    heartbeat(attempt, "starting")
+    ending = Ending(status="failed", why="the frame itself failed")
+    try:
+        ending = supervise(attempt, world_argument)
+    finally:
+        close_books(attempt, ending)
+    raise_unless_done(attempt, ending)
+    if ending.outcome is None:
+        raise StageFailed(f"{attempt.stage} ended as done and left no outcome")
+    keep(world, decision, ending.outcome)
+    return ending.outcome
+
+
+def keep(world: World, decision: Decision, outcome: Outcome) -> None:
+    """Remember the result under the key that the router asked for."""
+    key = decision.question.digests.get("cache")
+    if key:
+        cache.keep(world.store, key, outcome)
+
+
+def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> Outcome:
+    """A cached result costs nothing but this pod's own moment, which goes on the overhead line."""
+    stage = decision.question.stage
+    with overhead(world, run, f"cached-{stage}"):
+        outcome = cache.find(world.store, str(decision.question.cached_outcome))
+        if outcome is None:
+            raise StageFailed(f"the cached result of {stage} is gone or damaged since it was routed: `--resume {run.run_id}` makes it again")
+        attempt = Attempt(world, run, decision, decision_key, {}, began_s(world), Decimal(0))
+        write_receipt(attempt, "done", "", Decimal(0), outcome)
+        return outcome
+
+
+def close_books(attempt: Attempt, ending: Ending) -> None:
+    """Settle by this pod's own clock, write the receipt, beat a last time."""
+    spent_usd = min(attempt.spent_usd(), attempt.reserved_usd)
+    ledger = Ledger(attempt.world.store, attempt.world.clock)
+    ledger.settle(attempt.run.start.account, attempt.hold, spent_usd, ending.why)
+    if ending.outcome is not None:
+        attempt.progress = Progress(phase=ending.status, samples=ending.outcome.samples or ending.outcome.rows, quality=attempt.progress.quality)
+    write_receipt(attempt, ending.status, ending.why, spent_usd, ending.outcome)
+    heartbeat(attempt, ending.status)
+
+
+def write_receipt(
+    attempt: Attempt, status: Literal["done", "failed", "stopped"], why: str, spent_usd: Decimal, outcome: Outcome | None
+) -> None:
+    world, choice, question = attempt.world, attempt.choice, attempt.decision.question
+    now, seconds = world.clock.now(), round(world.clock.monotonic_s() - attempt.started_s, 3)
+    receipt = Receipt(
+        run_id=attempt.run.run_id,
+        stage=attempt.stage,
+        attempt=attempt.number,
+        pod_uid=world.pod_uid,
+        decision_key=attempt.decision_key,
+        status=status,
+        why=why,
+        pool=choice.pool,
+        market=Market(choice.market),
+        format=choice.format,
+        cache_hit=choice.cached,
+        budget_usd=choice.budget_usd,
+        est_usd=choice.est_usd,
+        p95_usd=choice.p95_usd,
+        est_s=choice.est_s,
+        prior_s=done_prior_s(attempt, outcome) if status == "done" and not choice.cached else 0.0,
+        spent_usd=spent_usd,
+        started_at=now - timedelta(seconds=seconds),
+        finished_at=now,
+        seconds=seconds,
+        cpu_s=round(attempt.cpu_s, 3),
+        peak_rss_bytes=attempt.peak_rss_bytes,
+        outcome=outcome,
+        ledger_head=Ledger(world.store, world.clock).state(attempt.run.start.account).head_hash,
+    )
+    world.store.put(f"runs/{receipt.run_id}/receipts/{attempt.hold}.json", record(receipt))
+
+
+def done_prior_s(attempt: Attempt, outcome: Outcome | None) -> float:
+    """What the prior says for the work that was really done: an elastic stage may have read fewer rows than it could."""
+    question, choice = attempt.decision.question, attempt.choice
+    need = question.needs[0]
+    if not need.elastic or outcome is None:
+        return choice.prior_s
+    pool = next(pool for pool in question.pools if pool.name == choice.pool)
+    return prior_s(need.model_copy(update={"passes": outcome.samples / question.rows}), pool, question.rows) if outcome.samples else 0.0
