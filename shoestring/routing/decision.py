@@ -1,0 +1,188 @@
+"""A decision: what was asked, everything that was considered, what was chosen and what was refused."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, Self
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote, Tariffs, Usd, usd
+
+NOTHING = usd("0")
+
+
+class Reason(StrEnum):
+    """Why a candidate was not taken."""
+
+    MEMORY = "memory"
+    NO_GPU = "no-gpu"
+    GPU_MEMORY = "gpu-memory"
+    NO_PRICE = "no-price"
+    NO_TERMS = "no-terms"
+    STAGE_BUDGET = "stage-budget"
+    LATER_STAGE = "later-stage"
+    BUDGET = "budget"
+    DEADLINE = "deadline"
+    BUDGET_AND_DEADLINE = "budget-and-deadline"
+    COSTLIER = "costlier"
+    FEWER_SAMPLES = "fewer-samples"
+    TIE = "tie"
+
+
+class Question(Noun):
+    """Everything a choice rests on; `decide` looks at nothing else.
+
+    `needs` holds this stage and then every stage that remains; at most one of them is elastic. `row_bytes` and `reads_format` are
+    of the data set that this stage is given (None: not one of ours, its reading is priced in the need). `cached_format` is the format
+    of the cached outcome's data set. `speeds` has to hold every format named here, and at least one if a stage writes.
+    """
+
+    run_id: str
+    stage: str
+    attempt: int = 1
+    seed: int
+    asked_at: AwareDatetime
+    needs: tuple[Need, ...] = Field(min_length=1)
+    rows: int = Field(ge=0)
+    row_bytes: int = Field(ge=0)
+    reads_format: Format | None = None
+    data_region: str = "local"
+    cached_outcome: str | None = None
+    cached_format: Format | None = None
+    budget_usd: Usd
+    spent_usd: Usd = NOTHING
+    held_usd: Usd = NOTHING
+    stage_budgets: dict[str, Usd] = Field({}, description="only those that a person declared")
+    deadline_left_s: float | None = Field(None, allow_inf_nan=False)
+    pools: tuple[Pool, ...]
+    quotes: tuple[Quote, ...]
+    quarantined: tuple[Quarantined, ...] = ()
+    tariffs: Tariffs = Tariffs()
+    speeds: tuple[FormatSpeed, ...] = ()
+    learned: tuple[Learned, ...] = ()
+    digests: dict[str, str] = Field({}, description="sha256 of the world, recipe, ... that this was made from")
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Self:
+        if self.needs[0].stage != self.stage:
+            raise ValueError(f"the question is about {self.stage}, its first need about {self.needs[0].stage}")
+        if sum(need.elastic for need in self.needs) > 1:
+            raise ValueError("more than one elastic stage: they could not share what is left")
+        known = {speed.format for speed in self.speeds}
+        if missing := {self.reads_format, self.cached_format} - known - {None}:
+            raise ValueError(f"no speed for {', '.join(sorted(map(str, missing)))}: probe the volume first")
+        if not known and any(need.writes_bytes_per_row for need in self.needs):
+            raise ValueError("a stage writes a data set and there is no speed of any format: probe the volume first")
+        return self
+
+
+class Candidates(Noun):
+    """All offers for all remaining stages, as columns; row i of every column is one offer.
+
+    `stage`, `pool`, `market`, `reads` and `writes` index the lists of names; -1 in `reads` or `writes` is no format, or an unknown one.
+    Money is whole micro-dollars, time whole milliseconds. `est` and `p95` are for all of a stage's work (an elastic stage: all its
+    passes), `least_*` for the least worth starting for (a fixed stage: the same). `prior` is what the throughput model says before
+    anything learned, start-up and preemption; `fixed` the part of it that does not grow with the samples.
+    """
+
+    stages: tuple[str, ...]
+    pools: tuple[str, ...]
+    markets: tuple[Market, ...]
+    formats: tuple[Format, ...]
+    stage: tuple[int, ...]
+    pool: tuple[int, ...]
+    market: tuple[int, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    cached: tuple[int, ...]
+    objection: tuple[Reason | Literal[""], ...]
+    usd_per_hour_micro: tuple[int, ...]
+    samples: tuple[int, ...]
+    least_samples: tuple[int, ...]
+    prior_ms: tuple[int, ...]
+    fixed_ms: tuple[int, ...]
+    startup_ms: tuple[int, ...]
+    read_ms: tuple[int, ...]
+    write_ms: tuple[int, ...]
+    loss_ms: tuple[int, ...]
+    transfer_microusd: tuple[int, ...]
+    storage_microusd: tuple[int, ...]
+    est_ms: tuple[int, ...]
+    p95_ms: tuple[int, ...]
+    est_microusd: tuple[int, ...]
+    p95_microusd: tuple[int, ...]
+    least_est_ms: tuple[int, ...]
+    least_p95_ms: tuple[int, ...]
+    least_est_microusd: tuple[int, ...]
+    least_p95_microusd: tuple[int, ...]
+
+
+class Choice(Noun):
+    """The offer taken. `format` is what this stage writes; `keep_usd` is set aside for the stages after it."""
+
+    pool: str
+    market: Market
+    format: Format | None
+    usd_per_hour: Usd
+    est_usd: Usd
+    p95_usd: Usd
+    est_s: float
+    p95_s: float
+    prior_s: float
+    fixed_s: float = Field(description="the part of prior_s that does not grow with the samples")
+    samples: int
+    budget_usd: Usd
+    keep_usd: Usd
+    cached: bool
+    objective: Literal["least-cost", "most-samples"]
+    sentence: str
+
+    def prior_s_of(self, samples: int) -> float:
+        """Seconds the prior predicts for so many samples on this offer: what a receipt's seconds are compared with. 0 when cached."""
+        growing_s = self.prior_s - self.fixed_s
+        return self.fixed_s + growing_s * samples / self.samples if self.samples else self.prior_s
+
+
+class Planned(Noun):
+    """What a later stage is expected to take, and what is set aside for it (an elastic stage: for its least)."""
+
+    stage: str
+    pool: str
+    market: Market
+    format: Format | None
+    est_usd: Usd
+    est_s: float
+    keep_usd: Usd
+    keep_s: float
+
+
+class Refusal(Noun):
+    """A candidate of this stage that was not taken."""
+
+    candidate: int
+    code: Reason
+    sentence: str
+
+
+class Policy(Noun):
+    """The constants that the code used. Written by it, never read back: a replay by other constants differs here."""
+
+    version: int
+    constants: dict[str, str]
+    sha256: str
+
+
+class Decision(Noun):
+    """The artifact. `choice` is None when nothing fits; then `smallest_budget_usd` is what would, None when no budget would."""
+
+    schema_version: Literal[1] = 1
+    question: Question
+    candidates: Candidates
+    choice: Choice | None
+    plan: tuple[Planned, ...]
+    refusals: tuple[Refusal, ...]
+    smallest_budget_usd: Usd | None
+    placement: Placement | None
+    policy: Policy
+    made_by: str

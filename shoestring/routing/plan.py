@@ -1,0 +1,205 @@
+"""The look-ahead, exact over the remaining chain of stages.
+
+What couples neighbours is the format: a stage reads what the last writer before it wrote. So, from the last stage backwards and for each
+format that a stage may find, the completions of the chain are combined and the dominated dropped (one that another beats or equals
+in expected dollars, P95 dollars and P95 seconds can be replaced by it in any plan). What is left is small, and loses no optimum.
+
+A stage of fixed work: the least expected dollars for all that remains, among plans whose summed P95 fits money and deadline. A later
+elastic stage counts with all its passes in the expectation and with its least in what has to fit.
+The elastic stage: the most expected samples with what the P95 of the later stages leaves of money and deadline; then the least dollars.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shoestring.routing.decision import Candidates, Question
+from shoestring.model import microusd
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+UNBOUNDED = 2**60
+"""Milliseconds or micro-dollars where there is no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the rest of the run may use. `caps` are the budgets that a person declared, by number of the stage."""
+
+    left_micro: int
+    left_ms: int
+    caps: dict[int, int]
+
+    @classmethod
+    def of(cls, question: Question) -> Limits:
+        deadline_s = question.deadline_left_s
+        return cls(
+            left_micro=microusd(question.budget_usd - question.spent_usd - question.held_usd),
+            left_ms=UNBOUNDED if deadline_s is None else int(deadline_s * 1000),
+            caps={
+                number: microusd(question.stage_budgets[need.stage])
+                for number, need in enumerate(question.needs)
+                if need.stage in question.stage_budgets
+            },
+        )
+
+    def cap_micro(self, stage: int) -> int:
+        return self.caps.get(stage, UNBOUNDED)
+
+
+class Table:
+    """Candidates as arrays, with what each leaves to the next stage and whether it can be taken at all."""
+
+    def __init__(self, question: Question, candidates: Candidates, limits: Limits) -> None:
+        self.stage = np.array(candidates.stage)
+        self.reads = np.array(candidates.reads)
+        self.est = np.array(candidates.est_microusd)
+        self.p95 = np.array(candidates.p95_microusd)
+        self.est_ms = np.array(candidates.est_ms)
+        self.p95_ms = np.array(candidates.p95_ms)
+        self.least_est = np.array(candidates.least_est_microusd)
+        self.least_est_ms = np.array(candidates.least_est_ms)
+        self.least_p95 = np.array(candidates.least_p95_microusd)
+        self.least_p95_ms = np.array(candidates.least_p95_ms)
+        self.samples = np.array(candidates.samples)
+        self.least_samples = np.array(candidates.least_samples)
+        writes_data = np.array([need.writes_bytes_per_row > 0 for need in question.needs])[self.stage]
+        self.leaves = np.where(writes_data, np.array(candidates.writes), self.reads)
+        self.possible = np.array([not each for each in candidates.objection])
+        cap = np.array([limits.cap_micro(number) for number in range(len(question.needs))])[self.stage]
+        self.within_cap = self.least_p95 <= cap
+        self.usable = self.possible & self.within_cap
+
+
+@dataclass(frozen=True, slots=True)
+class Completions:
+    """Ways to do the stages that follow: sums, and the candidate taken for each stage (one row a way)."""
+
+    est: Ints
+    p95: Ints
+    p95_ms: Ints
+    path: Ints
+
+    def __len__(self) -> int:
+        return len(self.est)
+
+
+def nothing_more() -> Completions:
+    zero = np.zeros(1, dtype=np.int64)
+    return Completions(zero, zero, zero, np.zeros((1, 0), dtype=np.int64))
+
+
+def completions(table: Table, stages: int) -> dict[int, Completions]:
+    """By the format that the first stage leaves: the undominated ways to do all the others. A format with no way is not there."""
+    following = {int(state): nothing_more() for state in np.unique(table.leaves)}
+    for stage in range(stages - 1, 0, -1):
+        here = np.flatnonzero((table.stage == stage) & table.usable)
+        ways = {int(state): _extend(table, here[table.reads[here] == state], following) for state in np.unique(table.reads[here])}
+        following = {state: found for state, found in ways.items() if len(found)}
+    return following
+
+
+def _extend(table: Table, rows: Ints, following: dict[int, Completions]) -> Completions:
+    """Each of the candidate rows before each completion of what it leaves."""
+    parts = []
+    for state in np.unique(table.leaves[rows]):
+        if (after := following.get(int(state))) is None:
+            continue
+        own = rows[table.leaves[rows] == state]
+        own = own[undominated(table.est[own], table.least_p95[own], table.least_p95_ms[own])]
+        first, then = (axis.ravel() for axis in np.meshgrid(own, np.arange(len(after)), indexing="ij"))
+        parts.append(
+            Completions(
+                table.est[first] + after.est[then],
+                table.least_p95[first] + after.p95[then],
+                table.least_p95_ms[first] + after.p95_ms[then],
+                np.concatenate([first[:, None], after.path[then]], axis=1),
+            )
+        )
+    if not parts:
+        return Completions(*(np.zeros(0, dtype=np.int64),) * 3, np.zeros((0, 0), dtype=np.int64))
+    joined = Completions(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("est", "p95", "p95_ms", "path")))
+    best = undominated(joined.est, joined.p95, joined.p95_ms)
+    return Completions(joined.est[best], joined.p95[best], joined.p95_ms[best], joined.path[best])
+
+
+def undominated(est: Ints, p95: Ints, p95_ms: Ints) -> Ints:
+    """Indices of the points that no other beats or equals in all three; of equal points the first. In lexicographic order."""
+    left = np.lexsort((p95_ms, p95, est))
+    best = []
+    while left.size:
+        winner = left[0]
+        best.append(winner)
+        left = left[(p95[left] < p95[winner]) | (p95_ms[left] < p95_ms[winner])]
+    return np.array(best, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """Every candidate of this stage with every completion of what it leaves, one pair an index.
+
+    `needs_micro` and `needs_ms` have to fit; `keep_*` of them are the later stages'. `samples` and `est` are this stage's.
+    """
+
+    candidate: Ints
+    keep_micro: Ints
+    keep_ms: Ints
+    needs_micro: Ints
+    needs_ms: Ints
+    samples: Ints
+    est: Ints
+    est_total: Ints
+    path: Ints
+    fits: Flags
+
+    def ranked(self) -> Ints:
+        """The plans that fit, best first. Ties go to the first candidate, and candidates are sorted by name."""
+        keys = (self.needs_ms, self.needs_micro, self.est_total, -self.samples)
+        order = np.lexsort(keys)
+        return order[self.fits[order]]
+
+
+def plans(table: Table, limits: Limits, after: dict[int, Completions]) -> Plans:
+    """Pair this stage's candidates with the ways to go on."""
+    pairs = [(row, state) for state in sorted(after) for row in [np.flatnonzero((table.stage == 0) & table.usable & (table.leaves == state))]]
+    rows = [np.repeat(row, len(after[state])) for row, state in pairs]
+    ways = [np.tile(np.arange(len(after[state])), len(row)) for row, state in pairs]
+    own = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
+
+    def of_the_way(name: str) -> Ints:
+        found = [getattr(after[state], name)[way] for (_, state), way in zip(pairs, ways, strict=True)]
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+    keep_micro, keep_ms = of_the_way("p95"), of_the_way("p95_ms")
+    needs_micro, needs_ms = table.least_p95[own] + keep_micro, table.least_p95_ms[own] + keep_ms
+    fits = (needs_micro <= limits.left_micro) & (needs_ms <= limits.left_ms)
+    money = np.minimum(limits.left_micro - keep_micro, limits.cap_micro(0))
+    samples, est = expected(table, own, money, limits.left_ms - keep_ms)
+    by_candidate = np.argsort(own, kind="stable")
+    columns = (own, keep_micro, keep_ms, needs_micro, needs_ms, samples, est, est + of_the_way("est"), of_the_way("path"), fits)
+    return Plans(*(column[by_candidate] for column in columns))
+
+
+def expected(table: Table, own: Ints, money_micro: Ints, time_ms: Ints) -> tuple[Ints, Ints]:
+    """Samples that money and time buy at the mean, and their expected price. Work that is fixed is all done.
+
+    Between its least and all of its passes an elastic stage's price and time grow linearly with its samples.
+    """
+    share = np.minimum(
+        _share(money_micro, table.least_est[own], table.est[own]),
+        _share(time_ms, table.least_est_ms[own], table.est_ms[own]),
+    )
+    least, most = table.least_samples[own], table.samples[own]
+    samples = least + np.floor((most - least) * share).astype(np.int64)
+    est = table.least_est[own] + np.ceil((table.est[own] - table.least_est[own]) * share).astype(np.int64)
+    return samples, est
+
+
+def _share(limit: Ints, least: Ints, most: Ints) -> npt.NDArray[np.float64]:
+    """How far from `least` to `most` a limit reaches, from 0 to 1."""
+    width = np.maximum(most - least, 1)
+    return np.where(limit >= most, 1.0, np.clip((limit - least) / width, 0.0, 1.0))

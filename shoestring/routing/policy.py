@@ -1,0 +1,37 @@
+"""The constants that a decision rests on, and their digest. A change of how choices are made raises VERSION."""
+
+from __future__ import annotations
+
+from shoestring.model import digest
+from shoestring.pricing import throughput
+from shoestring.routing.decision import Policy
+
+VERSION = 1
+
+HOURS_PER_MONTH = 730.0
+BYTES_PER_GB = 1e9
+MOST_MICRO = 10**15
+"""Estimates stop here (a billion dollars, thirty thousand years), so that sums of them fit 64 bits."""
+
+UNKNOWN_SIZE_RATIO = 1.0
+"""Bytes on disk for each byte of row, of a data set whose format is not known."""
+
+TIE_BREAK = "total P95 dollars, total P95 seconds, then pool, market and format by name"
+
+
+def policy() -> Policy:
+    """The constants in force, as they go into a decision."""
+    constants = {
+        "bytes_per_gb": str(BYTES_PER_GB),
+        "gpu_efficiency": str(throughput.GPU_EFFICIENCY),
+        "hours_per_month": str(HOURS_PER_MONTH),
+        "most_micro": str(MOST_MICRO),
+        "prior_log_sd": str(throughput.PRIOR_LOG_SD),
+        "prior_mean_runs": str(throughput.PRIOR_MEAN_RUNS),
+        "prior_sd_runs": str(throughput.PRIOR_SD_RUNS),
+        "tie_break": TIE_BREAK,
+        "unknown_size_ratio": str(UNKNOWN_SIZE_RATIO),
+        "z95": str(throughput.Z95),
+    }
+    text = "\n".join([str(VERSION), *(f"{name}={constants[name]}" for name in sorted(constants))])
+    return Policy(version=VERSION, constants=constants, sha256=digest(text.encode()))
