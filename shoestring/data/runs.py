@@ -1,0 +1,78 @@
+"""What is written down of a run before its stages start. Read here; written by whoever admits the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeVar
+
+from pydantic import AwareDatetime, BaseModel
+
+from shoestring.data.recipe import Recipe
+from shoestring.errors import NotInStore, UnknownName
+from shoestring.model import Noun, Usd
+from shoestring.seams import Store
+
+AnyNoun = TypeVar("AnyNoun", bound=BaseModel)
+
+
+class RunRecord(Noun):
+    """What was asked for. Written once; a resumed run reads it again."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    recipe: Recipe
+    recipe_sha256: str
+    seed: int
+    world: str
+    world_sha256: str
+    created_at: AwareDatetime
+    environment: dict[str, str]
+
+
+class Start(Noun):
+    """One start of a run: the first, or a `--resume`. Each has an account of its own in the ledger."""
+
+    schema_version: Literal[1] = 1
+    number: int
+    account: str
+    budget_usd: Usd
+    started_at: AwareDatetime
+    deadline_at: AwareDatetime | None
+    supervisor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that was admitted, or refused: then it has no starts."""
+
+    record: RunRecord
+    starts: tuple[Start, ...]
+
+    @property
+    def run_id(self) -> str:
+        return self.record.run_id
+
+    @property
+    def start(self) -> Start:
+        return self.starts[-1]
+
+    def deadline_left_s(self, now: datetime) -> float | None:
+        at = self.start.deadline_at
+        return None if at is None else max(0.0, (at - now).total_seconds())
+
+
+def read(store: Store, key: str, noun: type[AnyNoun]) -> AnyNoun:
+    """Parse a record from the store. Raises NotInStore."""
+    return noun.model_validate_json(store.fetch(key).read_bytes())
+
+
+def open_run(store: Store, run_id: str) -> Run:
+    """Raises UnknownName, with the runs there are."""
+    try:
+        found = read(store, f"runs/{run_id}/run.json", RunRecord)
+    except NotInStore:
+        known = sorted({key.split("/")[1] for key in store.list("runs/")})
+        raise UnknownName("run", run_id, known[-10:]) from None
+    starts = [read(store, key, Start) for key in store.list(f"runs/{run_id}/starts/")]
+    return Run(found, tuple(sorted(starts, key=lambda start: start.number)))

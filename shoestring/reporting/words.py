@@ -1,0 +1,80 @@
+"""Numbers as people read them. What is exact stands in the records; this is for looking."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from decimal import Decimal
+
+BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def money_places(scale_usd: Decimal) -> int:
+    """Decimal places that suit amounts of this order, so that a column of them lines up."""
+    return 6 if scale_usd < 1 else 4 if scale_usd < 100 else 2
+
+
+def dollars(amount_usd: Decimal, places: int = 6) -> str:
+    """`$1,234.50`; an amount too small to show in so many places is `<$0.01`, never `$0.00`."""
+    step = Decimal(1).scaleb(-places)
+    if 0 < abs(amount_usd) < step:
+        return f"<${step:f}"
+    sign = "-" if amount_usd < 0 else ""
+    return f"{sign}${abs(amount_usd):,.{places}f}"
+
+
+def hourly(usd_per_hour: Decimal) -> str:
+    """`$0.08/h`, `$32.77/h`, `$0.0416/h`: no zeros beyond the cent."""
+    whole, _, cents = f"{usd_per_hour:,.6f}".partition(".")
+    return f"${whole}.{cents.rstrip('0').ljust(2, '0')}/h"
+
+
+def duration(seconds: float) -> str:
+    """`0.34 s`, `12.3 s`, `12 min 30 s`, `3 h 12 min`, `4 d 3 h`."""
+    if seconds < 99.95:
+        return "<0.01 s" if 0 < seconds < 0.005 else f"{seconds:.{2 if seconds < 9.995 else 1}f} s"
+    for whole, per, large, small in ((seconds, 60, "min", "s"), (seconds / 60, 60, "h", "min")):
+        if round(whole) < (3600 if small == "s" else 1440):
+            return f"{round(whole) // per} {large} {round(whole) % per} {small}"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def count(number: int) -> str:
+    return f"{number:,}"
+
+
+def short_count(number: int) -> str:
+    """`812`, `96.4k`, `1.21M`: for a line that has no room."""
+    for ceiling, unit, letter in ((1_000, 1, ""), (999_500, 1_000, "k"), (999_500_000, 1_000_000, "M"), (math.inf, 1_000_000_000, "G")):
+        if number < ceiling:
+            break
+    return f"{number / unit:.3g}{letter}" if unit > 1 else str(number)
+
+
+def size(size_bytes: int) -> str:
+    """`812 B`, `12.3 MB`."""
+    amount, unit = float(size_bytes), 0
+    while amount >= 999.5 and unit < len(BYTE_UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{size_bytes} B" if unit == 0 else f"{amount:.3g} {BYTE_UNITS[unit]}"
+
+
+def rate(rows: int, seconds: float) -> str:
+    """`96,412 rows/s`; empty when there is nothing to divide."""
+    return f"{rows / seconds:,.0f} rows/s" if rows > 0 and seconds > 0 else ""
+
+
+def share(part: float) -> str:
+    """`71.6%`."""
+    return f"{100 * part:.1f}%" if 0 < part < 1 else f"{100 * part:.0f}%"
+
+
+def score(value: float) -> str:
+    """A quality metric: four places, or four digits when it is large or tiny."""
+    return f"{value:.4f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.4g}"
+
+
+def moment(at: datetime) -> str:
+    """`2026-11-03 14:05:12 UTC`."""
+    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
