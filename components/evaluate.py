@@ -1,5 +1,4 @@
 from kfp import dsl
-
 from shoestring.routing.place import IMAGES
 
 
@@ -8,4 +7,6 @@ def evaluate(world: str, run_id: str, job_id: str, decision_key: str, data: str,
     """Open the sealed test split once and compare with the baselines; returns the evaluation's key."""
     from shoestring.pod import run
 
-    return run("evaluate", world=world, run_id=run_id or job_id, decision_key=decision_key, inputs={"data": data, "model": model}, artifact=metrics)
+    return run(
+        "evaluate", world=world, run_id=run_id or job_id, decision_key=decision_key, inputs={"data": data, "model": model}, artifact=metrics
+    )

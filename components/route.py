@@ -1,7 +1,6 @@
 from typing import NamedTuple
 
 from kfp import dsl
-
 from shoestring.routing.place import IMAGES
 
 

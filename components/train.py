@@ -1,5 +1,4 @@
 from kfp import dsl
-
 from shoestring.routing.place import IMAGES
 
 

@@ -256,6 +256,7 @@ class Outcome(Noun):
     """What a stage leaves behind. `key` is what the next stage is given."""
 
     key: str
+    artifact: str = Field("", description="key of the object that an engine shows to people; empty: `key` itself")
     rows: int = 0
     samples: int = 0
     metrics: dict[str, float] = {}

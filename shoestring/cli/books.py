@@ -10,15 +10,16 @@ import typer
 from pydantic import ValidationError
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
+from shoestring.data.runs import open_run
 from shoestring.errors import UsageError
 from shoestring.local import sentences
-from shoestring.pod.runs import open_run
 from shoestring.reporting.publish import export, publish
 from shoestring.routing.decision import Decision
 from shoestring.routing.explain import as_markdown, as_text
 from shoestring.routing.replay import replay as replay_decision
 from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import open_for_verify, verify as verify_ledger
+from shoestring.spending.verify import open_for_verify
+from shoestring.spending.verify import verify as verify_ledger
 
 app = typer.Typer(help="The books: what was reserved, spent and released.", no_args_is_help=True)
 

@@ -15,13 +15,13 @@ import typer
 
 from shoestring.cli.worlds import ensure_default_world
 from shoestring.data.recipe import Recipe, find_recipe
+from shoestring.data.runs import Run, open_run
 from shoestring.errors import Refused, ShoestringError, UsageError
 from shoestring.local import default_world_path, read_world_file
 from shoestring.model import record, usd
 from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, asked_at_start
 from shoestring.pod.asking import ask
 from shoestring.pod.opening import STORE_VARIABLE, open_world
-from shoestring.pod.runs import Run, open_run
 from shoestring.pod.settle import settle_abandoned, settle_run
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import export, publish
@@ -30,7 +30,9 @@ from shoestring.routing.decide import decide
 from shoestring.routing.explain import as_text
 from shoestring.seams import World
 
-WorldOption = Annotated[Path | None, typer.Option("--world", help="world file; default: $SHOESTRING_WORLD, else ~/.config/shoestring/world.yaml")]
+WorldOption = Annotated[
+    Path | None, typer.Option("--world", help="world file; default: $SHOESTRING_WORLD, else ~/.config/shoestring/world.yaml")
+]
 StoreOption = Annotated[Path | None, typer.Option("--store", help="folder of the object store, instead of the world file's")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON alone on stdout")]
 BudgetOption = Annotated[str | None, typer.Option("--budget", help="dollars for the whole run, like 0.003; default: the recipe's")]
@@ -150,7 +152,9 @@ def run(
     opened = world_at(world, store)
     path = world or default_world_path()
     if read_world_file(path).purpose == "plan":
-        raise UsageError(f"{path} is a price list to plan with, and nothing can run on it: make one for this machine with `shoestring world init`")
+        raise UsageError(
+            f"{path} is a price list to plan with, and nothing can run on it: make one for this machine with `shoestring world init`"
+        )
     wish = wish_for(opened, recipe, resume, budget, deadline, seed)
     if resume:
         leave_no_other(opened, open_run(opened.store, resume))

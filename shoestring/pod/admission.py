@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from shoestring.data.recipe import Recipe
+from shoestring.data.runs import Run, Start, open_run, read
 from shoestring.errors import BudgetTooSmall, NotInStore, Refused
 from shoestring.model import Need, record
 from shoestring.pod.asking import Asked, ask, overhead_usd
-from shoestring.pod.runs import Run, Start, open_run, read, write_record, write_start
+from shoestring.pod.runs import write_record, write_start
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.seams import Store, World
@@ -96,5 +97,3 @@ def admitted(world: World, wish: Wish) -> Run:
     except NotInStore:
         return admit(world, wish)
     return open_run(world.store, wish.run_id)
-
-

@@ -13,10 +13,10 @@ from shoestring.data import cache
 from shoestring.data.blobs import load_manifest
 from shoestring.data.probe import load_or_probe
 from shoestring.data.recipe import Recipe
+from shoestring.data.runs import read
 from shoestring.data.sources import fingerprint, size_up
 from shoestring.errors import UnknownName
-from shoestring.model import Format, Learned, Market, Need, Noun, Probe, Receipt, digest, record, usd
-from shoestring.pod.runs import read
+from shoestring.model import Format, Learned, Market, Need, Noun, Outcome, Probe, Receipt, digest, record, usd
 from shoestring.pricing.throughput import learn
 from shoestring.routing.decision import Question
 from shoestring.seams import Store, World
@@ -106,6 +106,11 @@ def cache_key(store: Store, asked: Asked, stage: str) -> str:
     return cache.key_of(stage, module.code(), module.settings(asked.recipe, asked.seed), reads, run_id)
 
 
+def format_of(store: Store, outcome: Outcome) -> Format | None:
+    """The format of a cached data set; None for a result that is not one."""
+    return load_manifest(store, outcome.key).format if outcome.key.startswith("datasets/") else None
+
+
 def learned(store: Store) -> tuple[Learned, ...]:
     """What the newest receipts of all runs teach."""
     keys = sorted(key for key in store.list("runs/") if "/receipts/" in key)
@@ -137,6 +142,7 @@ def ask(world: World, asked: Asked) -> Question:
         reads_format=size.format,
         data_region=book.tariffs.store_region,
         cached_outcome=key if cached else None,
+        cached_format=format_of(world.store, cached) if cached else None,
         budget_usd=asked.budget_usd,
         spent_usd=asked.spent_usd,
         held_usd=asked.held_usd,

@@ -14,10 +14,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
+from shoestring.data.runs import open_run
 from shoestring.errors import ShoestringError, StageStopped
 from shoestring.model import Format, Noun, Outcome, Usd, record
 from shoestring.pod.opening import open_world
-from shoestring.pod.runs import open_run
 from shoestring.spending.meter import Meter
 from shoestring.stages.work import Progress, Work
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import psutil
 
+from shoestring.data.runs import Run
 from shoestring.errors import BudgetExceeded, StageFailed, StageStopped
 from shoestring.model import record, usd
 from shoestring.pod.admission import SUPERVISOR_VARIABLE
 from shoestring.pod.child import Ending, Job
-from shoestring.pod.runs import Run
 from shoestring.routing.decision import Choice, Decision
 from shoestring.seams import World
 from shoestring.spending.heartbeat import Heartbeat
@@ -196,7 +196,8 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
         parent_pid=os.getpid(),
     )
     (scratch / "job.json").write_bytes(record(job))
-    return subprocess.Popen([sys.executable, "-m", "shoestring.pod.child", str(scratch)], env=os.environ | variables, stdin=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "shoestring.pod.child", str(scratch)]
+    return subprocess.Popen(command, env=os.environ | variables, stdin=subprocess.DEVNULL)
 
 
 def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> None:
@@ -241,7 +242,8 @@ def how_it_ended(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path
         return Ending(status="stopped", why=attempt.stopping)
     code = child.returncode
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return Ending(status="failed", why=f"{attempt.stage}'s process ended without a word ({how}); `--resume {attempt.run.run_id}` goes on from its last checkpoint")
+    what_next = f"`--resume {attempt.run.run_id}` goes on from its last checkpoint"
+    return Ending(status="failed", why=f"{attempt.stage}'s process ended without a word ({how}); {what_next}")
 
 
 def supervise(attempt: Attempt, world_argument: str) -> Ending:

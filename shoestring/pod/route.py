@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime
 
+from shoestring.data.runs import Run
 from shoestring.errors import BudgetExceeded
 from shoestring.model import Noun, Usd, record
 from shoestring.pod.admission import Wish, admitted, decision_key, next_attempt, refuse
 from shoestring.pod.asking import Asked, ask, overhead_usd_per_hour
-from shoestring.pod.runs import Run
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.routing.explain import as_markdown

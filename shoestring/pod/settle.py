@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 
-
+from shoestring.data.runs import Run, Start, open_run, read
 from shoestring.model import usd
 from shoestring.pod.admission import overhead_hold
 from shoestring.pod.asking import OVERHEAD_POD_S
 from shoestring.pod.route import OverheadTime, overhead
-from shoestring.pod.runs import Run, Start, open_run, read
 from shoestring.seams import World
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.sweep import sweep

@@ -8,13 +8,12 @@ from decimal import Decimal
 from typing import Literal
 
 from shoestring.data import cache
+from shoestring.data.runs import Run, open_run, read
 from shoestring.errors import StageFailed
 from shoestring.model import Market, Outcome, Receipt, record
 from shoestring.pod.child import Ending
 from shoestring.pod.frame import Attempt, began_s, heartbeat, raise_unless_done, supervise
 from shoestring.pod.route import overhead
-from shoestring.pod.runs import Run, open_run, read
-from shoestring.pricing.throughput import prior_s
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.spending.ledger import Ledger
@@ -62,7 +61,9 @@ def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> Ou
     with overhead(world, run, f"cached-{stage}"):
         outcome = cache.find(world.store, str(decision.question.cached_outcome))
         if outcome is None:
-            raise StageFailed(f"the cached result of {stage} is gone or damaged since it was routed: `--resume {run.run_id}` makes it again")
+            raise StageFailed(
+                f"the cached result of {stage} was damaged after it was routed: `--resume {run.run_id}` makes it again"
+            )
         attempt = Attempt(world, run, decision, decision_key, {}, began_s(world), Decimal(0))
         write_receipt(attempt, "done", "", Decimal(0), outcome)
         return outcome
@@ -74,7 +75,8 @@ def close_books(attempt: Attempt, ending: Ending) -> None:
     ledger = Ledger(attempt.world.store, attempt.world.clock)
     ledger.settle(attempt.run.start.account, attempt.hold, spent_usd, ending.why)
     if ending.outcome is not None:
-        attempt.progress = Progress(phase=ending.status, samples=ending.outcome.samples or ending.outcome.rows, quality=attempt.progress.quality)
+        done = ending.outcome.samples or ending.outcome.rows
+        attempt.progress = Progress(phase=ending.status, samples=done, quality=attempt.progress.quality)
     write_receipt(attempt, ending.status, ending.why, spent_usd, ending.outcome)
     heartbeat(attempt, ending.status)
 
@@ -82,7 +84,7 @@ def close_books(attempt: Attempt, ending: Ending) -> None:
 def write_receipt(
     attempt: Attempt, status: Literal["done", "failed", "stopped"], why: str, spent_usd: Decimal, outcome: Outcome | None
 ) -> None:
-    world, choice, question = attempt.world, attempt.choice, attempt.decision.question
+    world, choice = attempt.world, attempt.choice
     now, seconds = world.clock.now(), round(world.clock.monotonic_s() - attempt.started_s, 3)
     receipt = Receipt(
         run_id=attempt.run.run_id,
@@ -100,7 +102,7 @@ def write_receipt(
         est_usd=choice.est_usd,
         p95_usd=choice.p95_usd,
         est_s=choice.est_s,
-        prior_s=done_prior_s(attempt, outcome) if status == "done" and not choice.cached else 0.0,
+        prior_s=choice.prior_s_of(outcome.samples) if outcome is not None else 0.0,
         spent_usd=spent_usd,
         started_at=now - timedelta(seconds=seconds),
         finished_at=now,
@@ -111,13 +113,3 @@ def write_receipt(
         ledger_head=Ledger(world.store, world.clock).state(attempt.run.start.account).head_hash,
     )
     world.store.put(f"runs/{receipt.run_id}/receipts/{attempt.hold}.json", record(receipt))
-
-
-def done_prior_s(attempt: Attempt, outcome: Outcome | None) -> float:
-    """What the prior says for the work that was really done: an elastic stage may have read fewer rows than it could."""
-    question, choice = attempt.decision.question, attempt.choice
-    need = question.needs[0]
-    if not need.elastic or outcome is None:
-        return choice.prior_s
-    pool = next(pool for pool in question.pools if pool.name == choice.pool)
-    return prior_s(need.model_copy(update={"passes": outcome.samples / question.rows}), pool, question.rows) if outcome.samples else 0.0

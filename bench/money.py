@@ -1,0 +1,70 @@
+"""Claim: whatever the budget, a run never spends more; the ledger balances; more money never makes quality worse beyond noise.
+
+A budget that is too small is refused before anything starts, with the smallest that would work, and that one then works.
+
+python bench/money.py [--budgets 50] [--most 0.004]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+
+from cli import shoestring
+from machine import describe
+
+
+def ladder(smallest_usd: Decimal, most_usd: Decimal, count: int) -> list[Decimal]:
+    """Budgets from a tenth of the smallest that works to the most, evenly in the logarithm."""
+    low, ratio = smallest_usd / 10, float(most_usd / (smallest_usd / 10))
+    return [(low * Decimal(ratio ** (step / (count - 1)))).quantize(Decimal("0.000001")) for step in range(count)]
+
+
+def quality(run: Path) -> tuple[float, float, float]:
+    """Sealed log loss and its interval, from the run's own evaluation."""
+    found = json.loads((run / "evaluation.json").read_text())
+    metric = found["model"]["metrics"][found["metric"]]
+    return metric["value"], metric["low"], metric["high"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--budgets", type=int, default=50)
+    parser.add_argument("--most", type=Decimal, default=Decimal("0.004"))
+    options = parser.parse_args()
+    print(describe())
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"{folder}/store"
+        refused = shoestring("run", "flights", "--budget", "0.000001", "--store", store, "--out", f"{folder}/refused", "--json")
+        assert refused.code == 1 and refused.summary["status"] == "refused", refused.stderr
+        smallest_usd = Decimal(refused.summary["smallest_budget_usd"])
+        print(f"refused $0.000001 in {refused.seconds:.1f} s; smallest budget that would work: ${smallest_usd}")
+        budgets = sorted({smallest_usd, *ladder(smallest_usd, options.most, options.budgets - 1)})
+        done, over, unbalanced = 0, 0, 0
+        curve: list[tuple[Decimal, float, float, float]] = []
+        for budget_usd in budgets:
+            out = Path(folder, str(budget_usd))
+            ran = shoestring("run", "flights", "--budget", str(budget_usd), "--store", store, "--out", str(out), "--json")
+            spent_usd = Decimal(ran.summary["spent_usd"])
+            verified = (
+                shoestring("ledger", "verify", "--store", str(out / "ledger")).code == 0 if ran.summary["status"] != "refused" else True
+            )
+            over += spent_usd > budget_usd
+            unbalanced += not verified
+            line = f"${budget_usd}  {ran.summary['status']:8} spent ${spent_usd}  {ran.seconds:5.1f} s  ledger {'ok' if verified else 'BROKEN'}"
+            if ran.summary["status"] == "done":
+                done += 1
+                curve.append((budget_usd, *quality(out)))
+                line += f"  log loss {curve[-1][1]:.4f} [{curve[-1][2]:.4f}, {curve[-1][3]:.4f}]"
+            print(line, flush=True)
+    worse = [(one, two) for index, one in enumerate(curve) for two in curve[index + 1 :] if two[2] > one[3]]
+    print(
+        f"{len(budgets)} budgets, {done} done, {over} over budget, {unbalanced} unbalanced, {len(worse)} pairs where more money was worse beyond its interval"
+    )
+
+
+if __name__ == "__main__":
+    main()
