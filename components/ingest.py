@@ -1,4 +1,5 @@
 from kfp import dsl
+
 from shoestring.routing.place import IMAGES
 
 

@@ -1,6 +1,7 @@
 from typing import NamedTuple
 
 from kfp import dsl
+
 from shoestring.routing.place import IMAGES
 
 

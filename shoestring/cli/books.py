@@ -17,7 +17,7 @@ from shoestring.reporting.publish import export, publish
 from shoestring.routing.decision import Decision
 from shoestring.routing.explain import as_markdown, as_text
 from shoestring.routing.replay import replay as replay_decision
-from shoestring.spending.ledger import Ledger
+from shoestring.spending.ledger import Ledger, accounts
 from shoestring.spending.verify import open_for_verify
 from shoestring.spending.verify import verify as verify_ledger
 
@@ -80,15 +80,19 @@ def show(
     """Print what an account may spend, has spent and holds."""
     opened = world_at(world, store)
     ledger = Ledger(opened.store, opened.clock)
-    names = sorted({key.split("/")[1] for key in opened.store.list("ledger/")})
+    names = accounts(opened.store)
     if account is not None and account not in names:
         raise UsageError(f"there is no account {account!r} in this store's ledger; there is: {', '.join(names[-10:]) or 'none'}")
     states = [ledger.state(name) for name in ([account] if account else names)]
     if as_json:
-        typer.echo(json.dumps([state.as_json() for state in states], indent=1))
+        typer.echo(json.dumps([state.model_dump(mode="json") for state in states], indent=1))
         return
     for state in states:
-        typer.echo(state.as_text())
+        cap = "no cap" if state.cap_usd is None else f"cap ${state.cap_usd}"
+        how = "closed" if state.closed else "open"
+        typer.echo(f"{state.account}: {cap}, ${state.spent_usd} spent, ${state.held_usd} held, {state.entries} entries, {how}")
+        for stage, money in state.stages.items():
+            typer.echo(f"  {stage}: ${money.spent_usd} spent, ${money.held_usd} held")
 
 
 @app.command()

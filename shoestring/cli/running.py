@@ -159,7 +159,7 @@ def run(
     if resume:
         leave_no_other(opened, open_run(opened.store, resume))
     os.environ[SUPERVISOR_VARIABLE] = opened.pod_uid
-    for sentence in settle_abandoned(opened, but=wish.run_id):
+    for sentence in settle_abandoned(opened):
         typer.echo(sentence, err=True)
     folder = out or Path("runs") / wish.run_id
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from decimal import Decimal
 
 from shoestring.data.runs import Run, Start, open_run, read
@@ -10,8 +9,8 @@ from shoestring.model import usd
 from shoestring.pod.admission import overhead_hold
 from shoestring.pod.asking import OVERHEAD_POD_S
 from shoestring.pod.route import OverheadTime, overhead
-from shoestring.seams import World
-from shoestring.spending.ledger import Ledger
+from shoestring.seams import Store, World
+from shoestring.spending.ledger import MONTH, Ledger, accounts
 from shoestring.spending.sweep import sweep
 
 # A frame that was told to stop takes its grace and then settles for itself; the exit step waits that long for it.
@@ -42,21 +41,26 @@ def settle_start(world: World, run: Run, start: Start) -> list[str]:
     return said
 
 
-def open_starts(world: World, run_ids: Iterable[str]) -> list[tuple[Run, Start]]:
-    """Starts whose accounts are not closed."""
+def settle_abandoned(world: World) -> list[str]:
+    """What a new run settles of runs whose launcher is gone: they had no exit step. Mends what crashed between two accounts."""
     ledger = Ledger(world.store, world.clock)
-    runs = [open_run(world.store, run_id) for run_id in run_ids]
-    return [(run, start) for run in runs for start in run.starts if not ledger.state(start.account).closed]
-
-
-def settle_abandoned(world: World, but: str) -> list[str]:
-    """What a new run settles of runs whose launcher is gone: they had no exit step."""
     said: list[str] = []
-    begun = {key.split("/")[1] for key in world.store.list("runs/") if "/starts/" in key} - {but}
-    for run, start in open_starts(world, sorted(begun)):
-        if start.supervisor and not world.cluster.life(start.supervisor).alive:
-            said += settle_start(world, run, start)
+    for month in filter(MONTH.fullmatch, accounts(world.store)):
+        for account in ledger.state(month).holds:
+            run, start = started(world.store, account)
+            if run and start and start.supervisor and not world.cluster.life(start.supervisor).alive:
+                said += settle_start(world, run, start)
+        said += ledger.sweep_parent(month)
     return said
+
+
+def started(store: Store, account: str) -> tuple[Run, Start] | tuple[None, None]:
+    """The start of a run whose account this is."""
+    for run_id in (account, account.rpartition(".")[0]):
+        if run_id and any(store.list(f"runs/{run_id}/starts/")):
+            run = open_run(store, run_id)
+            return next(((run, start) for start in run.starts if start.account == account), (None, None))
+    return None, None
 
 
 def settle_run(world: World, run_id: str) -> list[str]:
