@@ -35,7 +35,9 @@ def parse_book(rows: Sequence[Mapping[str, Any]], pools: Sequence[Pool], tariffs
     believed, quarantined = [], []
     for quote, why in zip(quotes, _doubts(quotes, by_name), strict=True):
         if why:
-            quarantined.append(Quarantined(row=f"{quote.pool} {quote.market} ${quote.usd_per_hour} ({quote.as_of}, {quote.source})", why=why))
+            quarantined.append(
+                Quarantined(row=f"{quote.pool} {quote.market} ${quote.usd_per_hour} ({quote.as_of}, {quote.source})", why=why)
+            )
         else:
             believed.append(quote)
     newest = {(quote.pool, quote.market): quote for quote in sorted(believed, key=lambda quote: (quote.as_of, quote.source))}

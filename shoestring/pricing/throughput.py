@@ -1,14 +1,14 @@
 """How long a stage takes on a pool: a prior from its need and the pool's speeds, and what receipts taught about that prior.
 
-    prior seconds  = setup_s / core_gops + samples x row seconds                     (reading and writing are priced by routing/offers)
-    row seconds    = op_per_row / 1e9 / (core_gops x speed-up(cores, f)),  speed-up = 1 / ((1 - f) + f / cores)          (Amdahl 1967)
-    on a GPU       = max((1 - f) x op_per_row / 1e9 / core_gops,  gpu_flop_per_row / (gpu_tflops x 1e12 x GPU_EFFICIENCY)):
-                     the share that more cores would not help stays with the host, beside the arithmetic.
+prior seconds  = setup_s / core_gops + samples x row seconds                     (reading and writing are priced by routing/offers)
+row seconds    = op_per_row / 1e9 / (core_gops x speed-up(cores, f)),  speed-up = 1 / ((1 - f) + f / cores)          (Amdahl 1967)
+on a GPU       = max((1 - f) x op_per_row / 1e9 / core_gops,  gpu_flop_per_row / (gpu_tflops x 1e12 x GPU_EFFICIENCY)):
+                 the share that more cores would not help stays with the host, beside the arithmetic.
 
-    true / prior   ~ log-normal(m, s) with a normal-inverse-gamma prior: mean 0 worth K runs, variance S0^2 worth V runs
-                     (Murphy 2007, "Conjugate Bayesian analysis of the Gaussian distribution", eq. 86-89). After n runs with logs x:
-                     m   = n x_mean / (K + n)
-                     s^2 = (V S0^2 + sum (x - x_mean)^2 + K n / (K + n) x_mean^2) / (V + n)
+true / prior   ~ log-normal(m, s) with a normal-inverse-gamma prior: mean 0 worth K runs, variance S0^2 worth V runs
+                 (Murphy 2007, "Conjugate Bayesian analysis of the Gaussian distribution", eq. 86-89). After n runs with logs x:
+                 m   = n x_mean / (K + n)
+                 s^2 = (V S0^2 + sum (x - x_mean)^2 + K n / (K + n) x_mean^2) / (V + n)
 """
 
 from __future__ import annotations

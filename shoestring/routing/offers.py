@@ -156,13 +156,17 @@ class Block:
         self.price = self._by_slot([slot.micro for slot in slots])
         self.startup_s = self._by_slot([slot.pool.startup_s for slot in slots])
         self.setup_s = self._by_slot([setup_seconds(need, slot.pool) for slot in slots])
-        self.rate = self._by_slot([slot.pool.markets[slot.market].preemptions_per_hour if slot.market in slot.pool.markets else 0.0 for slot in slots])
+        self.rate = self._by_slot(
+            [slot.pool.markets[slot.market].preemptions_per_hour if slot.market in slot.pool.markets else 0.0 for slot in slots]
+        )
 
     def _by_slot(self, values: list[float] | list[int]) -> Floats:
-        return np.array(values, dtype=np.float64)[self.slot]
+        table: Floats = np.array(values, dtype=np.float64)
+        return table[self.slot]
 
     def _by_format(self, values: list[float], unknown: float, index: npt.NDArray[Any]) -> Floats:
-        return np.array([*values, unknown], dtype=np.float64)[index]
+        table: Floats = np.array([*values, unknown], dtype=np.float64)
+        return table[index]
 
     def _speeds(self) -> list[Any]:
         by_format = {speed.format: speed for speed in self.question.speeds}
@@ -187,7 +191,9 @@ class Block:
             "reads": self.reads,
             "writes": self.writes,
             "cached": np.zeros(count, dtype=np.int64),
-            "objection": np.array([slot.objection or objection(need, slot.pool, self.question.rows) or "" for slot in self.slots])[self.slot],
+            "objection": np.array([slot.objection or objection(need, slot.pool, self.question.rows) or "" for slot in self.slots])[
+                self.slot
+            ],
             "usd_per_hour_micro": self.price.astype(np.int64),
             "samples": np.full(count, self.most),
             "least_samples": np.full(count, self.least),
@@ -200,7 +206,12 @@ class Block:
             "transfer_microusd": _up(transfer_usd * 1e6),
             "storage_microusd": _up(storage_usd * 1e6),
         }
-        for name, prior_s, ratio in (("est", most_s, mean), ("p95", most_s, p95), ("least_est", least_s, mean), ("least_p95", least_s, p95)):
+        for name, prior_s, ratio in (
+            ("est", most_s, mean),
+            ("p95", most_s, p95),
+            ("least_est", least_s, mean),
+            ("least_p95", least_s, p95),
+        ):
             running_s = ratio * prior_s
             seconds = self.startup_s + running_s + self._loss_s(running_s, worst=name.endswith("p95"))
             columns[f"{name}_ms"] = _up(seconds * 1e3)

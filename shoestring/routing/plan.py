@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.routing.decision import Candidates, Question
 from shoestring.model import microusd
+from shoestring.routing.decision import Candidates, Question
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 UNBOUNDED = 2**60
@@ -165,7 +166,9 @@ class Plans:
 
 def plans(table: Table, limits: Limits, after: dict[int, Completions]) -> Plans:
     """Pair this stage's candidates with the ways to go on."""
-    pairs = [(row, state) for state in sorted(after) for row in [np.flatnonzero((table.stage == 0) & table.usable & (table.leaves == state))]]
+    pairs = [
+        (row, state) for state in sorted(after) for row in [np.flatnonzero((table.stage == 0) & table.usable & (table.leaves == state))]
+    ]
     rows = [np.repeat(row, len(after[state])) for row, state in pairs]
     ways = [np.tile(np.arange(len(after[state])), len(row)) for row, state in pairs]
     own = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
@@ -179,9 +182,20 @@ def plans(table: Table, limits: Limits, after: dict[int, Completions]) -> Plans:
     fits = (needs_micro <= limits.left_micro) & (needs_ms <= limits.left_ms)
     money = np.minimum(limits.left_micro - keep_micro, limits.cap_micro(0))
     samples, est = expected(table, own, money, limits.left_ms - keep_ms)
-    by_candidate = np.argsort(own, kind="stable")
-    columns = (own, keep_micro, keep_ms, needs_micro, needs_ms, samples, est, est + of_the_way("est"), of_the_way("path"), fits)
-    return Plans(*(column[by_candidate] for column in columns))
+    est_total, path = est + of_the_way("est"), of_the_way("path")
+    by = np.argsort(own, kind="stable")
+    return Plans(
+        candidate=own[by],
+        keep_micro=keep_micro[by],
+        keep_ms=keep_ms[by],
+        needs_micro=needs_micro[by],
+        needs_ms=needs_ms[by],
+        samples=samples[by],
+        est=est[by],
+        est_total=est_total[by],
+        path=path[by],
+        fits=fits[by],
+    )
 
 
 def expected(table: Table, own: Ints, money_micro: Ints, time_ms: Ints) -> tuple[Ints, Ints]:
@@ -199,7 +213,7 @@ def expected(table: Table, own: Ints, money_micro: Ints, time_ms: Ints) -> tuple
     return samples, est
 
 
-def _share(limit: Ints, least: Ints, most: Ints) -> npt.NDArray[np.float64]:
+def _share(limit: Ints, least: Ints, most: Ints) -> Floats:
     """How far from `least` to `most` a limit reaches, from 0 to 1."""
     width = np.maximum(most - least, 1)
     return np.where(limit >= most, 1.0, np.clip((limit - least) / width, 0.0, 1.0))

@@ -1,0 +1,102 @@
+"""Codes and numbers as sentences: the one place where routing speaks. Money comes in whole micro-dollars, time in milliseconds."""
+
+from __future__ import annotations
+
+from shoestring.model import Format, Market, Need, Pool, from_microusd
+from shoestring.routing.decision import Question, Reason
+from shoestring.routing.offers import needed_gb
+
+
+def dollars(micro: int) -> str:
+    return f"${from_microusd(micro)}"
+
+
+def seconds(ms: int) -> str:
+    return f"{ms / 1000:,.1f} s"
+
+
+def offer(pool: str, market: Market, writes: Format | None) -> str:
+    return f"{pool} {market}" + (f" writing {writes}" if writes else "")
+
+
+def priced(est_micro: int, p95_micro: int) -> str:
+    return f"{dollars(est_micro)} expected (P95 {dollars(p95_micro)})"
+
+
+def later_stages(question: Question) -> str:
+    """The stages after this one, as words: "train and evaluate"."""
+    names = [need.stage for need in question.needs[1:]]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def unusable(code: Reason, question: Question, need: Need, pool: Pool, market: Market) -> str:
+    """Why a stage cannot run on a pool at any budget."""
+    match code:
+        case Reason.MEMORY:
+            return f"needs {needed_gb(need, question.rows):.2f} GB of memory, {pool.name} has {pool.memory_gb:g}"
+        case Reason.NO_GPU:
+            return f"needs a GPU whose speed is known, {pool.name} has none"
+        case Reason.GPU_MEMORY:
+            return f"needs {need.gpu_memory_gb:g} GB of GPU memory, {pool.name} has {pool.gpu_memory_gb:g}"
+        case Reason.NO_TERMS:
+            return f"{pool.name} has a price for {market}, but does not say how to ask for it: add {market} to its markets"
+        case _:
+            doubts = [row.why for row in question.quarantined if row.row.startswith(f"{pool.name} {market} $")]
+            return f"no price that can be believed{': ' if doubts else f' for {pool.name} {market}'}{'; '.join(doubts)}"
+
+
+def over_stage_budget(est_micro: int, p95_micro: int, cap_micro: int) -> str:
+    return f"{priced(est_micro, p95_micro)}, the stage's own budget is {dollars(cap_micro)}"
+
+
+def over_budget(est_micro: int, p95_micro: int, left_micro: int, keep_micro: int, later: str) -> str:
+    kept = f", of which {dollars(keep_micro)} is kept for {later}" if keep_micro else ""
+    return f"{priced(est_micro, p95_micro)}, {dollars(left_micro)} left{kept}"
+
+
+def over_deadline(needs_ms: int, left_ms: int, shortest_ms: int | None, later: str) -> str:
+    would_do = f"; the shortest that would do is {seconds(shortest_ms)}" if shortest_ms is not None else ""
+    return f"{seconds(needs_ms)} at P95{f' with {later}' if later else ''}, {seconds(max(left_ms, 0))} left{would_do}"
+
+
+def over_either(money: str, time: str) -> str:
+    return f"fits the money or the time, not both: {money}; {time}"
+
+
+def could_not_follow(stage: str, why: str) -> str:
+    return f"{stage} could not follow: {why}"
+
+
+def fewer_samples(samples: int, fewer: int) -> str:
+    return f"{samples:,} samples expected, {fewer:,} fewer"
+
+
+def dearer(est_micro: int, p95_micro: int, dearer_micro: int, later: str) -> str:
+    return f"{priced(est_micro, p95_micro)}, {dollars(dearer_micro)} dearer{f' with {later}' if later else ''}"
+
+
+def as_good(est_micro: int, p95_micro: int) -> str:
+    return f"{priced(est_micro, p95_micro)}: as good, and comes later by P95 or by name"
+
+
+def chosen_cached() -> str:
+    return "the result is there already: nothing is computed and nothing is paid"
+
+
+def chosen_cheapest(total_micro: int, later: str, runner_up: str) -> str:
+    return f"the least expected cost{f' with {later}' if later else ''}: {dollars(total_micro)}{runner_up}"
+
+
+def chosen_most_samples(samples: int, most: int, money_micro: int, ms: int, runner_up: str) -> str:
+    within = f"{dollars(money_micro)} and {seconds(ms)}"
+    if samples == most:
+        return f"all {most:,} samples fit in {within}, nowhere for less{runner_up}"
+    return f"the most samples that {within} buy: {samples:,} of {most:,}{runner_up}"
+
+
+def next_is_fewer(name: str, fewer: int) -> str:
+    return f"; next is {name}, {fewer:,} fewer"
+
+
+def next_is_dearer(name: str, dearer_micro: int) -> str:
+    return f"; next is {name}, {dollars(dearer_micro)} dearer" if dearer_micro else f"; {name} is as good"
