@@ -139,9 +139,11 @@ class Choice(Noun):
     sentence: str
 
     def prior_s_of(self, samples: int) -> float:
-        """Seconds the prior predicts for so many samples on this offer: what a receipt's seconds are compared with. 0 when cached."""
-        growing_s = self.prior_s - self.fixed_s
-        return self.fixed_s + growing_s * samples / self.samples if self.samples else self.prior_s
+        """Seconds the prior predicts for what was done, to compare a receipt's seconds with: an elastic stage's so many samples,
+        a fixed stage's all. 0 when cached."""
+        if self.objective == "least-cost" or not self.samples:
+            return self.prior_s
+        return self.fixed_s + (self.prior_s - self.fixed_s) * samples / self.samples
 
 
 class Planned(Noun):

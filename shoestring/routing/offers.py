@@ -151,7 +151,9 @@ class Block:
     ) -> None:
         self.question, self.need, self.slots, self.formats, self.given = question, need, slots, formats, given
         grid = np.meshgrid(np.arange(len(slots)), np.array(given.formats), np.array(writes), indexing="ij")
-        self.slot, self.reads, self.writes = (axis.ravel() for axis in grid)
+        self.slot: Ints = grid[0].ravel()
+        self.reads: Ints = grid[1].ravel()
+        self.writes: Ints = grid[2].ravel()
         self.least, self.most = least_samples(need, question.rows)
         self.price = self._by_slot([slot.micro for slot in slots])
         self.startup_s = self._by_slot([slot.pool.startup_s for slot in slots])
@@ -164,7 +166,7 @@ class Block:
         table: Floats = np.array(values, dtype=np.float64)
         return table[self.slot]
 
-    def _by_format(self, values: list[float], unknown: float, index: npt.NDArray[Any]) -> Floats:
+    def _by_format(self, values: list[float], unknown: float, index: Ints) -> Floats:
         table: Floats = np.array([*values, unknown], dtype=np.float64)
         return table[index]
 
@@ -234,7 +236,7 @@ class Block:
         write_s = [rows * speed.write_ns_per_row / 1e9 + rows * row_bytes / speed.write_bytes_per_s for speed in self._speeds()]
         return self._by_format(write_s, 0.0, self.writes)
 
-    def _bytes(self, row_bytes: int, index: npt.NDArray[Any]) -> Floats:
+    def _bytes(self, row_bytes: int, index: Ints) -> Floats:
         ratios = [speed.size_ratio for speed in self._speeds()]
         return self.question.rows * row_bytes * self._by_format(ratios, UNKNOWN_SIZE_RATIO, index)
 

@@ -121,9 +121,7 @@ def _extend(table: Table, rows: Ints, following: dict[int, Completions]) -> Comp
                 np.concatenate([first[:, None], after.path[then]], axis=1),
             )
         )
-    if not parts:
-        return Completions(*(np.zeros(0, dtype=np.int64),) * 3, np.zeros((0, 0), dtype=np.int64))
-    joined = Completions(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("est", "p95", "p95_ms", "path")))
+    joined = _joined(parts)
     best = undominated(joined.est, joined.p95, joined.p95_ms)
     return Completions(joined.est[best], joined.p95[best], joined.p95_ms[best], joined.path[best])
 
@@ -166,36 +164,31 @@ class Plans:
 
 def plans(table: Table, limits: Limits, after: dict[int, Completions]) -> Plans:
     """Pair this stage's candidates with the ways to go on."""
-    pairs = [
-        (row, state) for state in sorted(after) for row in [np.flatnonzero((table.stage == 0) & table.usable & (table.leaves == state))]
-    ]
-    rows = [np.repeat(row, len(after[state])) for row, state in pairs]
-    ways = [np.tile(np.arange(len(after[state])), len(row)) for row, state in pairs]
-    own = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
-
-    def of_the_way(name: str) -> Ints:
-        found = [getattr(after[state], name)[way] for (_, state), way in zip(pairs, ways, strict=True)]
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
-
-    keep_micro, keep_ms = of_the_way("p95"), of_the_way("p95_ms")
+    own, way, ways = _pairs(table, after)
+    keep_micro, keep_ms = ways.p95[way], ways.p95_ms[way]
     needs_micro, needs_ms = table.least_p95[own] + keep_micro, table.least_p95_ms[own] + keep_ms
     fits = (needs_micro <= limits.left_micro) & (needs_ms <= limits.left_ms)
     money = np.minimum(limits.left_micro - keep_micro, limits.cap_micro(0))
     samples, est = expected(table, own, money, limits.left_ms - keep_ms)
-    est_total, path = est + of_the_way("est"), of_the_way("path")
-    by = np.argsort(own, kind="stable")
-    return Plans(
-        candidate=own[by],
-        keep_micro=keep_micro[by],
-        keep_ms=keep_ms[by],
-        needs_micro=needs_micro[by],
-        needs_ms=needs_ms[by],
-        samples=samples[by],
-        est=est[by],
-        est_total=est_total[by],
-        path=path[by],
-        fits=fits[by],
-    )
+    return Plans(own, keep_micro, keep_ms, needs_micro, needs_ms, samples, est, est + ways.est[way], ways.path[way], fits)
+
+
+def _pairs(table: Table, after: dict[int, Completions]) -> tuple[Ints, Ints, Completions]:
+    """Candidate and completion of each pair, by candidate, and the completions of all formats in one list."""
+    ways = _joined([after[state] for state in sorted(after)])
+    first = np.cumsum([0, *(len(after[state]) for state in sorted(after))])
+    begins = dict(zip(sorted(after), zip(first[:-1].tolist(), first[1:].tolist(), strict=True), strict=True))
+    rows = [row for row in np.flatnonzero((table.stage == 0) & table.usable).tolist() if table.leaves[row] in begins]
+    way = [np.arange(*begins[int(table.leaves[row])]) for row in rows]
+    own = np.repeat(np.array(rows, dtype=np.int64), [len(each) for each in way])
+    return own, np.concatenate(way, dtype=np.int64) if way else np.zeros(0, dtype=np.int64), ways
+
+
+def _joined(parts: list[Completions]) -> Completions:
+    if not parts:
+        none = np.zeros(0, dtype=np.int64)
+        return Completions(none, none, none, np.zeros((0, 0), dtype=np.int64))
+    return Completions(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("est", "p95", "p95_ms", "path")))
 
 
 def expected(table: Table, own: Ints, money_micro: Ints, time_ms: Ints) -> tuple[Ints, Ints]:

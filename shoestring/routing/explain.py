@@ -1,0 +1,188 @@
+"""A decision for a person: one page, as plain text for a terminal or as Markdown for Kubeflow's UI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoestring.model import Format, from_microusd, microusd, utc_text
+from shoestring.routing.decision import Candidates, Choice, Decision
+from shoestring.routing.sentences import dollars, later_stages, offer, seconds
+
+MOST_OFFERS = 12
+"""Offers that a page lists; all of them are in the JSON."""
+
+Rows = list[tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table. `right` names the columns of numbers."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: Rows
+    right: frozenset[str] = frozenset()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What there is to say, whatever it is written in."""
+
+    title: str
+    headline: str
+    facts: Rows
+    grids: list[Grid]
+    footer: str
+
+
+def as_text(decision: Decision) -> str:
+    """The page as aligned plain text."""
+    page = _page(decision)
+    width = max(len(label) for label, _ in page.facts)
+    facts = [f"  {label:<{width}}  {fact}" for label, fact in page.facts]
+    lines = [page.title, "", f"  {page.headline}", *facts]
+    for grid in page.grids:
+        lines += ["", grid.caption, *_aligned(grid)]
+        if grid.note:
+            lines.append(f"  {grid.note}")
+    return "\n".join([*lines, "", page.footer]) + "\n"
+
+
+def as_markdown(decision: Decision) -> str:
+    """The page as Markdown tables."""
+    page = _page(decision)
+    lines = [f"# {page.title}", "", f"**{page.headline}**", "", "| | |", "|---|---|"]
+    lines += [f"| {label} | {_cell(fact)} |" for label, fact in page.facts]
+    for grid in page.grids:
+        rule = ("---:" if name in grid.right else "---" for name in grid.header)
+        lines += ["", f"## {grid.caption}", "", f"| {' | '.join(grid.header)} |", f"|{'|'.join(rule)}|"]
+        lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in grid.rows]
+        if grid.note:
+            lines += ["", grid.note]
+    return "\n".join([*lines, "", f"<sub>{page.footer}</sub>"]) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _aligned(grid: Grid) -> list[str]:
+    table = [grid.header, *grid.rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(grid.header))]
+    sides = [">" if name in grid.right else "<" for name in grid.header]
+    return [
+        "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip() for row in table
+    ]
+
+
+def _page(decision: Decision) -> Page:
+    question, choice = decision.question, decision.choice
+    digests = [f"{name} {value[:12]}" for name, value in sorted(question.digests.items()) if value]
+    made = [f"policy {decision.policy.version} ({decision.policy.sha256[:12]})", f"seed {question.seed}", *digests]
+    return Page(
+        title=f"{question.stage}, attempt {question.attempt} of run {question.run_id}",
+        headline=_headline(decision),
+        facts=(_choice_facts(decision, choice) if choice else []) + _limits(decision),
+        grids=[grid for grid in (_offers(decision), _later(decision), _prices(decision), _doubted(decision)) if grid.rows],
+        footer=f"{utc_text(question.asked_at)}, {', '.join(made)}",
+    )
+
+
+def _headline(decision: Decision) -> str:
+    choice = decision.choice
+    if choice is None:
+        smallest = decision.smallest_budget_usd
+        needed = "no budget would do" if smallest is None else f"the smallest budget that would do is ${smallest}"
+        return f"refused: nothing fits; {needed}"
+    return offer(choice.pool, choice.market, choice.format) + (", from the cache" if choice.cached else "")
+
+
+def _choice_facts(decision: Decision, choice: Choice) -> Rows:
+    samples = f", {choice.samples:,} samples" if choice.objective == "most-samples" else ""
+    p95 = "at most" if choice.objective == "most-samples" else "P95"
+    return [
+        ("expected", f"${choice.est_usd} in {choice.est_s:,.1f} s{samples}"),
+        (p95, f"${choice.p95_usd} in {choice.p95_s:,.1f} s, at ${choice.usd_per_hour} an hour"),
+        ("because", choice.sentence),
+        *([] if choice.cached else [("prior", _parts(decision, choice))]),
+    ]
+
+
+def _parts(decision: Decision, choice: Choice) -> str:
+    """Where the time and money of all of the stage's work go, before what receipts taught."""
+    columns, row = decision.candidates, _taken(decision)
+    spent = columns.startup_ms[row] + columns.read_ms[row] + columns.write_ms[row]
+    parts = [
+        ("start-up", columns.startup_ms[row]),
+        ("reading", columns.read_ms[row]),
+        ("computing", max(0, columns.prior_ms[row] + columns.startup_ms[row] - spent)),
+        ("writing", columns.write_ms[row]),
+        ("lost to preemption", columns.loss_ms[row]),
+    ]
+    told = [f"{name} {seconds(ms)}" for name, ms in parts if ms]
+    fees = [("moving bytes", columns.transfer_microusd[row]), ("holding them", columns.storage_microusd[row])]
+    return ", ".join(told + [f"{name} {dollars(micro)}" for name, micro in fees if micro])
+
+
+def _limits(decision: Decision) -> Rows:
+    question, choice = decision.question, decision.choice
+    left_usd = question.budget_usd - question.spent_usd - question.held_usd
+    taken = [f" - ${amount} {name}" for amount, name in ((question.spent_usd, "spent"), (question.held_usd, "held")) if amount]
+    kept = f", of which ${choice.keep_usd} is kept for {later_stages(question)}" if choice and choice.keep_usd else ""
+    sums = f"${question.budget_usd} budget{''.join(taken)}" + (f" = ${left_usd} left" if taken else "")
+    declared = question.stage_budgets.get(question.stage)
+    return [
+        ("money", sums + kept),
+        *([("stage budget", f"${declared}, declared")] if declared is not None else []),
+        ("time", "no deadline" if question.deadline_left_s is None else f"{question.deadline_left_s:,.1f} s left"),
+    ]
+
+
+def _taken(decision: Decision) -> int:
+    """The candidate that is not among the refusals."""
+    refused = {refusal.candidate for refusal in decision.refusals}
+    return next(row for row, stage in enumerate(decision.candidates.stage) if stage == 0 and row not in refused)
+
+
+def _offers(decision: Decision) -> Grid:
+    columns = decision.candidates
+    verdicts = {refusal.candidate: refusal.sentence for refusal in decision.refusals}
+    if decision.choice is not None:
+        verdicts[_taken(decision)] = "taken"
+    order = sorted(verdicts, key=lambda row: (verdicts[row] != "taken", columns.objection[row] != "", columns.est_microusd[row], row))
+    rows = [(*_name(columns, row), _hourly(columns.usd_per_hour_micro[row]), verdicts[row]) for row in order[:MOST_OFFERS]]
+    more = len(order) - len(rows)
+    note = f"and {more} more, each with its reason in the JSON" if more else ""
+    return Grid("Offers", ("pool", "market", "writes", "$/hour", "verdict"), rows, frozenset({"$/hour"}), note)
+
+
+def _name(columns: Candidates, row: int) -> tuple[str, str, str]:
+    writes: Format | None = columns.formats[columns.writes[row]] if columns.writes[row] >= 0 else None
+    return columns.pools[columns.pool[row]], columns.markets[columns.market[row]], writes or "-"
+
+
+def _hourly(micro: int) -> str:
+    return str(from_microusd(micro)) if micro else "-"
+
+
+def _later(decision: Decision) -> Grid:
+    rows: Rows = [
+        (each.stage, each.pool, each.market, each.format or "-", f"${each.est_usd}", f"{each.est_s:,.1f}", f"${each.keep_usd}")
+        for each in decision.plan
+    ]
+    header = ("stage", "pool", "market", "writes", "expected", "seconds", "kept for it")
+    elastic = next((need.stage for need in decision.question.needs[1:] if need.elastic), None)
+    note = f"{elastic}: all its passes are expected, the least worth starting for is kept" if elastic else ""
+    return Grid("Expected of later stages", header, rows, frozenset({"expected", "seconds", "kept for it"}), note)
+
+
+def _prices(decision: Decision) -> Grid:
+    quotes = sorted(decision.question.quotes, key=lambda quote: (quote.pool, quote.market))
+    rows: Rows = [(quote.pool, quote.market, _hourly(microusd(quote.usd_per_hour)), str(quote.as_of), quote.source) for quote in quotes]
+    return Grid("Prices", ("pool", "market", "$/hour", "as of", "source"), rows, frozenset({"$/hour"}))
+
+
+def _doubted(decision: Decision) -> Grid:
+    rows: Rows = [(each.row, each.why) for each in decision.question.quarantined]
+    return Grid("Prices not believed", ("row", "because"), rows)
