@@ -1,0 +1,74 @@
+"""What was computed once, from what, and whether it is still whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from pydantic import JsonValue
+
+from shoestring.data.blobs import load_manifest, open_blob
+from shoestring.errors import CorruptObject, NotInStore
+from shoestring.model import Noun, Outcome, digest, record
+from shoestring.seams import Store
+
+
+class Kept(Noun):
+    """An outcome, and what it was computed from: stage, code, settings, inputs."""
+
+    schema_version: Literal[1] = 1
+    outcome: Outcome
+    made_from: dict[str, JsonValue]
+
+
+def canonical(value: Mapping[str, JsonValue]) -> bytes:
+    """JSON in which equal values are equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def code_digest(*modules: ModuleType) -> str:
+    """SHA-256 over the source text of the modules that compute a stage: changed code finds nothing that the old code made."""
+    found = hashlib.sha256()
+    for module in sorted(modules, key=lambda module: module.__name__):
+        found.update(module.__name__.encode() + b"\0" + Path(str(module.__file__)).read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def key_of(
+    stage: str, code: str, settings: Mapping[str, JsonValue], inputs: Mapping[str, str], run_id: str | None = None
+) -> tuple[str, dict[str, JsonValue]]:
+    """The key of a computation and what it is the digest of. `run_id` for a stage whose result belongs to one run only."""
+    made_from: dict[str, JsonValue] = {"stage": stage, "code": code, "settings": dict(settings), "inputs": dict(inputs), "run_id": run_id}
+    return digest(canonical(made_from)), made_from
+
+
+def find(store: Store, key: str) -> Outcome | None:
+    """The outcome under a key, when it is there and every object it names is whole; None: compute it again."""
+    try:
+        outcome = Kept.model_validate_json(store.fetch(f"cache/{key}.json").read_bytes()).outcome
+        _check(store, outcome.key)
+    except (NotInStore, CorruptObject, ValueError):
+        return None
+    return outcome
+
+
+def keep(store: Store, key: str, outcome: Outcome, made_from: Mapping[str, JsonValue]) -> None:
+    """Remember an outcome. Raises StoreFull."""
+    store.put(f"cache/{key}.json", record(Kept(outcome=outcome, made_from=dict(made_from))))
+
+
+def _check(store: Store, key: str) -> None:
+    if key.startswith("datasets/"):
+        manifest = load_manifest(store, key)
+        for part in (part for parts in manifest.splits.values() for part in parts):
+            open_blob(store, part.sha256)
+        if manifest.quarantine:
+            open_blob(store, Path(manifest.quarantine).name)
+    elif key.startswith("blobs/"):
+        open_blob(store, Path(key).name)
+    else:
+        store.fetch(key)
