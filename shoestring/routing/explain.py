@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoestring.model import Format, from_microusd, microusd, utc_text
@@ -20,7 +21,7 @@ class Grid:
 
     caption: str
     header: tuple[str, ...]
-    rows: Rows
+    rows: Sequence[tuple[str, ...]]
     right: frozenset[str] = frozenset()
     note: str = ""
 
@@ -69,11 +70,11 @@ def _cell(text: str) -> str:
 
 def _aligned(grid: Grid) -> list[str]:
     table = [grid.header, *grid.rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(grid.header))]
+    columns = list(zip(*table, strict=True))
+    widths = [max(map(len, column)) for column in columns]
     sides = [">" if name in grid.right else "<" for name in grid.header]
-    return [
-        "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip() for row in table
-    ]
+    lines = ("  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)) for row in table)
+    return [f"  {line}".rstrip() for line in lines]
 
 
 def _page(decision: Decision) -> Page:
@@ -184,5 +185,4 @@ def _prices(decision: Decision) -> Grid:
 
 
 def _doubted(decision: Decision) -> Grid:
-    rows: Rows = [(each.row, each.why) for each in decision.question.quarantined]
-    return Grid("Prices not believed", ("row", "because"), rows)
+    return Grid("Prices not believed", ("row", "because"), [(each.row, each.why) for each in decision.question.quarantined])
