@@ -1,21 +1,22 @@
 """Every error, named for what the reader must do, holding the numbers.
 
-    ShoestringError                 exit code 1; the message is the whole story
-    ├── UsageError                  exit code 2: the command or a file that a person wrote is wrong
-    │   ├── WorldError              the world file
-    │   ├── RecipeError             the recipe, or the data it names
-    │   └── UnknownName             a stage, recipe, pool or run that does not exist
-    ├── Refused                     nothing was started: it would not fit
-    │   ├── BudgetTooSmall          holds the smallest budget that would work
-    │   └── BudgetExceeded          the ledger's own no, at the moment of reserving
-    ├── DataError                   the data cannot be used as it is: empty, truncated, a column missing
-    ├── CorruptObject               an object's bytes are not the bytes its name promises
-    ├── StoreError                  the store could not do it
-    │   ├── NotInStore              no such key
-    │   └── StoreFull               no space left
-    ├── LedgerBroken                a hash, a sequence or a balance does not hold: names the entry
-    ├── StageFailed                 the stage's own code failed
-    └── StageStopped                stopped on purpose: budget, signal, or a parent that went away
+ShoestringError                 exit code 1; the message is the whole story
+├── UsageError                  exit code 2: the command or a file that a person wrote is wrong
+│   ├── WorldError              the world file
+│   ├── RecipeError             the recipe, or the data it names
+│   └── UnknownName             a stage, recipe, pool or run that does not exist
+├── Refused                     nothing was started: it would not fit
+│   ├── BudgetTooSmall          holds the smallest budget that would work
+│   └── BudgetExceeded          the ledger's own no, at the moment of reserving
+├── DataError                   the data cannot be used as it is: empty, truncated, a column missing
+├── CorruptObject               an object's bytes are not the bytes its name promises
+├── StoreError                  the store could not do it
+│   ├── NotInStore              no such key
+│   └── StoreFull               no space left
+├── LedgerBroken                a hash, a sequence or a balance does not hold: names the entry
+├── LedgerConflict              asked of an account what it cannot do any more: read its state before asking again
+├── StageFailed                 the stage's own code failed
+└── StageStopped                stopped on purpose: budget, signal, or a parent that went away
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class DataError(ShoestringError):
 class CorruptObject(ShoestringError):
     def __init__(self, key: str, found_sha256: str) -> None:
         self.key = key
-        super().__init__(f"{key} holds other bytes than its name says (sha256 {found_sha256[:12]}...): it will be made again when it is needed")
+        super().__init__(
+            f"{key} holds other bytes than its name says (sha256 {found_sha256[:12]}...): it will be made again when it is needed"
+        )
 
 
 class StoreError(ShoestringError):
@@ -90,11 +93,19 @@ class StoreFull(StoreError):
 
 
 class LedgerBroken(ShoestringError):
-    """Raised by whoever reads a chain that does not hold."""
+    """Raised by whoever reads a chain that does not hold. Number 0: it is not about one entry."""
 
     def __init__(self, account: str, number: int, why: str) -> None:
         self.account, self.number, self.why = account, number, why
-        super().__init__(f"ledger/{account}/{number:08d}.json: {why}")
+        super().__init__(f"ledger/{account}{f'/{number:08d}.json' if number else ''}: {why}")
+
+
+class LedgerConflict(ShoestringError):
+    """Closed, settled, not opened, or the same id with other content. Trying again does not help."""
+
+    def __init__(self, account: str, why: str) -> None:
+        self.account, self.why = account, why
+        super().__init__(f"account {account}: {why}")
 
 
 class StageFailed(ShoestringError):

@@ -58,15 +58,16 @@ class FolderStore:
             return False
         temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folder(path.parent)
             self._write(temporary, data)
-            if not if_absent:
+            if if_absent:
+                try:
+                    os.link(temporary, path)
+                except FileExistsError:
+                    return False
+            else:
                 temporary.replace(path)
-                return True
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return False
+            self._flush_folder(path.parent)
             return True
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -75,6 +76,21 @@ class FolderStore:
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+
+    def _make_folder(self, folder: Path) -> None:
+        if not folder.is_dir():
+            self._make_folder(folder.parent)
+            folder.mkdir(exist_ok=True)
+            self._flush_folder(folder.parent)
+
+    @staticmethod
+    def _flush_folder(folder: Path) -> None:
+        """A file that is flushed is only there after a power cut when its name is, too."""
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
     @staticmethod
     def _write(path: Path, data: bytes | Path) -> None:

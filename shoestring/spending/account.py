@@ -1,0 +1,244 @@
+"""An account's chain, folded entry by entry: the one place that knows which entry may follow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pydantic import AwareDatetime
+
+from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict
+from shoestring.model import Noun, Usd, from_microusd
+from shoestring.spending.entry import NO_ENTRY, Entry, Sealed
+
+
+class Hold(Noun):
+    """Money that is set aside and not settled yet."""
+
+    stage: str
+    attempt: int
+    amount_usd: Usd
+    since: AwareDatetime
+    child: str | None
+
+
+class StageMoney(Noun):
+    cap_usd: Usd | None
+    spent_usd: Usd
+    held_usd: Usd
+
+
+class AccountState(Noun):
+    """An account after its last entry. `left_usd` is what may still be reserved; None, like `cap_usd`, is without limit."""
+
+    account: str
+    parent: str | None
+    cap_usd: Usd | None
+    spent_usd: Usd
+    held_usd: Usd
+    released_usd: Usd
+    left_usd: Usd | None
+    holds: dict[str, Hold]
+    settled_usd: dict[str, Usd]
+    stages: dict[str, StageMoney]
+    closed: bool
+    entries: int
+    head_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A hold inside the fold. `microusd` is what is held, after settlement what was spent; `proof` the hash of what last raised it."""
+
+    stage: str
+    attempt: int
+    microusd: int
+    since: datetime
+    child: str | None
+    proof: str
+    released: int = 0
+
+
+class Account:
+    """The fold of one chain. Amounts are whole micro-dollars; `cap` None is no limit. Every step is O(1)."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.number = 0
+        self.head = NO_ENTRY
+        self.parent: str | None = None
+        self.cap: int | None = None
+        self.closed = False
+        self.spent = self.held = self.released = 0
+        self.holds: dict[str, Held] = {}
+        self.settled: dict[str, Held] = {}
+        self.stage_caps: dict[str, int] = {}
+        self.stage_spent: Counter[str] = Counter()
+        self.stage_held: Counter[str] = Counter()
+        self.numbers: dict[str, int] = {}
+
+    def apply(self, sealed: Sealed) -> None:
+        """Take the next entry in. Raises LedgerBroken: it does not follow, or breaks a rule; then nothing has changed."""
+        entry, number = sealed.entry, self.number + 1
+        if (entry.account, entry.number) != (self.name, number):
+            raise LedgerBroken(self.name, number, f"is entry {entry.number} of {entry.account}: it was moved here")
+        if entry.prev != self.head:
+            raise LedgerBroken(self.name, number, f"follows {entry.prev[:12]}..., but the entry before it has the hash {self.head[:12]}...")
+        if entry.id in self.numbers:
+            raise LedgerBroken(self.name, number, f"has the id {entry.id!r} of entry {self.numbers[entry.id]}: it was doubled")
+        try:
+            self.check(entry)
+        except (BudgetExceeded, LedgerConflict) as error:
+            raise LedgerBroken(self.name, number, f"could never have been written: {error}") from error
+        self._take(entry, sealed.sha256)
+        self.number, self.head, self.numbers[entry.id] = number, sealed.sha256, number
+
+    def check(self, entry: Entry, keep: int = 0) -> None:
+        """May `entry` come next, with `keep` micro-dollars left for what must follow it? The rules of `verify` are these.
+
+        Raises:
+            BudgetExceeded: it would pass the cap of the account or of the stage, or settle above what is held.
+            LedgerConflict: the account or the hold is not in a state for it.
+        """
+        if entry.kind == "open" or (entry.kind == "close" and not self.number and entry.parent):
+            self._check_first(entry)
+        elif not self.number:
+            raise self._conflict("has not been opened")
+        elif self.closed:
+            raise self._conflict(f"is closed, and closing is final; it cannot {entry.kind} {entry.hold}".rstrip())
+        elif entry.kind == "cap":
+            self._check_cap(entry)
+        elif entry.kind == "close":
+            if self.holds:
+                raise self._conflict(f"cannot be closed while it holds money for {', '.join(sorted(self.holds))}: settle that first")
+        else:
+            self._check_hold(entry, keep)
+
+    def _check_first(self, entry: Entry) -> None:
+        """An account begins by opening, or, if nobody did in time, by closing: then nobody can open it any more."""
+        if self.number:
+            raise self._conflict("is closed, and closing is final" if self.closed else "is open already")
+        if entry.parent is not None and (entry.parent_hash is None or (entry.kind == "open" and entry.cap_microusd is None)):
+            raise self._conflict(f"is inside {entry.parent}, so it needs a cap, and the entry that reserved it there")
+
+    def _check_cap(self, entry: Entry) -> None:
+        if self.cap is None or entry.cap_microusd is None:
+            raise self._conflict("has no limit that could be raised")
+        if entry.cap_microusd <= self.cap:
+            raise self._conflict(
+                f"has a cap of ${from_microusd(self.cap)}, which can only be raised, not set to ${from_microusd(entry.cap_microusd)}"
+            )
+        if self.parent is not None and entry.parent_hash is None:
+            raise self._conflict(f"is inside {self.parent}, so a higher cap needs the entry that reserved it there")
+
+    def _check_hold(self, entry: Entry, keep: int) -> None:
+        amount, name = entry.amount_microusd, entry.hold
+        if amount < 0 and entry.kind != "adjust":
+            raise self._conflict(f"cannot {entry.kind} {name} by a negative amount")
+        if entry.kind == "reserve":
+            if name in self.holds or name in self.settled or not name:
+                raise self._conflict(f"has had a hold {name!r} already: a new attempt needs a new name")
+            if entry.child not in (None, name):
+                raise self._conflict(f"cannot hold {name} for the account {entry.child}: such a hold has the account's name")
+            self._check_fits(entry, entry.stage, keep)
+            return
+        held = (self.settled if entry.kind == "adjust" else self.holds).get(name)
+        if held is None:
+            raise self._conflict(self._why_no_hold(entry))
+        if held.child != entry.child or (held.child and entry.kind == "adjust"):
+            raise self._conflict(f"holds {name} for the account of that name: it is settled when that account closes")
+        if entry.kind == "settle":
+            if amount > held.microusd:
+                raise BudgetExceeded(f"settling {name} of {self.name}", *map(from_microusd, (amount, held.microusd, held.microusd)))
+            if held.child and entry.child_hash is None:
+                raise self._conflict(f"settles {name} without the hash of that account's last entry")
+        elif amount > 0:
+            self._check_fits(entry, held.stage, keep)
+        elif held.microusd + amount < 0:
+            raise self._conflict(
+                f"{name} was settled at ${from_microusd(held.microusd)}, which cannot be adjusted by ${from_microusd(amount)}"
+            )
+
+    def _why_no_hold(self, entry: Entry) -> str:
+        if entry.hold in self.settled:
+            return f"settled {entry.hold} already, at ${from_microusd(self.settled[entry.hold].microusd)}; it cannot {entry.kind} it"
+        return f"has no {'settled' if entry.kind == 'adjust' else 'open'} hold {entry.hold!r} to {entry.kind}"
+
+    def _check_fits(self, entry: Entry, stage: str, keep: int) -> None:
+        amount, what = entry.amount_microusd, f"{entry.kind} {entry.hold}"
+        if self.cap is not None and self.spent + self.held + amount + keep > self.cap:
+            kept = f" (${from_microusd(keep)} kept for what must follow)" if keep else ""
+            left = max(0, self.cap - self.spent - self.held - keep)
+            raise BudgetExceeded(f"{what} of {self.name}{kept}", *map(from_microusd, (amount, left, self.cap)))
+        cap, used = self.stage_caps.get(stage), self.stage_spent[stage] + self.stage_held[stage]
+        if cap is not None and used + amount > cap:
+            raise BudgetExceeded(f"{what} of stage {stage} in {self.name}", *map(from_microusd, (amount, cap - used, cap)))
+
+    def _conflict(self, why: str) -> LedgerConflict:
+        return LedgerConflict(self.name, why)
+
+    def _take(self, entry: Entry, sha256: str) -> None:
+        amount = entry.amount_microusd
+        match entry.kind:
+            case "open":
+                self.cap, self.parent, self.stage_caps = entry.cap_microusd, entry.parent, entry.stage_caps
+            case "cap":
+                self.cap = entry.cap_microusd
+            case "close":
+                self.closed, self.cap, self.parent = True, self.cap if self.number else 0, self.parent or entry.parent
+            case "reserve":
+                self.holds[entry.hold] = Held(entry.stage, entry.attempt, amount, entry.at, entry.child, sha256)
+                self._move(entry.stage, held=amount)
+            case "extend":
+                held = self.holds[entry.hold]
+                self.holds[entry.hold] = replace(held, microusd=held.microusd + amount, proof=sha256)
+                self._move(held.stage, held=amount)
+            case "settle":
+                held = self.holds.pop(entry.hold)
+                self.settled[entry.hold] = replace(held, microusd=amount, released=held.microusd - amount)
+                self._move(held.stage, held=-held.microusd, spent=amount)
+                self.released += held.microusd - amount
+            case "adjust":
+                held = self.settled[entry.hold]
+                self.settled[entry.hold] = replace(held, microusd=held.microusd + amount)
+                self._move(held.stage, spent=amount)
+
+    def _move(self, stage: str, *, held: int = 0, spent: int = 0) -> None:
+        self.held += held
+        self.spent += spent
+        self.stage_held[stage] += held
+        self.stage_spent[stage] += spent
+
+    def state(self) -> AccountState:
+        stages = sorted(filter(None, self.stage_caps.keys() | self.stage_spent.keys() | self.stage_held.keys()))
+        return AccountState(
+            account=self.name,
+            parent=self.parent,
+            cap_usd=_usd(self.cap),
+            spent_usd=from_microusd(self.spent),
+            held_usd=from_microusd(self.held),
+            released_usd=from_microusd(self.released),
+            left_usd=None if self.cap is None else from_microusd(self.cap - self.spent - self.held),
+            holds={name: _hold(held) for name, held in sorted(self.holds.items())},
+            settled_usd={name: from_microusd(held.microusd) for name, held in sorted(self.settled.items())},
+            stages={name: self._stage(name) for name in stages},
+            closed=self.closed,
+            entries=self.number,
+            head_hash=self.head,
+        )
+
+    def _stage(self, name: str) -> StageMoney:
+        return StageMoney(
+            cap_usd=_usd(self.stage_caps.get(name)),
+            spent_usd=from_microusd(self.stage_spent[name]),
+            held_usd=from_microusd(self.stage_held[name]),
+        )
+
+
+def _usd(microusd: int | None) -> Usd | None:
+    return None if microusd is None else from_microusd(microusd)
+
+
+def _hold(held: Held) -> Hold:
+    return Hold(stage=held.stage, attempt=held.attempt, amount_usd=from_microusd(held.microusd), since=held.since, child=held.child)

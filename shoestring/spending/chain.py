@@ -1,0 +1,37 @@
+"""One account's chain as it is read from a store, whole."""
+
+from __future__ import annotations
+
+from shoestring.seams import Store
+from shoestring.spending.account import Account
+from shoestring.spending.entry import Sealed, read_entry
+
+
+class Chain:
+    """All entries so far, folded. `covers`: hash of an entry -> the account inside this one that it reserved for, and the micro-dollars."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.account = Account(name)
+        self.entries: list[Sealed] = []
+        self.covers: dict[str, tuple[str, int]] = {}
+        self._by_hash: dict[str, Sealed] = {}
+        self._store = store
+        self.read_on()
+
+    def read_on(self) -> bool:
+        """Read what was appended since; whether there was anything. Raises LedgerBroken."""
+        before = self.account.number
+        while (sealed := read_entry(self._store, self.account.name, self.account.number + 1)) is not None:
+            self.account.apply(sealed)
+            self.entries.append(sealed)
+            self._by_hash[sealed.sha256] = sealed
+            held = self.account.holds.get(sealed.entry.hold)
+            if held and held.child:
+                self.covers[sealed.sha256] = (held.child, held.microusd)
+        return self.account.number > before
+
+    def find(self, sha256: str) -> Sealed | None:
+        """Looks again before it says no: the entry may be younger than this reading, and older than the one that names it."""
+        if sha256 not in self._by_hash:
+            self.read_on()
+        return self._by_hash.get(sha256)

@@ -1,0 +1,121 @@
+"""One line of the ledger: what was asked of an account, chained by hash to the line before it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, ValidationError
+
+from shoestring.errors import LedgerBroken, NotInStore
+from shoestring.model import Noun, digest, record
+from shoestring.seams import Store
+
+NO_ENTRY = "0" * 64
+
+Kind = Literal["open", "reserve", "extend", "settle", "adjust", "cap", "close"]
+ACCOUNT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+AccountName = Annotated[str, Field(pattern=ACCOUNT_PATTERN)]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _in_utc(moment: datetime) -> datetime:
+    if moment.utcoffset() != UTC.utcoffset(None):
+        raise ValueError("a ledger's moments are in UTC")
+    return moment
+
+
+class Entry(Noun):
+    """What was asked of an account. Amounts are whole micro-dollars.
+
+    `id` names the request: asked again, it is the same entry. `amount_microusd` is what is reserved, what a hold grows by, what it is
+    settled at, or (adjust) what a settled hold changes by.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    schema_version: Literal[1] = 1
+    account: AccountName
+    number: int = Field(ge=1)
+    prev: Hash = Field(description="hash of the entry before; 64 zeros for the first")
+    at: Annotated[AwareDatetime, AfterValidator(_in_utc)]
+    kind: Kind
+    id: str = Field(min_length=1)
+    pod_uid: str = Field("", description="who wrote it")
+    hold: str = ""
+    stage: str = ""
+    attempt: int = Field(0, ge=0)
+    amount_microusd: int = 0
+    why: str = ""
+    cap_microusd: int | None = Field(None, ge=0, description="open, cap: the most the account may spend and hold; null = no limit")
+    stage_caps: dict[str, int] = Field({}, description="open: stage -> the most it may spend and hold, in micro-dollars")
+    parent: AccountName | None = Field(None, description="the account that holds this one's cap")
+    parent_hash: Hash | None = Field(None, description="the parent's entry that reserved it")
+    child: AccountName | None = Field(None, description="in a parent: the account that this hold belongs to")
+    child_hash: Hash | None = Field(None, description="settle of a child: the hash of the entry that closed it")
+
+
+class Sealed(Noun):
+    """An entry and its hash, as they lie in the store."""
+
+    model_config = ConfigDict(strict=True)
+
+    entry: Entry
+    sha256: Hash
+
+
+class Head(Noun):
+    """A hint at an account's last entry. It may be old, and nobody has to trust it; one that is ahead shows that a tail was cut off."""
+
+    model_config = ConfigDict(strict=True)
+
+    number: int = Field(ge=1)
+    sha256: Hash
+
+
+def seal(entry: Entry) -> Sealed:
+    return Sealed(entry=entry, sha256=digest(record(entry)))
+
+
+def unseal(data: bytes) -> Sealed:
+    """Parse an entry. Raises ValueError: not an entry, written otherwise than we write, or not of its own hash."""
+    sealed = Sealed.model_validate_json(data)
+    if digest(record(sealed.entry)) != sealed.sha256:
+        raise ValueError("its content does not have the hash that is written beside it: it was changed")
+    if record(sealed) != data:
+        raise ValueError("its bytes are not the ones that were written: it was changed")
+    return sealed
+
+
+def entry_key(account: str, number: int) -> str:
+    return f"ledger/{account}/{number:08d}.json"
+
+
+def head_key(account: str) -> str:
+    return f"ledger/{account}/head.json"
+
+
+def read_entry(store: Store, account: str, number: int) -> Sealed | None:
+    """None when it is not there. Raises LedgerBroken."""
+    try:
+        return unseal(store.fetch(entry_key(account, number)).read_bytes())
+    except NotInStore:
+        return None
+    except ValidationError as error:
+        raise LedgerBroken(account, number, f"is not an entry: {error.errors()[0]['msg']}") from error
+    except ValueError as error:
+        raise LedgerBroken(account, number, str(error)) from error
+
+
+def read_head(store: Store, account: str) -> Head | None:
+    """None when there is no hint. Raises LedgerBroken for a damaged one: it was written whole, so somebody changed it."""
+    try:
+        data = store.fetch(head_key(account)).read_bytes()
+        head = Head.model_validate_json(data)
+    except NotInStore:
+        return None
+    except ValidationError:
+        head = None
+    if head is None or record(head) != data:
+        raise LedgerBroken(account, 0, "its head.json was changed: verify the entries, then delete it (the next entry writes a new one)")
+    return head

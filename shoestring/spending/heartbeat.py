@@ -1,0 +1,49 @@
+"""What the frame of a stage says of itself, again and again, while it lives."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from shoestring.errors import DataError, NotInStore
+from shoestring.model import Noun, Usd
+from shoestring.seams import Store
+
+
+class Heartbeat(Noun):
+    """The last sign of life of one attempt. `spent_usd` is by the frame's own clock, from the pod's start."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    stage: str
+    attempt: int
+    pod_uid: str
+    state: str = Field(description="starting, running, stopping; at the end done, stopped or failed")
+    usd_per_hour: Usd
+    started_at: AwareDatetime
+    at: AwareDatetime
+    interval_s: float = Field(gt=0)
+    spent_usd: Usd
+    phase: str = ""
+    samples: int = 0
+    total: int | None = None
+    quality: dict[str, float] = Field({}, description="metric -> the last value")
+
+
+def heartbeat_key(run_id: str, hold: str) -> str:
+    """`hold` is STAGE-ATTEMPT, as in the ledger."""
+    return f"runs/{run_id}/heartbeats/{hold}.json"
+
+
+def last_heartbeat(store: Store, run_id: str, hold: str) -> Heartbeat | None:
+    """None when the attempt never said anything. Raises DataError."""
+    key = heartbeat_key(run_id, hold)
+    try:
+        return Heartbeat.model_validate_json(store.fetch(key).read_bytes())
+    except NotInStore:
+        return None
+    except ValidationError as error:
+        raise DataError(
+            f"{key} is not a heartbeat ({error.errors()[0]['msg']}): settle {hold} by hand, or delete it to settle at $0"
+        ) from error
