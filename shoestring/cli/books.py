@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
 from shoestring.data.runs import open_run
 from shoestring.errors import UsageError
-from shoestring.local import sentences
+from shoestring.model import sentences
 from shoestring.reporting.publish import export, publish
 from shoestring.routing.decision import Decision
 from shoestring.routing.explain import as_markdown, as_text
@@ -102,7 +102,7 @@ def verify(store: StoreOption = None, world: WorldOption = None, as_json: JsonOp
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}: --store takes a store's root, or the ledger/ folder inside it")
     found = verify_ledger(*open_for_verify(folder))
-    typer.echo(json.dumps(found.as_json(), indent=1) if as_json else found.as_text())
+    typer.echo(found.model_dump_json(indent=1) if as_json else found.as_text())
 
 
 def add_to(main: typer.Typer) -> None:

@@ -9,6 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 
+from pydantic import JsonValue
+
 from shoestring.data import cache
 from shoestring.data.blobs import load_manifest
 from shoestring.data.probe import load_or_probe
@@ -98,12 +100,14 @@ def measure(store: Store, recipe: Recipe, need: Need, upstream: str) -> Read:
     return Read(rows, manifest.row_bytes, manifest.format)
 
 
-def cache_key(store: Store, asked: Asked, stage: str) -> str:
-    """What names a stage's result: its code, its settings, the content of what it reads; for a stage that is not shared, also the run."""
+def cache_key(store: Store, recipe: Recipe, seed: int, run_id: str, stage: str, upstream: str) -> tuple[str, dict[str, JsonValue]]:
+    """What names a stage's result, and what that is the digest of: its code, its settings, the content of what it reads.
+
+    For a stage whose result is of no use to other runs, also the run.
+    """
     module = stage_module(stage)
-    reads = {"data": asked.upstream} if asked.upstream else {"source": fingerprint(asked.recipe, store)}
-    run_id = None if module.SHARED else asked.run_id
-    return cache.key_of(stage, module.code(), module.settings(asked.recipe, asked.seed), reads, run_id)
+    reads = {"data": upstream} if upstream else {"source": fingerprint(recipe, store)}
+    return cache.key_of(stage, module.code(), module.settings(recipe, seed), reads, None if module.SHARED else run_id)
 
 
 def format_of(store: Store, outcome: Outcome) -> Format | None:
@@ -128,8 +132,8 @@ def ask(world: World, asked: Asked) -> Question:
     recipe, need = asked.recipe, asked.needs[0]
     book = world.prices.book()
     size = measure(world.store, recipe, need, asked.upstream)
-    key = cache_key(world.store, asked, need.stage) if need.stage in stage_names() else None
-    cached = cache.find(world.store, key) if key else None
+    key, _ = cache_key(world.store, recipe, asked.seed, asked.run_id, need.stage, asked.upstream)
+    cached = cache.find(world.store, key)
     return Question(
         run_id=asked.run_id,
         stage=need.stage,
@@ -154,5 +158,5 @@ def ask(world: World, asked: Asked) -> Question:
         tariffs=book.tariffs,
         speeds=measured_volume(world).speeds,
         learned=learned(world.store),
-        digests={"world": world.digest, "recipe": digest(record(recipe)), "upstream": asked.upstream} | ({"cache": key} if key else {}),
+        digests={"world": world.digest, "recipe": digest(record(recipe)), "upstream": asked.upstream, "cache": key},
     )

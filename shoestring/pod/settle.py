@@ -5,11 +5,14 @@ from __future__ import annotations
 from decimal import Decimal
 
 from shoestring.data.runs import Run, Start, open_run, read
-from shoestring.model import usd
+from shoestring.model import record, usd
 from shoestring.pod.admission import overhead_hold
 from shoestring.pod.asking import OVERHEAD_POD_S
+from shoestring.pod.receipts import receipt_for
 from shoestring.pod.route import OverheadTime, overhead
+from shoestring.routing.decision import Decision
 from shoestring.seams import Store, World
+from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.ledger import MONTH, Ledger, accounts
 from shoestring.spending.sweep import sweep
 
@@ -38,7 +41,36 @@ def settle_start(world: World, run: Run, start: Start) -> list[str]:
         ledger.settle(start.account, overhead_hold(start), min(overhead_spent_usd(world, run, start), held.amount_usd))
     if not state.closed:
         ledger.close(start.account)
+    write_lost_receipts(world, run, start)
     return said
+
+
+def write_lost_receipts(world: World, run: Run, start: Start) -> None:
+    """An attempt that was settled without its frame gets a receipt all the same, from its last heartbeat."""
+    state = Ledger(world.store, world.clock).state(start.account)
+    for hold, spent_usd in state.settled_usd.items():
+        key = f"runs/{run.run_id}/decisions/{hold}.json"
+        if (
+            hold == overhead_hold(start)
+            or not any(world.store.list(key))
+            or any(world.store.list(f"runs/{run.run_id}/receipts/{hold}.json"))
+        ):
+            continue
+        beat = last_heartbeat(world.store, run.run_id, hold)
+        began = beat.started_at if beat else world.clock.now()
+        ended = beat.at if beat else began
+        lost = receipt_for(
+            read(world.store, key, Decision),
+            decision_key=key,
+            pod_uid=beat.pod_uid if beat else "",
+            status="lost",
+            why="its pod was gone without a word" if beat else "its pod never began",
+            spent_usd=spent_usd,
+            started_at=began,
+            finished_at=ended,
+            ledger_head=state.head_hash,
+        )
+        world.store.put(f"runs/{run.run_id}/receipts/{hold}.json", record(lost))
 
 
 def settle_abandoned(world: World) -> list[str]:

@@ -10,9 +10,11 @@ from typing import Literal
 from shoestring.data import cache
 from shoestring.data.runs import Run, open_run, read
 from shoestring.errors import StageFailed
-from shoestring.model import Market, Outcome, Receipt, record
+from shoestring.model import Outcome, record
+from shoestring.pod.asking import cache_key
 from shoestring.pod.child import Ending
 from shoestring.pod.frame import Attempt, began_s, heartbeat, raise_unless_done, supervise
+from shoestring.pod.receipts import receipt_for
 from shoestring.pod.route import overhead
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
@@ -44,15 +46,15 @@ def run_stage(world: World, world_argument: str, run_id: str, decision_key: str,
     raise_unless_done(attempt, ending)
     if ending.outcome is None:
         raise StageFailed(f"{attempt.stage} ended as done and left no outcome")
-    keep(world, decision, ending.outcome)
+    keep(world, run, decision, ending.outcome)
     return ending.outcome
 
 
-def keep(world: World, decision: Decision, outcome: Outcome) -> None:
-    """Remember the result under the key that the router asked for."""
-    key = decision.question.digests.get("cache")
-    if key:
-        cache.keep(world.store, key, outcome)
+def keep(world: World, run: Run, decision: Decision, outcome: Outcome) -> None:
+    """Remember the result under what made it: this pod's code, which may be newer than its router's."""
+    question = decision.question
+    key, made_from = cache_key(world.store, run.record.recipe, question.seed, run.run_id, question.stage, question.digests["upstream"])
+    cache.keep(world.store, key, outcome, made_from)
 
 
 def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> Outcome:
@@ -61,9 +63,7 @@ def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> Ou
     with overhead(world, run, f"cached-{stage}"):
         outcome = cache.find(world.store, str(decision.question.cached_outcome))
         if outcome is None:
-            raise StageFailed(
-                f"the cached result of {stage} was damaged after it was routed: `--resume {run.run_id}` makes it again"
-            )
+            raise StageFailed(f"the cached result of {stage} was damaged after it was routed: `--resume {run.run_id}` makes it again")
         attempt = Attempt(world, run, decision, decision_key, {}, began_s(world), Decimal(0))
         write_receipt(attempt, "done", "", Decimal(0), outcome)
         return outcome
@@ -84,32 +84,19 @@ def close_books(attempt: Attempt, ending: Ending) -> None:
 def write_receipt(
     attempt: Attempt, status: Literal["done", "failed", "stopped"], why: str, spent_usd: Decimal, outcome: Outcome | None
 ) -> None:
-    world, choice = attempt.world, attempt.choice
-    now, seconds = world.clock.now(), round(world.clock.monotonic_s() - attempt.started_s, 3)
-    receipt = Receipt(
-        run_id=attempt.run.run_id,
-        stage=attempt.stage,
-        attempt=attempt.number,
-        pod_uid=world.pod_uid,
+    world, now = attempt.world, attempt.world.clock.now()
+    receipt = receipt_for(
+        attempt.decision,
         decision_key=attempt.decision_key,
+        pod_uid=world.pod_uid,
         status=status,
         why=why,
-        pool=choice.pool,
-        market=Market(choice.market),
-        format=choice.format,
-        cache_hit=choice.cached,
-        budget_usd=choice.budget_usd,
-        est_usd=choice.est_usd,
-        p95_usd=choice.p95_usd,
-        est_s=choice.est_s,
-        prior_s=choice.prior_s_of(outcome.samples) if outcome is not None else 0.0,
         spent_usd=spent_usd,
-        started_at=now - timedelta(seconds=seconds),
+        started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         finished_at=now,
-        seconds=seconds,
+        ledger_head=Ledger(world.store, world.clock).state(attempt.run.start.account).head_hash,
+        outcome=outcome,
         cpu_s=round(attempt.cpu_s, 3),
         peak_rss_bytes=attempt.peak_rss_bytes,
-        outcome=outcome,
-        ledger_head=Ledger(world.store, world.clock).state(attempt.run.start.account).head_hash,
     )
     world.store.put(f"runs/{receipt.run_id}/receipts/{attempt.hold}.json", record(receipt))
