@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from shoestring.errors import RecipeError, UnknownName
 from shoestring.model import Noun, Usd, sentences, usd
 
+TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 Task = Literal["binary", "multiclass", "regression"]
 
 
@@ -101,7 +102,7 @@ class Recipe(Noun):
     """One question about one data set. The least there can be: `name`, `source` with one table, `target` with its column."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="names the data sets and runs made from it")
-    source: dict[str, Source] = Field(min_length=1, description="table name -> where it is read from")
+    source: dict[TableName, Source] = Field(min_length=1, description="table name -> where it is read from")
     main: str = Field("", description="the table whose rows are learned from; needed when there is more than one")
     joins: tuple[Join, ...] = ()
     target: Target
@@ -114,7 +115,7 @@ class Recipe(Noun):
     deadline_s: float | None = Field(
         None, gt=0, description="how long a run may take when --deadline is not given; null: as long as it likes"
     )
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=1 << 32)
     budgets: dict[str, Usd] = Field({}, description="stage -> the most it may spend; a stage that is not named shares the run's budget")
     train: TrainSettings = TrainSettings()
 
