@@ -24,6 +24,7 @@ class Ran:
     seconds: float
     peak_bytes: int
     summary: dict[str, Any]
+    stdout: str
     stderr: str
 
 
@@ -60,7 +61,7 @@ def finish(process: subprocess.Popen[str], began_s: float) -> Ran:
         time.sleep(0.2)
     out, err = process.communicate()
     seconds = time.monotonic() - began_s
-    return Ran(process.returncode, seconds, peak, json.loads(out) if out.startswith("{") else {}, err)
+    return Ran(process.returncode, seconds, peak, json.loads(out) if out.startswith("{") else {}, out, err)
 
 
 def shoestring(*arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Ran:

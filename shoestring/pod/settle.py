@@ -70,7 +70,7 @@ def write_lost_receipts(world: World, run: Run, start: Start) -> None:
             finished_at=ended,
             ledger_head=state.head_hash,
         )
-        world.store.put(f"runs/{run.run_id}/receipts/{hold}.json", record(lost))
+        world.store.put(receipt_key, record(lost))
 
 
 def settle_abandoned(world: World) -> list[str]:

@@ -1,0 +1,131 @@
+"""What a person can get wrong: each has its own sentence and its exit code, and starts nothing."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import Finished, Ran, shoestring
+
+
+def changed(source: Path, target: Path, **changes: object) -> Path:
+    content = yaml.safe_load(source.read_text())
+    for name, value in changes.items():
+        content[name] = value(content.get(name)) if callable(value) else value
+    target.write_text(yaml.safe_dump(content))
+    return target
+
+
+def run(recipe: object, world: Path, tmp_path: Path, *more: object) -> Ran:
+    return shoestring("run", recipe, "--world", world, "--store", tmp_path / "store", "--out", tmp_path / "out", *more)
+
+
+def test_an_unknown_recipe_lists_those_there_are(laptop: Path, tmp_path: Path) -> None:
+    ran = run("flihgts", laptop, tmp_path)
+    assert ran.code == 2
+    assert "no recipe called 'flihgts'" in ran.err
+    assert "flights" in ran.err.replace("flihgts", "")
+
+
+def test_an_unknown_stage_lists_those_there_are(laptop: Path) -> None:
+    ran = shoestring("stage", "trian", "--run-id", "r", "--decision-key", "d", "--world", laptop)
+    assert ran.code == 2
+    assert "evaluate, ingest, preprocess, train" in ran.err
+
+
+def test_an_unknown_run_and_an_unknown_schema_are_bad_usage(laptop: Path, tmp_path: Path) -> None:
+    assert shoestring("run", "--resume", "nobody", "--world", laptop, "--store", tmp_path).code == 2
+    assert shoestring("schema", "nothing").code == 2
+
+
+@pytest.mark.parametrize("budget", ["free", "-1", "0", "nan", "1e400"])
+def test_a_malformed_budget_is_bad_usage(budget: str, flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+    ran = run(flights_slice, laptop, tmp_path, f"--budget={budget}")
+    assert ran.code == 2
+    assert "--budget" in ran.err
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_malformed_world_names_the_place(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("pools: [")
+    assert "is not YAML" in run(flights_slice, tmp_path / "broken.yaml", tmp_path).err
+    world = changed(laptop, tmp_path / "w.yaml", pools=lambda pools: [pools[0] | {"cores": 0}])
+    ran = run(flights_slice, world, tmp_path)
+    assert ran.code == 2
+    assert "pools.0.cores" in ran.err
+
+
+@pytest.mark.parametrize("price", ["-0.04", "0"])
+def test_a_price_that_cannot_be_is_not_believed(price: str, flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+    world = changed(laptop, tmp_path / "w.yaml", prices=lambda rows: [row | {"usd_per_hour": price} for row in rows])
+    ran = run(flights_slice, world, tmp_path)
+    assert ran.code == 1
+    assert "price" in ran.err
+    assert not list((tmp_path / "store").glob("ledger/*"))
+
+
+def test_a_price_for_a_pool_that_does_not_exist_names_those_that_do(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+    world = changed(laptop, tmp_path / "w.yaml", prices=lambda rows: [*rows, rows[0] | {"pool": "gpu-9"}])
+    ran = run(flights_slice, world, tmp_path)
+    assert ran.code == 2
+    assert "gpu-9" in ran.err
+    assert "cpu-1" in ran.err
+
+
+def test_a_world_to_plan_with_is_not_run_on(flights_slice: Path, tmp_path: Path) -> None:
+    assert shoestring("world", "init", "--example", "cloud", "--out", tmp_path / "cloud.yaml").code == 0
+    ran = run(flights_slice, tmp_path / "cloud.yaml", tmp_path)
+    assert ran.code == 2
+    assert "world init" in ran.err
+
+
+def test_a_target_that_is_not_there_lists_the_columns(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+    recipe = changed(flights_slice, flights_slice.parent / "no-target.yaml", target={"column": "lateness"})
+    ran = run(recipe, laptop, tmp_path)
+    assert ran.code == 2
+    assert "lateness" in ran.err
+    assert "arr_delay" in ran.err
+
+
+def test_a_malformed_recipe_names_the_place(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+    recipe = changed(flights_slice, flights_slice.parent / "typo.yaml", numerics=["hour"])
+    ran = run(recipe, laptop, tmp_path)
+    assert ran.code == 2
+    assert "numerics" in ran.err
+
+
+def test_an_empty_data_file_is_said_to_be_empty(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").touch()
+    recipe = changed(flights_slice, tmp_path / "r.yaml", source={"flights": {"path": "empty.csv"}})
+    ran = run(recipe, laptop, tmp_path)
+    assert ran.code == 1
+    assert "empty.csv" in ran.err
+    assert "empty" in ran.err.replace("empty.csv", "")
+
+
+def test_a_truncated_data_file_is_said_to_be_truncated(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+    import gzip
+
+    whole = gzip.compress((flights_slice.parent / "flights.csv").read_bytes())
+    (tmp_path / "flights.csv.gz").write_bytes(whole[: len(whole) // 2])
+    recipe = changed(flights_slice, tmp_path / "r.yaml", source={"flights": {"path": "flights.csv.gz"}})
+    ran = run(recipe, laptop, tmp_path)
+    assert ran.code == 1
+    assert "flights.csv.gz" in ran.err
+
+
+def test_a_ledger_entry_changed_by_hand_is_named(finished: Finished, tmp_path: Path) -> None:
+    import shutil
+
+    ledger = shutil.copytree(finished.out / "ledger", tmp_path / "ledger")
+    entry = sorted(path for path in ledger.rglob("*.json") if path.stem.isdecimal() and finished.ran.json["run_id"] in str(path))[1]
+    entry.write_text(entry.read_text().replace('microusd": ', 'microusd": 1', 1))
+    ran = shoestring("ledger", "verify", "--store", ledger)
+    assert ran.code == 1
+    assert entry.name in ran.err
+
+
+def test_with_json_a_refusal_is_json_too(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+    ran = run(flights_slice, laptop, tmp_path, "--budget", "0.000001", "--json")
+    assert ran.code == 1
+    assert ran.json["status"] == "refused"
+    assert ran.json["smallest_budget_usd"] in ran.err
