@@ -132,6 +132,22 @@ def trial(folder: Path, recipe: Path, target: str, delay_s: float) -> Trial:
     )
 
 
+def told(target: str, trials: list[Trial]) -> str:
+    hit = [one for one in trials if one.killed]
+    off = [abs(one.off_s) for one in hit if one.off_s is not None]
+    counts = {
+        "with money held after": sum(one.held_after for one in hit),
+        "ledgers broken": sum(not one.verified for one in hit),
+        "over budget": sum(one.over_budget for one in hit),
+        "resumed to the end": sum(one.resumed for one in hit),
+        "with every sample once an epoch": sum(one.contiguous for one in hit),
+    }
+    line = f"{target:6} {len(hit)} killed: " + ", ".join(f"{count} {what}" for what, count in counts.items())
+    if not off:
+        return line
+    return f"{line}; charge off by {median(off):.2f} s median, {max(off):.2f} s at most (a heartbeat is {HEARTBEAT_S} s)"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=20)
@@ -149,15 +165,7 @@ def main() -> None:
                 folder = Path(top, f"{target}-{number}")
                 folder.mkdir()
                 trials.append(trial(folder, recipe, target, moments.uniform(0.5, whole_s * 0.9)))
-            hit = [one for one in trials if one.killed]
-            off = [abs(one.off_s) for one in hit if one.off_s is not None]
-            print(
-                f"{target:6} {len(hit)} killed: {sum(one.held_after for one in hit)} with money held after, "
-                f"{sum(not one.verified for one in hit)} ledgers broken, {sum(one.over_budget for one in hit)} over budget, "
-                f"{sum(one.resumed for one in hit)} resumed to the end, {sum(one.contiguous for one in hit)} with every sample once an epoch"
-                + (f"; charge off by {median(off):.2f} s median, {max(off):.2f} s at most (a heartbeat is {HEARTBEAT_S} s)" if off else ""),
-                flush=True,
-            )
+            print(told(target, trials), flush=True)
     print(f"{time.monotonic() - begun:.0f} s")
 
 

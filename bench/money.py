@@ -54,16 +54,16 @@ def main() -> None:
             )
             over += spent_usd > budget_usd
             unbalanced += not verified
-            line = f"${budget_usd}  {ran.summary['status']:8} spent ${spent_usd}  {ran.seconds:5.1f} s  ledger {'ok' if verified else 'BROKEN'}"
+            books = "ok" if verified else "BROKEN"
+            line = f"${budget_usd}  {ran.summary['status']:8} spent ${spent_usd}  {ran.seconds:5.1f} s  ledger {books}"
             if ran.summary["status"] == "done":
                 done += 1
                 curve.append((budget_usd, *quality(out)))
                 line += f"  log loss {curve[-1][1]:.4f} [{curve[-1][2]:.4f}, {curve[-1][3]:.4f}]"
             print(line, flush=True)
     worse = [(one, two) for index, one in enumerate(curve) for two in curve[index + 1 :] if two[2] > one[3]]
-    print(
-        f"{len(budgets)} budgets, {done} done, {over} over budget, {unbalanced} unbalanced, {len(worse)} pairs where more money was worse beyond its interval"
-    )
+    print(f"{len(budgets)} budgets, {done} done, {over} over budget, {unbalanced} unbalanced")
+    print(f"{len(worse)} pairs where more money was worse beyond its interval")
 
 
 if __name__ == "__main__":

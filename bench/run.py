@@ -13,11 +13,13 @@ from machine import describe
 
 
 def row(name: str, ran: Ran) -> str:
-    stages = {stage["name"]: stage for stage in ran.summary["stages"]}
-    first = "  ".join(
-        f"{name} {stage['seconds']:6.2f} s ${stage['spent_usd']}{' cached' if stage['cache_hit'] else ''}" for name, stage in stages.items()
+    summary = ran.summary
+    stages = "  ".join(
+        f"{stage['name']} {stage['seconds']:.2f} s ${stage['spent_usd']}{' cached' if stage['cache_hit'] else ''}"
+        for stage in summary["stages"]
     )
-    return f"{name:7} {ran.summary['status']:6} {ran.seconds:6.1f} s  {ran.peak_bytes / 1e9:4.2f} GB  ${ran.summary['spent_usd']} of ${ran.summary['budget_usd']}  {first}"
+    money = f"${summary['spent_usd']} of ${summary['budget_usd']}"
+    return f"{name:7} {summary['status']:6} {ran.seconds:6.1f} s  {ran.peak_bytes / 1e9:4.2f} GB  {money}  {stages}"
 
 
 def main() -> None:

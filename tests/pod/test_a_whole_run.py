@@ -60,7 +60,7 @@ def test_a_fresh_store_and_the_same_seed_make_the_same_choices(finished: Finishe
     ran = finished.again("run", finished.recipe, "--out", tmp_path / "out", "--seed", "7", "--json", store=tmp_path / "store")
     assert ran.code == 0, ran.err
     chosen = [
-        [(stage["name"], stage["pool"], stage["market"], stage["format"]) for stage in one.json["stages"]] for one in (ran, finished.ran)
+        [[stage[name] for name in ("name", "pool", "market", "format")] for stage in one.json["stages"]] for one in (ran, finished.ran)
     ]
     assert chosen[0] == chosen[1]
     encoded = [sorted((store / "datasets").rglob("*.json"))[0].name for store in (tmp_path / "store", finished.store)]

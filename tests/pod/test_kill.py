@@ -66,7 +66,7 @@ def test_a_killed_process_leaves_no_money_and_the_run_resumes_from_its_checkpoin
     assert victim is not None
     victim.kill()
     run.wait(timeout=60)
-    gone, alive = psutil.wait_procs([child], timeout=20)
+    _, alive = psutil.wait_procs([child], timeout=20)
     assert not alive, "the child outlived its frame"
 
     run_id = next(iter((store / "runs").iterdir())).name
