@@ -74,11 +74,15 @@ def export(store: Store, folder: Path, *accounts: str) -> None:
 def exported(store: Store) -> Export | None:
     """Whose books this export holds; None for a whole ledger. Raises LedgerBroken."""
     try:
-        return Export.model_validate_json(store.fetch(EXPORT_KEY).read_bytes())
+        data = store.fetch(EXPORT_KEY).read_bytes()
+        part = Export.model_validate_json(data)
     except NotInStore:
         return None
     except ValidationError:
-        raise LedgerBroken("export.json", 0, "was changed: export the run again") from None
+        part = None
+    if part is None or record(part) != data:
+        raise LedgerBroken("export.json", 0, "was changed: export the run again")
+    return part
 
 
 def _lineage(store: Store, accounts: tuple[str, ...]) -> dict[str, Chain]:

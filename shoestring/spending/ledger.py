@@ -54,10 +54,7 @@ class Ledger:
         """
         caps = {stage: _micro(cap) for stage, cap in sorted((stage_caps or {}).items())}
         cap = None if cap_usd is None else _micro(cap_usd)
-        here = self._fold(account)
-        if here.closed:
-            raise LedgerConflict(account, "is closed, and closing is final: go on under a new name")
-        if here.number:
+        if self._fold(account).number:
             return self._opened_before(account, cap, caps)
         if not MONTH.fullmatch(account):
             parent = parent or f"{self._clock.now():%Y-%m}"
@@ -168,6 +165,8 @@ class Ledger:
 
     def _opened_before(self, account: str, cap: int | None, caps: dict[str, int]) -> Sealed:
         first = self._entry(account, 1)
+        if first.entry.kind != "open":
+            raise LedgerConflict(account, "was closed because nobody had opened it in time: go on under a new name")
         if (first.entry.cap_microusd, first.entry.stage_caps) != (cap, caps):
             raise LedgerConflict(account, "is open with another cap: raise_cap gives it more")
         return first

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from shoestring.errors import LedgerConflict
+from shoestring.model import from_microusd
 from shoestring.seams import Cluster, Store
 from shoestring.spending.account import AccountState
 from shoestring.spending.heartbeat import Heartbeat, last_heartbeat
@@ -33,7 +34,7 @@ def abandoned(state: AccountState, heartbeats: Mapping[str, Heartbeat], alive: C
     for name, hold in state.holds.items():
         beat = heartbeats.get(name)
         if beat is None:
-            found.append(Settlement(name, Decimal(0), "no heartbeat: its pod never began"))
+            found.append(Settlement(name, from_microusd(0), "no heartbeat: its pod never began"))
         elif not alive(beat.pod_uid):
             seconds = (beat.at - beat.started_at).total_seconds() + beat.interval_s
             actual_usd = min(cost_usd(beat.usd_per_hour, seconds), hold.amount_usd)

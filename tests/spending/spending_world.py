@@ -1,0 +1,76 @@
+"""A clock that stands still until it is told, and stores that misbehave as real ones do. All through the seams."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from shoestring.errors import NotInStore, StoreError
+from shoestring.local import FolderStore
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MONTH = "2026-11"
+# Laws write thousands of entries; where there is a RAM disk, flushing them costs nothing.
+FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+class StillClock:
+    def __init__(self, now: datetime = NOON) -> None:
+        self._began = self._now = now
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic_s(self) -> float:
+        return (self._now - self._began).total_seconds()
+
+    def sleep(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+
+class ForgetfulStore(FolderStore):
+    """Writes, and then says that the object was there already."""
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+        wrote = super().put(key, data, if_absent=if_absent)
+        return wrote and not if_absent
+
+
+class LateStore(FolderStore):
+    """Remembers that an object was not there, as NFS does: it is found only after so many more looks."""
+
+    def __init__(self, root: Path, looks: int) -> None:
+        super().__init__(root)
+        self._looks, self._left = looks, dict[str, int]()
+
+    def fetch(self, key: str) -> Path:
+        if key in self._left or not (self.root / key).exists():
+            self._left[key] = self._left.get(key, self._looks) - 1
+            if self._left[key] >= 0:
+                raise NotInStore(key)
+        return super().fetch(key)
+
+
+class DyingStore(FolderStore):
+    """The writer is gone at its `at`-th write, just before it or just after it; from then on nothing is written."""
+
+    def __init__(self, root: Path, at: int, *, wrote: bool) -> None:
+        super().__init__(root)
+        self.left, self._wrote = at, wrote
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+        self.left -= 1
+        if self.left == 0 and self._wrote:
+            super().put(key, data, if_absent=if_absent)
+        if self.left <= 0:
+            raise StoreError(f"the writer of {key} died")
+        return super().put(key, data, if_absent=if_absent)
+
+
+@contextmanager
+def fast_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=FAST) as folder:
+        yield Path(folder)

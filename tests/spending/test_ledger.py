@@ -1,0 +1,237 @@
+"""What each verb of the ledger refuses, and says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from spending_world import MONTH, NOON, DyingStore, LateStore, StillClock
+
+from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError, UnknownName, UsageError
+from shoestring.local import FolderStore
+from shoestring.model import record
+from shoestring.spending.entry import Head, head_key
+from shoestring.spending.ledger import LEASE_S, Ledger, accounts
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def store(tmp_path) -> FolderStore:
+    return FolderStore(tmp_path)
+
+
+@pytest.fixture
+def ledger(store, clock) -> Ledger:
+    ledger = Ledger(store, clock, "host.1.2")
+    ledger.open("run", Decimal("1.00"), stage_caps={"train": Decimal("0.60")})
+    return ledger
+
+
+def test_a_run_lies_inside_the_month_in_which_it_was_opened(ledger):
+    assert ledger.state("run").parent == MONTH
+    month = ledger.state(MONTH)
+    assert (month.cap_usd, month.left_usd, month.parent) == (None, None, None)
+    assert month.holds["run"].amount_usd == Decimal("1.00")
+
+
+def test_closing_gives_the_month_back_what_was_not_spent(ledger):
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.50"))
+    ledger.settle("run", "train-1", Decimal("0.123456"))
+    ledger.close("run")
+    month = ledger.state(MONTH)
+    assert (month.spent_usd, month.held_usd, month.released_usd) == (Decimal("0.123456"), Decimal(0), Decimal("0.876544"))
+    assert month.settled_usd == {"run": Decimal("0.123456")}
+
+
+def test_a_hold_never_exceeds_what_is_left(ledger):
+    ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.70"))
+    with pytest.raises(BudgetExceeded, match=r"reserve evaluate-1 of run: \$0\.400000 asked, \$0\.300000 left of \$1\.000000") as refused:
+        ledger.reserve("run", "evaluate-1", "evaluate", 1, Decimal("0.40"))
+    assert (refused.value.asked_usd, refused.value.left_usd, refused.value.cap_usd) == (Decimal("0.4"), Decimal("0.3"), Decimal("1"))
+    ledger.reserve("run", "evaluate-1", "evaluate", 1, Decimal("0.30"))
+    assert ledger.state("run").left_usd == 0
+
+
+def test_what_must_follow_is_kept_back(ledger):
+    with pytest.raises(BudgetExceeded, match=r"\(\$0\.500000 kept for what must follow\): \$0\.600000 asked, \$0\.500000 left"):
+        ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.60"), keep_usd=Decimal("0.50"))
+    ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.50"), keep_usd=Decimal("0.50"))
+    with pytest.raises(BudgetExceeded, match="kept for what must follow"):
+        ledger.extend("run", "ingest-1", Decimal("0.000001"), keep_usd=Decimal("0.50"))
+    assert ledger.state("run").held_usd == Decimal("0.50")
+
+
+def test_a_stage_has_a_cap_of_its_own(ledger):
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.40"))
+    ledger.settle("run", "train-1", Decimal("0.35"))
+    with pytest.raises(BudgetExceeded, match=r"of stage train in run: \$0\.300000 asked, \$0\.250000 left of \$0\.600000"):
+        ledger.reserve("run", "train-2", "train", 2, Decimal("0.30"))
+    ledger.reserve("run", "train-2", "train", 2, Decimal("0.25"))
+    money = ledger.state("run").stages["train"]
+    assert (money.spent_usd, money.held_usd, money.cap_usd) == (Decimal("0.35"), Decimal("0.25"), Decimal("0.60"))
+
+
+def test_a_settlement_above_its_hold_is_refused(ledger):
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.40"))
+    with pytest.raises(BudgetExceeded, match=r"\$0\.400001 asked, \$0\.400000 left"):
+        ledger.settle("run", "train-1", Decimal("0.400001"))
+    ledger.extend("run", "train-1", Decimal("0.000001"))
+    ledger.settle("run", "train-1", Decimal("0.400001"))
+
+
+def test_an_adjustment_stays_between_zero_and_the_cap(ledger):
+    ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.90"))
+    ledger.settle("run", "ingest-1", Decimal("0.90"))
+    with pytest.raises(BudgetExceeded):
+        ledger.adjust("run", "ingest-1", Decimal("0.100001"), "true times")
+    with pytest.raises(LedgerConflict, match=r"settled at \$0\.900000, which cannot be adjusted by \$-0\.900001"):
+        ledger.adjust("run", "ingest-1", Decimal("-0.900001"), "true times")
+    ledger.adjust("run", "ingest-1", Decimal("-0.90"), "it never ran")
+    assert ledger.state("run").spent_usd == 0
+
+
+def test_an_account_that_holds_money_cannot_be_closed(ledger):
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.40"))
+    with pytest.raises(LedgerConflict, match="holds money for train-1"):
+        ledger.close("run")
+
+
+def test_closing_is_final(ledger):
+    ledger.close("run")
+    for ask in (
+        lambda: ledger.reserve("run", "train-1", "train", 1, Decimal("0.1")),
+        lambda: ledger.raise_cap("run", Decimal(5)),
+        lambda: ledger.open("run", Decimal(5)),
+    ):
+        with pytest.raises(LedgerConflict):
+            ask()
+    assert ledger.state(MONTH).held_usd == 0
+
+
+def test_more_money_for_a_run_is_more_money_held_in_its_month(ledger):
+    ledger.raise_cap("run", Decimal("1.50"))
+    assert ledger.state("run").cap_usd == ledger.state(MONTH).holds["run"].amount_usd == Decimal("1.50")
+    with pytest.raises(LedgerConflict, match="can only be raised"):
+        ledger.raise_cap("run", Decimal("1.20"))
+
+
+def test_a_month_with_a_cap_bounds_its_runs(store, clock):
+    ledger = Ledger(store, clock)
+    ledger.open(MONTH, Decimal("2"))
+    ledger.open("run-1", Decimal("1.5"))
+    with pytest.raises(BudgetExceeded, match=r"reserve run-2 of 2026-11: \$1\.000000 asked, \$0\.500000 left of \$2\.000000"):
+        ledger.open("run-2", Decimal("1"))
+    assert accounts(store) == [MONTH, "run-1"]
+    with pytest.raises(BudgetExceeded, match="extend run-1 of 2026-11"):
+        ledger.raise_cap("run-1", Decimal("2.5"))
+    assert ledger.state("run-1").cap_usd == Decimal("1.5")
+
+
+def test_accounts_can_lie_three_deep(store, clock):
+    ledger = Ledger(store, clock)
+    ledger.open("campaign", Decimal("3"))
+    ledger.open("run", Decimal("2"), parent="campaign")
+    ledger.reserve("run", "train-1", "train", 1, Decimal("1"))
+    ledger.settle("run", "train-1", Decimal("0.5"))
+    ledger.close("run")
+    ledger.close("campaign")
+    assert [ledger.state(name).spent_usd for name in ("run", "campaign", MONTH)] == [Decimal("0.5")] * 3
+
+
+def test_an_accounts_hold_in_its_parent_is_settled_by_closing_it_and_not_by_hand(ledger):
+    with pytest.raises(LedgerConflict, match="settled when that account closes"):
+        ledger.settle(MONTH, "run", Decimal(0))
+
+
+def die_between_month_and_run(store: FolderStore, clock: StillClock, run: str) -> None:
+    """The month's entry and its hint are written, the run's own entry is not."""
+    with pytest.raises(StoreError):
+        Ledger(DyingStore(store.root, 3, wrote=False), clock).open(run, Decimal("0.50"))
+
+
+def test_a_reservation_that_never_became_an_account_is_released_after_its_lease_and_not_before(store, clock, ledger):
+    die_between_month_and_run(store, clock, "late")
+    clock.sleep(LEASE_S - 1)
+    assert ledger.sweep_parent(MONTH) == []
+    assert ledger.state(MONTH).held_usd == Decimal("1.50")
+    clock.sleep(1)
+    assert Ledger(store, clock).sweep_parent(MONTH) == ["late in 2026-11: $0.500000 held, settled at $0.000000"]
+    assert ledger.state(MONTH).held_usd == Decimal("1.00")
+    with pytest.raises(LedgerConflict, match="nobody had opened it in time"):
+        ledger.open("late", Decimal("0.50"))
+
+
+def test_a_reservation_left_in_the_month_before_is_released_at_once(store):
+    clock = StillClock(datetime(2026, 11, 30, 23, 59, 59, tzinfo=UTC))
+    ledger = Ledger(store, clock)
+    ledger.open("other", Decimal("1"))
+    die_between_month_and_run(store, clock, "run")
+    clock.sleep(2)
+    ledger.open("run", Decimal("0.5"))
+    assert ledger.state("run").parent == "2026-12"
+    assert ledger.sweep_parent("2026-11") == ["run in 2026-11: $0.500000 held, settled at $0.000000"]
+    assert list(ledger.state("2026-12").holds) == ["run"]
+
+
+def test_entries_say_who_wrote_them_and_when(ledger, clock):
+    clock.sleep(5)
+    entry = ledger.reserve("run", "train-1", "train", 1, Decimal("0.1")).entry
+    assert (entry.pod_uid, entry.at, entry.stage, entry.attempt) == ("host.1.2", NOON + timedelta(seconds=5), "train", 1)
+    settled = ledger.settle("run", "train-1", Decimal(0), "cached").entry
+    assert (settled.stage, settled.attempt, settled.why) == ("train", 1, "cached")
+
+
+def test_a_float_is_not_money(ledger):
+    with pytest.raises(ValueError, match="money must be"):
+        ledger.reserve("run", "train-1", "train", 1, 0.1)
+
+
+@pytest.mark.parametrize("name", ["", "../run", "a/b", ".hidden", "a b", "x" * 129])
+def test_a_name_that_could_leave_the_ledgers_folder_is_refused(ledger, name):
+    with pytest.raises(UsageError, match="cannot name an account"):
+        ledger.open(name, Decimal(1))
+
+
+def test_asking_for_an_account_that_is_not_there_names_those_that_are(ledger):
+    with pytest.raises(UnknownName, match="there is no account called 'rum'; there is: 2026-11, run"):
+        ledger.state("rum")
+    with pytest.raises(LedgerConflict, match="has not been opened"):
+        ledger.reserve("rum", "train-1", "train", 1, Decimal("0.1"))
+
+
+def test_a_hint_that_is_ahead_of_the_chain_is_a_tail_that_was_cut_off(store, clock, ledger):
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.1"))
+    (store.root / "ledger/run/00000002.json").unlink()
+    with pytest.raises(LedgerBroken, match=r"00000002\.json: is missing, and head\.json knows of 2 entries"):
+        Ledger(store, clock).state("run")
+
+
+def test_a_hint_that_is_behind_or_gone_does_no_harm(store, clock, ledger):
+    first = ledger.state("run").head_hash
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.1"))
+    store.put(head_key("run"), record(Head(number=1, sha256=first)))
+    assert Ledger(store, clock).state("run").entries == 2
+    (store.root / head_key("run")).unlink()
+    assert Ledger(store, clock).reserve("run", "train-2", "train", 2, Decimal("0.1")).entry.number == 3
+
+
+def test_a_store_that_remembers_what_was_not_there_is_waited_for(store, clock, ledger):
+    late = Ledger(LateStore(store.root, looks=5), clock)
+    late.state("run")
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.4"))
+    with pytest.raises(BudgetExceeded):
+        late.reserve("run", "ingest-1", "ingest", 1, Decimal("0.7"))
+    assert late.reserve("run", "ingest-1", "ingest", 1, Decimal("0.6")).entry.number == 3
+
+
+def test_a_store_that_never_shows_what_it_says_is_there_is_given_up(store, clock, ledger):
+    late = Ledger(LateStore(store.root, looks=10**9), clock)
+    late.state("run")
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.4"))
+    with pytest.raises(StoreError, match=r"says that ledger/run/00000002\.json is there, but cannot find it"):
+        late.reserve("run", "train-2", "train", 2, Decimal("0.1"))

@@ -1,0 +1,299 @@
+"""Laws of the ledger: what holds whatever is asked of it, by whom, and wherever it is interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from spending_world import MONTH, DyingStore, ForgetfulStore, StillClock, fast_folder
+
+from shoestring.errors import BudgetExceeded, LedgerConflict, ShoestringError, StoreError
+from shoestring.local import FolderStore
+from shoestring.model import from_microusd, microusd
+from shoestring.spending.ledger import LEASE_S, Ledger
+from shoestring.spending.verify import verify
+
+HOLDS = ("train-1", "train-2", "ingest-1")
+laws = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+
+amounts = st.one_of(st.integers(0, 40), st.integers(0, 1_000_000)).map(from_microusd)
+signed = st.integers(-40, 60).map(from_microusd)
+asked = st.one_of(
+    st.tuples(st.just("reserve"), st.sampled_from(HOLDS), amounts, amounts),
+    st.tuples(st.just("extend"), st.sampled_from(HOLDS), amounts, amounts),
+    st.tuples(st.just("settle"), st.sampled_from(HOLDS), amounts, st.just(Decimal(0))),
+    st.tuples(st.just("adjust"), st.sampled_from(HOLDS), signed, st.just(Decimal(0))),
+    st.tuples(st.just("raise_cap"), st.just(""), amounts, st.just(Decimal(0))),
+    st.tuples(st.just("close"), st.just(""), st.just(Decimal(0)), st.just(Decimal(0))),
+)
+
+
+@dataclass
+class Book:
+    """What an account should be, kept the plain way: in dollars, every rule written out again."""
+
+    cap: Decimal
+    train_cap: Decimal
+    holds: dict[str, Decimal] = field(default_factory=dict)
+    settled: dict[str, Decimal] = field(default_factory=dict)
+    reserved: dict[str, Decimal] = field(default_factory=dict)
+    first_settled: dict[str, Decimal] = field(default_factory=dict)
+    caps: set[Decimal] = field(default_factory=set)
+    closed: bool = False
+
+    @property
+    def used(self) -> Decimal:
+        return sum([*self.holds.values(), *self.settled.values()], Decimal(0))
+
+    def fits(self, hold: str, amount: Decimal, keep: Decimal) -> bool:
+        of_train = [used for name, used in [*self.holds.items(), *self.settled.items()] if name.startswith("train")]
+        return self.used + amount + keep <= self.cap and (not hold.startswith("train") or sum(of_train, amount) <= self.train_cap)
+
+    def ask(self, verb: str, hold: str, amount: Decimal, keep: Decimal) -> type[ShoestringError] | None:
+        """Which error is due; None: it was done."""
+        if self.again(verb, hold, amount):
+            return None
+        if self.closed or (verb == "reserve" and hold in self.reserved):
+            return LedgerConflict
+        return {
+            "reserve": self.reserve,
+            "extend": self.extend,
+            "settle": self.settle,
+            "adjust": self.adjust,
+            "raise_cap": self.raise_cap,
+            "close": self.close,
+        }[verb](hold, amount, keep)
+
+    def again(self, verb: str, hold: str, amount: Decimal) -> bool:
+        match verb:
+            case "reserve":
+                return self.reserved.get(hold) == amount
+            case "settle":
+                return self.first_settled.get(hold) == amount
+            case "raise_cap":
+                return amount in self.caps
+            case "close":
+                return self.closed
+        return False
+
+    def reserve(self, hold: str, amount: Decimal, keep: Decimal) -> type[ShoestringError] | None:
+        if not self.fits(hold, amount, keep):
+            return BudgetExceeded
+        self.holds[hold] = self.reserved[hold] = amount
+        return None
+
+    def extend(self, hold: str, amount: Decimal, keep: Decimal) -> type[ShoestringError] | None:
+        if hold not in self.holds:
+            return LedgerConflict
+        if not self.fits(hold, amount, keep) and amount:
+            return BudgetExceeded
+        self.holds[hold] += amount
+        return None
+
+    def settle(self, hold: str, amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
+        if hold not in self.holds:
+            return LedgerConflict
+        if amount > self.holds[hold]:
+            return BudgetExceeded
+        del self.holds[hold]
+        self.settled[hold] = self.first_settled[hold] = amount
+        return None
+
+    def adjust(self, hold: str, amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
+        if hold not in self.settled or self.settled[hold] + amount < 0:
+            return LedgerConflict
+        if amount > 0 and not self.fits(hold, amount, Decimal(0)):
+            return BudgetExceeded
+        self.settled[hold] += amount
+        return None
+
+    def raise_cap(self, _hold: str, amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
+        if amount <= self.cap:
+            return LedgerConflict
+        self.cap = amount
+        self.caps.add(amount)
+        return None
+
+    def close(self, _hold: str, _amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
+        if self.holds:
+            return LedgerConflict
+        self.closed = True
+        return None
+
+
+def do(ledger: Ledger, verb: str, hold: str, amount: Decimal, keep: Decimal) -> None:
+    match verb:
+        case "reserve":
+            ledger.reserve("run", hold, hold.partition("-")[0], 1, amount, keep)
+        case "extend":
+            ledger.extend("run", hold, amount, keep)
+        case "settle":
+            ledger.settle("run", hold, amount)
+        case "adjust":
+            ledger.adjust("run", hold, amount, "true times")
+        case "raise_cap":
+            ledger.raise_cap("run", amount)
+        case "close":
+            ledger.close("run")
+
+
+@laws
+@given(st.lists(st.tuples(st.integers(0, 2), asked), max_size=25), amounts, amounts)
+def test_every_verb_does_what_plain_bookkeeping_says_whoever_asks(asking, cap_usd, train_cap_usd):
+    with fast_folder() as folder:
+        store, clock = FolderStore(folder), StillClock()
+        writers = [Ledger(store, clock, f"pod-{number}") for number in range(3)]
+        writers[0].open("run", cap_usd, stage_caps={"train": train_cap_usd})
+        book = Book(cap_usd, train_cap_usd)
+        for writer, request in asking:
+            before = writers[writer].state("run")
+            due = book.ask(*request)
+            if due is None:
+                do(writers[writer], *request)
+            else:
+                with pytest.raises(due):
+                    do(writers[writer], *request)
+                assert writers[writer].state("run") == before
+        states = [ledger.state("run") for ledger in [*writers, Ledger(store, clock)]]
+        assert all(state == states[0] for state in states)
+        state = states[0]
+        assert (state.cap_usd, state.closed) == (book.cap, book.closed)
+        assert {name: hold.amount_usd for name, hold in state.holds.items()} == book.holds
+        assert state.settled_usd == book.settled
+        assert state.spent_usd + state.held_usd + state.left_usd == book.cap and state.left_usd >= 0
+        total = verify(store, {"run": (state.head_hash,)})
+        assert (total.spent_usd, total.held_usd) == (state.spent_usd, state.held_usd)
+        assert total.pending == ()
+
+
+@laws
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 60)), max_size=20), st.integers(0, 150))
+def test_accounts_inside_one_account_never_pass_its_cap(asking, cap_microusd):
+    with fast_folder() as folder:
+        store, clock = FolderStore(folder), StillClock()
+        writers = [Ledger(store, clock) for _ in range(2)]
+        writers[0].open(MONTH, from_microusd(cap_microusd))
+        for writer, run, amount in asking:
+            with suppress(BudgetExceeded, LedgerConflict):
+                writers[writer].open(f"run-{run}", from_microusd(amount))
+                writers[writer].reserve(f"run-{run}", "train-1", "train", 1, from_microusd(amount // 2))
+                writers[writer].settle(f"run-{run}", "train-1", from_microusd(amount // 3))
+                writers[writer].raise_cap(f"run-{run}", from_microusd(amount + 7))
+                writers[writer].close(f"run-{run}")
+            month = Ledger(store, clock).state(MONTH)
+            assert month.spent_usd + month.held_usd <= month.cap_usd
+        found = verify(store, {})
+        assert found.spent_usd <= from_microusd(cap_microusd)
+        assert found.accounts[0].spent_usd == sum((run.spent_usd for run in found.accounts[1:] if run.closed), Decimal(0))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda ledger: ledger.open("run", Decimal("1")),
+        lambda ledger: ledger.reserve("run", "train-2", "train", 2, Decimal("0.1"), Decimal("0.2")),
+        lambda ledger: ledger.extend("run", "train-1", Decimal("0.1"), id="pod-1/1"),
+        lambda ledger: ledger.settle("run", "train-1", Decimal("0.1"), "done"),
+        lambda ledger: ledger.adjust("run", "ingest-1", Decimal("-0.05"), "true times", id="pod-1"),
+        lambda ledger: ledger.raise_cap("run", Decimal("2")),
+        lambda ledger: (ledger.settle("run", "train-1", Decimal(0)), ledger.close("run"))[1],
+    ],
+    ids=["open", "reserve", "extend", "settle", "adjust", "raise_cap", "close"],
+)
+def test_the_same_request_is_the_same_entry_whoever_repeats_it(tmp_path, ask: Callable):
+    store, clock = FolderStore(tmp_path), StillClock()
+    ledger = begun(Ledger(store, clock, "first"))
+    once = ask(ledger)
+    entries = ledger.state("run").entries, ledger.state(MONTH).entries
+    clock.sleep(100)
+    assert ask(Ledger(store, clock, "second")) == once == ask(ledger)
+    assert (ledger.state("run").entries, ledger.state(MONTH).entries) == entries
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda ledger: ledger.open("run", Decimal("1.5")),
+        lambda ledger: ledger.reserve("run", "train-1", "train", 1, Decimal("0.4")),
+        lambda ledger: ledger.settle("run", "ingest-1", Decimal("0.11")),
+        lambda ledger: (ledger.extend("run", "train-1", Decimal("0.1"), id="a"), ledger.extend("run", "train-1", Decimal("0.2"), id="a")),
+    ],
+    ids=["open", "reserve", "settle", "extend"],
+)
+def test_the_same_id_with_other_content_is_refused(tmp_path, ask: Callable):
+    ledger = begun(Ledger(FolderStore(tmp_path), StillClock()))
+    with pytest.raises(LedgerConflict):
+        ask(ledger)
+
+
+def begun(ledger: Ledger) -> Ledger:
+    ledger.open("run", Decimal("1"))
+    ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.2"))
+    ledger.settle("run", "ingest-1", Decimal("0.1"))
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.3"))
+    return ledger
+
+
+def a_whole_run(ledger: Ledger) -> None:
+    begun(ledger)
+    ledger.extend("run", "train-1", Decimal("0.1"), id="pod-1/1")
+    ledger.settle("run", "train-1", Decimal("0.35"))
+    ledger.adjust("run", "train-1", Decimal("0.01"), "true times", id="exit")
+    ledger.raise_cap("run", Decimal("2"))
+    ledger.close("run")
+
+
+def writes_of_a_whole_run() -> int:
+    with fast_folder() as folder:
+        store = DyingStore(folder, 10_000, wrote=False)
+        a_whole_run(Ledger(store, StillClock()))
+        return 10_000 - store.left
+
+
+@pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
+def test_a_writer_that_dies_at_any_write_leaves_books_that_hold_and_whoever_asks_again_completes_them(wrote: bool):
+    whole = Decimal("0.46")
+    for at in range(1, writes_of_a_whole_run() + 1):
+        with fast_folder() as folder:
+            store, clock = FolderStore(folder), StillClock()
+            with suppress(StoreError):
+                a_whole_run(Ledger(DyingStore(folder, at, wrote=wrote), clock))
+            verify(store, {})
+            again = Ledger(store, clock)
+            a_whole_run(again)
+            found = verify(store, {})
+            assert (found.spent_usd, found.held_usd, found.pending) == (whole, Decimal(0), ())
+            assert (again.state("run").entries, again.state(MONTH).entries) == (9, 4)
+
+
+def test_a_store_that_loses_its_answers_makes_no_second_entry(tmp_path):
+    a_whole_run(Ledger(ForgetfulStore(tmp_path), StillClock()))
+    found = verify(FolderStore(tmp_path), {})
+    assert [state.entries for state in found.accounts] == [4, 9]
+    assert found.spent_usd == Decimal("0.46")
+
+
+@pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
+def test_sweeping_a_month_gives_back_what_died_between_two_accounts(wrote: bool):
+    for at in range(1, writes_of_a_whole_run() + 1):
+        with fast_folder() as folder:
+            store, clock = FolderStore(folder), StillClock()
+            with suppress(StoreError):
+                a_whole_run(Ledger(DyingStore(folder, at, wrote=wrote), clock))
+            sweeper = Ledger(store, clock)
+            if not list(store.list("ledger/")):
+                continue
+            clock.sleep(LEASE_S)
+            sweeper.sweep_parent(MONTH)
+            assert sweeper.sweep_parent(MONTH) == []
+            found = verify(store, {})
+            runs = [state for state in found.accounts if state.account == "run"]
+            still_open = any(not state.closed for state in runs)
+            assert found.pending == ()
+            assert set(found.accounts[0].holds) == ({"run"} if still_open else set())
+            assert microusd(found.accounts[0].spent_usd) == sum(microusd(run.spent_usd) for run in runs if run.closed)

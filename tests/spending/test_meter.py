@@ -1,0 +1,122 @@
+"""The meter's arithmetic, and the guard that never lets a step run past it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from shoestring.model import from_microusd
+from shoestring.spending.guard import RING_STEPS, SLOWEST_TIMES, Guard
+from shoestring.spending.meter import Meter, cost_usd
+
+prices = st.integers(0, 100_000_000).map(from_microusd)
+limits = st.integers(0, 10_000_000).map(from_microusd)
+moments = st.floats(0, 1e8)
+durations = st.floats(0, 1e6)
+MICRO = Decimal("0.000001")
+
+
+@given(prices, durations)
+@example(Decimal("0.04"), 90.0)
+def test_a_cost_is_the_exact_price_rounded_up_to_the_micro_dollar(usd_per_hour, seconds):
+    exact = Fraction(usd_per_hour) * round(seconds * 1e9) / (3600 * 10**9)
+    cost = Fraction(cost_usd(usd_per_hour, seconds))
+    assert exact <= cost < exact + Fraction(MICRO)
+
+
+def test_noise_in_a_float_costs_nothing():
+    assert cost_usd(Decimal("3.6"), 0.1 + 0.2) == cost_usd(Decimal("3.6"), 0.3) == Decimal("0.000300")
+
+
+@given(prices, moments, durations, durations)
+def test_time_never_gives_money_back(usd_per_hour, started_s, first_s, more_s):
+    meter = Meter(usd_per_hour, started_s, Decimal(1), None)
+    assert 0 <= meter.spent_usd(started_s + first_s) <= meter.spent_usd(started_s + first_s + more_s)
+
+
+def test_nothing_is_spent_before_the_start():
+    assert Meter(Decimal(1), 100.0, Decimal(1), None).spent_usd(50.0) == 0
+
+
+@given(prices, limits, moments, durations, st.none() | durations)
+def test_spending_to_the_last_second_left_stays_within_limit_and_deadline(usd_per_hour, limit_usd, started_s, elapsed_s, deadline_in_s):
+    deadline_s = None if deadline_in_s is None else started_s + deadline_in_s
+    meter = Meter(usd_per_hour, started_s, limit_usd, deadline_s)
+    now_s = started_s + elapsed_s
+    left_s = meter.seconds_left(now_s)
+    if left_s == float("inf"):
+        assert usd_per_hour == 0 and deadline_s is None
+    elif left_s > 0:
+        assert meter.spent_usd(now_s + left_s) <= limit_usd
+        assert deadline_s is None or now_s + left_s <= deadline_s * (1 + 1e-15)
+
+
+@given(st.integers(1, 100_000_000).map(from_microusd), st.integers(1, 10_000_000).map(from_microusd))
+def test_no_more_than_a_moment_of_the_limit_is_left_unused(usd_per_hour, limit_usd):
+    meter = Meter(usd_per_hour, 0.0, limit_usd, None)
+    assert meter.spent_usd(meter.ends_s + 2e-6) >= limit_usd
+
+
+@pytest.mark.parametrize(
+    ("limit_usd", "deadline_s", "left_s"), [("0.01", None, 36), ("0.01", 1020.0, 20), ("0.01", 900.0, 0), ("-1", None, 0)]
+)
+def test_money_or_time_whichever_ends_first(limit_usd, deadline_s, left_s):
+    meter = Meter(Decimal(1), 1000.0, Decimal(limit_usd), deadline_s)
+    assert meter.seconds_left(1000.0) == pytest.approx(left_s, abs=1e-5)
+
+
+step_s = st.floats(1e-4, 50.0)
+
+
+@given(
+    price=prices,
+    limit=limits,
+    deadline_in_s=st.none() | st.floats(0, 500),
+    started_s=moments,
+    first_s=step_s,
+    exit_s=st.floats(0, 100),
+    leaves_in=st.floats(0, 1),
+    steps=st.lists(st.floats(0, 1), max_size=200),
+)
+def test_training_that_asks_the_guard_never_overruns(price, limit, deadline_in_s, started_s, first_s, exit_s, leaves_in, steps):
+    """As long as a step takes at most SLOWEST_TIMES the slowest that is remembered, and leaving at most what was reserved for it."""
+    meter = Meter(price, started_s, limit, None if deadline_in_s is None else started_s + deadline_in_s)
+    guard, now_s, remembered = Guard(meter, step_s=first_s, exit_s=exit_s), started_s, [first_s]
+    assume(meter.seconds_left(now_s) >= exit_s)
+    for share in steps:
+        if not guard.may_step(now_s):
+            break
+        took_s = share * SLOWEST_TIMES * max(remembered)
+        now_s += took_s
+        guard.took(took_s)
+        remembered = [*remembered, took_s][-RING_STEPS:]
+    now_s += leaves_in * exit_s
+    assert meter.spent_usd(now_s) <= limit
+    assert deadline_in_s is None or now_s <= started_s + deadline_in_s + 1e-6
+
+
+@given(step=st.floats(0.05, 1), exit_s=st.floats(0, 10))
+def test_the_guard_leaves_no_more_than_one_slow_step_and_the_exit_unused(step, exit_s):
+    meter = Meter(Decimal(1), 0.0, Decimal("0.01"), None)
+    guard, now_s = Guard(meter, step_s=step, exit_s=exit_s), 0.0
+    while guard.may_step(now_s):
+        now_s += step
+        guard.took(step)
+    assert meter.seconds_left(now_s) < SLOWEST_TIMES * step + exit_s or now_s == 0.0
+
+
+def test_one_slow_step_is_forgotten_in_time():
+    meter = Meter(Decimal(1), 0.0, Decimal("0.01"), None)
+    guard = Guard(meter, step_s=30.0, exit_s=0.0)
+    assert not guard.may_step(0.0)
+    for _ in range(RING_STEPS):
+        guard.took(0.001)
+    assert guard.may_step(0.0)
+
+
+def test_a_machine_that_costs_nothing_may_always_step():
+    assert Guard(Meter(Decimal(0), 0.0, Decimal(0), None), step_s=1.0, exit_s=1.0).may_step(1e9)

@@ -1,0 +1,145 @@
+"""What dead pods leave behind is settled at what they took, and never above what they had reserved."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from datetime import timedelta
+from decimal import Decimal
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spending_world import NOON, StillClock, fast_folder
+
+from shoestring.errors import DataError, UnknownName
+from shoestring.local import FolderStore, LocalCluster
+from shoestring.model import from_microusd, record
+from shoestring.spending.heartbeat import Heartbeat, heartbeat_key, last_heartbeat
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.sweep import abandoned, sweep
+
+
+def uid_of(pid: int) -> str:
+    return f"{socket.gethostname()}.{pid}.{int(psutil.Process(pid).create_time() * 1000)}"
+
+
+def a_dead_pod() -> str:
+    process = multiprocessing.get_context("spawn").Process(target=int)
+    process.start()
+    uid = uid_of(process.pid)
+    process.join()
+    return uid
+
+
+@pytest.fixture(scope="module")
+def dead() -> str:
+    return a_dead_pod()
+
+
+@pytest.fixture
+def store(tmp_path) -> FolderStore:
+    return FolderStore(tmp_path)
+
+
+@pytest.fixture
+def ledger(store) -> Ledger:
+    ledger = Ledger(store, StillClock())
+    ledger.open("run", Decimal("1"))
+    ledger.reserve("run", "overhead", "overhead", 1, Decimal("0.01"))
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.05"))
+    return ledger
+
+
+def beat(store: FolderStore, pod_uid: str, *, after_s: float, usd_per_hour: str = "1.8", hold: str = "train-1") -> Heartbeat:
+    stage, _, attempt = hold.partition("-")
+    said = Heartbeat(
+        run_id="run",
+        stage=stage,
+        attempt=int(attempt),
+        pod_uid=pod_uid,
+        state="running",
+        usd_per_hour=Decimal(usd_per_hour),
+        started_at=NOON,
+        at=NOON + timedelta(seconds=after_s),
+        interval_s=2.0,
+        spent_usd=Decimal(0),
+    )
+    store.put(heartbeat_key("run", hold), record(said))
+    return said
+
+
+def swept(ledger: Ledger, store: FolderStore) -> list[str]:
+    return sweep(ledger, store, LocalCluster(()), "run", "run", except_holds={"overhead"})
+
+
+def test_a_pod_that_never_began_costs_nothing(ledger, store):
+    assert swept(ledger, store) == ["run: train-1 settled at $0.000000 of $0.050000: no heartbeat: its pod never began"]
+    assert list(ledger.state("run").holds) == ["overhead"]
+
+
+def test_a_dead_pod_is_charged_to_one_interval_after_its_last_heartbeat(ledger, store, dead):
+    beat(store, dead, after_s=18.0)
+    assert swept(ledger, store) == ["run: train-1 settled at $0.010000 of $0.050000: its pod is gone; last heartbeat after 18.0 s"]
+    assert ledger.state("run").settled_usd == {"train-1": Decimal("0.01")}
+
+
+def test_a_dead_pod_is_never_charged_above_its_reservation(ledger, store, dead):
+    beat(store, dead, after_s=3600.0)
+    swept(ledger, store)
+    assert ledger.state("run").settled_usd == {"train-1": Decimal("0.05")}
+
+
+def test_a_pod_that_lives_settles_for_itself(ledger, store):
+    beat(store, uid_of(os.getpid()), after_s=18.0)
+    assert swept(ledger, store) == []
+    assert ledger.state("run").holds["train-1"].amount_usd == Decimal("0.05")
+
+
+def test_sweeping_twice_says_nothing_the_second_time(ledger, store, dead):
+    beat(store, dead, after_s=18.0)
+    assert len(swept(ledger, store)) == 1
+    assert swept(Ledger(store, StillClock()), store) == []
+
+
+def test_a_heartbeat_that_cannot_be_read_is_named(ledger, store):
+    store.put(heartbeat_key("run", "train-1"), b"{}")
+    with pytest.raises(DataError, match=r"runs/run/heartbeats/train-1\.json is not a heartbeat"):
+        swept(ledger, store)
+
+
+def test_only_what_exists_is_swept(ledger, store):
+    with pytest.raises(UnknownName):
+        sweep(ledger, store, LocalCluster(()), "rum", "rum")
+
+
+def test_an_attempt_that_said_nothing_has_no_heartbeat(store):
+    assert last_heartbeat(store, "run", "train-1") is None
+
+
+names = st.sampled_from(["a-1", "b-1", "c-2"])
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.dictionaries(names, st.integers(0, 10**6).map(from_microusd)),
+    st.dictionaries(names, st.tuples(st.booleans(), st.floats(0, 1e5), st.integers(0, 10**7).map(from_microusd))),
+)
+def test_what_is_settled_is_never_negative_never_above_the_hold_and_only_for_the_dead(holds, beats):
+    with fast_folder() as folder:
+        store = FolderStore(folder)
+        ledger = Ledger(store, StillClock())
+        ledger.open("run", Decimal(10))
+        for name, amount_usd in holds.items():
+            ledger.reserve("run", name, name[0], 1, amount_usd)
+        said = {
+            name: beat(store, "alive" if lives else "dead", after_s=after_s, usd_per_hour=str(price), hold=name)
+            for name, (lives, after_s, price) in beats.items()
+        }
+        settled = {found.hold: found.actual_usd for found in abandoned(ledger.state("run"), said, lambda uid: uid == "alive")}
+        assert set(settled) == {name for name in holds if name not in beats or not beats[name][0]}
+        for name, actual_usd in settled.items():
+            assert 0 <= actual_usd <= holds[name]
+            assert name in beats or actual_usd == 0

@@ -1,0 +1,307 @@
+"""No change of the books goes unseen, and books that hold are never called broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spending_world import MONTH, NOON, DyingStore, StillClock, fast_folder
+
+from shoestring.errors import DataError, LedgerBroken, StoreError, UnknownName, UsageError
+from shoestring.local import FolderStore
+from shoestring.model import Market, Receipt, record
+from shoestring.spending.entry import Entry, Sealed, entry_key, read_entry, seal
+from shoestring.spending.export import export
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.verify import load_anchors, open_for_verify, verify
+
+
+def receipt(run_id: str, stage: str, head: str) -> Receipt:
+    return Receipt(
+        run_id=run_id,
+        stage=stage,
+        attempt=1,
+        pod_uid="host.1.2",
+        decision_key=f"runs/{run_id}/decisions/{stage}-1.json",
+        status="done",
+        pool="cores-2",
+        market=Market.ON_DEMAND,
+        format=None,
+        cache_hit=False,
+        budget_usd=Decimal("0.3"),
+        est_usd=Decimal("0.2"),
+        p95_usd=Decimal("0.3"),
+        est_s=1.0,
+        spent_usd=Decimal("0.2"),
+        started_at=NOON,
+        finished_at=NOON + timedelta(seconds=1),
+        seconds=1.0,
+        ledger_head=head,
+    )
+
+
+def write_books(root: Path) -> FolderStore:
+    """Two runs inside a month: one over, one going on, each with a receipt a stage."""
+    store = FolderStore(root)
+    ledger = Ledger(store, StillClock(), "host.1.2")
+    for run in ("run-1", "run-2"):
+        ledger.open(run, Decimal("1"), stage_caps={"train": Decimal("0.8")})
+        for stage in ("ingest", "train"):
+            ledger.reserve(run, f"{stage}-1", stage, 1, Decimal("0.3"))
+            ledger.settle(run, f"{stage}-1", Decimal("0.2"), "done")
+            store.put(f"runs/{run}/receipts/{stage}-1.json", record(receipt(run, stage, ledger.state(run).head_hash)))
+    ledger.adjust("run-1", "train-1", Decimal("-0.01"), "true times")
+    ledger.raise_cap("run-2", Decimal("1.5"))
+    ledger.reserve("run-2", "evaluate-1", "evaluate", 1, Decimal("0.1"))
+    ledger.close("run-1")
+    return store
+
+
+@pytest.fixture
+def store(tmp_path) -> FolderStore:
+    return write_books(tmp_path)
+
+
+def check(store: FolderStore) -> None:
+    verify(store, load_anchors(store))
+
+
+def test_books_that_hold_are_added_up_with_every_dollar_once(store):
+    found = verify(store, load_anchors(store))
+    assert [state.account for state in found.accounts] == [MONTH, "run-1", "run-2"]
+    assert (found.cap_usd, found.spent_usd, found.held_usd) == (Decimal("2.5"), Decimal("0.79"), Decimal("0.1"))
+    assert (found.released_usd, found.entries, found.pending) == (Decimal("0.4"), 5 + 7 + 7, ())
+    assert found.as_text().splitlines()[-1].startswith("every hash, sequence and balance holds: 19 entries, $2.500000 in caps")
+
+
+def books_files(root: Path) -> list[Path]:
+    return sorted((root / "ledger").rglob("*.json"))
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_any_change_of_any_one_file_is_seen(data):
+    with fast_folder() as folder:
+        store = write_books(folder)
+        files = books_files(folder)
+        entries = [path for path in files if path.name != "head.json"]
+        match data.draw(st.sampled_from(["byte", "cut", "grow", "delete", "swap", "copy", "move"])):
+            case "byte":
+                path = data.draw(st.sampled_from(files))
+                content = bytearray(path.read_bytes())
+                content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+                path.write_bytes(content)
+            case "cut":
+                path = data.draw(st.sampled_from(files))
+                path.write_bytes(path.read_bytes()[: data.draw(st.integers(0, path.stat().st_size - 1))])
+            case "grow":
+                path = data.draw(st.sampled_from(files))
+                path.write_bytes(path.read_bytes() + data.draw(st.binary(min_size=1, max_size=3)))
+            case "delete":
+                data.draw(st.sampled_from(entries)).unlink()
+            case "swap":
+                path = data.draw(st.sampled_from(files))
+                path.write_bytes(data.draw(st.sampled_from([other for other in files if other != path])).read_bytes())
+            case "copy":
+                path = data.draw(st.sampled_from(files))
+                shutil.copy(
+                    path, path.with_name(data.draw(st.sampled_from(["00000099.json", "99.json", "00000000.json", "notes", "x.json"])))
+                )
+            case "move":
+                path = data.draw(st.sampled_from(entries))
+                path.rename(data.draw(st.sampled_from([other.parent for other in entries])) / f"{len(files):08d}.json")
+        with pytest.raises(LedgerBroken):
+            check(store)
+
+
+def test_the_first_entry_that_does_not_hold_is_named(store):
+    path = store.root / entry_key("run-2", 4)
+    path.write_text(path.read_text().replace("300000", "100000"))
+    with pytest.raises(LedgerBroken, match=r"ledger/run-2/00000004\.json: its content does not have the hash"):
+        check(store)
+
+
+def rewrite(store: FolderStore, account: str, number: int, **changes: object) -> None:
+    """Change an entry as somebody would who knows how: with its hash, and those of all that follow, and the hint."""
+    head, last = "", number
+    for at in range(number, 99):
+        sealed = read_entry(store, account, at)
+        if sealed is None:
+            break
+        update = changes if at == number else {"prev": head}
+        new = seal(Entry.model_validate(sealed.entry.model_dump() | update))
+        store.put(entry_key(account, at), record(new))
+        head, last = new.sha256, at
+    (store.root / f"ledger/{account}/head.json").write_text(json.dumps({"number": last, "sha256": head}, indent=1) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("account", "number", "changes"),
+    [("run-1", 3, {"amount_microusd": 100_000}), ("run-2", 3, {"amount_microusd": 100_000}), (MONTH, 2, {"amount_microusd": 1_000_001})],
+    ids=["a run that is over", "a run that goes on", "the month"],
+)
+def test_a_chain_that_was_rewritten_with_all_its_hashes_is_seen(store, account, number, changes):
+    rewrite(store, account, number, **changes)
+    with pytest.raises(LedgerBroken):
+        check(store)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"kind": "reserve", "id": "reserve/x", "hold": "x", "amount_microusd": 10_000_000},
+        {"kind": "reserve", "id": "reserve/x", "hold": "x", "stage": "train", "amount_microusd": 600_001},
+        {"kind": "settle", "id": "settle/x", "hold": "evaluate-1", "amount_microusd": 100_001},
+        {"kind": "settle", "id": "settle/x", "hold": "evaluate-1", "amount_microusd": -1},
+        {"kind": "adjust", "id": "adjust/x", "hold": "train-1", "amount_microusd": -200_001},
+        {"kind": "settle", "id": "settle/train-1", "hold": "evaluate-1", "amount_microusd": 1},
+        {"kind": "settle", "id": "settle/x", "hold": "train-1", "amount_microusd": 1},
+        {"kind": "open", "id": "open/x", "cap_microusd": 9_000_000},
+        {"kind": "cap", "id": "cap/x", "cap_microusd": 9_000_000},
+        {"kind": "cap", "id": "cap/x", "cap_microusd": 9_000_000, "parent": MONTH, "parent_hash": "a" * 64},
+        {"kind": "close", "id": "close"},
+    ],
+    ids=lambda forged: f"{forged['kind']} {forged.get('hold', '')} {forged.get('amount_microusd', '')}",
+)
+def test_an_entry_with_good_hashes_that_breaks_a_rule_is_seen(store, forged):
+    before = read_entry(store, "run-2", 7)
+    assert isinstance(before, Sealed)
+    entry = Entry(account="run-2", number=8, prev=before.sha256, at=NOON, **forged)
+    store.put(entry_key("run-2", 8), record(seal(entry)))
+    with pytest.raises(LedgerBroken, match=r"run-2/00000008\.json"):
+        check(store)
+
+
+def cut(store: FolderStore, account: str, keep: int) -> None:
+    """Take away every trace of a tail in the account itself."""
+    for path in (store.root / "ledger" / account).iterdir():
+        if path.name == "head.json" or int(path.stem) > keep:
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("account", "keep", "says"),
+    [
+        ("run-1", 6, "2026-11/00000005.json: names entry .* of run-1, which is not there"),
+        ("run-2", 3, "run-2: a receipt names its entry"),
+        (MONTH, 1, "run-1/00000001.json: names entry .* of 2026-11, which is not there: its tail was cut off"),
+        (MONTH, 3, "run-2/00000006.json: names entry .* of 2026-11, which is not there"),
+        ("run-1", 0, "2026-11/00000005.json: settles run-1, which is not here"),
+        ("run-2", 0, "run-2: a receipt names its entry"),
+        (MONTH, 0, "run-1/00000001.json: is inside 2026-11, which is not here"),
+    ],
+)
+def test_a_tail_that_was_cut_off_is_seen_by_whoever_named_an_entry_of_it(store, account, keep, says):
+    cut(store, account, keep)
+    with pytest.raises(LedgerBroken, match=says):
+        check(store)
+
+
+def test_a_parent_that_settled_other_than_what_was_spent_is_seen(store):
+    cut(store, MONTH, 4)
+    closing, last = read_entry(store, "run-1", 7), read_entry(store, MONTH, 4)
+    content = {"kind": "settle", "id": "settle/run-1", "hold": "run-1", "child": "run-1", "child_hash": closing.sha256}
+    entry = Entry(account=MONTH, number=5, prev=last.sha256, at=NOON, amount_microusd=380_000, **content)
+    store.put(entry_key(MONTH, 5), record(seal(entry)))
+    with pytest.raises(LedgerBroken, match=r"settles run-1 at \$0\.380000, but \$0\.390000 was spent there"):
+        check(store)
+
+
+@pytest.mark.parametrize(
+    ("at", "says"),
+    [(5, "run-3 is reserved in 2026-11 at $1.000000, and not opened yet"), (9, "run-3 is over, and not settled in 2026-11 yet")],
+)
+def test_a_crash_between_two_accounts_is_pending_and_not_broken(store, at, says):
+    dying = Ledger(DyingStore(store.root, at - 2, wrote=False), StillClock())
+    with pytest.raises(StoreError):
+        dying.open("run-3", Decimal("1"))
+        dying.close("run-3")
+    found = verify(store, load_anchors(store))
+    assert [sentence.startswith(says) for sentence in found.pending] == [True]
+    assert says in found.as_text()
+
+
+def test_a_receipt_that_cannot_be_read_is_named(store):
+    store.put("runs/run-1/receipts/train-1.json", b"{}")
+    with pytest.raises(DataError, match=r"runs/run-1/receipts/train-1\.json is not a receipt"):
+        load_anchors(store)
+
+
+def test_a_store_and_its_ledger_folder_verify_alike(store):
+    whole = verify(store, load_anchors(store))
+    assert verify(*open_for_verify(store.root)) == whole == verify(*open_for_verify(store.root / "ledger"))
+
+
+def test_a_cut_tail_is_seen_from_the_ledger_folder_too(store):
+    cut(store, "run-2", 3)
+    for path in (store.root, store.root / "ledger"):
+        with pytest.raises(LedgerBroken, match="a receipt names its entry"):
+            verify(*open_for_verify(path))
+
+
+def test_a_folder_without_a_ledger_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="there is no ledger in"):
+        open_for_verify(tmp_path)
+
+
+def test_a_ledger_that_was_deleted_whole_is_missed_by_the_receipts(store):
+    shutil.rmtree(store.root / "ledger")
+    with pytest.raises(LedgerBroken, match="run-1: a receipt names its entry"):
+        verify(*open_for_verify(store.root))
+
+
+@pytest.fixture
+def out(store, tmp_path) -> Path:
+    """A run's output folder: its books, and its receipts beside them."""
+    export(store, tmp_path / "out/ledger", "run-1")
+    shutil.copytree(store.root / "runs/run-1/receipts", tmp_path / "out/receipts")
+    return tmp_path / "out"
+
+
+def test_an_export_verifies_alone_and_says_what_it_does_not_carry(store, out, tmp_path):
+    alone = tmp_path / "elsewhere"
+    shutil.move(out, alone)
+    shutil.move(alone / "ledger", alone / "books")
+    shutil.rmtree(tmp_path / "ledger")
+    found = verify(*open_for_verify(alone / "books"))
+    assert [state.account for state in found.accounts] == [MONTH, "run-1"]
+    assert found.spent_usd == Decimal("0.39")
+    assert found.not_here == ("run-2, at $1.500000 in 2026-11, is not in this export",)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_any_changed_byte_of_an_export_is_seen(data):
+    with fast_folder() as folder:
+        export(write_books(folder / "store"), folder / "out/ledger", "run-1")
+        path = data.draw(st.sampled_from(sorted((folder / "out/ledger").rglob("*.json"))))
+        content = bytearray(path.read_bytes())
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] ^= data.draw(st.integers(1, 255))
+        path.write_bytes(content)
+        with pytest.raises(LedgerBroken):
+            verify(*open_for_verify(folder / "out"))
+
+
+def test_an_export_without_the_account_it_is_of_is_broken(out):
+    shutil.rmtree(out / "ledger/run-1")
+    with pytest.raises(LedgerBroken, match=r"run-1/00000001\.json: is missing: this export is of that account"):
+        verify(*open_for_verify(out))
+
+
+def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(store, out, tmp_path):
+    other = write_books(tmp_path / "other")
+    Ledger(other, StillClock()).close("run-1")
+    export(other, out / "ledger", "run-1", "run-2")
+    assert len(verify(*open_for_verify(out / "ledger")).accounts) == 3
+    with pytest.raises(UsageError, match="holds something that is not an export"):
+        export(store, store.root / "ledger", "run-1")
+    with pytest.raises(UnknownName):
+        export(store, tmp_path / "new", "run-9")
+    check(store)
