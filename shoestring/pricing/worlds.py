@@ -26,7 +26,7 @@ PEAK_TFLOPS = {
     "B200": 2250.0,
 }
 """Dense fp16/bf16 peaks by a part of the name the driver gives; of several parts that fit, the longest (Lightning's throughput.py,
-stas00/ml-engineering)."""
+Composer's speed_monitor.py)."""
 
 UNKNOWN_PEAK_TFLOPS = 20.0
 """An entry-level card; receipts correct it."""

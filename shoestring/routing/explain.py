@@ -106,7 +106,7 @@ def _choice_facts(decision: Decision, choice: Choice) -> Rows:
         ("expected", f"${choice.est_usd} in {choice.est_s:,.1f} s{samples}"),
         (p95, f"${choice.p95_usd} in {choice.p95_s:,.1f} s, at ${choice.usd_per_hour} an hour"),
         ("because", choice.sentence),
-        *([] if choice.cached else [("prior", _parts(decision, choice))]),
+        *([] if choice.cached else [("model", _parts(decision, choice))]),
     ]
 
 

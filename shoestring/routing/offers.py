@@ -7,7 +7,7 @@
     dollars  = price x seconds + bytes moved x egress + bytes written x size ratio x storage held
 
 Lost to preemption, at a rate of r an hour over T hours of running, each start costing s:
-    kept nothing (starts again from nothing)   (e^rT - 1) (s + T / rT) - T      mean of repeated trials with exponential lifetimes
+    kept nothing (starts again from nothing)   (e^rT - 1) s + ((e^rT - 1) / rT - 1) T      repeated trials, exponential lifetimes
     kept a checkpoint (need.checkpoint_s > 0)  rT (s + setup + checkpoint_s)
     at P95, besides, 1.645 sqrt(rT) losses more (Poisson, normal approximation), each of a start and half the work or the checkpoint.
 
@@ -261,6 +261,7 @@ class Block:
             lost_s = losses * each_s
         else:
             each_s = self.startup_s + running_s / 2
-            between_s = np.divide(running_s, losses, out=np.zeros_like(running_s), where=losses > 0)
-            lost_s = np.where(losses > 0, np.expm1(losses) * (self.startup_s + between_s) - running_s, 0.0)
-        return np.maximum(lost_s, 0.0) + (Z95 * np.sqrt(losses) * each_s if worst else 0.0)
+            again = np.expm1(losses)
+            times = np.divide(again, losses, out=np.ones_like(losses), where=losses > 1e-12)
+            lost_s = again * self.startup_s + (times - 1) * running_s
+        return lost_s + (Z95 * np.sqrt(losses) * each_s if worst else 0.0)

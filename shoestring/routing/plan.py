@@ -52,27 +52,31 @@ class Limits:
         return self.caps.get(stage, UNBOUNDED)
 
 
+def _column(values: tuple[int, ...]) -> Ints:
+    return np.array(values, dtype=np.int64)
+
+
 class Table:
     """Candidates as arrays, with what each leaves to the next stage and whether it can be taken at all."""
 
     def __init__(self, question: Question, candidates: Candidates, limits: Limits) -> None:
-        self.stage = np.array(candidates.stage)
-        self.reads = np.array(candidates.reads)
-        self.est = np.array(candidates.est_microusd)
-        self.p95 = np.array(candidates.p95_microusd)
-        self.est_ms = np.array(candidates.est_ms)
-        self.p95_ms = np.array(candidates.p95_ms)
-        self.least_est = np.array(candidates.least_est_microusd)
-        self.least_est_ms = np.array(candidates.least_est_ms)
-        self.least_p95 = np.array(candidates.least_p95_microusd)
-        self.least_p95_ms = np.array(candidates.least_p95_ms)
-        self.samples = np.array(candidates.samples)
-        self.least_samples = np.array(candidates.least_samples)
+        self.stage = _column(candidates.stage)
+        self.reads = _column(candidates.reads)
+        self.est = _column(candidates.est_microusd)
+        self.p95 = _column(candidates.p95_microusd)
+        self.est_ms = _column(candidates.est_ms)
+        self.p95_ms = _column(candidates.p95_ms)
+        self.least_est = _column(candidates.least_est_microusd)
+        self.least_est_ms = _column(candidates.least_est_ms)
+        self.least_p95 = _column(candidates.least_p95_microusd)
+        self.least_p95_ms = _column(candidates.least_p95_ms)
+        self.samples = _column(candidates.samples)
+        self.least_samples = _column(candidates.least_samples)
         writes_data = np.array([need.writes_bytes_per_row > 0 for need in question.needs])[self.stage]
-        self.leaves = np.where(writes_data, np.array(candidates.writes), self.reads)
-        self.possible = np.array([not each for each in candidates.objection])
-        cap = np.array([limits.cap_micro(number) for number in range(len(question.needs))])[self.stage]
-        self.within_cap = self.least_p95 <= cap
+        self.leaves = np.where(writes_data, _column(candidates.writes), self.reads)
+        self.possible = np.array([not each for each in candidates.objection], dtype=np.bool_)
+        cap = np.array([limits.cap_micro(number) for number in range(len(question.needs))])
+        self.within_cap = self.least_p95 <= cap[self.stage]
         self.usable = self.possible & self.within_cap
 
 

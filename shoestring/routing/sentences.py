@@ -90,7 +90,7 @@ def chosen_cheapest(total_micro: int, later: str, runner_up: str) -> str:
 def chosen_most_samples(samples: int, most: int, money_micro: int, ms: int, runner_up: str) -> str:
     within = f"{dollars(money_micro)} and {seconds(ms)}"
     if samples == most:
-        return f"all {most:,} samples fit in {within}, nowhere for less{runner_up}"
+        return f"all {most:,} samples fit in {within}, here at the least cost{runner_up}"
     return f"the most samples that {within} buy: {samples:,} of {most:,}{runner_up}"
 
 

@@ -1,0 +1,112 @@
+"""The price book believes what can be sold, sets aside what cannot, and refuses what says nothing."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoestring.errors import WorldError
+from shoestring.model import Market, Pool, Tariffs
+from shoestring.pricing.book import parse_book
+
+POOLS = (
+    Pool(name="cpu", cores=4, memory_gb=16),
+    Pool(name="tpu", cores=44, memory_gb=176),
+    Pool(name="gpu", cores=8, memory_gb=32, gpu_count=1),
+)
+
+
+def row(pool: str = "cpu", usd_per_hour: object = "0.16", market: str = "on-demand", **fields: object) -> dict[str, Any]:
+    return {"pool": pool, "market": market, "usd_per_hour": usd_per_hour, "as_of": "2026-07-30", "source": "list"} | fields
+
+
+def without(field: str) -> dict[str, Any]:
+    return {name: value for name, value in row().items() if name != field}
+
+
+def doubts(*rows: dict[str, Any]) -> list[str]:
+    return [each.why for each in parse_book(rows, POOLS, Tariffs()).quarantined]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (without("source"), r"price row 2 \(cpu\): no source; a row has pool, market"),
+        (without("pool"), r"price row 2 \(no pool\): no pool"),
+        (row(as_of=None), "no as_of"),
+        (row(source=""), "no source"),
+        (row(usd_per_day="1"), "unknown field usd_per_day"),
+        (row(market="sopt"), "'sopt' is not a market; there is: spot, on-demand, reserved"),
+        (row(pool="cpux"), "no pool called 'cpux'; there is: cpu, gpu, tpu"),
+        (row(usd_per_hour="cheap"), "'cheap' is not an amount of dollars"),
+        (row(usd_per_hour=True), "True"),
+        (row(usd_per_hour=float("nan")), "has to be finite"),
+        (row(as_of="30 July"), "'30 July' is not a day: write it like 2026-07-30"),
+    ],
+)
+def test_a_malformed_row_is_refused_by_number_and_by_what_is_wrong(wrong: dict[str, Any], what: str) -> None:
+    with pytest.raises(WorldError, match=what):
+        parse_book([row(), wrong], POOLS, Tariffs())
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([row(usd_per_hour="0")], "$0.000000 an hour is not a price: nobody gives cpu away"),
+        ([row(usd_per_hour="-0.10")], "$-0.100000 an hour is not a price: nobody gives cpu away"),
+        ([row("tpu", "700.0")], "$700.000000 an hour is a placeholder, not a price: 44 cores and 0 GPUs cost less than $110.00"),
+        ([row(), row(usd_per_hour="0.16", market="spot")], "spot at $0.160000 an hour is not below on-demand at $0.160000"),
+        ([row(), row(usd_per_hour="0.30", market="spot")], "spot at $0.300000 an hour is not below on-demand at $0.160000"),
+    ],
+)
+def test_an_unbelievable_price_is_set_aside_with_its_numbers(rows: list[dict[str, Any]], why: str) -> None:
+    assert doubts(*rows) == [why]
+
+
+def test_the_rest_of_the_book_is_used() -> None:
+    book = parse_book([row("tpu", "700.0"), row("tpu", "2.70", source="older"), row()], POOLS, Tariffs())
+    assert [(quote.pool, quote.usd_per_hour) for quote in book.quotes] == [("cpu", Decimal("0.160000"))]
+    assert len(book.quarantined) == 2
+
+
+def test_rows_that_disagree_are_both_set_aside_and_rows_that_agree_are_one() -> None:
+    assert doubts(row(), row(usd_per_hour="0.20")) == ["rows for cpu on-demand disagree: $0.160000, $0.200000; keep one"] * 2
+    book = parse_book([row(), row(as_of="2026-08-30")], POOLS, Tariffs())
+    assert [quote.as_of for quote in book.quotes] == [date(2026, 8, 30)] and not book.quarantined
+
+
+def test_spot_is_not_compared_with_an_on_demand_price_that_is_not_believed() -> None:
+    book = parse_book([row(usd_per_hour="-1"), row(usd_per_hour="0.05", market="spot")], POOLS, Tariffs())
+    assert [quote.market for quote in book.quotes] == [Market.SPOT]
+
+
+def test_a_gpu_may_cost_what_cores_may_not() -> None:
+    assert doubts(row("gpu", "14.24")) == [] and len(doubts(row("cpu", "14.24"))) == 1
+
+
+@given(st.integers(1, 10**6))
+def test_a_price_written_without_quotes_in_yaml_is_the_price_that_was_written(micro: int) -> None:
+    written = format(Decimal(micro).scaleb(-6), "f")
+    read = yaml.safe_load(f"usd_per_hour: {written}\nas_of: 2026-07-30")
+    quotes = parse_book([row(**read)], POOLS, Tariffs()).quotes
+    assert [quote.usd_per_hour for quote in quotes] == [Decimal(written)]
+
+
+prices = st.integers(-10, 200).map(lambda cents: f"{cents / 100}") | st.sampled_from(["700.0", "10000"])
+
+
+@given(st.lists(st.builds(row, st.sampled_from(["cpu", "tpu", "gpu"]), prices, st.sampled_from(list(Market))), max_size=12))
+def test_what_is_believed_is_positive_single_and_cheaper_on_spot(rows: list[dict[str, Any]]) -> None:
+    book = parse_book(rows, POOLS, Tariffs())
+    believed = {(quote.pool, quote.market): quote.usd_per_hour for quote in book.quotes}
+    assert len(believed) == len(book.quotes) and all(price > 0 for price in believed.values())
+    for (pool, market), price in believed.items():
+        assert market != Market.SPOT or price < believed.get((pool, Market.ON_DEMAND), price + 1)
+    told = {f"{quote.pool} {quote.market}" for quote in book.quotes} | {" ".join(each.row.split()[:2]) for each in book.quarantined}
+    assert told == {f"{each['pool']} {each['market']}" for each in rows}

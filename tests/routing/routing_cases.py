@@ -1,0 +1,168 @@
+"""Questions: one like the flights recipe asks on a laptop, and random small ones."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Tariffs, Terms
+from shoestring.routing.decision import Question
+
+PARQUET = FormatSpeed(
+    format=Format.PARQUET,
+    write_ns_per_row=900,
+    write_bytes_per_s=10**9,
+    scan_ns_per_row=300,
+    scan_bytes_per_s=10**9,
+    take_ns_per_row=3000,
+    take_bytes_per_s=10**9,
+    size_ratio=0.4,
+)
+PACKED = FormatSpeed(
+    format=Format.PACKED,
+    write_ns_per_row=100,
+    write_bytes_per_s=10**9,
+    scan_ns_per_row=30,
+    scan_bytes_per_s=10**9,
+    take_ns_per_row=40,
+    take_bytes_per_s=10**9,
+    size_ratio=1.1,
+)
+INGEST = Need(stage="ingest", setup_s=1, op_per_row=2000, writes_bytes_per_row=120)
+PREPROCESS = Need(stage="preprocess", setup_s=1.5, op_per_row=4000, parallel_fraction=0.3, reads="scan", writes_bytes_per_row=60)
+TRAIN = Need(
+    stage="train",
+    elastic=True,
+    setup_s=3,
+    op_per_row=20_000,
+    parallel_fraction=0.7,
+    reads="shuffled",
+    passes=12,
+    min_passes=1,
+    gpu="may",
+    gpu_flop_per_row=3e5,
+    checkpoint_s=0.2,
+)
+EVALUATE = Need(stage="evaluate", setup_s=3, op_per_row=4000, parallel_fraction=0.5, reads="scan")
+CHAIN = (INGEST, PREPROCESS, TRAIN, EVALUATE)
+CPU_1 = Pool(name="cpu-1", cores=1, memory_gb=4)
+CPU_2 = Pool(name="cpu-2", cores=2, memory_gb=4)
+DAY = date(2026, 11, 1)
+
+
+def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> Quote:
+    return Quote(pool=pool, market=market, usd_per_hour=Decimal(usd_per_hour), as_of=DAY, source="assumption: $0.04 a core-hour")
+
+
+def laptop_question(needs: tuple[Need, ...] = CHAIN, budget_usd: str = "0.003", **fields: Any) -> Question:
+    defaults: dict[str, Any] = {
+        "run_id": "flights-1",
+        "seed": 7,
+        "asked_at": datetime(2026, 11, 1, 12, tzinfo=UTC),
+        "rows": 336_776,
+        "row_bytes": 0 if needs[0].reads == "none" else 60,
+        "reads_format": None if needs[0].reads == "none" else Format.PACKED,
+        "pools": (CPU_1, CPU_2),
+        "quotes": (quote("cpu-1", "0.04"), quote("cpu-2", "0.08")),
+        "speeds": (PARQUET, PACKED),
+        "digests": {"world": "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef"},
+    }
+    return Question.model_validate({"needs": needs, "stage": needs[0].stage, "budget_usd": budget_usd} | defaults | fields)
+
+
+def _numbers(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(low, high, allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def _needs(draw: st.DrawFn, stages: int) -> tuple[Need, ...]:
+    elastic = draw(st.sampled_from([-1, 0, 0, *range(stages)]))
+    needs = []
+    for number in range(stages):
+        passes = draw(_numbers(1, 5))
+        needs.append(
+            Need(
+                stage=f"stage-{number}",
+                elastic=number == elastic,
+                setup_s=draw(_numbers(0, 20)),
+                op_per_row=draw(_numbers(0, 3e5)),
+                parallel_fraction=draw(_numbers(0, 1)),
+                reads=draw(st.sampled_from(["none", "scan", "shuffled"])),
+                passes=passes,
+                min_passes=draw(_numbers(0, passes)) if number == elastic else 0,
+                writes_bytes_per_row=draw(st.sampled_from([0, 0, 80, 4000])),
+                memory_fixed_gb=draw(st.sampled_from([0.3, 0.3, 3.0])),
+                gpu=draw(st.sampled_from(["no", "may", "may", "no", "must"])) if number == elastic else "no",
+                gpu_flop_per_row=draw(_numbers(0, 1e8)),
+                checkpoint_s=draw(st.sampled_from([0.0, 0.5])),
+            )
+        )
+    return tuple(needs)
+
+
+@st.composite
+def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
+    pools = []
+    for number in range(draw(st.integers(1, 3))):
+        gpus = draw(st.sampled_from([0, 0, 1]))
+        spot = Terms(preemptions_per_hour=draw(_numbers(0, 30)), node_selector={"market": "spot"})
+        pools.append(
+            Pool(
+                name=f"pool-{number}",
+                cores=draw(st.integers(1, 8)),
+                memory_gb=draw(st.sampled_from([1.0, 8.0, 8.0, 8.0, 16.0])),
+                core_gops=draw(_numbers(0.5, 3)),
+                gpu_count=gpus,
+                gpu_tflops=100.0 * gpus,
+                gpu_memory_gb=16.0 * gpus,
+                startup_s=draw(_numbers(0, 60)),
+                region=draw(st.sampled_from(["local", "far"])),
+                markets={Market.ON_DEMAND: Terms()} | ({Market.SPOT: spot} if draw(st.booleans()) else {}),
+            )
+        )
+    return tuple(draw(st.permutations(pools)))
+
+
+@st.composite
+def questions(draw: st.DrawFn, stages: int = 3) -> Question:
+    """Small questions whose budgets and deadlines are about as large as the work, so that every kind of answer comes up."""
+    needs, pools = draw(_needs(draw(st.integers(1, stages)))), draw(_pools())
+    speeds = draw(st.sampled_from([(PARQUET, PACKED), (PACKED,)]))
+    rows = draw(st.integers(0, 200_000))
+    price = st.integers(10_000, 3_000_000).map(lambda micro: Decimal(micro).scaleb(-6))
+    quotes = [
+        Quote(pool=pool.name, market=market, usd_per_hour=draw(price), as_of=DAY, source="drawn")
+        for pool in pools
+        for market in pool.markets
+        if draw(st.integers(0, 9))
+    ]
+    learned = tuple(
+        Learned(stage=need.stage, pool=pool.name, runs=3, log_mean=draw(_numbers(-1, 1)), log_sd=draw(_numbers(0, 1)))
+        for need in needs
+        for pool in pools
+        if draw(st.booleans())
+    )
+    cached = draw(st.sampled_from([None, None, None, None, "cache/1.json"]))
+    cents = st.integers(0, 400_000).map(lambda micro: str(Decimal(micro).scaleb(-6)))
+    return laptop_question(
+        needs,
+        draw(cents),
+        rows=rows,
+        row_bytes=draw(st.integers(0, 5000)),
+        reads_format=draw(st.sampled_from([None, Format.PACKED])),
+        data_region=draw(st.sampled_from(["local", "far"])),
+        cached_outcome=cached,
+        cached_format=draw(st.sampled_from([None, Format.PACKED])) if cached else None,
+        spent_usd=draw(st.sampled_from(["0", "0.000100"])),
+        held_usd=draw(st.sampled_from(["0", "0.002000"])),
+        stage_budgets=draw(st.dictionaries(st.sampled_from([need.stage for need in needs]), cents, max_size=1)),
+        deadline_left_s=draw(st.one_of(st.none(), _numbers(0, 4000))),
+        pools=pools,
+        quotes=tuple(draw(st.permutations(quotes))),
+        speeds=speeds,
+        tariffs=Tariffs(egress_usd_per_gb={"local->far": Decimal("0.02"), "far->local": Decimal("0.09")}),
+        learned=learned,
+    )

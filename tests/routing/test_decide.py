@@ -1,0 +1,269 @@
+"""Laws of the choice, and what is said when there is none."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from routing_cases import CPU_1, EVALUATE, INGEST, PACKED, PARQUET, PREPROCESS, TRAIN, laptop_question, questions, quote
+
+from shoestring.model import Format, Market, Pool, Quarantined, Tariffs, from_microusd, record
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Decision, Question, Reason
+
+MICRO = Decimal("0.000001")
+many = settings(max_examples=75, deadline=None)
+
+
+def left_usd(question: Question) -> Decimal:
+    return question.budget_usd - question.spent_usd - question.held_usd
+
+
+def total_est_usd(decision: Decision) -> Decimal:
+    assert decision.choice is not None
+    return decision.choice.est_usd + sum((each.est_usd for each in decision.plan), Decimal(0))
+
+
+@many
+@given(questions())
+def test_the_p95_and_what_is_kept_for_later_stages_always_fit_money_and_deadline(question: Question) -> None:
+    decision = decide(question)
+    choice = decision.choice
+    if choice is None:
+        return
+    assert choice.est_usd <= choice.p95_usd <= choice.budget_usd
+    assert choice.budget_usd + choice.keep_usd <= left_usd(question)
+    assert choice.keep_usd == sum(each.keep_usd for each in decision.plan)
+    assert choice.budget_usd <= question.stage_budgets.get(question.stage, choice.budget_usd)
+    if question.deadline_left_s is not None:
+        assert choice.p95_s + sum(each.keep_s for each in decision.plan) <= question.deadline_left_s + 1e-9
+
+
+@many
+@given(questions(), st.integers(0, 10**6))
+def test_more_budget_never_makes_the_plan_dearer_or_the_samples_fewer(question: Question, more_micro: int) -> None:
+    poorer, richer = decide(question), decide(question.model_copy(update={"budget_usd": question.budget_usd + from_microusd(more_micro)}))
+    if poorer.choice is None:
+        return
+    assert richer.choice is not None
+    assert richer.choice.samples >= poorer.choice.samples
+    if not question.needs[0].elastic:
+        assert total_est_usd(richer) <= total_est_usd(poorer)
+
+
+@many
+@given(questions())
+def test_the_smallest_budget_is_accepted_and_a_micro_dollar_less_is_not(question: Question) -> None:
+    smallest_usd = decide(question.model_copy(update={"budget_usd": Decimal(0)})).smallest_budget_usd
+    if smallest_usd is None or smallest_usd == 0:
+        return
+    assert decide(question.model_copy(update={"budget_usd": smallest_usd})).choice is not None
+    refused = decide(question.model_copy(update={"budget_usd": smallest_usd - MICRO}))
+    assert refused.choice is None and refused.smallest_budget_usd == smallest_usd
+
+
+@many
+@given(questions())
+def test_no_budget_is_named_when_none_would_do(question: Question) -> None:
+    decision = decide(question)
+    if decision.choice is None and decision.smallest_budget_usd is None:
+        assert decide(question.model_copy(update={"budget_usd": Decimal(10**9)})).choice is None
+
+
+@many
+@given(questions())
+def test_every_candidate_of_this_stage_is_either_taken_or_refused_with_a_sentence(question: Question) -> None:
+    decision = decide(question)
+    this_stage = [row for row, stage in enumerate(decision.candidates.stage) if stage == 0]
+    refused = [refusal.candidate for refusal in decision.refusals]
+    assert len(refused) == len(set(refused)) == len(this_stage) - (decision.choice is not None)
+    assert set(refused) <= set(this_stage) and all(refusal.sentence for refusal in decision.refusals)
+
+
+@many
+@given(questions(), st.randoms())
+def test_the_order_of_pools_prices_and_formats_changes_nothing(question: Question, random: object) -> None:
+    shuffled = {name: list(getattr(question, name)) for name in ("pools", "quotes", "speeds", "learned")}
+    for values in shuffled.values():
+        random.shuffle(values)  # type: ignore[attr-defined]
+    again = decide(question.model_copy(update={name: tuple(values) for name, values in shuffled.items()}))
+    decision = decide(question)
+    assert (again.choice, again.plan, again.refusals, again.candidates) == (
+        decision.choice,
+        decision.plan,
+        decision.refusals,
+        decision.candidates,
+    )
+
+
+@many
+@given(questions())
+def test_the_same_question_gives_the_same_bytes(question: Question) -> None:
+    assert record(decide(question)) == record(decide(Question.model_validate_json(record(question))))
+
+
+def test_an_elastic_stage_takes_all_the_money_that_later_stages_can_spare() -> None:
+    choice = decide(laptop_question((TRAIN, EVALUATE), "0.001")).choice
+    assert choice is not None and choice.samples < 12 * 336_776
+    assert choice.p95_usd + choice.keep_usd == Decimal("0.001000")
+
+
+def test_an_elastic_stage_takes_no_more_than_all_its_passes_cost() -> None:
+    choice = decide(laptop_question((TRAIN, EVALUATE), "5")).choice
+    assert choice is not None and choice.samples == 12 * 336_776
+    assert choice.p95_usd < Decimal("0.01")
+
+
+def test_with_a_deadline_an_elastic_stage_pays_for_the_faster_pool() -> None:
+    relaxed, hurried = (
+        decide(laptop_question((TRAIN,), "0.01")).choice,
+        decide(laptop_question((TRAIN,), "0.01", deadline_left_s=50.0)).choice,
+    )
+    assert relaxed is not None and hurried is not None
+    assert (relaxed.pool, hurried.pool) == ("cpu-1", "cpu-2")
+    assert hurried.p95_s <= 50 and hurried.samples < relaxed.samples
+    assert hurried.p95_usd <= Decimal("0.08") * 50 / 3600 + MICRO
+
+
+def test_fewer_passes_than_are_worth_starting_for_are_refused() -> None:
+    decision = decide(laptop_question((TRAIN.model_copy(update={"min_passes": 6.0}),), "0.0005"))
+    assert decision.choice is None and decision.smallest_budget_usd is not None
+    assert decision.refusals[0].sentence == "$0.000550 expected (P95 $0.001104), $0.000500 left"
+
+
+def test_the_written_format_is_chosen_with_its_reader_in_mind() -> None:
+    """Parquet is dearer to read here and cheaper to keep: who reads it decides."""
+    tariffs = Tariffs(storage_usd_per_gb_month=Decimal("0.05"), storage_held_hours=24 * 30)
+    reader = EVALUATE.model_copy(update={"setup_s": 0.0, "op_per_row": 0.0})
+    alone = decide(laptop_question((INGEST,), "1", tariffs=tariffs)).choice
+    dear_to_read = PARQUET.model_copy(update={"scan_ns_per_row": 10**6})
+    followed = decide(laptop_question((INGEST, reader), "1", tariffs=tariffs, speeds=(dear_to_read, PACKED))).choice
+    assert alone is not None and alone.format == Format.PARQUET
+    assert followed is not None and followed.format == Format.PACKED
+
+
+def test_a_cached_outcome_costs_nothing_and_is_taken() -> None:
+    decision = decide(laptop_question(cached_outcome="cache/1.json", cached_format=Format.PARQUET))
+    choice = decision.choice
+    assert choice is not None and choice.cached and choice.est_usd == choice.p95_usd == 0
+    assert (choice.pool, choice.format, choice.prior_s) == ("cpu-1", Format.PARQUET, 0.0)
+    assert decision.placement is not None
+
+
+def test_what_was_spent_and_held_is_not_left() -> None:
+    smallest_usd = decide(laptop_question(budget_usd="0")).smallest_budget_usd
+    later = decide(laptop_question(budget_usd="0", spent_usd="0.5", held_usd="0.25")).smallest_budget_usd
+    assert smallest_usd is not None and later == smallest_usd + Decimal("0.75")
+
+
+def test_a_declared_stage_budget_caps_the_stage_and_is_what_it_may_use() -> None:
+    fixed = decide(laptop_question(stage_budgets={"ingest": Decimal("0.001")})).choice
+    assert fixed is not None and fixed.p95_usd < fixed.budget_usd == Decimal("0.001000")
+    elastic = decide(laptop_question((TRAIN, EVALUATE), "0.01", stage_budgets={"train": Decimal("0.0005")})).choice
+    assert elastic is not None and elastic.p95_usd == elastic.budget_usd == Decimal("0.000500")
+    capped = decide(laptop_question(stage_budgets={"ingest": Decimal("0.00001")}))
+    assert capped.choice is None and capped.smallest_budget_usd is None
+    assert {refusal.code for refusal in capped.refusals} == {Reason.STAGE_BUDGET}
+    assert capped.refusals[0].sentence.endswith("the stage's own budget is $0.000010")
+
+
+def test_the_prior_of_what_was_done_follows_the_samples() -> None:
+    choice = decide(laptop_question((TRAIN,), "1")).choice
+    assert choice is not None
+    assert choice.prior_s_of(choice.samples) == choice.prior_s
+    assert choice.prior_s_of(0) == choice.fixed_s == pytest.approx(3.0 + 336_776 * (30e-9 + 60e-9), abs=0.002)
+    fixed = decide(laptop_question((INGEST,), "1")).choice
+    assert fixed is not None and fixed.prior_s_of(0) == fixed.prior_s > fixed.fixed_s
+
+
+def refusals_of(question: Question) -> set[tuple[str, str]]:
+    return {(refusal.code, refusal.sentence) for refusal in decide(question).refusals}
+
+
+def test_a_budget_refusal_holds_the_numbers() -> None:
+    assert refusals_of(laptop_question((EVALUATE,), "0.00005")) == {
+        ("budget", "$0.000056 expected (P95 $0.000111), $0.000050 left"),
+        ("budget", "$0.000102 expected (P95 $0.000205), $0.000050 left"),
+    }
+
+
+def test_a_deadline_refusal_names_the_shortest_that_would_do() -> None:
+    decision = decide(laptop_question((EVALUATE,), deadline_left_s=2.0))
+    assert decision.smallest_budget_usd is None
+    would_do = "2.0 s left; the shortest that would do is 9.2 s"
+    assert [refusal.sentence for refusal in decision.refusals] == [f"10.0 s at P95, {would_do}", f"9.2 s at P95, {would_do}"]
+    assert decide(laptop_question((EVALUATE,), deadline_left_s=9.2)).choice is not None
+
+
+def test_a_need_for_memory_is_refused_with_both_numbers() -> None:
+    need = EVALUATE.model_copy(update={"memory_fixed_gb": 1.0, "memory_bytes_per_row": 20_000.0})
+    assert refusals_of(laptop_question((need,))) == {
+        ("memory", "needs 7.74 GB of memory, cpu-1 has 4"),
+        ("memory", "needs 7.74 GB of memory, cpu-2 has 4"),
+    }
+
+
+def test_a_need_for_a_gpu_is_refused_where_there_is_none_or_a_small_one() -> None:
+    small = Pool(name="gpu", cores=4, memory_gb=16, gpu="T4", gpu_count=1, gpu_memory_gb=16, gpu_tflops=65)
+    need = TRAIN.model_copy(update={"gpu": "must", "gpu_memory_gb": 24.0})
+    question = laptop_question((need,), pools=(CPU_1, small), quotes=(quote("cpu-1", "0.04"), quote("gpu", "0.5")))
+    assert refusals_of(question) == {
+        ("no-gpu", "needs a GPU whose speed is known, cpu-1 has none"),
+        ("gpu-memory", "needs 24 GB of GPU memory, gpu has 16"),
+    }
+
+
+def test_a_pool_without_a_believable_price_says_why_it_was_not_believed() -> None:
+    doubted = Quarantined(row="cpu-2 on-demand $0.000000 (2026-11-01, x)", why="$0.000000 an hour is not a price: nobody gives cpu-2 away")
+    question = laptop_question((EVALUATE,), quotes=(quote("cpu-1", "0.04"), quote("cpu-1", "0.01", Market.SPOT)), quarantined=(doubted,))
+    assert refusals_of(question) == {
+        ("no-price", "no price that can be believed: $0.000000 an hour is not a price: nobody gives cpu-2 away"),
+        ("no-terms", "cpu-1 has a price for spot, but does not say how to ask for it: add spot to its markets"),
+    }
+    unpriced = decide(laptop_question((EVALUATE,), quotes=()))
+    assert unpriced.choice is None and unpriced.smallest_budget_usd is None
+    assert unpriced.refusals[0].sentence == "no price that can be believed for cpu-1 on-demand"
+
+
+def test_a_later_stage_that_cannot_run_anywhere_refuses_this_one() -> None:
+    hungry = TRAIN.model_copy(update={"memory_fixed_gb": 32.0})
+    assert refusals_of(laptop_question((INGEST, PREPROCESS, hungry))) == {
+        ("later-stage", "train could not follow: needs 32.00 GB of memory, cpu-1 has 4")
+    }
+    declared = laptop_question(stage_budgets={"evaluate": Decimal("0.00001")})
+    assert {code for code, _ in refusals_of(declared)} == {"later-stage"}
+
+
+def test_money_and_time_that_each_fit_but_not_together_are_refused_as_such() -> None:
+    """What the second stage writes is either quick and dear to keep, or slow and cheap to keep."""
+    stages = (INGEST.model_copy(update={"writes_bytes_per_row": 0}), INGEST.model_copy(update={"stage": "write"}))
+    slow = PARQUET.model_copy(update={"write_ns_per_row": 10**5})
+    tariffs = Tariffs(storage_usd_per_gb_month=Decimal("0.5"), storage_held_hours=24 * 30)
+    both = {"speeds": (slow, PACKED), "tariffs": tariffs, "pools": (CPU_1,), "quotes": (quote("cpu-1", "0.04"),)}
+    dear, cheap = laptop_question(stages, "1", deadline_left_s=30.0, **both), laptop_question(stages, "0.012", **both)
+    assert decide(dear).choice is not None and decide(cheap).choice is not None
+    assert {code for code, _ in refusals_of(cheap.model_copy(update={"deadline_left_s": 30.0}))} == {"budget-and-deadline"}
+
+
+def test_no_pools_is_refused_and_not_an_error() -> None:
+    decision = decide(laptop_question(pools=(), quotes=()))
+    assert decision.choice is None and decision.refusals == () and decision.smallest_budget_usd is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"stage": "train"}, "its first need"),
+        ({"needs": (INGEST, TRAIN, TRAIN)}, "more than one elastic"),
+        ({"reads_format": "arrow"}, "no speed for arrow"),
+        ({"speeds": ()}, "no speed of any format"),
+        ({"deadline_left_s": float("inf")}, "finite"),
+        ({"budget_usd": 0.003}, "write it in quotes"),
+    ],
+)
+def test_a_question_that_does_not_hang_together_is_refused(wrong: dict[str, object], what: str) -> None:
+    with pytest.raises(ValidationError, match=what):
+        Question.model_validate(laptop_question().model_dump() | wrong)

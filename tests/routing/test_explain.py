@@ -1,0 +1,60 @@
+"""Pages for people, compared with the ones that were looked at. After a change that is meant: look, then write them anew
+(each failure shows the page) into tests/routing/golden/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from routing_cases import CPU_1, CPU_2, EVALUATE, TRAIN, laptop_question, questions, quote
+
+from shoestring.model import Format, Market, Pool, Quarantined, Terms
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Decision, Question
+from shoestring.routing.explain import as_markdown, as_text
+
+GOLDEN = Path(__file__).parent / "golden"
+GPU_1 = Pool(
+    name="gpu-1",
+    cores=8,
+    memory_gb=32,
+    gpu="L4",
+    gpu_count=1,
+    gpu_memory_gb=24,
+    gpu_tflops=121,
+    startup_s=60,
+    markets={Market.ON_DEMAND: Terms(), Market.SPOT: Terms(preemptions_per_hour=0.3)},
+)
+WITH_GPU = {
+    "pools": (CPU_1, CPU_2, GPU_1),
+    "quotes": (quote("cpu-1", "0.04"), quote("cpu-2", "0.08"), quote("gpu-1", "0.397", Market.SPOT)),
+    "quarantined": (Quarantined(row="gpu-1 on-demand $700.000000 (2026-11-01, a catalog)", why="$700.000000 an hour is a placeholder"),),
+    "spent_usd": "0.001000",
+    "held_usd": "0.000250",
+    "deadline_left_s": 900.0,
+    "stage_budgets": {"train": "0.02"},
+}
+CASES = {
+    "first-stage": laptop_question(),
+    "train": laptop_question((TRAIN, EVALUATE), "0.05", **WITH_GPU),
+    "refused": laptop_question(budget_usd="0.0004"),
+    "cached": laptop_question(cached_outcome="cache/1.json", cached_format=Format.PACKED),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("write", "ending"), [(as_text, "txt"), (as_markdown, "md")])
+def test_the_page_is_the_one_that_was_looked_at(name: str, write: Callable[[Decision], str], ending: str) -> None:
+    assert write(decide(CASES[name])) == (GOLDEN / f"{name}.{ending}").read_text()
+
+
+@settings(max_examples=50, deadline=None)
+@given(questions())
+def test_every_decision_can_be_explained(question: Question) -> None:
+    decision = decide(question)
+    text, markdown = as_text(decision), as_markdown(decision)
+    for page in (text, markdown):
+        assert question.stage in page and f"${question.budget_usd}" in page
+        assert ("refused: nothing fits" in page) == (decision.choice is None)

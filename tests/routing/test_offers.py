@@ -1,0 +1,127 @@
+"""What an offer costs, against sums done by hand."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from math import exp, expm1, sqrt
+
+import pytest
+from hypothesis import given, settings
+from routing_cases import CPU_1, EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question, questions, quote
+
+from shoestring.model import Format, Learned, Market, Need, Pool, Tariffs, Terms
+from shoestring.routing.decision import Candidates, Question
+from shoestring.routing.offers import candidates
+
+ROWS = 1_000_000
+MEAN, P95 = exp(0.125), exp(1.6448536269514722 / 2)
+
+
+def only(question: Question, **fields: int) -> int:
+    """The row whose columns hold these numbers."""
+    columns = candidates(question)
+    (row,) = (row for row in range(len(columns.stage)) if all(getattr(columns, name)[row] == value for name, value in fields.items()))
+    return row
+
+
+def one_pool(need: Need, pool: Pool = CPU_1, price: str = "0.36", market: Market = Market.ON_DEMAND, **fields: object) -> Candidates:
+    return candidates(laptop_question((need,), rows=ROWS, pools=(pool,), quotes=(quote(pool.name, price, market),), **fields))
+
+
+def test_a_scan_is_priced_as_setup_reading_computing_and_writing() -> None:
+    """0.36 dollars an hour is 100 micro-dollars a second."""
+    columns = one_pool(PREPROCESS, reads_format=Format.PARQUET, row_bytes=500)
+    packed = columns.formats[1]
+    assert packed == Format.PARQUET and columns.writes == (0, 1)
+    reading_s = ROWS * 300e-9 + ROWS * 500 / 1e9
+    writing_s = ROWS * 900e-9 + ROWS * 60 / 1e9
+    prior_s = 1.5 + ROWS * 4000 / 1e9 + reading_s + writing_s
+    assert columns.prior_ms[1] == pytest.approx(prior_s * 1e3, abs=1)
+    assert columns.est_ms[1] == pytest.approx(prior_s * MEAN * 1e3, abs=1)
+    assert columns.p95_ms[1] == pytest.approx(prior_s * P95 * 1e3, abs=1)
+    held_micro = ROWS * 60 * 0.4 / 1e9 * 0.023 * 24 / 730 * 1e6
+    assert columns.storage_microusd[1] == pytest.approx(held_micro, abs=1)
+    assert columns.p95_microusd[1] == pytest.approx(prior_s * P95 * 100 + held_micro, abs=2)
+
+
+def test_a_shuffled_reader_decodes_once_and_then_takes_packed_records() -> None:
+    columns = one_pool(TRAIN, reads_format=Format.PARQUET, row_bytes=100)
+    once_s = ROWS * 300e-9 + ROWS * 100 / 1e9
+    takes_s = 12 * ROWS * (40e-9 + 100 / 1e9)
+    assert columns.read_ms[0] == pytest.approx((once_s + takes_s) * 1e3, abs=1)
+    assert columns.fixed_ms[0] == pytest.approx((3 + once_s) * 1e3, abs=1)
+    assert (columns.samples[0], columns.least_samples[0]) == (12 * ROWS, ROWS)
+
+
+def test_bytes_that_cross_regions_pay_egress_both_ways_by_their_size_on_disk() -> None:
+    far = CPU_1.model_copy(update={"region": "far"})
+    tariffs = Tariffs(egress_usd_per_gb={"local->far": Decimal("0.02"), "far->local": Decimal("0.09")})
+    columns = one_pool(PREPROCESS, far, reads_format=Format.PACKED, row_bytes=1000, tariffs=tariffs)
+    parquet = columns.formats.index(Format.PARQUET)
+    assert columns.transfer_microusd[parquet] == pytest.approx(1e6 * (0.02 * 1.1 + 0.09 * 0.06 * 0.4), abs=1)
+    assert set(one_pool(PREPROCESS, reads_format=Format.PACKED, row_bytes=1000, tariffs=tariffs).transfer_microusd) == {0}
+
+
+def spot(rate: float) -> Pool:
+    return Pool(name="p", cores=1, memory_gb=4, startup_s=60, markets={Market.SPOT: Terms(preemptions_per_hour=rate)})
+
+
+def test_preemption_costs_repeated_trials_where_nothing_is_kept() -> None:
+    need = Need(stage="work", setup_s=3600.0)
+    running_s = 3600 * MEAN
+    losses = running_s / 3600
+    lost_s = expm1(losses) * 60 + (expm1(losses) / losses - 1) * running_s
+    columns = one_pool(need, spot(1.0), market=Market.SPOT)
+    assert columns.loss_ms[0] == pytest.approx(lost_s * 1e3, abs=1)
+    assert columns.est_ms[0] == pytest.approx((60 + running_s + lost_s) * 1e3, abs=2)
+
+
+def test_preemption_costs_a_restart_where_a_checkpoint_is_kept() -> None:
+    need = Need(stage="work", setup_s=3600.0, checkpoint_s=5)
+    columns = one_pool(need, spot(1.0), market=Market.SPOT)
+    each_s = 60 + 3600 + 5
+    assert columns.loss_ms[0] == pytest.approx(MEAN * each_s * 1e3, abs=1)
+    assert columns.p95_ms[0] == pytest.approx((60 + 3600 * P95 + (P95 + 1.6448536269514722 * sqrt(P95)) * each_s) * 1e3, abs=2)
+
+
+def test_a_loss_that_is_unlikely_costs_its_likelihood_times_half_the_work() -> None:
+    columns = one_pool(Need(stage="work", setup_s=3600.0), spot(0.001), market=Market.SPOT)
+    assert columns.loss_ms[0] == pytest.approx(0.001 * MEAN * (60 + 1800 * MEAN) * 1e3, rel=0.01)
+
+
+def test_what_receipts_taught_moves_the_estimate_and_not_the_prior() -> None:
+    learned = (Learned(stage="evaluate", pool="cpu-1", runs=9, log_mean=1.0, log_sd=0.0),)
+    fresh, taught = one_pool(EVALUATE), one_pool(EVALUATE, learned=learned)
+    assert fresh.prior_ms == taught.prior_ms
+    assert taught.est_ms[0] == taught.p95_ms[0] == pytest.approx(fresh.prior_ms[0] * exp(1.0), abs=3)
+
+
+def test_each_later_stage_meets_each_format_that_the_one_before_may_write() -> None:
+    columns = candidates(laptop_question((INGEST, PREPROCESS, TRAIN)))
+    met: dict[int, set[tuple[int, int]]] = {0: set(), 1: set(), 2: set()}
+    for stage, reads, writes in zip(columns.stage, columns.reads, columns.writes, strict=True):
+        met[stage].add((reads, writes))
+    assert met == {0: {(-1, 0), (-1, 1)}, 1: {(0, 0), (0, 1), (1, 0), (1, 1)}, 2: {(0, -1), (1, -1)}}
+
+
+def test_a_cached_outcome_is_one_free_row_on_the_cheapest_pool() -> None:
+    question = laptop_question((PREPROCESS,), cached_outcome="cache/1.json", cached_format="parquet")
+    row = only(question, cached=1)
+    columns = candidates(question)
+    assert (columns.pools[columns.pool[row]], columns.formats[columns.writes[row]]) == ("cpu-1", Format.PARQUET)
+    assert columns.est_microusd[row] == columns.p95_microusd[row] == columns.est_ms[row] == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(questions())
+def test_estimates_are_ordered_and_small_enough_to_add(question: Question) -> None:
+    columns = candidates(question)
+    for row in range(len(columns.stage)):
+        assert 0 <= columns.least_est_microusd[row] <= columns.est_microusd[row] <= columns.p95_microusd[row] <= 10**15
+        assert columns.least_est_microusd[row] <= columns.least_p95_microusd[row] <= columns.p95_microusd[row]
+        assert columns.least_est_ms[row] <= columns.est_ms[row] <= columns.p95_ms[row] <= 10**15
+
+
+def test_absurdly_slow_offers_still_give_numbers() -> None:
+    columns = one_pool(Need(stage="work", setup_s=1e30), spot(1e6), market=Market.SPOT)
+    assert (columns.p95_ms[0], columns.p95_microusd[0]) == (10**15, 10**14)

@@ -1,0 +1,76 @@
+"""What reaches KFP's driver has the types it reads; the wrong ones would fail without a word."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import version
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from routing_cases import CPU_1, TRAIN, laptop_question, quote
+
+from shoestring.model import Market, Pool, Terms, Toleration
+from shoestring.routing.decide import decide
+from shoestring.routing.place import IMAGES, driver_outputs, place
+
+QUANTITY = re.compile(r"^[1-9][0-9]*M?$")
+"""Of a cpu or a memory, as KFP's SDK and Kubernetes both read it."""
+
+words = st.text("abcdefgh-./0123456789", min_size=1, max_size=20)
+maybe = st.one_of(st.none(), words)
+toleration = st.builds(Toleration, key=words, operator=st.sampled_from(["Exists", "Equal"]), value=maybe, effect=maybe)
+terms = st.builds(Terms, node_selector=st.dictionaries(words, words, max_size=3), tolerations=st.lists(toleration, max_size=3).map(tuple))
+pools = st.builds(
+    Pool,
+    name=words,
+    cores=st.integers(1, 256),
+    memory_gb=st.floats(0.3, 4000),
+    gpu_count=st.integers(0, 8),
+    gpu_tflops=st.sampled_from([0.0, 65.0]),
+    gpu_memory_gb=st.sampled_from([0.0, 16.0]),
+    image=st.sampled_from(["cpu", "gpu", "registry.example.com/ours:1"]),
+    markets=st.fixed_dictionaries({Market.SPOT: terms}),
+)
+
+
+@given(pools)
+def test_driver_outputs_are_a_dict_a_list_a_dict_and_strings(pool: Pool) -> None:
+    decision = decide(laptop_question((TRAIN,), "100000", pools=(pool,), quotes=(quote(pool.name, "0.5", Market.SPOT),)))
+    outputs = driver_outputs(decision, "runs/1/decisions/train-1.json")
+    texts = {"cpu", "memory", "accelerator", "accelerator_count", "image", "decision_key"}
+    assert set(outputs) == {"node_selector", "tolerations", "affinity"} | texts
+    assert all(type(outputs[name]) is str for name in texts)
+    assert type(outputs["node_selector"]) is dict and type(outputs["tolerations"]) is list and outputs["affinity"] == {}
+    assert all(type(value) is str for value in outputs["node_selector"].values())
+    assert all(type(value) is str for toleration in outputs["tolerations"] for value in toleration.values())
+    assert QUANTITY.match(outputs["cpu"]) and QUANTITY.match(outputs["memory"]) and outputs["image"]
+    assert (outputs["accelerator"], outputs["accelerator_count"]) in (("", ""), ("nvidia.com/gpu", "1"))
+    assert json.loads(json.dumps(outputs)) == outputs
+
+
+def test_a_gpu_is_asked_for_only_where_the_stage_uses_one() -> None:
+    pool = Pool(name="gpu", cores=8, memory_gb=30.5, gpu_count=2, gpu_tflops=121, gpu_memory_gb=24, image="gpu")
+    with_gpu, without = place(pool, Market.ON_DEMAND, with_gpu=True), place(pool, Market.ON_DEMAND, with_gpu=False)
+    assert (with_gpu.accelerator, with_gpu.accelerator_count) == ("nvidia.com/gpu", "1")
+    assert (without.accelerator, without.accelerator_count) == ("", "")
+    assert (with_gpu.cpu, with_gpu.memory, with_gpu.image) == ("8", "30500M", IMAGES["gpu"])
+
+
+def test_the_terms_are_those_of_the_market_that_was_chosen() -> None:
+    spot = Terms(node_selector={"kind": "spot"}, tolerations=(Toleration(key="spot", effect="NoSchedule"),))
+    pool = CPU_1.model_copy(update={"markets": {Market.ON_DEMAND: Terms(node_selector={"kind": "standard"}), Market.SPOT: spot}})
+    decision = decide(laptop_question((TRAIN,), pools=(pool,), quotes=(quote("cpu-1", "0.04"), quote("cpu-1", "0.01", Market.SPOT))))
+    outputs = driver_outputs(decision, "key")
+    assert outputs["node_selector"] == {"kind": "spot"}
+    assert outputs["tolerations"] == [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]
+
+
+def test_the_images_are_of_this_version() -> None:
+    assert all(image.endswith(f":{version('shoestring')}") for image in IMAGES.values())
+
+
+def test_a_refusal_cannot_be_placed() -> None:
+    with pytest.raises(ValueError, match="chose nothing"):
+        driver_outputs(decide(laptop_question(budget_usd="0")), "key")

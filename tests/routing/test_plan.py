@@ -1,0 +1,112 @@
+"""The look-ahead is exact: what it finds is what trying everything finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from math import ceil, floor
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from routing_cases import questions
+
+from shoestring.model import microusd
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Candidates, Decision, Question
+from shoestring.routing.plan import undominated
+
+
+def every_plan(question: Question, candidates: Candidates) -> Iterator[list[int]]:
+    """Every sequence of candidates, one a stage, whose formats follow on one another and that nothing rules out alone."""
+    caps = {number: question.stage_budgets.get(need.stage) for number, need in enumerate(question.needs)}
+
+    def usable(row: int) -> bool:
+        cap = caps[candidates.stage[row]]
+        return not candidates.objection[row] and (cap is None or candidates.least_p95_microusd[row] <= microusd(cap))
+
+    def go_on(plan: list[int], lies_in: int) -> Iterator[list[int]]:
+        if len(plan) == len(question.needs):
+            yield plan
+            return
+        for row in range(len(candidates.stage)):
+            if candidates.stage[row] == len(plan) and candidates.reads[row] == lies_in and usable(row):
+                writes = question.needs[len(plan)].writes_bytes_per_row > 0
+                yield from go_on([*plan, row], candidates.writes[row] if writes else lies_in)
+
+    yield from go_on([], candidates.reads[0])
+
+
+def samples_and_price(question: Question, columns: Candidates, plan: list[int]) -> tuple[int, int]:
+    """Expected samples of this stage in a plan, and the plan's expected micro-dollars; exact arithmetic."""
+    row, later = plan[0], plan[1:]
+    later_micro = sum(columns.est_microusd[each] for each in later)
+    if not question.needs[0].elastic:
+        return columns.samples[row], columns.est_microusd[row] + later_micro
+    money = microusd(question.budget_usd - question.spent_usd - question.held_usd)
+    money -= sum(columns.least_p95_microusd[each] for each in later)
+    if (cap := question.stage_budgets.get(question.stage)) is not None:
+        money = min(money, microusd(cap))
+    share = Fraction(1)
+    if columns.est_microusd[row] > money:
+        share = Fraction(money - columns.least_est_microusd[row], columns.est_microusd[row] - columns.least_est_microusd[row])
+    if question.deadline_left_s is not None:
+        ms = int(question.deadline_left_s * 1000) - sum(columns.least_p95_ms[each] for each in later)
+        if columns.est_ms[row] > ms:
+            share = min(share, Fraction(ms - columns.least_est_ms[row], columns.est_ms[row] - columns.least_est_ms[row]))
+    growing_micro = columns.est_microusd[row] - columns.least_est_microusd[row]
+    samples = columns.least_samples[row] + floor((columns.samples[row] - columns.least_samples[row]) * share)
+    return samples, columns.least_est_microusd[row] + ceil(growing_micro * share) + later_micro
+
+
+def fits(question: Question, columns: Candidates, plan: list[int]) -> bool:
+    left_micro = microusd(question.budget_usd - question.spent_usd - question.held_usd)
+    in_time = question.deadline_left_s is None or sum(columns.least_p95_ms[row] for row in plan) <= int(question.deadline_left_s * 1000)
+    return in_time and sum(columns.least_p95_microusd[row] for row in plan) <= left_micro
+
+
+def total_est_micro(decision: Decision) -> int:
+    assert decision.choice is not None
+    return microusd(decision.choice.est_usd + sum(each.est_usd for each in decision.plan))
+
+
+@settings(max_examples=150, deadline=None)
+@given(questions())
+def test_the_choice_is_as_good_as_trying_every_plan(question: Question) -> None:
+    decision = decide(question)
+    found = [
+        samples_and_price(question, decision.candidates, plan)
+        for plan in every_plan(question, decision.candidates)
+        if fits(question, decision.candidates, plan)
+    ]
+    assert (decision.choice is None) == (not found)
+    if decision.choice is None:
+        return
+    most = max(samples for samples, _ in found)
+    # The code divides in floating point, which can lose the last sample or micro-dollar.
+    assert abs(decision.choice.samples - most) <= 1
+    assert total_est_micro(decision) <= min(price for samples, price in found if samples >= decision.choice.samples) + 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(questions())
+def test_the_smallest_budget_is_that_of_the_cheapest_plan(question: Question) -> None:
+    broke = question.model_copy(update={"budget_usd": question.spent_usd})
+    decision = decide(broke)
+    rich = broke.model_copy(update={"budget_usd": question.budget_usd + 10**6})
+    needed = [
+        sum(decision.candidates.least_p95_microusd[row] for row in plan)
+        for plan in every_plan(rich, decision.candidates)
+        if fits(rich, decision.candidates, plan)
+    ]
+    if decision.choice is None:
+        smallest = decision.smallest_budget_usd
+        assert (None if smallest is None else microusd(smallest - question.spent_usd - question.held_usd)) == min(needed, default=None)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), max_size=40))
+def test_undominated_points_are_those_that_nothing_else_beats(points: list[tuple[int, int, int]]) -> None:
+    columns = np.array(points, dtype=np.int64).reshape(-1, 3)
+    kept = undominated(columns[:, 0], columns[:, 1], columns[:, 2])
+    beaten = {one for one in points for other in points if other != one and all(a <= b for a, b in zip(other, one, strict=True))}
+    assert [tuple(columns[row].tolist()) for row in kept] == sorted(set(points) - beaten)
