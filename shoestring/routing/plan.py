@@ -116,7 +116,7 @@ def _extend(table: Table, rows: Ints, following: dict[int, Completions]) -> Comp
             continue
         own = rows[table.leaves[rows] == state]
         own = own[undominated(table.est[own], table.least_p95[own], table.least_p95_ms[own])]
-        first, then = (axis.ravel() for axis in np.meshgrid(own, np.arange(len(after)), indexing="ij"))
+        first, then = np.repeat(own, len(after)), np.tile(np.arange(len(after)), len(own))
         parts.append(
             Completions(
                 table.est[first] + after.est[then],

@@ -13,6 +13,9 @@ BYTES_PER_GB = 1e9
 MOST_MICRO = 10**15
 """Estimates stop here (a billion dollars, thirty thousand years), so that sums of them fit 64 bits."""
 
+MOST_LOSSES = 50.0
+"""Expected preemptions beyond which an offer is hopeless and the exponential only overflows."""
+
 UNKNOWN_SIZE_RATIO = 1.0
 """Bytes on disk for each byte of row, of a data set whose format is not known."""
 
@@ -25,6 +28,7 @@ def policy() -> Policy:
         "bytes_per_gb": str(BYTES_PER_GB),
         "gpu_efficiency": str(throughput.GPU_EFFICIENCY),
         "hours_per_month": str(HOURS_PER_MONTH),
+        "most_losses": str(MOST_LOSSES),
         "most_micro": str(MOST_MICRO),
         "prior_log_sd": str(throughput.PRIOR_LOG_SD),
         "prior_mean_runs": str(throughput.PRIOR_MEAN_RUNS),

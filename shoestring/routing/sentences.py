@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoestring.model import Format, Market, Need, Pool, from_microusd
+from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Question, Reason
-from shoestring.routing.offers import needed_gb
 
 
 def dollars(micro: int) -> str:
