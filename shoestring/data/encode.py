@@ -22,7 +22,7 @@ MANY = 1 << 20
 """Different values that are counted; a column with more keeps those that came first."""
 
 INDICATED = 0.01
-"""A number that is missing in at least this share of train gets a column that says where; in fewer rows, that would cost more than it tells."""
+"""A number that is missing in at least this share of train gets a column that says where; below it, that costs more than it tells."""
 
 Kind = Literal["categorical", "numeric"]
 

@@ -32,7 +32,8 @@ def read_table(path: Path, format: Format) -> pa.Table:
     try:
         match format:
             case Format.PARQUET:
-                return pq.read_table(path, partitioning=None)
+                with pq.ParquetFile(path) as file:
+                    return file.read()
             case Format.ARROW:
                 with pa.memory_map(str(path)) as source:
                     return pa.ipc.open_file(source).read_all()

@@ -1,0 +1,43 @@
+"""Raw files into typed tables of the store."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pydantic import JsonValue
+
+from shoestring.data import formats, ingest, kinds, packed, parquet, parts, quarantine, sources, text
+from shoestring.data.cache import code_digest
+from shoestring.data.recipe import Recipe
+from shoestring.errors import StageFailed, StageStopped
+from shoestring.model import Need, Outcome
+from shoestring.stages.work import Progress, Work
+
+SHARED = True
+
+NEED = Need(stage="ingest", setup_s=1.0, op_per_row=5000.0, parallel_fraction=0.1, writes_bytes_per_row=160, memory_fixed_gb=0.5)
+
+
+def code() -> str:
+    """The digest of the code that computes this stage."""
+    return code_digest(formats, ingest, kinds, packed, parquet, parts, quarantine, sources, text)
+
+
+def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
+    """What else its result depends on; not on the run's seed."""
+    return ingest.settings(recipe)
+
+
+def run(work: Work) -> Outcome:
+    """Raises RecipeError, DataError, StoreFull, StageStopped."""
+    if work.format is None:
+        raise StageFailed(f"{work.stage} writes a data set, and was given no format for it")
+    pa.set_cpu_count(work.cores)
+    pa.set_io_thread_count(work.cores)
+
+    def tell(table: str, rows: int) -> None:
+        work.progress(Progress(phase=f"reading {table}", samples=rows))
+        if work.stopping():
+            raise StageStopped(f"at {rows} rows")
+
+    key, manifest = ingest.ingest(work.recipe, work.format, work.store, work.scratch, tell)
+    return Outcome(key=key, rows=manifest.rows, metrics={"quarantined_rows": float(sum(manifest.quarantined.values()))})

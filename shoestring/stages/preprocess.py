@@ -1,0 +1,43 @@
+"""Typed tables into encoded rows, in three splits."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pydantic import JsonValue
+
+from shoestring.data import encode, formats, join, packed, parts, preprocess, split, target
+from shoestring.data.cache import code_digest
+from shoestring.data.recipe import Recipe
+from shoestring.errors import StageFailed, StageStopped
+from shoestring.model import Need, Outcome
+from shoestring.stages.work import Progress, Work
+
+SHARED = True
+
+NEED = Need(stage="preprocess", setup_s=1.0, op_per_row=2000.0, parallel_fraction=0.1, reads="scan", passes=2.0, writes_bytes_per_row=100)
+
+
+def code() -> str:
+    """The digest of the code that computes this stage."""
+    return code_digest(encode, formats, join, packed, parts, preprocess, split, target)
+
+
+def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
+    """What else its result depends on. Splits follow the recipe's seed, not the run's: the sealed test rows stay the same in all runs."""
+    return preprocess.settings(recipe)
+
+
+def run(work: Work) -> Outcome:
+    """Raises RecipeError, DataError, StoreFull, StageStopped."""
+    if work.format is None:
+        raise StageFailed(f"{work.stage} writes a data set, and was given no format for it")
+    pa.set_cpu_count(work.cores)
+    pa.set_io_thread_count(work.cores)
+
+    def tell(phase: str, rows: int) -> None:
+        work.progress(Progress(phase=phase, samples=rows))
+        if work.stopping():
+            raise StageStopped(f"at {rows} rows")
+
+    key, manifest = preprocess.preprocess(work.recipe, work.inputs["data"], work.format, work.store, work.scratch, tell)
+    return Outcome(key=key, rows=manifest.rows, metrics={"rows_left_out": float(sum(manifest.quarantined.values()))})
