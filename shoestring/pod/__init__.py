@@ -1,4 +1,7 @@
-"""What a pod does first and last. A component's body, an Argo template and `shoestring stage` each make one of these three calls."""
+"""What a pod does first and last. A component's body, an Argo template and `shoestring stage` each make one of these three calls.
+
+A pod is paid for from its first import on, so each call imports what it alone needs.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,6 @@ from shoestring.pod.admission import Wish
 from shoestring.pod.asking import Needs
 from shoestring.pod.opening import open_world
 from shoestring.pod.route import route as route_stage
-from shoestring.pod.settle import settle_run
-from shoestring.pod.stage import run_stage
-from shoestring.reporting.publish import publish
 
 
 def route(
@@ -59,6 +59,8 @@ def run(stage: str, *, world: str, run_id: str, decision_key: str, inputs: Mappi
 
     `artifact` is an engine's output artifact (`.path`, `.metadata`), filled with a copy for people: the manifest, the model, the metrics.
     """
+    from shoestring.pod.stage import run_stage
+
     opened = open_world(world)
     outcome = run_stage(opened, world, run_id, decision_key, inputs)
     if artifact is not None:
@@ -69,6 +71,9 @@ def run(stage: str, *, world: str, run_id: str, decision_key: str, inputs: Mappi
 
 def settle(*, world: str, run_id: str, page_path: str = "") -> None:
     """The exit step: settle what dead pods left, close the account, write the summary and the report."""
+    from shoestring.pod.settle import settle_run
+    from shoestring.reporting.publish import publish
+
     opened = open_world(world)
     for sentence in settle_run(opened, run_id):
         print(sentence, flush=True)

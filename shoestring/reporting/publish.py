@@ -1,0 +1,40 @@
+"""Put a run's summary and report into the store, and copies for people into a folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from shoestring.data.runs import open_run
+from shoestring.model import record
+from shoestring.reporting.gather import gather
+from shoestring.reporting.html import page
+from shoestring.reporting.summary import Summary, summarise
+from shoestring.seams import Store
+from shoestring.spending import export as ledger_export
+
+FOLDERS = ("decisions", "receipts")
+FILES = ("run.json", "summary.json", "report.html", "curve.json", "evaluation.json")
+
+
+def publish(store: Store, run_id: str) -> str:
+    """Write `summary.json` and `report.html` of a run as it is now; returns the page."""
+    story = gather(store, run_id)
+    html = page(story)
+    store.put(f"runs/{run_id}/summary.json", record(summarise(story)))
+    store.put(f"runs/{run_id}/report.html", html.encode())
+    return html
+
+
+def export(store: Store, run_id: str, folder: Path) -> Summary:
+    """Copy what a person wants of a run into `folder`: summary, report, decisions, receipts, the model, a ledger that verifies by itself."""
+    mine = f"runs/{run_id}/"
+    keys = [key for key in store.list(mine) if key.removeprefix(mine).split("/")[0] in (*FOLDERS, *FILES)]
+    for key in keys:
+        target = folder / key.removeprefix(mine)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(store.fetch(key), target)
+    accounts = [start.account for start in open_run(store, run_id).starts]
+    if accounts:
+        ledger_export.export(store, folder / "ledger", *accounts)
+    return summarise(gather(store, run_id))
