@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoestring.data.blobs import digest_of
+from shoestring.data.columns import check_columns
 from shoestring.data.recipe import Recipe, Source
 from shoestring.errors import DataError, NotInStore, RecipeError
 from shoestring.model import Noun, digest, record
@@ -82,6 +84,14 @@ def files_of(source: Source) -> tuple[DataFile, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The names of the columns, without spaces around them, and what separates them: the likeliest of comma, semicolon, tab and bar."""
+
+    names: tuple[str, ...]
+    delimiter: str
+
+
 @contextmanager
 def readable(file: DataFile) -> Iterator[None]:
     """Name the file in whatever goes wrong while it is read. Raises DataError."""
@@ -112,15 +122,36 @@ def unpacked(file: DataFile) -> Iterator[IO[bytes]]:
                 yield plain
 
 
+def read_header(file: DataFile) -> Header:
+    """The first line of a text file that is not blank. Raises DataError when there is none, or a column has no name of its own."""
+    with unpacked(file) as stream:
+        lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+        first = next((line for line in lines if line.strip()), "")
+        lines.detach()
+    if not first:
+        raise DataError(f"{file.name} is empty: take it away, or put the data in it")
+    delimiter = max(",;\t|", key=first.count)
+    header = Header(tuple(name.strip() for name in next(csv.reader([first], delimiter=delimiter))), delimiter)
+    if bad := sorted({name for name in header.names if not name or header.names.count(name) > 1}):
+        raise DataError(f"{file.name}: every column needs a name of its own in the header; missing or doubled: {', '.join(map(repr, bad))}")
+    return header
+
+
 def size_up(recipe: Recipe) -> Size:
-    """How much there is to read, from the sizes of the files and their first megabyte. Raises RecipeError, DataError."""
+    """How much there is to read, from the sizes of the files and their first megabyte.
+
+    Also whether the columns that the recipe names are there, so that nothing is spent on a recipe that cannot work.
+    Raises RecipeError, DataError.
+    """
     rows, size_bytes, row_bytes = 0, 0, 1
+    columns: dict[str, Sequence[str]] = {}
     for name, source in recipe.source.items():
         for file in files_of(source):
-            file_rows, file_bytes, columns = _parquet_size(file) if file.is_parquet else _text_size(file)
+            file_rows, file_bytes, columns[name] = _parquet_size(file) if file.is_parquet else _text_size(file)
             size_bytes += file_bytes
             if name == recipe.main:
-                rows, row_bytes = rows + file_rows, max(row_bytes, 8 * columns)
+                rows, row_bytes = rows + file_rows, max(row_bytes, 8 * len(columns[name]))
+    check_columns(recipe, columns)
     return Size(rows_estimate=rows, size_bytes=size_bytes, row_bytes=row_bytes)
 
 
@@ -154,38 +185,33 @@ def _only_member(archive: zipfile.ZipFile, file: DataFile) -> zipfile.ZipInfo:
     return members[0]
 
 
-def _parquet_size(file: DataFile) -> tuple[int, int, int]:
+def _parquet_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
     with readable(file):
         found = pq.read_metadata(file.path)
-        return found.num_rows, sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups)), found.num_columns
+    size_bytes = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
+    return found.num_rows, size_bytes, found.schema.to_arrow_schema().names
 
 
-def _text_size(file: DataFile) -> tuple[int, int, int]:
-    """Rows, bytes and columns of a text file: exact when it fits into the sample, else by the sample's bytes a line."""
+def _text_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
+    """Rows and bytes of a text file, and its columns: exact when it fits into the sample, else by the sample's bytes a line."""
+    header = read_header(file)
     with unpacked(file) as stream:
         sample = stream.read(SAMPLE_BYTES)
     lines = sample.count(b"\n") + (not sample.endswith(b"\n"))
-    header = sample.partition(b"\n")[0]
-    size_bytes = max(_unpacked_bytes(file), len(sample))
-    rows = max(round(lines * size_bytes / max(len(sample), 1)) - 1, 0)
-    return rows, size_bytes, 1 + header.count(delimiter_of(header.decode("utf-8", "replace")).encode())
+    size_bytes = _unpacked_bytes(file)
+    return max(round(lines * size_bytes / len(sample)) - 1, 0), size_bytes, header.names
 
 
 def _unpacked_bytes(file: DataFile) -> int:
     packed_bytes = file.path.stat().st_size
-    if file.path.suffix.lower() == ".zip":
-        with readable(file), zipfile.ZipFile(file.path) as archive:
-            return _only_member(archive, file).file_size
-    if file.path.suffix.lower() == ".gz":
-        with file.path.open("rb") as stream:
-            stream.seek(-4, io.SEEK_END)
-            size_bytes = int.from_bytes(stream.read(4), "little")
-        while size_bytes < packed_bytes:  # RFC 1952: the trailer holds the size modulo 2**32
-            size_bytes += 1 << 32
-        return size_bytes
+    suffix = file.path.suffix.lower()
+    with readable(file):
+        if suffix == ".zip":
+            with zipfile.ZipFile(file.path) as archive:
+                return _only_member(archive, file).file_size
+        if suffix == ".gz":
+            # By the ratio of the sample: the size in a gzip trailer is modulo 2**32, and wild when the file was cut short.
+            with file.path.open("rb") as packed, gzip.GzipFile(fileobj=packed) as stream:
+                sample_bytes = len(stream.read(SAMPLE_BYTES))
+                return round(packed_bytes * sample_bytes / packed.tell()) if stream.read(1) else sample_bytes
     return packed_bytes
-
-
-def delimiter_of(header: str) -> str:
-    """What separates the columns: the likeliest of comma, semicolon, tab and bar in the header line."""
-    return max(",;\t|", key=header.count)

@@ -12,7 +12,7 @@ import pyarrow.csv
 
 from shoestring.data.kinds import TEXT, WORDS, Guess, parse
 from shoestring.data.quarantine import Quarantine
-from shoestring.data.sources import DataFile, delimiter_of, unpacked
+from shoestring.data.sources import DataFile, read_header, unpacked
 from shoestring.errors import DataError
 
 BLOCK_BYTES = 8 << 20
@@ -23,20 +23,8 @@ class TextFile:
 
     def __init__(self, file: DataFile) -> None:
         self.file = file
-        with unpacked(file) as stream:
-            lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-            first = next((line for line in lines if line.strip()), "")
-            lines.detach()
-        if not first:
-            raise DataError(f"{file.name} is empty: take it away, or put the data in it")
-        self._delimiter = delimiter_of(first)
-        self._header = next(csv.reader([first], delimiter=self._delimiter))
-        self.names = [name.strip() for name in self._header]
+        self.header = read_header(file)
         self.misshapen: list[pyarrow.csv.InvalidRow] = []
-        if bad := sorted({name for name in self.names if not name or self.names.count(name) > 1}):
-            raise DataError(
-                f"{file.name}: every column needs a name of its own in the header; missing or doubled: {', '.join(map(repr, bad))}"
-            )
 
     def blocks(self) -> Iterator[pa.RecordBatch]:
         """The rows with the right number of values, as text. The others are in `misshapen` by then. Raises DataError."""
@@ -45,14 +33,15 @@ class TextFile:
             reader = pyarrow.csv.open_csv(
                 pa.PythonFile(stream, "r"),
                 # One thread: only then does Arrow know the number of a row that it leaves out.
-                read_options=pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
-                parse_options=pyarrow.csv.ParseOptions(
-                    delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=self._set_aside
+                read_options=pyarrow.csv.ReadOptions(
+                    column_names=self.header.names, skip_rows_after_names=1, block_size=BLOCK_BYTES, use_threads=False
                 ),
-                convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(self._header, TEXT), strings_can_be_null=True),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=self.header.delimiter, newlines_in_values=True, invalid_row_handler=self._set_aside
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(self.header.names, TEXT), strings_can_be_null=True),
             )
-            for batch in reader:
-                yield batch.rename_columns(self.names)
+            yield from reader
 
     def record(self, good: int) -> int:
         """The number of the row that `good` rows of the right shape stand before. The header is 1; blank lines do not count."""
@@ -69,11 +58,12 @@ class TextTable:
 
     def __init__(self, files: Sequence[DataFile]) -> None:
         self._files = [TextFile(file) for file in files]
-        self.names = self._files[0].names
+        self.names = list(self._files[0].header.names)
+        first = self._files[0].file.name
         for other in self._files[1:]:
-            if set(other.names) != set(self.names):
-                first = self._files[0].file.name
-                raise DataError(f"{other.file.name} has the columns {', '.join(other.names)}, and {first} has {', '.join(self.names)}")
+            found = other.header.names
+            if set(found) != set(self.names):
+                raise DataError(f"{other.file.name} has the columns {', '.join(found)}, and {first} has {', '.join(self.names)}")
 
     def guess(self) -> pa.Schema:
         """What each column is, from all the rows. Raises DataError."""

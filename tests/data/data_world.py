@@ -1,0 +1,48 @@
+"""Recipes over files that a test writes, and what became of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from shoestring.data.ingest import ingest
+from shoestring.data.parts import open_part
+from shoestring.data.preprocess import preprocess
+from shoestring.data.recipe import Recipe
+from shoestring.local import FolderStore
+from shoestring.model import Format, Manifest
+from shoestring.seams import Store
+
+
+def quiet(what: str, rows: int) -> None:
+    """Tell nobody."""
+
+
+def recipe_of(path: Path, **changes: Any) -> Recipe:
+    return Recipe.model_validate({"name": "mine", "source": {"rows": {"path": path}}, "target": {"column": "y"}} | changes)
+
+
+def ingested(recipe: Recipe, folder: Path, format: Format = Format.ARROW) -> tuple[str, Manifest, Store]:
+    """The recipe's tables in a store in `folder`."""
+    scratch = folder / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    store = FolderStore(folder / "store")
+    return *ingest(recipe, format, store, scratch, quiet), store
+
+
+def preprocessed(recipe: Recipe, folder: Path, format: Format = Format.ARROW) -> tuple[str, Manifest, Store]:
+    raw_key, _, store = ingested(recipe, folder, format)
+    return *preprocess(recipe, raw_key, format, store, folder / "scratch", quiet), store
+
+
+def table_of(store: Store, manifest: Manifest, split: str) -> pa.Table:
+    return pa.concat_tables(open_part(store, manifest, part) for part in manifest.splits[split])
+
+
+def left_out(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
+    """The rows in quarantine."""
+    assert manifest.quarantine is not None
+    return [json.loads(line) for line in store.fetch(manifest.quarantine).read_text().splitlines()]

