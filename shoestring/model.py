@@ -226,7 +226,7 @@ class Feature(Noun):
 
 
 class Encoding(Noun):
-    """How an encoded data set is to be read: int32 codes and standardised float32, target column `y`."""
+    """How an encoded data set is to be read: int32 codes, standardised float32, target column `y`, and `_group` where groups were split."""
 
     features: tuple[Feature, ...]
     task: Literal["binary", "multiclass", "regression"]

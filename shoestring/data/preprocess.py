@@ -17,7 +17,7 @@ from shoestring.data.encode import Codes, Fit, Kind, Standardised
 from shoestring.data.join import Lookup
 from shoestring.data.parts import PartWriter, open_part
 from shoestring.data.recipe import Recipe
-from shoestring.data.split import SPLITS, Places, assign
+from shoestring.data.split import GROUP, SPLITS, Assigned, assign
 from shoestring.data.target import Answer, TargetFit, is_known, is_numeric
 from shoestring.errors import DataError, RecipeError
 from shoestring.model import Encoding, Format, Manifest, digest
@@ -41,17 +41,18 @@ def preprocess(recipe: Recipe, raw_key: str, format: Format, store: Store, scrat
     source = _Source(recipe, load_manifest(store, raw_key), store)
     encoders, answer = _fit(recipe, source, tell)
     features = tuple(feature for encoder in encoders for feature in encoder.features())
-    names = [feature.name for feature in features]
-    if clashes := sorted({name for name in [*names, "y"] if [*names, "y"].count(name) > 1}):
+    names = [*(feature.name for feature in features), "y", *([GROUP] if recipe.split.by else [])]
+    if clashes := sorted({name for name in names if names.count(name) > 1}):
         raise RecipeError(f"the encoded data set would have two columns called {', '.join(clashes)}: rename those of the source")
     writers = {split: PartWriter(store, format, scratch) for split in SPLITS}
     left_out: Counter[str] = Counter()
-    for rows, table, places in source.batches():
+    for rows, table, assigned in source.batches():
         y = _answers(table[recipe.target.column], answer, left_out)
         columns = [column for encoder in encoders for column in encoder.encode(table[encoder.name])]
-        encoded = pa.table([*columns, y], names=[*names, "y"])
+        groups = [] if assigned.groups is None else [assigned.groups]
+        encoded = pa.table([*columns, y, *groups], names=names)
         for place, writer in enumerate(writers.values()):
-            writer.add(encoded.filter(pc.and_(pa.array(places == place), pc.is_valid(y))))
+            writer.add(encoded.filter(pc.and_(pa.array(assigned.places == place), pc.is_valid(y))))
         tell("encoding", rows)
     parts = {split: writer.close() for split, writer in writers.items()}
     if empty := [split for split in SPLITS if not parts[split]]:
@@ -84,17 +85,17 @@ class _Source:
         self._recipe, self._raw, self._store = recipe, raw, store
         self._lookups = [Lookup(pa.concat_tables(self._parts(join.table)), join) for join in recipe.joins]
 
-    def batches(self) -> Iterator[tuple[int, pa.Table, Places]]:
-        """The rows up to and with this batch, the batch, and the place in SPLITS of each of its rows."""
+    def batches(self) -> Iterator[tuple[int, pa.Table, Assigned]]:
+        """The rows up to and with this batch, the batch, and where each of its rows belongs."""
         rows = 0
         for part in self._parts(self._recipe.main):
             for start in range(0, part.num_rows, BATCH_ROWS):
                 batch = part.slice(start, BATCH_ROWS)
                 for lookup in self._lookups:
                     batch = lookup.join(batch)
-                places = assign(batch, self._recipe.split, self._recipe.seed, rows)
+                assigned = assign(batch, self._recipe.split, self._recipe.seed, rows)
                 rows += batch.num_rows
-                yield rows, batch, places
+                yield rows, batch, assigned
 
     def _parts(self, table: str) -> Iterator[pa.Table]:
         return (open_part(self._store, self._raw, part) for part in self._raw.splits[table])
@@ -104,10 +105,10 @@ def _fit(recipe: Recipe, source: _Source, tell: Tell) -> tuple[tuple[Codes | Sta
     """Learn the encodings and the task from the train rows that have a target."""
     fits: list[Fit] = []
     target: TargetFit | None = None
-    for rows, table, places in source.batches():
+    for rows, table, assigned in source.batches():
         fits = fits or [Fit(name, kind) for name, kind in _features(recipe, table.schema).items()]
         target = target or TargetFit(recipe.target, table.schema.field(recipe.target.column).type)
-        train = table.filter(pc.and_(pa.array(places == SPLITS.index("train")), is_known(table[recipe.target.column])))
+        train = table.filter(pc.and_(pa.array(assigned.places == SPLITS.index("train")), is_known(table[recipe.target.column])))
         target.see(train[recipe.target.column])
         for fit in fits:
             fit.see(train[fit.name])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,24 @@ from shoestring.data.recipe import Split
 
 SPLITS = ("train", "val", "test")
 
+GROUP = "_group"
+"""Column of an encoded data set that was split by groups: rows of equal value share their fate, and are drawn together by a bootstrap."""
+
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Places = np.ndarray[Any, np.dtype[np.int64]]
+Groups = np.ndarray[Any, np.dtype[np.int32]]
 
 
-def assign(table: pa.Table, split: Split, seed: int, first_row: int) -> Places:
-    """Place in SPLITS of each row: int64[rows]. `first_row` is the place of the table's first row in the whole.
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Place in SPLITS of each row, int64[rows], and which group it is of, int32[rows]: half of the group's hash. None: by itself."""
+
+    places: Places
+    groups: Groups | None
+
+
+def assign(table: pa.Table, split: Split, seed: int, first_row: int) -> Assigned:
+    """Share out the rows of a table. `first_row` is the place of its first row in the whole.
 
     A group goes where its hash / 2^64 falls between the shares: blake2b of its values, or of a row by itself SplitMix64 of its place, both
     keyed by the seed. So the shares are met on average, and the closer the more groups there are.
@@ -31,7 +44,8 @@ def assign(table: pa.Table, split: Split, seed: int, first_row: int) -> Places:
     else:
         groups = np.arange(table.num_rows)
         hashes = _mix(np.arange(first_row, first_row + table.num_rows, dtype=np.uint64), np.uint64(int.from_bytes(key.digest(), "little")))
-    return np.searchsorted([split.train, split.train + split.val], hashes / 2.0**64, side="right")[groups]
+    places = np.searchsorted([split.train, split.train + split.val], hashes / 2.0**64, side="right")
+    return Assigned(places[groups], hashes.astype(np.uint32).view(np.int32)[groups] if split.by else None)
 
 
 def _hash(group: dict[str, Any], key: hashlib.blake2b) -> int:
