@@ -27,6 +27,9 @@ SAMPLE_BYTES = 1 << 20
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
+MENDS = {"UTF8": "save it as UTF-8", "Empty CSV": "it has a header and no rows"}
+"""What to do about Arrow's errors, by a word in their message."""
+
 
 class Size(Noun):
     """What there is to read, before it is read. Rows are those of the main table, bytes those of all tables, unpacked."""
@@ -86,10 +89,15 @@ def files_of(source: Source) -> tuple[DataFile, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The names of the columns, without spaces around them, and what separates them: the likeliest of comma, semicolon, tab and bar."""
+    """The columns as the file writes them, and what separates them: the likeliest of comma, semicolon, tab and bar."""
 
-    names: tuple[str, ...]
+    columns: tuple[str, ...]
     delimiter: str
+
+    @property
+    def names(self) -> list[str]:
+        """The columns without spaces around them."""
+        return [column.strip() for column in self.columns]
 
 
 @contextmanager
@@ -102,7 +110,7 @@ def readable(file: DataFile) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise DataError(f"{file.name} is not UTF-8 text ({error.reason} at byte {error.start}): save it as UTF-8") from None
     except (pa.ArrowException, OSError) as error:
-        mend = "save it as UTF-8" if "UTF8" in str(error) else "it may be damaged or cut short"
+        mend = next((mend for word, mend in MENDS.items() if word in str(error)), "it may be damaged or cut short")
         raise DataError(f"{file.name} cannot be read: {str(error).splitlines()[0]}: {mend}") from None
 
 
@@ -126,12 +134,12 @@ def read_header(file: DataFile) -> Header:
     """The first line of a text file that is not blank. Raises DataError when there is none, or a column has no name of its own."""
     with unpacked(file) as stream:
         lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-        first = next((line for line in lines if line.strip()), "")
+        first = next((line for line in lines if line.strip("\r\n")), "")
         lines.detach()
     if not first:
         raise DataError(f"{file.name} is empty: take it away, or put the data in it")
     delimiter = max(",;\t|", key=first.count)
-    header = Header(tuple(name.strip() for name in next(csv.reader([first], delimiter=delimiter))), delimiter)
+    header = Header(tuple(next(csv.reader([first], delimiter=delimiter))), delimiter)
     if bad := sorted({name for name in header.names if not name or header.names.count(name) > 1}):
         raise DataError(f"{file.name}: every column needs a name of its own in the header; missing or doubled: {', '.join(map(repr, bad))}")
     return header

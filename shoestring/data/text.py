@@ -33,15 +33,14 @@ class TextFile:
             reader = pyarrow.csv.open_csv(
                 pa.PythonFile(stream, "r"),
                 # One thread: only then does Arrow know the number of a row that it leaves out.
-                read_options=pyarrow.csv.ReadOptions(
-                    column_names=self.header.names, skip_rows_after_names=1, block_size=BLOCK_BYTES, use_threads=False
-                ),
+                read_options=pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
                 parse_options=pyarrow.csv.ParseOptions(
                     delimiter=self.header.delimiter, newlines_in_values=True, invalid_row_handler=self._set_aside
                 ),
-                convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(self.header.names, TEXT), strings_can_be_null=True),
+                convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(self.header.columns, TEXT), strings_can_be_null=True),
             )
-            yield from reader
+            for block in reader:
+                yield block.rename_columns(self.header.names)
 
     def record(self, good: int) -> int:
         """The number of the row that `good` rows of the right shape stand before. The header is 1; blank lines do not count."""
@@ -58,7 +57,7 @@ class TextTable:
 
     def __init__(self, files: Sequence[DataFile]) -> None:
         self._files = [TextFile(file) for file in files]
-        self.names = list(self._files[0].header.names)
+        self.names = self._files[0].header.names
         first = self._files[0].file.name
         for other in self._files[1:]:
             found = other.header.names

@@ -85,7 +85,7 @@ def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
 def test_files_without_a_header_line_are_empty_too(tmp_path: Path) -> None:
     for name in ("rows.csv", "rows.csv.gz"):
         with pytest.raises(DataError, match=f"{name} is empty"):
-            size_up(recipe_of(packed_as(tmp_path, name, b"\n \n")))
+            size_up(recipe_of(packed_as(tmp_path, name, b"\n\r\n")))
 
 
 def test_a_file_that_is_not_there_and_one_of_an_unknown_kind_are_the_recipes_fault(tmp_path: Path) -> None:

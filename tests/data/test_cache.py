@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from data_world import ingested, recipe_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoestring.data import cache, encode, kinds
+from shoestring.data.blobs import load_manifest, open_blob, put_blob
+from shoestring.errors import CorruptObject, NotInStore
+from shoestring.local import FolderStore
+from shoestring.model import Manifest, Outcome
+from shoestring.seams import Store
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[Store, str, Outcome, Manifest]:
+    """A data set with a quarantine, remembered under a key."""
+    (tmp_path / "rows.csv").write_text("a,y\n" + "1,2\n" * 50 + "1,2,3\n")
+    data, manifest, store = ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)
+    key, made_from = cache.key_of("ingest", "code", {}, {"source": "x"})
+    outcome = Outcome(key=data, rows=50)
+    cache.keep(store, key, outcome, made_from)
+    return store, key, outcome, manifest
+
+
+def damage(store: Store, key: str, keep: int | None = None) -> None:
+    """Flip the last byte, or cut the object short; the time of change moves on, as it does on a disk."""
+    path = store.fetch(key)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data if keep is None else data[:keep])
+
+
+def test_what_was_kept_is_found(kept: tuple[Store, str, Outcome, Manifest]) -> None:
+    store, key, outcome, _ = kept
+    assert cache.find(store, key) == outcome
+    assert cache.find(store, "0" * 64) is None
+
+
+@pytest.mark.parametrize("cut", [None, 0, 100])
+@pytest.mark.parametrize("which", ["entry", "manifest", "part", "quarantine"])
+def test_a_damaged_object_anywhere_below_a_key_means_computing_again(
+    kept: tuple[Store, str, Outcome, Manifest], which: str, cut: int | None
+) -> None:
+    store, key, outcome, manifest = kept
+    assert cache.find(store, key) == outcome
+    objects = {
+        "entry": f"cache/{key}.json",
+        "manifest": outcome.key,
+        "part": manifest.splits["rows"][0].key,
+        "quarantine": str(manifest.quarantine),
+    }
+    if which == "quarantine" and cut == 100:
+        cut = 10
+    damage(store, objects[which], cut)
+    if which == "entry" and cut is None:
+        return  # its last byte is the line's end
+    assert cache.find(store, key) is None
+
+
+@pytest.mark.parametrize("which", ["manifest", "part", "quarantine"])
+def test_a_missing_object_anywhere_below_a_key_means_computing_again(kept: tuple[Store, str, Outcome, Manifest], which: str) -> None:
+    store, key, outcome, manifest = kept
+    objects = {"manifest": outcome.key, "part": manifest.splits["rows"][0].key, "quarantine": str(manifest.quarantine)}
+    store.fetch(objects[which]).unlink()
+    assert cache.find(store, key) is None
+
+
+def test_computing_again_mends_what_was_damaged(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,y\n" + "1,2\n" * 50)
+    key, manifest, store = ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)
+    damage(store, manifest.splits["rows"][0].key, 10)
+    with pytest.raises(CorruptObject):
+        open_blob(store, manifest.splits["rows"][0].sha256)
+    assert ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)[0] == key
+    assert open_blob(store, manifest.splits["rows"][0].sha256).is_file()
+
+
+def test_results_that_are_no_data_sets_are_checked_too(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    blob = f"blobs/{put_blob(store, b'model')}"
+    store.put("runs/r/model.json", b"{}")
+    for result in (blob, "runs/r/model.json"):
+        key, made_from = cache.key_of("train", "code", {}, {"data": result}, "r")
+        cache.keep(store, key, Outcome(key=result), made_from)
+        assert cache.find(store, key) == Outcome(key=result)
+        store.fetch(result).unlink()
+        assert cache.find(store, key) is None
+
+
+def test_a_blob_is_what_its_name_says_or_an_error(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    sha256 = put_blob(store, b"some bytes")
+    (tmp_path / "source").write_bytes(b"some bytes")
+    assert put_blob(store, tmp_path / "source") == sha256
+    assert open_blob(store, sha256).read_bytes() == b"some bytes"
+    damage(store, f"blobs/{sha256}")
+    with pytest.raises(CorruptObject, match=sha256):
+        open_blob(store, sha256)
+    with pytest.raises(NotInStore):
+        open_blob(store, "0" * 64)
+
+
+def test_a_manifest_changed_by_hand_is_noticed(kept: tuple[Store, str, Outcome, Manifest]) -> None:
+    store, _, outcome, manifest = kept
+    assert load_manifest(store, outcome.key) == manifest
+    path = store.fetch(outcome.key)
+    path.write_text(path.read_text().replace('"rows": 50', '"rows": 51'))
+    with pytest.raises(CorruptObject):
+        load_manifest(store, outcome.key)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner) | st.lists(inner), max_leaves=8
+)
+
+
+@given(settings=st.dictionaries(st.text(), values), inputs=st.dictionaries(st.text(), st.text()))
+def test_equal_computations_have_equal_keys_whatever_the_order(settings: dict[str, object], inputs: dict[str, str]) -> None:
+    turned = dict(reversed(settings.items()))
+    assert cache.key_of("s", "c", settings, inputs) == cache.key_of("s", "c", turned, dict(reversed(inputs.items())))
+
+
+def test_another_stage_code_setting_input_or_run_has_another_key() -> None:
+    base = {"stage": "s", "code": "c", "settings": {"a": 1}, "inputs": {"d": "k"}, "run_id": None}
+    changes = {"stage": "t", "code": "d", "settings": {"a": 2}, "inputs": {"d": "l"}, "run_id": "r"}
+    keys = {cache.key_of(**base)[0], *(cache.key_of(**(base | {name: value}))[0] for name, value in changes.items())}
+    assert len(keys) == 6
+
+
+def test_the_digest_of_code_follows_its_text_and_not_its_order() -> None:
+    assert cache.code_digest(encode, kinds) == cache.code_digest(kinds, encode)
+    assert cache.code_digest(encode) != cache.code_digest(kinds)

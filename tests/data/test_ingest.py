@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import flights_lines
+from data_world import ingested, left_out, quiet, recipe_of, table_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoestring.data.ingest import ingest
+from shoestring.errors import DataError, RecipeError, StoreFull
+from shoestring.local import FolderStore
+from shoestring.model import Format
+
+
+def of(folder: Path, text: str, name: str = "rows.csv") -> Path:
+    (folder / name).write_bytes(text.encode())
+    return folder / name
+
+
+def numbers(count: int) -> str:
+    return "".join(f"{number},{number % 2}\n" for number in range(count))
+
+
+def test_rows_with_too_many_or_too_few_values_are_set_aside_with_their_number_and_their_text(tmp_path: Path) -> None:
+    path = of(tmp_path, "\n\na,y\n" + numbers(50) + "1,2,3\n\n" + numbers(50) + "7\n" + numbers(50))
+    _, manifest, store = ingested(recipe_of(path), tmp_path)
+    assert manifest.rows == 150
+    assert manifest.quarantined == {"rows: 3 values instead of 2": 1, "rows: 1 values instead of 2": 1}
+    assert [(row["row"], row["text"]) for row in left_out(store, manifest)] == [(52, "1,2,3"), (103, "7")]
+    assert table_of(store, manifest, "rows")["a"].to_pylist() == [*range(50)] * 3
+
+
+def test_text_in_a_column_of_numbers_sets_its_row_aside_and_no_other(tmp_path: Path) -> None:
+    path = of(tmp_path, "a,y\n" + numbers(40) + "1,2,3\n" + numbers(40) + "n/k,1\n" + numbers(40) + '"say ""what""",0\n')
+    _, manifest, store = ingested(recipe_of(path), tmp_path)
+    assert manifest.columns == {"rows.a": "int64", "rows.y": "int64"}
+    assert manifest.quarantined == {"rows: a is not a whole number": 2, "rows: 3 values instead of 2": 1}
+    assert [(row["row"], row["text"]) for row in left_out(store, manifest) if "a is" in row["reason"]] == [
+        (83, "n/k,1"),
+        (124, '"say ""what""",0'),
+    ]
+    assert manifest.rows == table_of(store, manifest, "rows").num_rows == 120
+
+
+def test_a_file_with_more_than_a_tenth_of_bad_rows_is_refused_with_the_first_of_them(tmp_path: Path) -> None:
+    path = of(tmp_path, "a,y\n" + numbers(80) + "1,2,3\n" * 10)
+    with pytest.raises(DataError) as found:
+        ingested(recipe_of(path), tmp_path)
+    assert "10 of 90 rows of table rows" in str(found.value)
+    assert "rows.csv, row 82: 3 values instead of 2: '1,2,3'" in str(found.value)
+    assert str(found.value).count("\n") == 3
+    assert ingested(recipe_of(of(tmp_path, "a,y\n" + numbers(90) + "1,2,3\n" * 10)), tmp_path)[1].rows == 90
+
+
+def test_a_header_without_rows_is_refused(tmp_path: Path) -> None:
+    for text in ("a,y\n", "a,y", "\n\na,y\r\n"):
+        with pytest.raises(DataError, match="no rows"):
+            ingested(recipe_of(of(tmp_path, text)), tmp_path)
+
+
+def test_a_target_that_is_not_there_is_the_recipes_fault(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="late is not a column of table rows, which has a, y"):
+        ingested(recipe_of(of(tmp_path, "a,y\n1,2\n"), target={"column": "late"}), tmp_path)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    texts=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12), min_size=1, max_size=20),
+    delimiter=st.sampled_from(",;\t|"),
+    ending=st.sampled_from(["\n", "\r\n"]),
+)
+def test_unicode_quotes_and_line_breaks_in_values_come_through(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], delimiter: str, ending: str
+) -> None:
+    folder = tmp_path_factory.mktemp("quotes")
+    lines = io.StringIO()
+    writer = csv.writer(lines, delimiter=delimiter, lineterminator=ending, quoting=csv.QUOTE_ALL)
+    writer.writerow(["größe", "word", "y"])
+    writer.writerows([number, f"~{text}~", number] for number, text in enumerate(texts))
+    _, manifest, store = ingested(recipe_of(of(folder, lines.getvalue())), folder)
+    table = table_of(store, manifest, "rows")
+    assert table["word"].to_pylist() == [f"~{text}~" for text in texts]
+    assert table["größe"].to_pylist() == [*range(len(texts))]
+
+
+def test_text_that_is_not_utf8_is_named_with_its_cure(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes("a,y\nöl,1\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"rows\.csv.*save it as UTF-8"):
+        ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(b"\xef\xbb\xbfa,y\n1,2\n")
+    assert list(ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)[1].columns) == ["rows.a", "rows.y"]
+
+
+@pytest.mark.parametrize("kind", ["gz", "zip", "parquet"])
+@pytest.mark.parametrize("keep", [0.3, 0.9])
+def test_a_truncated_file_is_named(tmp_path: Path, kind: str, keep: float) -> None:
+    data = b"".join(flights_lines(5000))
+    path = tmp_path / f"rows.csv.{kind}" if kind != "parquet" else tmp_path / "rows.parquet"
+    if kind == "gz":
+        path.write_bytes(gzip.compress(data))
+    elif kind == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("flights.csv", data)
+    else:
+        pq.write_table(pa.table({"arr_delay": list(range(5000))}), path)
+    assert ingested(recipe_of(path, target={"column": "arr_delay"}), tmp_path / "whole")[1].rows == 5000
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * keep)])
+    with pytest.raises(DataError) as found:
+        ingested(recipe_of(path, target={"column": "arr_delay"}), tmp_path / "cut")
+    assert path.name in str(found.value)
+    assert "cut short" in str(found.value)
+
+
+def test_a_zip_with_a_flipped_byte_is_named(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "rows.csv.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("rows.csv", "a,y\n" + numbers(5000))
+    data = bytearray((tmp_path / "rows.csv.zip").read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    (tmp_path / "rows.csv.zip").write_bytes(data)
+    with pytest.raises(DataError, match=r"rows\.csv\.zip"):
+        ingested(recipe_of(tmp_path / "rows.csv.zip"), tmp_path)
+
+
+def test_a_folder_of_files_is_one_table_whatever_the_order_of_their_columns(tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    of(folder, "a,y\n1,2\n", "b.csv")
+    of(folder, "y,a\n4,3.5\n", "a.csv")
+    _, manifest, store = ingested(recipe_of(folder), tmp_path)
+    assert table_of(store, manifest, "rows").select(["a", "y"]).to_pylist() == [{"a": 3.5, "y": 4}, {"a": 1.0, "y": 2}]
+    of(folder, "a,z\n1,2\n", "c.csv")
+    with pytest.raises(DataError, match=r"c\.csv has the columns a, z"):
+        ingested(recipe_of(folder), tmp_path)
+
+
+def test_parquet_files_of_one_table_agree_on_the_wider_type(tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    pq.write_table(pa.table({"a": pa.array([1], pa.int32()), "w": pa.array(["x"]).dictionary_encode(), "y": [True]}), folder / "1.parquet")
+    pq.write_table(pa.table({"y": [False], "a": pa.array([2.5], pa.float32()), "w": pa.array([None], pa.null())}), folder / "2.parquet")
+    _, manifest, store = ingested(recipe_of(folder), tmp_path)
+    assert manifest.columns == {"rows.a": "double", "rows.w": "string", "rows.y": "bool"}
+    assert table_of(store, manifest, "rows").to_pylist() == [{"a": 1, "w": "x", "y": True}, {"a": 2.5, "w": None, "y": False}]
+
+
+def test_a_nested_column_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"tags": [["a"]], "y": [1]}), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"'tags' is of type list"):
+        ingested(recipe_of(tmp_path / "rows.parquet"), tmp_path)
+
+
+@pytest.mark.parametrize("format", Format)
+def test_the_flights_keep_their_types_and_values_in_every_format(tmp_path: Path, format: Format) -> None:
+    (tmp_path / "flights.csv").write_bytes(b"".join(flights_lines(3000)))
+    recipe = recipe_of(tmp_path / "flights.csv", target={"column": "arr_delay"})
+    key, manifest, store = ingested(recipe, tmp_path, format)
+    assert manifest.rows == 3000
+    assert manifest.quarantined == {}
+    assert manifest.columns["rows.time_hour"] == "timestamp[us, tz=UTC]"
+    assert {manifest.columns[f"rows.{name}"] for name in ("carrier", "tailnum", "origin", "dest")} == {"string"}
+    assert manifest.columns["rows.dep_time"] == "int64"
+    with (tmp_path / "flights.csv").open() as lines:
+        truth = list(csv.DictReader(lines))
+    table = table_of(store, manifest, "rows")
+    assert table["arr_delay"].to_pylist() == [None if row["arr_delay"] == "NA" else int(row["arr_delay"]) for row in truth]
+    assert table["dest"].to_pylist() == [row["dest"] for row in truth]
+    assert ingested(recipe, tmp_path / "again", format)[0] == key
+
+
+def test_what_is_told_can_stop_it(tmp_path: Path) -> None:
+    def stop(what: str, rows: int) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "scratch").mkdir()
+    store = FolderStore(tmp_path / "store")
+    with pytest.raises(KeyboardInterrupt):
+        ingest(recipe_of(of(tmp_path, "a,y\n" + numbers(9))), Format.ARROW, store, tmp_path / "scratch", stop)
+    assert list(store.list("datasets/")) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_said_to_be_full(tmp_path: Path) -> None:
+    recipe = recipe_of(of(tmp_path, "a,y\n" + numbers(9)))
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch/part").symlink_to("/dev/full")
+    with pytest.raises((StoreFull, OSError), match=r"[Nn]o space left"):
+        ingest(recipe, Format.ARROW, FolderStore(tmp_path / "store"), tmp_path / "scratch", quiet)

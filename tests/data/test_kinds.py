@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoestring.data.kinds import BOOLEAN, INTEGER, KINDS, MOMENT, MOMENT_UTC, NUMBER, TEXT, Guess, misfits, parse, parses
+
+
+def kind_of(*blocks: list[str | None]) -> pa.DataType:
+    guess = Guess()
+    for block in blocks:
+        guess.look(pa.array(block, pa.string()))
+    return guess.settle()
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-2", None], INTEGER),
+        (["1", "2.5", "3e7"], NUMBER),
+        (["99999999999999999999", "1"], NUMBER),
+        (["true", "FALSE"], BOOLEAN),
+        (["2013-01-01", "2013-01-02 10:00:00"], MOMENT),
+        (["2013-01-01T10:00:00Z"], MOMENT_UTC),
+        (["a", "1"], TEXT),
+        (["12345", "12345-6789"], TEXT),
+        ([None, None], TEXT),
+        ([], TEXT),
+        ([" 1", "2 "], INTEGER),
+    ],
+)
+def test_a_column_is_what_all_its_values_are(values: list[str | None], kind: pa.DataType) -> None:
+    assert kind_of(values) == kind
+
+
+def test_whole_numbers_become_numbers_when_a_later_block_has_fractions() -> None:
+    assert kind_of(["1", "2"] * 500, ["3", "4"] * 499 + ["1.5", "2.5"]) == NUMBER
+
+
+def test_a_few_words_in_a_column_of_numbers_are_misfits_and_many_make_it_text() -> None:
+    assert kind_of(["1"] * 99 + ["unknown"]) == INTEGER
+    assert kind_of(["1"] * 90 + ["unknown"] * 10) == TEXT
+
+
+def test_damage_in_one_place_does_not_change_what_the_rest_is() -> None:
+    assert (
+        kind_of(*[[str(number) for number in range(1000)]] * 9, ["1"] * 425 + [f"x{number}" for number in range(150)] + ["1"] * 425)
+        == INTEGER
+    )
+
+
+@settings(deadline=None)
+@given(
+    values=st.lists(st.sampled_from(["1", "2", " 3", "4.5", "x", "é", None, "true", "2013-01-01"]), max_size=60),
+    kind=st.sampled_from(KINDS),
+)
+def test_the_misfits_are_exactly_the_values_that_do_not_parse_alone(values: list[str | None], kind: pa.DataType) -> None:
+    column = pa.array(values, pa.string())
+    bad = misfits(column, kind, len(values))
+    alone = [value is not None and not parses(pa.array([value.strip()]), kind) for value in values]
+    assert bad is not None
+    assert bad.tolist() == alone
+    if sum(alone):
+        assert misfits(column, kind, sum(alone) - 1) is None
+    parsed, marked = parse(column, kind)
+    assert parsed.type == kind
+    assert marked.tolist() == alone
+    assert [value is None for value in parsed.to_pylist()] == [value is None or gone for value, gone in zip(values, alone, strict=True)]
+
+
+@settings(deadline=None)
+@given(values=st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), min_size=1), seed=st.integers(0, 99))
+def test_whole_numbers_survive_being_text_whatever_the_blocks(values: list[Any], seed: int) -> None:
+    texts = [None if value is None else str(value) for value in values]
+    cut = int(np.random.default_rng(seed).integers(0, len(texts) + 1))
+    expected = INTEGER if any(value is not None for value in values) else TEXT
+    assert kind_of(texts[:cut], texts[cut:]) == expected
+    assert parse(pa.array(texts, pa.string()), INTEGER)[0].to_pylist() == values
