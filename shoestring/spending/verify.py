@@ -176,8 +176,10 @@ def _loose_ends(chain: Chain, chains: dict[str, Chain], part: Export | None) -> 
             continue
         elif child is None:
             yield f"{name} is reserved in {account.name} at {amount}, and not opened yet", True
-        elif child.account.closed or child.account.parent != account.name:
-            yield f"{name} is over, and not settled in {account.name} yet, which holds {amount} for it", True
+        elif child.account.parent != account.name:
+            yield f"{name} was opened inside {child.account.parent} after all, and {account.name} still holds {amount} for it", True
+        elif child.account.closed:
+            yield f"{name} is closed, and not settled in {account.name} yet, which holds {amount} for it", True
 
 
 def _sum_up(chains: dict[str, Chain], part: Export | None) -> Verification:

@@ -13,6 +13,7 @@ from shoestring.local import FolderStore
 from shoestring.model import record
 from shoestring.spending.entry import Head, head_key
 from shoestring.spending.ledger import LEASE_S, Ledger, accounts
+from shoestring.spending.verify import verify
 
 
 @pytest.fixture
@@ -174,8 +175,12 @@ def test_a_reservation_left_in_the_month_before_is_released_at_once(store):
     clock.sleep(2)
     ledger.open("run", Decimal("0.5"))
     assert ledger.state("run").parent == "2026-12"
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.2"))
+    ledger.settle("run", "train-1", Decimal("0.2"))
+    assert verify(store, {}).pending == ("run was opened inside 2026-12 after all, and 2026-11 still holds $0.500000 for it",)
     assert ledger.sweep_parent("2026-11") == ["run in 2026-11: $0.500000 held, settled at $0.000000"]
     assert list(ledger.state("2026-12").holds) == ["run"]
+    assert verify(store, {}).pending == ()
 
 
 def test_entries_say_who_wrote_them_and_when(ledger, clock):

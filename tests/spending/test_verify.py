@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from datetime import timedelta
@@ -16,6 +17,7 @@ from spending_world import MONTH, NOON, DyingStore, StillClock, fast_folder
 from shoestring.errors import DataError, LedgerBroken, StoreError, UnknownName, UsageError
 from shoestring.local import FolderStore
 from shoestring.model import Market, Receipt, record
+from shoestring.spending.chain import Chain
 from shoestring.spending.entry import Entry, Sealed, entry_key, read_entry, seal
 from shoestring.spending.export import export
 from shoestring.spending.ledger import Ledger
@@ -63,9 +65,23 @@ def write_books(root: Path) -> FolderStore:
     return store
 
 
+@functools.cache
+def books() -> dict[str, bytes]:
+    with fast_folder() as folder:
+        write_books(folder)
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.json")}
+
+
+def copy_books(root: Path) -> FolderStore:
+    for name, content in books().items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return FolderStore(root)
+
+
 @pytest.fixture
 def store(tmp_path) -> FolderStore:
-    return write_books(tmp_path)
+    return copy_books(tmp_path)
 
 
 def check(store: FolderStore) -> None:
@@ -88,10 +104,10 @@ def books_files(root: Path) -> list[Path]:
 @given(st.data())
 def test_any_change_of_any_one_file_is_seen(data):
     with fast_folder() as folder:
-        store = write_books(folder)
+        store = copy_books(folder)
         files = books_files(folder)
         entries = [path for path in files if path.name != "head.json"]
-        match data.draw(st.sampled_from(["byte", "cut", "grow", "delete", "swap", "copy", "move"])):
+        match data.draw(st.sampled_from(["byte", "cut", "grow", "delete", "swap", "copy", "move", "reseal", "reformat"])):
             case "byte":
                 path = data.draw(st.sampled_from(files))
                 content = bytearray(path.read_bytes())
@@ -113,6 +129,13 @@ def test_any_change_of_any_one_file_is_seen(data):
                 shutil.copy(
                     path, path.with_name(data.draw(st.sampled_from(["00000099.json", "99.json", "00000000.json", "notes", "x.json"])))
                 )
+            case "reformat":
+                path = data.draw(st.sampled_from(files))
+                path.write_text(json.dumps(json.loads(path.read_bytes()), sort_keys=True))
+            case "reseal":
+                path = data.draw(st.sampled_from(entries))
+                entry = Sealed.model_validate_json(path.read_bytes()).entry
+                path.write_bytes(record(seal(entry.model_copy(update={"why": entry.why + data.draw(st.text("abc", min_size=1))}))))
             case "move":
                 path = data.draw(st.sampled_from(entries))
                 path.rename(data.draw(st.sampled_from([other.parent for other in entries])) / f"{len(files):08d}.json")
@@ -152,29 +175,70 @@ def test_a_chain_that_was_rewritten_with_all_its_hashes_is_seen(store, account, 
         check(store)
 
 
+CHILD = {"kind": "settle", "id": "settle/x", "hold": "run-2", "child": "run-2", "amount_microusd": 0}
+
+
 @pytest.mark.parametrize(
-    "forged",
+    ("account", "forged"),
     [
-        {"kind": "reserve", "id": "reserve/x", "hold": "x", "amount_microusd": 10_000_000},
-        {"kind": "reserve", "id": "reserve/x", "hold": "x", "stage": "train", "amount_microusd": 600_001},
-        {"kind": "settle", "id": "settle/x", "hold": "evaluate-1", "amount_microusd": 100_001},
-        {"kind": "settle", "id": "settle/x", "hold": "evaluate-1", "amount_microusd": -1},
-        {"kind": "adjust", "id": "adjust/x", "hold": "train-1", "amount_microusd": -200_001},
-        {"kind": "settle", "id": "settle/train-1", "hold": "evaluate-1", "amount_microusd": 1},
-        {"kind": "settle", "id": "settle/x", "hold": "train-1", "amount_microusd": 1},
-        {"kind": "open", "id": "open/x", "cap_microusd": 9_000_000},
-        {"kind": "cap", "id": "cap/x", "cap_microusd": 9_000_000},
-        {"kind": "cap", "id": "cap/x", "cap_microusd": 9_000_000, "parent": MONTH, "parent_hash": "a" * 64},
-        {"kind": "close", "id": "close"},
+        ("run-2", {"kind": "reserve", "id": "x", "hold": "x", "amount_microusd": 10_000_000}),
+        ("run-2", {"kind": "reserve", "id": "x", "hold": "x", "stage": "train", "amount_microusd": 600_001}),
+        ("run-2", {"kind": "reserve", "id": "x", "hold": "x", "amount_microusd": -1}),
+        ("run-2", {"kind": "reserve", "id": "x", "hold": "train-1", "amount_microusd": 1}),
+        ("run-2", {"kind": "reserve", "id": "x", "hold": "evaluate-1", "amount_microusd": 1}),
+        ("run-2", {"kind": "reserve", "id": "x", "hold": "", "amount_microusd": 1}),
+        ("run-2", {"kind": "settle", "id": "x", "hold": "evaluate-1", "amount_microusd": 100_001}),
+        ("run-2", {"kind": "settle", "id": "x", "hold": "evaluate-1", "amount_microusd": -1}),
+        ("run-2", {"kind": "settle", "id": "x", "hold": "train-1", "amount_microusd": 1}),
+        ("run-2", {"kind": "settle", "id": "settle/train-1", "hold": "evaluate-1", "amount_microusd": 1}),
+        ("run-2", {"kind": "adjust", "id": "x", "hold": "train-1", "amount_microusd": -200_001}),
+        ("run-2", {"kind": "open", "id": "x", "cap_microusd": 9_000_000}),
+        ("run-2", {"kind": "cap", "id": "x", "cap_microusd": 9_000_000}),
+        ("run-2", {"kind": "cap", "id": "x", "cap_microusd": 9_000_000, "parent": MONTH, "parent_hash": "a" * 64}),
+        ("run-2", {"kind": "close", "id": "x"}),
+        ("run-1", {"kind": "reserve", "id": "x", "hold": "x", "amount_microusd": 1}),
+        (MONTH, {"kind": "cap", "id": "x", "cap_microusd": 9_000_000}),
+        (MONTH, {"kind": "reserve", "id": "x", "hold": "x", "child": "run-3", "amount_microusd": 1}),
+        (MONTH, CHILD),
+        (MONTH, CHILD | {"child_hash": "a" * 64}),
+        (MONTH, CHILD | {"child": None}),
+        (MONTH, CHILD | {"child": "run-1", "child_hash": "a" * 64}),
+        (MONTH, {"kind": "adjust", "id": "x", "hold": "run-1", "child": "run-1", "amount_microusd": -1}),
     ],
-    ids=lambda forged: f"{forged['kind']} {forged.get('hold', '')} {forged.get('amount_microusd', '')}",
+    ids=str,
 )
-def test_an_entry_with_good_hashes_that_breaks_a_rule_is_seen(store, forged):
-    before = read_entry(store, "run-2", 7)
-    assert isinstance(before, Sealed)
-    entry = Entry(account="run-2", number=8, prev=before.sha256, at=NOON, **forged)
-    store.put(entry_key("run-2", 8), record(seal(entry)))
-    with pytest.raises(LedgerBroken, match=r"run-2/00000008\.json"):
+def test_an_entry_with_good_hashes_that_breaks_a_rule_is_seen(store, account, forged):
+    state = Ledger(store, StillClock()).state(account)
+    entry = Entry(account=account, number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
+    store.put(entry_key(account, entry.number), record(seal(entry)))
+    with pytest.raises(LedgerBroken, match=rf"{account}/{entry.number:08d}\.json"):
+        check(store)
+
+
+def test_a_settlement_that_names_another_entry_than_the_closing_one_is_seen(store):
+    state, first = Ledger(store, StillClock()).state(MONTH), read_entry(store, "run-2", 1)
+    entry = Entry(account=MONTH, number=state.entries + 1, prev=state.head_hash, at=NOON, **CHILD, child_hash=first.sha256)
+    store.put(entry_key(MONTH, entry.number), record(seal(entry)))
+    with pytest.raises(LedgerBroken, match="settles run-2 by entry 1, which did not close it"):
+        check(store)
+
+
+@pytest.mark.parametrize("reserved_for", ["run-2", "run-3"])
+def test_a_cap_that_no_reservation_of_its_own_covers_is_seen(store, reserved_for):
+    ledger = Ledger(store, StillClock())
+    ledger.open("run-3", Decimal("5"))
+    state, month = ledger.state("run-2"), Chain(store, MONTH)
+    proof = [sha256 for sha256, (child, _) in month.covers.items() if child == reserved_for][-1]
+    forged = {"kind": "cap", "id": "x", "cap_microusd": 2_000_000, "parent": MONTH, "parent_hash": proof}
+    entry = Entry(account="run-2", number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
+    store.put(entry_key("run-2", entry.number), record(seal(entry)))
+    with pytest.raises(LedgerBroken, match=r"run-2/00000008\.json: is not what entry .* of 2026-11 reserved"):
+        check(store)
+
+
+def test_an_account_copied_under_another_name_is_seen(store):
+    shutil.copytree(store.root / "ledger/run-1", store.root / "ledger/run-3")
+    with pytest.raises(LedgerBroken, match=r"run-3/00000001\.json: is entry 1 of run-1: it was moved here"):
         check(store)
 
 
@@ -215,7 +279,7 @@ def test_a_parent_that_settled_other_than_what_was_spent_is_seen(store):
 
 @pytest.mark.parametrize(
     ("at", "says"),
-    [(5, "run-3 is reserved in 2026-11 at $1.000000, and not opened yet"), (9, "run-3 is over, and not settled in 2026-11 yet")],
+    [(5, "run-3 is reserved in 2026-11 at $1.000000, and not opened yet"), (9, "run-3 is closed, and not settled in 2026-11 yet")],
 )
 def test_a_crash_between_two_accounts_is_pending_and_not_broken(store, at, says):
     dying = Ledger(DyingStore(store.root, at - 2, wrote=False), StillClock())
@@ -279,7 +343,7 @@ def test_an_export_verifies_alone_and_says_what_it_does_not_carry(store, out, tm
 @given(st.data())
 def test_any_changed_byte_of_an_export_is_seen(data):
     with fast_folder() as folder:
-        export(write_books(folder / "store"), folder / "out/ledger", "run-1")
+        export(copy_books(folder / "store"), folder / "out/ledger", "run-1")
         path = data.draw(st.sampled_from(sorted((folder / "out/ledger").rglob("*.json"))))
         content = bytearray(path.read_bytes())
         at = data.draw(st.integers(0, len(content) - 1))
@@ -296,7 +360,7 @@ def test_an_export_without_the_account_it_is_of_is_broken(out):
 
 
 def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(store, out, tmp_path):
-    other = write_books(tmp_path / "other")
+    other = copy_books(tmp_path / "other")
     Ledger(other, StillClock()).close("run-1")
     export(other, out / "ledger", "run-1", "run-2")
     assert len(verify(*open_for_verify(out / "ledger")).accounts) == 3
