@@ -62,11 +62,12 @@ class Scorecard(Noun):
     classes: tuple[str, ...]
     metric: str = Field(description="the one that counts; a key of every contender's scores")
     rows: int = Field(description="of the test split")
-    resampled: Literal["groups", "rows"] = Field(description="what the bootstrap draws: whole groups of rows that share their fate, or rows")
+    resampled: Literal["groups", "rows"] = Field(description="what the bootstrap draws: groups of rows that share their fate, or rows")
     units: int = Field(description="how many of those there are")
     resamples: int
     model: Contender
     baselines: tuple[Contender, ...]
+    absent: dict[str, str] = Field({}, description="baseline that there was no time or money for -> why")
     calibration: tuple[CalibrationBin, ...] = Field((), description="none for regression")
     trained_s: float = Field(description="seconds that training took")
 

@@ -1,0 +1,144 @@
+"""Open the sealed test split, once, and write down what it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoestring.data.blobs import load_manifest
+from shoestring.data.formats import Rows
+from shoestring.data.runs import read
+from shoestring.data.split import GROUP
+from shoestring.errors import DataError
+from shoestring.evaluation.baselines import Table, boost, knows_nothing, unfitted
+from shoestring.evaluation.judging import Claim, Tell, judge
+from shoestring.evaluation.metrics import METRICS
+from shoestring.evaluation.resampling import RESAMPLES, units_of
+from shoestring.evaluation.rows import answers, column, features, open_split
+from shoestring.evaluation.scorecard import Fit, Scorecard
+from shoestring.model import Encoding, Manifest
+from shoestring.seams import Clock, Store
+from shoestring.spending.meter import Meter
+from shoestring.training.record import ModelRecord
+
+BOOSTING = "gradient boosting"
+
+BASELINE_S_PER_ROW = 50e-6
+"""The most that gradient boosting gets, so that what evaluating costs can be foretold."""
+
+AFTER_S, AFTER_S_PER_ROW = 2.0, 5e-6
+"""Left for what follows the fit: predicting, resampling, writing."""
+
+OVERRUN = 1.5
+"""A fit may take so many times its seconds when other processes get in its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which model to judge on which data, and with what."""
+
+    run_id: str
+    data_key: str
+    model_key: str
+    metric: str | None
+    seed: int
+    cores: int
+    meter: Meter
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One evaluation on its way."""
+
+    asked: Asked
+    store: Store
+    clock: Clock
+    tell: Tell
+    manifest: Manifest
+    encoding: Encoding
+    model: ModelRecord
+
+    def scorecard(self) -> Scorecard:
+        asked, encoding = self.asked, self.encoding
+        self.tell("opening the test split", 0)
+        test = open_split(self.store, self.manifest, "test")
+        y = answers(test, encoding, "test")
+        grouped = GROUP in self.manifest.columns
+        units = units_of(column(test, GROUP) if grouped else None, len(test))
+        claims = [self._trained(test), self._nothing(test)]
+        boosted, absent = self._boosted(test)
+        verdict = judge(encoding, y, claims + boosted, units, asked.seed, self.tell)
+        metrics = METRICS[encoding.task]
+        return Scorecard(
+            run_id=asked.run_id,
+            inputs={"data": asked.data_key, "model": asked.model_key},
+            task=encoding.task,
+            classes=encoding.classes,
+            metric=asked.metric if asked.metric in metrics else metrics[0],
+            rows=len(test),
+            resampled="groups" if grouped else "rows",
+            units=units.count,
+            resamples=RESAMPLES,
+            model=verdict.contenders[0],
+            baselines=verdict.contenders[1:],
+            absent=absent,
+            calibration=verdict.calibration,
+            trained_s=self.model.seconds,
+        )
+
+    def _trained(self, test: Rows) -> Claim:
+        from shoestring.training.torch_.predict import predict
+
+        self.tell("predicting", 0)
+        what = f"{self.model.epochs:.1f} epochs in {self.model.seconds:.1f} s"
+        return Claim("model", what, predict(self.store, self.asked.model_key, test))
+
+    def _nothing(self, test: Rows) -> Claim:
+        regression = self.encoding.task == "regression"
+        name, what = ("mean", "train's mean, for every row") if regression else ("class prior", "train's class shares, for every row")
+        return Claim(name, what, knows_nothing(self.encoding, len(test)))
+
+    def _boosted(self, test: Rows) -> tuple[list[Claim], dict[str, str]]:
+        """The claim, or why there is none."""
+        encoding, clock = self.encoding, self.clock
+        phase = f"fitting {BOOSTING}"
+        self.tell(phase, 0)
+        estimator, train, val = unfitted(encoding, self.asked.seed), self._table("train"), self._table("val")
+        left_s = self.asked.meter.seconds_left(clock.monotonic_s())
+        given_s, why_s = allowance(self.model.seconds, self.manifest.rows, left_s)
+        if given_s <= 0:
+            return [], {BOOSTING: f"{left_s:.1f} s were left, which the rest of evaluating needs"}
+        made = boost(estimator, train, val, encoding, given_s, clock.monotonic_s, lambda grown: self.tell(phase, grown))
+        fit = Fit(
+            given_s=round(given_s, 3),
+            why_s=why_s,
+            taken_s=round(made.taken_s, 3),
+            cores=self.asked.cores,
+            iterations=made.iterations,
+            grown=made.grown,
+            ended=made.ended,
+        )
+        return [Claim(BOOSTING, f"scikit-learn's {type(estimator).__name__}", made.predict(features(test, encoding)), fit)], {}
+
+    def _table(self, split: str) -> Table:
+        rows = open_split(self.store, self.manifest, split)
+        return Table(features(rows, self.encoding), column(rows, "y"))
+
+
+def evaluate(asked: Asked, store: Store, clock: Clock, tell: Tell) -> Scorecard:
+    """Judge a model. Raises DataError when the test split is empty, of one class or not the model's own, and whatever `tell` raises."""
+    manifest = load_manifest(store, asked.data_key)
+    if manifest.encoding is None:
+        raise DataError(f"{asked.data_key} is not encoded: evaluate reads what preprocess wrote")
+    model = read(store, asked.model_key, ModelRecord)
+    if model.data != asked.data_key:
+        raise DataError(f"{asked.model_key} was trained on {model.data}, whose test split this is not: evaluate it on that")
+    return Evaluation(asked, store, clock, tell, manifest, manifest.encoding, model).scorecard()
+
+
+def allowance(trained_s: float, rows: int, left_s: float) -> tuple[float, str]:
+    """Seconds that gradient boosting gets, and why so many. `rows` are of all splits."""
+    return min(
+        (trained_s, "as long as training took"),
+        (rows * BASELINE_S_PER_ROW, f"the most that {rows:,} rows get: {BASELINE_S_PER_ROW * 1e6:g} µs each"),
+        ((left_s - AFTER_S - rows * AFTER_S_PER_ROW) / OVERRUN, "what the budget or the deadline leaves it"),
+    )

@@ -1,0 +1,57 @@
+"""The sealed test split, opened once: the model beside what it has to beat."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from shoestring.data.cache import code_digest
+from shoestring.data.recipe import Recipe
+from shoestring.errors import StageStopped
+from shoestring.evaluation import baselines, evaluate, judging, metrics, resampling, rows, scorecard
+from shoestring.model import Need, Outcome, record
+from shoestring.stages.work import Progress, Work
+
+SHARED = False
+
+NEED = Need(
+    stage="evaluate",
+    setup_s=4.0,
+    op_per_row=evaluate.BASELINE_S_PER_ROW * 1e9 + 5000.0,
+    reads="scan",
+    memory_fixed_gb=0.6,
+    memory_bytes_per_row=400.0,
+)
+"""Set-up is torch and scikit-learn; the work is nearly all the baseline's fit, which ends by the clock, whatever the cores."""
+
+
+def code() -> str:
+    """The digest of the code that computes this stage."""
+    return code_digest(baselines, evaluate, judging, metrics, resampling, rows, scorecard)
+
+
+def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
+    """What else its result depends on: the metric that counts, and the seed of the draws."""
+    return {"metric": recipe.metric, "seed": seed}
+
+
+def run(work: Work) -> Outcome:
+    """Raises DataError, StoreFull, StageStopped."""
+
+    def tell(phase: str, done: int) -> None:
+        work.progress(Progress(phase=phase, samples=done))
+        if work.stopping():
+            raise StageStopped(f"while {phase}")
+
+    asked = evaluate.Asked(
+        run_id=work.run_id,
+        data_key=work.inputs["data"],
+        model_key=work.inputs["model"],
+        metric=work.recipe.metric,
+        seed=work.seed,
+        cores=work.cores,
+        meter=work.meter,
+    )
+    card = evaluate.evaluate(asked, work.store, work.clock, tell)
+    key = f"runs/{work.run_id}/evaluation.json"
+    work.store.put(key, record(card))
+    return Outcome(key=key, rows=card.rows, metrics=card.quality)
