@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from shoestring.reporting.markup import Html, tag, text
 
@@ -68,7 +68,7 @@ def span(values: Iterable[float], pad: float = 0.06) -> tuple[float, float]:
 
 def decimals(marks: Sequence[float]) -> int:
     """Places that tell these ticks apart."""
-    step = min((abs(b - a) for a, b in zip(marks, marks[1:], strict=False)), default=abs(marks[0]) if marks else 1.0)
+    step = min((abs(b - a) for a, b in pairwise(marks)), default=abs(marks[0]) if marks else 1.0)
     return max(0, min(8, -math.floor(math.log10(step) + 1e-9))) if step > 0 else 0
 
 
@@ -119,14 +119,14 @@ def dots_and_whiskers(key: str, title: str, measured: Sequence[Measured], words:
     """One row a model: its name and value above, its interval and dot below, all on one axis."""
     width, row_px, top = 360, 46, 4
     ends = [end for each in measured for end in (each.value, each.low, each.high) if end is not None]
-    x = Scale(*span(ends, 0.08), 8, width - 8)
+    x = Scale(*span(ends, 0.08), 6, width - 6)
     bottom = top + row_px * len(measured)
     marks = ticks(x.low, x.high, 5)
     rows = []
     for index, each in enumerate(measured):
         y, kind = top + row_px * index + 32, "ours" if each.ours else "other"
         rows += [line(x(mark), y - 9, x(mark), y + 9, "grid") for mark in marks]
-        rows += [label(8, y - 16, each.name, class_=f"name {kind}"), label(width - 8, y - 16, words(each.value), "end", f"value {kind}")]
+        rows += [label(0, y - 16, each.name, class_=f"name {kind}"), label(width, y - 16, words(each.value), "end", f"value {kind}")]
         if each.low is not None and each.high is not None:
             rows += [line(x(each.low), y, x(each.high), y, f"whisker {kind}")]
             rows += [line(x(end), y - 4, x(end), y + 4, f"whisker {kind}") for end in (each.low, each.high)]
@@ -178,7 +178,6 @@ class LossPlot:
     validation: tuple[Point, ...]
     bands: tuple[Band, ...]
     stop_usd: float
-    kept: Point | None
     said: str
 
 
@@ -199,9 +198,8 @@ def loss_chart(key: str, title: str, plot: LossPlot, width: int, height: int) ->
     inside = tag("clipPath", tag("rect", x=left, y=top, width=right - left, height=bottom - top), id=f"{key}-clip")
     lines = tag("g", path(plot.train, x, y, "train"), path(plot.validation, x, y, "validation"), clip_path=f"url(#{key}-clip)")
     end = line(x(plot.stop_usd), top, x(plot.stop_usd), bottom, "stop")
-    kept = [tag("circle", cx=x(plot.kept[0]), cy=y(plot.kept[1]), r=4.5, class_="dot ours")] if plot.kept else []
     names = label(right, height - 6, "dollars spent by this stage", "end", "axis")
-    return svg(key, title, plot.said, width, height, inside, *shades, *axes, lines, end, *kept, names)
+    return svg(key, title, plot.said, width, height, inside, *shades, *axes, lines, end, names)
 
 
 def loss_span(plot: LossPlot) -> tuple[float, float]:

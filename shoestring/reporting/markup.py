@@ -19,7 +19,7 @@ def text(*pieces: object) -> Html:
     return Html("".join(piece if isinstance(piece, Html) else html.escape(str(piece)) for piece in pieces if piece is not None))
 
 
-def tag(name: str, *children: object, **attributes: object) -> Html:
+def tag(name: str, /, *children: object, **attributes: object) -> Html:
     """One element. `class_` is `class` and `aria_label` is `aria-label`; an attribute of None is left out, of True stands bare."""
     written = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{html.escape(str(value))}"')
@@ -29,19 +29,36 @@ def tag(name: str, *children: object, **attributes: object) -> Html:
     return Html(f"<{name}{written}>" + ("" if name in VOID else f"{text(*children)}</{name}>"))
 
 
-def table(caption: str, heads: Iterable[tuple[str, str]], rows: Iterable[Iterable[object]], class_: str | None = None) -> Html:
-    """A table whose first column names the row. Heads are (words, class); the class goes to the column's cells too, `n` being a number.
+Head = tuple[str, str]
+"""A column: its words and its class. `name` names the row and comes first, `n` is a number."""
 
-    The roles are said again because a style that lays rows out as blocks (a phone) would otherwise take the table away from a screen reader.
+Row = Iterable[object]
+
+
+def table(caption: str, heads: Iterable[Head], rows: Iterable[Row], *, totals: Iterable[Row] = (), class_: str | None = None) -> Html:
+    """A table, its totals at the foot.
+
+    The roles are said again: a style that lays rows out as blocks (a phone) would otherwise take the table away from a screen reader.
     """
     columns = tuple(heads)
     head = tag("tr", *(tag("th", words, scope="col", role="columnheader", class_=kind or None) for words, kind in columns), role="row")
-    body = [tag("tr", *(_cell(column, cell) for column, cell in zip(columns, row, strict=True)), role="row") for row in rows]
-    parts = (tag("thead", head, role="rowgroup"), tag("tbody", *body, role="rowgroup"))
+    parts = [tag("thead", head, role="rowgroup"), _rows("tbody", columns, rows)]
+    if foot := tuple(totals):
+        parts.append(_rows("tfoot", columns, foot))
     return tag("table", tag("caption", caption), *parts, role="table", class_=class_)
 
 
-def _cell(column: tuple[str, str], cell: object) -> Html:
+def _rows(name: str, columns: tuple[Head, ...], rows: Iterable[Row]) -> Html:
+    made = (tag("tr", *(_cell(column, cell) for column, cell in zip(columns, row, strict=True)), role="row") for row in rows)
+    return tag(name, *made, role="rowgroup")
+
+
+def scroll(name: str) -> dict[str, object]:
+    """Attributes of a box that scrolls sideways, also by keyboard."""
+    return {"class_": "scroll", "tabindex": 0, "role": "region", "aria_label": name}
+
+
+def _cell(column: Head, cell: object) -> Html:
     words, kind = column
     if kind == "name":
         return tag("th", cell, scope="row", role="rowheader", class_=kind)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from decimal import Decimal
 
+METRICS = {"auc": "AUC", "ece": "calibration error", "mae": "mean absolute error", "mse": "MSE", "r2": "R²", "rmse": "RMSE"}
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def money_places(scale_usd: Decimal) -> int:
-    """Decimal places that suit amounts of this order, so that a column of them lines up."""
-    return 6 if scale_usd < 1 else 4 if scale_usd < 100 else 2
-
-
-def dollars(amount_usd: Decimal, places: int = 6) -> str:
-    """`$1,234.50`; an amount too small to show in so many places is `<$0.01`, never `$0.00`."""
-    step = Decimal(1).scaleb(-places)
-    if 0 < abs(amount_usd) < step:
-        return f"<${step:f}"
-    sign = "-" if amount_usd < 0 else ""
-    return f"{sign}${abs(amount_usd):,.{places}f}"
+def dollars(amount_usd: Decimal) -> str:
+    """`$0.001234` to the micro-dollar below a dollar, `$12.3456` below a hundred, `$1,234.57` above; `$0` is nothing at all."""
+    size = abs(amount_usd)
+    places = 6 if size < 1 else 4 if size < 100 else 2
+    return f"{'-' if amount_usd < 0 else ''}${size:,.{places}f}" if size else "$0"
 
 
 def hourly(usd_per_hour: Decimal) -> str:
@@ -31,8 +24,10 @@ def hourly(usd_per_hour: Decimal) -> str:
 
 def duration(seconds: float) -> str:
     """`0.34 s`, `12.3 s`, `12 min 30 s`, `3 h 12 min`, `4 d 3 h`."""
+    if seconds < 0.005:
+        return "<0.01 s" if seconds > 0 else "0 s"
     if seconds < 99.95:
-        return "<0.01 s" if 0 < seconds < 0.005 else f"{seconds:.{2 if seconds < 9.995 else 1}f} s"
+        return f"{seconds:.{2 if seconds < 9.995 else 1}f} s"
     for whole, per, large, small in ((seconds, 60, "min", "s"), (seconds / 60, 60, "h", "min")):
         if round(whole) < (3600 if small == "s" else 1440):
             return f"{round(whole) // per} {large} {round(whole) % per} {small}"
@@ -46,10 +41,10 @@ def count(number: int) -> str:
 
 def short_count(number: int) -> str:
     """`812`, `96.4k`, `1.21M`: for a line that has no room."""
-    for ceiling, unit, letter in ((1_000, 1, ""), (999_500, 1_000, "k"), (999_500_000, 1_000_000, "M"), (math.inf, 1_000_000_000, "G")):
-        if number < ceiling:
-            break
-    return f"{number / unit:.3g}{letter}" if unit > 1 else str(number)
+    for unit, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if number >= 0.9995 * unit and number >= 1_000:
+            return f"{number / unit:.3g}{letter}"
+    return str(number)
 
 
 def size(size_bytes: int) -> str:
@@ -66,13 +61,27 @@ def rate(rows: int, seconds: float) -> str:
 
 
 def share(part: float) -> str:
-    """`71.6%`."""
-    return f"{100 * part:.1f}%" if 0 < part < 1 else f"{100 * part:.0f}%"
+    """`71.6%`, `<0.1%`."""
+    return "<0.1%" if 0 < part < 0.001 else f"{100 * part:.1f}%" if 0 < part < 1 else f"{100 * part:.0f}%"
 
 
 def score(value: float) -> str:
     """A quality metric: four places, or four digits when it is large or tiny."""
     return f"{value:.4f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.4g}"
+
+
+def capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def metric(name: str) -> str:
+    """`log loss`, `AUC`."""
+    return METRICS.get(name, name.replace("_", " "))
+
+
+def sentence(words: str) -> str:
+    """A clause with its capital and its stop."""
+    return capital(words) + ("" if words.endswith((".", "!", "?")) else ".")
 
 
 def moment(at: datetime) -> str:

@@ -1,0 +1,145 @@
+"""The report's account of each decision: what was chosen and why, what else there was, at what prices, and how to make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from shoestring.model import from_microusd
+from shoestring.reporting import words
+from shoestring.reporting.gather import Attempt
+from shoestring.reporting.markup import Head, Html, Row, scroll, table, tag, text
+from shoestring.routing.decision import Choice, Decision, Question
+
+SHOWN = 8
+OFFER_HEADS: tuple[Head, ...] = (("Offer", "name"), ("Price", "n"), ("Expected", "n"), ("P95", "n"), ("Verdict", "said"))
+LATER_HEADS: tuple[Head, ...] = (("Stage", "name"), ("Expected on", ""), ("Writes", ""), ("Expected", "n"), ("Kept for it", "n"))
+PRICE_HEADS: tuple[Head, ...] = (("Pool", "name"), ("Market", ""), ("Price", "n"), ("As of", ""), ("Source", ""))
+DOUBT_HEADS: tuple[Head, ...] = (("Price row", "name"), ("Why it was not believed", "said"))
+
+
+def decision_article(attempt: Attempt, run_id: str) -> Html:
+    decision = attempt.decision
+    question, choice = decision.question, decision.choice
+    number = f", attempt {question.attempt}" if question.attempt > 1 else ""
+    head = tag("h3", f"{question.stage}{number}: {_chosen(choice) if choice else 'refused'}")
+    why = words.sentence(choice.sentence) if choice else _refusal(decision)
+    money = tag("p", _money(question, choice), class_="note")
+    return tag("article", head, tag("p", why, class_="prose"), money, *_offers(decision), _grounds(attempt, run_id))
+
+
+def _chosen(choice: Choice) -> str:
+    writes = f", writing {choice.format}" if choice.format else ""
+    return f"{choice.pool}, {choice.market}{writes}" + (", from the cache" if choice.cached else "")
+
+
+def _refusal(decision: Decision) -> str:
+    smallest = decision.smallest_budget_usd
+    return (
+        "Nothing fits, and no budget would change that."
+        if smallest is None
+        else f"Nothing fits. The smallest budget that would: ${smallest}."
+    )
+
+
+def _money(question: Question, choice: Choice | None) -> str:
+    left_usd = question.budget_usd - question.spent_usd - question.held_usd
+    taken = [f"{words.dollars(amount)} {name}" for amount, name in ((question.spent_usd, "spent"), (question.held_usd, "held")) if amount]
+    parts = [f"{words.dollars(left_usd)} left of {words.dollars(question.budget_usd)}" + (f" ({', '.join(taken)})" if taken else "")]
+    if choice and choice.keep_usd:
+        parts.append(f"{words.dollars(choice.keep_usd)} of it kept for later stages")
+    if question.stage in question.stage_budgets:
+        parts.append(f"stage budget {words.dollars(question.stage_budgets[question.stage])}")
+    if question.deadline_left_s is not None:
+        parts.append(f"{words.duration(question.deadline_left_s)} to the deadline")
+    of = f" of {words.size(question.row_bytes)}" if question.row_bytes else ""
+    parts.append(f"{words.count(question.rows)} rows{of}")
+    return "; ".join(parts) + "."
+
+
+def _offers(decision: Decision) -> Iterable[Html]:
+    """The candidates for this stage: the first few in sight, the others folded away."""
+    columns = decision.candidates
+    verdicts = {refusal.candidate: refusal.sentence for refusal in decision.refusals}
+    mine = [row for row, stage in enumerate(columns.stage) if stage == 0]
+    order = sorted(mine, key=lambda row: (row in verdicts, bool(columns.objection[row]), columns.est_microusd[row], row))
+    rows = [_offer(decision, row, verdicts.get(row)) for row in order]
+    stage, some = decision.question.stage, f", the first {SHOWN}" if len(rows) > SHOWN else ""
+    yield table(f"Offers for {stage}: {len(rows)}{some}", OFFER_HEADS, rows[:SHOWN], class_="stack offers")
+    if rows[SHOWN:]:
+        rest = table(f"The other offers for {stage}", OFFER_HEADS, rows[SHOWN:], class_="stack offers")
+        yield tag("details", tag("summary", f"The other {len(rows) - SHOWN} offers, and why not"), rest)
+
+
+def _offer(decision: Decision, row: int, verdict: str | None) -> tuple[object, ...]:
+    columns = decision.candidates
+    writes = columns.formats[columns.writes[row]] if columns.writes[row] >= 0 else None
+    market = columns.markets[columns.market[row]]
+    name = text(columns.pools[columns.pool[row]], tag("small", market, f", writes {writes}" if writes else None))
+    price = columns.usd_per_hour_micro[row]
+    priced = not columns.objection[row]
+    return (
+        name,
+        words.hourly(from_microusd(price)) if price else "none",
+        _cost(columns.est_microusd[row], columns.est_ms[row]) if priced else None,
+        _cost(columns.p95_microusd[row], columns.p95_ms[row]) if priced else None,
+        tag("strong", "Taken") if verdict is None else words.sentence(verdict),
+    )
+
+
+def _cost(microusd: int, ms: int) -> Html:
+    return text(words.dollars(from_microusd(microusd)), tag("small", words.duration(ms / 1000)))
+
+
+def _grounds(attempt: Attempt, run_id: str) -> Html:
+    """What it rested on: folded away."""
+    decision = attempt.decision
+    question = decision.question
+    dated = {quote.as_of.isoformat() for quote in question.quotes}
+    span = f" of {min(dated)}" if len(dated) == 1 else f" of {min(dated)} to {max(dated)}" if dated else ""
+    doubted = f", {len(question.quarantined)} not believed" if question.quarantined else ""
+    summary = tag("summary", f"{len(question.quotes)} prices{span}{doubted}; what it expects of later stages; how to make it again")
+    return tag("details", summary, *_tables(decision), _again(attempt, run_id))
+
+
+def _tables(decision: Decision) -> Iterable[Html]:
+    question = decision.question
+    later: list[Row] = [
+        (
+            each.stage,
+            f"{each.pool}, {each.market}",
+            each.format or "no data set",
+            _cost_s(each.est_usd, each.est_s),
+            _cost_s(each.keep_usd, each.keep_s),
+        )
+        for each in decision.plan
+    ]
+    quotes = sorted(question.quotes, key=lambda quote: (quote.pool, quote.market))
+    prices: list[Row] = [(each.pool, each.market, words.hourly(each.usd_per_hour), each.as_of, each.source) for each in quotes]
+    doubted: list[Row] = [(each.row, each.why) for each in question.quarantined]
+    grids = (
+        ("Expected of later stages", LATER_HEADS, later),
+        ("Prices", PRICE_HEADS, prices),
+        ("Prices not believed", DOUBT_HEADS, doubted),
+    )
+    for caption, heads, rows in grids:
+        if rows:
+            yield tag("div", table(caption, heads, rows), **scroll(f"{caption} ({question.stage})"))
+
+
+def _cost_s(amount_usd: Decimal, seconds: float) -> Html:
+    return text(words.dollars(amount_usd), tag("small", words.duration(seconds)))
+
+
+def _again(attempt: Attempt, run_id: str) -> Html:
+    """How to replay it, and the digests of what went in."""
+    decision = attempt.decision
+    command = f"shoestring replay runs/{run_id}/decisions/{attempt.key}.json"
+    facts = [
+        ("Replay", tag("code", command)),
+        ("Asked", words.moment(decision.question.asked_at)),
+        ("Made by", f"{decision.made_by}, seed {decision.question.seed}"),
+        ("Policy", tag("code", decision.policy.sha256)),
+        *((name.capitalize(), tag("code", value)) for name, value in sorted(decision.question.digests.items()) if value),
+    ]
+    return tag("dl", *(text(tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts")

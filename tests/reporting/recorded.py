@@ -1,0 +1,333 @@
+"""Runs as pods record them: real nouns, real decisions, a real ledger, in a real folder store. Only the work is made up."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+from shoestring.data.recipe import find_recipe
+from shoestring.data.runs import RunRecord, Start
+from shoestring.evaluation.scorecard import CalibrationBin, Contender, Fit, Score, Scorecard
+from shoestring.local import FolderStore
+from shoestring.model import Format, FormatSpeed, Need, Outcome, Pool, Quarantined, Quote, Receipt, digest, record, usd
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Choice, Decision, Question
+from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
+from shoestring.spending.ledger import Ledger
+from shoestring.training.curve import Curve, Point
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+RUN_ID = "flights-20261121-120000-ab12"
+ROWS = 336_776
+SPEEDS = (
+    FormatSpeed(
+        format=Format.PARQUET,
+        write_ns_per_row=900,
+        write_bytes_per_s=10**9,
+        scan_ns_per_row=300,
+        scan_bytes_per_s=10**9,
+        take_ns_per_row=3000,
+        take_bytes_per_s=10**9,
+        size_ratio=0.4,
+    ),
+    FormatSpeed(
+        format=Format.PACKED,
+        write_ns_per_row=100,
+        write_bytes_per_s=10**9,
+        scan_ns_per_row=30,
+        scan_bytes_per_s=10**9,
+        take_ns_per_row=40,
+        take_bytes_per_s=10**9,
+        size_ratio=1.1,
+    ),
+)
+NEEDS = (
+    Need(stage="ingest", setup_s=1, op_per_row=2000, writes_bytes_per_row=120),
+    Need(stage="preprocess", setup_s=1.5, op_per_row=4000, parallel_fraction=0.3, reads="scan", writes_bytes_per_row=60),
+    Need(
+        stage="train",
+        elastic=True,
+        setup_s=3,
+        op_per_row=20_000,
+        parallel_fraction=0.7,
+        reads="shuffled",
+        passes=12,
+        min_passes=1,
+        checkpoint_s=0.2,
+    ),
+    Need(stage="evaluate", setup_s=3, op_per_row=4000, parallel_fraction=0.5, reads="scan"),
+)
+STALLED = "signal validation has not improved for 3 looks; the rest of the money is handed back"
+LAPTOP = tuple(Pool(name=f"cpu-{cores}", cores=cores, memory_gb=4) for cores in (1, 2))
+STAGES = [need.stage for need in NEEDS]
+
+
+def curve(stop_usd: Decimal, points: int = 120) -> Curve:
+    """Losses that fall and level off, with a phase for each part of the way."""
+    looks = []
+    for number in range(points + 1):
+        share = number / points
+        looks.append(
+            Point(
+                samples=number * 22_000,
+                epoch=number * 0.08,
+                spent_usd=stop_usd * number / points,
+                seconds=number * 0.5,
+                train_loss=0.55 * math.exp(-10 * share) + 0.44 - 0.04 * share + 0.01 * math.sin(2.4 * number),
+                val_loss=0.5 * math.exp(-12 * share) + 0.452 - 0.012 * share if number % 6 == 5 else None,
+                learning_rate=0.002,
+                phase="warm-up" if share < 0.06 else "stable" if share < 0.8 else "decay",
+            )
+        )
+    return Curve(run_id=RUN_ID, metric="log_loss", points=tuple(looks))
+
+
+def around(value: float, by: float) -> Score:
+    return Score(value=value, low=value - by, high=value + by)
+
+
+def scorecard() -> Scorecard:
+    model = Contender(
+        name="model",
+        what="an embedding MLP after 9.6 epochs",
+        scores={"log_loss": around(0.4413, 0.0081), "accuracy": around(0.8011, 0.011), "auc": around(0.7412, 0.007)},
+    )
+    prior = Contender(
+        name="class prior",
+        what="the shares of the classes in train",
+        scores={"log_loss": around(0.5012, 0.019), "accuracy": around(0.7711, 0.014), "auc": Score(value=0.5)},
+        lead={"log_loss": around(-0.0599, 0.011)},
+    )
+    boosting = Contender(
+        name="gradient boosting",
+        what="scikit-learn's HistGradientBoostingClassifier, given the same seconds",
+        scores={"log_loss": around(0.4396, 0.0083), "accuracy": around(0.8021, 0.011), "auc": around(0.7466, 0.007)},
+        lead={"log_loss": around(0.0017, 0.0021)},
+        fit=Fit(
+            given_s=61.2, why_s="what training took", taken_s=48.1, cores=2, iterations=180, grown=214, ended="signal validation stalled"
+        ),
+    )
+    bins = [(0.03, 0.034, 15_000), (0.1, 0.098, 9_000), (0.23, 0.241, 4_000), (0.36, 0.35, 2_000), (0.5, 0.512, 800), (0.7, 0.68, 120)]
+    return Scorecard(
+        run_id=RUN_ID,
+        inputs={"data": "datasets/flights/1.json", "model": "runs/model.json"},
+        task="binary",
+        classes=("on time", "late"),
+        metric="log_loss",
+        rows=33_412,
+        resampled="groups",
+        units=37,
+        resamples=1000,
+        model=model,
+        baselines=(prior, boosting),
+        calibration=tuple(
+            CalibrationBin(predicted=predicted, observed=observed, rows=rows, low=observed - 0.02, high=observed + 0.02)
+            for predicted, observed, rows in bins
+        ),
+        trained_s=61.2,
+    )
+
+
+class RecordedClock:
+    def __init__(self) -> None:
+        self.at = NOON
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic_s(self) -> float:
+        return (self.at - NOON).total_seconds()
+
+    def sleep(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+class Recording:
+    """Writes down a run step by step. Each step takes its own time on the clock."""
+
+    def __init__(
+        self, folder: Path, budget_usd: str = "0.003", pools: tuple[Pool, ...] = LAPTOP, source: str = "assumption: $0.04 a core-hour"
+    ) -> None:
+        self.store, self.clock = FolderStore(folder), RecordedClock()
+        self.ledger = Ledger(self.store, self.clock)
+        self.budget_usd, self.spent_usd = usd(budget_usd), Decimal(0)
+        self.pools, self.source = pools, source
+        self.account, self.starts, self.attempts = "", 0, dict[str, int]()
+        recipe = find_recipe("flights")
+        run = RunRecord(
+            run_id=RUN_ID,
+            recipe=recipe,
+            recipe_sha256=digest(record(recipe)),
+            seed=7,
+            world="laptop",
+            world_sha256=digest(b"world"),
+            created_at=NOON,
+            environment={"python": "3.11.9", "machine": "Linux x86_64", "torch": "2.9.1", "shoestring": "0.1.0"},
+        )
+        self.put("run.json", run)
+
+    def put(self, name: str, noun: Any) -> None:
+        self.store.put(f"runs/{RUN_ID}/{name}", record(noun))
+
+    def start(self) -> None:
+        self.starts += 1
+        self.account = RUN_ID if self.starts == 1 else f"{RUN_ID}.{self.starts}"
+        start = Start(
+            number=self.starts,
+            account=self.account,
+            budget_usd=self.budget_usd,
+            started_at=self.clock.now(),
+            deadline_at=None,
+            supervisor=None,
+        )
+        self.put(f"starts/{self.starts}.json", start)
+        self.ledger.open(self.account, self.budget_usd - self.spent_usd)
+        self.ledger.reserve(self.account, f"overhead-{self.starts}", "overhead", self.starts, self.overhead_usd)
+
+    def evaluated(self) -> None:
+        """A run from start to end, nothing cached."""
+        self.start()
+        for stage, seconds in (("ingest", 6.1), ("preprocess", 7.3)):
+            self.route(stage)
+            self.end(seconds, rows=ROWS)
+        self.trained(61.2)
+        self.route("evaluate")
+        self.end(5.2, rows=33_412)
+        self.put("evaluation.json", scorecard())
+        self.close()
+
+    def trained(self, seconds: float) -> None:
+        self.route("train")
+        self.put("curve.json", curve(self.spent(seconds)))
+        self.end(seconds, samples=2_640_000, rows=269_420, stopped=STALLED)
+
+    @property
+    def overhead_usd(self) -> Decimal:
+        return usd("0.0003") if self.budget_usd > usd("0.001") else usd("0")
+
+    def question(self, stage: str, cached: str | None) -> Question:
+        number = STAGES.index(stage)
+        state = self.ledger.state(self.account) if self.account else None
+        quotes = tuple(
+            Quote(
+                pool=pool.name,
+                market=market,
+                usd_per_hour=usd(
+                    Decimal(pool.cores + 40 * pool.gpu_count) * Decimal("0.04") * (Decimal("0.35") if market == "spot" else 1)
+                ),
+                as_of=date(2026, 11, 1),
+                source=self.source,
+            )
+            for pool in self.pools
+            for market in pool.markets
+        )
+        return Question(
+            run_id=RUN_ID,
+            stage=stage,
+            attempt=self.attempts.get(stage, 0) + 1,
+            seed=7,
+            asked_at=self.clock.now(),
+            needs=NEEDS[number:],
+            rows=ROWS,
+            row_bytes=60 if number else 0,
+            reads_format=Format.PACKED if number else None,
+            cached_outcome=cached,
+            cached_format=Format.PACKED if cached else None,
+            budget_usd=self.budget_usd,
+            spent_usd=self.spent_usd + (state.spent_usd if state else 0),
+            held_usd=state.held_usd if state else self.overhead_usd,
+            pools=self.pools,
+            quotes=quotes,
+            quarantined=(Quarantined(row="cpu-2 spot $0.20", why="spot above on-demand: $0.20 over $0.08"),),
+            speeds=SPEEDS,
+            digests={"world": digest(b"world"), "recipe": digest(b"recipe")},
+        )
+
+    def route(self, stage: str, cached: str | None = None) -> Decision:
+        """Decide and reserve; what the router's own pod takes is 0.8 s."""
+        self.clock.sleep(0.8)
+        decision = decide(self.question(stage, cached))
+        number = self.attempts[stage] = decision.question.attempt
+        choice = decision.choice
+        if choice and not choice.cached:
+            self.ledger.reserve(self.account, f"{stage}-{number}", stage, number, choice.p95_usd, choice.keep_usd)
+        self.put(f"decisions/{stage}-{number}.json", decision)
+        self.decision = decision
+        return decision
+
+    @property
+    def choice(self) -> Choice:
+        assert self.decision.choice is not None
+        return self.decision.choice
+
+    @property
+    def hold(self) -> str:
+        return f"{self.decision.question.stage}-{self.decision.question.attempt}"
+
+    def spent(self, seconds: float) -> Decimal:
+        return min(usd(self.choice.usd_per_hour * Decimal(str(seconds)) / 3600), self.choice.p95_usd)
+
+    def beat(self, seconds: float, phase: str = "", samples: int = 0, total: int | None = None, **quality: float) -> None:
+        """A heartbeat so many seconds after the pod began, which is now."""
+        question = self.decision.question
+        began = self.clock.now()
+        self.clock.sleep(seconds)
+        beat = Heartbeat(
+            run_id=RUN_ID,
+            stage=question.stage,
+            attempt=question.attempt,
+            pod_uid="host.1.1",
+            state="running",
+            usd_per_hour=self.choice.usd_per_hour,
+            started_at=began,
+            at=self.clock.now(),
+            interval_s=1.0,
+            spent_usd=self.spent(seconds),
+            phase=phase,
+            samples=samples,
+            total=total,
+            quality=quality,
+        )
+        self.store.put(heartbeat_key(RUN_ID, self.hold), record(beat))
+
+    def end(self, seconds: float, status: Literal["done", "failed", "stopped", "lost"] = "done", why: str = "", **outcome: Any) -> None:
+        """Settle and write the receipt of an attempt that took so many seconds, from now."""
+        question, choice = self.decision.question, self.choice
+        began = self.clock.now()
+        self.clock.sleep(seconds)
+        spent_usd = Decimal(0) if choice.cached else self.spent(seconds)
+        if not choice.cached:
+            self.ledger.settle(self.account, self.hold, spent_usd, why)
+        receipt = Receipt(
+            run_id=RUN_ID,
+            stage=question.stage,
+            attempt=question.attempt,
+            pod_uid="host.1.1",
+            decision_key=f"runs/{RUN_ID}/decisions/{self.hold}.json",
+            status=status,
+            why=why,
+            pool=choice.pool,
+            market=choice.market,
+            format=choice.format,
+            cache_hit=choice.cached,
+            budget_usd=choice.budget_usd,
+            est_usd=choice.est_usd,
+            p95_usd=choice.p95_usd,
+            est_s=choice.est_s,
+            spent_usd=spent_usd,
+            started_at=began,
+            finished_at=self.clock.now(),
+            seconds=seconds,
+            outcome=Outcome(key="datasets/flights/1.json", **outcome) if status == "done" else None,
+            ledger_head=self.ledger.state(self.account).head_hash,
+        )
+        self.put(f"receipts/{self.hold}.json", receipt)
+
+    def close(self) -> None:
+        self.clock.sleep(0.5)
+        self.ledger.settle(self.account, f"overhead-{self.starts}", min(usd("0.000061"), self.overhead_usd))
+        self.ledger.close(self.account)
+        self.spent_usd += self.ledger.state(self.account).spent_usd
