@@ -10,7 +10,11 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shoestring.data.split import GROUP
 from shoestring.model import Feature
+
+TARGET = "y"
+"""Column of an encoded data set: what is predicted."""
 
 RARE = 5
 """A category that train holds fewer times than this shares the code of unknown ones."""
@@ -35,7 +39,7 @@ class Codes:
     values: pa.Array
 
     def features(self) -> tuple[Feature, ...]:
-        return (Feature(name=self.name, kind="categorical", cardinality=len(self.values) + 1),)
+        return (Feature(name=encoded_name(self.name), kind="categorical", cardinality=len(self.values) + 1),)
 
     def encode(self, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
         """int32[rows]."""
@@ -52,7 +56,8 @@ class Standardised:
     indicated: bool
 
     def features(self) -> tuple[Feature, ...]:
-        names = (self.name, f"{self.name}_missing") if self.indicated else (self.name,)
+        name = encoded_name(self.name)
+        names = (name, f"{name}_missing") if self.indicated else (name,)
         return tuple(Feature(name=name, kind="numeric") for name in names)
 
     def encode(self, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
@@ -115,6 +120,11 @@ class Fit:
         if self._kind == "numeric":
             return self._moments.sd > 0 or 0 < self._moments.count < self._rows
         return self._moments.sd > 0 or sum(count >= RARE for count in self._counts.values()) > 1
+
+
+def encoded_name(name: str) -> str:
+    """What a source column is called once encoded: its own name, unless that is kept for another."""
+    return f"{name}_" if name in (TARGET, GROUP) else name
 
 
 def count_into(counts: Counter[str], column: pa.ChunkedArray) -> None:

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from shoestring.data.blobs import load_manifest, save_manifest
 from shoestring.data.cache import canonical
 from shoestring.data.columns import check_columns
-from shoestring.data.encode import Codes, Fit, Kind, Standardised
+from shoestring.data.encode import TARGET, Codes, Fit, Kind, Standardised
 from shoestring.data.join import Lookup
 from shoestring.data.parts import PartWriter, open_part
 from shoestring.data.recipe import Recipe
@@ -41,7 +41,7 @@ def preprocess(recipe: Recipe, raw_key: str, format: Format, store: Store, scrat
     source = _Source(recipe, load_manifest(store, raw_key), store)
     encoders, answer = _fit(recipe, source, tell)
     features = tuple(feature for encoder in encoders for feature in encoder.features())
-    names = [*(feature.name for feature in features), "y", *([GROUP] if recipe.split.by else [])]
+    names = [*(feature.name for feature in features), TARGET, *([GROUP] if recipe.split.by else [])]
     if clashes := sorted({name for name in names if names.count(name) > 1}):
         raise RecipeError(f"the encoded data set would have two columns called {', '.join(clashes)}: rename those of the source")
     writers = {split: PartWriter(store, format, scratch) for split in SPLITS}

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoestring.data.encode import FEW, RARE, Codes, Fit, Kind, Moments, Standardised
+from shoestring.data.recipe import Target
+from shoestring.data.target import Answer, TargetFit
+from shoestring.errors import DataError, RecipeError
+
+
+def column(values: list[Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(values, kind)])
+
+
+def fitted(kind: Kind | None, *batches: pa.ChunkedArray) -> Codes | Standardised:
+    fit = Fit("x", kind)
+    for batch in batches:
+        fit.see(batch)
+    return fit.settle()
+
+
+def answer(target: Target, values: pa.ChunkedArray) -> Answer:
+    fit = TargetFit(target, values.type)
+    fit.see(values)
+    return fit.settle()
+
+
+def test_categories_are_numbered_by_name_from_one_and_rare_missing_and_unseen_ones_are_zero() -> None:
+    codes = fitted("categorical", column(["b"] * RARE + ["a"] * RARE + ["rare"] * (RARE - 1) + [None]))
+    (encoded,) = codes.encode(column(["a", "b", "rare", None, "never"]))
+    assert encoded.type == pa.int32()
+    assert encoded.to_pylist() == [1, 2, 0, 0, 0]
+    assert codes.features()[0].cardinality == 3
+
+
+def test_few_whole_numbers_are_categories_and_many_are_numbers_when_nobody_says() -> None:
+    assert isinstance(fitted(None, column(list(range(FEW)) * RARE)), Codes)
+    assert isinstance(fitted(None, column(list(range(FEW + 1)) * RARE)), Standardised)
+
+
+@settings(deadline=None)
+@given(
+    values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50),
+    offset=st.sampled_from([0.0, 1e9]),
+    cuts=st.lists(st.integers(0, 50), max_size=4),
+)
+def test_moments_in_batches_are_the_moments_of_the_whole(values: list[float], offset: float, cuts: list[int]) -> None:
+    whole, moments = np.array(values) + offset, Moments()
+    for batch in np.split(whole, sorted(min(cut, len(whole)) for cut in cuts)):
+        moments.see(column(batch.tolist(), pa.float64()))
+    assert moments.count == len(whole)
+    assert moments.mean == pytest.approx(whole.mean(), rel=1e-12, abs=1e-9)
+    assert moments.sd == pytest.approx(whole.std(), rel=1e-6, abs=1e-3)
+
+
+def test_numbers_are_standardised_by_train_and_a_missing_one_is_zero_with_a_mark() -> None:
+    numbers = fitted("numeric", column([1.0, 3.0, None, float("nan"), float("inf")]))
+    values, missing = numbers.encode(column([2.0, 4.0, None, float("-inf")]))
+    assert values.type == missing.type == pa.float32()
+    assert values.to_pylist() == [0.0, 2.0, 0.0, 0.0]
+    assert missing.to_pylist() == [0.0, 0.0, 1.0, 1.0]
+    assert [feature.name for feature in numbers.features()] == ["x", "x_missing"]
+
+
+def test_a_number_that_train_never_misses_or_hardly_ever_has_no_mark() -> None:
+    (values,) = fitted("numeric", column([1.0, 3.0])).encode(column([None, 3.0], pa.float64()))
+    assert values.to_pylist() == [0.0, 1.0]
+    assert len(fitted("numeric", column([1.0, 3.0] * 100 + [None])).features()) == 1
+
+
+def test_a_constant_number_is_zero_and_not_a_division_by_zero() -> None:
+    assert fitted("numeric", column([5, 5])).encode(column([5, 6]))[0].to_pylist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "values", [[True, False], [datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC)], [time(1), time(3)]]
+)
+def test_truths_and_moments_can_be_numbers_and_categories(values: list[Any]) -> None:
+    (scaled,) = fitted("numeric", column(values)).encode(column(values))
+    assert sorted(scaled.to_pylist()) == [-1.0, 1.0]
+    (codes,) = fitted("categorical", column(values * RARE)).encode(column(values))
+    assert sorted(codes.to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "varies"),
+    [
+        ("categorical", ["a"] * 9, False),
+        ("categorical", ["a"] * 9 + ["b"] * 9, True),
+        ("categorical", [str(number) for number in range(99)], False),
+        ("numeric", [1.0] * 9, False),
+        ("numeric", [1.0, 2.0], True),
+        ("numeric", [1.0, None], True),
+        (None, [1, 2], True),
+        (None, [1, 1], False),
+    ],
+)
+def test_what_tells_rows_apart_varies(kind: Kind | None, values: list[Any], varies: bool) -> None:
+    fit = Fit("x", kind)
+    fit.see(column(values))
+    assert fit.varies() is varies
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "classes"),
+    [
+        ([0, 1, 1], "binary", ("0", "1")),
+        ([0.0, 1.0, 1.0], "binary", ("0", "1")),
+        ([True, False], "binary", ("false", "true")),
+        (["yes", "no"], "binary", ("no", "yes")),
+        ([10, 9, 2], "multiclass", ("2", "9", "10")),
+        (["b", "a", "c"], "multiclass", ("a", "b", "c")),
+        ([0.5, 1.5, 2.5], "regression", ()),
+        (list(range(FEW + 1)), "regression", ()),
+    ],
+)
+def test_the_task_follows_from_the_target(values: list[Any], task: str, classes: tuple[str, ...]) -> None:
+    found = answer(Target(column="y"), column(values))
+    assert (found.task, found.classes) == (task, classes)
+
+
+def test_a_threshold_asks_yes_or_no_and_the_prior_is_the_shares_of_train() -> None:
+    found = answer(Target(column="y", above=15), column([14.0, 15.0, 16.0, 99.0]))
+    assert found.classes == ("y <= 15", "y > 15")
+    assert found.prior == (0.5, 0.5)
+    assert found.encode(column([15, 16, None])).to_pylist() == [0, 1, None]
+
+
+def test_regression_keeps_the_values_and_knows_their_mean_and_deviation() -> None:
+    found = answer(Target(column="y", task="regression"), column([1, 3]))
+    assert found.prior == (2.0, 1.0)
+    assert found.encode(column([1, 7, None])).to_pylist() == [1.0, 7.0, None]
+    assert found.encode(column([1, 7])).type == pa.float32()
+
+
+def test_classes_are_their_places_and_one_that_train_does_not_hold_has_none() -> None:
+    found = answer(Target(column="y"), column(["b", "a", "c", "a"]))
+    assert found.encode(column(["a", "c", "d", None])).to_pylist() == [0, 2, None, None]
+    assert found.prior == (0.5, 0.25, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("target", "values", "error", "said"),
+    [
+        (Target(column="y"), [1, 1], DataError, "1 different values in train: there is nothing to predict"),
+        (Target(column="y", above=5), [1, 2], DataError, "nothing to predict"),
+        (Target(column="y", above=5), ["a", "b"], RecipeError, "holds string, not numbers"),
+        (Target(column="y", task="regression"), ["a", "b"], RecipeError, "holds string, not numbers"),
+        (Target(column="y", task="binary"), [1, 2, 3], RecipeError, "3 different values in train, which is no binary task"),
+        (Target(column="y"), [str(number) for number in range(1500)], RecipeError, "more than 1000 different values"),
+    ],
+)
+def test_a_target_that_cannot_be_predicted_says_why(target: Target, values: list[Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        answer(target, column(values))

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from shoestring.data.probe import KEPT, load_or_probe, probe_volume, volume_of
+from shoestring.local import FolderStore, WallClock
+from shoestring.model import Format, Probe, record
+
+
+class LaterClock(WallClock):
+    """The wall clock of some time later."""
+
+    def __init__(self, by: timedelta) -> None:
+        self._by = by
+
+    def now(self) -> datetime:
+        return super().now() + self._by
+
+
+def test_every_format_is_measured_and_the_folder_is_left_as_it_was(tmp_path: Path) -> None:
+    probe = probe_volume(tmp_path, WallClock())
+    assert [speed.format for speed in probe.speeds] == list(Format)
+    assert list(tmp_path.iterdir()) == []
+    for speed in probe.speeds:
+        costs = speed.model_dump(exclude={"format", "size_ratio"})
+        assert all(cost >= 0 for cost in costs.values())
+        assert min(speed.write_bytes_per_s, speed.scan_bytes_per_s, speed.take_bytes_per_s) > 0
+
+
+def test_parquet_is_the_smallest_and_the_others_are_as_large_as_their_rows(tmp_path: Path) -> None:
+    ratios = {speed.format: speed.size_ratio for speed in probe_volume(tmp_path, WallClock()).speeds}
+    assert ratios[Format.PARQUET] < 0.8
+    assert 1 <= ratios[Format.PACKED] < 1.1
+    assert 1 <= ratios[Format.ARROW] < 1.1
+
+
+def test_a_probe_is_remembered_for_a_week_and_not_longer(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    first = load_or_probe(store, tmp_path, WallClock())
+    assert load_or_probe(store, tmp_path, LaterClock(KEPT - timedelta(hours=1))) == first
+    second = load_or_probe(store, tmp_path, LaterClock(KEPT + timedelta(hours=1)))
+    assert second.as_of > first.as_of
+    assert load_or_probe(store, tmp_path, WallClock()).as_of < second.as_of  # from the future is not believed
+
+
+def test_a_remembered_probe_that_is_damaged_is_measured_again(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    key = f"learned/probes/{volume_of(tmp_path)}.json"
+    store.put(key, b"{")
+    probe = load_or_probe(store, tmp_path, WallClock())
+    assert Probe.model_validate_json(store.fetch(key).read_bytes()) == probe
+    assert record(probe) == store.fetch(key).read_bytes()

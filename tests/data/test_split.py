@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoestring.data.recipe import Split
+from shoestring.data.split import Places, _mix, assign
+
+BY_DAY = Split(by=("month", "day"))
+
+
+def places(table: pa.Table, split: Split, seed: int, first_row: int = 0) -> Places:
+    return assign(table, split, seed, first_row).places
+
+
+def days(count: int, per_day: int = 3) -> pa.Table:
+    return pa.table({"month": np.repeat(np.arange(count) // 28, per_day), "day": np.repeat(np.arange(count) % 28, per_day)})
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), cut=st.integers(0, 300))
+def test_a_group_is_in_one_split_whatever_the_order_and_the_batches(seed: int, cut: int) -> None:
+    table = days(100)
+    whole = places(table, BY_DAY, seed)
+    assert (whole.reshape(-1, 3) == whole[::3, None]).all()
+    shuffled = np.random.default_rng(seed).permutation(300)
+    assert np.array_equal(places(table.take(shuffled), BY_DAY, seed), whole[shuffled])
+    assert np.array_equal(np.concatenate([places(table[:cut], BY_DAY, seed), places(table[cut:], BY_DAY, seed)]), whole)
+
+
+@given(seed=st.integers(0, 2**32 - 1), cut=st.integers(0, 500))
+def test_a_row_keeps_its_split_when_rows_come_after_it_and_when_batches_are_cut_elsewhere(seed: int, cut: int) -> None:
+    table = pa.table({"a": np.zeros(500)})
+    whole = places(table, Split(), seed)
+    assert np.array_equal(places(table[:cut], Split(), seed), whole[:cut])
+    assert np.array_equal(places(table[cut:], Split(), seed, cut), whole[cut:])
+
+
+@pytest.mark.parametrize("split", [Split(train=0.6, val=0.3, test=0.1), Split(by=("month", "day"), train=0.6, val=0.3, test=0.1)])
+def test_the_shares_are_met_on_average_and_another_seed_splits_otherwise(split: Split) -> None:
+    table = days(20_000, 1)
+    found = places(table, split, 1)
+    shares = np.bincount(found, minlength=3) / len(found)
+    assert shares == pytest.approx([0.6, 0.3, 0.1], abs=4 * np.sqrt(0.25 / 20_000))
+    assert 0.3 < np.mean(found == places(table, split, 2)) < 0.6
+
+
+def test_rows_of_one_group_carry_one_number_and_others_another() -> None:
+    groups = assign(days(365), BY_DAY, 0, 0).groups
+    assert groups is not None
+    assert (groups.reshape(-1, 3) == groups[::3, None]).all()
+    assert len(np.unique(groups)) == 365
+    assert assign(days(3), Split(), 0, 0).groups is None
+
+
+def test_a_missing_group_is_a_group() -> None:
+    groups = assign(pa.table({"month": [None, None, 1], "day": [1, 1, None]}), BY_DAY, 0, 0).groups
+    assert groups is not None
+    assert groups[0] == groups[1] != groups[2]
+
+
+def test_rows_are_mixed_by_splitmix64() -> None:
+    # The first outputs for seed 1234567 in Vigna's splitmix64.c.
+    assert _mix(np.arange(3, dtype=np.uint64), np.uint64(1234567)).tolist() == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
