@@ -86,16 +86,18 @@ class Split(Noun):
 
 
 class TrainSettings(Noun):
-    """What training may be told. Every one has a working default."""
+    """What training may be told. Every one has a working default, measured on flights."""
 
-    max_epochs: int = Field(30, ge=1)
-    hidden: tuple[int, ...] = (256, 256)
-    embedding_dim_max: int = Field(32, ge=1)
-    dropout: float = Field(0.1, ge=0, lt=1)
+    max_epochs: int = Field(30, ge=1, description="the most times that a row is read, however ample the budget")
+    hidden: tuple[int, ...] = Field((128, 128), min_length=1, description="units of each hidden layer")
+    embedding_dim_max: int = Field(32, ge=1, description="the widest embedding of a categorical feature")
+    bins: int = Field(16, ge=2, description="pieces of the piecewise-linear encoding of a number")
+    dropout: float = Field(0.3, ge=0, lt=1, description="share of hidden units that a step leaves out")
+    unknown_share: float = Field(0.2, ge=0, lt=1, description="share of codes that a step takes for unknown, so that an unknown one is met")
     weight_decay: float = Field(0.01, ge=0)
-    learning_rate: float = Field(0.002, gt=0)
+    learning_rate: float = Field(0.002, gt=0, description="at the plateau")
     batch_rows: int = Field(1024, ge=1)
-    patience: int = Field(3, ge=1)
+    patience: int = Field(2, ge=1, description="evaluations without a gain, two an epoch, before the way down begins")
 
 
 class Recipe(Noun):

@@ -1,0 +1,109 @@
+"""Train inside the budget; always leave an annealed, usable model."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from shoestring.data import formats, loader, order
+from shoestring.data.blobs import load_manifest, open_blob, put_blob
+from shoestring.data.cache import code_digest
+from shoestring.data.formats import open_rows
+from shoestring.data.recipe import Recipe
+from shoestring.errors import DataError
+from shoestring.model import Need, Outcome, record
+from shoestring.stages.work import Progress, Work
+from shoestring.training import curve, schedule
+from shoestring.training import record as model_record
+from shoestring.training.curve import Curve
+from shoestring.training.record import ModelRecord
+
+SHARED = False
+
+NEED = Need(
+    stage="train",
+    elastic=True,
+    setup_s=4.5,
+    op_per_row=17_000.0,
+    parallel_fraction=0.6,
+    reads="shuffled",
+    passes=60.0,
+    min_passes=0.1,
+    memory_fixed_gb=0.7,
+    memory_bytes_per_row=300.0,
+    checkpoint_s=0.2,
+)
+"""Set-up is importing torch, reading the rows and timing a look at validation."""
+
+
+def code() -> str:
+    """The digest of the code that computes this stage."""
+    from shoestring.training.torch_ import checkpoint, course, learner, loop, net
+
+    return code_digest(formats, loader, order, curve, schedule, model_record, checkpoint, course, learner, loop, net)
+
+
+def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
+    """What else its result depends on."""
+    return {"train": recipe.train.model_dump(mode="json"), "seed": seed}
+
+
+def run(work: Work) -> Outcome:
+    """Raises DataError, CorruptObject, StoreFull, StageStopped."""
+    from shoestring.training.torch_ import loop
+
+    manifest = load_manifest(work.store, work.inputs["data"])
+    if manifest.encoding is None:
+        raise DataError(f"{work.inputs['data']} is not encoded: train reads what preprocess wrote")
+    train, signal = (
+        open_rows([open_blob(work.store, part.sha256) for part in manifest.splits[name]], manifest.format) for name in ("train", "val")
+    )
+    metric = "rmse" if manifest.encoding.task == "regression" else "log_loss"
+
+    def tell(phase: str, samples: int, quality: dict[str, float]) -> None:
+        work.progress(Progress(phase=phase, samples=samples, total=work.recipe.train.max_epochs * len(train), quality=quality))
+
+    task = loop.Task(
+        run_id=work.run_id,
+        seed=work.seed,
+        encoding=manifest.encoding,
+        settings=work.recipe.train,
+        train=train,
+        signal=signal,
+        metric=metric,
+        store=work.store,
+        meter=work.meter,
+        clock=work.clock,
+        cores=work.cores,
+        tell=tell,
+        stopping=work.stopping,
+    )
+    trained = loop.Training(task).run()
+    weights_sha256 = put_blob(work.store, loop.to_bytes(trained.weights))
+    course = trained.course
+    model = ModelRecord(
+        run_id=work.run_id,
+        weights_sha256=weights_sha256,
+        data=work.inputs["data"],
+        encoding=manifest.encoding,
+        settings=work.recipe.train,
+        seed=work.seed,
+        samples=course.samples,
+        epochs=course.samples / len(train),
+        seconds=course.seconds,
+        val_loss=trained.val_loss,
+        kept=trained.kept,
+        stopped=trained.stopped,
+        stall_share=trained.stall_share,
+        windows=course.windows,
+    )
+    key = f"runs/{work.run_id}/model.json"
+    work.store.put(f"runs/{work.run_id}/curve.json", record(Curve(run_id=work.run_id, metric=metric, points=tuple(course.points))))
+    work.store.put(key, record(model))
+    return Outcome(
+        key=key,
+        artifact=f"blobs/{weights_sha256}",
+        rows=len(train),
+        samples=course.samples,
+        metrics={f"val_{metric}": trained.val_loss} if trained.val_loss is not None else {},
+        stopped=trained.stopped,
+    )

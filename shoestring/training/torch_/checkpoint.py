@@ -1,0 +1,76 @@
+"""A training, put down and taken up again. Two slots in turn, so that the one before is whole while one is written."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Literal
+
+import torch
+from pydantic import ValidationError
+
+from shoestring.errors import NotInStore
+from shoestring.model import Noun, digest, record
+from shoestring.seams import Store
+
+SLOTS = 2
+
+
+class Slot(Noun):
+    number: int
+    sha256: str
+    samples: int
+
+
+class Pointer(Noun):
+    """`checkpoints/train.json`: the newest slot first."""
+
+    schema_version: Literal[1] = 1
+    slots: tuple[Slot, ...]
+
+
+def folder(run_id: str) -> str:
+    return f"runs/{run_id}/checkpoints"
+
+
+def read_pointer(store: Store, run_id: str) -> Pointer:
+    """Empty when nothing was put down, or what was cannot be read."""
+    try:
+        return Pointer.model_validate_json(store.fetch(f"{folder(run_id)}/train.json").read_bytes())
+    except (NotInStore, ValidationError):
+        return Pointer(slots=())
+
+
+def save(store: Store, run_id: str, state: dict[str, Any], samples: int) -> None:
+    """Put a state down. It counts from the moment that the pointer names it. Raises StoreFull."""
+    before = read_pointer(store, run_id).slots
+    number = (before[0].number + 1) % SLOTS if before else 0
+    data = to_bytes(state)
+    store.put(f"{folder(run_id)}/train-{number}.pt", data)
+    slots = (Slot(number=number, sha256=digest(data), samples=samples), *before[: SLOTS - 1])
+    store.put(f"{folder(run_id)}/train.json", record(Pointer(slots=slots)))
+
+
+def load(store: Store, run_id: str) -> tuple[dict[str, Any] | None, str]:
+    """The newest state that is whole, and a sentence about what was not."""
+    said = ""
+    for slot in read_pointer(store, run_id).slots:
+        key = f"{folder(run_id)}/train-{slot.number}.pt"
+        try:
+            data = store.fetch(key).read_bytes()
+        except NotInStore:
+            data = b""
+        if digest(data) == slot.sha256:
+            return from_bytes(data), said
+        said = f"the checkpoint at {slot.samples} samples is damaged; "
+    return None, said
+
+
+def to_bytes(state: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def from_bytes(data: bytes) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True)
+    return state

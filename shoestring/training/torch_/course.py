@@ -1,0 +1,74 @@
+"""Where a training is, and how that is put down and taken up again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from shoestring.data.order import Cursor
+from shoestring.data.recipe import TrainSettings
+from shoestring.training.curve import Point
+from shoestring.training.record import Window
+from shoestring.training.schedule import Schedule, Stall
+from shoestring.training.torch_.learner import Learner
+
+
+@dataclass(slots=True)
+class Course:
+    """All that changes while a training goes on, but the learner itself. `seconds` are of earlier starts."""
+
+    cursor: Cursor
+    schedule: Schedule
+    stall: Stall
+    samples: int = 0
+    seconds: float = 0.0
+    windows: tuple[Window, ...] = ()
+    points: list[Point] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    pointed: int = 0
+    best_loss: float = float("inf")
+    best_weights: dict[str, Any] | None = None
+    plateau: dict[str, Any] | None = None
+
+
+def fresh(seed: int, settings: TrainSettings, rows: int) -> Course:
+    return Course(Cursor(seed=seed), Schedule(end_samples=settings.max_epochs * rows), Stall(settings.patience))
+
+
+def put_down(course: Course, learner: Learner, seconds: float) -> dict[str, Any]:
+    """The state as tensors and plain values."""
+    return {
+        "learner": learner.state(),
+        "random": torch.get_rng_state(),
+        "cursor": course.cursor.model_dump(),
+        "schedule": asdict(course.schedule),
+        "stall": asdict(course.stall),
+        "samples": course.samples,
+        "seconds": seconds,
+        "windows": [window.model_dump() for window in course.windows],
+        "points": [point.model_dump(mode="json") for point in course.points],
+        "best_loss": course.best_loss,
+        "best_weights": course.best_weights,
+        "plateau": course.plateau,
+    }
+
+
+def resumed(state: dict[str, Any], learner: Learner) -> Course:
+    """Take a state up again, into `learner` and a course."""
+    learner.restore(state["learner"])
+    torch.set_rng_state(state["random"])
+    return Course(
+        cursor=Cursor(**state["cursor"]),
+        schedule=Schedule(**state["schedule"]),
+        stall=Stall(**state["stall"]),
+        samples=state["samples"],
+        seconds=state["seconds"],
+        windows=tuple(Window(**window) for window in state["windows"]),
+        points=[Point(**point) for point in state["points"]],
+        pointed=state["samples"],
+        best_loss=state["best_loss"],
+        best_weights=state["best_weights"],
+        plateau=state["plateau"],
+    )

@@ -1,0 +1,90 @@
+"""The net, its optimiser, and the average of its weights: what a step changes and a checkpoint holds."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoestring.data.formats import Rows
+from shoestring.data.recipe import TrainSettings
+from shoestring.model import Encoding
+from shoestring.training.torch_.net import Array, Columns, TableNet, loss_of, quantile_edges
+
+# Epochs over which a weight's share in the average halves: long enough to stand in for the end of an annealing.
+AVERAGE_HALF_LIFE_EPOCHS = 0.1
+EVALUATION_ROWS = 8192
+LARGEST_NORM = 1.0
+
+
+class Learner:
+    """Weights that are trained by AdamW, and their exponential average, which is what validation looks at on the plateau."""
+
+    def __init__(self, encoding: Encoding, settings: TrainSettings, sample: Array, rows: int) -> None:
+        """`sample`: records that say where the pieces of each number's encoding lie. `rows`: an epoch."""
+        self.encoding, self.settings, self.rows = encoding, settings, rows
+        self.columns = Columns(encoding)
+        _, numbers_RN = self.columns.inputs(sample)
+        self.net = TableNet(encoding, settings, quantile_edges(numbers_RN.numpy(), settings.bins))
+        self.average = copy.deepcopy(self.net).requires_grad_(False).eval()
+        self.steps = 0
+        decayed = [weight for weight in self.net.parameters() if weight.ndim == 2]
+        plain = [weight for weight in self.net.parameters() if weight.ndim != 2]
+        groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99))
+
+    def step(self, records: Array, learning_rate: float) -> float:
+        """One step on a batch; returns its loss. A gradient longer than `LARGEST_NORM` is cut to it."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        out_BK = self.net(*self.columns.inputs(records))
+        loss = loss_of(out_BK, self.columns.target(records), self.encoding.task)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), LARGEST_NORM)
+        self.optimizer.step()
+        self.steps += 1
+        self._fold_in(len(records))
+        return float(loss.detach())
+
+    def _fold_in(self, batch_rows: int) -> None:
+        """The average forgets by samples, not steps; at first it is the plain mean of what there is."""
+        keep = min(0.5 ** (batch_rows / (AVERAGE_HALF_LIFE_EPOCHS * self.rows)), self.steps / (self.steps + 1))
+        for average, weight in zip(self.average.parameters(), self.net.parameters(), strict=True):
+            average.lerp_(weight.detach(), 1 - keep)
+
+    @torch.no_grad()
+    def loss(self, rows: Rows, net: TableNet) -> float:
+        """Mean loss over rows, without dropout."""
+        training = net.training
+        net.eval()
+        total = 0.0
+        for records in rows.scan(EVALUATION_ROWS):
+            total += float(loss_of(net(*self.columns.inputs(records)), self.columns.target(records), self.encoding.task, "sum"))
+        net.train(training)
+        return total / len(rows)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "net": self.net.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": self.average.state_dict(),
+            "steps": self.steps,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.net.load_state_dict(state["net"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.average.load_state_dict(state["average"])
+        self.steps = state["steps"]
+
+
+def snapshot(state: dict[str, Any]) -> dict[str, Any]:
+    """A copy that later steps do not touch."""
+    return copy.deepcopy(state)
+
+
+def weights(net: TableNet) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}

@@ -1,0 +1,120 @@
+"""A multi-layer perceptron for tables.
+
+B rows of a batch · C categorical features · N numeric features · P pieces of a number's encoding · D inputs of the first layer · K outputs
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shoestring.data.recipe import TrainSettings
+from shoestring.model import Encoding
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class TableNet(nn.Module):
+    """Embeddings of codes and piecewise-linear encodings of numbers, hidden layers with LayerNorm, and a linear path beside them.
+
+    The encoding is that of Gorishniy et al. 2022, "On Embeddings for Numerical Features" (arXiv 2203.05556), with bins at quantiles.
+    Starts as the prior: the last layer is zero and its bias is what the training split's shares say.
+    """
+
+    def __init__(self, encoding: Encoding, settings: TrainSettings, edges_NP1: Tensor) -> None:
+        super().__init__()
+        cardinalities = [feature.cardinality for feature in encoding.features if feature.kind == "categorical"]
+        # 1.6 * cardinality^0.56 is fastai's rule for the width of an embedding.
+        widths = [min(settings.embedding_dim_max, round(1.6 * size**0.56)) for size in cardinalities]
+        outputs = len(encoding.classes) if encoding.task == "multiclass" else 1
+        self.unknown_share = settings.unknown_share
+        self.embeddings = nn.ModuleList(nn.Embedding(size, width) for size, width in zip(cardinalities, widths, strict=True))
+        self.offsets = nn.ModuleList(nn.Embedding(size, outputs) for size in cardinalities)
+        self.register_buffer("edges_NP1", edges_NP1)
+        layers: list[nn.Module] = []
+        numbers, pieces = edges_NP1.shape[0], edges_NP1.shape[1] - 1
+        width = sum(widths) + numbers * (pieces + 1)
+        for units in settings.hidden:
+            layers += [nn.Linear(width, units), nn.LayerNorm(units), nn.ReLU(), nn.Dropout(settings.dropout)]
+            width = units
+        self.hidden = nn.Sequential(*layers)
+        self.output = nn.Linear(width, outputs)
+        self._begin(encoding)
+
+    def _begin(self, encoding: Encoding) -> None:
+        for embedding in self.embeddings:
+            nn.init.normal_(embedding.weight, std=0.05)  # type: ignore[arg-type]
+        for zero in (*(offset.weight for offset in self.offsets), self.output.weight, self.output.bias):
+            nn.init.zeros_(zero)  # type: ignore[arg-type]
+        if encoding.task == "regression":
+            return
+        shares = [min(max(share, 1e-6), 1 - 1e-6) for share in encoding.train_prior]
+        start = [math.log(shares[1] / shares[0])] if encoding.task == "binary" else [math.log(share) for share in shares]
+        with torch.no_grad():
+            self.output.bias.copy_(torch.tensor(start))
+
+    def forward(self, codes_BC: Tensor, numbers_BN: Tensor) -> Tensor:
+        """Logits, or standardised values for a regression: float32[B, K]."""
+        if self.training and self.unknown_share:
+            codes_BC = codes_BC * (torch.rand(codes_BC.shape) >= self.unknown_share)
+        columns = codes_BC.unbind(1)
+        parts = [embed(code_B) for embed, code_B in zip(self.embeddings, columns, strict=True)]
+        edges_NP1 = self.get_buffer("edges_NP1")
+        low_NP, width_NP = edges_NP1[:, :-1], edges_NP1.diff(dim=1)
+        pieces_BNP = ((numbers_BN[:, :, None] - low_NP) / width_NP).clamp(0, 1)
+        h_BD = torch.cat([*parts, pieces_BNP.flatten(1), numbers_BN], dim=1)
+        out_BK: Tensor = self.output(self.hidden(h_BD))
+        for offset, code_B in zip(self.offsets, columns, strict=True):
+            out_BK = out_BK + offset(code_B)
+        return out_BK
+
+
+def quantile_edges(numbers_RN: Array, bins: int) -> Tensor:
+    """Strictly rising edges of the pieces, at quantiles of a sample of rows: float32[N, bins + 1]."""
+    rows: list[Array] = []
+    for column in numbers_RN.T:
+        edges = np.unique(np.quantile(column, np.linspace(0, 1, bins + 1)))
+        missing = bins + 1 - len(edges)
+        rows.append(np.concatenate([edges, edges[-1] + 1.0 + np.arange(missing)]))
+    return torch.tensor(np.array(rows).reshape(len(rows), bins + 1), dtype=torch.float32)
+
+
+class Columns:
+    """Where an encoded record keeps what the net reads."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.codes = [feature.name for feature in encoding.features if feature.kind == "categorical"]
+        self.numbers = [feature.name for feature in encoding.features if feature.kind == "numeric"]
+        self.regression = encoding.task == "regression"
+        self.mean, self.sd = encoding.train_prior if self.regression else (0.0, 1.0)
+
+    def inputs(self, records: Array) -> tuple[Tensor, Tensor]:
+        """int64[B, C] and float32[B, N]."""
+        return _stack(records, self.codes, np.int64), _stack(records, self.numbers, np.float32)
+
+    def target(self, records: Array) -> Tensor:
+        """int64[B] of classes; a regression's float32[B], standardised."""
+        if self.regression:
+            return torch.from_numpy(((records["y"] - self.mean) / (self.sd or 1.0)).astype(np.float32))
+        return torch.from_numpy(records["y"].astype(np.int64))
+
+
+def _stack(records: Array, names: list[str], kind: Any) -> Tensor:
+    stacked = np.empty((len(records), len(names)), kind)
+    for place, name in enumerate(names):
+        stacked[:, place] = records[name]
+    return torch.from_numpy(stacked)
+
+
+def loss_of(out_BK: Tensor, y_B: Tensor, task: str, reduction: str = "mean") -> Tensor:
+    """Log loss in nats; a regression's squared error of the standardised target."""
+    if task == "binary":
+        return F.binary_cross_entropy_with_logits(out_BK[:, 0], y_B.float(), reduction=reduction)
+    if task == "multiclass":
+        return F.cross_entropy(out_BK, y_B, reduction=reduction)
+    return F.mse_loss(out_BK[:, 0], y_B, reduction=reduction)
