@@ -114,7 +114,7 @@ def unfitted(encoding: Encoding, seed: int) -> Any:
 
 def _commonest(x: Floats, encoding: Encoding) -> dict[int, Floats]:
     """For each feature of too many codes: code -> its rank by how often train holds it; the rest share the last."""
-    found = {}
+    found: dict[int, Floats] = {}
     for place, feature in enumerate(encoding.features):
         if feature.cardinality > MOST_CODES:
             counts = np.bincount(x[:, place].astype(np.int64), minlength=feature.cardinality)

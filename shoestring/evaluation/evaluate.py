@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoestring.data.blobs import load_manifest
@@ -11,7 +12,7 @@ from shoestring.data.split import GROUP
 from shoestring.errors import DataError
 from shoestring.evaluation.baselines import Table, boost, knows_nothing, unfitted
 from shoestring.evaluation.judging import Claim, Tell, judge
-from shoestring.evaluation.metrics import METRICS
+from shoestring.evaluation.metrics import METRICS, Floats
 from shoestring.evaluation.resampling import RESAMPLES, units_of
 from shoestring.evaluation.rows import answers, column, features, open_split
 from shoestring.evaluation.scorecard import Fit, Scorecard
@@ -34,11 +35,12 @@ OVERRUN = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which model to judge on which data, and with what."""
+    """Which model to judge on which data, and with what. `predict`: probabilities float[n, classes], or float[n] in y's units."""
 
     run_id: str
     data_key: str
     model_key: str
+    predict: Callable[[Store, str, Rows], Floats]
     metric: str | None
     seed: int
     cores: int
@@ -86,11 +88,9 @@ class Evaluation:
         )
 
     def _trained(self, test: Rows) -> Claim:
-        from shoestring.training.torch_.predict import predict
-
         self.tell("predicting", 0)
         what = f"{self.model.epochs:.1f} epochs in {self.model.seconds:.1f} s"
-        return Claim("model", what, predict(self.store, self.asked.model_key, test))
+        return Claim("model", what, self.asked.predict(self.store, self.asked.model_key, test))
 
     def _nothing(self, test: Rows) -> Claim:
         regression = self.encoding.task == "regression"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from shoestring.evaluation.metrics import Answers, Floats, Statistic, bins_of, statistics, sureness
-from shoestring.evaluation.resampling import Units, resample, score
+from shoestring.errors import StageFailed
+from shoestring.evaluation.metrics import UNCENTRED, Answers, Floats, Statistic, bins_of, statistics, sureness
+from shoestring.evaluation.resampling import Sampled, Units, sample
 from shoestring.evaluation.scorecard import CalibrationBin, Contender, Fit, Score
 from shoestring.model import Encoding
 
@@ -34,49 +35,55 @@ class Verdict:
 
 
 def judge(encoding: Encoding, y: Answers, claims: Sequence[Claim], units: Units, seed: int, tell: Tell) -> Verdict:
-    """Score every claim; the first is the model's, the others are measured against it over the same resamples."""
+    """Score every claim; the first is the model's, the others are measured against it over the same resamples.
+
+    Raises StageFailed when somebody predicts what is no number.
+    """
+    for claim in claims:
+        if wild := int((~np.isfinite(claim.predicted)).sum()):
+            raise StageFailed(
+                f"{wild} of {claim.predicted.size} predictions of the {claim.name} are no finite numbers: it cannot be judged"
+            )
     ready = [statistics(encoding.task, y, claim.predicted) for claim in claims]
-    bins = [] if encoding.task == "regression" else _bins(y, claims[0].predicted)
+    bins = [] if encoding.task == "regression" else _bins(y, claims[0].predicted, units)
     asked = [statistic for each in ready for statistic in each.values()] + [each.observed for each in bins]
-    values = np.array([statistic(np.ones(len(y))) for statistic in asked])
-    drawn = resample(asked, units, seed, tell)
+    found = iter(sample(asked, units, seed, tell))
+    measured = [{metric: next(found) for metric in each} for each in ready]
+    contenders = (_contender(claim, each, measured[0]) for claim, each in zip(claims, measured, strict=True))
+    return Verdict(tuple(contenders), tuple(each.seen(next(found)) for each in bins))
 
-    def scored(value: float, resampled: Floats) -> Score:
-        return score(float(value), resampled, units.count)
 
-    metrics, contenders = list(ready[0]), []
-    for place, claim in enumerate(claims):
-        scores, lead = {}, {}
-        for ours, metric in enumerate(metrics):
-            theirs = place * len(metrics) + ours
-            scores[metric] = scored(values[theirs], drawn[:, theirs])
-            if place:
-                lead[metric] = scored(values[ours] - values[theirs], drawn[:, ours] - drawn[:, theirs])
-        contenders.append(Contender(name=claim.name, what=claim.what, scores=scores, lead=lead, fit=claim.fit))
-    first = len(claims) * len(metrics)
-    calibration = []
-    for place, each in enumerate(bins, first):
-        observed = scored(values[place], drawn[:, place])
-        made = CalibrationBin(predicted=each.predicted, observed=observed.value, rows=each.rows, low=observed.low, high=observed.high)
-        calibration.append(made)
-    return Verdict(tuple(contenders), tuple(calibration))
+def _contender(claim: Claim, measured: Mapping[str, Sampled], models: Mapping[str, Sampled]) -> Contender:
+    scores = {metric: _score(metric, each) for metric, each in measured.items()}
+    lead = {} if measured is models else {metric: _score(metric, models[metric] - each) for metric, each in measured.items()}
+    return Contender(name=claim.name, what=claim.what, scores=scores, lead=lead, fit=claim.fit)
+
+
+def _score(metric: str, measured: Sampled) -> Score:
+    return Score(value=measured.value) if metric in UNCENTRED else measured.score()
 
 
 @dataclass(frozen=True, slots=True)
 class _Bin:
     predicted: float
     rows: int
+    units: int
     observed: Statistic
 
+    def seen(self, observed: Sampled) -> CalibrationBin:
+        share = replace(observed, units=self.units).score()
+        return CalibrationBin(predicted=self.predicted, observed=share.value, rows=self.rows, low=share.low, high=share.high)
 
-def _bins(y: Answers, p: Floats) -> list[_Bin]:
+
+def _bins(y: Answers, p: Floats, units: Units) -> list[_Bin]:
     """Those that hold rows; `observed` is the share of their rows that turned out so, under weights."""
     probability, right = sureness(y, p)
     place = bins_of(probability)
     found = []
     for index in np.unique(place):
         here = np.flatnonzero(place == index)
-        found.append(_Bin(float(probability[here].mean()), len(here), partial(_share, here, right[here])))
+        count = len(np.unique(units.of_row[here]))
+        found.append(_Bin(float(probability[here].mean()), len(here), count, partial(_share, here, right[here])))
     return found
 
 

@@ -27,6 +27,9 @@ METRICS: dict[str, tuple[str, ...]] = {
     "regression": ("rmse", "mae", "r2"),
 }
 
+UNCENTRED = frozenset({"ece"})
+"""What resampling adds to: a bin's noise is a distance too, so the draws lie above the value and their quantiles are no interval of it."""
+
 
 def statistics(task: Literal["binary", "multiclass", "regression"], y: Answers, p: Floats) -> dict[str, Statistic]:
     """The metrics of a task, ready to be weighted."""

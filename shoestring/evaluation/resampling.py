@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ from shoestring.evaluation.scorecard import Score
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
+FEWEST_UNITS = 5
+"""Fewer say too little of how much they differ."""
+
+NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +50,46 @@ def units_of(groups: np.ndarray[Any, Any] | None, rows: int) -> Units:
     return Units(of_row, len(found))
 
 
-def resample(statistics: Sequence[Statistic], units: Units, seed: int, tell: Callable[[str, int], None]) -> Floats:
-    """Each statistic under each draw: float[RESAMPLES, len(statistics)]."""
-    found = np.empty((RESAMPLES, len(statistics)))
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A value, and what it came to in each draw: float[RESAMPLES], nan where there was nothing to measure."""
+
+    value: float
+    drawn: Floats
+    units: int
+
+    def __sub__(self, other: Sampled) -> Sampled:
+        return Sampled(self.value - other.value, self.drawn - other.drawn, self.units)
+
+    def score(self) -> Score:
+        """Without an interval when there are fewer than `FEWEST_UNITS`, or nothing to measure in most draws."""
+        finite = self.drawn[np.isfinite(self.drawn)]
+        if self.units < FEWEST_UNITS or 2 * len(finite) < len(self.drawn):
+            return Score(value=self.value)
+        tail = expanded_tail(self.units)
+        low, high = np.quantile(finite, [tail, 1 - tail])
+        return Score(value=self.value, low=float(low), high=float(high))
+
+
+def sample(statistics: Sequence[Statistic], units: Units, seed: int, tell: Callable[[str, int], None]) -> list[Sampled]:
+    """Each statistic of the rows as they are and under the same draws; `tell` is called before each draw, and may raise to stop."""
+    drawn = np.empty((RESAMPLES, len(statistics)))
     for place, w in enumerate(units.draws(seed)):
         tell("resampling", place)
-        found[place] = [statistic(w) for statistic in statistics]
-    return found
-
-
-def score(value: float, resampled: Floats, units: int) -> Score:
-    """The value with its interval; without one when there are fewer than two units, or nothing to measure in most draws."""
-    finite = resampled[np.isfinite(resampled)]
-    if units < 2 or 2 * len(finite) < len(resampled):
-        return Score(value=value)
-    tail = expanded_tail(units)
-    low, high = np.quantile(finite, [tail, 1 - tail])
-    return Score(value=value, low=float(low), high=float(high))
+        drawn[place] = [statistic(w) for statistic in statistics]
+    plain = np.ones(len(units.of_row))
+    return [Sampled(statistic(plain), drawn[:, place], units.count) for place, statistic in enumerate(statistics)]
 
 
 def expanded_tail(units: int) -> float:
     """The share of resamples to leave out on each side, for `CONFIDENCE` in the end."""
-    from scipy.special import stdtrit
+    return NORMAL.cdf(-student_quantile((1 + CONFIDENCE) / 2, units - 1) * math.sqrt(units / (units - 1)))
 
-    t = stdtrit(units - 1, (1 - CONFIDENCE) / 2)
-    return 0.5 * math.erfc(-float(t) * math.sqrt(units / (units - 1)) / math.sqrt(2))
+
+def student_quantile(share: float, freedom: int) -> float:
+    """Student's t below which `share` lies; to 1% from 4 degrees of freedom on (Abramowitz and Stegun 1964, 26.7.5)."""
+    z = NORMAL.inv_cdf(share)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3

@@ -30,12 +30,12 @@ def column(rows: Rows, name: str) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def answers(rows: Rows, encoding: Encoding, split: str) -> Answers:
-    """`y` of all rows. Raises DataError when they are all of one class: then there is nothing to tell apart."""
+    """`y` of all rows. Raises DataError when it is the same in all: then there is nothing to tell apart."""
     y = column(rows, "y")
-    if encoding.task != "regression" and len(found := np.unique(y)) < 2:
-        only = encoding.classes[int(found[0])]
+    if len(found := np.unique(y)) < 2:
+        only = found[0] if encoding.task == "regression" else repr(encoding.classes[int(found[0])])
         raise DataError(
-            f"all {len(y)} rows of the {split} split are of the class {only!r}: no metric can tell a good model from a bad one; "
+            f"all {len(y)} rows of the {split} split have the target {only}: no metric can tell a good model from a bad one; "
             "give the split a larger share, or choose another `seed`"
         )
     return y

@@ -36,6 +36,7 @@ def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
 
 def run(work: Work) -> Outcome:
     """Raises DataError, StoreFull, StageStopped."""
+    from shoestring.training.torch_.predict import predict
 
     def tell(phase: str, done: int) -> None:
         work.progress(Progress(phase=phase, samples=done))
@@ -46,6 +47,7 @@ def run(work: Work) -> Outcome:
         run_id=work.run_id,
         data_key=work.inputs["data"],
         model_key=work.inputs["model"],
+        predict=predict,
         metric=work.recipe.metric,
         seed=work.seed,
         cores=work.cores,
