@@ -1,0 +1,134 @@
+"""Ingest and preprocess as the frame runs them, on the flights themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from shoestring.data import cache
+from shoestring.data.blobs import load_manifest
+from shoestring.data.recipe import find_recipe
+from shoestring.data.sources import fingerprint
+from shoestring.errors import StageFailed, StageStopped
+from shoestring.local import FolderStore, WallClock
+from shoestring.model import Format
+from shoestring.spending.meter import Meter
+from shoestring.stages import ingest, preprocess
+from shoestring.stages.work import Progress, Work
+
+
+def work(folder: Path, stage: str, told: list[Progress] | None = None, **inputs: str) -> Work:
+    scratch = folder / "scratch" / stage
+    scratch.mkdir(parents=True, exist_ok=True)
+    clock = WallClock()
+    return Work(
+        run_id="r",
+        stage=stage,
+        attempt=1,
+        seed=0,
+        inputs=inputs,
+        recipe=find_recipe("flights"),
+        format=Format.PACKED,
+        cores=1,
+        store=FolderStore(folder / "store"),
+        meter=Meter(Decimal("0.04"), clock.monotonic_s(), Decimal(1), None),
+        clock=clock,
+        scratch=scratch,
+        progress=(told if told is not None else []).append,
+        stopping=lambda: False,
+    )
+
+
+def test_the_flights_go_from_raw_files_to_encoded_rows(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    raw = ingest.run(work(tmp_path, "ingest", told))
+    done = preprocess.run(work(tmp_path, "preprocess", told, data=raw.key))
+    store = FolderStore(tmp_path / "store")
+    manifest = load_manifest(store, done.key)
+    assert (raw.rows, done.rows) == (336_776, 327_346)
+    assert raw.metrics == {"quarantined_rows": 0.0}
+    assert manifest.quarantined == {"arr_delay is missing": 9_430}
+    assert manifest.parents == (raw.key,)
+    assert manifest.encoding is not None
+    assert manifest.encoding.task == "binary"
+    assert manifest.encoding.train_prior[1] == pytest.approx(0.237, abs=0.02)
+    assert {split: round(sum(part.rows for part in parts) / done.rows, 1) for split, parts in manifest.splits.items()} == {
+        "train": 0.8,
+        "val": 0.1,
+        "test": 0.1,
+    }
+    assert {progress.phase for progress in told} == {"reading flights", "reading weather", "fitting", "encoding"}
+    assert list((tmp_path / "scratch").rglob("part")) == []
+
+
+def test_a_second_run_finds_both_results_in_the_cache_and_damage_sends_it_back(flights_slice: Path, tmp_path: Path) -> None:
+    recipe = find_recipe(str(flights_slice))
+    first = replace(work(tmp_path, "ingest"), recipe=recipe)
+    raw = ingest.run(first)
+
+    def key() -> str:
+        return cache.key_of("ingest", ingest.code(), ingest.settings(recipe, 0), {"source": fingerprint(recipe, first.store)})[0]
+
+    cache.keep(first.store, key(), raw, {})
+    assert cache.find(first.store, key()) == raw
+    part = load_manifest(first.store, raw.key).splits["flights"][0]
+    path = first.store.fetch(part.key)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert cache.find(first.store, key()) is None
+    assert ingest.run(first) == raw
+    assert cache.find(first.store, key()) == raw
+
+
+@pytest.mark.parametrize("stage", [ingest, preprocess])
+def test_the_cache_follows_what_matters_to_a_stage_and_nothing_else(stage: object) -> None:
+    recipe = find_recipe("flights")
+    settings: Callable[..., dict[str, object]] = stage.settings  # type: ignore[attr-defined]
+    same = recipe.model_copy(update={"budget_usd": Decimal(1), "deadline_s": 9.0, "budgets": {"train": Decimal(1)}})
+    assert settings(same, 1) == settings(recipe, 0)
+    assert settings(recipe.model_copy(update={"name": "other"}), 0) != settings(recipe, 0)
+
+
+def test_other_features_splits_or_targets_are_encoded_anew_but_not_ingested_anew() -> None:
+    recipe = find_recipe("flights")
+    for changes in ({"numeric": ("distance",)}, {"seed": 1}, {"target": recipe.target.model_copy(update={"above": 30.0})}, {"leaks": ()}):
+        changed = recipe.model_copy(update=changes)
+        assert ingest.settings(changed, 0) == ingest.settings(recipe, 0)
+        assert preprocess.settings(changed, 0) != preprocess.settings(recipe, 0)
+
+
+def test_a_stage_that_is_asked_to_stop_stops_and_leaves_no_data_set(tmp_path: Path) -> None:
+    asked = replace(work(tmp_path, "ingest"), stopping=lambda: True)
+    with pytest.raises(StageStopped, match="rows"):
+        ingest.run(asked)
+    assert list(asked.store.list("datasets/")) == []
+
+
+def test_a_stage_that_was_given_no_format_says_so(tmp_path: Path) -> None:
+    for stage in (ingest, preprocess):
+        with pytest.raises(StageFailed, match="no format"):
+            stage.run(replace(work(tmp_path, "ingest"), format=None))
+
+
+MEASURED = """
+import sys
+sys.path.insert(0, {folder!r})
+from pathlib import Path
+from test_data_stages import ingest, preprocess, work
+raw = ingest.run(work(Path({store!r}), "ingest"))
+preprocess.run(work(Path({store!r}), "preprocess", data=raw.key))
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak of its memory from /proc")
+def test_both_stages_together_stay_inside_the_memory_they_ask_for(tmp_path: Path) -> None:
+    script = MEASURED.format(folder=str(Path(__file__).parent), store=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    asked_gb = max(need.memory_fixed_gb + need.memory_bytes_per_row * 336_776 / 2**30 for need in (ingest.NEED, preprocess.NEED))
+    assert int(done.stdout) * 1024 < asked_gb * 2**30
