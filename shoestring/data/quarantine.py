@@ -23,8 +23,11 @@ class Quarantine:
         self._sentences: list[str] = []
 
     def add(self, file: str, record: int, reason: str, text: str) -> None:
-        """`record` counts the header as 1; `text` is the row as it was written."""
-        self.counts[f"{self._table}: {reason}"] += 1
+        """`record` counts the header as 1; `text` is the row as it was written.
+
+        Each of its lines counts as a row: a quote that is never closed makes one of all that follow.
+        """
+        self.counts[f"{self._table}: {reason}"] += 1 + text.count("\n")
         if len(self._sentences) < SHOWN:
             self._sentences.append(f"{file}, row {record}: {reason}: {text[:80]!r}")
         self._lines.write(json.dumps({"table": self._table, "file": file, "row": record, "reason": reason, "text": text}) + "\n")

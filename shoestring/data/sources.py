@@ -27,7 +27,11 @@ SAMPLE_BYTES = 1 << 20
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
-MENDS = {"UTF8": "save it as UTF-8", "Empty CSV": "it has a header and no rows"}
+MENDS = {
+    "UTF8": "save it as UTF-8",
+    "Empty CSV": "it has a header and no rows",
+    "straddling": "a row seems longer than 8 MB: look for a quote that is opened and never closed",
+}
 """What to do about Arrow's errors, by a word in their message."""
 
 

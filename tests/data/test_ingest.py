@@ -60,6 +60,13 @@ def test_a_file_with_more_than_a_tenth_of_bad_rows_is_refused_with_the_first_of_
     assert ingested(recipe_of(of(tmp_path, "a,y\n" + numbers(90) + "1,2,3\n" * 10)), tmp_path)[1].rows == 90
 
 
+def test_a_quote_that_is_never_closed_does_not_swallow_the_rest_unnoticed(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"501 of 1001 rows .*\n.*row 502"):
+        ingested(recipe_of(of(tmp_path, "a,y\n" + numbers(500) + '"7,1\n' + numbers(500))), tmp_path)
+    with pytest.raises(DataError, match="a quote that is opened and never closed"):
+        ingested(recipe_of(of(tmp_path, "a,y\n" + numbers(500) + '"7,1\n' + "5,1\n" * 5_000_000)), tmp_path)
+
+
 def test_a_header_without_rows_is_refused(tmp_path: Path) -> None:
     for text in ("a,y\n", "a,y", "\n\na,y\r\n"):
         with pytest.raises(DataError, match="no rows"):
