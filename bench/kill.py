@@ -92,10 +92,10 @@ def off_by_s(store: Path, run_id: str, moment: float, pid: int, target: str) -> 
 def contiguous(store: Path, run_id: str) -> bool:
     """Were the samples that training saw each epoch's from its first on, none left out, none twice?"""
     at = (0, 0)
-    for epoch, first, last in json.loads((store / f"runs/{run_id}/model.json").read_text())["windows"]:
-        if (epoch, first) not in (at, (at[0] + 1, 0)):
+    for window in json.loads((store / f"runs/{run_id}/model.json").read_text())["windows"]:
+        if (window["epoch"], window["first"]) not in (at, (at[0] + 1, 0)):
             return False
-        at = (epoch, last)
+        at = (window["epoch"], window["last"])
     return True
 
 

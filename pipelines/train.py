@@ -1,7 +1,5 @@
 """ingest -> preprocess -> train -> evaluate, each behind its router, and an exit step that always runs."""
 
-from __future__ import annotations
-
 from kfp import dsl
 
 from components.evaluate import evaluate

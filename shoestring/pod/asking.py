@@ -53,11 +53,20 @@ def overhead_usd_per_hour(world: World) -> Decimal:
     return min((quote.usd_per_hour for quote in quotes if quote.pool in plain and quote.market is not Market.SPOT), default=Decimal(0))
 
 
+def overhead_pod_s(world: World) -> float:
+    """Seconds that a pod takes, at most, that does no stage's work."""
+    return OVERHEAD_POD_S + min((pool.startup_s for pool in world.cluster.pools() if pool.gpu_count == 0), default=0.0)
+
+
 def overhead_usd(world: World, stages: int) -> Decimal:
     """What deciding and settling may cost at most: a router and perhaps a cached pod a stage, and the exit step."""
-    startup_s = min((pool.startup_s for pool in world.cluster.pools() if pool.gpu_count == 0), default=0.0)
-    seconds = Decimal(str((2 * stages + 1) * (OVERHEAD_POD_S + startup_s)))
+    seconds = Decimal(str((2 * stages + 1) * overhead_pod_s(world)))
     return usd(overhead_usd_per_hour(world) * seconds / 3600)
+
+
+def overhead_s(world: World, stages: int) -> float:
+    """Seconds of the deadline that go to the routers still to come, and to the exit step."""
+    return stages * overhead_pod_s(world)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +160,7 @@ def ask(world: World, asked: Asked) -> Question:
         spent_usd=asked.spent_usd,
         held_usd=asked.held_usd,
         stage_budgets=dict(recipe.budgets),
-        deadline_left_s=asked.deadline_left_s,
+        deadline_left_s=None if asked.deadline_left_s is None else max(0.0, asked.deadline_left_s - overhead_s(world, len(asked.needs))),
         pools=world.cluster.pools(),
         quotes=book.quotes,
         quarantined=book.quarantined,

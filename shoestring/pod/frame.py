@@ -79,9 +79,12 @@ class Attempt:
         return usd(self.choice.usd_per_hour * exit_s / 3600)
 
     def meter(self) -> Meter:
+        """The money of the reservation less the exit; the deadline, or for an elastic stage what its decision left of it."""
         left_s = self.run.deadline_left_s(self.world.clock.now())
-        deadline_s = None if left_s is None else self.world.clock.monotonic_s() + left_s
-        return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd, deadline_s)
+        ends_s = [] if left_s is None else [self.world.clock.monotonic_s() + left_s]
+        if left_s is not None and self.decision.question.needs[0].elastic:
+            ends_s.append(self.started_s + self.choice.p95_s)
+        return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd, min(ends_s, default=None))
 
     def spent_usd(self) -> Decimal:
         return self.meter().spent_usd(self.world.clock.monotonic_s())

@@ -49,12 +49,8 @@ def write_lost_receipts(world: World, run: Run, start: Start) -> None:
     """An attempt that was settled without its frame gets a receipt all the same, from its last heartbeat."""
     state = Ledger(world.store, world.clock).state(start.account)
     for hold, spent_usd in state.settled_usd.items():
-        key = f"runs/{run.run_id}/decisions/{hold}.json"
-        if (
-            hold == overhead_hold(start)
-            or not any(world.store.list(key))
-            or any(world.store.list(f"runs/{run.run_id}/receipts/{hold}.json"))
-        ):
+        key, receipt_key = (f"runs/{run.run_id}/{kind}/{hold}.json" for kind in ("decisions", "receipts"))
+        if hold == overhead_hold(start) or any(world.store.list(receipt_key)):
             continue
         beat = last_heartbeat(world.store, run.run_id, hold)
         began = beat.started_at if beat else world.clock.now()

@@ -83,10 +83,11 @@ def test_a_killed_process_leaves_no_money_and_the_run_resumes_from_its_checkpoin
     check_windows(json.loads((store / "runs" / run_id / "model.json").read_text())["windows"])
 
 
-def check_windows(windows: list[list[int]]) -> None:
+def check_windows(windows: list[dict[str, int]]) -> None:
     """Every epoch's samples from its first on, none left out and none twice, across the kill."""
     epoch, position = 0, 0
-    for at_epoch, first, last in windows:
+    for window in windows:
+        at_epoch, first, last = window["epoch"], window["first"], window["last"]
         if at_epoch != epoch:
             assert at_epoch == epoch + 1
             epoch, position = at_epoch, 0
