@@ -93,7 +93,7 @@ def _choice(question: Question, candidates: Candidates, limits: Limits, pairs: P
         usd_per_hour=from_microusd(candidates.usd_per_hour_micro[row]),
         est_usd=from_microusd(min(int(pairs.est[best]), p95_micro)),
         p95_usd=from_microusd(p95_micro),
-        est_s=_between(samples, candidates, row, candidates.least_est_ms[row], candidates.est_ms[row]) / 1000,
+        est_s=min(_est_ms(samples, candidates, row), p95_ms) / 1000,
         p95_s=p95_ms / 1000,
         prior_s=_prior_ms(samples, candidates, row) / 1000,
         fixed_s=candidates.fixed_ms[row] / 1000,
@@ -115,10 +115,11 @@ def _allowance(candidates: Candidates, row: int, money_micro: int, time_ms: int)
     return micro, max(min(time_ms, candidates.p95_ms[row], bought_by_money), candidates.least_p95_ms[row])
 
 
-def _between(samples: int, candidates: Candidates, row: int, least: int, most: int) -> int:
-    """A quantity that is `least` at the least samples and `most` at all of them, rounded up."""
-    least_samples, width = candidates.least_samples[row], candidates.samples[row] - candidates.least_samples[row]
-    return least - (least - most) * (samples - least_samples) // width if width else most
+def _est_ms(samples: int, candidates: Candidates, row: int) -> int:
+    """Expected time of so many samples, rounded up: linear between the least of them and all."""
+    least_ms, most_ms, least = candidates.least_est_ms[row], candidates.est_ms[row], candidates.least_samples[row]
+    width = candidates.samples[row] - least
+    return least_ms - (least_ms - most_ms) * (samples - least) // width if width else most_ms
 
 
 def _prior_ms(samples: int, candidates: Candidates, row: int) -> int:

@@ -8,8 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Tariffs, Terms
+from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Tariffs, Terms, usd
+from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
+from shoestring.routing.offers import candidates
 
 PARQUET = FormatSpeed(
     format=Format.PARQUET,
@@ -82,17 +84,17 @@ def _needs(draw: st.DrawFn, stages: int) -> tuple[Need, ...]:
     elastic = draw(st.sampled_from([-1, 0, 0, *range(stages)]))
     needs = []
     for number in range(stages):
-        passes = draw(_numbers(1, 5))
+        passes = draw(st.sampled_from([1.0, 2.5, 40.0]))
         needs.append(
             Need(
                 stage=f"stage-{number}",
                 elastic=number == elastic,
                 setup_s=draw(_numbers(0, 20)),
-                op_per_row=draw(_numbers(0, 3e5)),
+                op_per_row=draw(st.sampled_from([0.0, 1e4, 3e5])),
                 parallel_fraction=draw(_numbers(0, 1)),
                 reads=draw(st.sampled_from(["none", "scan", "shuffled"])),
                 passes=passes,
-                min_passes=draw(_numbers(0, passes)) if number == elastic else 0,
+                min_passes=draw(st.sampled_from([0.0, 0.3, 1.0])) if number == elastic else 0,
                 writes_bytes_per_row=draw(st.sampled_from([0, 0, 80, 4000])),
                 memory_fixed_gb=draw(st.sampled_from([0.3, 0.3, 3.0])),
                 gpu=draw(st.sampled_from(["no", "may", "may", "no", "must"])) if number == elastic else "no",
@@ -126,12 +128,34 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
     return tuple(draw(st.permutations(pools)))
 
 
+def tightened(question: Question, more_money: float, more_time: float | None) -> Question:
+    """The question with a budget just above the smallest that works, and a deadline just above the shortest; if any would do."""
+    broke = question.model_copy(update={"budget_usd": Decimal(0), "deadline_left_s": None})
+    columns = candidates(broke)
+    if more_time is not None:
+        shortest_s = 0.0
+        for stage in range(len(question.needs)):
+            rows = [row for row in range(len(columns.stage)) if columns.stage[row] == stage and not columns.objection[row]]
+            shortest_s += min((columns.least_p95_ms[row] for row in rows), default=0) / 1000
+        broke = broke.model_copy(update={"deadline_left_s": shortest_s * (1 + more_time)})
+    smallest_usd = choose(broke, columns).smallest_budget_usd
+    if smallest_usd is None:
+        return question
+    work_usd = smallest_usd - question.spent_usd - question.held_usd
+    return broke.model_copy(update={"budget_usd": usd(smallest_usd + work_usd * Decimal(str(more_money)))})
+
+
+def tight_questions(stages: int = 3) -> st.SearchStrategy[Question]:
+    """Questions that mostly have an answer, in which money and time are short."""
+    return st.builds(tightened, questions(stages), _numbers(0, 4), st.one_of(st.none(), _numbers(0, 4)))
+
+
 @st.composite
 def questions(draw: st.DrawFn, stages: int = 3) -> Question:
     """Small questions whose budgets and deadlines are about as large as the work, so that every kind of answer comes up."""
     needs, pools = draw(_needs(draw(st.integers(1, stages)))), draw(_pools())
     speeds = draw(st.sampled_from([(PARQUET, PACKED), (PACKED,)]))
-    rows = draw(st.integers(0, 200_000))
+    rows = draw(st.sampled_from([0, 1, 1000, 200_000]))
     price = st.integers(10_000, 3_000_000).map(lambda micro: Decimal(micro).scaleb(-6))
     quotes = [
         Quote(pool=pool.name, market=market, usd_per_hour=draw(price), as_of=DAY, source="drawn")

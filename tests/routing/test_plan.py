@@ -9,7 +9,7 @@ from math import ceil, floor
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing_cases import questions
+from routing_cases import questions, tight_questions
 
 from shoestring.model import microusd
 from shoestring.routing.decide import decide
@@ -71,7 +71,7 @@ def total_est_micro(decision: Decision) -> int:
 
 
 @settings(max_examples=150, deadline=None)
-@given(questions())
+@given(st.one_of(questions(), tight_questions(), tight_questions(2)))
 def test_the_choice_is_as_good_as_trying_every_plan(question: Question) -> None:
     decision = decide(question)
     found = [
