@@ -101,7 +101,7 @@ class Fit:
     def see(self, column: pa.ChunkedArray) -> None:
         """Take in train rows."""
         self._rows += len(column)
-        if self._kind != "numeric" and len(self._counts) <= MANY:
+        if self._kind != "numeric" and len(self._counts) <= (FEW if self._kind is None else MANY):
             count_into(self._counts, column)
         if self._kind != "categorical":
             self._moments.see(column)
