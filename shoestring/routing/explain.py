@@ -131,7 +131,7 @@ def _limits(decision: Decision) -> Rows:
     left_usd = question.budget_usd - question.spent_usd - question.held_usd
     taken = [f" - ${amount} {name}" for amount, name in ((question.spent_usd, "spent"), (question.held_usd, "held")) if amount]
     kept = f", of which ${choice.keep_usd} is kept for {later_stages(question)}" if choice and choice.keep_usd else ""
-    sums = f"${question.budget_usd} budget{''.join(taken)}" + (f" = ${left_usd} left" if taken else "")
+    sums = f"${question.budget_usd} budget{''.join(taken)}" + (f" = {dollars(microusd(left_usd))} left" if taken else "")
     declared = question.stage_budgets.get(question.stage)
     return [
         ("money", sums + kept),

@@ -8,7 +8,7 @@ from shoestring.routing.decision import Question, Reason
 
 
 def dollars(micro: int) -> str:
-    return f"${from_microusd(micro)}"
+    return f"{'-' if micro < 0 else ''}${from_microusd(abs(micro))}"
 
 
 def seconds(ms: int) -> str:

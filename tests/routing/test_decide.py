@@ -208,6 +208,11 @@ def test_a_budget_refusal_holds_the_numbers() -> None:
     }
 
 
+def test_a_run_that_is_overdrawn_says_by_how_much() -> None:
+    (first, _) = decide(laptop_question((EVALUATE,), "0.001", held_usd="0.0015")).refusals
+    assert first.sentence == "$0.000056 expected (P95 $0.000111), -$0.000500 left"
+
+
 def test_a_deadline_refusal_names_the_shortest_that_would_do() -> None:
     decision = decide(laptop_question((EVALUATE,), deadline_left_s=2.0))
     assert decision.smallest_budget_usd is None
