@@ -1,0 +1,121 @@
+"""Encoded data sets of which the truth is known, in a real store, and what preprocess would have said of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from shoestring.data.blobs import save_manifest
+from shoestring.data.parts import PartWriter
+from shoestring.data.recipe import TrainSettings
+from shoestring.data.split import GROUP
+from shoestring.local import FolderStore
+from shoestring.model import Encoding, Feature, Format, Manifest, record
+from shoestring.seams import Store
+from shoestring.training.record import ModelRecord
+
+Task = Literal["binary", "multiclass", "regression"]
+Array = np.ndarray[Any, np.dtype[Any]]
+CODES = 300
+MODEL_KEY = "runs/one/model.json"
+FEATURES = (
+    Feature(name="where", kind="categorical", cardinality=CODES),
+    Feature(name="shade", kind="categorical", cardinality=4),
+    Feature(name="size", kind="numeric"),
+    Feature(name="_noise", kind="numeric"),
+)
+
+
+def columns(rows: int, seed: int) -> dict[str, Array]:
+    """Inputs; `where` has more codes than gradient boosting takes, of which only the commonest matter."""
+    generator = np.random.default_rng(seed)
+    return {
+        "where": np.minimum(generator.geometric(0.02, rows), CODES - 1).astype(np.int32),
+        "shade": generator.integers(0, 4, rows, dtype=np.int32),
+        "size": generator.normal(size=rows).astype(np.float32),
+        "_noise": generator.normal(size=rows).astype(np.float32),
+    }
+
+
+def signal(found: dict[str, Array]) -> Array:
+    """What there is to learn: a step in `where`, a kink in `size`, and their product with `shade`."""
+    step = np.where(found["where"] % 3 == 0, 1.0, -1.0)
+    return np.asarray(1.2 * step + np.abs(found["size"]) * (found["shade"] - 1.5))
+
+
+def chances(task: Task, found: dict[str, Array]) -> Array:
+    """The true probabilities float[n, classes]; for regression the true mean float[n]."""
+    raw = signal(found)
+    if task == "regression":
+        return 10.0 + raw
+    logits = np.column_stack([np.zeros(len(raw)), raw, -raw][: 2 if task == "binary" else 3])
+    return np.asarray(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def draw(task: Task, chance: Array, seed: int) -> Array:
+    generator = np.random.default_rng(seed + 1)
+    if task == "regression":
+        return (chance + generator.normal(size=len(chance))).astype(np.float32)
+    return (generator.random((len(chance), 1)) > chance.cumsum(axis=1)).sum(axis=1).astype(np.int32)
+
+
+def encoding_of(task: Task, y: Array) -> Encoding:
+    if task == "regression":
+        return Encoding(features=FEATURES, task=task, train_prior=(float(y.mean()), float(y.std())))
+    classes = 2 if task == "binary" else 3
+    prior = tuple(float(share) for share in np.bincount(y, minlength=classes) / len(y))
+    return Encoding(features=FEATURES, task=task, classes=tuple("abc"[:classes]), train_prior=prior)
+
+
+def dataset(folder: Path, task: Task, rows: dict[str, int], *, groups: int = 0, only: int | None = None) -> tuple[Store, str]:
+    """A store, and the key of the data set in it. `only`: the one class, or value, that the test split holds."""
+    store, scratch = FolderStore(folder / "store"), folder / "scratch"
+    scratch.mkdir()
+    splits, table, train_y = {}, pa.table({}), np.zeros(0)
+    for seed, (split, count) in enumerate(rows.items()):
+        found = columns(count, seed)
+        y = draw(task, chances(task, found), seed)
+        if split == "test" and only is not None:
+            y = np.full_like(y, only)
+        train_y = y if split == "train" else train_y
+        grouped = {GROUP: (np.arange(count, dtype=np.int32) * groups // max(1, count))} if groups else {}
+        table = pa.table({**found, "y": y, **grouped})
+        writer = PartWriter(store, Format.PACKED, scratch)
+        writer.add(table)
+        splits[split] = writer.close()
+    manifest = Manifest(
+        name="made-up",
+        format=Format.PACKED,
+        columns={field.name: str(field.type) for field in table.schema},
+        splits=splits,
+        rows=sum(rows.values()),
+        row_bytes=4 * len(table.schema),
+        size_bytes=sum(part.size_bytes for parts in splits.values() for part in parts),
+        settings_sha256="",
+        encoding=encoding_of(task, train_y),
+    )
+    return store, save_manifest(store, manifest)
+
+
+def trained(store: Store, data_key: str, encoding: Encoding, seconds: float) -> None:
+    """The record of a model that took so long, under `MODEL_KEY`."""
+    made = ModelRecord(
+        run_id="one",
+        weights_sha256="",
+        data=data_key,
+        encoding=encoding,
+        settings=TrainSettings(),
+        seed=0,
+        samples=1000,
+        epochs=1.0,
+        seconds=seconds,
+        val_loss=0.5,
+        kept="annealed",
+        stopped="",
+        stall_share=0.0,
+        windows=(),
+    )
+    store.put(MODEL_KEY, record(made))

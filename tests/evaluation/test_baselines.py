@@ -1,0 +1,106 @@
+"""A rival that is fair: it knows which columns are categories, stops where validation says, and keeps to its seconds."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+from encoded import CODES, Task, chances, columns, draw, encoding_of
+
+from shoestring.evaluation.baselines import FIRST_CHUNK, MOST_CODES, STALLED, Boosted, Table, boost, knows_nothing, unfitted
+from shoestring.evaluation.metrics import statistics
+from shoestring.local import WallClock
+from shoestring.model import Encoding
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def table(task: Task, rows: int, seed: int) -> tuple[Table, Array]:
+    """Rows, and the truth about them."""
+    found = columns(rows, seed)
+    chance = chances(task, found)
+    return Table(np.column_stack(list(found.values())).astype(float), draw(task, chance, seed)), chance
+
+
+def quiet(grown: int) -> None:
+    """Tell nobody."""
+
+
+@cache
+def fitted(task: Task) -> tuple[Boosted, Encoding]:
+    """With all the seconds it wants."""
+    train, val = table(task, 2000, 0)[0], table(task, 500, 1)[0]
+    encoding = encoding_of(task, train.y)
+    ticks = count()
+    return boost(unfitted(encoding, 0), train, val, encoding, 1e6, lambda: float(next(ticks)), quiet), encoding
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_it_beats_knowing_nothing_and_not_the_truth(task: Task) -> None:
+    made, encoding = fitted(task)
+    test, chance = table(task, 4000, 2)
+    metric = "rmse" if task == "regression" else "log_loss"
+    w = np.ones(4000)
+    ours, nothing, truth = (statistics(task, test.y, p)[metric](w) for p in (made.predict(test.x), knows_nothing(encoding, 4000), chance))
+    assert truth < ours < nothing - 0.4 * (nothing - truth)
+
+
+def test_its_probabilities_add_up_to_one_over_all_classes() -> None:
+    p = fitted("multiclass")[0].predict(table("multiclass", 50, 2)[0].x)
+    assert p.shape == (50, 3)
+    assert p.sum(axis=1) == pytest.approx(1)
+
+
+def test_it_stops_when_validation_stalls_and_predicts_with_what_validation_liked_best() -> None:
+    made, _ = fitted("binary")
+    assert made.ended == f"validation had not improved for {STALLED} iterations"
+    val = table("binary", 500, 1)[0]
+    w = np.ones(500)
+    losses = [
+        statistics("binary", val.y, replace(made, iterations=each).predict(val.x))["log_loss"](w) for each in range(1, made.grown + 1)
+    ]
+    assert made.iterations == 1 + int(np.argmin(losses)) < made.grown
+
+
+def test_codes_beyond_what_it_can_tell_apart_share_one_and_the_commonest_keep_theirs() -> None:
+    made, _ = fitted("binary")
+    ranks = made.codes[0]
+    assert list(made.codes) == [0], "only the first column has so many"
+    held = np.bincount(columns(2000, 0)["where"], minlength=CODES)
+    apart, together = ranks < MOST_CODES - 1, ranks == MOST_CODES - 1
+    assert len(np.unique(ranks[apart])) == apart.sum() == MOST_CODES - 1
+    assert held[apart].min() >= held[together].max()
+
+
+@pytest.mark.parametrize("given_s", [0.5, 1.0, 1.7])
+@pytest.mark.parametrize("slower", [1.0, 1.6])
+def test_no_chunk_begins_after_its_seconds_and_at_a_steady_pace_none_ends_after_them(given_s: float, slower: float) -> None:
+    """On a clock that follows the iterations, not the processor; it may slow down as they go on."""
+    train, val = table("binary", 1000, 0)[0], table("binary", 500, 1)[0]
+    encoding = encoding_of("binary", train.y)
+    estimator = unfitted(encoding, 0)
+    began: list[float] = []
+
+    def now_s() -> float:
+        return float(0.05 * getattr(estimator, "n_iter_", 0) ** slower)
+
+    made = boost(estimator, train, val, encoding, given_s, now_s, lambda grown: began.append(now_s()))
+    assert made.ended == "its seconds were over"
+    assert all(at_s < given_s for at_s in began)
+    assert made.taken_s == now_s()
+    if slower == 1.0:
+        assert given_s / 2 < made.taken_s <= max(given_s, FIRST_CHUNK * 0.05)
+
+
+def test_whoever_is_told_may_stop_it_between_chunks() -> None:
+    train, val = table("binary", 500, 0)[0], table("binary", 500, 1)[0]
+    encoding = encoding_of("binary", train.y)
+
+    def enough(grown: int) -> None:
+        if grown:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        boost(unfitted(encoding, 0), train, val, encoding, 1e6, WallClock().monotonic_s, enough)

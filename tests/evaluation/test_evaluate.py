@@ -1,0 +1,158 @@
+"""A whole evaluation, from a store to a scorecard, of predictors about which the truth is known."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from encoded import MODEL_KEY, Task, chances, dataset, trained
+
+from shoestring.data.blobs import load_manifest
+from shoestring.data.formats import Rows
+from shoestring.errors import DataError, StageFailed, StageStopped
+from shoestring.evaluation.evaluate import AFTER_S, BASELINE_S_PER_ROW, BOOSTING, Asked, allowance, evaluate
+from shoestring.evaluation.metrics import METRICS
+from shoestring.evaluation.scorecard import Scorecard
+from shoestring.local import WallClock
+from shoestring.model import record
+from shoestring.seams import Store
+from shoestring.spending.meter import Meter
+
+ROWS = {"train": 2000, "val": 400, "test": 600}
+CLOCK = WallClock()
+
+
+def meter(left_s: float = 3600.0) -> Meter:
+    return Meter(Decimal("0.04"), CLOCK.monotonic_s(), Decimal("1"), CLOCK.monotonic_s() + left_s)
+
+
+def quiet(phase: str, done: int) -> None:
+    """Tell nobody."""
+
+
+def knows_all(task: Task) -> Any:
+    """A predictor that predicts the truth."""
+
+    def predict(store: Store, key: str, rows: Rows) -> Any:
+        found = np.concatenate(list(rows.scan(10**6)))
+        return chances(task, {name: found[name] for name in ("where", "shade", "size")})
+
+    return predict
+
+
+def asked(data_key: str, predict: Any, **changes: Any) -> Asked:
+    told = {
+        "run_id": "one",
+        "data_key": data_key,
+        "model_key": MODEL_KEY,
+        "metric": None,
+        "seed": 0,
+        "cores": 1,
+        "meter": meter(),
+    } | changes
+    return Asked(predict=predict, **told)
+
+
+def judged(folder: Path, task: Task, *, groups: int = 0, seconds: float = 0.6, predict: Any = None, **changes: Any) -> Scorecard:
+    store, data_key = dataset(folder, task, ROWS, groups=groups)
+    trained(store, data_key, encoding(store, data_key), seconds)
+    return evaluate(asked(data_key, predict or knows_all(task), **changes), store, CLOCK, quiet)
+
+
+def encoding(store: Store, data_key: str) -> Any:
+    return load_manifest(store, data_key).encoding
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_a_scorecard_holds_every_metric_of_everyone_and_comes_back_from_the_store(tmp_path: Path, task: Task) -> None:
+    card = judged(tmp_path, task, groups=30)
+    assert [each.name for each in card.contenders] == ["model", "mean" if task == "regression" else "class prior", BOOSTING]
+    for each in card.contenders:
+        assert tuple(each.scores) == METRICS[task]
+        assert tuple(each.lead) == (() if each is card.model else METRICS[task])
+    assert (card.metric, card.rows, card.units, card.resampled) == (METRICS[task][0], 600, 30, "groups")
+    assert sum(each.rows for each in card.calibration) == (0 if task == "regression" else 600)
+    assert Scorecard.model_validate_json(record(card)) == card
+
+
+def test_who_knows_the_truth_leads_and_the_interval_of_the_lead_says_so(tmp_path: Path) -> None:
+    card = judged(tmp_path, "binary")
+    assert card.resampled == "rows" and card.units == 600
+    for baseline in card.baselines:
+        lead = baseline.lead["log_loss"]
+        assert lead.value == pytest.approx(card.model.scores["log_loss"].value - baseline.scores["log_loss"].value)
+        assert lead.low is not None and lead.high is not None and lead.low < lead.value < lead.high < 0
+    fit = card.baselines[1].fit
+    assert fit is not None and fit.given_s == 3000 * BASELINE_S_PER_ROW and 1 <= fit.iterations <= fit.grown
+
+
+def test_who_is_worse_than_the_prior_is_said_to_be(tmp_path: Path) -> None:
+    def backwards(store: Store, key: str, rows: Rows) -> Any:
+        return knows_all("binary")(store, key, rows)[:, ::-1]
+
+    card = judged(tmp_path, "binary", predict=backwards)
+    assert all(each.lead["log_loss"].value > 0 > each.lead["auc"].value for each in card.baselines)
+    assert card.quality["log_loss"] > card.quality["log_loss_class_prior"] > card.quality["log_loss_gradient_boosting"]
+
+
+def test_quality_is_flat_for_scripts(tmp_path: Path) -> None:
+    quality = judged(tmp_path, "regression").quality
+    assert set(quality) == {"rmse", "mae", "r2", "rmse_low", "rmse_high", "rmse_mean", "rmse_gradient_boosting"}
+    assert quality["rmse_low"] < quality["rmse"] < quality["rmse_high"]
+
+
+def test_with_no_seconds_left_there_is_no_boosting_and_the_scorecard_says_why(tmp_path: Path) -> None:
+    card = judged(tmp_path, "binary", meter=meter(left_s=AFTER_S / 2))
+    assert [each.name for each in card.baselines] == ["class prior"]
+    assert "were left" in card.absent[BOOSTING]
+
+
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_a_test_split_of_one_class_or_value_is_refused(tmp_path: Path, task: Task) -> None:
+    store, data_key = dataset(tmp_path, task, ROWS, only=1)
+    trained(store, data_key, encoding(store, data_key), 1.0)
+    with pytest.raises(DataError, match="all 600 rows of the test split have the target"):
+        evaluate(asked(data_key, knows_all(task)), store, CLOCK, quiet)
+
+
+def test_an_empty_test_split_is_refused(tmp_path: Path) -> None:
+    store, data_key = dataset(tmp_path, "binary", {**ROWS, "test": 0})
+    trained(store, data_key, encoding(store, data_key), 1.0)
+    with pytest.raises(DataError, match="the test split of made-up holds no rows"):
+        evaluate(asked(data_key, knows_all("binary")), store, CLOCK, quiet)
+
+
+def test_a_model_of_other_data_is_refused(tmp_path: Path) -> None:
+    store, data_key = dataset(tmp_path, "binary", ROWS)
+    trained(store, "datasets/other/1.json", encoding(store, data_key), 1.0)
+    with pytest.raises(DataError, match=r"was trained on datasets/other/1\.json"):
+        evaluate(asked(data_key, knows_all("binary")), store, CLOCK, quiet)
+
+
+def test_a_model_that_predicts_no_numbers_is_refused(tmp_path: Path) -> None:
+    def diverged(store: Store, key: str, rows: Rows) -> Any:
+        return np.full((len(rows), 2), np.nan)
+
+    with pytest.raises(StageFailed, match="1200 of 1200 predictions of the model"):
+        judged(tmp_path, "binary", predict=diverged)
+
+
+@pytest.mark.parametrize("where", ["opening the test split", "predicting", "fitting gradient boosting", "resampling"])
+def test_it_can_be_stopped_at_every_step(tmp_path: Path, where: str) -> None:
+    store, data_key = dataset(tmp_path, "binary", ROWS)
+    trained(store, data_key, encoding(store, data_key), 0.3)
+
+    def tell(phase: str, done: int) -> None:
+        if phase == where:
+            raise StageStopped(phase)
+
+    with pytest.raises(StageStopped, match=where):
+        evaluate(asked(data_key, knows_all("binary")), store, CLOCK, tell)
+
+
+def test_boosting_gets_the_least_of_what_training_took_what_its_rows_allow_and_what_is_left() -> None:
+    assert allowance(3.0, 10**6, 1000.0) == (3.0, "as long as training took")
+    assert allowance(300.0, 10**5, 1000.0)[0] == 10**5 * BASELINE_S_PER_ROW
+    given_s, why = allowance(300.0, 10**6, 20.0)
+    assert given_s < 20 - AFTER_S and why == "what the budget or the deadline leaves it"

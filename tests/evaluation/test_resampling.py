@@ -1,0 +1,89 @@
+"""Intervals that hold the truth as often as they say."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from shoestring.evaluation.metrics import rmse, statistics
+from shoestring.evaluation.resampling import RESAMPLES, Sampled, expanded_tail, sample, student_quantile, units_of
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def quiet(phase: str, done: int) -> None:
+    """Tell nobody."""
+
+
+def mae_of(errors: Array, groups: Array | None, seed: int) -> Sampled:
+    return sample([statistics("regression", errors, np.zeros(len(errors)))["mae"]], units_of(groups, len(errors)), seed, quiet)[0]
+
+
+def fated(generator: np.random.Generator, groups: int, each: int) -> tuple[Array, Array]:
+    """Errors of which a group's share a common part; their mean absolute value is 10 in the long run."""
+    group = np.repeat(np.arange(groups), each)
+    return 10 + generator.normal(size=groups)[group] + 0.5 * generator.normal(size=groups * each), group
+
+
+def test_intervals_by_group_hold_the_truth_95_times_in_100_and_those_by_row_do_not() -> None:
+    trials, by_group, by_row = 100, 0, 0
+    for seed in range(trials):
+        errors, group = fated(np.random.default_rng(seed), 20, 10)
+        whole, single = mae_of(errors, group, seed).score(), mae_of(errors, None, seed).score()
+        assert whole.low is not None and whole.high is not None and single.low is not None and single.high is not None
+        by_group += whole.low <= 10 <= whole.high
+        by_row += single.low <= 10 <= single.high
+    assert 0.91 <= by_group / trials <= 0.985
+    assert by_row / trials < 0.7
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 1000))
+def test_the_interval_is_wider_by_group_when_groups_share_their_fate(seed: int) -> None:
+    errors, group = fated(np.random.default_rng(seed), 25, 20)
+    assert mae_of(errors, group, 1).drawn.std() > 1.5 * mae_of(errors, None, 1).drawn.std()
+
+
+def test_the_difference_of_two_that_err_alike_is_known_better_than_either() -> None:
+    generator = np.random.default_rng(0)
+    y = generator.normal(size=500)
+    shared = generator.normal(size=500)
+    a, b = sample([rmse(y, y + shared), rmse(y, y + 1.1 * shared)], units_of(None, 500), 0, quiet)
+    lead, alone = (a - b).score(), a.score()
+    assert lead.low is not None and lead.high is not None and alone.low is not None and alone.high is not None
+    assert lead.value == a.value - b.value
+    assert lead.high < 0
+    assert lead.high - lead.low < (alone.high - alone.low) / 5
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    errors, group = fated(np.random.default_rng(0), 20, 5)
+    assert np.array_equal(mae_of(errors, group, 7).drawn, mae_of(errors, group, 7).drawn)
+    assert not np.array_equal(mae_of(errors, group, 7).drawn, mae_of(errors, group, 8).drawn)
+
+
+def test_groups_are_drawn_whole() -> None:
+    group = np.array([5, -3, 5, 9, -3, 5])
+    for w in units_of(group, 6).draws(0):
+        assert w[0] == w[2] == w[5] and w[1] == w[4]
+        assert w[0] + w[1] + w[3] == 3
+
+
+def test_few_units_and_draws_with_nothing_to_measure_have_no_interval() -> None:
+    assert Sampled(1.0, np.arange(RESAMPLES) / 100, 4).score().low is None
+    assert Sampled(1.0, np.full(RESAMPLES, np.nan), 100).score().high is None
+    mostly = np.where(np.arange(RESAMPLES) % 3 == 0, np.nan, 1.0)
+    assert Sampled(1.0, mostly, 100).score().low == 1.0
+
+
+@pytest.mark.parametrize("freedom", [4, 5, 9, 32, 1000])
+def test_students_quantile_is_that_of_scipy(freedom: int) -> None:
+    assert student_quantile(0.975, freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=0.01)
+
+
+def test_many_units_need_no_wider_tail() -> None:
+    assert expanded_tail(10**6) == pytest.approx(0.025, abs=1e-5)
+    assert expanded_tail(10) < 0.015
