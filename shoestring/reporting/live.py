@@ -116,7 +116,8 @@ class LiveView:
         story = self.story
         spent = f"{words.dollars(story.spent_usd)} of {words.dollars(story.budget_usd)}"
         run = Table.grid(padding=(0, 2, 0, 0))
-        run.add_row(Text(story.run_id, "bold"), story.status, _bar(story.spent_usd, story.budget_usd), spent, words.duration(self.wall_s))
+        bar = [_bar(story.spent_usd, story.budget_usd)] if width >= WIDE_CELLS else []
+        run.add_row(Text(story.run_id, "bold"), story.status, *bar, spent, words.duration(self.wall_s))
         stages = Table.grid(padding=(0, 2, 0, 0))
         for justify in JUSTIFIED:
             stages.add_column(justify=justify, no_wrap=True)
@@ -137,7 +138,7 @@ def _cells(line: Line, wide: bool) -> tuple[RenderableType, ...]:
         Text(state),
         Text(f"{line.pool} {line.market}" if wide else line.pool),
         samples(line, wide),
-        f"{spent} of {words.dollars(line.budget_usd)}" if wide else spent,
+        f"{spent} of {words.dollars(line.budget_usd)}" if wide and line.budget_usd else spent,
         Text(quality(line)),
         words.duration(line.seconds),
     )

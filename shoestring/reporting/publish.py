@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from shoestring.data.runs import open_run
+from shoestring.data.blobs import open_blob
+from shoestring.data.runs import open_run, read
+from shoestring.errors import NotInStore
 from shoestring.model import record
 from shoestring.reporting.gather import gather
 from shoestring.reporting.html import page
 from shoestring.reporting.summary import Summary, summarise
 from shoestring.seams import Store
 from shoestring.spending import export as ledger_export
+from shoestring.training.record import ModelRecord
 
 FOLDERS = ("decisions", "receipts")
 FILES = ("run.json", "summary.json", "report.html", "curve.json", "evaluation.json")
@@ -34,7 +37,19 @@ def export(store: Store, run_id: str, folder: Path) -> Summary:
         target = folder / key.removeprefix(mine)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(store.fetch(key), target)
+    _copy_model(store, f"{mine}model.json", folder / "model")
     accounts = [start.account for start in open_run(store, run_id).starts]
     if accounts:
         ledger_export.export(store, folder / "ledger", *accounts)
     return summarise(gather(store, run_id))
+
+
+def _copy_model(store: Store, key: str, folder: Path) -> None:
+    """The model's record, and its weights as `torch.load(..., weights_only=True)` reads them; nothing when none was trained."""
+    try:
+        model = read(store, key, ModelRecord)
+    except NotInStore:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(store.fetch(key), folder / "model.json")
+    shutil.copyfile(open_blob(store, model.weights_sha256), folder / "weights.pt")

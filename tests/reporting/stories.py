@@ -1,0 +1,145 @@
+"""The runs that a report has to read well for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from recorded import ROWS, Recording
+
+from shoestring.model import Market, Pool, Terms
+
+HOSTILE = "<script>alert('x')</script> & \"quoted\" 'single' </style><img src=http://evil.example/x.png onerror=alert(1)>"
+BOTH = {Market.ON_DEMAND: Terms(), Market.SPOT: Terms(preemptions_per_hour=0.2)}
+CLOUD = tuple(
+    Pool(name=name, cores=cores, memory_gb=4 * cores, startup_s=45, markets=BOTH)
+    for name, cores in (("n2-standard-4", 4), ("n2-standard-16", 16), ("c3-highcpu-22", 22), ("c3-highcpu-176", 176))
+)
+
+
+def done(folder: Path) -> Recording:
+    run = Recording(folder)
+    run.evaluated()
+    return run
+
+
+def in_the_cloud(folder: Path) -> Recording:
+    """Many offers, and a budget a million times what is spent."""
+    run = Recording(folder, "4200", CLOUD, "list price")
+    run.evaluated()
+    return run
+
+
+def refused(folder: Path) -> Recording:
+    run = Recording(folder, "0.0002")
+    run.route("ingest")
+    return run
+
+
+def impossible(folder: Path) -> Recording:
+    """No budget would change it."""
+    run = Recording(folder, "1", (Pool(name="tiny", cores=1, memory_gb=0.01),))
+    run.route("ingest")
+    return run
+
+
+def running(folder: Path) -> Recording:
+    run = Recording(folder)
+    run.start()
+    run.route("ingest", cached="cache/1.json")
+    run.end(0.2, rows=ROWS)
+    run.route("preprocess")
+    run.end(7.0, rows=ROWS)
+    run.route("train")
+    run.beat(20.0, "stable", 800_000, 3_200_000, val_loss=0.4512)
+    return run
+
+
+def just_routed(folder: Path) -> Recording:
+    run = Recording(folder)
+    run.start()
+    run.route("ingest")
+    return run
+
+
+def failed(folder: Path) -> Recording:
+    run = Recording(folder)
+    run.start()
+    run.route("ingest")
+    run.end(6.1, rows=ROWS)
+    run.route("preprocess")
+    run.end(3.0, "failed", "preprocess failed: ArrowInvalid: column 'dep_time' has 3 values that are no time")
+    run.close()
+    return run
+
+
+def stopped(folder: Path) -> Recording:
+    run = Recording(folder)
+    run.start()
+    run.route("ingest")
+    run.end(6.1, "stopped", "told to stop by SIGTERM")
+    run.close()
+    return run
+
+
+def refused_on_the_way(folder: Path) -> Recording:
+    """Ingest took so long that what is left does not suffice for the others."""
+    run = Recording(folder, "0.000518")
+    run.start()
+    run.route("ingest")
+    run.end(6.1, rows=ROWS)
+    run.budget_usd = run.ledger.state(run.account).spent_usd
+    run.route("preprocess")
+    run.close()
+    return run
+
+
+def resumed(folder: Path) -> Recording:
+    """Lost in training; an hour later begun again, and finished."""
+    run = Recording(folder)
+    run.start()
+    for stage, seconds in (("ingest", 6.1), ("preprocess", 7.3)):
+        run.route(stage)
+        run.end(seconds, rows=ROWS)
+    run.route("train")
+    run.end(21.0, "lost", "its pod is gone; last heartbeat after 21.0 s")
+    run.close()
+    run.clock.sleep(3600)
+    run.start()
+    for stage in ("ingest", "preprocess"):
+        run.route(stage, cached="cache/1.json")
+        run.end(0.2, rows=ROWS)
+    run.trained(30.0)
+    run.route("evaluate")
+    run.end(5.2, rows=33_412)
+    run.close()
+    return run
+
+
+def hostile(folder: Path) -> Recording:
+    """Whatever a person, a price list or an exception can put into the records."""
+    run = Recording(folder, "0.003", (Pool(name=HOSTILE, cores=1, memory_gb=4),), HOSTILE)
+    run.start()
+    run.route("ingest")
+    run.end(3.0, "failed", HOSTILE)
+    run.close()
+    return run
+
+
+Story = Callable[[Path], Recording]
+STORIES: dict[str, Story] = {
+    story.__name__: story
+    for story in (
+        done,
+        in_the_cloud,
+        refused,
+        impossible,
+        running,
+        just_routed,
+        failed,
+        stopped,
+        refused_on_the_way,
+        resumed,
+        hostile,
+    )
+}

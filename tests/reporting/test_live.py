@@ -1,0 +1,118 @@
+"""The live view, compared with what was looked at. After a change that is meant: look, then write golden/ anew (a failure shows it)."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from recorded import ROWS, RUN_ID, Recording
+from rich.console import Console
+from stories import STORIES, failed, resumed, running
+
+from shoestring.reporting.live import LiveView, follow
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def shown(run: Recording, width: int) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(LiveView(run.store, RUN_ID, run.clock).table(width))
+    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
+
+
+@pytest.mark.parametrize("width", [130, 80])
+@pytest.mark.parametrize("name", ["running", "refused", "failed", "resumed"])
+def test_the_view_is_the_one_that_was_looked_at(name: str, width: int, tmp_path: Path) -> None:
+    assert shown(STORIES[name](tmp_path), width) == (GOLDEN / f"{name}-{width}.txt").read_text()
+
+
+def test_a_pod_that_says_nothing_for_long_is_said_to_be_silent(tmp_path: Path) -> None:
+    run = running(tmp_path)
+    run.clock.sleep(30)
+    assert "silent 30.0 s" in shown(run, 130)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def play(run: Recording) -> Iterator[None]:
+    """A short run, a step at a time."""
+    run.start()
+    run.route("ingest", cached="cache/1.json")
+    yield
+    run.end(0.2, rows=ROWS)
+    run.route("preprocess")
+    yield
+    for _ in range(3):
+        run.beat(1.0, samples=100_000, total=ROWS)
+        yield
+    run.end(7.0, rows=ROWS)
+    run.close()
+
+
+class PlayingClock:
+    """Sleeping is when the run goes on."""
+
+    def __init__(self, run: Recording) -> None:
+        self._run, self._steps = run, play(run)
+        next(self._steps)
+
+    def now(self) -> object:
+        return self._run.clock.now()
+
+    def monotonic_s(self) -> float:
+        return self._run.clock.monotonic_s()
+
+    def sleep(self, seconds: float) -> None:
+        self._run.clock.sleep(seconds)
+        next(self._steps, None)
+
+
+def followed(folder: Path, out: io.StringIO, *, as_json: bool = False, done: Callable[[], bool] = lambda: False) -> str:
+    run = Recording(folder)
+    follow(run.store, RUN_ID, PlayingClock(run), done, out, as_json=as_json)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_where_there_is_no_terminal_each_change_of_state_is_one_line(tmp_path: Path) -> None:
+    assert followed(tmp_path, io.StringIO()).splitlines() == [
+        "ingest: placed on cpu-1 on-demand, $0 to spend",
+        "ingest: reused from the cache",
+        "preprocess: placed on cpu-1 on-demand, $0.000088 to spend",
+        "preprocess: running on cpu-1 on-demand, $0.000088 to spend",
+        "preprocess: done on cpu-1 on-demand, 7.00 s, $0.000078, 337k",
+    ]
+
+
+def test_as_json_each_line_is_an_object_and_none_repeats_the_one_before(tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in followed(tmp_path, io.StringIO(), as_json=True).splitlines()]
+    assert all(line["run_id"] == RUN_ID and isinstance(line["spent_usd"], str) for line in lines)
+    for stage in ("ingest", "preprocess", "train", None):
+        changes = [{**line, "seconds": 0} for line in lines if line["stage"] == stage]
+        assert changes
+        assert all(one != other for one, other in itertools.pairwise(changes))
+    assert lines[-1]["state"] == "stopped"
+
+
+def test_on_a_terminal_the_last_frame_is_the_end_of_the_run(tmp_path: Path) -> None:
+    drawn = followed(tmp_path, Terminal())
+    assert "preprocess  done" in drawn.rpartition("running")[2]
+
+
+def test_following_a_run_that_is_over_shows_it_once_and_returns(tmp_path: Path) -> None:
+    for story in (failed, resumed):
+        run, out = story(tmp_path / story.__name__), io.StringIO()
+        follow(run.store, RUN_ID, run.clock, lambda: False, out)
+        assert len(out.getvalue().splitlines()) == sum(
+            bool(stage.attempts) for stage in LiveView(run.store, RUN_ID, run.clock).story.stages
+        )
+
+
+def test_following_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    assert followed(tmp_path, io.StringIO(), done=lambda: True).splitlines() == ["ingest: placed on cpu-1 on-demand, $0 to spend"]
