@@ -35,16 +35,5 @@ def route(
 
     from shoestring.pod import route
 
-    values = route(
-        needs=needs,
-        world=world,
-        run_id=run_id or job_id,
-        recipe=recipe,
-        budget_usd=budget_usd,
-        deadline_s=deadline_s,
-        seed=seed,
-        upstream=upstream,
-        decision_path=decision.path,
-        page_path=page.path,
-    )
+    values = route(needs, world, run_id or job_id, recipe, budget_usd, deadline_s, seed, upstream, decision.path, page.path)
     return namedtuple("Placement", values)(**values)

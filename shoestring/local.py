@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +23,6 @@ from shoestring.model import Noun, Placement, Pool, Tariffs, digest, sentences
 from shoestring.pricing.book import parse_book
 from shoestring.seams import Clock, Life, PriceBook, Usage, World
 
-ASSUMED_USD_PER_CORE_HOUR = Decimal("0.04")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
 
 
@@ -36,7 +34,9 @@ class WorldFile(Noun):
     purpose: Literal["run", "plan"] = Field("run", description="'plan': a price list to think with; nothing runs on it")
     store: str = Field(description="folder of the object store; ~ is the home directory")
     pools: tuple[Pool, ...] = Field(min_length=1)
-    prices: tuple[dict[str, Any], ...] = Field(description="rows of pool, market, usd_per_hour, as_of, source; a row that cannot be true is set aside, with the reason")
+    prices: tuple[dict[str, Any], ...] = Field(
+        description="rows of pool, market, usd_per_hour, as_of, source; a row that cannot be true is set aside, with the reason"
+    )
     tariffs: Tariffs = Tariffs()
 
 
@@ -71,7 +71,7 @@ class FolderStore:
             return True
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise StoreFull(f"no space left for {key} in {self.root}: nothing of it was written; free some space and run again") from error
+                raise StoreFull(f"no space left for {key} in {self.root}: nothing of it was written; free some and run again") from error
             raise StoreError(f"cannot write {key} in {self.root}: {error.strerror or error}") from error
         finally:
             with contextlib.suppress(OSError):

@@ -35,7 +35,7 @@ def samples_at(n: int, seed: int, epoch: int, start: int, count: int) -> Indices
         raise ValueError(f"positions {start} to {start + count} are not within an epoch of {n} rows")
     a = max(1, int(np.ceil(np.sqrt(n))))
     b = -(-n // a) if n else 1
-    keys = np.random.SeedSequence((seed, epoch)).generate_state(ROUNDS, np.uint64)
+    keys = np.random.SeedSequence((seed, epoch)).generate_state(ROUNDS, np.uint64).astype(np.uint64)
     found = _permute(np.arange(start, start + count, dtype=np.uint64), a, b, keys)
     while (outside := np.flatnonzero(found >= n)).size:
         found[outside] = _permute(found[outside], a, b, keys)

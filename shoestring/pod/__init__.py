@@ -20,7 +20,6 @@ from shoestring.pod.route import route as route_stage
 
 
 def route(
-    *,
     needs: str,
     world: str,
     run_id: str,

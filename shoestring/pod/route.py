@@ -20,6 +20,7 @@ from shoestring.routing.decision import Decision
 from shoestring.routing.explain import as_markdown
 from shoestring.routing.place import driver_outputs
 from shoestring.seams import World
+from shoestring.spending.account import AccountState
 from shoestring.spending.ledger import Ledger
 
 RACES = 5
@@ -54,6 +55,24 @@ def overhead(world: World, run: Run, name: str) -> Iterator[None]:
         world.store.put(key, record(begun.model_copy(update={"finished_at": world.clock.now()})))
 
 
+def asked_now(world: World, run: Run, wish: Wish, upstream: str, state: AccountState) -> Asked:
+    """What is known at this moment; `state` is the run's account. An earlier start's spending is not in it, but in its cap."""
+    stage = wish.needs[0].stage
+    earlier_usd = run.start.budget_usd - (state.cap_usd or Decimal(0))
+    return Asked(
+        run_id=run.run_id,
+        recipe=run.record.recipe,
+        seed=run.record.seed,
+        needs=wish.needs,
+        upstream=upstream,
+        attempt=next_attempt(world.store, run.run_id, stage),
+        budget_usd=run.start.budget_usd,
+        spent_usd=earlier_usd + state.spent_usd,
+        held_usd=state.held_usd,
+        deadline_left_s=run.deadline_left_s(world.clock.now()),
+    )
+
+
 def decide_and_reserve(world: World, run: Run, wish: Wish, upstream: str) -> tuple[Decision, str]:
     """The decision, and its key; its P95 is reserved. A race that is lost is run again on fresh offers.
 
@@ -62,41 +81,24 @@ def decide_and_reserve(world: World, run: Run, wish: Wish, upstream: str) -> tup
         BudgetExceeded: lost the race `RACES` times.
     """
     ledger, account, stage = Ledger(world.store, world.clock), run.start.account, wish.needs[0].stage
-    for race in range(1, RACES + 1):
-        state = ledger.state(account)
-        attempt = next_attempt(world.store, run.run_id, stage)
-        earlier_usd = run.start.budget_usd - (state.cap_usd or Decimal(0))
-        decision = decide(
-            ask(
-                world,
-                Asked(
-                    run_id=run.run_id,
-                    recipe=run.record.recipe,
-                    seed=run.record.seed,
-                    needs=wish.needs,
-                    upstream=upstream,
-                    attempt=attempt,
-                    budget_usd=run.start.budget_usd,
-                    spent_usd=earlier_usd + state.spent_usd,
-                    held_usd=state.held_usd,
-                    deadline_left_s=run.deadline_left_s(world.clock.now()),
-                ),
-            )
-        )
+    races = RACES
+    while True:
+        asked = asked_now(world, run, wish, upstream, ledger.state(account))
+        decision = decide(ask(world, asked))
         choice = decision.choice
         if choice is None:
             raise refuse(world.store, decision)
         try:
             if not choice.cached:
-                ledger.reserve(account, f"{stage}-{attempt}", stage, attempt, choice.p95_usd, choice.keep_usd)
+                ledger.reserve(account, f"{stage}-{asked.attempt}", stage, asked.attempt, choice.p95_usd, choice.keep_usd)
         except BudgetExceeded:
-            if race == RACES:
+            races -= 1
+            if not races:
                 raise
             continue
-        key = decision_key(run.run_id, stage, attempt)
+        key = decision_key(run.run_id, stage, asked.attempt)
         world.store.put(key, record(decision))
         return decision, key
-    raise AssertionError("unreachable: the last race returns or raises")
 
 
 def route(world: World, wish: Wish, upstream: str, decision_path: str, page_path: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def publish(store: Store, run_id: str) -> str:
 
 
 def export(store: Store, run_id: str, folder: Path) -> Summary:
-    """Copy what a person wants of a run into `folder`: summary, report, decisions, receipts, the model, a ledger that verifies by itself."""
+    """Copy what a person wants of a run into `folder`: the report, decisions, receipts, the model, a ledger that verifies alone."""
     mine = f"runs/{run_id}/"
     keys = [key for key in store.list(mine) if key.removeprefix(mine).split("/")[0] in (*FOLDERS, *FILES)]
     for key in keys:

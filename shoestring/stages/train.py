@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import JsonValue
 
 from shoestring.data import formats, loader, order
@@ -10,12 +12,16 @@ from shoestring.data.cache import code_digest
 from shoestring.data.formats import open_rows
 from shoestring.data.recipe import Recipe
 from shoestring.errors import DataError
-from shoestring.model import Need, Outcome, record
+from shoestring.model import Manifest, Need, Outcome, record
 from shoestring.stages.work import Progress, Work
-from shoestring.training import curve, schedule
+from shoestring.training import curve as training_curve
 from shoestring.training import record as model_record
+from shoestring.training import schedule
 from shoestring.training.curve import Curve
 from shoestring.training.record import ModelRecord
+
+if TYPE_CHECKING:
+    from shoestring.training.torch_.loop import Task
 
 SHARED = False
 
@@ -39,7 +45,7 @@ def code() -> str:
     """The digest of the code that computes this stage."""
     from shoestring.training.torch_ import checkpoint, course, learner, loop, net
 
-    return code_digest(formats, loader, order, curve, schedule, model_record, checkpoint, course, learner, loop, net)
+    return code_digest(formats, loader, order, training_curve, schedule, model_record, checkpoint, course, learner, loop, net)
 
 
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
@@ -49,46 +55,22 @@ def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
 
 def run(work: Work) -> Outcome:
     """Raises DataError, CorruptObject, StoreFull, StageStopped."""
-    from shoestring.training.torch_ import loop
+    from shoestring.training.torch_.loop import Training
 
     manifest = load_manifest(work.store, work.inputs["data"])
-    if manifest.encoding is None:
-        raise DataError(f"{work.inputs['data']} is not encoded: train reads what preprocess wrote")
-    train, signal = (
-        open_rows([open_blob(work.store, part.sha256) for part in manifest.splits[name]], manifest.format) for name in ("train", "val")
-    )
-    metric = "rmse" if manifest.encoding.task == "regression" else "log_loss"
-
-    def tell(phase: str, samples: int, quality: dict[str, float]) -> None:
-        work.progress(Progress(phase=phase, samples=samples, total=work.recipe.train.max_epochs * len(train), quality=quality))
-
-    task = loop.Task(
-        run_id=work.run_id,
-        seed=work.seed,
-        encoding=manifest.encoding,
-        settings=work.recipe.train,
-        train=train,
-        signal=signal,
-        metric=metric,
-        store=work.store,
-        meter=work.meter,
-        clock=work.clock,
-        cores=work.cores,
-        tell=tell,
-        stopping=work.stopping,
-    )
-    trained = loop.Training(task).run()
-    weights_sha256 = put_blob(work.store, loop.to_bytes(trained.weights))
+    task = task_of(work, manifest)
+    trained = Training(task).run()
     course = trained.course
+    weights_sha256 = put_blob(work.store, trained.weights)
     model = ModelRecord(
         run_id=work.run_id,
         weights_sha256=weights_sha256,
         data=work.inputs["data"],
-        encoding=manifest.encoding,
-        settings=work.recipe.train,
+        encoding=task.encoding,
+        settings=task.settings,
         seed=work.seed,
         samples=course.samples,
-        epochs=course.samples / len(train),
+        epochs=course.samples / len(task.train),
         seconds=course.seconds,
         val_loss=trained.val_loss,
         kept=trained.kept,
@@ -97,13 +79,44 @@ def run(work: Work) -> Outcome:
         windows=course.windows,
     )
     key = f"runs/{work.run_id}/model.json"
-    work.store.put(f"runs/{work.run_id}/curve.json", record(Curve(run_id=work.run_id, metric=metric, points=tuple(course.points))))
+    curve = Curve(run_id=work.run_id, metric=task.metric, points=tuple(course.points))
+    work.store.put(f"runs/{work.run_id}/curve.json", record(curve))
     work.store.put(key, record(model))
     return Outcome(
         key=key,
         artifact=f"blobs/{weights_sha256}",
-        rows=len(train),
+        rows=len(task.train),
         samples=course.samples,
-        metrics={f"val_{metric}": trained.val_loss} if trained.val_loss is not None else {},
+        metrics={} if trained.val_loss is None else {f"val_{task.metric}": trained.val_loss},
         stopped=trained.stopped,
+    )
+
+
+def task_of(work: Work, manifest: Manifest) -> Task:
+    """What training needs of the work; of the data, the test split is not even opened."""
+    from shoestring.training.torch_.loop import Task
+
+    if manifest.encoding is None:
+        raise DataError(f"{work.inputs['data']} is not encoded: train reads what preprocess wrote")
+    splits = [[open_blob(work.store, part.sha256) for part in manifest.splits[name]] for name in ("train", "val")]
+    train, signal = (open_rows(paths, manifest.format) for paths in splits)
+    most = work.recipe.train.max_epochs * len(train)
+
+    def tell(phase: str, samples: int, quality: dict[str, float]) -> None:
+        work.progress(Progress(phase=phase, samples=samples, total=most, quality=quality))
+
+    return Task(
+        run_id=work.run_id,
+        seed=work.seed,
+        encoding=manifest.encoding,
+        settings=work.recipe.train,
+        train=train,
+        signal=signal,
+        metric="rmse" if manifest.encoding.task == "regression" else "log_loss",
+        store=work.store,
+        meter=work.meter,
+        clock=work.clock,
+        cores=work.cores,
+        tell=tell,
+        stopping=work.stopping,
     )

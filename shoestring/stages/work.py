@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import Field
+
 from shoestring.data.recipe import Recipe
 from shoestring.model import Format, Noun
 from shoestring.seams import Clock, Store
@@ -18,7 +20,7 @@ class Progress(Noun):
     phase: str = ""
     samples: int = 0
     total: int | None = None
-    quality: dict[str, float] = {}
+    quality: dict[str, float] = Field({}, description="metric -> the last value")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from shoestring.training.curve import Point
 from shoestring.training.record import seen
 from shoestring.training.schedule import Progress
 from shoestring.training.torch_ import checkpoint
-from shoestring.training.torch_.checkpoint import to_bytes as to_bytes
 from shoestring.training.torch_.course import Course, fresh, put_down, resumed
 from shoestring.training.torch_.learner import Learner, snapshot, weights
 
@@ -49,7 +48,7 @@ class Task:
     settings: TrainSettings
     train: Rows
     signal: Rows
-    metric: str
+    metric: Literal["log_loss", "rmse"]
     store: Store
     meter: Meter
     clock: Clock
@@ -60,9 +59,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The weights that were kept, and how it went."""
+    """The weights that were kept, as `torch.load(weights_only=True)` reads them, and how it went."""
 
-    weights: dict[str, Any]
+    weights: bytes
     val_loss: float | None
     kept: str
     stopped: str
@@ -172,7 +171,7 @@ class Training:
                 phase=course.schedule.phase(at),
             )
         )
-        quality = {} if course.best_loss == float("inf") else {self.task.metric: course.best_loss}
+        quality: dict[str, float] = {} if course.best_loss == float("inf") else {self.task.metric: course.best_loss}
         self.task.tell(course.points[-1].phase, course.samples, quality)
 
     def _save_if_due(self) -> None:
@@ -203,7 +202,7 @@ class Training:
         if course.best_weights is not None and course.best_loss < loss:
             found, loss, kept = course.best_weights, course.best_loss, "averaged"
         course.seconds += self.progress().spent_s
-        return Trained(found, loss, kept, stopped, course, stall_share)
+        return Trained(checkpoint.to_bytes(found), loss, kept, stopped, course, stall_share)
 
 
 def why_it_stopped(course: Course, at: Progress, settings: TrainSettings) -> str:
