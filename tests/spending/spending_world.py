@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -51,6 +51,19 @@ class LateStore(FolderStore):
             self._left[key] = self._left.get(key, self._looks) - 1
             if self._left[key] >= 0:
                 raise NotInStore(key)
+        return super().fetch(key)
+
+
+class BusyStore(FolderStore):
+    """Somebody else does something at the moment when a key is first read."""
+
+    def __init__(self, root: Path, key: str, meanwhile: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._key, self._meanwhile = key, [meanwhile]
+
+    def fetch(self, key: str) -> Path:
+        if key == self._key and self._meanwhile:
+            self._meanwhile.pop()()
         return super().fetch(key)
 
 

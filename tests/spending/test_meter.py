@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal
 from fractions import Fraction
 
@@ -18,6 +19,8 @@ limits = st.integers(0, 10_000_000).map(from_microusd)
 moments = st.floats(0, 1e8)
 durations = st.floats(0, 1e6)
 MICRO = Decimal("0.000001")
+# Adding up floats near 1e8 s is good to this.
+ROUNDING_S = 1e-6
 
 
 @given(prices, durations)
@@ -69,34 +72,31 @@ def test_money_or_time_whichever_ends_first(limit_usd, deadline_s, left_s):
     assert meter.seconds_left(1000.0) == pytest.approx(left_s, abs=1e-5)
 
 
-step_s = st.floats(1e-4, 50.0)
-
-
 @given(
-    price=prices,
-    limit=limits,
-    deadline_in_s=st.none() | st.floats(0, 500),
+    usd_per_hour=st.integers(1_000, 100_000_000).map(from_microusd),
+    paid_s=st.floats(1, 1000),
+    due_in=st.none() | st.floats(0.2, 2),
     started_s=moments,
-    first_s=step_s,
-    exit_s=st.floats(0, 100),
-    leaves_in=st.floats(0, 1),
-    steps=st.lists(st.floats(0, 1), max_size=200),
+    first=st.floats(1e-3, 0.3),
+    leaving=st.floats(0, 0.5),
+    slowness=st.lists(st.floats(0.3, 1), min_size=1, max_size=30),
 )
-def test_training_that_asks_the_guard_never_overruns(price, limit, deadline_in_s, started_s, first_s, exit_s, leaves_in, steps):
-    """As long as a step takes at most SLOWEST_TIMES the slowest that is remembered, and leaving at most what was reserved for it."""
-    meter = Meter(price, started_s, limit, None if deadline_in_s is None else started_s + deadline_in_s)
+def test_training_that_asks_the_guard_never_overruns(usd_per_hour, paid_s, due_in, started_s, first, leaving, slowness):
+    """While a step takes at most SLOWEST_TIMES the slowest that is remembered, and leaving all of what was reserved for it."""
+    first_s, exit_s, due_s = first * paid_s, leaving * paid_s, None if due_in is None else started_s + due_in * paid_s
+    meter = Meter(usd_per_hour, started_s, cost_usd(usd_per_hour, paid_s), due_s)
     guard, now_s, remembered = Guard(meter, step_s=first_s, exit_s=exit_s), started_s, [first_s]
     assume(meter.seconds_left(now_s) >= exit_s)
-    for share in steps:
+    for share in itertools.islice(itertools.cycle(slowness), 500):
         if not guard.may_step(now_s):
             break
         took_s = share * SLOWEST_TIMES * max(remembered)
         now_s += took_s
         guard.took(took_s)
         remembered = [*remembered, took_s][-RING_STEPS:]
-    now_s += leaves_in * exit_s
-    assert meter.spent_usd(now_s) <= limit
-    assert deadline_in_s is None or now_s <= started_s + deadline_in_s + 1e-6
+    now_s += exit_s
+    assert meter.spent_usd(now_s - ROUNDING_S) <= meter.limit_usd
+    assert due_s is None or now_s <= due_s + ROUNDING_S
 
 
 @given(step=st.floats(0.05, 1), exit_s=st.floats(0, 10))

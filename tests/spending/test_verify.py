@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spending_world import MONTH, NOON, DyingStore, StillClock, fast_folder
+from spending_world import MONTH, NOON, BusyStore, DyingStore, StillClock, fast_folder
 
 from shoestring.errors import DataError, LedgerBroken, StoreError, UnknownName, UsageError
 from shoestring.local import FolderStore
@@ -100,6 +100,9 @@ def books_files(root: Path) -> list[Path]:
     return sorted((root / "ledger").rglob("*.json"))
 
 
+STRAYS = ("00000099.json", "3.json", "000000003.json", "00000000.json", "notes", "x.json")
+
+
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_any_change_of_any_one_file_is_seen(data):
@@ -126,9 +129,7 @@ def test_any_change_of_any_one_file_is_seen(data):
                 path.write_bytes(data.draw(st.sampled_from([other for other in files if other != path])).read_bytes())
             case "copy":
                 path = data.draw(st.sampled_from(files))
-                shutil.copy(
-                    path, path.with_name(data.draw(st.sampled_from(["00000099.json", "99.json", "00000000.json", "notes", "x.json"])))
-                )
+                shutil.copy(path, path.with_name(data.draw(st.sampled_from(STRAYS))))
             case "reformat":
                 path = data.draw(st.sampled_from(files))
                 path.write_text(json.dumps(json.loads(path.read_bytes()), sort_keys=True))
@@ -291,6 +292,12 @@ def test_a_crash_between_two_accounts_is_pending_and_not_broken(store, at, says)
     assert says in found.as_text()
 
 
+def test_books_that_grow_while_they_are_verified_hold(store):
+    meanwhile = functools.partial(Ledger(store, StillClock()).raise_cap, "run-2", Decimal("2"))
+    busy = BusyStore(store.root, entry_key("run-1", 1), meanwhile)
+    assert verify(busy, load_anchors(store)).cap_usd == Decimal("3")
+
+
 def test_a_receipt_that_cannot_be_read_is_named(store):
     store.put("runs/run-1/receipts/train-1.json", b"{}")
     with pytest.raises(DataError, match=r"runs/run-1/receipts/train-1\.json is not a receipt"):
@@ -359,11 +366,28 @@ def test_an_export_without_the_account_it_is_of_is_broken(out):
         verify(*open_for_verify(out))
 
 
-def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(store, out, tmp_path):
-    other = copy_books(tmp_path / "other")
-    Ledger(other, StillClock()).close("run-1")
-    export(other, out / "ledger", "run-1", "run-2")
-    assert len(verify(*open_for_verify(out / "ledger")).accounts) == 3
+def test_an_export_that_was_changed_in_form_only_is_seen(out):
+    marker = out / "ledger/export.json"
+    marker.write_text(json.dumps(json.loads(marker.read_bytes()), sort_keys=True))
+    with pytest.raises(LedgerBroken, match=r"export\.json: was changed"):
+        verify(*open_for_verify(out))
+
+
+def test_an_export_made_while_its_run_ends_holds(store, tmp_path):
+    ledger = Ledger(store, StillClock())
+    ledger.settle("run-2", "evaluate-1", Decimal("0.05"))
+    busy = BusyStore(store.root, entry_key(MONTH, 1), functools.partial(ledger.close, "run-2"))
+    export(busy, tmp_path / "out/ledger", "run-2")
+    found = verify(*open_for_verify(tmp_path / "out"))
+    assert [state.closed for state in found.accounts] == [False, True]
+
+
+def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(store, tmp_path):
+    folder, other = tmp_path / "out/ledger", copy_books(tmp_path / "other")
+    export(store, folder, "run-1", "run-2")
+    Ledger(other, StillClock()).raise_cap("run-2", Decimal("7"))
+    export(other, folder, "run-1")
+    assert [state.account for state in verify(*open_for_verify(folder)).accounts] == [MONTH, "run-1"]
     with pytest.raises(UsageError, match="holds something that is not an export"):
         export(store, store.root / "ledger", "run-1")
     with pytest.raises(UnknownName):
