@@ -13,6 +13,7 @@ from itertools import groupby, pairwise
 from shoestring.reporting.markup import Html, tag, text
 
 Point = tuple[float, float]
+FAR_PX = 1e5  # what lies further off the chart than this, such as a loss that went to 1e300, is drawn here
 LETTER_PX = 6.2  # mean advance of the 11 px labels
 
 
@@ -26,7 +27,8 @@ class Scale:
     end_px: float
 
     def __call__(self, value: float) -> float:
-        return round(self.start_px + (value - self.low) / (self.high - self.low) * (self.end_px - self.start_px), 1)
+        px = self.start_px + (value - self.low) / (self.high - self.low) * (self.end_px - self.start_px)
+        return round(max(-FAR_PX, min(FAR_PX, px)), 1)
 
 
 @dataclass(frozen=True, slots=True)
