@@ -65,7 +65,8 @@ def _offers(decision: Decision) -> Iterable[Html]:
     order = sorted(mine, key=lambda row: (row in verdicts, bool(columns.objection[row]), columns.est_microusd[row], row))
     rows = [_offer(decision, row, verdicts.get(row)) for row in order]
     stage, some = decision.question.stage, f", the first {SHOWN}" if len(rows) > SHOWN else ""
-    yield table(f"Offers for {stage}: {len(rows)}{some}", OFFER_HEADS, rows[:SHOWN], class_="stack offers")
+    whole = ", each priced for all the samples that it could use" if decision.question.needs[0].elastic else ""
+    yield table(f"Offers for {stage}: {len(rows)}{some}{whole}", OFFER_HEADS, rows[:SHOWN], class_="stack offers")
     if rows[SHOWN:]:
         rest = table(f"The other offers for {stage}", OFFER_HEADS, rows[SHOWN:], class_="stack offers")
         yield tag("details", tag("summary", f"The other {len(rows) - SHOWN} offers, and why not"), rest)
@@ -83,8 +84,18 @@ def _offer(decision: Decision, row: int, verdict: str | None) -> tuple[object, .
         words.hourly(from_microusd(price)) if price else "none",
         _cost(columns.est_microusd[row], columns.est_ms[row]) if priced else None,
         _cost(columns.p95_microusd[row], columns.p95_ms[row]) if priced else None,
-        tag("strong", "Taken") if verdict is None else words.sentence(verdict),
+        _taken(decision) if verdict is None else words.sentence(verdict),
     )
+
+
+def _taken(decision: Decision) -> Html:
+    """An elastic stage is given what is left, which may be less than all that it could use."""
+    choice, taken = decision.choice, tag("strong", "Taken")
+    if choice is None or choice.objective != "most-samples":
+        return taken
+    given = f"{words.count(choice.samples)} samples for {words.dollars(choice.est_usd)} in {words.duration(choice.est_s)}"
+    most = f"; at most {words.dollars(choice.p95_usd)} in {words.duration(choice.p95_s)}" if choice.p95_usd > choice.est_usd else ""
+    return text(taken, tag("small", given + most))
 
 
 def _cost(microusd: int, ms: int) -> Html:

@@ -40,7 +40,7 @@ def _verdict(card: Scorecard, baseline: Contender) -> str:
         return f"There is no telling the model from {baseline.name}."
     known = lead.low is not None and lead.high is not None and not lead.low <= 0 <= lead.high
     by = f"{words.score(abs(lead.value))} {words.metric(card.metric)}"
-    span = f" (difference {_ends(lead)})" if _ends(lead) else ""
+    span = f" (95% interval of the difference: {_ends(lead)})" if _ends(lead) else ""
     if not known:
         return f"There is no telling the model from {baseline.name}: {by} apart{span}."
     better = (lead.value > 0) == (card.metric in HIGHER_IS_BETTER)
@@ -86,7 +86,9 @@ def _terms(card: Scorecard) -> Html:
     said = [f"Intervals by bootstrap over {drawn}, {words.count(card.resamples)} times; training took {words.duration(card.trained_s)}."]
     for each in card.baselines:
         if fit := each.fit:
-            given = f"{each.name} might take {words.duration(fit.given_s)} ({fit.why_s}) on {fit.cores} cores"
+            given = (
+                f"{words.capital(each.name)} might take {words.duration(fit.given_s)} ({fit.why_s}) on {words.things(fit.cores, 'core')}"
+            )
             kept = f"{words.count(fit.iterations)} of {words.count(fit.grown)} iterations kept"
             said.append(f"{given}, and took {words.duration(fit.taken_s)}: {kept}; {fit.ended}.")
     return tag("p", " ".join(said), class_="note")

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from shoestring.model import Format, Market, Noun, Usd
 from shoestring.reporting.gather import Attempt, RunStory, Stage, State, Status
+from shoestring.routing.decision import Reason
 
 SENTENCES = 3
 
@@ -118,7 +119,9 @@ def refusal(attempt: Attempt) -> str:
     decision = attempt.decision
     question, smallest_usd, columns = decision.question, decision.smallest_budget_usd, decision.candidates
     if smallest_usd is None:
-        why = list(dict.fromkeys(refused.sentence for refused in decision.refusals))[:SENTENCES]
+        # Money is not what is missing, so what is said of it does not help.
+        other = [refused for refused in decision.refusals if refused.code is not Reason.BUDGET] or decision.refusals
+        why = list(dict.fromkeys(refused.sentence for refused in other))[:SENTENCES]
         return f"nothing can take {question.stage}, whatever the budget: {'; '.join(why)}"
     takeable = [refused for refused in decision.refusals if not columns.objection[refused.candidate]]
     cheapest = min(takeable, key=lambda refused: columns.least_p95_microusd[refused.candidate])

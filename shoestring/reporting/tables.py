@@ -67,7 +67,7 @@ def _stage_row(story: RunStory, stage: Stage) -> tuple[object, ...]:
 
 
 def _state(stage: Stage) -> str:
-    many = f", {len(stage.attempts)} attempts" if len(stage.attempts) > 1 else ""
+    many = f", {words.things(len(stage.attempts), 'attempt')}" if len(stage.attempts) > 1 else ""
     return STATES[stage.state] + many
 
 

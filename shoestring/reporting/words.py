@@ -39,6 +39,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def things(number: int, name: str) -> str:
+    """`1 core`, `2 cores`."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
 def short_count(number: int) -> str:
     """`812`, `96.4k`, `1.21M`: for a line that has no room."""
     for unit, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
