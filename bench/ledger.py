@@ -9,7 +9,9 @@ import argparse
 import multiprocessing
 import tempfile
 import time
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -21,7 +23,7 @@ from shoestring.spending.verify import verify
 
 CENT = Decimal("0.01")
 LENGTHS = (1_000, 10_000)
-SAMPLE = 200
+SAMPLE = 400
 
 
 def append_for(root: Path, account: str, writer: int, seconds: float, gate: multiprocessing.synchronize.Barrier) -> None:
@@ -51,22 +53,31 @@ def appends_per_second(root: Path, accounts: list[str], seconds: float) -> float
     return sum(ledger.state(account).entries - 1 for account in set(accounts)) / (time.monotonic() - began_s)
 
 
+def timed_s(work: Callable[[], object]) -> float:
+    began_s = time.perf_counter()
+    work()
+    return time.perf_counter() - began_s
+
+
 def costs_at(root: Path) -> list[tuple[int, float, float]]:
-    """At each length: milliseconds of an append by a writer that knows the account, and seconds until a new one knows it."""
+    """At each length: milliseconds of an append by a writer that knows the account, and seconds until a new one knows it.
+
+    The lengths take turns, so that whatever else the machine does slows both.
+    """
     ledger = Ledger(FolderStore(root), WallClock())
-    ledger.open("long", Decimal(10**6))
-    found, number = [], 1
     for length in LENGTHS:
-        taken_s = []
-        while number < length + SAMPLE:
-            began_s = time.perf_counter()
-            ledger.reserve("long", f"work-{number}", "work", 1, CENT)
-            taken_s.append(time.perf_counter() - began_s)
-            number += 1
-        began_s = time.perf_counter()
-        Ledger(FolderStore(root), WallClock()).state("long")
-        found.append((length, median(taken_s[-SAMPLE:]) * 1e3, time.perf_counter() - began_s))
-    return found
+        ledger.open(f"long-{length}", Decimal(10**6))
+        for number in range(2, length + 1):
+            ledger.reserve(f"long-{length}", f"work-{number}", "work", 1, CENT)
+    appends_s: dict[int, list[float]] = {length: [] for length in LENGTHS}
+    for number in range(SAMPLE):
+        for length in LENGTHS:
+            appends_s[length].append(timed_s(partial(ledger.reserve, f"long-{length}", f"more-{number}", "work", 1, CENT)))
+    looks_s = {
+        length: min(timed_s(partial(Ledger(FolderStore(root), WallClock()).state, f"long-{length}")) for _ in range(3))
+        for length in LENGTHS
+    }
+    return [(length, median(appends_s[length]) * 1e3, looks_s[length]) for length in LENGTHS]
 
 
 def main() -> None:
