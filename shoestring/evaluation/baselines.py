@@ -1,4 +1,4 @@
-"""What the model has to beat: knowing nothing, and gradient boosting given the same seconds.
+"""What the model has to beat: knowing nothing, and gradient boosting given the same core-seconds.
 
 Gradient boosting is scikit-learn's HistGradientBoosting with its own settings, on the same encoded rows. It grows in chunks, each sized by
 what the last one took, until validation stalls or its seconds are over, and predicts with as many iterations as validation liked best.

@@ -89,7 +89,7 @@ class Evaluation:
 
     def _trained(self, test: Rows) -> Claim:
         self.tell("predicting", 0)
-        what = f"{self.model.epochs:.1f} epochs in {self.model.seconds:.1f} s"
+        what = f"{self.model.epochs:.1f} epochs in {self.model.seconds:.1f} s on {self.model.cores} core{'s' * (self.model.cores > 1)}"
         return Claim("model", what, self.asked.predict(self.store, self.asked.model_key, test))
 
     def _nothing(self, test: Rows) -> Claim:
@@ -104,7 +104,7 @@ class Evaluation:
         self.tell(phase, 0)
         estimator, train, val = unfitted(encoding, self.asked.seed), self._table("train"), self._table("val")
         left_s = self.asked.meter.seconds_left(clock.monotonic_s())
-        given_s, why_s = allowance(self.model.seconds, self.manifest.rows, left_s)
+        given_s, why_s = allowance(self.model, self.asked.cores, self.manifest.rows, left_s)
         if given_s <= 0:
             return [], {BOOSTING: f"{left_s:.1f} s were left, which the rest of evaluating needs"}
         made = boost(estimator, train, val, encoding, given_s, clock.monotonic_s, lambda grown: self.tell(phase, grown))
@@ -135,10 +135,15 @@ def evaluate(asked: Asked, store: Store, clock: Clock, tell: Tell) -> Scorecard:
     return Evaluation(asked, store, clock, tell, manifest, manifest.encoding, model).scorecard()
 
 
-def allowance(trained_s: float, rows: int, left_s: float) -> tuple[float, str]:
-    """Seconds that gradient boosting gets, and why so many. `rows` are of all splits."""
+def allowance(model: ModelRecord, cores: int, rows: int, left_s: float) -> tuple[float, str]:
+    """Seconds that gradient boosting gets on so many cores, and why so many. `rows` are of all splits."""
+    alike = (
+        "as long as training took"
+        if cores == model.cores
+        else f"training took {model.seconds:.1f} s on {model.cores} core{'s' * (model.cores > 1)}"
+    )
     return min(
-        (trained_s, "as long as training took"),
+        (model.seconds * model.cores / cores, alike),
         (rows * BASELINE_S_PER_ROW, f"the most that {rows:,} rows get: {BASELINE_S_PER_ROW * 1e6:g} µs each"),
         ((left_s - AFTER_S - rows * AFTER_S_PER_ROW) / OVERRUN, "what the budget or the deadline leaves it"),
     )

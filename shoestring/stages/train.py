@@ -72,6 +72,7 @@ def run(work: Work) -> Outcome:
         samples=course.samples,
         epochs=course.samples / len(task.train),
         seconds=course.seconds,
+        cores=work.cores,
         val_loss=trained.val_loss,
         kept=trained.kept,
         stopped=trained.stopped,

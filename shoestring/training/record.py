@@ -31,6 +31,7 @@ class ModelRecord(Noun):
     samples: int
     epochs: float
     seconds: float = Field(description="of training, evaluations on the signal split included, all starts together")
+    cores: int = Field(description="of the start that ended it")
     val_loss: float | None = Field(description="on the signal split, of the weights that were kept")
     kept: str = Field(description="which weights these are: 'annealed', or 'averaged' of the plateau")
     stopped: str = Field(description="why training ended")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from shoestring.data.blobs import save_manifest
+from shoestring.data.blobs import load_manifest, save_manifest
 from shoestring.data.parts import PartWriter
 from shoestring.data.recipe import TrainSettings
 from shoestring.data.split import GROUP
@@ -100,9 +100,9 @@ def dataset(folder: Path, task: Task, rows: dict[str, int], *, groups: int = 0, 
     return store, save_manifest(store, manifest)
 
 
-def trained(store: Store, data_key: str, encoding: Encoding, seconds: float) -> None:
-    """The record of a model that took so long, under `MODEL_KEY`."""
-    made = ModelRecord(
+def model_of(data_key: str, encoding: Encoding, seconds: float, cores: int = 1) -> ModelRecord:
+    """The record of a model that took so long on so many cores."""
+    return ModelRecord(
         run_id="one",
         weights_sha256="",
         data=data_key,
@@ -112,10 +112,17 @@ def trained(store: Store, data_key: str, encoding: Encoding, seconds: float) -> 
         samples=1000,
         epochs=1.0,
         seconds=seconds,
+        cores=cores,
         val_loss=0.5,
         kept="annealed",
         stopped="",
         stall_share=0.0,
         windows=(),
     )
-    store.put(MODEL_KEY, record(made))
+
+
+def trained(store: Store, data_key: str, seconds: float = 0.3) -> None:
+    """Leave a model of the data set under `MODEL_KEY`."""
+    encoding = load_manifest(store, data_key).encoding
+    assert encoding is not None
+    store.put(MODEL_KEY, record(model_of(data_key, encoding, seconds)))

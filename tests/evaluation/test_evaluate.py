@@ -1,14 +1,15 @@
 """A whole evaluation, from a store to a scorecard, of predictors about which the truth is known."""
 
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from encoded import MODEL_KEY, Task, chances, dataset, trained
+from encoded import MODEL_KEY, Task, chances, dataset, encoding_of, model_of, trained
 
-from shoestring.data.blobs import load_manifest
 from shoestring.data.formats import Rows
 from shoestring.errors import DataError, StageFailed, StageStopped
 from shoestring.evaluation.evaluate import AFTER_S, BASELINE_S_PER_ROW, BOOSTING, Asked, allowance, evaluate
@@ -56,12 +57,8 @@ def asked(data_key: str, predict: Any, **changes: Any) -> Asked:
 
 def judged(folder: Path, task: Task, *, groups: int = 0, seconds: float = 0.6, predict: Any = None, **changes: Any) -> Scorecard:
     store, data_key = dataset(folder, task, ROWS, groups=groups)
-    trained(store, data_key, encoding(store, data_key), seconds)
+    trained(store, data_key, seconds)
     return evaluate(asked(data_key, predict or knows_all(task), **changes), store, CLOCK, quiet)
-
-
-def encoding(store: Store, data_key: str) -> Any:
-    return load_manifest(store, data_key).encoding
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
@@ -111,21 +108,21 @@ def test_with_no_seconds_left_there_is_no_boosting_and_the_scorecard_says_why(tm
 @pytest.mark.parametrize("task", ["binary", "regression"])
 def test_a_test_split_of_one_class_or_value_is_refused(tmp_path: Path, task: Task) -> None:
     store, data_key = dataset(tmp_path, task, ROWS, only=1)
-    trained(store, data_key, encoding(store, data_key), 1.0)
+    trained(store, data_key)
     with pytest.raises(DataError, match="all 600 rows of the test split have the target"):
         evaluate(asked(data_key, knows_all(task)), store, CLOCK, quiet)
 
 
 def test_an_empty_test_split_is_refused(tmp_path: Path) -> None:
     store, data_key = dataset(tmp_path, "binary", {**ROWS, "test": 0})
-    trained(store, data_key, encoding(store, data_key), 1.0)
+    trained(store, data_key)
     with pytest.raises(DataError, match="the test split of made-up holds no rows"):
         evaluate(asked(data_key, knows_all("binary")), store, CLOCK, quiet)
 
 
 def test_a_model_of_other_data_is_refused(tmp_path: Path) -> None:
     store, data_key = dataset(tmp_path, "binary", ROWS)
-    trained(store, "datasets/other/1.json", encoding(store, data_key), 1.0)
+    store.put(MODEL_KEY, record(model_of("datasets/other/1.json", encoding_of("binary", np.zeros(1, int)), 1.0)))
     with pytest.raises(DataError, match=r"was trained on datasets/other/1\.json"):
         evaluate(asked(data_key, knows_all("binary")), store, CLOCK, quiet)
 
@@ -141,7 +138,7 @@ def test_a_model_that_predicts_no_numbers_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["opening the test split", "predicting", "fitting gradient boosting", "resampling"])
 def test_it_can_be_stopped_at_every_step(tmp_path: Path, where: str) -> None:
     store, data_key = dataset(tmp_path, "binary", ROWS)
-    trained(store, data_key, encoding(store, data_key), 0.3)
+    trained(store, data_key)
 
     def tell(phase: str, done: int) -> None:
         if phase == where:
@@ -152,7 +149,18 @@ def test_it_can_be_stopped_at_every_step(tmp_path: Path, where: str) -> None:
 
 
 def test_boosting_gets_the_least_of_what_training_took_what_its_rows_allow_and_what_is_left() -> None:
-    assert allowance(3.0, 10**6, 1000.0) == (3.0, "as long as training took")
-    assert allowance(300.0, 10**5, 1000.0)[0] == 10**5 * BASELINE_S_PER_ROW
-    given_s, why = allowance(300.0, 10**6, 20.0)
+    encoding = encoding_of("binary", np.zeros(1, int))
+    quick, slow = model_of("datasets/one/1.json", encoding, 3.0, cores=2), model_of("datasets/one/1.json", encoding, 300.0, cores=2)
+    assert allowance(quick, 2, 10**6, 1000.0) == (3.0, "as long as training took")
+    assert allowance(quick, 1, 10**6, 1000.0) == (6.0, "training took 3.0 s on 2 cores")
+    assert allowance(slow, 2, 10**5, 1000.0)[0] == 10**5 * BASELINE_S_PER_ROW
+    given_s, why = allowance(slow, 2, 10**6, 20.0)
     assert given_s < 20 - AFTER_S and why == "what the budget or the deadline leaves it"
+
+
+def test_a_router_that_asks_for_its_code_loads_none_of_its_libraries() -> None:
+    asking = (
+        "import sys, shoestring.stages.evaluate as stage; stage.code(); print(sorted({'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
