@@ -110,7 +110,7 @@ def test_a_full_disk_is_said_so_and_leaves_nothing_half_written(tiny_disk):
     ledger.open("run", Decimal("1"))
     (tiny_disk / "ballast").write_bytes(b"x" * 20_000)
     granted = 0
-    with pytest.raises(StoreFull, match=r"no space left for ledger/run/.* free some space and run again"):
+    with pytest.raises(StoreFull, match=r"no space left for ledger/run/.*nothing of it was written"):
         for number in range(64):
             ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.01"))
             granted = number + 1

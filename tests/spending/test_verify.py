@@ -5,87 +5,27 @@ from __future__ import annotations
 import functools
 import json
 import shutil
-from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from some_books import check, copy_books, cut
 from spending_world import MONTH, NOON, BusyStore, DyingStore, StillClock, fast_folder
 
-from shoestring.errors import DataError, LedgerBroken, StoreError, UnknownName, UsageError
+from shoestring.errors import DataError, LedgerBroken, StoreError
 from shoestring.local import FolderStore
-from shoestring.model import Market, Receipt, record
+from shoestring.model import record
 from shoestring.spending.chain import Chain
 from shoestring.spending.entry import Entry, Sealed, entry_key, read_entry, seal
-from shoestring.spending.export import export
 from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import load_anchors, open_for_verify, verify
-
-
-def receipt(run_id: str, stage: str, head: str) -> Receipt:
-    return Receipt(
-        run_id=run_id,
-        stage=stage,
-        attempt=1,
-        pod_uid="host.1.2",
-        decision_key=f"runs/{run_id}/decisions/{stage}-1.json",
-        status="done",
-        pool="cores-2",
-        market=Market.ON_DEMAND,
-        format=None,
-        cache_hit=False,
-        budget_usd=Decimal("0.3"),
-        est_usd=Decimal("0.2"),
-        p95_usd=Decimal("0.3"),
-        est_s=1.0,
-        spent_usd=Decimal("0.2"),
-        started_at=NOON,
-        finished_at=NOON + timedelta(seconds=1),
-        seconds=1.0,
-        ledger_head=head,
-    )
-
-
-def write_books(root: Path) -> FolderStore:
-    """Two runs inside a month: one over, one going on, each with a receipt a stage."""
-    store = FolderStore(root)
-    ledger = Ledger(store, StillClock(), "host.1.2")
-    for run in ("run-1", "run-2"):
-        ledger.open(run, Decimal("1"), stage_caps={"train": Decimal("0.8")})
-        for stage in ("ingest", "train"):
-            ledger.reserve(run, f"{stage}-1", stage, 1, Decimal("0.3"))
-            ledger.settle(run, f"{stage}-1", Decimal("0.2"), "done")
-            store.put(f"runs/{run}/receipts/{stage}-1.json", record(receipt(run, stage, ledger.state(run).head_hash)))
-    ledger.adjust("run-1", "train-1", Decimal("-0.01"), "true times")
-    ledger.raise_cap("run-2", Decimal("1.5"))
-    ledger.reserve("run-2", "evaluate-1", "evaluate", 1, Decimal("0.1"))
-    ledger.close("run-1")
-    return store
-
-
-@functools.cache
-def books() -> dict[str, bytes]:
-    with fast_folder() as folder:
-        write_books(folder)
-        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.json")}
-
-
-def copy_books(root: Path) -> FolderStore:
-    for name, content in books().items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content)
-    return FolderStore(root)
+from shoestring.spending.verify import load_anchors, verify
 
 
 @pytest.fixture
 def store(tmp_path) -> FolderStore:
     return copy_books(tmp_path)
-
-
-def check(store: FolderStore) -> None:
-    verify(store, load_anchors(store))
 
 
 def test_books_that_hold_are_added_up_with_every_dollar_once(store):
@@ -96,11 +36,42 @@ def test_books_that_hold_are_added_up_with_every_dollar_once(store):
     assert found.as_text().splitlines()[-1].startswith("every hash, sequence and balance holds: 19 entries, $2.500000 in caps")
 
 
-def books_files(root: Path) -> list[Path]:
-    return sorted((root / "ledger").rglob("*.json"))
-
-
 STRAYS = ("00000099.json", "3.json", "000000003.json", "00000000.json", "notes", "x.json")
+
+
+def tamper(data: st.DataObject, files: list[Path]) -> None:
+    """Change one of the files in one of the ways in which a file can be changed."""
+    entries = [path for path in files if path.name != "head.json"]
+    match data.draw(st.sampled_from(["byte", "cut", "grow", "delete", "swap", "copy", "move", "reseal", "reformat"])):
+        case "byte":
+            path = data.draw(st.sampled_from(files))
+            content = bytearray(path.read_bytes())
+            content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+            path.write_bytes(content)
+        case "cut":
+            path = data.draw(st.sampled_from(files))
+            path.write_bytes(path.read_bytes()[: data.draw(st.integers(0, path.stat().st_size - 1))])
+        case "grow":
+            path = data.draw(st.sampled_from(files))
+            path.write_bytes(path.read_bytes() + data.draw(st.binary(min_size=1, max_size=3)))
+        case "delete":
+            data.draw(st.sampled_from(entries)).unlink()
+        case "swap":
+            path = data.draw(st.sampled_from(files))
+            path.write_bytes(data.draw(st.sampled_from([other for other in files if other != path])).read_bytes())
+        case "copy":
+            path = data.draw(st.sampled_from(files))
+            shutil.copy(path, path.with_name(data.draw(st.sampled_from(STRAYS))))
+        case "reformat":
+            path = data.draw(st.sampled_from(files))
+            path.write_text(json.dumps(json.loads(path.read_bytes()), sort_keys=True))
+        case "reseal":
+            path = data.draw(st.sampled_from(entries))
+            entry = Sealed.model_validate_json(path.read_bytes()).entry
+            path.write_bytes(record(seal(entry.model_copy(update={"why": entry.why + data.draw(st.text("abc", min_size=1))}))))
+        case "move":
+            path = data.draw(st.sampled_from(entries))
+            path.rename(data.draw(st.sampled_from([other.parent for other in entries])) / f"{len(files):08d}.json")
 
 
 @settings(deadline=None, max_examples=150)
@@ -108,38 +79,7 @@ STRAYS = ("00000099.json", "3.json", "000000003.json", "00000000.json", "notes",
 def test_any_change_of_any_one_file_is_seen(data):
     with fast_folder() as folder:
         store = copy_books(folder)
-        files = books_files(folder)
-        entries = [path for path in files if path.name != "head.json"]
-        match data.draw(st.sampled_from(["byte", "cut", "grow", "delete", "swap", "copy", "move", "reseal", "reformat"])):
-            case "byte":
-                path = data.draw(st.sampled_from(files))
-                content = bytearray(path.read_bytes())
-                content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
-                path.write_bytes(content)
-            case "cut":
-                path = data.draw(st.sampled_from(files))
-                path.write_bytes(path.read_bytes()[: data.draw(st.integers(0, path.stat().st_size - 1))])
-            case "grow":
-                path = data.draw(st.sampled_from(files))
-                path.write_bytes(path.read_bytes() + data.draw(st.binary(min_size=1, max_size=3)))
-            case "delete":
-                data.draw(st.sampled_from(entries)).unlink()
-            case "swap":
-                path = data.draw(st.sampled_from(files))
-                path.write_bytes(data.draw(st.sampled_from([other for other in files if other != path])).read_bytes())
-            case "copy":
-                path = data.draw(st.sampled_from(files))
-                shutil.copy(path, path.with_name(data.draw(st.sampled_from(STRAYS))))
-            case "reformat":
-                path = data.draw(st.sampled_from(files))
-                path.write_text(json.dumps(json.loads(path.read_bytes()), sort_keys=True))
-            case "reseal":
-                path = data.draw(st.sampled_from(entries))
-                entry = Sealed.model_validate_json(path.read_bytes()).entry
-                path.write_bytes(record(seal(entry.model_copy(update={"why": entry.why + data.draw(st.text("abc", min_size=1))}))))
-            case "move":
-                path = data.draw(st.sampled_from(entries))
-                path.rename(data.draw(st.sampled_from([other.parent for other in entries])) / f"{len(files):08d}.json")
+        tamper(data, sorted((folder / "ledger").rglob("*.json")))
         with pytest.raises(LedgerBroken):
             check(store)
 
@@ -243,13 +183,6 @@ def test_an_account_copied_under_another_name_is_seen(store):
         check(store)
 
 
-def cut(store: FolderStore, account: str, keep: int) -> None:
-    """Take away every trace of a tail in the account itself."""
-    for path in (store.root / "ledger" / account).iterdir():
-        if path.name == "head.json" or int(path.stem) > keep:
-            path.unlink()
-
-
 @pytest.mark.parametrize(
     ("account", "keep", "says"),
     [
@@ -302,94 +235,3 @@ def test_a_receipt_that_cannot_be_read_is_named(store):
     store.put("runs/run-1/receipts/train-1.json", b"{}")
     with pytest.raises(DataError, match=r"runs/run-1/receipts/train-1\.json is not a receipt"):
         load_anchors(store)
-
-
-def test_a_store_and_its_ledger_folder_verify_alike(store):
-    whole = verify(store, load_anchors(store))
-    assert verify(*open_for_verify(store.root)) == whole == verify(*open_for_verify(store.root / "ledger"))
-
-
-def test_a_cut_tail_is_seen_from_the_ledger_folder_too(store):
-    cut(store, "run-2", 3)
-    for path in (store.root, store.root / "ledger"):
-        with pytest.raises(LedgerBroken, match="a receipt names its entry"):
-            verify(*open_for_verify(path))
-
-
-def test_a_folder_without_a_ledger_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match="there is no ledger in"):
-        open_for_verify(tmp_path)
-
-
-def test_a_ledger_that_was_deleted_whole_is_missed_by_the_receipts(store):
-    shutil.rmtree(store.root / "ledger")
-    with pytest.raises(LedgerBroken, match="run-1: a receipt names its entry"):
-        verify(*open_for_verify(store.root))
-
-
-@pytest.fixture
-def out(store, tmp_path) -> Path:
-    """A run's output folder: its books, and its receipts beside them."""
-    export(store, tmp_path / "out/ledger", "run-1")
-    shutil.copytree(store.root / "runs/run-1/receipts", tmp_path / "out/receipts")
-    return tmp_path / "out"
-
-
-def test_an_export_verifies_alone_and_says_what_it_does_not_carry(store, out, tmp_path):
-    alone = tmp_path / "elsewhere"
-    shutil.move(out, alone)
-    shutil.move(alone / "ledger", alone / "books")
-    shutil.rmtree(tmp_path / "ledger")
-    found = verify(*open_for_verify(alone / "books"))
-    assert [state.account for state in found.accounts] == [MONTH, "run-1"]
-    assert found.spent_usd == Decimal("0.39")
-    assert found.not_here == ("run-2, at $1.500000 in 2026-11, is not in this export",)
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.data())
-def test_any_changed_byte_of_an_export_is_seen(data):
-    with fast_folder() as folder:
-        export(copy_books(folder / "store"), folder / "out/ledger", "run-1")
-        path = data.draw(st.sampled_from(sorted((folder / "out/ledger").rglob("*.json"))))
-        content = bytearray(path.read_bytes())
-        at = data.draw(st.integers(0, len(content) - 1))
-        content[at] ^= data.draw(st.integers(1, 255))
-        path.write_bytes(content)
-        with pytest.raises(LedgerBroken):
-            verify(*open_for_verify(folder / "out"))
-
-
-def test_an_export_without_the_account_it_is_of_is_broken(out):
-    shutil.rmtree(out / "ledger/run-1")
-    with pytest.raises(LedgerBroken, match=r"run-1/00000001\.json: is missing: this export is of that account"):
-        verify(*open_for_verify(out))
-
-
-def test_an_export_that_was_changed_in_form_only_is_seen(out):
-    marker = out / "ledger/export.json"
-    marker.write_text(json.dumps(json.loads(marker.read_bytes()), sort_keys=True))
-    with pytest.raises(LedgerBroken, match=r"export\.json: was changed"):
-        verify(*open_for_verify(out))
-
-
-def test_an_export_made_while_its_run_ends_holds(store, tmp_path):
-    ledger = Ledger(store, StillClock())
-    ledger.settle("run-2", "evaluate-1", Decimal("0.05"))
-    busy = BusyStore(store.root, entry_key(MONTH, 1), functools.partial(ledger.close, "run-2"))
-    export(busy, tmp_path / "out/ledger", "run-2")
-    found = verify(*open_for_verify(tmp_path / "out"))
-    assert [state.closed for state in found.accounts] == [False, True]
-
-
-def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(store, tmp_path):
-    folder, other = tmp_path / "out/ledger", copy_books(tmp_path / "other")
-    export(store, folder, "run-1", "run-2")
-    Ledger(other, StillClock()).raise_cap("run-2", Decimal("7"))
-    export(other, folder, "run-1")
-    assert [state.account for state in verify(*open_for_verify(folder)).accounts] == [MONTH, "run-1"]
-    with pytest.raises(UsageError, match="holds something that is not an export"):
-        export(store, store.root / "ledger", "run-1")
-    with pytest.raises(UnknownName):
-        export(store, tmp_path / "new", "run-9")
-    check(store)

@@ -1,0 +1,81 @@
+"""Books to look at: two runs inside a month, one over, one going on, each with a receipt a stage."""
+
+from __future__ import annotations
+
+import functools
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from spending_world import NOON, StillClock, fast_folder
+
+from shoestring.local import FolderStore
+from shoestring.model import Market, Receipt, record
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.verify import load_anchors, verify
+
+
+def receipt(run_id: str, stage: str, head: str) -> Receipt:
+    return Receipt(
+        run_id=run_id,
+        stage=stage,
+        attempt=1,
+        pod_uid="host.1.2",
+        decision_key=f"runs/{run_id}/decisions/{stage}-1.json",
+        status="done",
+        pool="cores-2",
+        market=Market.ON_DEMAND,
+        format=None,
+        cache_hit=False,
+        budget_usd=Decimal("0.3"),
+        est_usd=Decimal("0.2"),
+        p95_usd=Decimal("0.3"),
+        est_s=1.0,
+        spent_usd=Decimal("0.2"),
+        started_at=NOON,
+        finished_at=NOON + timedelta(seconds=1),
+        seconds=1.0,
+        ledger_head=head,
+    )
+
+
+def write_books(root: Path) -> FolderStore:
+    """Two runs inside a month: one over, one going on, each with a receipt a stage."""
+    store = FolderStore(root)
+    ledger = Ledger(store, StillClock(), "host.1.2")
+    for run in ("run-1", "run-2"):
+        ledger.open(run, Decimal("1"), stage_caps={"train": Decimal("0.8")})
+        for stage in ("ingest", "train"):
+            ledger.reserve(run, f"{stage}-1", stage, 1, Decimal("0.3"))
+            ledger.settle(run, f"{stage}-1", Decimal("0.2"), "done")
+            store.put(f"runs/{run}/receipts/{stage}-1.json", record(receipt(run, stage, ledger.state(run).head_hash)))
+    ledger.adjust("run-1", "train-1", Decimal("-0.01"), "true times")
+    ledger.raise_cap("run-2", Decimal("1.5"))
+    ledger.reserve("run-2", "evaluate-1", "evaluate", 1, Decimal("0.1"))
+    ledger.close("run-1")
+    return store
+
+
+@functools.cache
+def books() -> dict[str, bytes]:
+    with fast_folder() as folder:
+        write_books(folder)
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.json")}
+
+
+def copy_books(root: Path) -> FolderStore:
+    for name, content in books().items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return FolderStore(root)
+
+
+def check(store: FolderStore) -> None:
+    verify(store, load_anchors(store))
+
+
+def cut(store: FolderStore, account: str, keep: int) -> None:
+    """Take away every trace of a tail in the account itself."""
+    for path in (store.root / "ledger" / account).iterdir():
+        if path.name == "head.json" or int(path.stem) > keep:
+            path.unlink()

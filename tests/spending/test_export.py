@@ -1,0 +1,118 @@
+"""A run's books verify without the store that they came from, and a store through its folder."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from some_books import check, copy_books, cut
+from spending_world import MONTH, BusyStore, StillClock, fast_folder
+
+from shoestring.errors import LedgerBroken, UnknownName, UsageError
+from shoestring.local import FolderStore
+from shoestring.spending.entry import entry_key
+from shoestring.spending.export import export
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.verify import load_anchors, open_for_verify, verify
+
+
+@pytest.fixture
+def store(tmp_path) -> FolderStore:
+    return copy_books(tmp_path)
+
+
+def test_a_store_and_its_ledger_folder_verify_alike(store):
+    whole = verify(store, load_anchors(store))
+    assert verify(*open_for_verify(store.root)) == whole == verify(*open_for_verify(store.root / "ledger"))
+
+
+def test_a_cut_tail_is_seen_from_the_ledger_folder_too(store):
+    cut(store, "run-2", 3)
+    for path in (store.root, store.root / "ledger"):
+        with pytest.raises(LedgerBroken, match="a receipt names its entry"):
+            verify(*open_for_verify(path))
+
+
+def test_a_folder_without_a_ledger_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="there is no ledger in"):
+        open_for_verify(tmp_path)
+
+
+def test_a_ledger_that_was_deleted_whole_is_missed_by_the_receipts(store):
+    shutil.rmtree(store.root / "ledger")
+    with pytest.raises(LedgerBroken, match="run-1: a receipt names its entry"):
+        verify(*open_for_verify(store.root))
+
+
+@pytest.fixture
+def out(store, tmp_path) -> Path:
+    """A run's output folder: its books, and its receipts beside them."""
+    export(store, tmp_path / "out/ledger", "run-1")
+    shutil.copytree(store.root / "runs/run-1/receipts", tmp_path / "out/receipts")
+    return tmp_path / "out"
+
+
+def test_an_export_verifies_alone_and_says_what_it_does_not_carry(store, out, tmp_path):
+    alone = tmp_path / "elsewhere"
+    shutil.move(out, alone)
+    shutil.move(alone / "ledger", alone / "books")
+    shutil.rmtree(tmp_path / "ledger")
+    found = verify(*open_for_verify(alone / "books"))
+    assert [state.account for state in found.accounts] == [MONTH, "run-1"]
+    assert found.spent_usd == Decimal("0.39")
+    assert found.not_here == ("run-2, at $1.500000 in 2026-11, is not in this export",)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_any_changed_byte_of_an_export_is_seen(data):
+    with fast_folder() as folder:
+        export(copy_books(folder / "store"), folder / "out/ledger", "run-1")
+        path = data.draw(st.sampled_from(sorted((folder / "out/ledger").rglob("*.json"))))
+        content = bytearray(path.read_bytes())
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] ^= data.draw(st.integers(1, 255))
+        path.write_bytes(content)
+        with pytest.raises(LedgerBroken):
+            verify(*open_for_verify(folder / "out"))
+
+
+def test_an_export_without_the_account_it_is_of_is_broken(out):
+    shutil.rmtree(out / "ledger/run-1")
+    with pytest.raises(LedgerBroken, match=r"run-1/00000001\.json: is missing: this export is of that account"):
+        verify(*open_for_verify(out))
+
+
+def test_an_export_that_was_changed_in_form_only_is_seen(out):
+    marker = out / "ledger/export.json"
+    marker.write_text(json.dumps(json.loads(marker.read_bytes()), sort_keys=True))
+    with pytest.raises(LedgerBroken, match=r"export\.json: was changed"):
+        verify(*open_for_verify(out))
+
+
+def test_an_export_made_while_its_run_ends_holds(store, tmp_path):
+    ledger = Ledger(store, StillClock())
+    ledger.settle("run-2", "evaluate-1", Decimal("0.05"))
+    busy = BusyStore(store.root, entry_key(MONTH, 1), functools.partial(ledger.close, "run-2"))
+    export(busy, tmp_path / "out/ledger", "run-2")
+    found = verify(*open_for_verify(tmp_path / "out"))
+    assert [state.closed for state in found.accounts] == [False, True]
+
+
+def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(store, tmp_path):
+    folder, other = tmp_path / "out/ledger", copy_books(tmp_path / "other")
+    export(store, folder, "run-1", "run-2")
+    Ledger(other, StillClock()).raise_cap("run-2", Decimal("7"))
+    export(other, folder, "run-1")
+    assert [state.account for state in verify(*open_for_verify(folder)).accounts] == [MONTH, "run-1"]
+    with pytest.raises(UsageError, match="holds something that is not an export"):
+        export(store, store.root / "ledger", "run-1")
+    with pytest.raises(UnknownName):
+        export(store, tmp_path / "new", "run-9")
+    check(store)
