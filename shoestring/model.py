@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
 
 MICRO = Decimal("0.000001")
+# Whole micro-dollars of it, and sums of thousands of them, stay within 64 bits.
+MOST_USD = 1_000_000_000
 
 
 def usd(value: object) -> Decimal:
@@ -34,6 +36,8 @@ def usd(value: object) -> Decimal:
         raise ValueError(f"{value!r} is not an amount of dollars: write it like '0.003'") from None
     if not amount.is_finite():
         raise ValueError(f"{value!r} is not an amount of dollars: it has to be finite")
+    if abs(amount) >= MOST_USD:
+        raise ValueError(f"{value!r} is more than the ${MOST_USD:,} that the books can hold")
     return amount.quantize(MICRO, rounding=ROUND_CEILING)
 
 
@@ -91,7 +95,7 @@ class Need(Noun):
     reads: Access = Field("none", description="how rows are read from the upstream data set")
     passes: float = Field(1.0, gt=0, description="times a row is read; for an elastic stage, the most times")
     min_passes: float = Field(0.0, ge=0, description="elastic only: fewer passes than this are not worth starting for")
-    writes_bytes_per_row: int = Field(0, ge=0, description="bytes written per input row, before the format's own size ratio; 0 = writes no data set")
+    writes_bytes_per_row: int = Field(0, ge=0, description="bytes written per input row, before the format's size ratio; 0 = no data set")
     memory_fixed_gb: float = Field(0.3, ge=0)
     memory_bytes_per_row: float = Field(0.0, ge=0)
     gpu: Literal["no", "may", "must"] = "no"

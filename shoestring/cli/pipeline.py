@@ -17,14 +17,14 @@ from shoestring.pod import run as run_stage
 from shoestring.pod.asking import stage_names
 from shoestring.reporting.summary import Summary
 from shoestring.routing.decision import Decision
-from shoestring.spending.entry import Entry
+from shoestring.spending.entry import Sealed
 
 SCHEMAS: dict[str, type[BaseModel]] = {
     "world": WorldFile,
     "recipe": Recipe,
     "decision": Decision,
     "receipt": Receipt,
-    "ledger": Entry,
+    "ledger": Sealed,
     "summary": Summary,
 }
 

@@ -125,11 +125,12 @@ def launch(world: World, wish: Wish, world_argument: str, out: Path, as_json: bo
         "seed": wish.seed,
     }
     try:
-        drive(arguments, out / "log.txt")
-    except KeyboardInterrupt:
+        with contextlib.suppress(KeyboardInterrupt):
+            drive(arguments, out / "log.txt")
+    finally:
+        # Where the exit step did not come to it: a Ctrl-C, or an engine that failed before it.
         settle_run(world, wish.run_id)
         publish(world.store, wish.run_id)
-    finally:
         over.set()
         if watcher.is_alive():
             watcher.join(timeout=5)
@@ -211,7 +212,7 @@ def plan(
     opened = world_at(world, store)
     found = find_recipe(recipe)
     wish = Wish("plan", found, chain(), budget_of(budget, found.budget_usd), deadline or found.deadline_s, found.seed)
-    decision = decide(ask(opened, asked_at_start(opened, wish, Decimal(0))))
+    decision = decide(ask(opened, asked_at_start(opened, wish, Decimal(0), dict(found.budgets))))
     if as_json:
         sys.stdout.buffer.write(record(decision))
     else:

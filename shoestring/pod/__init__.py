@@ -70,11 +70,11 @@ def run(stage: str, *, world: str, run_id: str, decision_key: str, inputs: Mappi
 
 def settle(*, world: str, run_id: str, page_path: str = "") -> None:
     """The exit step: settle what dead pods left, close the account, write the summary and the report."""
-    from shoestring.pod.settle import settle_run
+    from shoestring.pod.settle import exit_step
     from shoestring.reporting.publish import publish
 
     opened = open_world(world)
-    for sentence in settle_run(opened, run_id):
+    for sentence in exit_step(opened, run_id):
         print(sentence, flush=True)
     page = publish(opened.store, run_id)
     if page_path:

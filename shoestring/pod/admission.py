@@ -44,7 +44,7 @@ def next_attempt(store: Store, run_id: str, stage: str) -> int:
     return 1 + sum(1 for _ in store.list(f"runs/{run_id}/decisions/{stage}-"))
 
 
-def asked_at_start(world: World, wish: Wish, spent_usd: Decimal) -> Asked:
+def asked_at_start(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: dict[str, Decimal]) -> Asked:
     return Asked(
         run_id=wish.run_id,
         recipe=wish.recipe,
@@ -55,8 +55,19 @@ def asked_at_start(world: World, wish: Wish, spent_usd: Decimal) -> Asked:
         budget_usd=wish.budget_usd,
         spent_usd=spent_usd,
         held_usd=overhead_usd(world, len(wish.needs)),
+        stage_budgets=stage_budgets,
         deadline_left_s=wish.deadline_s,
+        began_at=world.clock.now(),
     )
+
+
+def stage_budgets_left(ledger: Ledger, recipe: Recipe, before: tuple[Start, ...]) -> dict[str, Decimal]:
+    """What a person declared for single stages, less what earlier starts of the run spent on them."""
+    left = dict(recipe.budgets)
+    for start in before:
+        spent = ledger.state(start.account).stages
+        left |= {stage: max(Decimal(0), left[stage] - spent[stage].spent_usd) for stage in left if stage in spent}
+    return left
 
 
 def refuse(store: Store, decision: Decision) -> Refused:
@@ -80,12 +91,13 @@ def admit(world: World, wish: Wish) -> Run:
     before = open_run(world.store, wish.run_id).starts
     ledger = Ledger(world.store, world.clock)
     spent_usd = sum((ledger.state(start.account).spent_usd for start in before), Decimal(0))
-    decision = decide(ask(world, asked_at_start(world, wish, spent_usd)))
+    caps = stage_budgets_left(ledger, wish.recipe, before)
+    decision = decide(ask(world, asked_at_start(world, wish, spent_usd, caps)))
     if decision.choice is None:
         raise refuse(world.store, decision)
     supervisor = os.environ.get(SUPERVISOR_VARIABLE)
     start = write_start(world, wish.run_id, len(before) + 1, wish.budget_usd, wish.deadline_s, supervisor)
-    ledger.open(start.account, wish.budget_usd - spent_usd, parent=f"{start.started_at:%Y-%m}", stage_caps=dict(wish.recipe.budgets))
+    ledger.open(start.account, wish.budget_usd - spent_usd, parent=f"{start.started_at:%Y-%m}", stage_caps=caps)
     ledger.reserve(start.account, overhead_hold(start), "overhead", start.number, overhead_usd(world, len(wish.needs)))
     return open_run(world.store, wish.run_id)
 

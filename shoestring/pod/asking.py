@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -82,7 +83,9 @@ class Asked:
     budget_usd: Decimal
     spent_usd: Decimal
     held_usd: Decimal
+    stage_budgets: dict[str, Decimal]
     deadline_left_s: float | None
+    began_at: datetime
 
 
 def bounded(need: Need, recipe: Recipe) -> Need:
@@ -124,10 +127,11 @@ def format_of(store: Store, outcome: Outcome) -> Format | None:
     return load_manifest(store, outcome.key).format if outcome.key.startswith("datasets/") else None
 
 
-def learned(store: Store) -> tuple[Learned, ...]:
-    """What the newest receipts of all runs teach."""
+def learned(store: Store, until: datetime) -> tuple[Learned, ...]:
+    """What the newest receipts teach. What ended after the run began is left out, so that its estimates stay as they were admitted."""
     keys = sorted(key for key in store.list("runs/") if "/receipts/" in key)
-    return learn([read(store, key, Receipt) for key in keys[-RECEIPTS_READ:]])
+    receipts = [read(store, key, Receipt) for key in keys[-RECEIPTS_READ:]]
+    return learn([receipt for receipt in receipts if receipt.finished_at <= until])
 
 
 def measured_volume(world: World) -> Probe:
@@ -159,13 +163,13 @@ def ask(world: World, asked: Asked) -> Question:
         budget_usd=asked.budget_usd,
         spent_usd=asked.spent_usd,
         held_usd=asked.held_usd,
-        stage_budgets=dict(recipe.budgets),
+        stage_budgets=asked.stage_budgets,
         deadline_left_s=None if asked.deadline_left_s is None else max(0.0, asked.deadline_left_s - overhead_s(world, len(asked.needs))),
         pools=world.cluster.pools(),
         quotes=book.quotes,
         quarantined=book.quarantined,
         tariffs=book.tariffs,
         speeds=measured_volume(world).speeds,
-        learned=learned(world.store),
+        learned=learned(world.store, asked.began_at),
         digests={"world": world.digest, "recipe": digest(record(recipe)), "upstream": asked.upstream, "cache": key},
     )

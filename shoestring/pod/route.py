@@ -13,14 +13,13 @@ from pydantic import AwareDatetime
 from shoestring.data.runs import Run
 from shoestring.errors import BudgetExceeded
 from shoestring.model import Noun, Usd, record
-from shoestring.pod.admission import Wish, admitted, decision_key, next_attempt, refuse
+from shoestring.pod.admission import Wish, admitted, decision_key, next_attempt, refuse, stage_budgets_left
 from shoestring.pod.asking import Asked, ask, overhead_usd_per_hour
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.routing.explain import as_markdown
 from shoestring.routing.place import driver_outputs
 from shoestring.seams import World
-from shoestring.spending.account import AccountState
 from shoestring.spending.ledger import Ledger
 
 RACES = 5
@@ -47,7 +46,7 @@ def overhead(world: World, run: Run, name: str) -> Iterator[None]:
         started_at=world.cluster.life(world.pod_uid).started_at or world.clock.now(),
         finished_at=None,
     )
-    key = f"runs/{run.run_id}/overhead/{run.start.number}/{name}.json"
+    key = f"runs/{run.run_id}/overhead/{run.start.number}/{name}.{world.pod_uid}.json"
     world.store.put(key, record(begun))
     try:
         yield
@@ -55,9 +54,9 @@ def overhead(world: World, run: Run, name: str) -> Iterator[None]:
         world.store.put(key, record(begun.model_copy(update={"finished_at": world.clock.now()})))
 
 
-def asked_now(world: World, run: Run, wish: Wish, upstream: str, state: AccountState) -> Asked:
-    """What is known at this moment; `state` is the run's account. An earlier start's spending is not in it, but in its cap."""
-    stage = wish.needs[0].stage
+def asked_now(world: World, run: Run, wish: Wish, upstream: str, ledger: Ledger) -> Asked:
+    """What is known at this moment. An earlier start's spending is not in the start's account, but in its cap."""
+    state, stage = ledger.state(run.start.account), wish.needs[0].stage
     earlier_usd = run.start.budget_usd - (state.cap_usd or Decimal(0))
     return Asked(
         run_id=run.run_id,
@@ -69,7 +68,9 @@ def asked_now(world: World, run: Run, wish: Wish, upstream: str, state: AccountS
         budget_usd=run.start.budget_usd,
         spent_usd=earlier_usd + state.spent_usd,
         held_usd=state.held_usd,
+        stage_budgets=stage_budgets_left(ledger, run.record.recipe, run.starts[:-1]),
         deadline_left_s=run.deadline_left_s(world.clock.now()),
+        began_at=run.start.started_at,
     )
 
 
@@ -83,7 +84,7 @@ def decide_and_reserve(world: World, run: Run, wish: Wish, upstream: str) -> tup
     ledger, account, stage = Ledger(world.store, world.clock), run.start.account, wish.needs[0].stage
     races = RACES
     while True:
-        asked = asked_now(world, run, wish, upstream, ledger.state(account))
+        asked = asked_now(world, run, wish, upstream, ledger)
         decision = decide(ask(world, asked))
         choice = decision.choice
         if choice is None:

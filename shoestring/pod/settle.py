@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from shoestring.data.runs import Run, Start, open_run, read
+from shoestring.errors import UnknownName
 from shoestring.model import record, usd
 from shoestring.pod.admission import overhead_hold
 from shoestring.pod.asking import OVERHEAD_POD_S
@@ -18,6 +19,8 @@ from shoestring.spending.sweep import sweep
 
 # A frame that was told to stop takes its grace and then settles for itself; the exit step waits that long for it.
 PATIENCE_S = 8.0
+# A run that lasts over the turn of a month is in the account of the month before.
+MONTHS_BACK = 2
 
 
 def overhead_spent_usd(world: World, run: Run, start: Start) -> Decimal:
@@ -33,7 +36,11 @@ def overhead_spent_usd(world: World, run: Run, start: Start) -> Decimal:
 def settle_start(world: World, run: Run, start: Start) -> list[str]:
     """Settle every open hold of one start of a run and close its account; says what it did. A pod that still lives is left alone."""
     ledger = Ledger(world.store, world.clock)
-    said = sweep(ledger, world.store, world.cluster, start.account, run.run_id, except_holds={overhead_hold(start)})
+    try:
+        said = sweep(ledger, world.store, world.cluster, start.account, run.run_id, except_holds={overhead_hold(start)})
+    except UnknownName:
+        # Whoever admitted it died before its account was opened: nothing was reserved in it.
+        return []
     state = ledger.state(start.account)
     if held := state.holds.get(overhead_hold(start)):
         if len(state.holds) > 1:
@@ -73,7 +80,7 @@ def settle_abandoned(world: World) -> list[str]:
     """What a new run settles of runs whose launcher is gone: they had no exit step. Mends what crashed between two accounts."""
     ledger = Ledger(world.store, world.clock)
     said: list[str] = []
-    for month in filter(MONTH.fullmatch, accounts(world.store)):
+    for month in list(filter(MONTH.fullmatch, accounts(world.store)))[-MONTHS_BACK:]:
         for account in ledger.state(month).holds:
             run, start = started(world.store, account)
             if run and start and start.supervisor and not world.cluster.life(start.supervisor).alive:
@@ -92,18 +99,30 @@ def started(store: Store, account: str) -> tuple[Run, Start] | tuple[None, None]
 
 
 def settle_run(world: World, run_id: str) -> list[str]:
-    """The exit step: wait for frames that are still leaving, settle what dead pods left, release the rest, close the account."""
+    """The end of a run: wait for frames that are still leaving, settle what dead pods left, release the rest, close the account."""
     run = open_run(world.store, run_id)
     if not run.starts:
         return []
-    said: list[str] = []
-    with overhead(world, run, "settle"):
-        deadline_s = world.clock.monotonic_s() + PATIENCE_S
-        ledger = Ledger(world.store, world.clock)
-        while True:
-            said += sweep(ledger, world.store, world.cluster, run.start.account, run_id, except_holds={overhead_hold(run.start)})
-            alive = set(ledger.state(run.start.account).holds) - {overhead_hold(run.start)}
-            if not alive or world.clock.monotonic_s() > deadline_s:
-                break
-            world.clock.sleep(0.2)
-    return said + settle_start(world, run, run.start)
+    deadline_s = world.clock.monotonic_s() + PATIENCE_S
+    while still_leaving(world, run) and world.clock.monotonic_s() < deadline_s:
+        world.clock.sleep(0.2)
+    return settle_start(world, run, run.start)
+
+
+def still_leaving(world: World, run: Run) -> bool:
+    """Does a pod of this start live that has not settled yet?"""
+    try:
+        holds = Ledger(world.store, world.clock).state(run.start.account).holds
+    except UnknownName:
+        return False
+    beats = [last_heartbeat(world.store, run.run_id, hold) for hold in holds if hold != overhead_hold(run.start)]
+    return any(world.cluster.life(beat.pod_uid).alive for beat in beats if beat)
+
+
+def exit_step(world: World, run_id: str) -> list[str]:
+    """`settle_run` in a pod of its own, which goes on the overhead line up to here; what is left to do takes milliseconds."""
+    run = open_run(world.store, run_id)
+    if run.starts:
+        with overhead(world, run, "settle"):
+            pass
+    return settle_run(world, run_id)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from shoestring.data import cache
 from shoestring.data.runs import Run, open_run, read
-from shoestring.errors import StageFailed
+from shoestring.errors import LedgerConflict, StageFailed
 from shoestring.model import Outcome, record
 from shoestring.pod.asking import cache_key
 from shoestring.pod.child import Ending
@@ -73,7 +73,11 @@ def close_books(attempt: Attempt, ending: Ending) -> None:
     """Settle by this pod's own clock, write the receipt, beat a last time."""
     spent_usd = min(attempt.spent_usd(), attempt.reserved_usd)
     ledger = Ledger(attempt.world.store, attempt.world.clock)
-    ledger.settle(attempt.run.start.account, attempt.hold, spent_usd, ending.why)
+    try:
+        ledger.settle(attempt.run.start.account, attempt.hold, spent_usd, ending.why)
+    except LedgerConflict:
+        # A sweeper took this pod for dead and settled it: what stands in the ledger is what was paid.
+        spent_usd = ledger.state(attempt.run.start.account).settled_usd[attempt.hold]
     if ending.outcome is not None:
         done = ending.outcome.samples or ending.outcome.rows
         attempt.progress = Progress(phase=ending.status, samples=done, quality=attempt.progress.quality)

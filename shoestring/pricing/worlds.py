@@ -45,7 +45,9 @@ def laptop_world(cores: int, memory_gb: float, store: str, as_of: date, gpus: Se
         pools.append({"name": "gpu-1", "cores": cores, "memory_gb": memory_gb, "image": "gpu"} | gpu)
         what = f"${USD_PER_CORE_HOUR} a core-hour and ${USD_PER_GPU_HOUR} a GPU-hour"
         prices.append(_assumed("gpu-1", cores * USD_PER_CORE_HOUR + USD_PER_GPU_HOUR, what, as_of))
-    return {"schema_version": 1, "name": "laptop", "purpose": "run", "store": store, "pools": pools, "prices": prices}
+    # The machine's own disk is paid for already; only a store that is rented has a price for holding.
+    tariffs = {"storage_usd_per_gb_month": "0"}
+    return {"schema_version": 1, "name": "laptop", "purpose": "run", "store": store, "pools": pools, "prices": prices, "tariffs": tariffs}
 
 
 def _assumed(pool: str, usd_per_hour: Decimal, what: str, as_of: date) -> dict[str, Any]:

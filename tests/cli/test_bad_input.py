@@ -7,12 +7,12 @@ import yaml
 from conftest import Finished, Ran, shoestring
 
 
-def changed(source: Path, target: Path, **changes: object) -> Path:
-    content = yaml.safe_load(source.read_text())
+def changed(original: Path, copy: Path, **changes: object) -> Path:
+    content = yaml.safe_load(original.read_text())
     for name, value in changes.items():
         content[name] = value(content.get(name)) if callable(value) else value
-    target.write_text(yaml.safe_dump(content))
-    return target
+    copy.write_text(yaml.safe_dump(content))
+    return copy
 
 
 def run(recipe: object, world: Path, tmp_path: Path, *more: object) -> Ran:
