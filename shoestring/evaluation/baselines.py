@@ -1,29 +1,22 @@
 """What the model has to beat: knowing nothing, and gradient boosting given the same core-seconds.
 
-Gradient boosting is scikit-learn's HistGradientBoosting with its own settings, on the same encoded rows. It grows in chunks, each sized by
-what the last one took, until validation stalls or its seconds are over, and predicts with as many iterations as validation liked best.
+Gradient boosting is scikit-learn's HistGradientBoosting with its own settings, on the same encoded rows. It grows until its seconds are
+over, and predicts with as many iterations as validation liked best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from shoestring.evaluation.metrics import Answers, Floats
+from shoestring.evaluation.metrics import METRICS, Answers, Floats, statistics
 from shoestring.model import Encoding
 
-FIRST_CHUNK = 10
-LEAST_CHUNK = 5
-SHARE_OF_REST = 2 / 3
-"""Of the seconds that are left, a chunk is meant to take so much: it may take half as long again and still be in time."""
-
-MOST_ITERATIONS = 2000
-STALLED = 50
-"""Iterations without an improvement on validation, after which it grows no more; with fewer, it ends in the first dip."""
+MOST_ITERATIONS = 1000
 
 MOST_CODES = 255
 """Categories of one feature that HistGradientBoosting can tell apart."""
@@ -53,7 +46,6 @@ class Boosted:
 
     estimator: Any
     codes: dict[int, Floats]
-    classes: int
     iterations: int
     grown: int
     taken_s: float
@@ -61,52 +53,56 @@ class Boosted:
 
     def predict(self, x: Floats) -> Floats:
         """float[n, classes] probabilities; for regression float[n]."""
-        x = _merged(x, self.codes)
-        if not self.classes:
-            return np.asarray(_last(self.estimator.staged_predict(x), self.iterations))
-        p = np.zeros((len(x), self.classes))
-        p[:, self.estimator.classes_] = _last(self.estimator.staged_predict_proba(x), self.iterations)
-        return p
+        return next(islice(self.stages(x), self.iterations - 1, None))
+
+    def stages(self, x: Floats) -> Iterator[Floats]:
+        """What it would predict with 1, 2, ... iterations."""
+        staged = getattr(self.estimator, "staged_predict_proba", self.estimator.staged_predict)
+        return iter(staged(_merged(x, self.codes)))
 
 
-def boost(estimator: Any, train: Table, val: Table, encoding: Encoding, given_s: float, now_s: Monotonic, tell: Tell) -> Boosted:
-    """Fit what `unfitted` made for `given_s` seconds; longer only when a chunk takes half as long again as the one before it foretold.
+def boost(train: Table, val: Table, encoding: Encoding, seed: int, given_s: float, now_s: Monotonic, tell: Tell) -> Boosted:
+    """Fit until `given_s` seconds are over, and at least one iteration; choosing how many to keep comes after that.
 
-    `tell` is called before each chunk with the iterations so far, and may raise to stop.
+    `tell` is called with the iterations so far, and may raise to stop.
     """
+    estimator = _unfitted(encoding, seed)
     started_s = now_s()
     codes = _commonest(train.x, encoding)
-    x, x_val = _merged(train.x, codes), _merged(val.x, codes)
-    chunk, grown, ended = FIRST_CHUNK, 0, ""
-    while not ended:
-        tell(grown)
-        before_s = now_s()
-        estimator.set_params(max_iter=grown + chunk).fit(x, train.y, X_val=x_val, y_val=val.y)
-        each_s = (now_s() - before_s) / chunk
-        affordable = int(SHARE_OF_REST * (given_s - (now_s() - started_s)) / each_s)
-        stalled, grown = estimator.n_iter_ < grown + chunk, estimator.n_iter_
-        chunk = min(affordable, MOST_ITERATIONS - grown)
-        if stalled:
-            ended = f"validation had not improved for {STALLED} iterations"
-        elif grown >= MOST_ITERATIONS:
-            ended = f"{MOST_ITERATIONS} iterations are the most"
-        elif affordable < LEAST_CHUNK:
-            ended = "its seconds were over"
-    # The scores begin with that of no iteration at all.
-    best = max(1, int(np.argmax(estimator.validation_score_)))
-    return Boosted(estimator, codes, len(encoding.classes), best, grown, now_s() - started_s, ended)
+    estimator.set_params(scoring=_Watch(started_s + given_s, now_s, tell)).fit(_merged(train.x, codes), train.y)
+    grown, taken_s = int(estimator.n_iter_), now_s() - started_s
+    ended = "its seconds were over" if grown < MOST_ITERATIONS else f"{MOST_ITERATIONS} iterations are the most"
+    whole = Boosted(estimator, codes, grown, grown, taken_s, ended)
+    plain, metric = np.ones(len(val.y)), METRICS[encoding.task][0]
+    losses = [statistics(encoding.task, val.y, p)[metric](plain) for p in whole.stages(val.x)]
+    return replace(whole, iterations=1 + int(np.argmin(losses)))
 
 
-def unfitted(encoding: Encoding, seed: int) -> Any:
-    """The estimator; scikit-learn is imported here."""
+@dataclass(slots=True, eq=False)
+class _Watch:
+    """scikit-learn asks it for a score before the first iteration and after each, and goes on for as long as the score grows."""
+
+    ends_s: float
+    now_s: Monotonic
+    tell: Tell
+    grown: int = -1
+
+    def __call__(self, estimator: Any, x: Any, y: Any) -> float:
+        self.grown += 1
+        self.tell(self.grown)
+        return float(self.grown) if self.now_s() < self.ends_s else -1.0
+
+
+def _unfitted(encoding: Encoding, seed: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     kind = HistGradientBoostingRegressor if encoding.task == "regression" else HistGradientBoostingClassifier
     return kind(
-        warm_start=True,
+        max_iter=MOST_ITERATIONS,
         early_stopping=True,
-        scoring="loss",
-        n_iter_no_change=STALLED,
+        validation_fraction=None,
+        n_iter_no_change=1,
+        tol=0,
         categorical_features=[feature.kind == "categorical" for feature in encoding.features],
         random_state=seed,
     )
@@ -131,7 +127,3 @@ def _merged(x: Floats, codes: dict[int, Floats]) -> Floats:
     for place, ranks in codes.items():
         x[:, place] = ranks[x[:, place].astype(np.int64)]
     return x
-
-
-def _last(stages: Any, count: int) -> Any:
-    return next(islice(stages, count - 1, count))
