@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shoestring.evaluation.metrics import METRICS, Answers, Floats, statistics
+from shoestring.evaluation.metrics import Answers, Floats, log_loss, rmse
 from shoestring.model import Encoding
 
 MOST_ITERATIONS = 1000
@@ -73,8 +73,8 @@ def boost(train: Table, val: Table, encoding: Encoding, seed: int, given_s: floa
     grown, taken_s = int(estimator.n_iter_), now_s() - started_s
     ended = "its seconds were over" if grown < MOST_ITERATIONS else f"{MOST_ITERATIONS} iterations are the most"
     whole = Boosted(estimator, codes, grown, grown, taken_s, ended)
-    plain, metric = np.ones(len(val.y)), METRICS[encoding.task][0]
-    losses = [statistics(encoding.task, val.y, p)[metric](plain) for p in whole.stages(val.x)]
+    loss, plain = rmse if encoding.task == "regression" else log_loss, np.ones(len(val.y))
+    losses = [loss(val.y, p)(plain) for p in whole.stages(val.x)]
     return replace(whole, iterations=1 + int(np.argmin(losses)))
 
 

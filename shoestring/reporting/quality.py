@@ -91,4 +91,5 @@ def _terms(card: Scorecard) -> Html:
             )
             kept = f"{words.count(fit.iterations)} of {words.count(fit.grown)} iterations kept"
             said.append(f"{given}, and took {words.duration(fit.taken_s)}: {kept}; {fit.ended}.")
+    said += [f"{words.capital(name)} is missing: {why}." for name, why in card.absent.items()]
     return tag("p", " ".join(said), class_="note")
