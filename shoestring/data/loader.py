@@ -12,6 +12,7 @@ import numpy as np
 
 from shoestring.data.formats import Rows
 from shoestring.data.order import Cursor, samples_at
+from shoestring.errors import DataError
 
 # Rows gathered at once, ahead of the trainer: large enough to hide a thread's switch, small enough to throw away at a stop.
 CHUNK_ROWS = 1 << 14
@@ -42,8 +43,10 @@ class Loader:
     """
 
     def __init__(self, rows: Rows, cursor: Cursor) -> None:
-        """Raises ValueError for a cursor that is not in this data set."""
-        if not len(rows) or cursor.position > len(rows):
+        """Raises DataError for a data set without rows, ValueError for a cursor that is not in this one."""
+        if not len(rows):
+            raise DataError("there are no rows to train on")
+        if not 0 <= cursor.position <= len(rows):
             raise ValueError(f"{cursor} is not in a data set of {len(rows)} rows")
         self._rows, self._at = rows, cursor
         self._pool = ThreadPoolExecutor(1, "loader")

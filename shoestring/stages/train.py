@@ -15,9 +15,8 @@ from shoestring.errors import DataError
 from shoestring.model import Manifest, Need, Outcome, record
 from shoestring.stages.work import Progress, Work
 from shoestring.training import curve as training_curve
+from shoestring.training import outlay, schedule
 from shoestring.training import record as model_record
-from shoestring.training import schedule
-from shoestring.training.curve import Curve
 from shoestring.training.record import ModelRecord
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def code() -> str:
     """The digest of the code that computes this stage."""
     from shoestring.training.torch_ import checkpoint, course, learner, loop, net
 
-    return code_digest(formats, loader, order, training_curve, schedule, model_record, checkpoint, course, learner, loop, net)
+    return code_digest(formats, loader, order, training_curve, outlay, schedule, model_record, checkpoint, course, learner, loop, net)
 
 
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
@@ -54,7 +53,7 @@ def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
 
 
 def run(work: Work) -> Outcome:
-    """Raises DataError, CorruptObject, StoreFull, StageStopped."""
+    """Raises DataError, CorruptObject, StoreFull, StageFailed, StageStopped."""
     from shoestring.training.torch_.loop import Training
 
     manifest = load_manifest(work.store, work.inputs["data"])
@@ -80,8 +79,6 @@ def run(work: Work) -> Outcome:
         windows=course.windows,
     )
     key = f"runs/{work.run_id}/model.json"
-    curve = Curve(run_id=work.run_id, metric=task.metric, points=tuple(course.points))
-    work.store.put(f"runs/{work.run_id}/curve.json", record(curve))
     work.store.put(key, record(model))
     return Outcome(
         key=key,
@@ -101,6 +98,9 @@ def task_of(work: Work, manifest: Manifest) -> Task:
         raise DataError(f"{work.inputs['data']} is not encoded: train reads what preprocess wrote")
     splits = [[open_blob(work.store, part.sha256) for part in manifest.splits[name]] for name in ("train", "val")]
     train, signal = (open_rows(paths, manifest.format) for paths in splits)
+    for name, rows in (("train", train), ("val", signal)):
+        if not len(rows):
+            raise DataError(f"the {name} split of {work.inputs['data']} has no rows: give it a larger share in the recipe, or more data")
     most = work.recipe.train.max_epochs * len(train)
 
     def tell(phase: str, samples: int, quality: dict[str, float]) -> None:

@@ -17,16 +17,16 @@ class Point(Noun):
 
     samples: int = Field(description="rows trained on so far, in all attempts")
     epoch: float
-    spent_usd: Usd = Field(description="by this stage so far, in all attempts")
+    spent_usd: Usd = Field(description="by this stage so far, in all attempts, but for what a kill undid")
     seconds: float = Field(description="of training so far, in all attempts")
-    train_loss: float | None = Field(None, description="mean since the last point, dropout and all")
+    train_loss: float | None = Field(None, description="mean since the last point, dropout and all, in the metric too")
     val_loss: float | None = Field(None, description="of the averaged weights on signal validation; null between validations")
     learning_rate: float
     phase: Phase
 
 
 class Curve(Noun):
-    """How the loss went. Lies at runs/RUN_ID/curve.json, and is written anew as training goes on."""
+    """How the loss went. Lies at runs/RUN_ID/curve.json, and is written anew with every checkpoint and at the end."""
 
     schema_version: Literal[1] = 1
     run_id: str

@@ -32,9 +32,11 @@ class ModelRecord(Noun):
     epochs: float
     seconds: float = Field(description="of training, evaluations on the signal split included, all starts together")
     cores: int = Field(description="of the start that ended it")
-    val_loss: float | None = Field(description="on the signal split, of the weights that were kept")
-    kept: str = Field(description="which weights these are: 'annealed', or 'averaged' of the plateau")
-    stopped: str = Field(description="why training ended")
+    val_loss: float | None = Field(
+        description="on the signal split, of the weights that were kept: nats, or the rmse in the unit of y; null: no time for a look"
+    )
+    kept: str = Field(description="which weights these are: 'annealed', 'averaged' of the plateau, or the 'prior', untrained")
+    stopped: str = Field(description="why training ended, and what was wrong with checkpoints")
     stall_share: float = Field(description="share of the time in which training waited for data")
     windows: tuple[Window, ...] = Field(description="what was seen, merged where it is contiguous; across kills and resumes")
 

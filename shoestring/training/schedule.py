@@ -14,7 +14,7 @@ DECAY_EPOCHS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands. Seconds are of this start's budget, samples of the whole run; `rows` is an epoch."""
+    """Where a run stands. Seconds are of this start's budget, samples of the whole run; `rows` is an epoch; `rows_per_s` is above 0."""
 
     samples: int
     rows: int
@@ -59,7 +59,7 @@ class Schedule:
     def _money(self, at: Progress) -> float:
         """Seconds left over the seconds that the way down takes: those of its samples, or all that the budget had beyond warm-up."""
         whole_s = (at.spent_s + at.left_s) * (1 - WARMUP_SHARE)
-        decay_s = min(DECAY_EPOCHS * at.rows / at.rows_per_s, whole_s) if at.rows_per_s else whole_s
+        decay_s = min(DECAY_EPOCHS * at.rows / at.rows_per_s, whole_s)
         return at.left_s / decay_s if decay_s > 0 else 0.0
 
     def _samples(self, at: Progress) -> float:

@@ -51,18 +51,23 @@ def save(store: Store, run_id: str, state: dict[str, Any], samples: int) -> None
 
 
 def load(store: Store, run_id: str) -> tuple[dict[str, Any] | None, str]:
-    """The newest state that is whole, and a sentence about what was not."""
-    said = ""
-    for slot in read_pointer(store, run_id).slots:
-        key = f"{folder(run_id)}/train-{slot.number}.pt"
-        try:
-            data = store.fetch(key).read_bytes()
-        except NotInStore:
-            data = b""
-        if digest(data) == slot.sha256:
-            return from_bytes(data), said
-        said = f"the checkpoint at {slot.samples} samples is damaged; "
-    return None, said
+    """The newest state that is whole, and a sentence about those that were not. The pointer forgets them: the next save is over them."""
+    slots, said = read_pointer(store, run_id).slots, ""
+    for age, slot in enumerate(slots):
+        if (data := _read(store, run_id, slot)) is not None:
+            if age:
+                store.put(f"{folder(run_id)}/train.json", record(Pointer(slots=slots[age:])))
+            return from_bytes(data), f"{said}went on from the one at {slot.samples} samples" if said else ""
+        said += f"the checkpoint at {slot.samples} samples was damaged; "
+    return None, f"{said}started afresh" if said else ""
+
+
+def _read(store: Store, run_id: str, slot: Slot) -> bytes | None:
+    try:
+        data = store.fetch(f"{folder(run_id)}/train-{slot.number}.pt").read_bytes()
+    except NotInStore:
+        return None
+    return data if digest(data) == slot.sha256 else None
 
 
 def to_bytes(state: dict[str, Any]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import torch
@@ -17,13 +18,14 @@ from shoestring.training.torch_.learner import Learner
 
 @dataclass(slots=True)
 class Course:
-    """All that changes while a training goes on, but the learner itself. `seconds` are of earlier starts."""
+    """All that changes while a training goes on, but the learner itself. `seconds` and `spent_usd` are of earlier starts."""
 
     cursor: Cursor
     schedule: Schedule
     stall: Stall
     samples: int = 0
     seconds: float = 0.0
+    spent_usd: Decimal = Decimal(0)
     windows: tuple[Window, ...] = ()
     points: list[Point] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -37,8 +39,8 @@ def fresh(seed: int, settings: TrainSettings, rows: int) -> Course:
     return Course(Cursor(seed=seed), Schedule(end_samples=settings.max_epochs * rows), Stall(settings.patience))
 
 
-def put_down(course: Course, learner: Learner, seconds: float) -> dict[str, Any]:
-    """The state as tensors and plain values."""
+def put_down(course: Course, learner: Learner, seconds: float, spent_usd: Decimal) -> dict[str, Any]:
+    """The state as tensors and plain values; seconds and dollars with those of this start."""
     return {
         "learner": learner.state(),
         "random": torch.get_rng_state(),
@@ -47,8 +49,11 @@ def put_down(course: Course, learner: Learner, seconds: float) -> dict[str, Any]
         "stall": asdict(course.stall),
         "samples": course.samples,
         "seconds": seconds,
+        "spent_usd": str(spent_usd),
         "windows": [window.model_dump() for window in course.windows],
         "points": [point.model_dump(mode="json") for point in course.points],
+        "losses": course.losses,
+        "pointed": course.pointed,
         "best_loss": course.best_loss,
         "best_weights": course.best_weights,
         "plateau": course.plateau,
@@ -65,9 +70,11 @@ def resumed(state: dict[str, Any], learner: Learner) -> Course:
         stall=Stall(**state["stall"]),
         samples=state["samples"],
         seconds=state["seconds"],
+        spent_usd=Decimal(state["spent_usd"]),
         windows=tuple(Window(**window) for window in state["windows"]),
         points=[Point(**point) for point in state["points"]],
-        pointed=state["samples"],
+        losses=state["losses"],
+        pointed=state["pointed"],
         best_loss=state["best_loss"],
         best_weights=state["best_weights"],
         plateau=state["plateau"],

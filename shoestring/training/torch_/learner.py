@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from shoestring.data.formats import Rows
 from shoestring.data.recipe import TrainSettings
 from shoestring.model import Encoding
 from shoestring.training.torch_.net import Array, Columns, TableNet, loss_of, quantile_edges
@@ -56,15 +57,20 @@ class Learner:
             average.lerp_(weight.detach(), 1 - keep)
 
     @torch.no_grad()
-    def loss(self, rows: Rows, net: TableNet) -> float:
-        """Mean loss over rows, without dropout."""
+    def loss(self, batches: Iterable[Array], net: TableNet) -> float:
+        """Mean loss over all records of the batches, without dropout: nats, or the root mean squared error in the unit of `y`."""
         training = net.training
         net.eval()
-        total = 0.0
-        for records in rows.scan(EVALUATION_ROWS):
+        total, rows = 0.0, 0
+        for records in batches:
             total += float(loss_of(net(*self.columns.inputs(records)), self.columns.target(records), self.encoding.task, "sum"))
+            rows += len(records)
         net.train(training)
-        return total / len(rows)
+        return self.in_metric(total / rows)
+
+    def in_metric(self, loss: float) -> float:
+        """A mean of what `loss_of` gives, in the metric: nats as they are; a squared error as its root, in the unit of `y`."""
+        return math.sqrt(loss) * self.columns.sd if self.columns.regression else loss
 
     def state(self) -> dict[str, Any]:
         return {

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from decimal import Decimal
 
-import numpy as np
 import torch
 
 from shoestring.data.formats import Rows
-from shoestring.data.loader import Batch, Loader
+from shoestring.data.loader import Loader
 from shoestring.data.order import samples_at
 from shoestring.data.recipe import TrainSettings
-from shoestring.errors import StageStopped
-from shoestring.model import Encoding
+from shoestring.errors import StageFailed, StageStopped
+from shoestring.model import Encoding, record
 from shoestring.seams import Clock, Store
 from shoestring.spending.guard import Guard
 from shoestring.spending.meter import Meter
-from shoestring.training.curve import Point
+from shoestring.training.curve import Curve, Metric, Point
+from shoestring.training.outlay import Outlay
 from shoestring.training.record import seen
 from shoestring.training.schedule import Progress
 from shoestring.training.torch_ import checkpoint
 from shoestring.training.torch_.course import Course, fresh, put_down, resumed
-from shoestring.training.torch_.learner import Learner, snapshot, weights
+from shoestring.training.torch_.learner import EVALUATION_ROWS, Learner, snapshot, weights
+from shoestring.training.torch_.net import TableNet
 
 LOOKS_PER_EPOCH = 2
 POINTS_PER_EPOCH = 20
+# A small table gets smaller batches, so that an epoch has this many steps; but none is smaller than this for that reason.
+LEAST_STEPS_PER_EPOCH, SMALLEST_BATCH_ROWS = 32, 16
 EDGE_SAMPLE_ROWS = 50_000
 CHECKPOINT_EVERY_S = 5.0
 # A checkpoint may take this share of the time: on a slow store they are further apart.
 CHECKPOINT_SHARE = 0.02
-# What leaving takes beyond the last look at validation: writing the model, ending the process; measured 0.2-0.4 s.
-LEAVING_S = 0.6
-FIRST_STEP_S = 0.05
-LOOK_MARGIN = 1.5
+# A first step on a warm machine took 0.05-0.2 s; one on many rows takes this many times a look at as many.
+FIRST_STEP_S, STEP_LOOKS = 0.2, 6.0
 SIZING_ROWS = 4096
 
 
@@ -48,7 +50,7 @@ class Task:
     settings: TrainSettings
     train: Rows
     signal: Rows
-    metric: Literal["log_loss", "rmse"]
+    metric: Metric
     store: Store
     meter: Meter
     clock: Clock
@@ -81,25 +83,28 @@ class Training:
         state, self.said = checkpoint.load(task.store, task.run_id)
         self.course = resumed(state, self.learner) if state else fresh(task.seed, task.settings, self.rows)
         self.began_s = self.saved_s = task.clock.monotonic_s()
-        self.look_s = self._time_a_look()
-        self.guard = Guard(task.meter, step_s=FIRST_STEP_S, exit_s=self.look_s * LOOK_MARGIN + LEAVING_S)
-        self.save_s, self.stepping_s, self.stepped = 0.0, 0.0, 0
+        self.outlay = Outlay(self._time_a_look())
+        self.batch_rows = min(task.settings.batch_rows, max(SMALLEST_BATCH_ROWS, self.rows // LEAST_STEPS_PER_EPOCH), self._look_every())
+        step_s = max(FIRST_STEP_S, STEP_LOOKS * self.outlay.look_s / len(task.signal) * self.batch_rows)
+        self.guard = Guard(task.meter, step_s=step_s, exit_s=self.outlay.exit_s)
+        self.rows_per_s, self.stepping_s, self.stepped = self.batch_rows / step_s, 0.0, 0
 
     def run(self) -> Trained:
         """Until the money, the time or what is worth learning ends.
 
         Raises:
             StageStopped: told to stop; the checkpoint is written.
+            StageFailed: the loss is not a number any more.
         """
         task, course = self.task, self.course
+        if self.said:
+            task.tell(self.said, course.samples, {})
         with Loader(task.train, course.cursor) as loader:
             while self.guard.may_step(task.clock.monotonic_s()) and not course.schedule.ends(self.progress()):
-                batch = loader.take(self._rows_to_the_next_look())
-                loss, rate = self._step(batch)
-                course.cursor = loader.cursor
+                loss, rate = self._step(loader)
                 self._point(loss, rate)
                 if course.samples % self._look_every() == 0:
-                    self._look(rate)
+                    self._look_if_affordable(rate)
                 if task.stopping():
                     self._save()
                     raise StageStopped(f"at {course.samples} samples; the checkpoint is written")
@@ -109,34 +114,51 @@ class Training:
     def progress(self) -> Progress:
         now_s = self.task.clock.monotonic_s()
         left_s = max(0.0, self.task.meter.seconds_left(now_s) - self.guard.exit_s)
-        rate = self.stepped / self.stepping_s if self.stepping_s else 0.0
-        return Progress(self.course.samples, self.rows, now_s - self.began_s, left_s, rate)
+        return Progress(self.course.samples, self.rows, now_s - self.began_s, left_s, self.rows_per_s)
 
-    def _step(self, batch: Batch) -> tuple[float, float]:
-        began_s = self.task.clock.monotonic_s()
-        at, course = self.progress(), self.course
-        rate = self.task.settings.learning_rate * course.schedule.factor(at)
-        loss = self.learner.step(batch.records, rate)
+    def _step(self, loader: Loader) -> tuple[float, float]:
+        """The loss of the next batch, and the rate that it was learned at. The time of a step is that of its rows, too."""
+        began_s, course = self.task.clock.monotonic_s(), self.course
+        batch = loader.take(self._rows_to_the_next_look())
+        # A short batch, before a look or at the end of an epoch, is noisier: it moves the weights in proportion.
+        share = len(batch.records) / self.batch_rows
+        rate = self.task.settings.learning_rate * course.schedule.factor(self.progress()) * share
+        loss = self._finite(self.learner.step(batch.records, rate))
+        course.cursor, course.samples = loader.cursor, course.samples + len(batch.records)
+        course.windows = seen(course.windows, batch.epoch, batch.first, batch.first + len(batch.records))
         took_s = self.task.clock.monotonic_s() - began_s
         self.guard.took(took_s)
         self.stepping_s, self.stepped = self.stepping_s + took_s, self.stepped + len(batch.records)
-        course.samples += len(batch.records)
-        course.windows = seen(course.windows, batch.epoch, batch.first, batch.first + len(batch.records))
+        if self.stepping_s:
+            self.rows_per_s = self.stepped / self.stepping_s
         return loss, rate
+
+    def _finite(self, loss: float) -> float:
+        if not math.isfinite(loss):
+            rate = self.task.settings.learning_rate
+            raise StageFailed(
+                f"training diverged at {self.course.samples} samples: the loss is {loss}. "
+                f"Lower train.learning_rate in the recipe (it is {rate:g}), or look for infinities in the numeric columns"
+            )
+        return loss
 
     def _rows_to_the_next_look(self) -> int:
         """Looks are at positions that depend on the data's size alone, so that runs can be compared."""
         every = self._look_every()
-        return min(self.task.settings.batch_rows, every - self.course.samples % every)
+        return min(self.batch_rows, every - self.course.samples % every)
 
     def _look_every(self) -> int:
         return max(1, self.rows // LOOKS_PER_EPOCH)
 
+    def _look_if_affordable(self, rate: float) -> None:
+        """Close to the end the last look, which is kept money for, is the next one."""
+        if self.guard.may_step(self.task.clock.monotonic_s() + self.outlay.look_more_s):
+            self._look(rate)
+
     def _look(self, rate: float) -> None:
         """Signal validation of the averaged weights. On the plateau a stall begins the way down, from where it was best."""
-        course, at = self.course, self.progress()
-        phase = course.schedule.phase(at)
-        loss = self.learner.loss(self.task.signal, self.learner.average)
+        course, phase = self.course, self.course.schedule.phase(self.progress())
+        loss = self._validate(self.learner.average)
         self._point(None, rate, loss)
         if loss < course.best_loss:
             course.best_loss, course.best_weights = loss, weights(self.learner.average)
@@ -147,8 +169,16 @@ class Training:
             course.plateau = snapshot(self.learner.state())
         if course.stall.stalled:
             if course.plateau is not None:
-                self.learner.restore(snapshot(course.plateau))
-            course.schedule = course.schedule.wind_down(at)
+                self.learner.restore(course.plateau)
+                course.plateau = None
+            course.schedule = course.schedule.wind_down(self.progress())
+
+    def _validate(self, net: TableNet) -> float:
+        began_s = self.task.clock.monotonic_s()
+        loss = self._finite(self.learner.loss(self.task.signal.scan(EVALUATION_ROWS), net))
+        self.outlay.looked(self.task.clock.monotonic_s() - began_s)
+        self.guard.exit_s = self.outlay.exit_s
+        return loss
 
     def _point(self, train_loss: float | None, rate: float, val_loss: float | None = None) -> None:
         """Remember this moment: every validation, and some of the steps between."""
@@ -157,13 +187,13 @@ class Training:
             course.losses.append(train_loss)
             if course.samples - course.pointed < self.rows / POINTS_PER_EPOCH:
                 return
-            course.pointed, train_loss = course.samples, sum(course.losses) / len(course.losses)
+            course.pointed, train_loss = course.samples, self.learner.in_metric(sum(course.losses) / len(course.losses))
             course.losses.clear()
         course.points.append(
             Point(
                 samples=course.samples,
                 epoch=course.samples / self.rows,
-                spent_usd=self.task.meter.spent_usd(self.task.clock.monotonic_s()),
+                spent_usd=self._spent_usd(),
                 seconds=round(course.seconds + at.spent_s, 3),
                 train_loss=train_loss,
                 val_loss=val_loss,
@@ -174,40 +204,59 @@ class Training:
         quality: dict[str, float] = {} if course.best_loss == float("inf") else {self.task.metric: course.best_loss}
         self.task.tell(course.points[-1].phase, course.samples, quality)
 
+    def _spent_usd(self) -> Decimal:
+        return self.course.spent_usd + self.task.meter.spent_usd(self.task.clock.monotonic_s())
+
     def _save_if_due(self) -> None:
-        since_s = self.task.clock.monotonic_s() - self.saved_s
-        if since_s >= max(CHECKPOINT_EVERY_S, self.save_s / CHECKPOINT_SHARE):
+        now_s = self.task.clock.monotonic_s()
+        due = now_s - self.saved_s >= max(CHECKPOINT_EVERY_S, self.outlay.save_s / CHECKPOINT_SHARE)
+        if due and self.guard.may_step(now_s + self.outlay.save_more_s):
             self._save()
 
     def _save(self) -> None:
         began_s = self.task.clock.monotonic_s()
-        done = put_down(self.course, self.learner, self.course.seconds + began_s - self.began_s)
+        done = put_down(self.course, self.learner, self.course.seconds + began_s - self.began_s, self._spent_usd())
+        self._write_curve()
         checkpoint.save(self.task.store, self.task.run_id, done, self.course.samples)
         self.saved_s = self.task.clock.monotonic_s()
-        self.save_s = self.saved_s - began_s
+        self.outlay.saved(self.saved_s - began_s)
+        self.guard.exit_s = self.outlay.exit_s
+
+    def _write_curve(self) -> None:
+        task = self.task
+        curve = Curve(run_id=task.run_id, metric=task.metric, points=tuple(self.course.points))
+        task.store.put(f"runs/{task.run_id}/curve.json", record(curve))
 
     def _time_a_look(self) -> float:
         """Seconds that a look at the whole signal split takes, from a part of it."""
-        part = Rows([self.task.signal.take(np.arange(min(len(self.task.signal), SIZING_ROWS)))])
+        part = next(self.task.signal.scan(SIZING_ROWS))
         began_s = self.task.clock.monotonic_s()
-        self.learner.loss(part, self.learner.average)
+        self.learner.loss([part], self.learner.average)
         return (self.task.clock.monotonic_s() - began_s) * len(self.task.signal) / len(part)
 
     def _end(self, stall_share: float) -> Trained:
         """Of the annealed weights and the best average of the plateau, those that validate better."""
-        course, at = self.course, self.progress()
-        stopped = why_it_stopped(course, at, self.task.settings)
-        found, loss, kept = weights(self.learner.net), self.learner.loss(self.task.signal, self.learner.net), "annealed"
-        self._point(None, 0.0, loss)
-        if course.best_weights is not None and course.best_loss < loss:
+        course = self.course
+        stopped = why_it_stopped(course, self.task.settings)
+        found, loss, kept = weights(self.learner.net), self._last_look(), "annealed" if course.samples else "prior"
+        if course.best_weights is not None and (loss is None or course.best_loss < loss):
             found, loss, kept = course.best_weights, course.best_loss, "averaged"
+        self._write_curve()
         course.seconds += self.progress().spent_s
-        return Trained(checkpoint.to_bytes(found), loss, kept, stopped, course, stall_share)
+        return Trained(checkpoint.to_bytes(found), loss, kept, "; ".join(filter(None, (stopped, self.said))), course, stall_share)
+
+    def _last_look(self) -> float | None:
+        """Signal validation of the weights as they are; None when there is no time left even for that."""
+        if self.task.meter.seconds_left(self.task.clock.monotonic_s()) < self.outlay.exit_s:
+            return None
+        loss = self._validate(self.learner.net)
+        self._point(None, 0.0, loss)
+        return loss
 
 
-def why_it_stopped(course: Course, at: Progress, settings: TrainSettings) -> str:
-    if course.schedule.decaying and at.samples >= course.schedule.end_samples:
+def why_it_stopped(course: Course, settings: TrainSettings) -> str:
+    if course.schedule.decaying and course.samples >= course.schedule.end_samples:
         return "signal validation stalled; the rest of the money is handed back"
-    if at.samples >= course.schedule.end_samples:
+    if course.samples >= course.schedule.end_samples:
         return f"all {settings.max_epochs} epochs are done"
-    return "the budget, or the deadline, is spent"
+    return "the budget, or the deadline, is spent" if course.samples else "the budget, or the deadline, left no time for a first step"

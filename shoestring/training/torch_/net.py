@@ -78,7 +78,7 @@ def quantile_edges(numbers_RN: Array, bins: int) -> Tensor:
     """Strictly rising edges of the pieces, at quantiles of a sample of rows: float32[N, bins + 1]."""
     rows: list[Array] = []
     for column in numbers_RN.T:
-        edges = np.unique(np.quantile(column, np.linspace(0, 1, bins + 1)))
+        edges = np.unique(np.quantile(column, np.linspace(0, 1, bins + 1)).astype(np.float32))
         missing = bins + 1 - len(edges)
         rows.append(np.concatenate([edges, edges[-1] + 1.0 + np.arange(missing)]))
     return torch.tensor(np.array(rows).reshape(len(rows), bins + 1), dtype=torch.float32)
