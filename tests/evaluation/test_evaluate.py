@@ -12,7 +12,7 @@ from encoded import MODEL_KEY, Task, chances, dataset, encoding_of, model_of, tr
 
 from shoestring.data.formats import Rows
 from shoestring.errors import DataError, StageFailed, StageStopped
-from shoestring.evaluation.evaluate import AFTER_S, BASELINE_S_PER_ROW, BOOSTING, Asked, allowance, evaluate
+from shoestring.evaluation.evaluate import AFTER_S, BASELINE_S, BASELINE_S_PER_ROW, BOOSTING, Asked, allowance, evaluate
 from shoestring.evaluation.metrics import METRICS
 from shoestring.evaluation.scorecard import Scorecard
 from shoestring.local import WallClock
@@ -81,7 +81,7 @@ def test_who_knows_the_truth_leads_and_the_interval_of_the_lead_says_so(tmp_path
         assert lead.value == pytest.approx(card.model.scores["log_loss"].value - baseline.scores["log_loss"].value)
         assert lead.low is not None and lead.high is not None and lead.low < lead.value < lead.high < 0
     fit = card.baselines[1].fit
-    assert fit is not None and fit.given_s == 3000 * BASELINE_S_PER_ROW and 1 <= fit.iterations <= fit.grown
+    assert fit is not None and fit.given_s == 0.6 and 1 <= fit.iterations <= fit.grown
 
 
 def test_who_is_worse_than_the_prior_is_said_to_be(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_boosting_gets_the_least_of_what_training_took_what_its_rows_allow_and_w
     quick, slow = model_of("datasets/one/1.json", encoding, 3.0, cores=2), model_of("datasets/one/1.json", encoding, 300.0, cores=2)
     assert allowance(quick, 2, 10**6, 1000.0) == (3.0, "as long as training took")
     assert allowance(quick, 1, 10**6, 1000.0) == (6.0, "training took 3.0 s on 2 cores")
-    assert allowance(slow, 2, 10**5, 1000.0)[0] == 10**5 * BASELINE_S_PER_ROW
+    assert allowance(slow, 2, 10**5, 1000.0)[0] == BASELINE_S + 10**5 * BASELINE_S_PER_ROW
     given_s, why = allowance(slow, 2, 10**6, 20.0)
     assert given_s < 20 - AFTER_S and why == "what 20.0 s to the end of the budget or the deadline leave it"
 
