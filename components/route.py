@@ -16,6 +16,7 @@ def route(
     deadline_s: float,
     seed: int,
     upstream: str,
+    also: str,
     decision: dsl.Output[dsl.Artifact],
     page: dsl.Output[dsl.Markdown],
 ) -> NamedTuple(
@@ -35,5 +36,5 @@ def route(
 
     from shoestring.pod import route
 
-    values = route(needs, world, run_id or job_id, recipe, budget_usd, deadline_s, seed, upstream, decision.path, page.path)
+    values = route(needs, world, run_id or job_id, recipe, budget_usd, deadline_s, seed, upstream, also, decision.path, page.path)
     return namedtuple("Placement", values)(**values)

@@ -25,11 +25,14 @@ class RunParameters:
     seed: Any
 
 
-def routed(component: Any, needs: Sequence[Need], run: RunParameters, upstream: Any = "", **inputs: Any) -> dsl.PipelineTask:
+def routed(
+    component: Any, needs: Sequence[Need], run: RunParameters, upstream: Any = "", also: Any = "", **inputs: Any
+) -> dsl.PipelineTask:
     """Put a router before one stage and let its outputs place the stage's pod.
 
     `needs` is the NEED of this stage and of every stage after it, in order: the router looks ahead. `upstream` is the key of
-    the manifest of the data that the stage reads, empty for the first. `inputs` go to the component.
+    the manifest of the data that the stage reads, empty for the first; `also` of whatever else it reads: the router waits for both, and
+    a changed one is a changed result. `inputs` go to the component.
 
     KFP's own cache is off for both: a task that KFP skips would never settle what its router reserved.
     """
@@ -45,6 +48,7 @@ def routed(component: Any, needs: Sequence[Need], run: RunParameters, upstream: 
         deadline_s=run.deadline_s,
         seed=run.seed,
         upstream=upstream,
+        also=also,
     )
     decided.set_caching_options(False).set_display_name(f"route {stage}")
     task = component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decided.outputs["decision_key"], **inputs)

@@ -37,6 +37,7 @@ def train_pipeline(
             CHAIN[3:],
             run,
             upstream=rows.outputs["Output"],
+            also=model.outputs["Output"],
             data=rows.outputs["Output"],
             model=model.outputs["Output"],
         )

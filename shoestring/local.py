@@ -132,7 +132,8 @@ class LocalCluster:
         cores = max(1, int(float(placement.cpu)))
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, idlest_cores(cores))
-        return dict.fromkeys(THREAD_VARIABLES, str(cores))
+        # A thread that spins for its next turn takes the core from whoever else was given it.
+        return dict.fromkeys(THREAD_VARIABLES, str(cores)) | {"OMP_WAIT_POLICY": "PASSIVE"}
 
     def life(self, pod_uid: str) -> Life:
         host, pid, created_ms = pod_uid.rsplit(".", 2)

@@ -18,7 +18,8 @@ from shoestring.data.recipe import Recipe, find_recipe
 from shoestring.data.runs import Run, open_run
 from shoestring.errors import Refused, ShoestringError, UsageError
 from shoestring.local import default_world_path, read_world_file
-from shoestring.model import record, usd
+from shoestring.model import record
+from shoestring.money import usd
 from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, asked_at_start
 from shoestring.pod.asking import ask
 from shoestring.pod.opening import STORE_VARIABLE, open_world

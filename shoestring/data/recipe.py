@@ -12,7 +12,8 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from shoestring.errors import RecipeError, UnknownName
-from shoestring.model import Noun, Usd, sentences, usd
+from shoestring.model import Noun, sentences
+from shoestring.money import Usd, usd
 
 TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 Task = Literal["binary", "multiclass", "regression"]

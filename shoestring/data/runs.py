@@ -10,7 +10,8 @@ from pydantic import AwareDatetime, BaseModel
 
 from shoestring.data.recipe import Recipe
 from shoestring.errors import NotInStore, UnknownName
-from shoestring.model import Noun, Usd
+from shoestring.model import Noun
+from shoestring.money import Usd
 from shoestring.seams import Store
 
 AnyNoun = TypeVar("AnyNoun", bound=BaseModel)

@@ -12,9 +12,9 @@ from typing import Any
 
 from shoestring.data.recipe import Recipe
 from shoestring.errors import RecipeError
-from shoestring.model import usd
+from shoestring.money import usd
 from shoestring.pod.admission import Wish
-from shoestring.pod.asking import Needs
+from shoestring.pod.asking import Needs, Reads
 from shoestring.pod.opening import open_world
 from shoestring.pod.route import route as route_stage
 
@@ -28,12 +28,14 @@ def route(
     deadline_s: float,
     seed: int,
     upstream: str,
+    also: str,
     decision_path: str,
     page_path: str,
 ) -> dict[str, Any]:
     """Decide where the first stage of `needs` (JSON, this stage and those after it) runs, and reserve its P95.
 
-    `recipe` is JSON. `budget_usd` empty and `deadline_s` 0 mean the recipe's own. Returns the values for the stage's pod.
+    `upstream` is the key of the manifest that the stage reads, `also` of whatever else it reads; empty for none. `recipe` is JSON.
+    `budget_usd` empty and `deadline_s` 0 mean the recipe's own. Returns the values for the stage's pod.
 
     Raises:
         Refused: nothing fits; the decision with its sentences is in the store all the same.
@@ -50,7 +52,7 @@ def route(
     )
     if not wish.needs:
         raise RecipeError("route was given no stages: pass it the NEED of the stage it stands before, and of those after it")
-    return route_stage(opened, wish, upstream, decision_path, page_path)
+    return route_stage(opened, wish, Reads(upstream, also), decision_path, page_path)
 
 
 def run(stage: str, *, world: str, run_id: str, decision_key: str, inputs: Mapping[str, str], artifact: Any = None) -> str:

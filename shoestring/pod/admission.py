@@ -10,7 +10,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.runs import Run, Start, open_run, read
 from shoestring.errors import BudgetTooSmall, NotInStore, Refused
 from shoestring.model import Need, record
-from shoestring.pod.asking import Asked, ask, overhead_usd
+from shoestring.pod.asking import Asked, Reads, ask, overhead_usd
 from shoestring.pod.runs import write_record, write_start
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
@@ -50,7 +50,7 @@ def asked_at_start(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: 
         recipe=wish.recipe,
         seed=wish.seed,
         needs=wish.needs,
-        upstream="",
+        reads=Reads(),
         attempt=next_attempt(world.store, wish.run_id, wish.needs[0].stage),
         budget_usd=wish.budget_usd,
         spent_usd=spent_usd,

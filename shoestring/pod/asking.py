@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +19,8 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.runs import read
 from shoestring.data.sources import fingerprint, size_up
 from shoestring.errors import UnknownName
-from shoestring.model import Format, Learned, Market, Need, Noun, Outcome, Probe, Receipt, digest, record, usd
+from shoestring.model import Format, Learned, Market, Need, Noun, Outcome, Probe, Receipt, digest, record
+from shoestring.money import usd
 from shoestring.pricing.throughput import learn
 from shoestring.routing.decision import Question
 from shoestring.seams import Store, World
@@ -71,6 +72,14 @@ def overhead_s(world: World, stages: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Reads:
+    """Keys of what a stage reads: the manifest of its data, and whatever else its result depends on. Empty: none."""
+
+    upstream: str = ""
+    also: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """What is known when a stage is to be routed; `ask` turns it into a Question."""
 
@@ -78,7 +87,7 @@ class Asked:
     recipe: Recipe
     seed: int
     needs: tuple[Need, ...]
-    upstream: str
+    reads: Reads
     attempt: int
     budget_usd: Decimal
     spent_usd: Decimal
@@ -94,32 +103,34 @@ def bounded(need: Need, recipe: Recipe) -> Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """What a stage will read."""
+class Volume:
+    """How much a stage will read."""
 
     rows: int
     row_bytes: int
     format: Format | None
 
 
-def measure(store: Store, recipe: Recipe, need: Need, upstream: str) -> Read:
+def measure(store: Store, recipe: Recipe, need: Need, upstream: str) -> Volume:
     """Rows and bytes from the upstream manifest; for the first stage, from the source itself."""
     if not upstream:
         size = size_up(recipe)
-        return Read(size.rows_estimate, size.row_bytes, None)
+        return Volume(size.rows_estimate, size.row_bytes, None)
     manifest = load_manifest(store, upstream)
     rows = sum(part.rows for part in manifest.splits["train"]) if need.elastic else manifest.rows
-    return Read(rows, manifest.row_bytes, manifest.format)
+    return Volume(rows, manifest.row_bytes, manifest.format)
 
 
-def cache_key(store: Store, recipe: Recipe, seed: int, run_id: str, stage: str, upstream: str) -> tuple[str, dict[str, JsonValue]]:
+def cache_key(store: Store, recipe: Recipe, seed: int, run_id: str, stage: str, reads: Reads) -> tuple[str, dict[str, JsonValue]]:
     """What names a stage's result, and what that is the digest of: its code, its settings, the content of what it reads.
 
     For a stage whose result is of no use to other runs, also the run.
     """
     module = stage_module(stage)
-    reads = {"data": upstream} if upstream else {"source": fingerprint(recipe, store)}
-    return cache.key_of(stage, module.code(), module.settings(recipe, seed), reads, None if module.SHARED else run_id)
+    inputs = {"data": reads.upstream} if reads.upstream else {"source": fingerprint(recipe, store)}
+    if reads.also:
+        inputs["also"] = digest(store.fetch(reads.also).read_bytes())
+    return cache.key_of(stage, module.code(), module.settings(recipe, seed), inputs, None if module.SHARED else run_id)
 
 
 def format_of(store: Store, outcome: Outcome) -> Format | None:
@@ -144,8 +155,8 @@ def ask(world: World, asked: Asked) -> Question:
     """Read the cluster, the prices, the volume, the cache and the receipts, once."""
     recipe, need = asked.recipe, asked.needs[0]
     book = world.prices.book()
-    size = measure(world.store, recipe, need, asked.upstream)
-    key, _ = cache_key(world.store, recipe, asked.seed, asked.run_id, need.stage, asked.upstream)
+    size = measure(world.store, recipe, need, asked.reads.upstream)
+    key, _ = cache_key(world.store, recipe, asked.seed, asked.run_id, need.stage, asked.reads)
     cached = cache.find(world.store, key)
     return Question(
         run_id=asked.run_id,
@@ -171,5 +182,5 @@ def ask(world: World, asked: Asked) -> Question:
         tariffs=book.tariffs,
         speeds=measured_volume(world).speeds,
         learned=learned(world.store, asked.began_at),
-        digests={"world": world.digest, "recipe": digest(record(recipe)), "upstream": asked.upstream, "cache": key},
+        digests={"world": world.digest, "recipe": digest(record(recipe)), "cache": key} | asdict(asked.reads),
     )

@@ -16,7 +16,8 @@ from typing import Literal
 
 from shoestring.data.runs import open_run
 from shoestring.errors import ShoestringError, StageStopped
-from shoestring.model import Format, Noun, Outcome, Usd, record
+from shoestring.model import Format, Noun, Outcome, record
+from shoestring.money import Usd
 from shoestring.pod.opening import open_world
 from shoestring.spending.meter import Meter
 from shoestring.stages.work import Progress, Work

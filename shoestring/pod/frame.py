@@ -19,7 +19,8 @@ import psutil
 
 from shoestring.data.runs import Run
 from shoestring.errors import BudgetExceeded, StageFailed, StageStopped
-from shoestring.model import record, usd
+from shoestring.model import record
+from shoestring.money import usd
 from shoestring.pod.admission import SUPERVISOR_VARIABLE
 from shoestring.pod.child import Ending, Job
 from shoestring.routing.decision import Choice, Decision

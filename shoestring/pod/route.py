@@ -12,9 +12,10 @@ from pydantic import AwareDatetime
 
 from shoestring.data.runs import Run
 from shoestring.errors import BudgetExceeded
-from shoestring.model import Noun, Usd, record
+from shoestring.model import Noun, record
+from shoestring.money import Usd
 from shoestring.pod.admission import Wish, admitted, decision_key, next_attempt, refuse, stage_budgets_left
-from shoestring.pod.asking import Asked, ask, overhead_usd_per_hour
+from shoestring.pod.asking import Asked, Reads, ask, overhead_usd_per_hour
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.routing.explain import as_markdown
@@ -54,7 +55,7 @@ def overhead(world: World, run: Run, name: str) -> Iterator[None]:
         world.store.put(key, record(begun.model_copy(update={"finished_at": world.clock.now()})))
 
 
-def asked_now(world: World, run: Run, wish: Wish, upstream: str, ledger: Ledger) -> Asked:
+def asked_now(world: World, run: Run, wish: Wish, reads: Reads, ledger: Ledger) -> Asked:
     """What is known at this moment. An earlier start's spending is not in the start's account, but in its cap."""
     state, stage = ledger.state(run.start.account), wish.needs[0].stage
     earlier_usd = run.start.budget_usd - (state.cap_usd or Decimal(0))
@@ -63,7 +64,7 @@ def asked_now(world: World, run: Run, wish: Wish, upstream: str, ledger: Ledger)
         recipe=run.record.recipe,
         seed=run.record.seed,
         needs=wish.needs,
-        upstream=upstream,
+        reads=reads,
         attempt=next_attempt(world.store, run.run_id, stage),
         budget_usd=run.start.budget_usd,
         spent_usd=earlier_usd + state.spent_usd,
@@ -74,7 +75,7 @@ def asked_now(world: World, run: Run, wish: Wish, upstream: str, ledger: Ledger)
     )
 
 
-def decide_and_reserve(world: World, run: Run, wish: Wish, upstream: str) -> tuple[Decision, str]:
+def decide_and_reserve(world: World, run: Run, wish: Wish, reads: Reads) -> tuple[Decision, str]:
     """The decision, and its key; its P95 is reserved. A race that is lost is run again on fresh offers.
 
     Raises:
@@ -84,7 +85,7 @@ def decide_and_reserve(world: World, run: Run, wish: Wish, upstream: str) -> tup
     ledger, account, stage = Ledger(world.store, world.clock), run.start.account, wish.needs[0].stage
     races = RACES
     while True:
-        asked = asked_now(world, run, wish, upstream, ledger)
+        asked = asked_now(world, run, wish, reads, ledger)
         decision = decide(ask(world, asked))
         choice = decision.choice
         if choice is None:
@@ -102,11 +103,11 @@ def decide_and_reserve(world: World, run: Run, wish: Wish, upstream: str) -> tup
         return decision, key
 
 
-def route(world: World, wish: Wish, upstream: str, decision_path: str, page_path: str) -> dict[str, Any]:
+def route(world: World, wish: Wish, reads: Reads, decision_path: str, page_path: str) -> dict[str, Any]:
     """Route one stage; the values that the engine puts on its pod. The decision and its page are written to the two paths."""
     run = admitted(world, wish)
     with overhead(world, run, f"route-{wish.needs[0].stage}"):
-        decision, key = decide_and_reserve(world, run, wish, upstream)
+        decision, key = decide_and_reserve(world, run, wish, reads)
         Path(decision_path).write_bytes(record(decision))
         Path(page_path).write_text(as_markdown(decision))
         return driver_outputs(decision, key)

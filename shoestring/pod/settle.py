@@ -6,7 +6,8 @@ from decimal import Decimal
 
 from shoestring.data.runs import Run, Start, open_run, read
 from shoestring.errors import UnknownName
-from shoestring.model import record, usd
+from shoestring.model import record
+from shoestring.money import usd
 from shoestring.pod.admission import overhead_hold
 from shoestring.pod.asking import OVERHEAD_POD_S
 from shoestring.pod.receipts import receipt_for

@@ -11,7 +11,7 @@ from shoestring.data import cache
 from shoestring.data.runs import Run, open_run, read
 from shoestring.errors import LedgerConflict, StageFailed
 from shoestring.model import Outcome, record
-from shoestring.pod.asking import cache_key
+from shoestring.pod.asking import Reads, cache_key
 from shoestring.pod.child import Ending
 from shoestring.pod.frame import Attempt, began_s, heartbeat, raise_unless_done, supervise
 from shoestring.pod.receipts import receipt_for
@@ -53,7 +53,8 @@ def run_stage(world: World, world_argument: str, run_id: str, decision_key: str,
 def keep(world: World, run: Run, decision: Decision, outcome: Outcome) -> None:
     """Remember the result under what made it: this pod's code, which may be newer than its router's."""
     question = decision.question
-    key, made_from = cache_key(world.store, run.record.recipe, question.seed, run.run_id, question.stage, question.digests["upstream"])
+    reads = Reads(question.digests["upstream"], question.digests["also"])
+    key, made_from = cache_key(world.store, run.record.recipe, question.seed, run.run_id, question.stage, reads)
     cache.keep(world.store, key, outcome, made_from)
 
 

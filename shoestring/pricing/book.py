@@ -13,7 +13,8 @@ from decimal import Decimal
 from typing import Any
 
 from shoestring.errors import WorldError
-from shoestring.model import Market, Pool, Quarantined, Quote, Tariffs, usd
+from shoestring.model import Market, Pool, Quarantined, Quote, Tariffs
+from shoestring.money import usd
 from shoestring.seams import PriceBook
 
 FIELDS = ("pool", "market", "usd_per_hour", "as_of", "source")

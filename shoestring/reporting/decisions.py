@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 
-from shoestring.model import from_microusd
+from shoestring.money import from_microusd
 from shoestring.reporting import words
 from shoestring.reporting.gather import Attempt
 from shoestring.reporting.markup import Head, Html, Row, scroll, table, tag, text

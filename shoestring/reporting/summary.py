@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoestring.model import Format, Market, Noun, Usd
+from shoestring.model import Format, Market, Noun
+from shoestring.money import Usd
 from shoestring.reporting.gather import Attempt, RunStory, Stage, State, Status
 from shoestring.routing.decision import Reason
 

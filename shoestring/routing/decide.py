@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from shoestring.model import Format, Placement, from_microusd
+from shoestring.model import Format, Placement
+from shoestring.money import from_microusd
 from shoestring.pricing.throughput import uses_gpu
 from shoestring.routing import sentences
 from shoestring.routing.decision import Candidates, Choice, Decision, Planned, Question

@@ -7,7 +7,8 @@ from typing import Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote, Tariffs, Usd, usd
+from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote, Tariffs
+from shoestring.money import Usd, usd
 
 NOTHING = usd("0")
 

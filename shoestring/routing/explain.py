@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoestring.model import Format, from_microusd, microusd, utc_text
+from shoestring.model import Format, utc_text
+from shoestring.money import from_microusd, microusd
 from shoestring.routing.decision import Candidates, Choice, Decision
 from shoestring.routing.sentences import dollars, later_stages, offer, seconds
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shoestring.model import Format, Need, microusd
+from shoestring.model import Format, Need
+from shoestring.money import microusd
 from shoestring.routing.cost import NONE, Cost, Input, Slot, sample_range
 from shoestring.routing.decision import Candidates, Question, Reason
 

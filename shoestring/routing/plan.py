@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.model import microusd
+from shoestring.money import microusd
 from shoestring.routing.decision import Candidates, Question
 
 Ints = npt.NDArray[np.int64]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shoestring.model import Format, Market, Need, Pool, from_microusd
+from shoestring.model import Format, Market, Need, Pool
+from shoestring.money import from_microusd
 from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Question, Reason
 

@@ -9,7 +9,8 @@ from datetime import datetime
 from pydantic import AwareDatetime
 
 from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict
-from shoestring.model import Noun, Usd, from_microusd
+from shoestring.model import Noun
+from shoestring.money import Usd, from_microusd
 from shoestring.spending.entry import NO_ENTRY, Entry, Sealed
 
 

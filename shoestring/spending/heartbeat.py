@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import AwareDatetime, Field, ValidationError
 
 from shoestring.errors import DataError, NotInStore
-from shoestring.model import Noun, Usd
+from shoestring.model import Noun
+from shoestring.money import Usd
 from shoestring.seams import Store
 
 

@@ -18,7 +18,8 @@ from decimal import Decimal
 from typing import Any
 
 from shoestring.errors import LedgerBroken, LedgerConflict, StoreError, UnknownName, UsageError
-from shoestring.model import from_microusd, microusd, record, usd
+from shoestring.model import record
+from shoestring.money import from_microusd, microusd, usd
 from shoestring.seams import Clock, Store
 from shoestring.spending.account import Account, AccountState, Held
 from shoestring.spending.entry import ACCOUNT_PATTERN, NO_ENTRY, Entry, Head, Sealed, entry_key, head_key, read_entry, read_head, seal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from shoestring.model import from_microusd, microusd
+from shoestring.money import from_microusd, microusd
 
 NS_PER_HOUR = 3600 * 10**9
 # A moment on a clock that has run for years is a float that is good to less than this.

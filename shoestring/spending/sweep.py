@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from shoestring.errors import LedgerConflict
-from shoestring.model import from_microusd
+from shoestring.money import from_microusd
 from shoestring.seams import Cluster, Store
 from shoestring.spending.account import AccountState
 from shoestring.spending.heartbeat import Heartbeat, last_heartbeat

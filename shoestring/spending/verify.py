@@ -8,7 +8,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shoestring.errors import DataError, LedgerBroken, UsageError
-from shoestring.model import Noun, Receipt, Usd, from_microusd
+from shoestring.model import Noun, Receipt
+from shoestring.money import Usd, from_microusd
 from shoestring.seams import Store
 from shoestring.spending.account import AccountState
 from shoestring.spending.chain import Chain

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from shoestring.data.cache import code_digest
 from shoestring.data.recipe import Recipe
 from shoestring.errors import StageStopped
-from shoestring.evaluation import baselines, evaluate, judging, metrics, resampling, rows, scorecard
+from shoestring.evaluation import evaluate
 from shoestring.model import Need, Outcome, record
 from shoestring.stages.work import Progress, Work
 
@@ -26,7 +26,15 @@ NEED = Need(
 
 def code() -> str:
     """The digest of the code that computes this stage."""
-    return code_digest(baselines, evaluate, judging, metrics, resampling, rows, scorecard)
+    return code_digest(
+        "evaluation.baselines",
+        "evaluation.evaluate",
+        "evaluation.judging",
+        "evaluation.metrics",
+        "evaluation.resampling",
+        "evaluation.rows",
+        "evaluation.scorecard",
+    )
 
 
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pydantic import JsonValue
 
-from shoestring.data import formats, ingest, kinds, packed, parquet, parts, quarantine, sources, text
+from shoestring.data import ingest
 from shoestring.data.cache import code_digest
 from shoestring.data.recipe import Recipe
 from shoestring.errors import StageFailed, StageStopped
@@ -22,7 +22,17 @@ NEED = Need(stage="ingest", setup_s=1.5, op_per_row=2400.0, writes_bytes_per_row
 
 def code() -> str:
     """The digest of the code that computes this stage."""
-    return code_digest(formats, ingest, kinds, packed, parquet, parts, quarantine, sources, text)
+    return code_digest(
+        "data.formats",
+        "data.ingest",
+        "data.kinds",
+        "data.packed",
+        "data.parquet",
+        "data.parts",
+        "data.quarantine",
+        "data.sources",
+        "data.text",
+    )
 
 
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pydantic import JsonValue
 
-from shoestring.data import encode, formats, join, packed, parts, preprocess, split, target
+from shoestring.data import preprocess
 from shoestring.data.cache import code_digest
 from shoestring.data.recipe import Recipe
 from shoestring.errors import StageFailed, StageStopped
@@ -21,7 +21,9 @@ NEED = Need(stage="preprocess", setup_s=1.5, op_per_row=1000.0, reads="scan", wr
 
 def code() -> str:
     """The digest of the code that computes this stage."""
-    return code_digest(encode, formats, join, packed, parts, preprocess, split, target)
+    return code_digest(
+        "data.encode", "data.formats", "data.join", "data.packed", "data.parts", "data.preprocess", "data.split", "data.target"
+    )
 
 
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from shoestring.data import formats, loader, order
 from shoestring.data.blobs import load_manifest, open_blob, put_blob
 from shoestring.data.cache import code_digest
 from shoestring.data.formats import open_rows
@@ -14,9 +13,6 @@ from shoestring.data.recipe import Recipe
 from shoestring.errors import DataError
 from shoestring.model import Manifest, Need, Outcome, record
 from shoestring.stages.work import Progress, Work
-from shoestring.training import curve as training_curve
-from shoestring.training import outlay, schedule
-from shoestring.training import record as model_record
 from shoestring.training.record import ModelRecord
 
 if TYPE_CHECKING:
@@ -42,9 +38,21 @@ NEED = Need(
 
 def code() -> str:
     """The digest of the code that computes this stage."""
-    from shoestring.training.torch_ import checkpoint, course, learner, loop, net
 
-    return code_digest(formats, loader, order, training_curve, outlay, schedule, model_record, checkpoint, course, learner, loop, net)
+    return code_digest(
+        "data.formats",
+        "data.loader",
+        "data.order",
+        "training.curve",
+        "training.outlay",
+        "training.schedule",
+        "training.record",
+        "training.torch_.checkpoint",
+        "training.torch_.course",
+        "training.torch_.learner",
+        "training.torch_.loop",
+        "training.torch_.net",
+    )
 
 
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:

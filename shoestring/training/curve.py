@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoestring.model import Noun, Usd
+from shoestring.model import Noun
+from shoestring.money import Usd
 
 Metric = Literal["log_loss", "rmse"]
 Phase = Literal["warm-up", "stable", "decay"]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from conftest import Finished, command
 
-LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 400, "patience": 400}}
+LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 40, "patience": 400}}
 
 
 def tree(pid: int) -> Iterator[psutil.Process]:

@@ -12,7 +12,8 @@ from learned import curve, scorecard
 from shoestring.data.recipe import find_recipe
 from shoestring.data.runs import RunRecord, Start
 from shoestring.local import FolderStore
-from shoestring.model import Format, FormatSpeed, Need, Outcome, Pool, Quarantined, Quote, Receipt, digest, record, usd
+from shoestring.model import Format, FormatSpeed, Need, Outcome, Pool, Quarantined, Quote, Receipt, digest, record
+from shoestring.money import usd
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision, Question
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key

@@ -11,7 +11,8 @@ from recorded import RUN_ID, STAGES, Recording
 from stories import STORIES, Story, done, failed, impossible, refused, refused_on_the_way, resumed, running, stopped
 
 from shoestring.errors import UnknownName
-from shoestring.model import record, usd
+from shoestring.model import record
+from shoestring.money import usd
 from shoestring.reporting.gather import gather
 from shoestring.reporting.summary import Summary, summarise
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.model import from_microusd
+from shoestring.money import from_microusd
 from shoestring.reporting import words
 
 

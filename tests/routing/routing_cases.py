@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Tariffs, Terms, usd
+from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Tariffs, Terms
+from shoestring.money import usd
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
 from shoestring.routing.offers import candidates

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from routing_cases import CPU_1, EVALUATE, INGEST, PACKED, PARQUET, PREPROCESS, TRAIN, laptop_question, questions, quote, tight_questions
 
-from shoestring.model import Format, Market, Pool, Quarantined, Tariffs, from_microusd, record
+from shoestring.model import Format, Market, Pool, Quarantined, Tariffs, record
+from shoestring.money import from_microusd
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question, Reason
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import questions, tight_questions
 
-from shoestring.model import microusd
+from shoestring.money import microusd
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Candidates, Decision, Question
 from shoestring.routing.plan import undominated

@@ -14,7 +14,7 @@ from spending_world import MONTH, DyingStore, ForgetfulStore, StillClock, fast_f
 
 from shoestring.errors import BudgetExceeded, LedgerConflict, ShoestringError, StoreError
 from shoestring.local import FolderStore
-from shoestring.model import from_microusd, microusd
+from shoestring.money import from_microusd, microusd
 from shoestring.spending.ledger import LEASE_S, Ledger
 from shoestring.spending.verify import verify
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from shoestring.model import from_microusd
+from shoestring.money import from_microusd
 from shoestring.spending.guard import RING_STEPS, SLOWEST_TIMES, Guard
 from shoestring.spending.meter import Meter, cost_usd
 

@@ -16,7 +16,8 @@ from spending_world import NOON, StillClock, fast_folder
 
 from shoestring.errors import DataError, UnknownName
 from shoestring.local import FolderStore, LocalCluster
-from shoestring.model import from_microusd, record
+from shoestring.model import record
+from shoestring.money import from_microusd
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key, last_heartbeat
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.sweep import abandoned, sweep
