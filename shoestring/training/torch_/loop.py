@@ -229,8 +229,8 @@ class Training:
 
     def _time_a_look(self) -> float:
         """Seconds that a look at the whole signal split takes, from a part of it."""
-        part = next(self.task.signal.scan(SIZING_ROWS))
         began_s = self.task.clock.monotonic_s()
+        part = next(self.task.signal.scan(SIZING_ROWS))
         self.learner.loss([part], self.learner.average)
         return (self.task.clock.monotonic_s() - began_s) * len(self.task.signal) / len(part)
 
