@@ -41,7 +41,8 @@ def slice_of_flights(folder: Path) -> Path:
     recipe.write_text(
         "name: slice\nsource: {flights: {path: flights.csv}}\ntarget: {column: arr_delay, above: 15}\n"
         "leaks: [dep_time, dep_delay, arr_time, air_time]\nsplit: {by: [year, month, day]}\n"
-        "categorical: [carrier, origin, dest]\nnumeric: [hour, distance]\nbudget_usd: '0.002'\ndeadline_s: 90\ntrain: {max_epochs: 12, patience: 24}\n"
+        "categorical: [carrier, origin, dest]\nnumeric: [hour, distance]\nbudget_usd: '0.002'\ndeadline_s: 90\n"
+        "train: {max_epochs: 12, patience: 24}\n"
     )
     return recipe
 
