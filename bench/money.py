@@ -18,9 +18,11 @@ from machine import describe
 
 
 def ladder(smallest_usd: Decimal, most_usd: Decimal, count: int) -> list[Decimal]:
-    """Budgets from a tenth of the smallest that works to the most, evenly in the logarithm."""
-    low, ratio = smallest_usd / 10, float(most_usd / (smallest_usd / 10))
-    return [(low * Decimal(ratio ** (step / (count - 1)))).quantize(Decimal("0.000001")) for step in range(count)]
+    """Four budgets that are far too small, then from a little too small to the most, evenly in the logarithm."""
+    low_usd, steps = smallest_usd * Decimal("0.8"), count - 4
+    ratio = float(most_usd / low_usd)
+    rising = [low_usd * Decimal(ratio ** (step / (steps - 1))) for step in range(steps)]
+    return [amount.quantize(Decimal("0.000001")) for amount in [smallest_usd / parts for parts in (100, 10, 4, 2)] + rising]
 
 
 def quality(run: Path) -> tuple[float, float, float]:
