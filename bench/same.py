@@ -1,0 +1,49 @@
+"""Claim: the same seed, world and data make the same choices in two runs; the same question makes the same decision, byte for byte.
+
+Two runs of flights in two fresh stores: where each stage was placed, what it wrote, and the data sets' digests. Then `plan` five times in
+one store: the decision's bytes, apart from the moment it was asked.
+
+python bench/same.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+
+from cli import shoestring
+from machine import describe
+
+PLANS = 5
+
+
+def chosen(summary: dict[str, object]) -> list[tuple[str, ...]]:
+    return [tuple(str(stage[name]) for name in ("name", "pool", "market", "format")) for stage in summary["stages"]]  # type: ignore[attr-defined]
+
+
+def main() -> None:
+    print(describe())
+    with tempfile.TemporaryDirectory() as folder:
+        runs = []
+        for name in ("one", "two"):
+            store = Path(folder, name)
+            ran = shoestring("run", "flights", "--seed", "3", "--store", str(store), "--out", f"{folder}/{name}-out", "--json")
+            assert ran.code == 0, ran.stderr
+            manifests = sorted(path.stem for path in (store / "datasets").rglob("*.json"))
+            runs.append((chosen(ran.summary), manifests))
+            print(name, *(" ".join(stage) for stage in runs[-1][0]), *(digest[:12] for digest in manifests), sep="\n  ")
+        plans = set()
+        for _ in range(PLANS):
+            plan = json.loads(shoestring("plan", "flights", "--store", f"{folder}/one", "--json").stdout)
+            del plan["question"]["asked_at"]
+            plans.add(hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest())
+    print(
+        f"choices {'the same' if runs[0][0] == runs[1][0] else 'DIFFER'}, data sets {'the same' if runs[0][1] == runs[1][1] else 'DIFFER'}"
+    )
+    print(f"{PLANS} plans of one store: {len(plans)} distinct")
+
+
+if __name__ == "__main__":
+    main()
