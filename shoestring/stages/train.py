@@ -38,7 +38,6 @@ NEED = Need(
 
 def code() -> str:
     """The digest of the code that computes this stage."""
-
     return code_digest(
         "data.formats",
         "data.loader",

@@ -1,0 +1,160 @@
+"""A table of which the truth is known, a clock that moves when it is told to, and trainings of the one by the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from shoestring.data.formats import Rows
+from shoestring.data.recipe import TrainSettings
+from shoestring.local import FolderStore
+from shoestring.model import Encoding, Feature
+from shoestring.seams import Clock, Store
+from shoestring.spending.meter import Meter
+from shoestring.training.torch_.checkpoint import from_bytes
+from shoestring.training.torch_.loop import Task, Training
+
+Array = np.ndarray[Any, np.dtype[Any]]
+CODE = Feature(name="code", kind="categorical", cardinality=9)
+NUMBER = Feature(name="number", kind="numeric")
+RECORD = np.dtype([("code", "i4"), ("number", "f4"), ("y", "i4")])
+TINY = TrainSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
+FREE = Meter(Decimal(0), 0.0, Decimal(0), None)
+
+
+@dataclass
+class Ticking:
+    """A clock that stands still until something is said to take time."""
+
+    at_s: float = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.at_s)
+
+    def monotonic_s(self) -> float:
+        return self.at_s
+
+    def sleep(self, seconds: float) -> None:
+        self.at_s += seconds
+
+
+@dataclass
+class SlowStore:
+    """A folder store, each of whose writes takes time."""
+
+    inner: Store
+    clock: Clock
+    takes_s: Callable[[], float]
+
+    def fetch(self, key: str) -> Path:
+        return self.inner.fetch(key)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        return self.inner.list(prefix)
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+        self.clock.sleep(self.takes_s())
+        return self.inner.put(key, data, if_absent=if_absent)
+
+
+class SlowRows(Rows):
+    """Rows, a look at which takes time."""
+
+    def __init__(self, rows: Array, clock: Clock, takes_s: Callable[[], float]) -> None:
+        super().__init__([rows])
+        self._clock, self._takes_s = clock, takes_s
+
+    def scan(self, batch_rows: int) -> Iterator[Array]:
+        self._clock.sleep(self._takes_s())
+        yield from super().scan(batch_rows)
+
+
+def table(rows: int, seed: int) -> Array:
+    """`y` is 1 with the chance that `code` (odd or even) and `number` say."""
+    generator = np.random.default_rng(seed)
+    made = np.empty(rows, RECORD)
+    made["code"], made["number"] = generator.integers(0, 9, rows), generator.normal(size=rows)
+    logit = np.where(made["code"] % 2, 2.0, -2.0) + 2 * made["number"]
+    made["y"] = generator.random(rows) < 1 / (1 + np.exp(-logit))
+    return made
+
+
+def encoding_of(train: Array) -> Encoding:
+    share = float(train["y"].mean())
+    return Encoding(features=(CODE, NUMBER), task="binary", classes=("no", "yes"), train_prior=(1 - share, share))
+
+
+def prior_loss(train: Array, signal: Array) -> float:
+    """Log loss of saying the training split's share of every row."""
+    share = float(train["y"].mean())
+    return float(-np.where(signal["y"], np.log(share), np.log(1 - share)).mean())
+
+
+@dataclass
+class Bench:
+    """What a test changes of a training."""
+
+    folder: Path
+    train: Array = field(default_factory=lambda: table(300, 0))
+    signal: Array = field(default_factory=lambda: table(100, 1))
+    settings: TrainSettings = TINY
+    clock: Ticking = field(default_factory=Ticking)
+    meter: Meter = FREE
+    seed: int = 0
+    stopping: Callable[[], bool] = lambda: False
+    told: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
+    encoding: Encoding | None = None
+    step_s: Callable[[], float] = lambda: 0.0
+    look_s: Callable[[], float] = lambda: 0.0
+    put_s: Callable[[], float] = lambda: 0.0
+
+    @property
+    def store(self) -> SlowStore:
+        return SlowStore(FolderStore(self.folder), self.clock, self.put_s)
+
+    def task(self) -> Task:
+        encoding = self.encoding or encoding_of(self.train)
+        return Task(
+            run_id="one",
+            seed=self.seed,
+            encoding=encoding,
+            settings=self.settings,
+            train=Rows([self.train]),
+            signal=SlowRows(self.signal, self.clock, self.look_s),
+            metric="rmse" if encoding.task == "regression" else "log_loss",
+            store=self.store,
+            meter=self.meter,
+            clock=self.clock,
+            cores=1,
+            tell=lambda phase, samples, quality: self.told.append((phase, samples, quality)),
+            stopping=self.stopping,
+        )
+
+    def training(self) -> Training:
+        """One start; every forward pass of a step takes `step_s()`."""
+        training = Training(self.task())
+
+        def tick(net: torch.nn.Module, *_: object) -> None:
+            if net.training:
+                self.clock.sleep(self.step_s())
+
+        training.learner.net.register_forward_hook(tick)
+        return training
+
+
+def stop_after(steps: int) -> Callable[[], bool]:
+    """A TERM that comes after so many steps."""
+    asked = iter(range(steps - 1))
+    return lambda: next(asked, None) is None
+
+
+def same_weights(one: bytes, other: bytes) -> bool:
+    left, right = from_bytes(one), from_bytes(other)
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)

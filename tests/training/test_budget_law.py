@@ -1,0 +1,102 @@
+"""Training never runs past what its meter affords, whatever steps, looks, checkpoints and prices are like, and always leaves a model."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_world import Bench, Ticking, stop_after
+
+from shoestring.data.recipe import TrainSettings
+from shoestring.errors import StageStopped
+from shoestring.spending.meter import Meter, cost_usd
+from shoestring.training.torch_.loop import Trained
+
+SMALL = TrainSettings(max_epochs=10, hidden=(4,), bins=2, batch_rows=64, patience=3)
+
+
+def leave(bench: Bench, trained: Trained) -> None:
+    """What the stage still does: the weights and the record of the model."""
+    bench.store.put("blobs/weights", trained.weights)
+    bench.store.put("runs/one/model.json", b"{}")
+
+
+@given(
+    budget_s=st.floats(3.0, 40.0),
+    usd_per_hour=st.sampled_from(["0", "0.0004", "0.04", "3.5"]),
+    due=st.booleans(),
+    step_s=st.floats(0.02, 0.2),
+    look_s=st.floats(0.0, 1.2),
+    put_s=st.floats(0.0, 0.1),
+    stops=st.lists(st.integers(1, 60), max_size=2),
+    seed=st.integers(0, 1000),
+)
+@settings(deadline=None, max_examples=30)
+def test_money_and_deadline_are_never_passed(
+    budget_s: float, usd_per_hour: str, due: bool, step_s: float, look_s: float, put_s: float, stops: list[int], seed: int
+) -> None:
+    """Steps up to twice, looks up to one and a half times as slow as others; a look, and writing, can cost more than all the steps."""
+    price = Decimal(usd_per_hour)
+    deadline_s = budget_s if due or not price else None
+    meter = Meter(price, 0.0, cost_usd(price, budget_s if deadline_s is None else 2 * budget_s), deadline_s)
+    chance, clock = random.Random(seed), Ticking()
+    with TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), settings=SMALL, clock=clock, meter=meter)
+        bench.step_s = lambda: step_s * chance.uniform(1, 2)
+        bench.look_s = lambda: look_s * chance.uniform(1, 1.5)
+        bench.put_s = lambda: put_s * chance.uniform(1, 2)
+        for steps in stops:
+            # A start that is told to stop writes its checkpoint in the grace that the frame keeps; the money is the next start's.
+            with pytest.raises(StageStopped):
+                replace(bench, meter=Meter(Decimal(0), 0.0, Decimal(0), None), stopping=stop_after(steps)).training().run()
+            clock.at_s = 0.0
+        trained = bench.training().run()
+        leave(bench, trained)
+    assert clock.at_s <= meter.ends_s
+    assert meter.spent_usd(clock.at_s) <= meter.limit_usd
+    assert trained.weights
+
+
+@given(budget_s=st.floats(3.0, 30.0), step_s=st.floats(0.05, 0.2), look_s=st.floats(0.0, 0.3), seed=st.integers(0, 1000))
+@settings(deadline=None, max_examples=15)
+def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, seed: int) -> None:
+    """What is left at the end is what the guard keeps for leaving, and not more."""
+    chance, clock = random.Random(seed), Ticking()
+    endless = SMALL.model_copy(update={"max_epochs": 10**6, "patience": 10**6})
+    with TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), settings=endless, clock=clock, meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s))
+        bench.step_s = lambda: step_s * chance.uniform(1, 2)
+        bench.look_s = lambda: look_s * chance.uniform(1, 1.5)
+        training = bench.training()
+        trained = training.run()
+    assert trained.stopped == "the budget, or the deadline, is spent"
+    assert budget_s - clock.at_s <= training.guard.exit_s + 2 * max(0.2, 2 * step_s) + 1e-6
+    assert trained.course.points[-1].learning_rate == 0.0
+
+
+@pytest.mark.parametrize("budget_s", [0.0, 0.5, 0.7, 1.0])
+def test_a_budget_too_small_for_a_step_leaves_the_prior(tmp_path: Path, budget_s: float) -> None:
+    bench = Bench(tmp_path, meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s), look_s=lambda: 0.01)
+    training = bench.training()
+    assert training.progress().left_s <= 0.4
+    trained = training.run()
+    assert (trained.kept, trained.course.samples, trained.course.windows) == ("prior", 0, ())
+    assert trained.stopped == "the budget, or the deadline, left no time for a first step"
+    assert bench.clock.at_s <= max(0.02, budget_s)
+    assert (trained.val_loss is None) == (budget_s < 0.63)
+
+
+def test_slow_looks_are_not_forgotten_when_money_is_short(tmp_path: Path) -> None:
+    """A run that looks in the middle and is then refused needs two looks."""
+    for budget_s in [4.4 + share / 10 for share in range(40)]:
+        bench = Bench(tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s))
+        bench.step_s, bench.look_s = lambda: 0.3, lambda: 1.5
+        trained = bench.training().run()
+        assert bench.clock.at_s <= budget_s
+        assert trained.val_loss is not None

@@ -1,0 +1,78 @@
+"""The net: any mix of columns, prior at the start, pieces that rise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from small_world import CODE, NUMBER, RECORD, TINY, encoding_of, prior_loss, table
+
+from shoestring.model import Encoding, Feature
+from shoestring.training.torch_.learner import Learner
+from shoestring.training.torch_.net import quantile_edges
+
+
+@pytest.mark.parametrize("features", [(CODE,), (NUMBER,), (NUMBER, CODE), (CODE, CODE, NUMBER)], ids=len)
+def test_any_mix_of_columns_starts_as_the_prior_and_takes_a_step(features: tuple[Feature, ...]) -> None:
+    train = table(200, 0)
+    encoding = encoding_of(train).model_copy(update={"features": features})
+    learner = Learner(encoding, TINY, train, len(train))
+    assert learner.loss([train], learner.net) == pytest.approx(prior_loss(train, train), rel=1e-5)
+    before = learner.loss([train], learner.net)
+    for _ in range(50):
+        learner.step(train, 0.01)
+    assert learner.loss([train], learner.net) < before - 0.02
+
+
+def test_a_regression_starts_as_the_mean_and_speaks_in_the_unit_of_y() -> None:
+    train = np.empty(500, np.dtype([("number", "f4"), ("y", "f4")]))
+    train["number"] = np.random.default_rng(0).normal(size=500)
+    train["y"] = 100 + 50 * train["number"]
+    mean, sd = float(train["y"].mean()), float(train["y"].std())
+    learner = Learner(Encoding(features=(NUMBER,), task="regression", train_prior=(mean, sd)), TINY, train, len(train))
+    assert learner.loss([train[:200], train[200:]], learner.net) == pytest.approx(sd, rel=1e-4)
+
+
+def test_a_class_that_train_never_saw_starts_unlikely_and_finite() -> None:
+    train = table(100, 0)
+    encoding = Encoding(features=(CODE,), task="multiclass", classes=("a", "b", "c"), train_prior=(0.4, 0.6, 0.0))
+    learner = Learner(encoding, TINY, train, len(train))
+    assert np.isfinite(learner.loss([train], learner.net))
+
+
+def test_a_constant_target_is_learned_without_a_division_by_zero() -> None:
+    train = np.zeros(50, np.dtype([("number", "f4"), ("y", "f4")]))
+    train["y"] = 3.0
+    learner = Learner(Encoding(features=(NUMBER,), task="regression", train_prior=(3.0, 0.0)), TINY, train, len(train))
+    learner.step(train, 0.01)
+    assert learner.loss([train], learner.net) == 0.0
+
+
+@given(
+    arrays.arrays(np.float32, st.tuples(st.integers(1, 40), st.integers(0, 3)), elements=st.floats(-1e4, 1e4, width=32)), st.integers(2, 16)
+)
+def test_the_pieces_of_a_number_rise_strictly_whatever_its_values(numbers_RN: np.ndarray, bins: int) -> None:
+    edges = quantile_edges(numbers_RN, bins)
+    assert edges.shape == (numbers_RN.shape[1], bins + 1)
+    assert (edges.diff(dim=1) > 0).all()
+
+
+def test_pieces_rise_also_where_a_float_cannot_tell_quantiles_apart() -> None:
+    one = np.float32(1)
+    edges = quantile_edges(np.repeat(np.float32([one, np.nextafter(one, np.float32(2)), 2]), 5)[:, None], 16)
+    assert (edges.diff(dim=1) > 0).all()
+
+
+def test_an_unknown_code_is_met_in_training_and_the_average_follows_the_weights() -> None:
+    train = np.zeros(64, RECORD)
+    train["code"] = 5
+    torch.manual_seed(0)
+    learner = Learner(encoding_of(table(50, 0)), TINY.model_copy(update={"unknown_share": 0.5}), train, len(train))
+    unknown = learner.net.embeddings[0].weight[0].clone()
+    for _ in range(20):
+        learner.step(train, 0.01)
+    assert not torch.equal(unknown, learner.net.embeddings[0].weight[0])
+    assert learner.loss([train], learner.average) == pytest.approx(learner.loss([train], learner.net), rel=0.5)

@@ -1,0 +1,75 @@
+"""Several classes, and a number: small real tables from their files to their scorecards, through every stage."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from sklearn.datasets import load_diabetes, load_wine
+
+from shoestring.data.recipe import Recipe
+from shoestring.data.runs import read
+from shoestring.evaluation.scorecard import Scorecard
+from shoestring.local import FolderStore, WallClock
+from shoestring.model import Format, Outcome
+from shoestring.spending.meter import Meter
+from shoestring.stages import evaluate, ingest, preprocess, train
+from shoestring.stages.work import Work
+
+
+def stages(folder: Path, table: pa.Table) -> tuple[FolderStore, Outcome, Outcome]:
+    """The outcomes of train and evaluate on a table whose target is `y`."""
+    pa.csv.write_csv(table, folder / "rows.csv")
+    recipe = Recipe.model_validate({"name": "small", "source": {"rows": {"path": folder / "rows.csv"}}, "target": {"column": "y"}})
+    clock, store = WallClock(), FolderStore(folder / "store")
+
+    def work(stage: str, **inputs: str) -> Work:
+        return Work(
+            run_id="one",
+            stage=stage,
+            attempt=1,
+            seed=0,
+            inputs=inputs,
+            recipe=recipe,
+            format=Format.PACKED,
+            cores=1,
+            store=store,
+            meter=Meter(Decimal("0.04"), clock.monotonic_s(), Decimal("0.001"), None),
+            clock=clock,
+            scratch=folder,
+            progress=lambda progress: None,
+            stopping=lambda: False,
+        )
+
+    raw = ingest.run(work("ingest"))
+    data = preprocess.run(work("preprocess", data=raw.key))
+    model = train.run(work("train", data=data.key))
+    return store, model, evaluate.run(work("evaluate", data=data.key, model=model.key))
+
+
+def columns(values: np.ndarray, names: list[str]) -> dict[str, Any]:
+    return dict(zip(names, values.T, strict=True))
+
+
+def test_wines_of_three_growers_are_told_apart(tmp_path: Path) -> None:
+    wine = load_wine()
+    growers = np.array(["barolo", "grignolino", "barbera"])[wine.target]
+    store, model, judged = stages(tmp_path, pa.table({**columns(wine.data, wine.feature_names), "y": growers}))
+    assert model.metrics["val_log_loss"] < 0.5 < np.log(3)
+    card = read(store, judged.key, Scorecard)
+    assert card.task == "multiclass"
+    assert card.quality["log_loss"] < card.baselines[0].scores["log_loss"].value / 2
+
+
+def test_the_progress_of_diabetes_is_predicted_in_its_own_unit(tmp_path: Path) -> None:
+    """The standard deviation of `y` is 77; linear regression leaves about 54."""
+    data = load_diabetes()
+    store, model, judged = stages(tmp_path, pa.table({**columns(data.data, data.feature_names), "y": data.target}))
+    assert 40 < model.metrics["val_rmse"] < 70
+    card = read(store, judged.key, Scorecard)
+    assert card.task == "regression"
+    assert card.quality["rmse"] < card.baselines[0].scores["rmse"].value

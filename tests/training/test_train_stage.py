@@ -1,0 +1,112 @@
+"""The stage itself, in processes of its own: killed at any moment, and without the test split."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import train_alone
+from small_world import encoding_of, table
+from train_alone import EPOCHS, work
+
+from shoestring.data.blobs import load_manifest, save_manifest
+from shoestring.data.parts import PartWriter
+from shoestring.data.runs import read
+from shoestring.errors import DataError
+from shoestring.local import FolderStore
+from shoestring.model import Format, Manifest, Outcome
+from shoestring.stages import train
+from shoestring.training.curve import Curve
+from shoestring.training.record import ModelRecord, Window
+from shoestring.training.torch_.checkpoint import read_pointer
+
+ROWS = {"train": 3000, "val": 300, "test": 300}
+
+
+def dataset(folder: Path, rows: dict[str, int]) -> str:
+    """The table of `small_world` as preprocess would leave it; the key of its manifest."""
+    store, splits = FolderStore(folder), {}
+    for seed, (split, count) in enumerate(rows.items()):
+        records = table(count, seed)
+        writer = PartWriter(store, Format.PACKED, folder)
+        writer.add(pa.table({str(name): records[name] for name in records.dtype.names or ()}))
+        splits[split] = writer.close()
+    return save_manifest(
+        store,
+        Manifest(
+            name="made-up",
+            format=Format.PACKED,
+            columns={"code": "int32", "number": "float", "y": "int32"},
+            splits=splits,
+            rows=sum(rows.values()),
+            row_bytes=12,
+            size_bytes=12 * sum(rows.values()),
+            settings_sha256="",
+            encoding=encoding_of(table(3000, 0)),
+        ),
+    )
+
+
+def start(folder: Path, key: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(Path(train_alone.__file__)), str(folder), key]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_training_that_is_killed_again_and_again_sees_every_row_once_an_epoch(tmp_path: Path) -> None:
+    key, chance, began = dataset(tmp_path, ROWS), random.Random(0), []
+    store = FolderStore(tmp_path)
+    for _ in range(3):
+        process = start(tmp_path, key)
+        assert process.stdout is not None
+        began.append(int(process.stdout.readline()))
+        time.sleep(chance.uniform(0.1, 0.6))
+        process.kill()
+        process.communicate()
+    slots = read_pointer(store, "one").slots
+    assert slots, "no checkpoint was written before a kill"
+    assert read(store, "runs/one/curve.json", Curve).points, "a killed run shows its curve"
+    out, _ = start(tmp_path, key).communicate(timeout=120)
+    lines = out.splitlines()
+    outcome = Outcome.model_validate_json(lines[-1])
+    model = read(store, outcome.key, ModelRecord)
+    assert int(lines[0]) >= slots[0].samples
+    assert model.windows == tuple(Window(epoch=epoch, first=0, last=ROWS["train"]) for epoch in range(EPOCHS))
+    assert model.samples == outcome.samples == EPOCHS * ROWS["train"]
+    assert model.stopped == f"all {EPOCHS} epochs are done"
+    assert model.val_loss is not None and np.isfinite(model.val_loss)
+    assert began[-1] > began[0], "no start went on from another's checkpoint"
+
+
+@pytest.fixture(scope="module")
+def without_test(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A data set whose sealed split is gone from the store."""
+    folder = tmp_path_factory.mktemp("sealed")
+    key = dataset(folder, {"train": 400, "val": 100, "test": 100})
+    for part in load_manifest(FolderStore(folder), key).splits["test"]:
+        (folder / part.key).unlink()
+    return folder, key
+
+
+def test_the_test_split_is_never_opened(without_test: tuple[Path, str]) -> None:
+    folder, key = without_test
+    outcome = train.run(work(folder, key))
+    store = FolderStore(folder)
+    model = read(store, outcome.key, ModelRecord)
+    assert outcome.samples == EPOCHS * 400
+    assert outcome.metrics == {"val_log_loss": model.val_loss}
+    assert outcome.artifact == f"blobs/{model.weights_sha256}"
+    assert store.fetch(outcome.artifact).stat().st_size > 0
+    assert read(store, "runs/one/curve.json", Curve).points[-1].val_loss is not None
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_split_without_rows_is_refused_with_its_name(tmp_path: Path, split: str) -> None:
+    key = dataset(tmp_path, {"train": 40, "val": 10} | {split: 0})
+    with pytest.raises(DataError, match=f"the {split} split .* has no rows|a split without a part"):
+        train.run(work(tmp_path, key))

@@ -1,0 +1,61 @@
+"""`train_alone.py STORE DATA_KEY`: the train stage in a process of its own, on a clock that hurries so that checkpoints are frequent."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
+from shoestring.local import FolderStore
+from shoestring.spending.meter import Meter
+from shoestring.stages import train
+from shoestring.stages.work import Progress, Work
+
+EPOCHS = 30
+TIMES = 50.0
+
+
+@dataclass
+class Hurrying:
+    """A clock that goes fifty times as fast."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic_s(self) -> float:
+        return TIMES * time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds / TIMES)
+
+
+def tell(progress: Progress) -> None:
+    print(progress.samples, flush=True)
+
+
+def work(folder: Path, data_key: str) -> Work:
+    settings = TrainSettings(max_epochs=EPOCHS, hidden=(8,), bins=2, batch_rows=32, patience=10_000)
+    return Work(
+        run_id="one",
+        stage="train",
+        attempt=1,
+        seed=0,
+        inputs={"data": data_key},
+        recipe=Recipe(name="mine", source={"rows": Source(path=Path("rows.csv"))}, target=Target(column="y"), train=settings),
+        format=None,
+        cores=1,
+        store=FolderStore(folder),
+        meter=Meter(Decimal(0), 0.0, Decimal(0), None),
+        clock=Hurrying(),
+        scratch=folder,
+        progress=tell,
+        stopping=lambda: False,
+    )
+
+
+if __name__ == "__main__":
+    print(train.run(work(Path(sys.argv[1]), sys.argv[2])).model_dump_json(), flush=True)
