@@ -26,7 +26,7 @@ import psutil
 from cli import finish, shoestring, start, tree
 from machine import describe
 
-ROWS = 60_000
+ROWS = 30_000
 TARGETS = ("child", "frame", "run")
 HEARTBEAT_S = 1.0
 
@@ -42,7 +42,7 @@ def slice_of_flights(folder: Path) -> Path:
         "name: slice\nsource: {flights: {path: flights.csv}}\ntarget: {column: arr_delay, above: 15}\n"
         "leaks: [dep_time, dep_delay, arr_time, air_time]\nsplit: {by: [year, month, day]}\n"
         "categorical: [carrier, origin, dest]\nnumeric: [hour, distance]\nbudget_usd: '0.002'\ndeadline_s: 90\n"
-        "train: {max_epochs: 12, patience: 24}\n"
+        "train: {max_epochs: 8, patience: 24}\n"
     )
     return recipe
 

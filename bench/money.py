@@ -28,8 +28,8 @@ def ladder(smallest_usd: Decimal, most_usd: Decimal, count: int) -> list[Decimal
 def quality(run: Path) -> tuple[float, float, float]:
     """Sealed log loss and its interval, from the run's own evaluation."""
     found = json.loads((run / "evaluation.json").read_text())
-    metric = found["model"]["metrics"][found["metric"]]
-    return metric["value"], metric["low"], metric["high"]
+    score = found["model"]["scores"][found["metric"]]
+    return score["value"], score["low"], score["high"]
 
 
 def main() -> None:

@@ -111,14 +111,13 @@ class Volume:
     format: Format | None
 
 
-def measure(store: Store, recipe: Recipe, need: Need, upstream: str) -> Volume:
+def measure(store: Store, recipe: Recipe, upstream: str) -> Volume:
     """Rows and bytes from the upstream manifest; for the first stage, from the source itself."""
     if not upstream:
         size = size_up(recipe)
         return Volume(size.rows_estimate, size.row_bytes, None)
     manifest = load_manifest(store, upstream)
-    rows = sum(part.rows for part in manifest.splits["train"]) if need.elastic else manifest.rows
-    return Volume(rows, manifest.row_bytes, manifest.format)
+    return Volume(manifest.rows, manifest.row_bytes, manifest.format)
 
 
 def cache_key(store: Store, recipe: Recipe, seed: int, run_id: str, stage: str, reads: Reads) -> tuple[str, dict[str, JsonValue]]:
@@ -155,7 +154,7 @@ def ask(world: World, asked: Asked) -> Question:
     """Read the cluster, the prices, the volume, the cache and the receipts, once."""
     recipe, need = asked.recipe, asked.needs[0]
     book = world.prices.book()
-    size = measure(world.store, recipe, need, asked.reads.upstream)
+    size = measure(world.store, recipe, asked.reads.upstream)
     key, _ = cache_key(world.store, recipe, asked.seed, asked.run_id, need.stage, asked.reads)
     cached = cache.find(world.store, key)
     return Question(
