@@ -1,0 +1,126 @@
+"""A laptop whose disk was measured once and for all, a clock that goes as fast as it is told to, and a run on both."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from shoestring.data.probe import volume_of
+from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.data.runs import Run
+from shoestring.local import open_local_world
+from shoestring.model import Format, FormatSpeed, Need, Probe, record
+from shoestring.pod.admission import Wish, admit
+from shoestring.pod.asking import Reads
+from shoestring.pod.frame import Attempt
+from shoestring.pod.route import decide_and_reserve
+from shoestring.seams import Store, World
+from shoestring.spending.ledger import Ledger
+from shoestring.stages import evaluate, ingest, preprocess, train
+
+CHAIN = (ingest.NEED, preprocess.NEED, train.NEED, evaluate.NEED)
+INGEST = (ingest.NEED,)
+TRAIN = (train.NEED,)
+MONEY = Decimal("0.01")
+
+
+class SetClock:
+    """Stands still at the real time it was made, until it is moved."""
+
+    def __init__(self) -> None:
+        self._began, self._passed_s = datetime.now(UTC), 0.0
+
+    def now(self) -> datetime:
+        return self._began + timedelta(seconds=self._passed_s)
+
+    def monotonic_s(self) -> float:
+        return self._passed_s
+
+    def sleep(self, seconds: float) -> None:
+        self._passed_s += seconds
+
+
+class FastClock:
+    """Real time, `times` as fast."""
+
+    def __init__(self, times: float) -> None:
+        self._times, self._began, self._began_s = times, datetime.now(UTC), time.monotonic()
+
+    def now(self) -> datetime:
+        return self._began + timedelta(seconds=self.monotonic_s())
+
+    def monotonic_s(self) -> float:
+        return (time.monotonic() - self._began_s) * self._times
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds / self._times)
+
+
+def measured(folder: Path, world: World) -> World:
+    """Put the speeds of an ordinary disk where the probe would, so that every test decides from the same numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    speeds = tuple(
+        FormatSpeed(
+            format=format,
+            write_ns_per_row=900,
+            write_bytes_per_s=10**9,
+            scan_ns_per_row=300,
+            scan_bytes_per_s=10**9,
+            take_ns_per_row=3000,
+            take_bytes_per_s=10**9,
+            size_ratio=0.5,
+        )
+        for format in Format
+    )
+    probe = Probe(volume=volume_of(folder), as_of=world.clock.now(), speeds=speeds)
+    world.store.put(f"learned/probes/{probe.volume}.json", record(probe))
+    return world
+
+
+def small_world(world_file: Path, folder: Path, clock: SetClock | FastClock | None = None) -> World:
+    return measured(folder / "store", open_local_world(world_file, store=folder / "store", clock=clock))
+
+
+def on(world: World, store: Store) -> World:
+    return replace(world, store=store)
+
+
+def wish(recipe: Path | Recipe, run_id: str = "r", needs: tuple[Need, ...] = CHAIN, budget_usd: Decimal = MONEY) -> Wish:
+    found = read_recipe(recipe) if isinstance(recipe, Path) else recipe
+    return Wish(run_id, found, needs, budget_usd, None, 7)
+
+
+@dataclass(frozen=True)
+class Began:
+    world: World
+    run: Run
+    attempt: Attempt
+    ledger: Ledger
+
+    @property
+    def account(self) -> str:
+        return self.run.start.account
+
+    def hold_all_but(self, left_usd: Decimal) -> None:
+        """Somebody else takes what is free, but for so much."""
+        free_usd = self.ledger.state(self.account).left_usd
+        assert free_usd is not None
+        self.ledger.reserve(self.account, "rival-1", "rival", 1, free_usd - left_usd)
+
+
+def begin(world: World, asked: Wish) -> Began:
+    """Admit a run and route its first stage; the attempt starts now."""
+    run = admit(world, asked)
+    decision, key = decide_and_reserve(world, run, asked, Reads())
+    assert decision.choice is not None
+    attempt = Attempt(world, run, decision, key, {}, world.clock.monotonic_s(), decision.choice.p95_usd)
+    return Began(world, run, attempt, Ledger(world.store, world.clock))
+
+
+def variables(world_file: Path, folder: Path) -> dict[str, str]:
+    """The environment of a pod of this run."""
+    return os.environ | {"SHOESTRING_WORLD": str(world_file), "SHOESTRING_STORE": str(folder / "store")}

@@ -1,0 +1,222 @@
+"""The frame around a stage: it extends, stops, kills and brings home, with real child processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import command
+from pod_world import INGEST, MONEY, TRAIN, Began, FastClock, SetClock, begin, small_world, variables, wish
+
+from shoestring.data.runs import read
+from shoestring.errors import NotInStore
+from shoestring.local import this_pod_uid
+from shoestring.model import Receipt
+from shoestring.pod.child import Ending
+from shoestring.pod.frame import GRACE_S, extend_or_stop, how_it_ended, supervise, watch
+from shoestring.pod.stage import close_books
+from shoestring.spending.heartbeat import last_heartbeat
+from shoestring.spending.meter import cost_usd
+
+
+@pytest.fixture
+def fixed(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
+    """An attempt at ingest, with a clock that the test moves."""
+    return begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=INGEST))
+
+
+def run_until_its_reservation_is_gone(began: Began) -> None:
+    attempt = began.attempt
+    seconds = float(attempt.reserved_usd - attempt.exit_usd) * 3600 / float(attempt.choice.usd_per_hour)
+    began.world.clock.sleep(attempt.started_s + seconds - began.world.clock.monotonic_s() + 0.01)
+
+
+def test_an_attempt_inside_its_reservation_asks_for_nothing(fixed: Began) -> None:
+    before = fixed.ledger.state(fixed.account).entries
+    extend_or_stop(fixed.attempt, fixed.ledger)
+    assert fixed.ledger.state(fixed.account).entries == before
+    assert not fixed.attempt.stopping
+
+
+def test_a_stage_past_its_reservation_is_extended_while_the_run_has_free_money(fixed: Began) -> None:
+    attempt = fixed.attempt
+    for _ in range(2):
+        before_usd = attempt.reserved_usd
+        run_until_its_reservation_is_gone(fixed)
+        extend_or_stop(attempt, fixed.ledger)
+        assert attempt.reserved_usd > before_usd
+        assert not attempt.stopping
+    assert fixed.ledger.state(fixed.account).holds["ingest-1"].amount_usd == attempt.reserved_usd
+
+
+def test_the_price_of_the_exit_is_kept_back_from_the_work_and_not_from_the_reservation(fixed: Began) -> None:
+    attempt = fixed.attempt
+    assert attempt.exit_usd > 0
+    assert attempt.meter().limit_usd == attempt.reserved_usd - attempt.exit_usd
+    run_until_its_reservation_is_gone(fixed)
+    assert attempt.spent_usd() <= attempt.reserved_usd
+
+
+def test_a_refused_extension_stops_with_a_sentence_that_holds_the_numbers(fixed: Began) -> None:
+    fixed.hold_all_but(Decimal("0.000001"))
+    run_until_its_reservation_is_gone(fixed)
+    extend_or_stop(fixed.attempt, fixed.ledger)
+    assert f"${fixed.attempt.choice.p95_usd}" in fixed.attempt.stopping
+    assert "$0.000001" in fixed.attempt.stopping
+    assert fixed.ledger.state(fixed.account).holds["ingest-1"].amount_usd == fixed.attempt.choice.p95_usd
+
+
+def test_an_extension_leaves_alone_what_is_kept_for_later_stages(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
+    began = begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice))
+    keep_usd = began.attempt.choice.keep_usd
+    assert keep_usd > 0
+    began.hold_all_but(keep_usd)
+    run_until_its_reservation_is_gone(began)
+    extend_or_stop(began.attempt, began.ledger)
+    assert "refused more" in began.attempt.stopping
+    assert began.ledger.state(began.account).left_usd == keep_usd
+
+
+def test_an_elastic_stage_is_never_extended(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
+    began = begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=TRAIN))
+    assert began.ledger.state(began.account).left_usd > 0
+    before = began.ledger.state(began.account).entries
+    run_until_its_reservation_is_gone(began)
+    extend_or_stop(began.attempt, began.ledger)
+    assert f"${began.attempt.reserved_usd} are spent" in began.attempt.stopping
+    assert began.ledger.state(began.account).entries == before
+
+
+def a_child(text: str) -> subprocess.Popen[bytes]:
+    child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child
+
+
+def test_a_child_that_ignores_term_is_killed_after_the_grace(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
+    times = 20
+    began = begin(small_world(laptop, tmp_path, FastClock(times)), wish(flights_slice, needs=INGEST))
+    child = a_child("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)")
+    began.attempt.stop("the test is over")
+    watch(began.attempt, child, tmp_path)
+    assert child.returncode == -signal.SIGKILL
+    assert began.world.clock.monotonic_s() - began.attempt.stopping_since_s > GRACE_S
+    assert how_it_ended(began.attempt, child, tmp_path) == Ending(status="stopped", why="the test is over")
+
+
+def test_a_child_that_dies_without_a_word_has_failed_and_the_sentence_says_of_what(fixed: Began, tmp_path: Path) -> None:
+    killed, left = a_child("print(flush=True); import os; os.kill(os.getpid(), 9)"), a_child("print(flush=True); raise SystemExit(3)")
+    for child, how in ((killed, "killed by SIGKILL"), (left, "exit code 3")):
+        watch(fixed.attempt, child, tmp_path)
+        ending = how_it_ended(fixed.attempt, child, tmp_path)
+        assert ending.status == "failed"
+        assert how in ending.why
+        assert "--resume r" in ending.why
+
+
+def test_a_real_stage_comes_home_done_and_its_books_are_closed_at_what_it_took(
+    laptop: Path, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
+    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+    ending = supervise(began.attempt, str(laptop))
+    assert ending.status == "done", ending.why
+    assert ending.outcome is not None
+    assert ending.outcome.rows == 20_000
+    close_books(began.attempt, ending)
+    receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    state = began.ledger.state(began.account)
+    assert receipt.spent_usd == state.settled_usd["ingest-1"] == state.stages["ingest"].spent_usd > 0
+    assert receipt.ledger_head == state.head_hash
+    assert receipt.peak_rss_bytes > 0
+    assert cost_usd(began.attempt.choice.usd_per_hour, receipt.seconds) == pytest.approx(receipt.spent_usd, abs=Decimal("0.000005"))
+
+
+def test_a_stage_whose_data_went_away_comes_home_failed_with_its_own_sentence(
+    laptop: Path, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
+    (tmp_path / "flights.csv").write_bytes((flights_slice.parent / "flights.csv").read_bytes())
+    (tmp_path / "slice.yaml").write_text(flights_slice.read_text())
+    began = begin(small_world(laptop, tmp_path), wish(tmp_path / "slice.yaml", needs=INGEST))
+    (tmp_path / "flights.csv").unlink()
+    ending = supervise(began.attempt, str(laptop))
+    assert ending.status == "failed"
+    assert "flights.csv" in ending.why
+    close_books(began.attempt, ending)
+    assert began.ledger.state(began.account).holds.keys() == {"overhead-1"}
+    assert read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).status == "failed"
+
+
+def test_a_stage_that_is_killed_while_it_is_supervised_comes_home_failed(
+    laptop: Path, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
+    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+    here = psutil.Process()
+
+    def kill_it() -> None:
+        while not (found := [one for one in here.children() if "shoestring.pod.child" in one.cmdline()]):
+            time.sleep(0.02)
+        found[0].kill()
+
+    threading.Thread(target=kill_it, daemon=True).start()
+    ending = supervise(began.attempt, str(laptop))
+    assert ending.status == "failed"
+    assert "SIGKILL" in ending.why
+
+
+def a_frame(began: Began, laptop: Path, folder: Path, supervisor: str) -> subprocess.Popen[str]:
+    line = command("stage", "ingest", "--run-id", "r", "--decision-key", began.attempt.decision_key, "--world", str(laptop))
+    env = variables(laptop, folder) | {"SHOESTRING_SUPERVISOR": supervisor}
+    return subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def check_that_it_settled(began: Began, why: str) -> None:
+    receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert receipt.status == "stopped"
+    assert why in receipt.why
+    assert began.ledger.state(began.account).settled_usd["ingest-1"] == receipt.spent_usd <= began.attempt.reserved_usd
+    beat = last_heartbeat(began.world.store, "r", "ingest-1")
+    assert beat is not None
+    assert beat.state == "stopped"
+
+
+def test_a_frame_whose_launcher_has_died_stops_its_child_and_settles(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
+    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST, budget_usd=MONEY))
+    launcher = a_child("import time; print(flush=True); time.sleep(60)")
+    supervisor = f"{this_pod_uid().rsplit('.', 2)[0]}.{launcher.pid}.{int(psutil.Process(launcher.pid).create_time() * 1000)}"
+    launcher.kill()
+    launcher.wait()
+    frame = a_frame(began, laptop, tmp_path, supervisor)
+    _, err = frame.communicate(timeout=60)
+    assert frame.returncode == 1, err
+    check_that_it_settled(began, "whoever launched the run is gone")
+
+
+def test_a_frame_that_is_told_to_stop_settles_and_writes_its_receipt(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
+    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+    frame = a_frame(began, laptop, tmp_path, this_pod_uid())
+    while frame.poll() is None:
+        beat = last_heartbeat(began.world.store, "r", "ingest-1")
+        if beat and beat.state == "running":
+            break
+        time.sleep(0.01)
+    child = psutil.Process(frame.pid).children()
+    os.kill(frame.pid, signal.SIGTERM)
+    _, err = frame.communicate(timeout=60)
+    assert frame.returncode == 1, err
+    assert "told to stop by SIGTERM" in err
+    assert not any(one.is_running() for one in child)
+    check_that_it_settled(began, "told to stop by SIGTERM")
+    with pytest.raises(NotInStore):
+        read(began.world.store, "runs/r/receipts/ingest-2.json", Receipt)
