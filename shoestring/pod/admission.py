@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 
 from shoestring.data.recipe import Recipe
-from shoestring.data.runs import Run, Start, open_run, read
-from shoestring.errors import BudgetTooSmall, NotInStore, Refused
+from shoestring.data.runs import Run, Start, open_run
+from shoestring.errors import BudgetTooSmall, Refused, UnknownName
 from shoestring.model import Need, record
 from shoestring.pod.asking import Asked, Reads, ask, overhead_usd
 from shoestring.pod.runs import write_record, write_start
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.seams import Store, World
+from shoestring.spending.account import AccountState
 from shoestring.spending.ledger import Ledger
 
 SUPERVISOR_VARIABLE = "SHOESTRING_SUPERVISOR"
@@ -61,12 +63,21 @@ def asked_at_start(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: 
     )
 
 
+def opened(ledger: Ledger, starts: tuple[Start, ...]) -> list[AccountState]:
+    """The accounts of these starts; a start whose admission died before it opened its own has none."""
+    states = []
+    for start in starts:
+        with suppress(UnknownName):
+            states.append(ledger.state(start.account))
+    return states
+
+
 def stage_budgets_left(ledger: Ledger, recipe: Recipe, before: tuple[Start, ...]) -> dict[str, Decimal]:
-    """What a person declared for single stages, less what earlier starts of the run spent on them."""
+    """What a person declared for single stages, less what earlier starts of the run spent on them, or still hold."""
     left = dict(recipe.budgets)
-    for start in before:
-        spent = ledger.state(start.account).stages
-        left |= {stage: max(Decimal(0), left[stage] - spent[stage].spent_usd) for stage in left if stage in spent}
+    for stages in (state.stages for state in opened(ledger, before)):
+        taken = {stage: stages[stage].spent_usd + stages[stage].held_usd for stage in left if stage in stages}
+        left |= {stage: max(Decimal(0), left[stage] - taken_usd) for stage, taken_usd in taken.items()}
     return left
 
 
@@ -90,7 +101,8 @@ def admit(world: World, wish: Wish) -> Run:
     write_record(world, wish.run_id, wish.recipe, wish.seed)
     before = open_run(world.store, wish.run_id).starts
     ledger = Ledger(world.store, world.clock)
-    spent_usd = sum((ledger.state(start.account).spent_usd for start in before), Decimal(0))
+    # A frame that outlived its launcher may still spend what it holds.
+    spent_usd = sum((state.spent_usd + state.held_usd for state in opened(ledger, before)), Decimal(0))
     caps = stage_budgets_left(ledger, wish.recipe, before)
     decision = decide(ask(world, asked_at_start(world, wish, spent_usd, caps)))
     if decision.choice is None:
@@ -103,9 +115,9 @@ def admit(world: World, wish: Wish) -> Run:
 
 
 def admitted(world: World, wish: Wish) -> Run:
-    """The run, begun already by whoever launched it; else by the first router that gets here."""
-    try:
-        read(world.store, f"runs/{wish.run_id}/starts/1.json", Start)
-    except NotInStore:
-        return admit(world, wish)
-    return open_run(world.store, wish.run_id)
+    """The run, begun already by whoever launched it; else, or where that died at it, by the first router that gets here."""
+    if any(world.store.list(f"runs/{wish.run_id}/starts/")):
+        run = open_run(world.store, wish.run_id)
+        if opened(Ledger(world.store, world.clock), (run.start,)):
+            return run
+    return admit(world, wish)

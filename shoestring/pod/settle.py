@@ -54,11 +54,14 @@ def settle_start(world: World, run: Run, start: Start) -> list[str]:
 
 
 def write_lost_receipts(world: World, run: Run, start: Start) -> None:
-    """An attempt that was settled without its frame gets a receipt all the same, from its last heartbeat."""
+    """An attempt that was settled without its frame gets a receipt all the same, from its last heartbeat.
+
+    Without a decision there was no attempt: its router died between the reservation and writing it down.
+    """
     state = Ledger(world.store, world.clock).state(start.account)
     for hold, spent_usd in state.settled_usd.items():
         key, receipt_key = (f"runs/{run.run_id}/{kind}/{hold}.json" for kind in ("decisions", "receipts"))
-        if hold == overhead_hold(start) or any(world.store.list(receipt_key)):
+        if any(world.store.list(receipt_key)) or not any(world.store.list(key)):
             continue
         beat = last_heartbeat(world.store, run.run_id, hold)
         began = beat.started_at if beat else world.clock.now()
