@@ -69,7 +69,7 @@ def kill_at(pid: int, target: str, delay_s: float) -> tuple[float, int] | None:
             moment = time.time()
             victim.kill()
             return moment, victim.pid
-        time.sleep(0.02)
+        time.sleep(0.15)
     return None
 
 
