@@ -105,8 +105,9 @@ class FolderStore:
 
     def list(self, prefix: str) -> Iterator[str]:
         folder = self.root / (prefix if prefix.endswith("/") else prefix.rpartition("/")[0])
-        found = (path.relative_to(self.root).as_posix() for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-        yield from sorted(key for key in found if key.startswith(prefix))
+        found = (path.relative_to(self.root).as_posix() for path in folder.rglob("*") if path.is_file())
+        # Hidden: what is being written, and what whoever died at it, or at a probe of the volume, left.
+        yield from sorted(key for key in found if key.startswith(prefix) and "/." not in f"/{key}")
 
 
 class FilePrices:
@@ -203,10 +204,11 @@ def read_world_file(path: Path) -> WorldFile:
         raise WorldError(f"cannot read the world file {path}: {error}") from None
     try:
         return WorldFile.model_validate(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise WorldError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:
         raise WorldError(f"{path}: {sentences(error)}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        # A ValueError is a date that no calendar has.
+        raise WorldError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
 
 
 def open_local_world(path: Path | None = None, *, store: Path | None = None, clock: Clock | None = None) -> World:

@@ -182,10 +182,11 @@ def _shipped() -> dict[str, Traversable]:
 def _parse(text: str, place: str) -> Recipe:
     try:
         return Recipe.model_validate(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{place} is not YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:
         raise RecipeError(f"{place}: {sentences(error)}; `shoestring schema recipe` prints what may be written") from None
+    except (yaml.YAMLError, ValueError) as error:
+        # A ValueError is a date that no calendar has.
+        raise RecipeError(f"{place} is not YAML: {' '.join(str(error).split())}") from None
 
 
 def _absolute(source: Source, folder: Path) -> Source:
