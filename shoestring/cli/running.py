@@ -20,14 +20,12 @@ from shoestring.errors import Refused, ShoestringError, UsageError
 from shoestring.local import default_world_path, read_world_file
 from shoestring.model import record
 from shoestring.money import usd
-from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, asked_at_start
-from shoestring.pod.asking import ask
+from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, foresee
 from shoestring.pod.opening import STORE_VARIABLE, open_world
 from shoestring.pod.settle import settle_abandoned, settle_run
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import export, publish
 from shoestring.reporting.summary import Summary
-from shoestring.routing.decide import decide
 from shoestring.routing.explain import as_text
 from shoestring.seams import World
 
@@ -213,7 +211,7 @@ def plan(
     opened = world_at(world, store)
     found = find_recipe(recipe)
     wish = Wish("plan", found, chain(), budget_of(budget, found.budget_usd), deadline or found.deadline_s, found.seed)
-    decision = decide(ask(opened, asked_at_start(opened, wish, Decimal(0), dict(found.budgets))))
+    decision = foresee(opened, wish, Decimal(0), dict(found.budgets))
     if as_json:
         sys.stdout.buffer.write(record(decision))
     else:

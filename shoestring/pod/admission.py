@@ -11,15 +11,18 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.runs import Run, Start, open_run
 from shoestring.errors import BudgetTooSmall, Refused, UnknownName
 from shoestring.model import Need, record
+from shoestring.money import MOST_USD, usd
 from shoestring.pod.asking import Asked, Reads, ask, overhead_usd
 from shoestring.pod.runs import write_record, write_start
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision
+from shoestring.routing.decision import Decision, Question
 from shoestring.seams import Store, World
 from shoestring.spending.account import AccountState
 from shoestring.spending.ledger import Ledger
 
 SUPERVISOR_VARIABLE = "SHOESTRING_SUPERVISOR"
+# What a stage that is past its P95 asks for, as a share of it.
+EXTENSION_SHARE = Decimal("0.5")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,22 @@ def stage_budgets_left(ledger: Ledger, recipe: Recipe, before: tuple[Start, ...]
     return left
 
 
+def foresee(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: dict[str, Decimal]) -> Decision:
+    """What admission goes by: the decision for the first stage, with deciding and room to extend held back for all of them."""
+    question = ask(world, asked_at_start(world, wish, spent_usd, stage_budgets))
+    return decide(question.model_copy(update={"held_usd": question.held_usd + room_to_extend_usd(question)}))
+
+
+def room_to_extend_usd(question: Question) -> Decimal:
+    """What one extension of every stage of fixed work would take: a run that is admitted survives one each, whatever its budget."""
+    ample = decide(question.model_copy(update={"budget_usd": Decimal(MOST_USD - 1), "stage_budgets": {}}))
+    if ample.choice is None:
+        return Decimal(0)
+    elastic = {need.stage for need in question.needs if need.elastic}
+    p95_usd = {question.stage: ample.choice.p95_usd} | {later.stage: later.keep_usd for later in ample.plan}
+    return usd(EXTENSION_SHARE * sum(amount for stage, amount in p95_usd.items() if stage not in elastic))
+
+
 def refuse(store: Store, decision: Decision) -> Refused:
     """Keep the decision that found no way, and make the error that says so."""
     question = decision.question
@@ -104,7 +123,7 @@ def admit(world: World, wish: Wish) -> Run:
     # A frame that outlived its launcher may still spend what it holds.
     spent_usd = sum((state.spent_usd + state.held_usd for state in opened(ledger, before)), Decimal(0))
     caps = stage_budgets_left(ledger, wish.recipe, before)
-    decision = decide(ask(world, asked_at_start(world, wish, spent_usd, caps)))
+    decision = foresee(world, wish, spent_usd, caps)
     if decision.choice is None:
         raise refuse(world.store, decision)
     supervisor = os.environ.get(SUPERVISOR_VARIABLE)

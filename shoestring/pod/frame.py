@@ -21,7 +21,7 @@ from shoestring.data.runs import Run
 from shoestring.errors import BudgetExceeded, StageFailed, StageStopped
 from shoestring.model import record
 from shoestring.money import usd
-from shoestring.pod.admission import SUPERVISOR_VARIABLE
+from shoestring.pod.admission import EXTENSION_SHARE, SUPERVISOR_VARIABLE
 from shoestring.pod.child import Ending, Job
 from shoestring.routing.decision import Choice, Decision
 from shoestring.seams import World
@@ -35,7 +35,6 @@ POLL_S = 0.1
 # From TERM to KILL. What it costs is kept back from every reservation, with the stage's own checkpoint time.
 GRACE_S = 5.0
 EXIT_S = 0.5
-EXTENSION_SHARE = Decimal("0.5")
 
 
 @dataclass(slots=True)
