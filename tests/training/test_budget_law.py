@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -11,12 +13,12 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_world import Bench, Ticking, stop_after
+from small_world import Bench, Ticking, stop_after, table
 
 from shoestring.data.recipe import TrainSettings
 from shoestring.errors import StageStopped
 from shoestring.spending.meter import Meter, cost_usd
-from shoestring.training.torch_.loop import Trained
+from shoestring.training.torch_.loop import CHECKPOINT_EVERY_S, Trained
 
 SMALL = TrainSettings(max_epochs=10, hidden=(4,), bins=2, batch_rows=64, patience=3)
 
@@ -25,6 +27,17 @@ def leave(bench: Bench, trained: Trained) -> None:
     """What the stage still does: the weights and the record of the model."""
     bench.store.put("blobs/weights", trained.weights)
     bench.store.put("runs/one/model.json", b"{}")
+
+
+def drifting(first_s: float, chance: random.Random) -> Callable[[], float]:
+    """Steps that are now quicker, now slower, but never take more than twice the slowest of the last thirty."""
+    recent = deque([first_s], maxlen=30)
+
+    def step_s() -> float:
+        recent.append(min(2.0, max(recent) * chance.uniform(0.2, 2)))
+        return recent[-1]
+
+    return step_s
 
 
 @given(
@@ -41,14 +54,14 @@ def leave(bench: Bench, trained: Trained) -> None:
 def test_money_and_deadline_are_never_passed(
     budget_s: float, usd_per_hour: str, due: bool, step_s: float, look_s: float, put_s: float, stops: list[int], seed: int
 ) -> None:
-    """Steps up to twice, looks up to one and a half times as slow as others; a look, and writing, can cost more than all the steps."""
+    """Steps and writes up to twice, looks up to one and a half times as slow as before; a look can cost more than all the steps."""
     price = Decimal(usd_per_hour)
     deadline_s = budget_s if due or not price else None
     meter = Meter(price, 0.0, cost_usd(price, budget_s if deadline_s is None else 2 * budget_s), deadline_s)
     chance, clock = random.Random(seed), Ticking()
     with TemporaryDirectory() as folder:
         bench = Bench(Path(folder), settings=SMALL, clock=clock, meter=meter)
-        bench.step_s = lambda: step_s * chance.uniform(1, 2)
+        bench.step_s = drifting(step_s, chance)
         bench.look_s = lambda: look_s * chance.uniform(1, 1.5)
         bench.put_s = lambda: put_s * chance.uniform(1, 2)
         for steps in stops:
@@ -92,11 +105,22 @@ def test_a_budget_too_small_for_a_step_leaves_the_prior(tmp_path: Path, budget_s
     assert (trained.val_loss is None) == (budget_s < 0.63)
 
 
-def test_slow_looks_are_not_forgotten_when_money_is_short(tmp_path: Path) -> None:
+def test_the_last_look_is_never_spent_on_one_before(tmp_path: Path) -> None:
     """A run that looks in the middle and is then refused needs two looks."""
     for budget_s in [4.4 + share / 10 for share in range(40)]:
         bench = Bench(tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s))
-        bench.step_s, bench.look_s = lambda: 0.3, lambda: 1.5
+        bench.signal, bench.step_s, bench.look_s = table(1000, 1), lambda: 0.3, lambda: 1.5
         trained = bench.training().run()
         assert bench.clock.at_s <= budget_s
-        assert trained.val_loss is not None
+        assert trained.course.points[-1].learning_rate == 0.0
+
+
+def test_a_checkpoint_is_not_written_with_the_money_for_leaving(tmp_path: Path) -> None:
+    """A checkpoint is due a second after the start, and may come out anywhere before the end."""
+    for budget_s in [1.7 + share / 20 for share in range(40)]:
+        bench = Bench(tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s))
+        bench.step_s, bench.put_s = lambda: 0.02, lambda: 0.19
+        training = bench.training()
+        training.saved_s = 1.0 - CHECKPOINT_EVERY_S
+        leave(bench, training.run())
+        assert bench.clock.at_s <= budget_s
