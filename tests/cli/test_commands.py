@@ -1,0 +1,241 @@
+"""Every command but `run`, on a run that is finished: what it prints, what it writes and how it exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import Finished, Ran, command, shoestring
+
+import shoestring as package
+from shoestring.cli.pipeline import SCHEMAS
+from shoestring.data.recipe import read_recipe
+from shoestring.local import FolderStore
+from shoestring.model import Manifest
+from shoestring.pod import route
+from shoestring.pod.asking import Needs
+from shoestring.stages import ingest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def decision(finished: Finished, stage: str = "train") -> Path:
+    return finished.out / "decisions" / f"{stage}-1.json"
+
+
+def run_id(finished: Finished) -> str:
+    return str(finished.ran.json["run_id"])
+
+
+def test_world_init_names_this_machine_and_refuses_to_overwrite(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "world.yaml"
+    made = shoestring("world", "init", "--out", path, "--store", tmp_path / "store")
+    assert (made.code, made.err) == (0, "")
+    content = yaml.safe_load(path.read_text())
+    assert content["pools"][0]["name"] == "cpu-1"
+    assert content["store"] == str(tmp_path / "store")
+    path.write_text("mine")
+    again = shoestring("world", "init", "--out", path)
+    assert again.code == 2
+    assert "--force" in again.err
+    assert path.read_text() == "mine"
+    assert shoestring("world", "init", "--out", path, "--force", "--example", "cloud").code == 0
+    cloud = yaml.safe_load(path.read_text())
+    assert cloud["purpose"] == "plan"
+    assert any(pool.get("gpu") for pool in cloud["pools"])
+
+
+def test_world_init_knows_its_examples(tmp_path: Path) -> None:
+    ran = shoestring("world", "init", "--out", tmp_path / "w.yaml", "--example", "moon")
+    assert ran.code == 2
+    assert "cloud" in ran.err
+    assert not (tmp_path / "w.yaml").exists()
+
+
+def test_plan_decides_and_starts_nothing_and_says_the_same_again(finished: Finished, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    said = finished.again("plan", finished.recipe, store=store)
+    assert said.code == 0, said.err
+    assert "cpu-" in said.out
+    first, second = (finished.again("plan", finished.recipe, "--json", store=store) for _ in range(2))
+    answers = [one.json for one in (first, second)]
+    assert answers[0]["question"].pop("asked_at") != answers[1]["question"].pop("asked_at")
+    assert answers[0] == answers[1]
+    kept = set(FolderStore(store).list(""))
+    assert {key.split("/")[0] for key in kept} == {"learned"}
+
+
+def test_a_plan_that_does_not_fit_says_what_would_and_exits_with_1(finished: Finished, tmp_path: Path) -> None:
+    ran = finished.again("plan", finished.recipe, "--budget", "0.000001", "--json", store=tmp_path)
+    assert ran.code == 1
+    assert ran.json["choice"] is None
+    assert Decimal(ran.json["smallest_budget_usd"]) > Decimal("0.000001")
+
+
+def test_explain_says_the_choice_its_price_and_its_reason(finished: Finished) -> None:
+    made = json.loads(decision(finished).read_text())
+    said = shoestring("explain", decision(finished))
+    assert said.code == 0
+    for part in (made["choice"]["pool"], made["choice"]["sentence"], made["choice"]["p95_usd"]):
+        assert part in said.out
+    page = shoestring("explain", decision(finished), "--markdown")
+    assert page.code == 0
+    assert "|" in page.out
+
+
+def test_what_is_not_a_decision_is_bad_usage(finished: Finished, tmp_path: Path) -> None:
+    receipt = finished.out / "receipts" / "train-1.json"
+    for file, said in ((receipt, "is not a decision"), (tmp_path / "none.json", "cannot read")):
+        for verb in ("explain", "replay"):
+            ran = shoestring(verb, file)
+            assert ran.code == 2
+            assert said in ran.err
+
+
+def test_a_decision_that_was_edited_does_not_replay(finished: Finished, tmp_path: Path) -> None:
+    made = json.loads(decision(finished).read_text())
+    made["choice"]["p95_usd"] = "0.123456"
+    (tmp_path / "edited.json").write_text(json.dumps(made, sort_keys=True, indent=1) + "\n")
+    ran = shoestring("replay", tmp_path / "edited.json")
+    assert ran.code == 1
+    assert '-  "p95_usd": "0.123456"' in ran.out
+    assert f'+  "p95_usd": "{json.loads(decision(finished).read_text())["choice"]["p95_usd"]}"' in ran.out
+
+
+def test_a_decision_does_not_replay_on_code_with_another_constant(finished: Finished, tmp_path: Path) -> None:
+    copy = shutil.copytree(Path(package.__path__[0]), tmp_path / "shoestring", ignore=shutil.ignore_patterns("__pycache__"))
+    source = (copy / "pricing" / "throughput.py").read_text()
+    assert "PRIOR_LOG_SD = 0.5\n" in source
+    (copy / "pricing" / "throughput.py").write_text(source.replace("PRIOR_LOG_SD = 0.5\n", "PRIOR_LOG_SD = 0.6\n"))
+    done = subprocess.run(
+        command("replay", str(decision(finished))),
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stderr
+    assert '-   "prior_log_sd": "0.5"' in done.stdout
+    assert '+   "prior_log_sd": "0.6"' in done.stdout
+    assert "decides otherwise" in done.stderr
+
+
+def test_the_ledger_is_shown_by_account_and_all_of_it(finished: Finished) -> None:
+    one = finished.again("ledger", "show", run_id(finished), "--json").json
+    every = finished.again("ledger", "show", "--json").json
+    assert [account["account"] for account in one] == [run_id(finished)]
+    assert one[0] in every
+    assert one[0]["spent_usd"] == finished.ran.json["spent_usd"]
+    assert {"ingest", "preprocess", "train", "evaluate", "overhead"} == set(one[0]["stages"])
+    said = finished.again("ledger", "show", run_id(finished))
+    assert f"train: ${one[0]['stages']['train']['spent_usd']} spent" in said.out
+    unknown = finished.again("ledger", "show", "nobody")
+    assert unknown.code == 2
+    assert run_id(finished) in unknown.err
+
+
+def test_the_ledger_verifies_in_words_and_in_json(finished: Finished, tmp_path: Path) -> None:
+    said = finished.again("ledger", "verify")
+    assert said.code == 0
+    assert "every hash, sequence and balance holds" in said.out
+    found = finished.again("ledger", "verify", "--json").json
+    assert found["held_usd"] == "0.000000"
+    assert found["pending"] == []
+    assert shoestring("ledger", "verify", "--store", tmp_path / "none").code == 2
+
+
+def files_of(finished: Finished, name: str) -> list[Any]:
+    """The real files that a schema is about."""
+    if name == "world":
+        return [json.loads(json.dumps(yaml.safe_load(finished.world.read_text()), default=str))]
+    if name == "recipe":
+        return [yaml.safe_load(finished.recipe.read_text())]
+    patterns = {"decision": "decisions/*.json", "receipt": "receipts/*.json", "ledger": "ledger/*/0*.json", "summary": "summary.json"}
+    return [json.loads(path.read_text()) for path in sorted(finished.out.glob(patterns[name]))]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_is_what_the_files_of_a_run_keep(name: str, finished: Finished) -> None:
+    ran = shoestring("schema", name)
+    assert ran.code == 0
+    schema, files = ran.json, files_of(finished, name)
+    assert files
+    assert schema["additionalProperties"] is False
+    for content in files:
+        SCHEMAS[name].model_validate_json(json.dumps(content))
+        assert set(schema.get("required", [])) <= set(content) <= set(schema["properties"])
+
+
+def test_a_report_is_written_again_with_everything_beside_it(finished: Finished, tmp_path: Path) -> None:
+    ran = finished.again("report", run_id(finished), "--out", tmp_path / "again")
+    assert ran.code == 0, ran.err
+    assert ran.out.strip() == str(tmp_path / "again" / "report.html")
+    assert "<html" in (tmp_path / "again" / "report.html").read_text()
+    names = [{path.relative_to(folder).as_posix() for path in folder.rglob("*.json")} for folder in (tmp_path / "again", finished.out)]
+    assert names[0] == names[1]
+    assert shoestring("ledger", "verify", "--store", tmp_path / "again" / "ledger").code == 0
+    assert finished.again("report", "nobody", "--out", tmp_path / "nobody").code == 2
+    assert not (tmp_path / "nobody").exists()
+
+
+def test_watching_a_finished_run_says_how_it_went_and_returns(finished: Finished) -> None:
+    said = finished.again("watch", run_id(finished))
+    assert said.code == 0
+    assert [line.split(":")[0] for line in said.out.splitlines()] == ["ingest", "preprocess", "train", "evaluate"]
+    ran = finished.again("watch", run_id(finished), "--json")
+    last = json.loads(ran.out.splitlines()[-1])
+    assert (last["stage"], last["state"], last["spent_usd"]) == (None, "done", finished.ran.json["spent_usd"])
+
+
+def test_compile_writes_the_pipeline_that_the_golden_file_holds(tmp_path: Path) -> None:
+    ran = shoestring("compile", "--out", tmp_path / "train.yaml")
+    assert (ran.code, ran.out.strip()) == (0, str(tmp_path / "train.yaml"))
+    assert (tmp_path / "train.yaml").read_text() == (ROOT / "tests/pipelines/golden/train.yaml").read_text()
+
+
+def stage_by_hand(finished: Finished, store: Path, key: str, *more: str) -> Ran:
+    line = ("stage", "ingest", "--run-id", "by-hand", "--decision-key", key, "--world", finished.world, *more)
+    return shoestring(*line, env={"SHOESTRING_STORE": str(store)})
+
+
+def test_a_stage_is_run_by_hand_once_on_what_its_router_reserved(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    monkeypatch.setenv("SHOESTRING_STORE", str(store))
+    decided = route(
+        needs=Needs(needs=(ingest.NEED,)).model_dump_json(),
+        world=str(finished.world),
+        run_id="by-hand",
+        recipe=read_recipe(finished.recipe).model_dump_json(),
+        budget_usd="0.01",
+        deadline_s=0.0,
+        seed=7,
+        upstream="",
+        also="",
+        decision_path=str(tmp_path / "decision.json"),
+        page_path=str(tmp_path / "page.md"),
+    )
+    assert stage_by_hand(finished, store, decided["decision_key"], "--input", "data").code == 2
+    ran = stage_by_hand(finished, store, decided["decision_key"])
+    assert ran.code == 0, ran.err
+    manifest = Manifest.model_validate_json((store / ran.out.strip()).read_bytes())
+    assert manifest.rows == 20_000
+    again = stage_by_hand(finished, store, decided["decision_key"])
+    assert again.code == 1
+    assert "no open reservation" in again.err
+
+
+def test_an_answer_for_machines_is_json_alone_also_when_it_is_no(finished: Finished) -> None:
+    ran = finished.again("ledger", "show", "nobody", "--json")
+    assert ran.code == 2
+    assert ran.json["status"] == "usage"
+    assert ran.json["error"] in ran.err
