@@ -32,7 +32,7 @@ class WorldFile(Noun):
     schema_version: Literal[1] = 1
     name: str = "laptop"
     purpose: Literal["run", "plan"] = Field("run", description="'plan': a price list to think with; nothing runs on it")
-    store: str = Field(description="folder of the object store; ~ is the home directory")
+    store: str = Field(min_length=1, description="folder of the object store; ~ is the home directory")
     pools: tuple[Pool, ...] = Field(min_length=1)
     prices: tuple[dict[str, Any], ...] = Field(
         description="rows of pool, market, usd_per_hour, as_of, source; a row that cannot be true is set aside, with the reason"
@@ -139,7 +139,8 @@ class LocalCluster:
     def life(self, pod_uid: str) -> Life:
         host, pid, created_ms = pod_uid.rsplit(".", 2)
         if host != socket.gethostname():
-            return Life(alive=False)
+            # Nobody can tell from here; the run's own machine settles it.
+            return Life(alive=True)
         started_at = datetime.fromtimestamp(int(created_ms) / 1000, UTC)
         try:
             process = psutil.Process(int(pid))
@@ -218,6 +219,9 @@ def open_local_world(path: Path | None = None, *, store: Path | None = None, clo
     names = [pool.name for pool in file.pools]
     if doubled := sorted({name for name in names if names.count(name) > 1}):
         raise WorldError(f"{source}: pools named twice: {', '.join(doubled)}")
+    cores = os.cpu_count() or 1
+    if file.purpose == "run" and (large := [f"{pool.name} has {pool.cores}" for pool in file.pools if pool.cores > cores]):
+        raise WorldError(f"{source}: {', '.join(large)} cores, and this machine {cores}: mend it, or set `purpose: plan` to think with it")
     return World(
         name=file.name,
         digest=digest(file.model_dump_json(exclude={"store"}).encode()),

@@ -20,7 +20,7 @@ from shoestring.money import Usd
 class Noun(BaseModel):
     """A frozen value. Unknown fields are refused: a misspelt setting must not be silently ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Market(StrEnum):

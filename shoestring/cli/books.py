@@ -79,7 +79,7 @@ def show(
 ) -> None:
     """Print what an account may spend, has spent and holds."""
     opened = world_at(world, store)
-    ledger = Ledger(opened.store, opened.clock)
+    ledger = Ledger(opened.store, opened.clock, opened.pod_uid)
     names = accounts(opened.store)
     if account is not None and account not in names:
         raise UsageError(f"there is no account {account!r} in this store's ledger; there is: {', '.join(names[-10:]) or 'none'}")

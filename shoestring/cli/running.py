@@ -16,18 +16,22 @@ import typer
 from shoestring.cli.worlds import ensure_default_world
 from shoestring.data.recipe import Recipe, find_recipe
 from shoestring.data.runs import Run, open_run
-from shoestring.errors import Refused, ShoestringError, UsageError
+from shoestring.errors import Refused, UsageError
 from shoestring.local import default_world_path, read_world_file
 from shoestring.model import record
-from shoestring.money import usd
+from shoestring.money import MOST_USD, usd
 from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, foresee
 from shoestring.pod.opening import STORE_VARIABLE, open_world
 from shoestring.pod.settle import settle_abandoned, settle_run
+from shoestring.reporting.gather import gather
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import export, publish
-from shoestring.reporting.summary import Summary
+from shoestring.reporting.summary import Summary, summarise
 from shoestring.routing.explain import as_text
 from shoestring.seams import World
+
+# A year; and what every generator of random numbers here takes.
+MOST_DEADLINE_S, MOST_SEED = 366 * 86400.0, 2**32 - 1
 
 WorldOption = Annotated[
     Path | None, typer.Option("--world", help="world file; default: $SHOESTRING_WORLD, else ~/.config/shoestring/world.yaml")
@@ -35,7 +39,9 @@ WorldOption = Annotated[
 StoreOption = Annotated[Path | None, typer.Option("--store", help="folder of the object store, instead of the world file's")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON alone on stdout")]
 BudgetOption = Annotated[str | None, typer.Option("--budget", help="dollars for the whole run, like 0.003; default: the recipe's")]
-DeadlineOption = Annotated[float | None, typer.Option("--deadline", min=1, help="seconds for the whole run; default: the recipe's")]
+DeadlineOption = Annotated[
+    float | None, typer.Option("--deadline", min=1, max=MOST_DEADLINE_S, help="seconds for the whole run; default: the recipe's")
+]
 
 
 def world_at(path: Path | None, store: Path | None) -> World:
@@ -44,7 +50,10 @@ def world_at(path: Path | None, store: Path | None) -> World:
         typer.echo(made, err=True)
     if store is not None:
         os.environ[STORE_VARIABLE] = str(store.expanduser().absolute())
-    return open_world(str(path) if path else "")
+    world = open_world(str(path) if path else "")
+    for doubted in world.prices.book().quarantined:
+        typer.echo(f"a price is not believed: {doubted.row}: {doubted.why}", err=True)
+    return world
 
 
 def budget_of(text: str | None, default_usd: Decimal) -> Decimal:
@@ -52,9 +61,10 @@ def budget_of(text: str | None, default_usd: Decimal) -> Decimal:
     if text is None:
         return default_usd
     try:
-        amount_usd = usd(text)
-    except ValueError as error:
-        raise UsageError(f"--budget: {error}") from None
+        # A cap is rounded down: up would be more than was allowed.
+        amount_usd = -usd(f"-{text.strip()}")
+    except ValueError:
+        raise UsageError(f"--budget: {text!r} is not an amount of dollars below ${MOST_USD:,}: write it like 0.003") from None
     if amount_usd <= 0:
         raise UsageError(f"--budget: ${amount_usd} is not a budget: it has to be above 0")
     return amount_usd
@@ -142,7 +152,7 @@ def run(
     world: WorldOption = None,
     store: StoreOption = None,
     out: Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="default: the recipe's")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=MOST_SEED, help="default: the recipe's")] = None,
     resume: Annotated[str | None, typer.Option(help="go on with a run that did not finish")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -163,40 +173,52 @@ def run(
         typer.echo(sentence, err=True)
     folder = out or Path("runs") / wish.run_id
     folder.mkdir(parents=True, exist_ok=True)
-    refusal: ShoestringError | None = None
+    if not (resume and summarise(gather(opened.store, resume)).status == "done"):
+        begin(opened, wish, str(path.absolute()), folder, as_json)
+    options = "".join(f" {name} {value}" for name, value in (("--world", world), ("--store", store), ("--out", out)) if value)
+    tell(export(opened.store, wish.run_id, folder), folder, options, as_json)
+
+
+def begin(world: World, wish: Wish, world_argument: str, folder: Path, as_json: bool) -> None:
+    """Admit the run and drive it to its end; a refusal is written down like any other end."""
     try:
-        admit(opened, wish)
-        launch(opened, wish, str(path.absolute()), folder, as_json)
-    except Refused as error:
-        refusal = error
-        publish(opened.store, wish.run_id)
-    summary = export(opened.store, wish.run_id, folder)
-    tell(summary, folder, refusal, as_json)
+        admit(world, wish)
+        launch(world, wish, world_argument, folder, as_json)
+    except Refused:
+        publish(world.store, wish.run_id)
 
 
-def tell(summary: Summary, folder: Path, refusal: ShoestringError | None, as_json: bool) -> None:
-    """The last words of a run, and its exit code."""
+def tell(summary: Summary, folder: Path, options: str, as_json: bool) -> None:
+    """The last words of a run, and its exit code. `options`: what the command line has to hold again to find the run."""
     if as_json:
         sys.stdout.buffer.write(record(summary))
-    elif refusal is None:
+    elif summary.status != "refused":
         spent = f"${summary.spent_usd} of ${summary.budget_usd}"
         quality = ", ".join(f"{name} {value:.4f}" for name, value in summary.quality.items())
         typer.echo(f"{summary.run_id}: {summary.status}, {spent} spent" + (f"; {quality}" if quality else ""))
         typer.echo(f"report: {folder / 'report.html'}")
     if summary.status != "done":
-        why = str(refusal) if refusal else summary.sentence
-        typer.echo(f"shoestring: {why}", err=True)
-        if refusal is None:
-            typer.echo(f"go on with it: shoestring run --resume {summary.run_id}; what its steps printed: {folder / 'log.txt'}", err=True)
+        typer.echo(f"shoestring: {summary.sentence}", err=True)
+        if summary.status != "refused":
+            typer.echo(f"what its steps printed: {folder / 'log.txt'}", err=True)
+            typer.echo(f"go on with it: shoestring run --resume {summary.run_id}{options}", err=True)
         raise typer.Exit(1)
 
 
 def watch(run_id: str, world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Follow a run live, by what its pods write into the store."""
     opened = world_at(world, store)
-    open_run(opened.store, run_id)
+    run = open_run(opened.store, run_id)
+    supervisor = run.start.supervisor if run.starts else None
+
+    def abandoned() -> bool:
+        return supervisor is not None and not opened.cluster.life(supervisor).alive
+
     with contextlib.suppress(KeyboardInterrupt):
-        follow(opened.store, run_id, opened.clock, lambda: False, sys.stdout, as_json=as_json)
+        follow(opened.store, run_id, opened.clock, abandoned, sys.stdout, as_json=as_json)
+    if summarise(gather(opened.store, run_id)).status == "running" and abandoned():
+        typer.echo(f"whoever launched {run_id} is gone: go on with it: shoestring run --resume {run_id}", err=True)
+        raise typer.Exit(1)
 
 
 def plan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,9 @@ from shoestring.data.blobs import load_manifest, open_blob
 from shoestring.errors import CorruptObject, NotInStore
 from shoestring.model import Noun, Outcome, digest, record
 from shoestring.seams import Store
+
+# What the stages compute with: another version of it may compute something else.
+LIBRARIES = ("numpy", "pyarrow")
 
 
 class Kept(Noun):
@@ -35,7 +39,7 @@ def code_digest(*modules: str) -> str:
 
     Modules are named ("data.formats") and not imported: a router asks for the digest, and has no use for a stage's libraries.
     """
-    found = hashlib.sha256()
+    found = hashlib.sha256(" ".join(f"{library}={version(library)}" for library in LIBRARIES).encode())
     for name in sorted(modules):
         spec = find_spec(f"shoestring.{name}")
         if spec is None or spec.origin is None:

@@ -89,8 +89,8 @@ class Split(Noun):
 class TrainSettings(Noun):
     """What training may be told. Every one has a working default, measured on flights."""
 
-    max_epochs: int = Field(30, ge=1, description="the most times that a row is read, however ample the budget")
-    hidden: tuple[int, ...] = Field((128, 128), min_length=1, description="units of each hidden layer")
+    max_epochs: int = Field(30, ge=1, le=1000, description="the most times that a row is read, however ample the budget")
+    hidden: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field((128, 128), min_length=1, description="units of each hidden layer")
     embedding_dim_max: int = Field(32, ge=1, description="the widest embedding of a categorical feature")
     bins: int = Field(16, ge=2, description="pieces of the piecewise-linear encoding of a number")
     dropout: float = Field(0.3, ge=0, lt=1, description="share of hidden units that a step leaves out")
@@ -121,6 +121,14 @@ class Recipe(Noun):
     seed: int = Field(0, ge=0, lt=1 << 32)
     budgets: dict[str, Usd] = Field({}, description="stage -> the most it may spend; a stage that is not named shares the run's budget")
     train: TrainSettings = TrainSettings()
+
+    @field_validator("budgets")
+    @classmethod
+    def _caps_are_above_zero(cls, budgets: dict[str, Usd]) -> dict[str, Usd]:
+        for stage, budget_usd in budgets.items():
+            if budget_usd <= 0:
+                raise ValueError(f"${budget_usd} for {stage} is not a budget: it has to be above 0")
+        return budgets
 
     @field_validator("budget_usd")
     @classmethod

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import Run, Start, open_run
-from shoestring.errors import BudgetTooSmall, Refused, UnknownName
+from shoestring.errors import BudgetTooSmall, RecipeError, Refused, UnknownName
 from shoestring.model import Need, record
 from shoestring.money import MOST_USD, usd
 from shoestring.pod.asking import Asked, Reads, ask, overhead_usd
@@ -86,6 +86,9 @@ def stage_budgets_left(ledger: Ledger, recipe: Recipe, before: tuple[Start, ...]
 
 def foresee(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: dict[str, Decimal]) -> Decision:
     """What admission goes by: the decision for the first stage, with deciding and room to extend held back for all of them."""
+    stages = [need.stage for need in wish.needs]
+    if unknown := sorted(set(wish.recipe.budgets) - set(stages)):
+        raise RecipeError(f"the recipe has a budget for {', '.join(unknown)}; the stages are {', '.join(stages)}")
     question = ask(world, asked_at_start(world, wish, spent_usd, stage_budgets))
     return decide(question.model_copy(update={"held_usd": question.held_usd + room_to_extend_usd(question)}))
 
@@ -104,7 +107,7 @@ def refuse(store: Store, decision: Decision) -> Refused:
     """Keep the decision that found no way, and make the error that says so."""
     question = decision.question
     store.put(decision_key(question.run_id, question.stage, question.attempt), record(decision))
-    why = tuple(refusal.sentence for refusal in decision.refusals)
+    why = tuple(dict.fromkeys(refusal.sentence for refusal in decision.refusals))
     if decision.smallest_budget_usd is not None and decision.smallest_budget_usd > question.budget_usd:
         return BudgetTooSmall(question.budget_usd, decision.smallest_budget_usd, why)
     return Refused(f"nothing can take {question.stage}:\n  " + "\n  ".join(why))
@@ -119,7 +122,7 @@ def admit(world: World, wish: Wish) -> Run:
     """
     write_record(world, wish.run_id, wish.recipe, wish.seed)
     before = open_run(world.store, wish.run_id).starts
-    ledger = Ledger(world.store, world.clock)
+    ledger = Ledger(world.store, world.clock, world.pod_uid)
     # A frame that outlived its launcher may still spend what it holds.
     spent_usd = sum((state.spent_usd + state.held_usd for state in opened(ledger, before)), Decimal(0))
     caps = stage_budgets_left(ledger, wish.recipe, before)
@@ -137,6 +140,6 @@ def admitted(world: World, wish: Wish) -> Run:
     """The run, begun already by whoever launched it; else, or where that died at it, by the first router that gets here."""
     if any(world.store.list(f"runs/{wish.run_id}/starts/")):
         run = open_run(world.store, wish.run_id)
-        if opened(Ledger(world.store, world.clock), (run.start,)):
+        if opened(Ledger(world.store, world.clock, world.pod_uid), (run.start,)):
             return run
     return admit(world, wish)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import tempfile
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -28,6 +29,7 @@ from shoestring.seams import Store, World
 # A pod that decides, settles, or hands on a cached result: measured 0.6-1.5 s on two busy cores, imports included.
 OVERHEAD_POD_S = 3.0
 RECEIPTS_READ = 200
+RUN_MOMENT = re.compile(r"\d{8}-\d{6}")
 
 
 class Needs(Noun):
@@ -49,10 +51,11 @@ def stage_module(name: str) -> ModuleType:
 
 
 def overhead_usd_per_hour(world: World) -> Decimal:
-    """The price of the pool that routers run on: the cheapest that has a believable price and no GPU."""
+    """The price of the pool that routers run on: the cheapest with a believable price, no GPU and no preemption, if there is one."""
     plain = {pool.name for pool in world.cluster.pools() if pool.gpu_count == 0}
     quotes = world.prices.book().quotes
-    return min((quote.usd_per_hour for quote in quotes if quote.pool in plain and quote.market is not Market.SPOT), default=Decimal(0))
+    fitting = [quote.usd_per_hour for quote in quotes if quote.pool in plain and quote.market is not Market.SPOT]
+    return min(fitting or [quote.usd_per_hour for quote in quotes], default=Decimal(0))
 
 
 def overhead_pod_s(world: World) -> float:
@@ -137,9 +140,15 @@ def format_of(store: Store, outcome: Outcome) -> Format | None:
     return load_manifest(store, outcome.key).format if outcome.key.startswith("datasets/") else None
 
 
+def begun_by_name(receipt_key: str) -> str:
+    """The moment in a run's id, where it has one: ids begin with the recipe's name, and the newest receipts are wanted of all recipes."""
+    found = RUN_MOMENT.search(receipt_key)
+    return found.group() if found else receipt_key
+
+
 def learned(store: Store, until: datetime) -> tuple[Learned, ...]:
     """What the newest receipts teach. What ended after the run began is left out, so that its estimates stay as they were admitted."""
-    keys = sorted(key for key in store.list("runs/") if "/receipts/" in key)
+    keys = sorted((key for key in store.list("runs/") if "/receipts/" in key), key=begun_by_name)
     receipts = [read(store, key, Receipt) for key in keys[-RECEIPTS_READ:]]
     return learn([receipt for receipt in receipts if receipt.finished_at <= until])
 

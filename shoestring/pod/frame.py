@@ -32,8 +32,9 @@ from shoestring.stages.work import Progress
 
 HEARTBEAT_S = 1.0
 POLL_S = 0.1
-# From TERM to KILL. What it costs is kept back from every reservation, with the stage's own checkpoint time.
+# From TERM to KILL, where the money allows it.
 GRACE_S = 5.0
+# What leaving takes; its price is kept back from every reservation, with the stage's own checkpoint time.
 EXIT_S = 0.5
 
 
@@ -205,7 +206,7 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
 
 def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> None:
     """Until the child ends: hear signals, see the parent go, beat, extend or stop. TERM, a grace, KILL."""
-    world, ledger, gone = attempt.world, Ledger(attempt.world.store, attempt.world.clock), parent_is_gone()
+    world, ledger, gone = attempt.world, Ledger(attempt.world.store, attempt.world.clock, attempt.world.pod_uid), parent_is_gone()
     beat_s, told = float("-inf"), False
     while child.poll() is None:
         now_s = world.clock.monotonic_s()
@@ -215,7 +216,8 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> No
         if attempt.stopping and not told:
             child.terminate()
             told = True
-        if told and now_s - attempt.stopping_since_s > GRACE_S:
+        # Whoever does not leave in time is ended while leaving is still paid for.
+        if told and (now_s - attempt.stopping_since_s > GRACE_S or attempt.spent_usd() >= attempt.reserved_usd):
             child.kill()
         if now_s - beat_s >= HEARTBEAT_S:
             beat_s = now_s
@@ -245,8 +247,7 @@ def how_it_ended(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path
         return Ending(status="stopped", why=attempt.stopping)
     code = child.returncode
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    what_next = f"`--resume {attempt.run.run_id}` goes on from its last checkpoint"
-    return Ending(status="failed", why=f"{attempt.stage}'s process ended without a word ({how}); {what_next}")
+    return Ending(status="failed", why=f"{attempt.stage}'s process ended without a word ({how}); a resumed run goes on from its checkpoint")
 
 
 def supervise(attempt: Attempt, world_argument: str) -> Ending:

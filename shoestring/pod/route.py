@@ -82,7 +82,7 @@ def decide_and_reserve(world: World, run: Run, wish: Wish, reads: Reads) -> tupl
         BudgetTooSmall, Refused: the decision is kept all the same.
         BudgetExceeded: lost the race `RACES` times.
     """
-    ledger, account, stage = Ledger(world.store, world.clock), run.start.account, wish.needs[0].stage
+    ledger, account, stage = Ledger(world.store, world.clock, world.pod_uid), run.start.account, wish.needs[0].stage
     races = RACES
     while True:
         asked = asked_now(world, run, wish, reads, ledger)

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import RunRecord, Start, read
+from shoestring.errors import Refused
 from shoestring.model import digest, record
 from shoestring.seams import World
 
@@ -32,6 +33,7 @@ def write_record(world: World, run_id: str, recipe: Recipe, seed: int) -> RunRec
 
 
 def write_start(world: World, run_id: str, number: int, budget_usd: Decimal, deadline_s: float | None, supervisor: str | None) -> Start:
+    """Begin a start, or find it begun. Raises Refused when somebody else began it: two of them would spend one budget twice."""
     now = world.clock.now()
     start = Start(
         number=number,
@@ -43,7 +45,10 @@ def write_start(world: World, run_id: str, number: int, budget_usd: Decimal, dea
     )
     key = f"runs/{run_id}/starts/{number}.json"
     world.store.put(key, record(start), if_absent=True)
-    return read(world.store, key, Start)
+    there = read(world.store, key, Start)
+    if there.supervisor != supervisor:
+        raise Refused(f"{run_id} was begun by somebody else just now: follow it with `shoestring watch {run_id}`")
+    return there
 
 
 def environment() -> dict[str, str]:

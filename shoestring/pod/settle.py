@@ -5,11 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 
 from shoestring.data.runs import Run, Start, open_run, read
-from shoestring.errors import UnknownName
+from shoestring.errors import ShoestringError, UnknownName
 from shoestring.model import record
 from shoestring.money import usd
 from shoestring.pod.admission import overhead_hold
-from shoestring.pod.asking import OVERHEAD_POD_S
+from shoestring.pod.asking import overhead_pod_s
 from shoestring.pod.receipts import receipt_for
 from shoestring.pod.route import OverheadTime, overhead
 from shoestring.routing.decision import Decision
@@ -29,14 +29,14 @@ def overhead_spent_usd(world: World, run: Run, start: Start) -> Decimal:
     total_usd = Decimal(0)
     for key in world.store.list(f"runs/{run.run_id}/overhead/{start.number}/"):
         pod = read(world.store, key, OverheadTime)
-        seconds = (pod.finished_at - pod.started_at).total_seconds() if pod.finished_at else OVERHEAD_POD_S
+        seconds = (pod.finished_at - pod.started_at).total_seconds() if pod.finished_at else overhead_pod_s(world)
         total_usd += pod.usd_per_hour * Decimal(str(seconds)) / 3600
     return usd(total_usd)
 
 
 def settle_start(world: World, run: Run, start: Start) -> list[str]:
     """Settle every open hold of one start of a run and close its account; says what it did. A pod that still lives is left alone."""
-    ledger = Ledger(world.store, world.clock)
+    ledger = Ledger(world.store, world.clock, world.pod_uid)
     try:
         said = sweep(ledger, world.store, world.cluster, start.account, run.run_id, except_holds={overhead_hold(start)})
     except UnknownName:
@@ -58,7 +58,7 @@ def write_lost_receipts(world: World, run: Run, start: Start) -> None:
 
     Without a decision there was no attempt: its router died between the reservation and writing it down.
     """
-    state = Ledger(world.store, world.clock).state(start.account)
+    state = Ledger(world.store, world.clock, world.pod_uid).state(start.account)
     for hold, spent_usd in state.settled_usd.items():
         key, receipt_key = (f"runs/{run.run_id}/{kind}/{hold}.json" for kind in ("decisions", "receipts"))
         if any(world.store.list(receipt_key)) or not any(world.store.list(key)):
@@ -82,13 +82,17 @@ def write_lost_receipts(world: World, run: Run, start: Start) -> None:
 
 def settle_abandoned(world: World) -> list[str]:
     """What a new run settles of runs whose launcher is gone: they had no exit step. Mends what crashed between two accounts."""
-    ledger = Ledger(world.store, world.clock)
+    ledger = Ledger(world.store, world.clock, world.pod_uid)
     said: list[str] = []
     for month in list(filter(MONTH.fullmatch, accounts(world.store)))[-MONTHS_BACK:]:
         for account in ledger.state(month).holds:
             run, start = started(world.store, account)
             if run and start and start.supervisor and not world.cluster.life(start.supervisor).alive:
-                said += settle_start(world, run, start)
+                try:
+                    said += settle_start(world, run, start)
+                except ShoestringError as error:
+                    # Somebody else's run: what is wrong with it must not stop this one.
+                    said.append(f"{account} could not be settled: {error}")
         said += ledger.sweep_parent(month)
     return said
 
@@ -116,7 +120,7 @@ def settle_run(world: World, run_id: str) -> list[str]:
 def still_leaving(world: World, run: Run) -> bool:
     """Does a pod of this start live that has not settled yet?"""
     try:
-        holds = Ledger(world.store, world.clock).state(run.start.account).holds
+        holds = Ledger(world.store, world.clock, world.pod_uid).state(run.start.account).holds
     except UnknownName:
         return False
     beats = [last_heartbeat(world.store, run.run_id, hold) for hold in holds if hold != overhead_hold(run.start)]

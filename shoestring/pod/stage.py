@@ -9,7 +9,7 @@ from typing import Literal
 
 from shoestring.data import cache
 from shoestring.data.runs import Run, open_run, read
-from shoestring.errors import LedgerConflict, StageFailed
+from shoestring.errors import BudgetExceeded, LedgerConflict, StageFailed
 from shoestring.model import Outcome, record
 from shoestring.pod.asking import Reads, cache_key
 from shoestring.pod.child import Ending
@@ -33,9 +33,13 @@ def run_stage(world: World, world_argument: str, run_id: str, decision_key: str,
     decision = read(world.store, decision_key, Decision)
     if decision.choice is not None and decision.choice.cached:
         return hand_on(world, run, decision, decision_key)
-    held = Ledger(world.store, world.clock).state(run.start.account).holds.get(f"{decision.question.stage}-{decision.question.attempt}")
+    held = (
+        Ledger(world.store, world.clock, world.pod_uid)
+        .state(run.start.account)
+        .holds.get(f"{decision.question.stage}-{decision.question.attempt}")
+    )
     if held is None:
-        raise StageFailed(f"{decision_key} has no open reservation in the ledger: route the stage again, or `--resume {run_id}`")
+        raise StageFailed(f"{decision_key} has no open reservation in the ledger: route the stage again, or resume the run")
     attempt = Attempt(world, run, decision, decision_key, inputs, began_s(world), held.amount_usd)
     heartbeat(attempt, "starting")
     ending = Ending(status="failed", why="the frame itself failed")
@@ -64,7 +68,7 @@ def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> Ou
     with overhead(world, run, f"cached-{stage}"):
         outcome = cache.find(world.store, str(decision.question.cached_outcome))
         if outcome is None:
-            raise StageFailed(f"the cached result of {stage} was damaged after it was routed: `--resume {run.run_id}` makes it again")
+            raise StageFailed(f"the cached result of {stage} was damaged after it was routed: a resumed run makes it again")
         attempt = Attempt(world, run, decision, decision_key, {}, began_s(world), Decimal(0))
         write_receipt(attempt, "done", "", Decimal(0), outcome)
         return outcome
@@ -72,13 +76,20 @@ def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> Ou
 
 def close_books(attempt: Attempt, ending: Ending) -> None:
     """Settle by this pod's own clock, write the receipt, beat a last time."""
-    spent_usd = min(attempt.spent_usd(), attempt.reserved_usd)
-    ledger = Ledger(attempt.world.store, attempt.world.clock)
+    cost_usd, account = attempt.spent_usd(), attempt.run.start.account
+    spent_usd = min(cost_usd, attempt.reserved_usd)
+    ledger = Ledger(attempt.world.store, attempt.world.clock, attempt.world.pod_uid)
     try:
-        ledger.settle(attempt.run.start.account, attempt.hold, spent_usd, ending.why)
+        ledger.settle(account, attempt.hold, spent_usd, ending.why)
+        if cost_usd > spent_usd:
+            # Polling is not instant: what leaving took beyond its price is on the books too, as far as the cap lets it.
+            ledger.adjust(account, attempt.hold, cost_usd - spent_usd, "leaving took longer than was kept back for it", id=attempt.hold)
+            spent_usd = cost_usd
+    except BudgetExceeded as error:
+        ending = ending.model_copy(update={"why": f"{ending.why}; it cost ${cost_usd}, and {error}".lstrip("; ")})
     except LedgerConflict:
         # A sweeper took this pod for dead and settled it: what stands in the ledger is what was paid.
-        spent_usd = ledger.state(attempt.run.start.account).settled_usd[attempt.hold]
+        spent_usd = ledger.state(account).settled_usd[attempt.hold]
     if ending.outcome is not None:
         done = ending.outcome.samples or ending.outcome.rows
         attempt.progress = Progress(phase=ending.status, samples=done, quality=attempt.progress.quality)
@@ -99,7 +110,7 @@ def write_receipt(
         spent_usd=spent_usd,
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         finished_at=now,
-        ledger_head=Ledger(world.store, world.clock).state(attempt.run.start.account).head_hash,
+        ledger_head=Ledger(world.store, world.clock, world.pod_uid).state(attempt.run.start.account).head_hash,
         outcome=outcome,
         cpu_s=round(attempt.cpu_s, 3),
         peak_rss_bytes=attempt.peak_rss_bytes,

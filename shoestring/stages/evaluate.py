@@ -27,6 +27,7 @@ NEED = Need(
 def code() -> str:
     """The digest of the code that computes this stage."""
     return code_digest(
+        "data.formats",
         "evaluation.baselines",
         "evaluation.evaluate",
         "evaluation.judging",
@@ -34,6 +35,9 @@ def code() -> str:
         "evaluation.resampling",
         "evaluation.rows",
         "evaluation.scorecard",
+        "stages.evaluate",
+        "training.torch_.net",
+        "training.torch_.predict",
     )
 
 

@@ -23,6 +23,7 @@ NEED = Need(stage="ingest", setup_s=1.5, op_per_row=2400.0, writes_bytes_per_row
 def code() -> str:
     """The digest of the code that computes this stage."""
     return code_digest(
+        "data.columns",
         "data.formats",
         "data.ingest",
         "data.kinds",
@@ -32,6 +33,7 @@ def code() -> str:
         "data.quarantine",
         "data.sources",
         "data.text",
+        "stages.ingest",
     )
 
 

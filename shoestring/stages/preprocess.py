@@ -22,7 +22,16 @@ NEED = Need(stage="preprocess", setup_s=1.5, op_per_row=1000.0, reads="scan", wr
 def code() -> str:
     """The digest of the code that computes this stage."""
     return code_digest(
-        "data.encode", "data.formats", "data.join", "data.packed", "data.parts", "data.preprocess", "data.split", "data.target"
+        "data.columns",
+        "data.encode",
+        "data.formats",
+        "data.join",
+        "data.packed",
+        "data.parts",
+        "data.preprocess",
+        "data.split",
+        "data.target",
+        "stages.preprocess",
     )
 
 

@@ -71,7 +71,7 @@ def test_a_finished_run_that_is_resumed_has_nothing_left_to_do(finished: Finishe
     run_id = finished.ran.json["run_id"]
     ran = finished.again("run", "--resume", run_id, "--out", tmp_path, "--json")
     assert ran.code == 0, ran.err
-    assert all(stage["cache_hit"] for stage in ran.json["stages"])
+    assert ran.json == finished.ran.json
 
 
 def test_a_damaged_cached_object_is_made_again(finished: Finished, tmp_path: Path) -> None:
