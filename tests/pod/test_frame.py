@@ -102,15 +102,30 @@ def a_child(text: str) -> subprocess.Popen[bytes]:
     return child
 
 
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+
+
 def test_a_child_that_ignores_term_is_killed_after_the_grace(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
-    times = 20
-    began = begin(small_world(laptop, tmp_path, FastClock(times)), wish(flights_slice, needs=INGEST))
-    child = a_child("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)")
+    began = begin(small_world(laptop, tmp_path, FastClock(20)), wish(flights_slice, needs=INGEST))
+    ample_usd = Decimal("0.009")
+    began.ledger.extend(began.account, "ingest-1", ample_usd)
+    began.attempt.reserved_usd += ample_usd
+    child = a_child(DEAF)
     began.attempt.stop("the test is over")
     watch(began.attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
     assert began.world.clock.monotonic_s() - began.attempt.stopping_since_s > GRACE_S
     assert how_it_ended(began.attempt, child, tmp_path) == Ending(status="stopped", why="the test is over")
+
+
+def test_a_child_that_ignores_term_gets_no_grace_that_is_not_paid_for(fixed: Began, tmp_path: Path) -> None:
+    """On a clock that stands still, so that the grace itself is never over."""
+    fixed.hold_all_but(Decimal(0))
+    fixed.world.clock.sleep(float(fixed.attempt.reserved_usd / fixed.attempt.choice.usd_per_hour) * 3600)
+    child = a_child(DEAF)
+    watch(fixed.attempt, child, tmp_path)
+    assert child.returncode == -signal.SIGKILL
+    assert "the ledger refused more" in how_it_ended(fixed.attempt, child, tmp_path).why
 
 
 def test_a_child_that_dies_without_a_word_has_failed_and_the_sentence_says_of_what(fixed: Began, tmp_path: Path) -> None:
@@ -120,7 +135,7 @@ def test_a_child_that_dies_without_a_word_has_failed_and_the_sentence_says_of_wh
         ending = how_it_ended(fixed.attempt, child, tmp_path)
         assert ending.status == "failed"
         assert how in ending.why
-        assert "--resume r" in ending.why
+        assert "a resumed run goes on" in ending.why
 
 
 def test_a_real_stage_comes_home_done_and_its_books_are_closed_at_what_it_took(
