@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoestring.data.recipe import Recipe, Split, find_recipe, read_recipe
 from shoestring.errors import RecipeError, UnknownName
-from shoestring.model import usd
+from shoestring.money import usd
 
 LEAST = "name: mine\nsource: {rows: {path: rows.csv}}\ntarget: {column: y}\n"
 
