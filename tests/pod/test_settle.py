@@ -19,7 +19,7 @@ from shoestring.errors import StoreError
 from shoestring.local import FolderStore, this_pod_uid
 from shoestring.model import Receipt, record
 from shoestring.pod.admission import admit
-from shoestring.pod.asking import OVERHEAD_POD_S, Reads, overhead_usd
+from shoestring.pod.asking import Reads, overhead_pod_s, overhead_usd
 from shoestring.pod.frame import heartbeat
 from shoestring.pod.route import OverheadTime, decide_and_reserve, overhead
 from shoestring.pod.runs import write_record, write_start
@@ -126,7 +126,7 @@ def test_an_overhead_pod_that_never_said_when_it_ended_is_charged_its_allowance(
     world.store.put("runs/r/overhead/1/settle.json", record(begun))
     world.clock.sleep(1000)
     settle_start(world, began.run, began.run.start)
-    assert began.ledger.state(began.account).settled_usd["overhead-1"] == Decimal("0.036") * Decimal(str(OVERHEAD_POD_S)) / 3600
+    assert began.ledger.state(began.account).settled_usd["overhead-1"] == Decimal("0.036") * Decimal(str(overhead_pod_s(world))) / 3600
 
 
 def test_overhead_is_never_settled_above_its_hold(world: World, flights_slice: Path) -> None:
