@@ -23,7 +23,7 @@ from shoestring.model import Noun, Placement, Pool, Tariffs, digest, sentences
 from shoestring.pricing.book import parse_book
 from shoestring.seams import Clock, Life, PriceBook, Usage, World
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class WorldFile(Noun):

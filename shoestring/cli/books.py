@@ -18,7 +18,7 @@ from shoestring.routing.decision import Decision
 from shoestring.routing.explain import as_markdown, as_text
 from shoestring.routing.replay import replay as replay_decision
 from shoestring.spending.ledger import Ledger, accounts
-from shoestring.spending.verify import open_for_verify
+from shoestring.spending.verify import load_anchors, open_for_verify
 from shoestring.spending.verify import verify as verify_ledger
 
 app = typer.Typer(help="The books: what was reserved, spent and released.", no_args_is_help=True)
@@ -98,10 +98,13 @@ def show(
 @app.command()
 def verify(store: StoreOption = None, world: WorldOption = None, as_json: JsonOption = False) -> None:
     """Recompute every hash, sequence and balance. `--store` takes a store's root or a ledger/ folder."""
-    folder = store or Path(world_at(world, None).store.root)  # type: ignore[attr-defined]
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}: --store takes a store's root, or the ledger/ folder inside it")
-    found = verify_ledger(*open_for_verify(folder))
+    if store is None:
+        opened = world_at(world, None).store
+        found = verify_ledger(opened, load_anchors(opened))
+    elif store.is_dir():
+        found = verify_ledger(*open_for_verify(store))
+    else:
+        raise UsageError(f"there is no folder {store}: --store takes a store's root, or the ledger/ folder inside it")
     typer.echo(found.model_dump_json(indent=1) if as_json else found.as_text())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import tempfile
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -29,6 +28,7 @@ from shoestring.seams import Store, World
 # A pod that decides, settles, or hands on a cached result: measured 0.6-1.5 s on two busy cores, imports included.
 OVERHEAD_POD_S = 3.0
 RECEIPTS_READ = 200
+HERE = "learned/probes/here"
 RUN_MOMENT = re.compile(r"\d{8}-\d{6}")
 
 
@@ -154,9 +154,9 @@ def learned(store: Store, until: datetime) -> tuple[Learned, ...]:
 
 
 def measured_volume(world: World) -> Probe:
-    """Speeds of the formats where stages read and write: the folder of the store, or the scratch space before a remote one."""
-    root = getattr(world.store, "root", None)
-    return load_or_probe(world.store, Path(root) if root else Path(tempfile.gettempdir()), world.clock)
+    """Speeds of the formats where stages read and write: the folder that the store hands files out of."""
+    world.store.put(HERE, b"", if_absent=True)
+    return load_or_probe(world.store, world.store.fetch(HERE).parent, world.clock)
 
 
 def ask(world: World, asked: Asked) -> Question:

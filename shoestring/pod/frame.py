@@ -25,7 +25,7 @@ from shoestring.pod.admission import EXTENSION_SHARE, SUPERVISOR_VARIABLE
 from shoestring.pod.child import Ending, Job
 from shoestring.routing.decision import Choice, Decision
 from shoestring.seams import World
-from shoestring.spending.heartbeat import Heartbeat
+from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.meter import Meter
 from shoestring.stages.work import Progress
@@ -71,7 +71,7 @@ class Attempt:
 
     @property
     def hold(self) -> str:
-        return f"{self.stage}-{self.number}"
+        return self.decision.question.hold
 
     @property
     def exit_usd(self) -> Decimal:
@@ -160,7 +160,7 @@ def heartbeat(attempt: Attempt, state: str) -> None:
         total=progress.total,
         quality=progress.quality,
     )
-    world.store.put(f"runs/{attempt.run.run_id}/heartbeats/{attempt.hold}.json", record(beat))
+    world.store.put(heartbeat_key(attempt.run.run_id, attempt.hold), record(beat))
 
 
 def extend_or_stop(attempt: Attempt, ledger: Ledger) -> None:

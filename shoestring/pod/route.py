@@ -92,7 +92,7 @@ def decide_and_reserve(world: World, run: Run, wish: Wish, reads: Reads) -> tupl
             raise refuse(world.store, decision)
         try:
             if not choice.cached:
-                ledger.reserve(account, f"{stage}-{asked.attempt}", stage, asked.attempt, choice.p95_usd, choice.keep_usd)
+                ledger.reserve(account, decision.question.hold, stage, asked.attempt, choice.p95_usd, choice.keep_usd)
         except BudgetExceeded:
             races -= 1
             if not races:

@@ -33,11 +33,7 @@ def run_stage(world: World, world_argument: str, run_id: str, decision_key: str,
     decision = read(world.store, decision_key, Decision)
     if decision.choice is not None and decision.choice.cached:
         return hand_on(world, run, decision, decision_key)
-    held = (
-        Ledger(world.store, world.clock, world.pod_uid)
-        .state(run.start.account)
-        .holds.get(f"{decision.question.stage}-{decision.question.attempt}")
-    )
+    held = Ledger(world.store, world.clock, world.pod_uid).state(run.start.account).holds.get(decision.question.hold)
     if held is None:
         raise StageFailed(f"{decision_key} has no open reservation in the ledger: route the stage again, or resume the run")
     attempt = Attempt(world, run, decision, decision_key, inputs, began_s(world), held.amount_usd)

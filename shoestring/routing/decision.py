@@ -64,6 +64,11 @@ class Question(Noun):
     learned: tuple[Learned, ...] = ()
     digests: dict[str, str] = Field({}, description="sha256 of the world, recipe, ... that this was made from")
 
+    @property
+    def hold(self) -> str:
+        """What this attempt is called in the ledger, and its records after it."""
+        return f"{self.stage}-{self.attempt}"
+
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
         if self.needs[0].stage != self.stage:
