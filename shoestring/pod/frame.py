@@ -80,12 +80,11 @@ class Attempt:
         return usd(self.choice.usd_per_hour * exit_s / 3600)
 
     def meter(self) -> Meter:
-        """The money of the reservation less the exit; the deadline, or for an elastic stage what its decision left of it."""
-        left_s = self.run.deadline_left_s(self.world.clock.now())
-        ends_s = [] if left_s is None else [self.world.clock.monotonic_s() + left_s]
-        if left_s is not None and self.decision.question.needs[0].elastic:
-            ends_s.append(self.started_s + self.choice.p95_s)
-        return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd, min(ends_s, default=None))
+        """The money of the reservation less the exit, and the deadline less what its decision set aside for later stages."""
+        left_s = self.decision.question.deadline_left_s
+        kept_s = sum(later.keep_s for later in self.decision.plan)
+        ends_s = None if left_s is None else self.started_s + left_s - kept_s
+        return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd, ends_s)
 
     def spent_usd(self) -> Decimal:
         return self.meter().spent_usd(self.world.clock.monotonic_s())

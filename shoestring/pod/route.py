@@ -76,7 +76,7 @@ def asked_now(world: World, run: Run, wish: Wish, reads: Reads, ledger: Ledger) 
 
 
 def decide_and_reserve(world: World, run: Run, wish: Wish, reads: Reads) -> tuple[Decision, str]:
-    """The decision, and its key; its P95 is reserved. A race that is lost is run again on fresh offers.
+    """The decision, and its key; what it may cost is reserved. A race that is lost is run again on fresh offers.
 
     Raises:
         BudgetTooSmall, Refused: the decision is kept all the same.
@@ -92,7 +92,8 @@ def decide_and_reserve(world: World, run: Run, wish: Wish, reads: Reads) -> tupl
             raise refuse(world.store, decision)
         try:
             if not choice.cached:
-                ledger.reserve(account, decision.question.hold, stage, asked.attempt, choice.p95_usd, choice.keep_usd)
+                amount_usd = choice.budget_usd if wish.needs[0].elastic else choice.p95_usd
+                ledger.reserve(account, decision.question.hold, stage, asked.attempt, amount_usd, choice.keep_usd)
         except BudgetExceeded:
             races -= 1
             if not races:

@@ -86,6 +86,8 @@ def _choice(question: Question, candidates: Candidates, limits: Limits, pairs: P
     p95_micro, p95_ms = candidates.p95_microusd[row], candidates.p95_ms[row]
     if need.elastic and not candidates.cached[row]:
         p95_micro, p95_ms = _allowance(candidates, row, min(left_micro, limits.cap_micro(0)), limits.left_ms - int(pairs.keep_ms[best]))
+    # An elastic stage is never extended, and hands back what it does not use: all that is left is its own.
+    own_micro = left_micro if need.elastic and not candidates.cached[row] else p95_micro
     declared = limits.caps.get(0)
     return Choice(
         pool=candidates.pools[candidates.pool[row]],
@@ -99,7 +101,7 @@ def _choice(question: Question, candidates: Candidates, limits: Limits, pairs: P
         prior_s=_prior_ms(samples, candidates, row) / 1000,
         fixed_s=candidates.fixed_ms[row] / 1000,
         samples=samples,
-        budget_usd=from_microusd(p95_micro if declared is None else min(declared, left_micro)),
+        budget_usd=from_microusd(own_micro if declared is None else min(declared, left_micro)),
         keep_usd=from_microusd(keep_micro),
         cached=bool(candidates.cached[row]),
         objective="most-samples" if need.elastic else "least-cost",
