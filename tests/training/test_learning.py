@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -90,14 +91,10 @@ def test_a_small_table_gets_small_batches_and_a_large_one_what_was_asked(tmp_pat
 def test_a_short_batch_moves_the_weights_in_proportion(tmp_path: Path) -> None:
     """Twenty rows from one look to the next, in batches of 16, are one of 16 and one of 4."""
     bench = Bench(tmp_path, train=table(40, 0), settings=TINY.model_copy(update={"max_epochs": 50}))
-    training, rates = bench.training(), []
-    training.learner.net.register_forward_hook(
-        lambda net, given, out: rates.append((len(out), training.learner.optimizer.param_groups[0]["lr"])) if net.training else None
-    )
-    training.run()
-    plateau = rates[20:30]
-    assert {rows for rows, _ in plateau} == {16, 4}
-    assert all(rate == pytest.approx(TINY.learning_rate * rows / 16) for rows, rate in plateau)
+    points = [point for point in bench.training().run().course.points if point.train_loss is not None]
+    batches = [(after.samples - before.samples, after.learning_rate) for before, after in pairwise(points[20:30])]
+    assert {rows for rows, _ in batches} == {16, 4}
+    assert all(rate == pytest.approx(TINY.learning_rate * rows / 16) for rows, rate in batches)
 
 
 def test_the_kept_weights_are_the_better_of_the_annealed_and_the_averaged(tmp_path: Path) -> None:
