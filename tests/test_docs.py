@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from conftest import Finished
+from commands import Finished
 from typer.testing import CliRunner
 
 from shoestring.cli import app

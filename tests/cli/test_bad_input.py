@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import Finished, Ran, shoestring
+from commands import Finished, Ran, shoestring
 
 
 def changed(original: Path, copy: Path, **changes: object) -> Path:

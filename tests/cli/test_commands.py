@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import Finished, Ran, command, shoestring
+from commands import Finished, Ran, command, shoestring
 
 import shoestring as package
 from shoestring.cli.pipeline import SCHEMAS

@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from conftest import Finished, Ran
+from commands import Finished, Ran
 
 MEGABYTE = 1 << 20
 

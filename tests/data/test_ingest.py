@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import flights_lines
+from commands import flights_lines
 from data_world import ingested, left_out, quiet, recipe_of, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import flights_lines
+from commands import flights_lines
 from data_world import ingested, preprocessed, quiet, recipe_of, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st

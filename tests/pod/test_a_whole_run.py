@@ -5,7 +5,7 @@ import shutil
 from decimal import Decimal
 from pathlib import Path
 
-from conftest import Finished, shoestring
+from commands import Finished, shoestring
 
 STAGES = ["ingest", "preprocess", "train", "evaluate"]
 CONTRACT = {"name", "pool", "market", "format", "budget_usd", "est_usd", "p95_usd", "spent_usd", "seconds", "cache_hit"}

