@@ -56,7 +56,8 @@ def test_a_second_run_reuses_ingest_and_preprocess_at_nothing(finished: Finished
     assert stages["ingest"]["spent_usd"] == stages["preprocess"]["spent_usd"] == "0.000000"
 
 
-def test_a_fresh_store_and_the_same_seed_make_the_same_choices(finished: Finished, tmp_path: Path) -> None:
+def test_the_same_seed_world_data_and_probe_make_the_same_choices(finished: Finished, tmp_path: Path) -> None:
+    shutil.copytree(finished.store / "learned" / "probes", tmp_path / "store" / "learned" / "probes")
     ran = finished.again("run", finished.recipe, "--out", tmp_path / "out", "--seed", "7", "--json", store=tmp_path / "store")
     assert ran.code == 0, ran.err
     chosen = [
