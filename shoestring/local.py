@@ -160,17 +160,12 @@ def idlest_cores(count: int) -> set[int]:
 class PsutilTelemetry:
     def usage(self, pid: int) -> Usage:
         try:
-            root = psutil.Process(pid)
-            family = [root, *root.children(recursive=True)]
+            # Stages compute in threads; looking for children means reading all of /proc, every second.
+            process = psutil.Process(pid)
+            times = process.cpu_times()
+            return Usage(times.user + times.system, process.memory_info().rss)
         except psutil.NoSuchProcess:
             return Usage(0.0, 0)
-        cpu_s, rss_bytes = 0.0, 0
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                cpu_s += times.user + times.system
-                rss_bytes += process.memory_info().rss
-        return Usage(cpu_s, rss_bytes)
 
 
 class WallClock:

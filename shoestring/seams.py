@@ -31,7 +31,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What this process tree uses now."""
+    """What a process uses now."""
 
     cpu_s: float
     rss_bytes: int

@@ -209,8 +209,6 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> No
     beat_s, told = float("-inf"), False
     while child.poll() is None:
         now_s = world.clock.monotonic_s()
-        if gone():
-            attempt.stop("whoever launched the run is gone")
         extend_or_stop(attempt, ledger)
         if attempt.stopping and not told:
             child.terminate()
@@ -220,6 +218,8 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> No
             child.kill()
         if now_s - beat_s >= HEARTBEAT_S:
             beat_s = now_s
+            if gone():
+                attempt.stop("whoever launched the run is gone")
             look(attempt, child.pid, scratch)
             heartbeat(attempt, "stopping" if attempt.stopping else "running")
         with suppress(subprocess.TimeoutExpired):
