@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError
 from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
 from shoestring.model import Noun, Placement, Pool, Tariffs, digest, sentences
 from shoestring.pricing.book import parse_book
+from shoestring.rules import Budgets, Rules
 from shoestring.seams import Clock, Life, PriceBook, Usage, World
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -38,6 +39,8 @@ class WorldFile(Noun):
         description="rows of pool, market, usd_per_hour, as_of, source; a row that cannot be true is set aside, with the reason"
     )
     tariffs: Tariffs = Tariffs()
+    rules: Rules = Rules()
+    budgets: Budgets = Budgets()
 
 
 class FolderStore:
@@ -220,6 +223,9 @@ def open_local_world(path: Path | None = None, *, store: Path | None = None, clo
     return World(
         name=file.name,
         digest=digest(file.model_dump_json(exclude={"store"}).encode()),
+        rules=file.rules,
+        budgets=file.budgets,
+        notes=(),
         prices=FilePrices(file),
         cluster=LocalCluster(file.pools),
         store=FolderStore((store or Path(file.store)).expanduser().absolute()),

@@ -79,10 +79,23 @@ class Terms(Noun):
     preemptions_per_hour: float = Field(0.0, ge=0)
 
 
+class Room(Noun):
+    """What a node pool has left for a share of this size, now. Known only where nodes and pods may be read."""
+
+    nodes: int = Field(ge=0)
+    most_nodes: int = Field(ge=0, description="nodes that an autoscaler may grow the pool to; as many as there are, where it has none")
+    fits: int = Field(ge=0, description="shares of this size that the nodes could take at once")
+    free_cores: float = Field(description="on the node with the most free cores")
+    free_memory_gb: float = Field(description="on that same node")
+    free_gpus: int = Field(0, description="on that same node")
+    waiting: int = Field(0, ge=0, description="pods that wait for the pool already")
+
+
 class Pool(Noun):
-    """A kind of machine a stage can be placed on, whole: as the cluster reports it, or as the world file declares it."""
+    """A kind of machine a stage can be placed on, whole or a share of a node: as the cluster reports it, or as a file declares it."""
 
     name: str = Field(min_length=1)
+    node_pool: str | None = Field(None, description="the node pool that this is a share of; None: a machine of its own")
     cores: int = Field(ge=1)
     memory_gb: float = Field(gt=0)
     core_gops: float = Field(1.0, gt=0, description="1e9 useful operations a second of one core; 1 = the reference core")
@@ -94,6 +107,7 @@ class Pool(Noun):
     region: str = "local"
     image: str = "cpu"
     markets: dict[Market, Terms] = {Market.ON_DEMAND: Terms()}
+    room: Room | None = Field(None, description="None: not known, so nothing is refused for it")
 
 
 class Quote(Noun):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from shoestring.model import Placement, Pool, Quarantined, Quote, Tariffs
+from shoestring.rules import Budgets, Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,15 @@ class PriceBook:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """When a pod lived. `finished_at` is None while it runs, and also when it is gone and nobody saw it end."""
+    """When a pod lived. `finished_at` is None while it runs, and also when it is gone and nobody saw it end.
+
+    `why`: what the cluster says of its end (OOMKilled, Evicted, ...); empty when it says nothing.
+    """
 
     alive: bool
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +86,13 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One of each."""
+    """One of each. `notes`: sentences on what of the world's own files could not be used, and what was used instead."""
 
     name: str
     digest: str
+    rules: Rules
+    budgets: Budgets
+    notes: tuple[str, ...]
     prices: Prices
     cluster: Cluster
     store: Store
