@@ -1,9 +1,9 @@
 from kfp import dsl
 
-from shoestring.routing.place import IMAGES
+from shoestring.rules import IMAGES
 
 
-@dsl.component(base_image=IMAGES["cpu"], install_kfp_package=False)
+@dsl.component(base_image=IMAGES["train"], install_kfp_package=False)
 def evaluate(world: str, run_id: str, job_id: str, decision_key: str, data: str, model: str, metrics: dsl.Output[dsl.Metrics]) -> str:
     """Open the sealed test split once and compare with the baselines; returns the evaluation's key."""
     from shoestring.pod import run

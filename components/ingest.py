@@ -1,9 +1,9 @@
 from kfp import dsl
 
-from shoestring.routing.place import IMAGES
+from shoestring.rules import IMAGES
 
 
-@dsl.component(base_image=IMAGES["cpu"], install_kfp_package=False)
+@dsl.component(base_image=IMAGES["base"], install_kfp_package=False)
 def ingest(world: str, run_id: str, job_id: str, decision_key: str, dataset: dsl.Output[dsl.Dataset]) -> str:
     """Read the recipe's source tables, check every row, and keep them as a data set; returns its manifest's key."""
     from shoestring.pod import run

@@ -1,9 +1,9 @@
 from kfp import dsl
 
-from shoestring.routing.place import IMAGES
+from shoestring.rules import IMAGES
 
 
-@dsl.component(base_image=IMAGES["cpu"], install_kfp_package=False)
+@dsl.component(base_image=IMAGES["base"], install_kfp_package=False)
 def preprocess(world: str, run_id: str, job_id: str, decision_key: str, data: str, dataset: dsl.Output[dsl.Dataset]) -> str:
     """Join, split and encode a data set; returns the encoded manifest's key."""
     from shoestring.pod import run

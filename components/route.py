@@ -2,10 +2,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from shoestring.routing.place import IMAGES
+from shoestring.rules import IMAGES
 
 
-@dsl.component(base_image=IMAGES["cpu"], install_kfp_package=False)
+@dsl.component(base_image=IMAGES["base"], install_kfp_package=False)
 def route(
     needs: str,
     world: str,

@@ -1,9 +1,9 @@
 from kfp import dsl
 
-from shoestring.routing.place import IMAGES
+from shoestring.rules import IMAGES
 
 
-@dsl.component(base_image=IMAGES["cpu"], install_kfp_package=False)
+@dsl.component(base_image=IMAGES["base"], install_kfp_package=False)
 def settle(world: str, run_id: str, job_id: str, report: dsl.Output[dsl.HTML]):
     """Settle what is still reserved, close the run's account, and write the report."""
     from shoestring.pod import settle

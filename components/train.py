@@ -1,9 +1,9 @@
 from kfp import dsl
 
-from shoestring.routing.place import IMAGES
+from shoestring.rules import IMAGES
 
 
-@dsl.component(base_image=IMAGES["cpu"], install_kfp_package=False)
+@dsl.component(base_image=IMAGES["train"], install_kfp_package=False)
 def train(world: str, run_id: str, job_id: str, decision_key: str, data: str, model: dsl.Output[dsl.Model]) -> str:
     """Train inside the budget, always leaving an annealed model; returns the model's key."""
     from shoestring.pod import run

@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
 from shoestring.model import Noun, Placement, Pool, Tariffs, digest, sentences
 from shoestring.pricing.book import parse_book
-from shoestring.rules import Budgets, Rules
+from shoestring.rules import IMAGES, Budgets, Rules
 from shoestring.seams import Clock, Life, PriceBook, Usage, World
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -41,6 +41,7 @@ class WorldFile(Noun):
     tariffs: Tariffs = Tariffs()
     rules: Rules = Rules()
     budgets: Budgets = Budgets()
+    images: dict[str, str] = Field({}, description="full names of images, by the names that stages use; else the published ones")
 
 
 class FolderStore:
@@ -225,6 +226,7 @@ def open_local_world(path: Path | None = None, *, store: Path | None = None, clo
         digest=digest(file.model_dump_json(exclude={"store"}).encode()),
         rules=file.rules,
         budgets=file.budgets,
+        images=IMAGES | file.images,
         notes=(),
         prices=FilePrices(file),
         cluster=LocalCluster(file.pools),

@@ -20,7 +20,8 @@ from shoestring.money import Usd
 class Noun(BaseModel):
     """A frozen value. Unknown fields are refused: a misspelt setting must not be silently ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Built at first use: a process pays for the nouns that it meets, not for all of them.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Market(StrEnum):
@@ -60,6 +61,7 @@ class Need(Noun):
     gpu_flop_per_row: float = Field(0.0, ge=0, description="floating point operations per row when a GPU does the per-row work")
     gpu_memory_gb: float = Field(0.0, ge=0)
     checkpoint_s: float = Field(0.0, ge=0, description="seconds to write a checkpoint and leave; what a notice of preemption costs")
+    image: str = Field("base", min_length=1, description="what its pod is made of: base, train, or the full name of an image of one's own")
 
 
 class Toleration(Noun):
@@ -105,7 +107,6 @@ class Pool(Noun):
     gpu_tflops: float = Field(0.0, ge=0, description="peak dense bf16/fp16 TFLOP/s of one GPU")
     startup_s: float = Field(0.0, ge=0, description="seconds from asking for the pod to its first line, billed")
     region: str = "local"
-    image: str = "cpu"
     markets: dict[Market, Terms] = {Market.ON_DEMAND: Terms()}
     room: Room | None = Field(None, description="None: not known, so nothing is refused for it")
 

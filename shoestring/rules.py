@@ -9,6 +9,13 @@ from pydantic import AwareDatetime, Field
 from shoestring.model import Market, Noun
 from shoestring.money import Usd
 
+IMAGES = {
+    "base": "ghcr.io/shoestring-ml/shoestring-base:0.1.0",
+    "train": "ghcr.io/shoestring-ml/shoestring-train:0.1.0",
+    "train-gpu": "ghcr.io/shoestring-ml/shoestring-train-gpu:0.1.0",
+}
+"""The published images, by the names that a Need uses. A world may have others under these names; any other name is a full one already."""
+
 
 class Rules(Noun):
     """What a platform team lets a run do by itself (`policy.yaml`)."""

@@ -86,12 +86,17 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One of each. `notes`: sentences on what of the world's own files could not be used, and what was used instead."""
+    """One of each.
+
+    `images`: full names, by the names that a Need uses. `notes`: sentences on what of the world's own files could not be used, and what
+    was used instead.
+    """
 
     name: str
     digest: str
     rules: Rules
     budgets: Budgets
+    images: dict[str, str]
     notes: tuple[str, ...]
     prices: Prices
     cluster: Cluster

@@ -186,7 +186,7 @@ def test_a_process_that_ended_is_not_alive_even_before_its_parent_has_heard() ->
 
 def placed(cpu: str) -> Placement:
     return Placement(
-        node_selector={}, tolerations=(), affinity={}, cpu=cpu, memory="1G", accelerator="", accelerator_count="0", image="cpu"
+        node_selector={}, tolerations=(), affinity={}, cpu=cpu, memory="1G", accelerator="", accelerator_count="0", image="base"
     )
 
 

@@ -190,5 +190,6 @@ def ask(world: World, asked: Asked) -> Question:
         tariffs=book.tariffs,
         speeds=measured_volume(world).speeds,
         learned=learned(world.store, asked.began_at),
+        images=world.images,
         digests={"world": world.digest, "recipe": digest(record(recipe)), "cache": key} | asdict(asked.reads),
     )

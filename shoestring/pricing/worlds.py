@@ -42,7 +42,7 @@ def laptop_world(cores: int, memory_gb: float, store: str, as_of: date, gpus: Se
     prices = [_assumed(f"cpu-{size}", size * USD_PER_CORE_HOUR, f"${USD_PER_CORE_HOUR} a core-hour", as_of) for size in sizes]
     for name, gpu_memory_gb in gpus[:1]:
         gpu = {"gpu": name, "gpu_count": 1, "gpu_memory_gb": gpu_memory_gb, "gpu_tflops": peak_tflops(name)}
-        pools.append({"name": "gpu-1", "cores": cores, "memory_gb": memory_gb, "image": "gpu"} | gpu)
+        pools.append({"name": "gpu-1", "cores": cores, "memory_gb": memory_gb} | gpu)
         what = f"${USD_PER_CORE_HOUR} a core-hour and ${USD_PER_GPU_HOUR} a GPU-hour"
         prices.append(_assumed("gpu-1", cores * USD_PER_CORE_HOUR + USD_PER_GPU_HOUR, what, as_of))
     # The machine's own disk is paid for already; only a store that is rented has a price for holding.

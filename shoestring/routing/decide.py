@@ -6,7 +6,6 @@ from decimal import Decimal
 
 from shoestring.model import Format, Placement
 from shoestring.money import from_microusd
-from shoestring.pricing.throughput import uses_gpu
 from shoestring.routing import sentences
 from shoestring.routing.decision import Candidates, Choice, Decision, Planned, Question
 from shoestring.routing.offers import candidates as make_candidates
@@ -60,7 +59,7 @@ def _writes(candidates: Candidates, row: int) -> Format | None:
 def _placement(question: Question, candidates: Candidates, row: int) -> Placement:
     name = candidates.pools[candidates.pool[row]]
     pool = next(pool for pool in question.pools if pool.name == name)
-    return place(pool, candidates.markets[candidates.market[row]], with_gpu=uses_gpu(question.needs[0], pool))
+    return place(pool, candidates.markets[candidates.market[row]], question.needs[0], question.images)
 
 
 def _planned(question: Question, candidates: Candidates, path: list[int]) -> tuple[Planned, ...]:

@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote, Tariffs
 from shoestring.money import Usd, usd
+from shoestring.rules import IMAGES
 
 NOTHING = usd("0")
 
@@ -62,6 +63,7 @@ class Question(Noun):
     tariffs: Tariffs = Tariffs()
     speeds: tuple[FormatSpeed, ...] = ()
     learned: tuple[Learned, ...] = ()
+    images: dict[str, str] = IMAGES
     digests: dict[str, str] = Field({}, description="sha256 of the world, recipe, ... that this was made from")
 
     @property

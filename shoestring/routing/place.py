@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from shoestring.model import Market, Placement, Pool
+from shoestring.model import Market, Need, Placement, Pool
+from shoestring.pricing.throughput import uses_gpu
 from shoestring.routing.decision import Decision
 
 GPU_RESOURCE = "nvidia.com/gpu"
 
-IMAGES = {
-    "cpu": "ghcr.io/shoestring-ml/shoestring-cpu:0.1.0",
-    "gpu": "ghcr.io/shoestring-ml/shoestring-gpu:0.1.0",
-}
-"""By a pool's `image`; any other name there is a full image name already."""
 
-
-def place(pool: Pool, market: Market, *, with_gpu: bool) -> Placement:
-    """The whole machine: all the cores and memory that the pool declares, which on a cluster is what is allocatable, so no headroom is cut.
+def place(pool: Pool, market: Market, need: Need, images: Mapping[str, str]) -> Placement:
+    """The whole machine, or the whole share of a node: all the cores and memory of the pool, since that is what its price is for.
 
     Memory is asked for in decimal megabytes, because a pool's is in decimal gigabytes. One GPU is asked for: a stage uses one.
+    `images` are full names by short ones; a name that is not among them is a full one.
     """
-    terms = pool.markets[market]
+    terms, with_gpu = pool.markets[market], uses_gpu(need, pool)
+    image = "train-gpu" if with_gpu and need.image == "train" else need.image
     return Placement(
         node_selector=dict(terms.node_selector),
         tolerations=terms.tolerations,
@@ -30,7 +28,7 @@ def place(pool: Pool, market: Market, *, with_gpu: bool) -> Placement:
         memory=f"{int(pool.memory_gb * 1000)}M",
         accelerator=GPU_RESOURCE if with_gpu else "",
         accelerator_count="1" if with_gpu else "",
-        image=IMAGES.get(pool.image, pool.image),
+        image=images.get(image, image),
     )
 
 

@@ -20,6 +20,7 @@ NEED = Need(
     reads="scan",
     memory_fixed_gb=0.6,
     memory_bytes_per_row=400.0,
+    image="train",
 )
 """Set-up is torch, scikit-learn and the baseline's first seconds. The rest is nearly all its fit, which ends by the clock on any cores."""
 

@@ -31,6 +31,7 @@ NEED = Need(
     memory_fixed_gb=0.7,
     memory_bytes_per_row=300.0,
     checkpoint_s=0.2,
+    image="train",
 )
 """Set-up is the frame's start, importing torch, the last look at validation, and leaving.
 

@@ -48,6 +48,7 @@ TRAIN = Need(
     gpu="may",
     gpu_flop_per_row=3e5,
     checkpoint_s=0.2,
+    image="train",
 )
 EVALUATE = Need(stage="evaluate", setup_s=3, op_per_row=4000, parallel_fraction=0.5, reads="scan")
 CHAIN = (INGEST, PREPROCESS, TRAIN, EVALUATE)

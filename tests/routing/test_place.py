@@ -9,12 +9,15 @@ from importlib.metadata import version
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from routing_cases import CPU_1, TRAIN, laptop_question, quote
+from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, quote
 
 from shoestring.model import Market, Pool, Terms, Toleration
 from shoestring.routing.decide import decide
-from shoestring.routing.place import IMAGES, driver_outputs, place
+from shoestring.routing.place import driver_outputs, place
+from shoestring.rules import IMAGES
 
+L4 = Pool(name="gpu", cores=8, memory_gb=30.5, gpu_count=2, gpu_tflops=121, gpu_memory_gb=24)
+OURS = "registry.example.com/ours:1"
 QUANTITY = re.compile(r"^[1-9][0-9]*M?$")
 """Of a cpu or a memory, as KFP's SDK and Kubernetes both read it."""
 
@@ -30,7 +33,6 @@ pools = st.builds(
     gpu_count=st.integers(0, 8),
     gpu_tflops=st.sampled_from([0.0, 65.0]),
     gpu_memory_gb=st.sampled_from([0.0, 16.0]),
-    image=st.sampled_from(["cpu", "gpu", "registry.example.com/ours:1"]),
     markets=st.fixed_dictionaries({Market.SPOT: terms}),
 )
 
@@ -51,11 +53,30 @@ def test_driver_outputs_are_a_dict_a_list_a_dict_and_strings(pool: Pool) -> None
 
 
 def test_a_gpu_is_asked_for_only_where_the_stage_uses_one() -> None:
-    pool = Pool(name="gpu", cores=8, memory_gb=30.5, gpu_count=2, gpu_tflops=121, gpu_memory_gb=24, image="gpu")
-    with_gpu, without = place(pool, Market.ON_DEMAND, with_gpu=True), place(pool, Market.ON_DEMAND, with_gpu=False)
+    with_gpu, without = place(L4, Market.ON_DEMAND, TRAIN, IMAGES), place(L4, Market.ON_DEMAND, EVALUATE, IMAGES)
     assert (with_gpu.accelerator, with_gpu.accelerator_count) == ("nvidia.com/gpu", "1")
     assert (without.accelerator, without.accelerator_count) == ("", "")
-    assert (with_gpu.cpu, with_gpu.memory, with_gpu.image) == ("8", "30500M", IMAGES["gpu"])
+    assert (with_gpu.cpu, with_gpu.memory) == ("8", "30500M")
+
+
+def test_an_image_is_what_the_stage_says_in_the_worlds_words_and_a_gpu_has_its_own() -> None:
+    needs = {image: TRAIN.model_copy(update={"image": image}) for image in ("base", "train", OURS)}
+    images = IMAGES | {"train-gpu": "registry.example.com/train-gpu:2"}
+    placed = {(pool.name, name): place(pool, Market.ON_DEMAND, need, images).image for pool in (CPU_1, L4) for name, need in needs.items()}
+    assert placed == {
+        ("cpu-1", "base"): IMAGES["base"],
+        ("cpu-1", "train"): IMAGES["train"],
+        ("cpu-1", OURS): OURS,
+        ("gpu", "base"): IMAGES["base"],
+        ("gpu", "train"): "registry.example.com/train-gpu:2",
+        ("gpu", OURS): OURS,
+    }
+
+
+def test_the_question_says_which_images_there_are() -> None:
+    images = {"train": "registry.example.com/train:2"}
+    need = TRAIN.model_copy(update={"image": "train"})
+    assert driver_outputs(decide(laptop_question((need,), images=images)), "key")["image"] == images["train"]
 
 
 def test_the_terms_are_those_of_the_market_that_was_chosen() -> None:
