@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoestring.model import Market, Need, Placement, Pool
+from shoestring.model import Market, Need, Placement, Pool, Toleration
 from shoestring.pricing.throughput import uses_gpu
 from shoestring.routing.decision import Decision
 
@@ -32,6 +33,13 @@ def place(pool: Pool, market: Market, need: Need, images: Mapping[str, str]) -> 
     )
 
 
+def placed(decision: Decision) -> Placement:
+    """The placement that a decision chose. Raises ValueError when it chose nothing."""
+    if decision.placement is None:
+        raise ValueError(f"the decision for {decision.question.stage} chose nothing: there is nothing to place")
+    return decision.placement
+
+
 def driver_outputs(decision: Decision, decision_key: str) -> dict[str, Any]:
     """What the route step returns: a dict, a list, a dict and strings, nothing else.
 
@@ -41,12 +49,10 @@ def driver_outputs(decision: Decision, decision_key: str) -> dict[str, Any]:
     Raises:
         ValueError: the decision chose nothing.
     """
-    placement = decision.placement
-    if placement is None:
-        raise ValueError(f"the decision for {decision.question.stage} chose nothing: there is nothing to place")
+    placement = placed(decision)
     return {
         "node_selector": dict(placement.node_selector),
-        "tolerations": [toleration.model_dump(exclude_none=True) for toleration in placement.tolerations],
+        "tolerations": as_kubernetes(placement.tolerations),
         "affinity": dict(placement.affinity),
         "cpu": placement.cpu,
         "memory": placement.memory,
@@ -55,3 +61,28 @@ def driver_outputs(decision: Decision, decision_key: str) -> dict[str, Any]:
         "image": placement.image,
         "decision_key": decision_key,
     }
+
+
+def argo_patch(decision: Decision) -> str:
+    """The same placement as a patch of the pod's spec, in JSON. Argo calls the container that does a template's work `main`.
+
+    Requests are limits, so that a pod gets what its price is for. What the placement leaves empty, the patch does not touch.
+
+    Raises:
+        ValueError: the decision chose nothing.
+    """
+    placement = placed(decision)
+    resources = {"cpu": placement.cpu, "memory": placement.memory}
+    if placement.accelerator:
+        resources[placement.accelerator] = placement.accelerator_count
+    spec = {
+        "nodeSelector": placement.node_selector,
+        "tolerations": as_kubernetes(placement.tolerations),
+        "affinity": placement.affinity,
+        "containers": [{"name": "main", "image": placement.image, "resources": {"requests": resources, "limits": resources}}],
+    }
+    return json.dumps({name: value for name, value in spec.items() if value}, sort_keys=True)
+
+
+def as_kubernetes(tolerations: Sequence[Toleration]) -> list[dict[str, str]]:
+    return [toleration.model_dump(exclude_none=True) for toleration in tolerations]

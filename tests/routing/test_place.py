@@ -7,13 +7,13 @@ import re
 from importlib.metadata import version
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, quote
 
 from shoestring.model import Market, Pool, Terms, Toleration
 from shoestring.routing.decide import decide
-from shoestring.routing.place import driver_outputs, place
+from shoestring.routing.place import argo_patch, driver_outputs, place
 from shoestring.rules import IMAGES
 
 L4 = Pool(name="gpu", cores=8, memory_gb=30.5, gpu_count=2, gpu_tflops=121, gpu_memory_gb=24)
@@ -37,6 +37,7 @@ pools = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(pools)
 def test_driver_outputs_are_a_dict_a_list_a_dict_and_strings(pool: Pool) -> None:
     decision = decide(laptop_question((TRAIN,), "100000", pools=(pool,), quotes=(quote(pool.name, "0.5", Market.SPOT),)))
@@ -50,6 +51,19 @@ def test_driver_outputs_are_a_dict_a_list_a_dict_and_strings(pool: Pool) -> None
     assert QUANTITY.match(outputs["cpu"]) and QUANTITY.match(outputs["memory"]) and outputs["image"]
     assert (outputs["accelerator"], outputs["accelerator_count"]) in (("", ""), ("nvidia.com/gpu", "1"))
     assert json.loads(json.dumps(outputs)) == outputs
+
+
+@settings(deadline=None)
+@given(pools)
+def test_argo_is_told_what_the_driver_is_told(pool: Pool) -> None:
+    decision = decide(laptop_question((TRAIN,), "100000", pools=(pool,), quotes=(quote(pool.name, "0.5", Market.SPOT),)))
+    outputs, patch = driver_outputs(decision, ""), json.loads(argo_patch(decision))
+    (container,) = patch["containers"]
+    asked = {"cpu": outputs["cpu"], "memory": outputs["memory"]}
+    gpu = {outputs["accelerator"]: outputs["accelerator_count"]} if outputs["accelerator"] else {}
+    assert container == {"name": "main", "image": outputs["image"], "resources": {"requests": asked | gpu, "limits": asked | gpu}}
+    assert patch.get("nodeSelector", {}) == outputs["node_selector"] and patch.get("tolerations", []) == outputs["tolerations"]
+    assert {} not in patch.values() and [] not in patch.values()
 
 
 def test_a_gpu_is_asked_for_only_where_the_stage_uses_one() -> None:
@@ -95,3 +109,5 @@ def test_the_images_are_of_this_version() -> None:
 def test_a_refusal_cannot_be_placed() -> None:
     with pytest.raises(ValueError, match="chose nothing"):
         driver_outputs(decide(laptop_question(budget_usd="0")), "key")
+    with pytest.raises(ValueError, match="chose nothing"):
+        argo_patch(decide(laptop_question(budget_usd="0")))
