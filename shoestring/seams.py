@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -88,8 +88,8 @@ class Clock(Protocol):
 class World:
     """One of each.
 
-    `images`: full names, by the names that a Need uses. `notes`: sentences on what of the world's own files could not be used, and what
-    was used instead.
+    `images`: full names, by the names that a Need uses. `notes`: sentences on what of the world's own files and nodes could not be used,
+    and what was used instead; those on nodes are there once pools or prices have been asked for.
     """
 
     name: str
@@ -97,7 +97,7 @@ class World:
     rules: Rules
     budgets: Budgets
     images: dict[str, str]
-    notes: tuple[str, ...]
+    notes: Sequence[str]
     prices: Prices
     cluster: Cluster
     store: Store
