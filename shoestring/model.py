@@ -85,7 +85,7 @@ class Room(Noun):
     """What a node pool has left for a share of this size, now. Known only where nodes and pods may be read."""
 
     nodes: int = Field(ge=0)
-    closed: int = Field(0, ge=0, description="of those nodes, the ones that take no pods: cordoned, not ready, or tainted by the cluster itself")
+    closed: int = Field(0, ge=0, description="of those nodes, those that take no pod: cordoned, not ready, or tainted by the cluster")
     most_nodes: int = Field(ge=0, description="nodes that an autoscaler may grow the pool to; as many as there are, where it has none")
     fits: int = Field(ge=0, description="shares of this size that the nodes could take at once")
     free_cores: float = Field(description="on the node with the most free cores")
