@@ -23,12 +23,14 @@ from shoestring.model import Format, Learned, Market, Need, Noun, Outcome, Probe
 from shoestring.money import usd
 from shoestring.pricing.throughput import learn
 from shoestring.routing.decision import Question
+from shoestring.rules import StockOut
 from shoestring.seams import Store, World
 
 # A pod that decides, settles, or hands on a cached result: measured 0.6-1.5 s on two busy cores, imports included.
 OVERHEAD_POD_S = 3.0
 RECEIPTS_READ = 200
 HERE = "learned/probes/here"
+STOCKOUTS = "learned/stockouts/"
 RUN_MOMENT = re.compile(r"\d{8}-\d{6}")
 
 
@@ -98,6 +100,7 @@ class Asked:
     stage_budgets: dict[str, Decimal]
     deadline_left_s: float | None
     began_at: datetime
+    notes: tuple[str, ...] = ()
 
 
 def bounded(need: Need, recipe: Recipe) -> Need:
@@ -153,6 +156,11 @@ def learned(store: Store, until: datetime) -> tuple[Learned, ...]:
     return learn([receipt for receipt in receipts if receipt.finished_at <= until])
 
 
+def stockouts(store: Store, now: datetime) -> tuple[StockOut, ...]:
+    """What is still remembered of node pools that took no pod in time."""
+    return tuple(found for key in store.list(STOCKOUTS) if (found := read(store, key, StockOut)).until > now)
+
+
 def measured_volume(world: World) -> Probe:
     """Speeds of the formats where stages read and write: the folder that the store hands files out of."""
     world.store.put(HERE, b"", if_absent=True)
@@ -165,13 +173,13 @@ def ask(world: World, asked: Asked) -> Question:
     book = world.prices.book()
     size = measure(world.store, recipe, asked.reads.upstream)
     key, _ = cache_key(world.store, recipe, asked.seed, asked.run_id, need.stage, asked.reads)
-    cached = cache.find(world.store, key)
+    cached, now = cache.find(world.store, key), world.clock.now()
     return Question(
         run_id=asked.run_id,
         stage=need.stage,
         attempt=asked.attempt,
         seed=asked.seed,
-        asked_at=world.clock.now(),
+        asked_at=now,
         needs=tuple(bounded(need, recipe) for need in asked.needs),
         rows=size.rows,
         row_bytes=size.row_bytes,
@@ -191,5 +199,7 @@ def ask(world: World, asked: Asked) -> Question:
         speeds=measured_volume(world).speeds,
         learned=learned(world.store, asked.began_at),
         images=world.images,
+        stockouts=stockouts(world.store, now),
+        notes=(*world.notes, *asked.notes),
         digests={"world": world.digest, "recipe": digest(record(recipe)), "cache": key} | asdict(asked.reads),
     )

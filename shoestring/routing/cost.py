@@ -28,6 +28,7 @@ from shoestring.model import Format, FormatSpeed, Market, Need, Pool
 from shoestring.pricing.throughput import Z95, row_seconds, setup_seconds, spread, uses_gpu
 from shoestring.routing.decision import Question, Reason
 from shoestring.routing.policy import BYTES_PER_GB, HOURS_PER_MONTH, MOST_LOSSES, MOST_MICRO, UNKNOWN_SIZE_RATIO
+from shoestring.rules import StockOut
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -38,7 +39,10 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A pool on a market, and their numbers in the lists of names. `price` is micro-dollars an hour, 0 when none is believed."""
+    """A pool on a market, and their numbers in the lists of names. `price` is micro-dollars an hour, 0 when none is believed.
+
+    `objection` holds at any time, `shortage` for a pod that is asked for now.
+    """
 
     pool: Pool
     market: Market
@@ -46,6 +50,7 @@ class Slot:
     market_number: int
     price: int
     objection: Reason | None
+    shortage: Reason | None
 
     @property
     def preemptions_per_hour(self) -> float:
@@ -73,6 +78,20 @@ def objection(need: Need, pool: Pool, rows: int) -> Reason | None:
     if need.gpu == "must" and not uses_gpu(need, pool):
         return Reason.GPU_MEMORY if pool.gpu_count > 0 and pool.gpu_tflops > 0 else Reason.NO_GPU
     return None
+
+
+def shortage(question: Question, pool: Pool, market: Market) -> Reason | None:
+    """What keeps a pod off a pool now, though a later one may find room there."""
+    if stockout(question, pool, market):
+        return Reason.STOCKED_OUT
+    room = pool.room
+    return Reason.NO_ROOM if room and not room.fits and room.nodes >= room.most_nodes else None
+
+
+def stockout(question: Question, pool: Pool, market: Market) -> StockOut | None:
+    """The memory that the pool's nodes took no pod in time."""
+    node_pool = pool.node_pool or pool.name
+    return next((found for found in question.stockouts if (found.node_pool, found.market) == (node_pool, market)), None)
 
 
 def sample_range(need: Need, rows: int) -> tuple[int, int]:
@@ -119,7 +138,7 @@ class Cost:
 
     def _names(self, stage: int) -> dict[str, Any]:
         rows, count = self.question.rows, len(self.slot)
-        objections = [slot.objection or objection(self.need, slot.pool, rows) or "" for slot in self.slots]
+        objections = [slot.objection or objection(self.need, slot.pool, rows) or slot.shortage or "" for slot in self.slots]
         return {
             "stage": np.full(count, stage),
             "pool": self._by_slot([slot.pool_number for slot in self.slots]).astype(np.int64),

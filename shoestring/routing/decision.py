@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote, Tariffs
 from shoestring.money import Usd, usd
-from shoestring.rules import IMAGES
+from shoestring.rules import IMAGES, StockOut
 
 NOTHING = usd("0")
 
@@ -22,6 +22,8 @@ class Reason(StrEnum):
     GPU_MEMORY = "gpu-memory"
     NO_PRICE = "no-price"
     NO_TERMS = "no-terms"
+    NO_ROOM = "no-room"
+    STOCKED_OUT = "stocked-out"
     STAGE_BUDGET = "stage-budget"
     LATER_STAGE = "later-stage"
     BUDGET = "budget"
@@ -60,10 +62,12 @@ class Question(Noun):
     pools: tuple[Pool, ...]
     quotes: tuple[Quote, ...]
     quarantined: tuple[Quarantined, ...] = ()
+    stockouts: tuple[StockOut, ...] = Field((), description="those that are still remembered at asked_at")
     tariffs: Tariffs = Tariffs()
     speeds: tuple[FormatSpeed, ...] = ()
     learned: tuple[Learned, ...] = ()
     images: dict[str, str] = IMAGES
+    notes: tuple[str, ...] = Field((), description="what a reader has to know of how this was asked; for the page alone")
     digests: dict[str, str] = Field({}, description="sha256 of the world, recipe, ... that this was made from")
 
     @property

@@ -138,6 +138,7 @@ def _limits(decision: Decision) -> Rows:
         ("money", sums + kept),
         *([("stage budget", f"${declared}, declared")] if declared is not None else []),
         ("time", "no deadline" if question.deadline_left_s is None else f"{question.deadline_left_s:,.1f} s left"),
+        *(("note", note) for note in question.notes),
     ]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from shoestring.model import Format, Need
 from shoestring.money import microusd
-from shoestring.routing.cost import NONE, Cost, Input, Slot, sample_range
+from shoestring.routing.cost import NONE, Cost, Input, Slot, sample_range, shortage
 from shoestring.routing.decision import Candidates, Question, Reason
 
 NAMES = ("stages", "pools", "markets", "formats")
@@ -19,11 +20,13 @@ def candidates(question: Question) -> Candidates:
     """Price everything. Rows are sorted by stage, pool, market, format read, format written, whatever the order asked in."""
     formats = tuple(sorted(speed.format for speed in question.speeds))
     slots = _slots(question)
+    # By the time of a later stage there may be room again.
+    later = [replace(slot, shortage=None) for slot in slots]
     given = Input((_number(formats, question.reads_format),), question.row_bytes, question.data_region)
     blocks: list[dict[str, Any]] = []
     for stage, need in enumerate(question.needs):
         writes = tuple(range(len(formats))) if need.writes_bytes_per_row else (NONE,)
-        blocks.append(Cost(question, need, slots, given, writes).columns(stage))
+        blocks.append(Cost(question, need, later if stage else slots, given, writes).columns(stage))
         left = set(writes)
         if stage == 0 and question.cached_outcome and (row := _cached(question, need, slots, formats, given)):
             blocks.append(row)
@@ -55,13 +58,14 @@ def _slots(question: Question) -> list[Slot]:
     for name, market in pairs:
         price = prices.get((name, market), 0)
         objection = Reason.NO_TERMS if (name, market) not in declared else None if price else Reason.NO_PRICE
-        slots.append(Slot(pools[name], market, names.index(name), markets.index(market), price, objection))
+        short = shortage(question, pools[name], market)
+        slots.append(Slot(pools[name], market, names.index(name), markets.index(market), price, objection, short))
     return slots
 
 
 def _cached(question: Question, need: Need, slots: Sequence[Slot], formats: tuple[Format, ...], given: Input) -> dict[str, Any] | None:
-    """The outcome that is there already, as a free row on the cheapest priced pool; None if no pool has a price."""
-    priced = [slot for slot in slots if slot.objection is None]
+    """The outcome that is there already, as a free row on the cheapest priced pool that has room; None if there is none."""
+    priced = [slot for slot in slots if slot.objection is None and slot.shortage is None]
     if not priced:
         return None
     slot = min(priced, key=lambda slot: slot.price)

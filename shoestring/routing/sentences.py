@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from shoestring.model import Format, Market, Need, Pool
+from collections.abc import Sequence
+
+from shoestring.model import Format, Market, Need, Pool, Room, utc_text
 from shoestring.money import from_microusd
-from shoestring.routing.cost import needed_gb
+from shoestring.routing.cost import needed_gb, stockout
 from shoestring.routing.decision import Question, Reason
+from shoestring.rules import StockOut
 
 
 def dollars(micro: int) -> str:
@@ -26,8 +29,7 @@ def priced(est_micro: int, p95_micro: int) -> str:
 
 def later_stages(question: Question) -> str:
     """The stages after this one, as words: "train and evaluate"."""
-    names = [need.stage for need in question.needs[1:]]
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return listed([need.stage for need in question.needs[1:]])
 
 
 def unusable(code: Reason, question: Question, need: Need, pool: Pool, market: Market) -> str:
@@ -41,9 +43,36 @@ def unusable(code: Reason, question: Question, need: Need, pool: Pool, market: M
             return f"needs {need.gpu_memory_gb:g} GB of GPU memory, {pool.name} has {pool.gpu_memory_gb:g}"
         case Reason.NO_TERMS:
             return f"{pool.name} has a price for {market}, but does not say how to ask for it: add {market} to its markets"
+        case Reason.STOCKED_OUT:
+            return stocked_out(stockout(question, pool, market))
+        case Reason.NO_ROOM:
+            return no_room(pool, pool.room)
         case _:
             doubts = [row.why for row in question.quarantined if row.row.startswith(f"{pool.name} {market} $")]
             return f"no price that can be believed{': ' if doubts else f' for {pool.name} {market}'}{'; '.join(doubts)}"
+
+
+def stocked_out(found: StockOut | None) -> str:
+    return f"left out until {utc_text(found.until)}: {found.why}" if found else ""
+
+
+def no_room(pool: Pool, room: Room | None) -> str:
+    """What the emptiest node has, and what a pod of this pool asks for."""
+    if room is None or not room.nodes:
+        return f"no room: {pool.node_pool or pool.name} has no nodes, and nothing that would add one"
+    node = f"{pool.node_pool or pool.name}'s {f'{room.nodes} nodes' if room.nodes > 1 else 'one node'}"
+    free = [f"{room.free_cores:g} cores", f"{room.free_memory_gb:g} GB"]
+    asked = [f"{pool.cores} core{'s' if pool.cores > 1 else ''}", f"{pool.memory_gb:g} GB"]
+    if pool.gpu_count:
+        free, asked = [f"{room.free_gpus} GPUs", *free], ["1 GPU", *asked]
+    waiting = f"; {room.waiting} pod{'s wait' if room.waiting > 1 else ' waits'} there already" if room.waiting else ""
+    emptiest = f"the emptiest of {node}" if room.nodes > 1 else node
+    return f"no room: {emptiest} has {listed(free)} free, {listed(asked)} are asked{waiting}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """ "ingest, train and evaluate"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def over_stage_budget(est_micro: int, p95_micro: int, cap_micro: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Tariffs, Terms
+from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Room, Tariffs, Terms
 from shoestring.money import usd
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
@@ -55,6 +55,10 @@ CHAIN = (INGEST, PREPROCESS, TRAIN, EVALUATE)
 CPU_1 = Pool(name="cpu-1", cores=1, memory_gb=4)
 CPU_2 = Pool(name="cpu-2", cores=2, memory_gb=4)
 DAY = date(2026, 11, 1)
+
+
+ROOMY = Room(nodes=1, most_nodes=1, fits=2, free_cores=8, free_memory_gb=16)
+FULL = Room(nodes=2, most_nodes=2, fits=0, free_cores=0.4, free_memory_gb=1.2, waiting=3)
 
 
 def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> Quote:
@@ -125,6 +129,7 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
                 startup_s=draw(_numbers(0, 60)),
                 region=draw(st.sampled_from(["local", "far"])),
                 markets={Market.ON_DEMAND: Terms()} | ({Market.SPOT: spot} if draw(st.booleans()) else {}),
+                room=draw(st.sampled_from([None, None, ROOMY, FULL])),
             )
         )
     return tuple(draw(st.permutations(pools)))
