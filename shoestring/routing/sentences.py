@@ -11,6 +11,9 @@ from shoestring.routing.decision import Question, Reason
 from shoestring.rules import StockOut
 
 
+CLOSED = "cordoned, not ready, or tainted by the cluster"
+
+
 def dollars(micro: int) -> str:
     return f"{'-' if micro < 0 else ''}${from_microusd(abs(micro))}"
 
@@ -61,13 +64,16 @@ def no_room(pool: Pool, room: Room | None) -> str:
     if room is None or not room.nodes:
         return f"no room: {pool.node_pool or pool.name} has no nodes, and nothing that would add one"
     node = f"{pool.node_pool or pool.name}'s {f'{room.nodes} nodes' if room.nodes > 1 else 'one node'}"
+    if room.closed >= room.nodes:
+        return f"no room: {f'none of {node}' if room.nodes > 1 else node} takes {'' if room.nodes > 1 else 'no '}pods: {CLOSED}"
     free = [f"{room.free_cores:g} cores", f"{room.free_memory_gb:g} GB"]
     asked = [f"{pool.cores} core{'s' if pool.cores > 1 else ''}", f"{pool.memory_gb:g} GB"]
     if pool.gpu_count:
         free, asked = [f"{room.free_gpus} GPUs", *free], ["1 GPU", *asked]
     waiting = f"; {room.waiting} pod{'s wait' if room.waiting > 1 else ' waits'} there already" if room.waiting else ""
     emptiest = f"the emptiest of {node}" if room.nodes > 1 else node
-    return f"no room: {emptiest} has {listed(free)} free, {listed(asked)} are asked{waiting}"
+    closed = f"; {room.closed} of them takes no pods: {CLOSED}" if room.closed else ""
+    return f"no room: {emptiest} has {listed(free)} free, {listed(asked)} are asked{waiting}{closed}"
 
 
 def listed(names: Sequence[str]) -> str:

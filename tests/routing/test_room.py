@@ -71,7 +71,7 @@ def test_a_cached_result_is_handed_on_where_there_is_room() -> None:
     [
         (
             CPU_2.model_copy(update={"name": "od/2", "node_pool": "od"}),
-            {"nodes": 1, "waiting": 1},
+            {"nodes": 1, "most_nodes": 1, "waiting": 1},
             "no room: od's one node has 0.4 cores and 1.2 GB free, 2 cores and 4 GB are asked; 1 pod waits there already",
         ),
         (CPU_1, {"nodes": 0, "most_nodes": 0, "waiting": 0}, "no room: cpu-1 has no nodes, and nothing that would add one"),
@@ -79,6 +79,18 @@ def test_a_cached_result_is_handed_on_where_there_is_room() -> None:
             CPU_1.model_copy(update={"gpu_count": 1, "gpu_tflops": 100, "gpu_memory_gb": 16}),
             {"waiting": 0},
             "no room: the emptiest of cpu-1's 2 nodes has 0 GPUs, 0.4 cores and 1.2 GB free, 1 GPU, 1 core and 4 GB are asked",
+        ),
+        (CPU_1, {"closed": 2}, "no room: none of cpu-1's 2 nodes takes pods: cordoned, not ready, or tainted by the cluster"),
+        (
+            CPU_1,
+            {"nodes": 1, "most_nodes": 1, "closed": 1},
+            "no room: cpu-1's one node takes no pods: cordoned, not ready, or tainted by the cluster",
+        ),
+        (
+            CPU_1,
+            {"closed": 1, "waiting": 0},
+            "no room: the emptiest of cpu-1's 2 nodes has 0.4 cores and 1.2 GB free, 1 core and 4 GB are asked; "
+            "1 of them takes no pods: cordoned, not ready, or tainted by the cluster",
         ),
     ],
 )
