@@ -10,7 +10,6 @@ from shoestring.routing.cost import needed_gb, stockout
 from shoestring.routing.decision import Question, Reason
 from shoestring.rules import StockOut
 
-
 CLOSED = "cordoned, not ready, or tainted by the cluster"
 
 
