@@ -9,28 +9,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from kfp import compiler, components, local
+from kfp import components, local
 
+from pipelines.kubeflow import write
 from pipelines.train import train_pipeline
 
 
-def compile_to(path: Path) -> None:
-    """Write the pipeline as KFP's YAML."""
-    compiler.Compiler().compile(train_pipeline, str(path))
-
-
-def drive(arguments: dict[str, Any], log: Path) -> bool:
+def drive(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipeline) -> bool:
     """Compile, load and run; what the steps print goes to `log`. Returns whether every step succeeded.
 
     The runner deletes its workspace and its artifacts go with the temporary folder: all that matters is in our store by then.
     """
     with tempfile.TemporaryDirectory(prefix="shoestring-kfp-") as folder, log.open("a", encoding="utf-8", buffering=1) as out, quiet(out):
-        compiled = Path(folder) / "train.yaml"
-        compile_to(compiled)
+        compiled = write(pipeline, Path(folder) / "pipeline.yaml")
         local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(Path(folder) / "artifacts"))
-        pipeline = components.load_component_from_file(str(compiled))
+        run = components.load_component_from_file(str(compiled))
         try:
-            pipeline(**arguments)
+            run(**arguments)
         except RuntimeError as error:
             # The runner has no error of its own: a failed step is a RuntimeError, and what failed is in the receipts.
             print(error, file=out)

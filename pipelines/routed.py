@@ -12,6 +12,19 @@ from components.route import route
 from shoestring.model import Need
 from shoestring.pod.asking import Needs
 
+# What a pod is given of the world, each from a ConfigMap `shoestring-NAME` with one key, NAME.yaml.
+WORLD_FILES = ("world", "pools", "prices", "policy", "budgets")
+WORLD_FOLDER = "/etc/shoestring"
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+IDENTITY = {
+    "SHOESTRING_POD_NAMESPACE": "metadata.namespace",
+    "SHOESTRING_POD_UID": "metadata.uid",
+    "SHOESTRING_POD_NAME": "metadata.name",
+}
+STAGE_LABEL = "shoestring.dev/stage"
+# The user that the images are made for.
+USER = 8737
+
 
 @dataclass(frozen=True)
 class RunParameters:
@@ -50,10 +63,27 @@ def routed(
         upstream=upstream,
         also=also,
     )
-    decided.set_caching_options(False).set_display_name(f"route {stage}")
+    pod(decided, f"route-{stage}").set_display_name(f"route {stage}")
     task = component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decided.outputs["decision_key"], **inputs)
-    task.set_caching_options(False).set_display_name(stage)
+    pod(task, stage).set_display_name(stage)
     return place(task, decided.outputs)
+
+
+def pod(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:
+    """What every pod of ours is on a cluster: who it is, the world's files, the store's credentials, no root. KFP's cache is off.
+
+    `stage` is the pod's label: a stage's name, `route-STAGE` or `settle`. KFP's local runner takes no notice of any of this.
+    """
+    for name in WORLD_FILES:
+        # Optional, as the credentials are: a pod that lacks one starts and says which, instead of waiting for it without a word.
+        kubernetes.use_config_map_as_volume(task, f"shoestring-{name}", f"{WORLD_FOLDER}/{name}", optional=True)
+    kubernetes.use_secret_as_env(task, "shoestring-s3", {name: name for name in CREDENTIALS}, optional=True)
+    for name, field_path in IDENTITY.items():
+        kubernetes.use_field_path_as_env(task, name, field_path)
+    kubernetes.empty_dir_mount(task, "scratch", "/tmp")
+    kubernetes.set_security_context(task, run_as_user=USER, run_as_non_root=True)
+    kubernetes.add_pod_label(task, STAGE_LABEL, stage)
+    return task.set_caching_options(False)
 
 
 def place(task: dsl.PipelineTask, decided: Any) -> dsl.PipelineTask:

@@ -7,7 +7,7 @@ from components.ingest import ingest
 from components.preprocess import preprocess
 from components.settle import settle
 from components.train import train
-from pipelines.routed import RunParameters, routed
+from pipelines.routed import RunParameters, pod, routed
 from shoestring.stages import evaluate as evaluate_stage
 from shoestring.stages import ingest as ingest_stage
 from shoestring.stages import preprocess as preprocess_stage
@@ -27,7 +27,7 @@ def train_pipeline(
 ) -> None:
     """`recipe` is JSON. Empty or zero: the engine's own run id, the default world, the recipe's own budget and deadline."""
     run = RunParameters(world, run_id, recipe, budget_usd, deadline_s, seed)
-    exit_step = settle(world=world, run_id=run_id, job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER).set_caching_options(False)
+    exit_step = pod(settle(world=world, run_id=run_id, job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER), "settle")
     with dsl.ExitHandler(exit_step, name="spend"):
         raw = routed(ingest, CHAIN, run)
         rows = routed(preprocess, CHAIN[1:], run, upstream=raw.outputs["Output"], data=raw.outputs["Output"])

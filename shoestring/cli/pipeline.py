@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Annotated
@@ -29,14 +30,25 @@ SCHEMAS: dict[str, type[BaseModel]] = {
 }
 
 
-def compile_pipeline(out: Annotated[Path, typer.Option(help="the file to write")] = Path("train.yaml")) -> None:
-    """Compile the pipeline to KFP's YAML."""
+# By engine, the module whose `compile_to(folder)` writes the files that it reads, and returns their paths.
+TARGETS = {"kfp": "pipelines.kubeflow"}
+
+
+def compile_pipelines(
+    target: Annotated[str, typer.Option(help=f"who is to run them: {', '.join(TARGETS)}")] = "kfp",
+    out: Annotated[Path, typer.Option(help="the folder to write into")] = Path("compiled"),
+) -> None:
+    """Write the pipelines, and each of their steps, as the files of an engine."""
+    if target not in TARGETS:
+        raise UnknownName("target", target, list(TARGETS))
+    if out.is_file():
+        raise UsageError(f"--out {out} is a file, and has to be a folder: every pipeline and every step is a file of its own in it")
     try:
-        from pipelines.drive import compile_to
+        module = importlib.import_module(TARGETS[target])
     except ImportError as error:
         raise UsageError(f"compiling needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'") from None
-    compile_to(out)
-    typer.echo(str(out))
+    for path in module.compile_to(out):
+        typer.echo(str(path))
 
 
 def stage(
@@ -64,6 +76,6 @@ def schema(name: Annotated[str, typer.Argument(help=", ".join(SCHEMAS))]) -> Non
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("compile")(compile_pipeline)
+    app.command("compile")(compile_pipelines)
     app.command()(stage)
     app.command()(schema)

@@ -195,10 +195,27 @@ def test_watching_a_finished_run_says_how_it_went_and_returns(finished: Finished
     assert (last["stage"], last["state"], last["spent_usd"]) == (None, "done", finished.ran.json["spent_usd"])
 
 
-def test_compile_writes_the_pipeline_that_the_golden_file_holds(tmp_path: Path) -> None:
+def test_compile_writes_the_files_that_the_golden_folder_holds_and_names_them(tmp_path: Path) -> None:
+    golden = ROOT / "tests/pipelines/golden"
+    ran = shoestring("compile", "--target", "kfp", "--out", tmp_path / "out")
+    assert (ran.code, ran.err) == (0, "")
+    written = [Path(line) for line in ran.out.splitlines()]
+    assert {path.relative_to(tmp_path / "out"): path.read_text() for path in written} == {
+        path.relative_to(golden): path.read_text() for path in (*golden.glob("*.yaml"), *golden.glob("components/*.yaml"))
+    }
+
+
+def test_compiling_for_an_engine_that_nobody_knows_is_bad_usage(tmp_path: Path) -> None:
+    ran = shoestring("compile", "--target", "airflow", "--out", tmp_path)
+    assert ran.code == 2
+    assert "there is no target called 'airflow'; there is: kfp" in ran.err
+
+
+def test_compiling_into_a_file_is_bad_usage(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text("mine")
     ran = shoestring("compile", "--out", tmp_path / "train.yaml")
-    assert (ran.code, ran.out.strip()) == (0, str(tmp_path / "train.yaml"))
-    assert (tmp_path / "train.yaml").read_text() == (ROOT / "tests/pipelines/golden/train.yaml").read_text()
+    assert (ran.code, (tmp_path / "train.yaml").read_text()) == (2, "mine")
+    assert "has to be a folder" in ran.err
 
 
 def stage_by_hand(finished: Finished, store: Path, key: str, *more: str) -> Ran:

@@ -1,4 +1,4 @@
-"""The compiled pipeline, held to a golden file and to what KFP's driver silently demands."""
+"""The compiled pipeline and components, held to golden files and to what KFP's driver silently demands."""
 
 from pathlib import Path
 from typing import Any
@@ -6,18 +6,25 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.drive import compile_to
+from pipelines.kubeflow import compile_to
 
-GOLDEN = Path(__file__).parent / "golden" / "train.yaml"
+GOLDEN = Path(__file__).parent / "golden"
 STAGES = ("ingest", "preprocess", "train", "evaluate")
+
+Compiled = tuple[Path, dict[str, Any], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    path = tmp_path_factory.mktemp("compiled") / "train.yaml"
-    compile_to(path)
-    pipeline, platform = yaml.safe_load_all(path.read_text())
-    return path.read_text(), pipeline, platform
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """The folder of all files, and the two documents of the training pipeline."""
+    folder = tmp_path_factory.mktemp("compiled")
+    compile_to(folder)
+    pipeline, platform = yaml.safe_load_all((folder / "train.yaml").read_text())
+    return folder, pipeline, platform
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in (*folder.glob("*.yaml"), *folder.glob("components/*.yaml"))}
 
 
 def tasks(pipeline: dict[str, Any]) -> dict[str, Any]:
@@ -27,20 +34,62 @@ def tasks(pipeline: dict[str, Any]) -> dict[str, Any]:
     return inner | pipeline["root"]["dag"]["tasks"]
 
 
-def test_it_is_the_golden_file(compiled: tuple[str, dict[str, Any], dict[str, Any]]) -> None:
-    assert compiled[0] == GOLDEN.read_text(), f"if the change is meant: shoestring compile --out {GOLDEN.relative_to(Path.cwd())}"
+def executors(platform: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    return found
 
 
-def test_the_engines_cache_is_off_on_every_task(compiled: tuple[str, dict[str, Any], dict[str, Any]]) -> None:
+def test_they_are_the_golden_files(compiled: Compiled) -> None:
+    assert files(compiled[0]) == files(GOLDEN), f"if the change is meant: shoestring compile --out {GOLDEN.relative_to(Path.cwd())}"
+
+
+def test_every_step_is_a_file_of_its_own_too(compiled: Compiled) -> None:
+    assert {path.stem for path in (compiled[0] / "components").iterdir()} == {*STAGES, "route", "settle"}
+
+
+def test_the_engines_cache_is_off_on_every_task(compiled: Compiled) -> None:
     found = tasks(compiled[1])
     assert len([name for name in found if "route" in name]) == 4
     assert {name for name, task in found.items() if task.get("cachingOptions", {}).get("enableCache")} == set()
 
 
+def test_every_pod_has_the_world_the_stores_credentials_and_its_own_name(compiled: Compiled) -> None:
+    found = executors(compiled[2])
+    assert set(found) == set(compiled[1]["deploymentSpec"]["executors"])
+    for given in found.values():
+        mounted = {volume["configMapName"]: volume["mountPath"] for volume in given["configMapAsVolume"]}
+        assert mounted == {f"shoestring-{name}": f"/etc/shoestring/{name}" for name in ("world", "pools", "prices", "policy", "budgets")}
+        assert {secret["secretName"]: [key["envVar"] for key in secret["keyToEnv"]] for secret in given["secretAsEnv"]} == {
+            "shoestring-s3": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+        }
+        assert {env["name"]: env["fieldPath"] for env in given["fieldPathAsEnv"]} == {
+            "SHOESTRING_POD_NAMESPACE": "metadata.namespace",
+            "SHOESTRING_POD_UID": "metadata.uid",
+            "SHOESTRING_POD_NAME": "metadata.name",
+        }
+        # A pod that lacks one of them has to start, to say so.
+        assert all(volume["optional"] for volume in (*given["configMapAsVolume"], *given["secretAsEnv"]))
+
+
+def test_no_pod_is_root_and_each_can_write_to_tmp(compiled: Compiled) -> None:
+    for given in executors(compiled[2]).values():
+        assert given["securityContext"] == {"runAsUser": "8737", "runAsNonRoot": True}
+        assert [volume["mountPath"] for volume in given["emptyDirMounts"]] == ["/tmp"]
+
+
+def test_every_pod_is_labelled_with_what_it_does(compiled: Compiled) -> None:
+    labels = [given["podMetadata"]["labels"]["shoestring.dev/stage"] for given in executors(compiled[2]).values()]
+    assert sorted(labels) == sorted([*STAGES, *(f"route-{stage}" for stage in STAGES), "settle"])
+
+
+def test_the_exit_step_follows_everything_whatever_became_of_it(compiled: Compiled) -> None:
+    root = compiled[1]["root"]["dag"]["tasks"]
+    assert root["settle"]["triggerPolicy"] == {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}
+    assert root["settle"]["dependentTasks"] == [name for name in root if name != "settle"]
+
+
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_part_of_a_placement_comes_from_the_stages_own_router(
-    stage: str, compiled: tuple[str, dict[str, Any], dict[str, Any]]
-) -> None:
+def test_every_part_of_a_placement_comes_from_the_stages_own_router(stage: str, compiled: Compiled) -> None:
     _, pipeline, platform = compiled
     task = tasks(pipeline)[stage]
     router = next(name for name in task["dependentTasks"] if name.startswith("route"))
@@ -51,13 +100,13 @@ def test_every_part_of_a_placement_comes_from_the_stages_own_router(
         assert f"pipelinechannel--{router}-" in value
     for value in (*container["resources"]["accelerator"].values(), container["image"]):
         assert f"pipelinechannel--{router}-" in value
-    placed = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"][f"exec-{stage}"]
+    placed = executors(platform)[f"exec-{stage}"]
     assert placed["nodeSelector"]["nodeSelectorJson"]["taskOutputParameter"]["producerTask"] == router
     assert placed["tolerations"][0]["tolerationJson"]["taskOutputParameter"]["producerTask"] == router
     assert placed["nodeAffinity"][0]["nodeAffinityJson"]["taskOutputParameter"]["producerTask"] == router
 
 
-def test_a_routers_outputs_have_the_types_that_the_driver_does_not_drop(compiled: tuple[str, dict[str, Any], dict[str, Any]]) -> None:
+def test_a_routers_outputs_have_the_types_that_the_driver_does_not_drop(compiled: Compiled) -> None:
     outputs = compiled[1]["components"]["comp-route"]["outputDefinitions"]["parameters"]
     types = {name: output["parameterType"] for name, output in outputs.items()}
     assert types == {
@@ -68,7 +117,7 @@ def test_a_routers_outputs_have_the_types_that_the_driver_does_not_drop(compiled
     }
 
 
-def test_no_component_has_an_input_that_a_placement_overwrites(compiled: tuple[str, dict[str, Any], dict[str, Any]]) -> None:
+def test_no_component_has_an_input_that_a_placement_overwrites(compiled: Compiled) -> None:
     taken = {"cpu_request", "cpu_limit", "memory_request", "memory_limit", "accelerator_type", "accelerator_count", "base_image"}
     for component in compiled[1]["components"].values():
         if "executorLabel" in component:
