@@ -1,4 +1,4 @@
-"""`shoestring compile`, `stage` and `schema`."""
+"""`shoestring compile` and `schema`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from shoestring.data.recipe import Recipe
 from shoestring.errors import UnknownName, UsageError
 from shoestring.local import WorldFile
 from shoestring.model import Receipt
-from shoestring.pod import run as run_stage
-from shoestring.pod.asking import stage_names
 from shoestring.reporting.summary import Summary
 from shoestring.routing.decision import Decision
 from shoestring.spending.entry import Sealed
@@ -51,23 +49,6 @@ def compile_pipelines(
         typer.echo(str(path))
 
 
-def stage(
-    name: Annotated[str, typer.Argument(help="ingest, preprocess, train or evaluate")],
-    run_id: Annotated[str, typer.Option(help="the run that it belongs to")],
-    decision_key: Annotated[str, typer.Option(help="key of its router's decision in the store")],
-    given: Annotated[list[str] | None, typer.Option("--input", help="NAME=KEY of what it reads; may be repeated")] = None,
-    world: Annotated[str, typer.Option(help="world file; default as for `run`")] = "",
-) -> None:
-    """Run one routed stage in this process, with its books: what a pod does. Prints the key of what it left."""
-    if name not in stage_names():
-        raise UnknownName("stage", name, stage_names())
-    pairs = [item.partition("=") for item in given or []]
-    if bad := [key + sep + value for key, sep, value in pairs if not (key and sep and value)]:
-        raise UsageError(f"--input {bad[0]!r}: write it as NAME=KEY")
-    inputs = {key: value for key, _, value in pairs}
-    typer.echo(run_stage(name, world=world, run_id=run_id, decision_key=decision_key, inputs=inputs))
-
-
 def schema(name: Annotated[str, typer.Argument(help=", ".join(SCHEMAS))]) -> None:
     """Print the JSON schema of a file that Shoestring reads or writes."""
     if name not in SCHEMAS:
@@ -77,5 +58,4 @@ def schema(name: Annotated[str, typer.Argument(help=", ".join(SCHEMAS))]) -> Non
 
 def add_to(app: typer.Typer) -> None:
     app.command("compile")(compile_pipelines)
-    app.command()(stage)
     app.command()(schema)

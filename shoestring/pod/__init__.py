@@ -7,16 +7,28 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
 
 from shoestring.data.recipe import Recipe
 from shoestring.errors import RecipeError
+from shoestring.model import sentences
 from shoestring.money import usd
 from shoestring.pod.admission import Wish
 from shoestring.pod.asking import Needs, Reads
 from shoestring.pod.opening import open_world
 from shoestring.pod.route import route as route_stage
+
+Argument = TypeVar("Argument", Recipe, Needs)
+
+
+def argument(what: str, text: str, noun: type[Argument]) -> Argument:
+    """A noun that an engine hands on as text. Raises RecipeError."""
+    try:
+        return noun.model_validate_json(text)
+    except ValidationError as error:
+        raise RecipeError(f"{what}, as JSON: {sentences(error)}") from None
 
 
 def route(
@@ -38,14 +50,15 @@ def route(
     `budget_usd` empty and `deadline_s` 0 mean the recipe's own. Returns the values for the stage's pod.
 
     Raises:
+        RecipeError: `recipe` or `needs` is not what it should be.
         Refused: nothing fits; the decision with its sentences is in the store all the same.
     """
     opened = open_world(world)
-    parsed = Recipe.model_validate_json(recipe)
+    parsed, stages = argument("the recipe", recipe, Recipe), argument("the list of stages", needs, Needs)
     wish = Wish(
         run_id=run_id,
         recipe=parsed,
-        needs=Needs.model_validate_json(needs).needs,
+        needs=stages.needs,
         budget_usd=usd(budget_usd) if budget_usd else parsed.budget_usd,
         deadline_s=deadline_s or parsed.deadline_s,
         seed=seed,
@@ -72,12 +85,6 @@ def run(stage: str, *, world: str, run_id: str, decision_key: str, inputs: Mappi
 
 def settle(*, world: str, run_id: str, page_path: str = "") -> None:
     """The exit step: settle what dead pods left, close the account, write the summary and the report."""
-    from shoestring.pod.settle import exit_step
-    from shoestring.reporting.publish import publish
+    from shoestring.pod.settle import finish
 
-    opened = open_world(world)
-    for sentence in exit_step(opened, run_id):
-        print(sentence, flush=True)
-    page = publish(opened.store, run_id)
-    if page_path:
-        Path(page_path).write_text(page, encoding="utf-8")
+    finish(open_world(world), run_id, page_path, summary_path="")

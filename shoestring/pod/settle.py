@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from decimal import Decimal
+from pathlib import Path
 
 from shoestring.data.runs import Run, Start, open_run, read
 from shoestring.errors import ShoestringError, UnknownName
@@ -12,6 +14,7 @@ from shoestring.pod.admission import overhead_hold
 from shoestring.pod.asking import overhead_pod_s
 from shoestring.pod.receipts import receipt_for
 from shoestring.pod.route import OverheadTime, overhead
+from shoestring.reporting.publish import publish
 from shoestring.routing.decision import Decision
 from shoestring.seams import Store, World
 from shoestring.spending.heartbeat import last_heartbeat
@@ -134,3 +137,14 @@ def exit_step(world: World, run_id: str) -> list[str]:
         with overhead(world, run, "settle"):
             pass
     return settle_run(world, run_id)
+
+
+def finish(world: World, run_id: str, page_path: str, summary_path: str) -> None:
+    """The exit step, and what people read of the run: in the store, and in files where paths are given."""
+    for sentence in exit_step(world, run_id):
+        print(sentence, flush=True)
+    page = publish(world.store, run_id)
+    if page_path:
+        Path(page_path).write_text(page, encoding="utf-8")
+    if summary_path:
+        shutil.copyfile(world.store.fetch(f"runs/{run_id}/summary.json"), summary_path)

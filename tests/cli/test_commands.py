@@ -12,16 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from commands import Finished, Ran, command, shoestring
+from commands import Finished, command, shoestring
 
 import shoestring as package
 from shoestring.cli.pipeline import SCHEMAS
-from shoestring.data.recipe import read_recipe
 from shoestring.local import FolderStore
-from shoestring.model import Manifest
-from shoestring.pod import route
-from shoestring.pod.asking import Needs
-from shoestring.stages import ingest
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -216,39 +211,6 @@ def test_compiling_into_a_file_is_bad_usage(tmp_path: Path) -> None:
     ran = shoestring("compile", "--out", tmp_path / "train.yaml")
     assert (ran.code, (tmp_path / "train.yaml").read_text()) == (2, "mine")
     assert "has to be a folder" in ran.err
-
-
-def stage_by_hand(finished: Finished, store: Path, key: str, *more: str) -> Ran:
-    line = ("stage", "ingest", "--run-id", "by-hand", "--decision-key", key, "--world", finished.world, *more)
-    return shoestring(*line, env={"SHOESTRING_STORE": str(store)})
-
-
-def test_a_stage_is_run_by_hand_once_on_what_its_router_reserved(
-    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = tmp_path / "store"
-    monkeypatch.setenv("SHOESTRING_STORE", str(store))
-    decided = route(
-        needs=Needs(needs=(ingest.NEED,)).model_dump_json(),
-        world=str(finished.world),
-        run_id="by-hand",
-        recipe=read_recipe(finished.recipe).model_dump_json(),
-        budget_usd="0.01",
-        deadline_s=0.0,
-        seed=7,
-        upstream="",
-        also="",
-        decision_path=str(tmp_path / "decision.json"),
-        page_path=str(tmp_path / "page.md"),
-    )
-    assert stage_by_hand(finished, store, decided["decision_key"], "--input", "data").code == 2
-    ran = stage_by_hand(finished, store, decided["decision_key"])
-    assert ran.code == 0, ran.err
-    manifest = Manifest.model_validate_json((store / ran.out.strip()).read_bytes())
-    assert manifest.rows == 20_000
-    again = stage_by_hand(finished, store, decided["decision_key"])
-    assert again.code == 1
-    assert "no open reservation" in again.err
 
 
 def test_an_answer_for_machines_is_json_alone_also_when_it_is_no(finished: Finished) -> None:

@@ -1,0 +1,98 @@
+"""What an engine's containers call, called by hand: route, stage, settle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import Ran, shoestring
+
+from shoestring.data.recipe import read_recipe
+from shoestring.model import Manifest
+from shoestring.pod.asking import Needs
+from shoestring.reporting.summary import Summary
+from shoestring.stages import ingest
+
+NEEDS = Needs(needs=(ingest.NEED,)).model_dump_json()
+
+
+class Pods:
+    """The pods of one run, all on one store."""
+
+    def __init__(self, laptop: Path, store: Path, run_id: str = "by-hand") -> None:
+        self.store, self._run = store, ("--run-id", run_id, "--world", laptop)
+
+    def _start(self, *arguments: object) -> Ran:
+        return shoestring(*arguments, *self._run, env={"SHOESTRING_STORE": str(self.store)})
+
+    def route(self, recipe: str, out: Path, *more: str, needs: str = NEEDS) -> Ran:
+        return self._start("route", "--needs", needs, "--recipe", recipe, "--out", out, *more)
+
+    def stage(self, *more: object) -> Ran:
+        return self._start("stage", "ingest", *more)
+
+    def settle(self, *more: object) -> Ran:
+        return self._start("settle", *more)
+
+
+@pytest.fixture(scope="module")
+def recipe(flights_slice: Path) -> str:
+    return read_recipe(flights_slice).model_dump_json()
+
+
+@pytest.fixture
+def pods(laptop: Path, tmp_path: Path) -> Pods:
+    return Pods(laptop, tmp_path / "store")
+
+
+def test_route_stage_and_settle_hand_on_files_and_a_stage_runs_once_on_its_reservation(pods: Pods, recipe: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    routed = pods.route(recipe, out, "--budget", "0.01", "--seed", "7")
+    assert routed.code == 0, routed.err
+    decision, key = json.loads((out / "decision.json").read_text()), (out / "decision_key").read_text()
+    assert json.loads((pods.store / key).read_text()) == decision
+    (main,) = json.loads((out / "patch").read_text())["containers"]
+    assert (main["name"], main["image"]) == ("main", decision["placement"]["image"])
+    assert decision["choice"]["pool"] in routed.out and decision["choice"]["pool"] in (out / "page.md").read_text()
+
+    assert pods.stage("--decision-key", key, "--input", "data").code == 2
+    ran = pods.stage("--decision-key", key, "--key-to", out / "key")
+    assert ran.code == 0, ran.err
+    assert (out / "key").read_text() == ran.out.strip()
+    assert Manifest.model_validate_json((pods.store / ran.out.strip()).read_bytes()).rows == 20_000
+    again = pods.stage("--decision-key", key)
+    assert (again.code, "no open reservation" in again.err) == (1, True)
+
+    settled = pods.settle("--page", out / "report.html", "--summary", out / "summary.json")
+    assert settled.code == 0, settled.err
+    summary = Summary.model_validate_json((out / "summary.json").read_bytes())
+    assert [stage.name for stage in summary.stages] == ["ingest"]
+    assert (out / "report.html").read_bytes() == (pods.store / "runs/by-hand/report.html").read_bytes()
+
+
+def test_a_router_that_refuses_says_why_and_the_exit_step_sums_it_up(pods: Pods, recipe: str, tmp_path: Path) -> None:
+    refused = pods.route(recipe, tmp_path / "out", "--budget", "0.000001")
+    assert (refused.code, "too small" in refused.err) == (1, True)
+    assert not (tmp_path / "out/patch").exists()
+    assert pods.settle("--summary", tmp_path / "summary.json").code == 0
+    assert Summary.model_validate_json((tmp_path / "summary.json").read_bytes()).status == "refused"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"recipe": "{}"}, "the recipe, as JSON: name: Field required"),
+        ({"recipe": "flights"}, "the recipe, as JSON"),
+        ({"needs": "[]"}, "the list of stages, as JSON"),
+        ({"needs": '{"needs": []}'}, "no stages"),
+        ({"budget": "lots"}, "'lots' is not an amount of dollars"),
+    ],
+)
+def test_what_an_engine_was_given_wrongly_is_a_sentence(pods: Pods, recipe: str, given: dict[str, str], why: str, tmp_path: Path) -> None:
+    ran = pods.route(given.get("recipe", recipe), tmp_path, "--budget", given.get("budget", ""), needs=given.get("needs", NEEDS))
+    assert (ran.code, why in ran.err) == (2, True), ran.err
+
+
+def test_settling_a_run_that_never_was_is_bad_usage(pods: Pods) -> None:
+    assert pods.settle().code == 2
