@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
-from shoestring.model import Noun, Placement, Pool, Tariffs, digest, sentences
+from shoestring.model import Noun, Placement, Pool, Tariffs, digest
 from shoestring.pricing.book import parse_book
 from shoestring.rules import IMAGES, Budgets, Rules
 from shoestring.seams import Clock, Life, PriceBook, Usage, World
+from shoestring.written import parse, read_text
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -196,19 +196,8 @@ def default_world_path() -> Path:
 
 def read_world_file(path: Path) -> WorldFile:
     """Parse a world file. Raises WorldError with the place and the mend."""
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        raise WorldError(f"there is no world file at {path}: make one with `shoestring world init --out {path}`") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise WorldError(f"cannot read the world file {path}: {error}") from None
-    try:
-        return WorldFile.model_validate(yaml.safe_load(text))
-    except ValidationError as error:
-        raise WorldError(f"{path}: {sentences(error)}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        # A ValueError is a date that no calendar has.
-        raise WorldError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    missing = f"there is no world file at {path}: make one with `shoestring world init --out {path}`"
+    return parse(read_text(path, missing, WorldError), WorldFile, str(path), WorldError)
 
 
 def open_local_world(path: Path | None = None, *, store: Path | None = None, clock: Clock | None = None) -> World:

@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 from commands import RECIPE, Finished, flights_lines, shoestring
+from hypothesis import settings
+
+# What a law takes is the machine's business: a deadline would fail it on a busy one.
+settings.register_profile("laws", deadline=None)
+settings.load_profile("laws")
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ def no_key_is_a_folder_of_another(keys: dict[str, bytes]) -> bool:
 OBJECTS = st.dictionaries(KEYS, st.binary(max_size=20), max_size=8).filter(no_key_is_a_folder_of_another)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(OBJECTS, KEYS, st.integers(0, 12))
 def test_what_was_put_is_what_is_fetched_and_listed_sorted_by_any_prefix(objects: dict[str, bytes], key: str, cut: int) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:

@@ -119,7 +119,9 @@ def _fit(recipe: Recipe, source: _Source, tell: Tell) -> tuple[tuple[Codes | Sta
     encoders = tuple(fit.settle() for fit in fits if fit.name in stated or fit.varies())
     if not encoders:
         raise DataError(f"no column of table {recipe.main} tells rows apart: name features under `categorical` and `numeric`")
-    return encoders, target.settle()
+    answer = target.settle()
+    recipe.metric_of(answer.task)
+    return encoders, answer
 
 
 def _features(recipe: Recipe, schema: pa.Schema) -> dict[str, Kind | None]:

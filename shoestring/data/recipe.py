@@ -8,15 +8,23 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from shoestring.errors import RecipeError, UnknownName
-from shoestring.model import Noun, sentences
+from shoestring.model import Noun
 from shoestring.money import Usd, usd
+from shoestring.written import parse, read_text
 
 TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 Task = Literal["binary", "multiclass", "regression"]
+Metric = Literal["log_loss", "accuracy", "auc", "ece", "rmse", "mae", "r2"]
+
+METRICS: dict[Task, tuple[Metric, ...]] = {
+    "binary": ("log_loss", "accuracy", "auc", "ece"),
+    "multiclass": ("log_loss", "accuracy", "ece"),
+    "regression": ("rmse", "mae", "r2"),
+}
+"""What a model of each task is measured by. The first counts where a recipe does not say."""
 
 
 class Source(Noun):
@@ -113,7 +121,9 @@ class Recipe(Noun):
     categorical: tuple[str, ...] = Field((), description="features; when neither these nor `numeric` are given, both are inferred")
     numeric: tuple[str, ...] = ()
     split: Split = Split()
-    metric: Literal["log_loss", "rmse"] | None = Field(None, description="what is minimised: log_loss, or rmse when the task is regression")
+    metric: Metric | None = Field(
+        None, description="what quality is judged by, beside the baselines; training minimises log loss or squared error all the same"
+    )
     budget_usd: Usd = Field(usd("0.01"), description="what a run may spend when --budget is not given")
     deadline_s: float | None = Field(
         None, gt=0, description="how long a run may take when --deadline is not given; null: as long as it likes"
@@ -145,6 +155,22 @@ class Recipe(Noun):
         return data
 
     @model_validator(mode="after")
+    def _metric_fits(self) -> Self:
+        task: Task | None = "binary" if self.target.above is not None else self.target.task
+        if task and self.metric and self.metric not in METRICS[task]:
+            raise ValueError(f"metric: {self._no_metric(task)}")
+        return self
+
+    def _no_metric(self, task: Task) -> str:
+        return f"{self.metric} is not measured of a {task} target: choose one of {', '.join(METRICS[task])}"
+
+    def metric_of(self, task: Task) -> Metric:
+        """The metric that counts, once the task is known. Raises RecipeError when the recipe names one that is not measured for it."""
+        if self.metric and self.metric not in METRICS[task]:
+            raise RecipeError(f"metric: {self._no_metric(task)}")
+        return self.metric or METRICS[task][0]
+
+    @model_validator(mode="after")
     def _names_agree(self) -> Self:
         tables = ", ".join(self.source)
         if self.main not in self.source:
@@ -162,13 +188,7 @@ class Recipe(Noun):
 
 def read_recipe(path: Path) -> Recipe:
     """The recipe in a YAML file; its paths are made absolute from the file's own folder. Raises RecipeError with the place and the mend."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise RecipeError(f"there is no recipe file at {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"cannot read the recipe {path}: {error}") from None
-    recipe = _parse(text, str(path))
+    recipe = _parse(read_text(path, f"there is no recipe file at {path}", RecipeError), str(path))
     return recipe.model_copy(update={"source": {name: _absolute(source, path.absolute().parent) for name, source in recipe.source.items()}})
 
 
@@ -188,13 +208,7 @@ def _shipped() -> dict[str, Traversable]:
 
 
 def _parse(text: str, place: str) -> Recipe:
-    try:
-        return Recipe.model_validate(yaml.safe_load(text))
-    except ValidationError as error:
-        raise RecipeError(f"{place}: {sentences(error)}; `shoestring schema recipe` prints what may be written") from None
-    except (yaml.YAMLError, ValueError) as error:
-        # A ValueError is a date that no calendar has.
-        raise RecipeError(f"{place} is not YAML: {' '.join(str(error).split())}") from None
+    return parse(text, Recipe, place, RecipeError, "; `shoestring schema recipe` prints what may be written")
 
 
 def _absolute(source: Source, folder: Path) -> Source:

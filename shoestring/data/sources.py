@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Literal
 
@@ -24,6 +25,7 @@ from shoestring.model import Noun, digest, record
 from shoestring.seams import Store
 
 SAMPLE_BYTES = 1 << 20
+LEAST_ROWS = 3
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
@@ -139,11 +141,13 @@ def read_header(file: DataFile) -> Header:
     with unpacked(file) as stream:
         lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
         first = next((line for line in lines if line.strip("\r\n")), "")
+        delimiter = max(",;\t|", key=first.count)
+        # A name in quotes may hold a line break: the header goes on where the quote does.
+        names = next(csv.reader(chain([first], lines), delimiter=delimiter), [])
         lines.detach()
     if not first:
         raise DataError(f"{file.name} is empty: take it away, or put the data in it")
-    delimiter = max(",;\t|", key=first.count)
-    header = Header(tuple(next(csv.reader([first], delimiter=delimiter))), delimiter)
+    header = Header(tuple(names), delimiter)
     if bad := sorted({name for name in header.names if not name or header.names.count(name) > 1}):
         raise DataError(f"{file.name}: every column needs a name of its own in the header; missing or doubled: {', '.join(map(repr, bad))}")
     return header
@@ -164,6 +168,8 @@ def size_up(recipe: Recipe) -> Size:
             if name == recipe.main:
                 rows, row_bytes = rows + file_rows, max(row_bytes, 8 * len(columns[name]))
     check_columns(recipe, columns)
+    if rows < LEAST_ROWS:
+        raise DataError(f"table {recipe.main} has {rows} row{'s' * (rows != 1)}: training, validation and test need one each at the least")
     return Size(rows_estimate=rows, size_bytes=size_bytes, row_bytes=row_bytes)
 
 

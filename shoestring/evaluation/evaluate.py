@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from shoestring.data.blobs import load_manifest
 from shoestring.data.formats import Rows
+from shoestring.data.recipe import Metric, Task
 from shoestring.data.runs import read
 from shoestring.data.split import GROUP
 from shoestring.errors import DataError
 from shoestring.evaluation.baselines import Table, boost, knows_nothing
 from shoestring.evaluation.judging import Claim, Tell, judge
-from shoestring.evaluation.metrics import METRICS, Floats
+from shoestring.evaluation.metrics import Floats
 from shoestring.evaluation.resampling import RESAMPLES, units_of
 from shoestring.evaluation.rows import answers, column, features, open_split
 from shoestring.evaluation.scorecard import Fit, Scorecard
@@ -41,7 +42,7 @@ class Asked:
     data_key: str
     model_key: str
     predict: Callable[[Store, str, Rows], Floats]
-    metric: str | None
+    metric_of: Callable[[Task], Metric]
     seed: int
     cores: int
     meter: Meter
@@ -69,13 +70,12 @@ class Evaluation:
         claims = [self._trained(test), self._nothing(test)]
         boosted, absent = self._boosted(test)
         verdict = judge(encoding, y, claims + boosted, units, asked.seed, self.tell)
-        metrics = METRICS[encoding.task]
         return Scorecard(
             run_id=asked.run_id,
             inputs={"data": asked.data_key, "model": asked.model_key},
             task=encoding.task,
             classes=encoding.classes,
-            metric=asked.metric if asked.metric in metrics else metrics[0],
+            metric=asked.metric_of(encoding.task),
             rows=len(test),
             resampled="groups" if grouped else "rows",
             units=units.count,

@@ -6,9 +6,11 @@ Shapes: n rows, k classes. y: int[n] classes, or float[n]. p: float[n, k] probab
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+
+from shoestring.data.recipe import METRICS, Task
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Answers = np.ndarray[Any, np.dtype[Any]]
@@ -21,17 +23,11 @@ LEAST_PROBABILITY = 1e-7
 ECE_BINS = 15
 """Guo, Pleiss, Sun and Weinberger 2017, section 5."""
 
-METRICS: dict[str, tuple[str, ...]] = {
-    "binary": ("log_loss", "accuracy", "auc", "ece"),
-    "multiclass": ("log_loss", "accuracy", "ece"),
-    "regression": ("rmse", "mae", "r2"),
-}
-
 UNCENTRED = frozenset({"ece"})
 """What resampling adds to: a bin's noise is a distance too, so the draws lie above the value and their quantiles are no interval of it."""
 
 
-def statistics(task: Literal["binary", "multiclass", "regression"], y: Answers, p: Floats) -> dict[str, Statistic]:
+def statistics(task: Task, y: Answers, p: Floats) -> dict[str, Statistic]:
     """The metrics of a task, ready to be weighted."""
     made: dict[str, Callable[[Answers, Floats], Statistic]] = {
         "log_loss": log_loss,

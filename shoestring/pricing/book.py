@@ -26,39 +26,50 @@ BELIEVABLE_USD_PER_GPU_HOUR = Decimal("100")
 
 
 def parse_book(rows: Sequence[Mapping[str, Any]], pools: Sequence[Pool], tariffs: Tariffs) -> PriceBook:
-    """Price rows (pool, market, usd_per_hour, as_of, source) as quotes, one a pool and market, sorted; the unbelievable in quarantine.
+    """Price rows (pool, market, usd_per_hour, as_of, source) of these pools as a book.
 
     Raises:
         WorldError: a row is malformed or names a pool that is not there.
     """
+    quotes, names = parse_rows(rows), sorted(pool.name for pool in pools)
+    for number, quote in enumerate(quotes, 1):
+        if quote.pool not in names:
+            raise WorldError(f"price row {number} ({quote.pool}): there is no pool called {quote.pool!r}; there is: {', '.join(names)}")
+    return believed(quotes, pools, tariffs)
+
+
+def parse_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Quote, ...]:
+    """Price rows as quotes that nobody has doubted yet. Raises WorldError: a row is malformed."""
+    return tuple(_parse(number, row) for number, row in enumerate(rows, 1))
+
+
+def believed(quotes: Sequence[Quote], pools: Sequence[Pool], tariffs: Tariffs) -> PriceBook:
+    """One quote a pool and market, the newest, sorted; what cannot be believed of these machines in quarantine."""
     by_name = {pool.name: pool for pool in pools}
-    quotes = [_parse(number, row, by_name) for number, row in enumerate(rows, 1)]
-    believed, quarantined = [], []
+    kept, quarantined = [], []
     for quote, why in zip(quotes, _doubts(quotes, by_name), strict=True):
         if why:
             quarantined.append(
                 Quarantined(row=f"{quote.pool} {quote.market} ${quote.usd_per_hour} ({quote.as_of}, {quote.source})", why=why)
             )
         else:
-            believed.append(quote)
-    newest = {(quote.pool, quote.market): quote for quote in sorted(believed, key=lambda quote: (quote.as_of, quote.source))}
+            kept.append(quote)
+    newest = {(quote.pool, quote.market): quote for quote in sorted(kept, key=lambda quote: (quote.as_of, quote.source))}
     return PriceBook(tuple(newest[key] for key in sorted(newest)), tuple(quarantined), tariffs)
 
 
-def _parse(number: int, row: Mapping[str, Any], pools: Mapping[str, Pool]) -> Quote:
+def _parse(number: int, row: Mapping[str, Any]) -> Quote:
     place = f"price row {number} ({row.get('pool', 'no pool')})"
     if missing := [field for field in FIELDS if row.get(field) in (None, "")]:
         raise WorldError(f"{place}: no {', '.join(missing)}; a row has {', '.join(FIELDS)}")
     if unknown := sorted(set(row) - set(FIELDS)):
         raise WorldError(f"{place}: unknown field {', '.join(map(str, unknown))}; a row has {', '.join(FIELDS)}")
-    if row["pool"] not in pools:
-        raise WorldError(f"{place}: there is no pool called {row['pool']!r}; there is: {', '.join(sorted(pools))}")
     try:
         market = Market(row["market"])
     except ValueError:
         raise WorldError(f"{place}: {row['market']!r} is not a market; there is: {', '.join(Market)}") from None
     return Quote(
-        pool=row["pool"],
+        pool=str(row["pool"]),
         market=market,
         usd_per_hour=_price(place, row["usd_per_hour"]),
         as_of=_day(place, row["as_of"]),
@@ -67,10 +78,8 @@ def _parse(number: int, row: Mapping[str, Any], pools: Mapping[str, Pool]) -> Qu
 
 
 def _price(place: str, value: object) -> Decimal:
-    # YAML reads an unquoted 0.04 as a float. Its repr is the shortest text that means that float, which is what was
-    # written; nowhere further in does a float become money.
     try:
-        return usd(repr(value) if isinstance(value, float) else value)
+        return usd(value)
     except ValueError as error:
         raise WorldError(f"{place}: usd_per_hour: {error}") from None
 
@@ -91,7 +100,7 @@ def _doubts(quotes: Sequence[Quote], pools: Mapping[str, Pool]) -> list[str]:
     prices: dict[tuple[str, Market], set[Decimal]] = defaultdict(set)
     for quote in quotes:
         prices[quote.pool, quote.market].add(quote.usd_per_hour)
-    doubts = [_doubt(quote, pools[quote.pool], prices[quote.pool, quote.market]) for quote in quotes]
+    doubts = [_doubt(quote, pools.get(quote.pool), prices[quote.pool, quote.market]) for quote in quotes]
     on_demand = {
         quote.pool: quote.usd_per_hour for quote, why in zip(quotes, doubts, strict=True) if quote.market is Market.ON_DEMAND and not why
     }
@@ -102,8 +111,10 @@ def _doubts(quotes: Sequence[Quote], pools: Mapping[str, Pool]) -> list[str]:
     return doubts
 
 
-def _doubt(quote: Quote, pool: Pool, same_offer_usd: set[Decimal]) -> str:
+def _doubt(quote: Quote, pool: Pool | None, same_offer_usd: set[Decimal]) -> str:
     price = quote.usd_per_hour
+    if pool is None:
+        return f"there is no pool called {quote.pool} now"
     if price <= 0:
         return f"${price} an hour is not a price: nobody gives {quote.pool} away"
     if len(same_offer_usd) > 1:

@@ -61,7 +61,7 @@ def run(work: Work) -> Outcome:
         data_key=work.inputs["data"],
         model_key=work.inputs["model"],
         predict=predict,
-        metric=work.recipe.metric,
+        metric_of=work.recipe.metric_of,
         seed=work.seed,
         cores=work.cores,
         meter=work.meter,

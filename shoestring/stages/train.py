@@ -108,6 +108,7 @@ def task_of(work: Work, manifest: Manifest) -> Task:
 
     if manifest.encoding is None:
         raise DataError(f"{work.inputs['data']} is not encoded: train reads what preprocess wrote")
+    work.recipe.metric_of(manifest.encoding.task)
     splits = [[open_blob(work.store, part.sha256) for part in manifest.splits[name]] for name in ("train", "val")]
     train, signal = (open_rows(paths, manifest.format) for paths in splits)
     for name, rows in (("train", train), ("val", signal)):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.data.encode import FEW, RARE, Codes, Fit, Kind, Moments, Standardised
@@ -45,7 +45,6 @@ def test_few_whole_numbers_are_categories_and_many_are_numbers_when_nobody_says(
     assert isinstance(fitted(None, column(list(range(FEW + 1)) * RARE)), Standardised)
 
 
-@settings(deadline=None)
 @given(
     values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50),
     offset=st.sampled_from([0.0, 1e9]),

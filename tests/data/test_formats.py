@@ -42,7 +42,7 @@ def tables(draw: st.DrawFn, kinds: tuple[pa.DataType, ...] = tuple(VALUES), null
     return pa.table(columns)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(table=tables(), format=st.sampled_from(Format))
 def test_a_table_comes_back_as_it_was_written_in_every_format(table: pa.Table, format: Format) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def test_a_table_comes_back_as_it_was_written_in_every_format(table: pa.Table, f
         assert again.read_bytes() == path.read_bytes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(parts=st.data(), format=st.sampled_from(Format), batch_rows=st.integers(1, 7))
 def test_rows_are_the_same_rows_in_every_format(parts: st.DataObject, format: Format, batch_rows: int) -> None:
     rng = np.random.default_rng(parts.draw(st.integers(0, 1000)))

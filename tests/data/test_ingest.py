@@ -78,7 +78,7 @@ def test_a_target_that_is_not_there_is_the_recipes_fault(tmp_path: Path) -> None
         ingested(recipe_of(of(tmp_path, "a,y\n1,2\n"), target={"column": "late"}), tmp_path)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     texts=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12), min_size=1, max_size=20),
     delimiter=st.sampled_from(",;\t|"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.data.join import Lookup
@@ -18,7 +18,6 @@ def columns(found: list[tuple[int | None, str | None]]) -> dict[str, pa.Array]:
     return {"k": pa.array([k for k, _ in found], pa.int64()), "l": pa.array([l_ for _, l_ in found], pa.string())}
 
 
-@settings(deadline=None)
 @given(left=st.lists(keys, max_size=30), right=st.lists(keys, max_size=15, unique=True))
 def test_a_left_join_is_a_dictionary_in_which_nulls_are_never_found(
     left: list[tuple[int | None, str | None]], right: list[tuple[int | None, str | None]]

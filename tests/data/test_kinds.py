@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.data.kinds import BOOLEAN, INTEGER, KINDS, MOMENT, MOMENT_UTC, NUMBER, TEXT, Guess, misfits, parse, parses
@@ -54,7 +54,6 @@ def test_damage_in_one_place_does_not_change_what_the_rest_is() -> None:
     )
 
 
-@settings(deadline=None)
 @given(
     values=st.lists(st.sampled_from(["1", "2", " 3", "4.5", "x", "é", None, "true", "2013-01-01"]), max_size=60),
     kind=st.sampled_from(KINDS),
@@ -73,7 +72,6 @@ def test_the_misfits_are_exactly_the_values_that_do_not_parse_alone(values: list
     assert [value is None for value in parsed.to_pylist()] == [value is None or gone for value, gone in zip(values, alone, strict=True)]
 
 
-@settings(deadline=None)
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), min_size=1), seed=st.integers(0, 99))
 def test_whole_numbers_survive_being_text_whatever_the_blocks(values: list[Any], seed: int) -> None:
     texts = [None if value is None else str(value) for value in values]

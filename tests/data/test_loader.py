@@ -29,7 +29,7 @@ def ids(batch: Batch) -> list[int]:
     starts=st.lists(st.lists(st.sampled_from([1, 3, 16, 1000, CHUNK_ROWS, 50_000]), max_size=8), min_size=1, max_size=8),
     seed=st.integers(0, 100),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_every_row_is_met_once_an_epoch_over_batch_sizes_and_resumes(rows: int, starts: list[list[int]], seed: int) -> None:
     table, cursor, met = numbered(rows, min(3, rows)), Cursor(seed=seed), {0: list[int]()}
     for sizes in starts:

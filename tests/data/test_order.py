@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
@@ -17,13 +17,11 @@ epochs = st.integers(0, 1000)
 
 
 @given(st.one_of(st.integers(1, 70), st.integers(1, 5000)), seeds, epochs)
-@settings(deadline=None)
 def test_every_epoch_is_a_permutation(n: int, seed: int, epoch: int) -> None:
     assert sorted(samples_at(n, seed, epoch, 0, n)) == list(range(n))
 
 
 @given(st.data(), st.integers(1, 2000), seeds, epochs)
-@settings(deadline=None)
 def test_the_order_is_the_same_however_it_is_cut(data: st.DataObject, n: int, seed: int, epoch: int) -> None:
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=6))), n]
     pieces = [samples_at(n, seed, epoch, first, last - first) for first, last in itertools.pairwise(cuts)]
@@ -31,7 +29,6 @@ def test_the_order_is_the_same_however_it_is_cut(data: st.DataObject, n: int, se
 
 
 @given(st.integers(50, 3000), seeds, epochs)
-@settings(deadline=None)
 def test_another_epoch_and_another_seed_are_other_orders(n: int, seed: int, epoch: int) -> None:
     here = samples_at(n, seed, epoch, 0, n)
     assert not np.array_equal(here, samples_at(n, seed, epoch + 1, 0, n))

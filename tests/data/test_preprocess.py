@@ -126,7 +126,7 @@ def test_features_nobody_named_are_inferred_and_leave_out_target_leaks_groups_mo
     assert list(manifest.columns) == ["few", "many", "size", "fair", "word", "y", GROUP]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1), format=st.sampled_from(Format))
 def test_the_same_input_makes_the_same_manifest_and_the_formats_hold_the_same_rows(
     tmp_path_factory: pytest.TempPathFactory, seed: int, format: Format

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from shoestring.data.recipe import Recipe, Split, find_recipe, read_recipe
 from shoestring.errors import RecipeError, UnknownName
 from shoestring.money import usd
+from shoestring.written import parse
 
 LEAST = "name: mine\nsource: {rows: {path: rows.csv}}\ntarget: {column: y}\n"
 
@@ -76,7 +78,7 @@ def test_an_unknown_name_lists_those_that_ship() -> None:
         (LEAST.replace("name: mine", "name: My Data"), "name"),
         (LEAST.replace("target: {column: y}", ""), "target: Field required"),
         (LEAST + "numerics: [a]", "numerics: Extra inputs"),
-        (LEAST + "budget_usd: 0.003", "in quotes"),
+        (LEAST + "budget_usd: .inf", "not inf"),
         (LEAST + "budget_usd: '-1'", "has to be above 0"),
         (LEAST + "split: {train: 0.9, val: 0.2, test: 0.1}", "add up to 1.2"),
         (LEAST + "main: other", "`main` is 'other'"),
@@ -87,6 +89,11 @@ def test_an_unknown_name_lists_those_that_ship() -> None:
         (LEAST.replace("path: rows.csv", "path: rows.csv, package: p"), "either `path`, or `package` and `file`"),
         (LEAST.replace("path: rows.csv", "package: p"), "either `path`, or `package` and `file`"),
         (LEAST.replace("column: y", "column: y, above: 3, task: regression"), "yes-or-no"),
+        (
+            LEAST.replace("column: y", "column: y, above: 3") + "metric: rmse",
+            "rmse is not measured of a binary target",
+        ),
+        (LEAST + "metric: f1", "metric: Input should be"),
         (LEAST.replace("source: {", "source: {more: {path: m.csv}, "), "`main` is ''"),
     ],
 )
@@ -95,6 +102,20 @@ def test_a_malformed_recipe_says_where_and_what(tmp_path: Path, text: str, said:
         read_recipe(written(tmp_path, text))
     assert "mine.yaml" in str(found.value)
     assert said in str(found.value)
+
+
+@given(st.integers(1, 10**12))
+def test_money_is_what_was_written_with_quotes_or_without(micro: int) -> None:
+    amount = format(Decimal(micro).scaleb(-6), "f")
+    bare, quoted = (parse(LEAST + f"budget_usd: {text}", Recipe, "mine.yaml", RecipeError) for text in (amount, f"'{amount}'"))
+    assert bare.budget_usd == quoted.budget_usd == Decimal(amount)
+
+
+def test_a_metric_is_refused_once_the_task_is_known_and_taken_where_it_fits(tmp_path: Path) -> None:
+    recipe = read_recipe(written(tmp_path, LEAST + "metric: auc"))
+    assert recipe.metric_of("binary") == "auc"
+    with pytest.raises(RecipeError, match="auc is not measured of a regression target"):
+        recipe.metric_of("regression")
 
 
 def test_a_recipe_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:

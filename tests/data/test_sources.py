@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import zipfile
 from pathlib import Path
@@ -10,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from data_world import recipe_of
 
+from shoestring.data.quarantine import Quarantine
 from shoestring.data.recipe import find_recipe
-from shoestring.data.sources import files_of, fingerprint, size_up
+from shoestring.data.sources import DataFile, files_of, fingerprint, size_up
+from shoestring.data.text import TextTable
 from shoestring.errors import DataError, RecipeError, ShoestringError
 from shoestring.local import FolderStore
 
@@ -44,15 +47,15 @@ def test_rows_are_estimated_to_a_twentieth_from_one_megabyte(tmp_path: Path, nam
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.csv.zip"])
 @pytest.mark.parametrize("ending", [b"", b"\n"])
 def test_a_small_file_is_counted(tmp_path: Path, name: str, ending: bytes) -> None:
-    assert size_up(recipe_of(packed_as(tmp_path, name, b"a,y\n1,2\n3,4" + ending))).rows_estimate == 2
+    assert size_up(recipe_of(packed_as(tmp_path, name, b"a,y\n1,2\n3,4\n5,6" + ending))).rows_estimate == 3
 
 
 def test_all_files_of_a_folder_count_and_hidden_ones_do_not(tmp_path: Path) -> None:
     for name in ("b.csv", "a.csv", ".hidden.csv", "_SUCCESS", "notes.md"):
-        (tmp_path / name).write_bytes(b"a,y\n1,2\n")
+        (tmp_path / name).write_bytes(b"a,y\n1,2\n3,4\n")
     recipe = recipe_of(tmp_path)
     assert [file.name for file in files_of(recipe.source["rows"])] == ["a.csv", "b.csv"]
-    assert size_up(recipe).rows_estimate == 2
+    assert size_up(recipe).rows_estimate == 4
 
 
 def test_the_flights_are_sized_up_within_a_twentieth() -> None:
@@ -80,6 +83,19 @@ def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     with pytest.raises(DataError, match=f"{name} is empty"):
         size_up(recipe_of(tmp_path / name))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_fewer_rows_than_splits_are_refused_before_anything_is_paid(tmp_path: Path, rows: int) -> None:
+    with pytest.raises(DataError, match=f"table rows has {rows} row"):
+        size_up(recipe_of(packed_as(tmp_path, "rows.csv", b"a,y\n" + b"1,2\n" * rows)))
+
+
+def test_a_name_in_quotes_may_hold_a_line_break(tmp_path: Path) -> None:
+    table = TextTable([DataFile(packed_as(tmp_path, "rows.csv", b'"a\nb",y\n1,2\n3,4\n5,6\n'), "rows.csv")])
+    assert table.names == ["a\nb", "y"]
+    rows = pa.concat_tables(table.batches(table.guess(), Quarantine("rows", io.StringIO())))
+    assert rows.to_pydict() == {"a\nb": [1, 3, 5], "y": [2, 4, 6]}
 
 
 def test_files_without_a_header_line_are_empty_too(tmp_path: Path) -> None:

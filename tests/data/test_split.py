@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.data.recipe import Split
@@ -20,7 +20,6 @@ def days(count: int, per_day: int = 3) -> pa.Table:
     return pa.table({"month": np.repeat(np.arange(count) // 28, per_day), "day": np.repeat(np.arange(count) % 28, per_day)})
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), cut=st.integers(0, 300))
 def test_a_group_is_in_one_split_whatever_the_order_and_the_batches(seed: int, cut: int) -> None:
     table = days(100)

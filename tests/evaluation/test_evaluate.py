@@ -11,9 +11,9 @@ import pytest
 from encoded import MODEL_KEY, Task, chances, dataset, encoding_of, model_of, trained
 
 from shoestring.data.formats import Rows
+from shoestring.data.recipe import METRICS
 from shoestring.errors import DataError, StageFailed, StageStopped
 from shoestring.evaluation.evaluate import AFTER_S, BASELINE_S, BASELINE_S_PER_ROW, BOOSTING, Asked, allowance, evaluate
-from shoestring.evaluation.metrics import METRICS
 from shoestring.evaluation.scorecard import Scorecard
 from shoestring.local import WallClock
 from shoestring.model import record
@@ -47,7 +47,7 @@ def asked(data_key: str, predict: Any, **changes: Any) -> Asked:
         "run_id": "one",
         "data_key": data_key,
         "model_key": MODEL_KEY,
-        "metric": None,
+        "metric_of": lambda task: METRICS[task][0],
         "seed": 0,
         "cores": 1,
         "meter": meter(),

@@ -7,13 +7,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.errors import WorldError
+from shoestring.local import WorldFile
 from shoestring.model import Market, Pool, Tariffs
 from shoestring.pricing.book import parse_book
+from shoestring.written import parse
 
 POOLS = (
     Pool(name="cpu", cores=4, memory_gb=16),
@@ -46,7 +47,7 @@ def doubts(*rows: dict[str, Any]) -> list[str]:
         (row(pool="cpux"), "no pool called 'cpux'; there is: cpu, gpu, tpu"),
         (row(usd_per_hour="cheap"), "'cheap' is not an amount of dollars"),
         (row(usd_per_hour=True), "True"),
-        (row(usd_per_hour=float("nan")), "has to be finite"),
+        (row(usd_per_hour=Decimal("nan")), "has to be finite"),
         (row(as_of="30 July"), "'30 July' is not a day: write it like 2026-07-30"),
     ],
 )
@@ -93,7 +94,8 @@ def test_a_gpu_may_cost_what_cores_may_not() -> None:
 @given(st.integers(1, 10**6))
 def test_a_price_written_without_quotes_in_yaml_is_the_price_that_was_written(micro: int) -> None:
     written = format(Decimal(micro).scaleb(-6), "f")
-    read = yaml.safe_load(f"usd_per_hour: {written}\nas_of: 2026-07-30")
+    text = f"store: s\npools: [{{name: cpu, cores: 1, memory_gb: 1}}]\nprices: [{{usd_per_hour: {written}, as_of: 2026-07-30}}]"
+    (read,) = parse(text, WorldFile, "world.yaml", WorldError).prices
     quotes = parse_book([row(**read)], POOLS, Tariffs()).quotes
     assert [quote.usd_per_hour for quote in quotes] == [Decimal(written)]
 

@@ -16,7 +16,7 @@ from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question, Reason
 
 MICRO = Decimal("0.000001")
-many = settings(max_examples=50, deadline=None)
+many = settings(max_examples=50)
 
 
 def left_usd(question: Question) -> Decimal:

@@ -50,7 +50,7 @@ def test_the_page_is_the_one_that_was_looked_at(name: str, write: Callable[[Deci
     assert write(decide(CASES[name])) == (GOLDEN / f"{name}.{ending}").read_text()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(questions())
 def test_every_decision_can_be_explained(question: Question) -> None:
     decision = decide(question)

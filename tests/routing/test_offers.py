@@ -112,7 +112,7 @@ def test_a_cached_outcome_is_one_free_row_on_the_cheapest_pool() -> None:
     assert columns.est_microusd[row] == columns.p95_microusd[row] == columns.est_ms[row] == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(questions())
 def test_estimates_are_ordered_and_small_enough_to_add(question: Question) -> None:
     columns = candidates(question)

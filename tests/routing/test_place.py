@@ -7,7 +7,7 @@ import re
 from importlib.metadata import version
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, quote
 
@@ -37,7 +37,6 @@ pools = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(pools)
 def test_driver_outputs_are_a_dict_a_list_a_dict_and_strings(pool: Pool) -> None:
     decision = decide(laptop_question((TRAIN,), "100000", pools=(pool,), quotes=(quote(pool.name, "0.5", Market.SPOT),)))
@@ -53,7 +52,6 @@ def test_driver_outputs_are_a_dict_a_list_a_dict_and_strings(pool: Pool) -> None
     assert json.loads(json.dumps(outputs)) == outputs
 
 
-@settings(deadline=None)
 @given(pools)
 def test_argo_is_told_what_the_driver_is_told(pool: Pool) -> None:
     decision = decide(laptop_question((TRAIN,), "100000", pools=(pool,), quotes=(quote(pool.name, "0.5", Market.SPOT),)))

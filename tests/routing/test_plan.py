@@ -70,7 +70,7 @@ def total_est_micro(decision: Decision) -> int:
     return microusd(decision.choice.est_usd + sum(each.est_usd for each in decision.plan))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.one_of(questions(), tight_questions(), tight_questions(2)))
 def test_the_choice_is_as_good_as_trying_every_plan(question: Question) -> None:
     decision = decide(question)
@@ -88,7 +88,7 @@ def test_the_choice_is_as_good_as_trying_every_plan(question: Question) -> None:
     assert total_est_micro(decision) <= min(price for samples, price in found if samples >= decision.choice.samples) + 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(questions())
 def test_the_smallest_budget_is_that_of_the_cheapest_plan(question: Question) -> None:
     broke = question.model_copy(update={"budget_usd": question.spent_usd})

@@ -29,7 +29,7 @@ print(here.replay(Path(sys.argv[1]).read_bytes()) or "identical")
 """
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(questions())
 def test_a_decision_replays_to_the_same_bytes(question: Question) -> None:
     assert replay(record(decide(question))) is None

@@ -50,7 +50,7 @@ def drifting(first_s: float, chance: random.Random) -> Callable[[], float]:
     stops=st.lists(st.integers(1, 60), max_size=2),
     seed=st.integers(0, 1000),
 )
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_money_and_deadline_are_never_passed(
     budget_s: float, usd_per_hour: str, due: bool, step_s: float, look_s: float, put_s: float, stops: list[int], seed: int
 ) -> None:
@@ -77,7 +77,7 @@ def test_money_and_deadline_are_never_passed(
 
 
 @given(budget_s=st.floats(3.0, 30.0), step_s=st.floats(0.05, 0.2), look_s=st.floats(0.0, 0.3), seed=st.integers(0, 1000))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, seed: int) -> None:
     """What is left at the end is what the guard keeps for leaving, and not more."""
     chance, clock = random.Random(seed), Ticking()

@@ -45,7 +45,7 @@ def damage(bench: Bench, slot: int) -> None:
 
 
 @given(stops=st.lists(st.integers(1, 60), max_size=4))
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 def test_a_training_goes_on_bit_for_bit_wherever_it_was_put_down(stops: list[int]) -> None:
     with TemporaryDirectory() as folder:
         bench = Bench(Path(folder), settings=STALLING)
