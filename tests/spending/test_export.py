@@ -69,7 +69,7 @@ def test_an_export_verifies_alone_and_says_what_it_does_not_carry(store, out, tm
     assert found.not_here == ("run-2, at $1.500000 in 2026-11, is not in this export",)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_changed_byte_of_an_export_is_seen(data):
     with fast_folder() as folder:

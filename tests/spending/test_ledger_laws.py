@@ -19,7 +19,7 @@ from shoestring.spending.ledger import LEASE_S, Ledger
 from shoestring.spending.verify import verify
 
 HOLDS = ("train-1", "train-2", "ingest-1")
-laws = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+laws = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 
 amounts = st.one_of(st.integers(0, 40), st.integers(0, 1_000_000)).map(from_microusd)
 signed = st.integers(-40, 60).map(from_microusd)

@@ -123,7 +123,7 @@ def test_an_attempt_that_said_nothing_has_no_heartbeat(store):
 names = st.sampled_from(["a-1", "b-1", "c-2"])
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.dictionaries(names, st.integers(0, 10**6).map(from_microusd)),
     st.dictionaries(names, st.tuples(st.booleans(), st.floats(0, 1e5), st.integers(0, 10**7).map(from_microusd))),

@@ -74,7 +74,7 @@ def tamper(data: st.DataObject, files: list[Path]) -> None:
             path.rename(data.draw(st.sampled_from([other.parent for other in entries])) / f"{len(files):08d}.json")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_any_change_of_any_one_file_is_seen(data):
     with fast_folder() as folder:
