@@ -17,7 +17,6 @@ from shoestring.data.blobs import load_manifest
 from shoestring.data.probe import load_or_probe
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import read
-from shoestring.data.sources import fingerprint, size_up
 from shoestring.errors import UnknownName
 from shoestring.model import Format, Learned, Market, Need, Noun, Outcome, Probe, Receipt, digest, record
 from shoestring.money import usd
@@ -118,8 +117,10 @@ class Volume:
 
 
 def measure(store: Store, recipe: Recipe, upstream: str) -> Volume:
-    """Rows and bytes from the upstream manifest; for the first stage, from the source itself."""
+    """Rows and bytes from the upstream manifest; for the first stage, from the source itself, by libraries that others need not import."""
     if not upstream:
+        from shoestring.data.sources import size_up
+
         size = size_up(recipe)
         return Volume(size.rows_estimate, size.row_bytes, None)
     manifest = load_manifest(store, upstream)
@@ -132,7 +133,12 @@ def cache_key(store: Store, recipe: Recipe, seed: int, run_id: str, stage: str, 
     For a stage whose result is of no use to other runs, also the run.
     """
     module = stage_module(stage)
-    inputs = {"data": reads.upstream} if reads.upstream else {"source": fingerprint(recipe, store)}
+    if reads.upstream:
+        inputs = {"data": reads.upstream}
+    else:
+        from shoestring.data.sources import fingerprint
+
+        inputs = {"source": fingerprint(recipe, store)}
     if reads.also:
         inputs["also"] = digest(store.fetch(reads.also).read_bytes())
     return cache.key_of(stage, module.code(), module.settings(recipe, seed), inputs, None if module.SHARED else run_id)

@@ -3,7 +3,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from shoestring.data.probe import KEPT, load_or_probe, probe_volume, volume_of
+from shoestring.data.probe import KEPT, load_or_probe, volume_of
+from shoestring.data.speeds import measure_volume
 from shoestring.local import FolderStore, WallClock
 from shoestring.model import Format, Probe, record
 
@@ -19,17 +20,17 @@ class LaterClock(WallClock):
 
 
 def test_every_format_is_measured_and_the_folder_is_left_as_it_was(tmp_path: Path) -> None:
-    probe = probe_volume(tmp_path, WallClock())
-    assert [speed.format for speed in probe.speeds] == list(Format)
+    speeds = measure_volume(tmp_path, WallClock())
+    assert [speed.format for speed in speeds] == list(Format)
     assert list(tmp_path.iterdir()) == []
-    for speed in probe.speeds:
+    for speed in speeds:
         costs = speed.model_dump(exclude={"format", "size_ratio"})
         assert all(cost >= 0 for cost in costs.values())
         assert min(speed.write_bytes_per_s, speed.scan_bytes_per_s, speed.take_bytes_per_s) > 0
 
 
 def test_parquet_is_the_smallest_and_the_others_are_as_large_as_their_rows(tmp_path: Path) -> None:
-    ratios = {speed.format: speed.size_ratio for speed in probe_volume(tmp_path, WallClock()).speeds}
+    ratios = {speed.format: speed.size_ratio for speed in measure_volume(tmp_path, WallClock())}
     assert ratios[Format.PARQUET] < 0.8
     assert 1 <= ratios[Format.PACKED] < 1.1
     assert 1 <= ratios[Format.ARROW] < 1.1
