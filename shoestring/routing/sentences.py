@@ -86,7 +86,8 @@ def over_stage_budget(est_micro: int, p95_micro: int, cap_micro: int) -> str:
 
 def over_budget(est_micro: int, p95_micro: int, left_micro: int, keep_micro: int, later: str) -> str:
     more = f" and {dollars(keep_micro)} needed for {later}" if keep_micro else ""
-    return f"{priced(est_micro, p95_micro)}, {dollars(left_micro)} left{more}"
+    left = f"{dollars(left_micro)} left" if left_micro >= 0 else f"nothing left: {dollars(-left_micro)} more than the budget is taken"
+    return f"{priced(est_micro, p95_micro)}, {left}{more}"
 
 
 def over_deadline(needs_ms: int, left_ms: int, shortest_ms: int | None, later: str) -> str:
