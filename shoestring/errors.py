@@ -13,6 +13,8 @@ ShoestringError                 exit code 1; the message is the whole story
 ├── StoreError                  the store could not do it
 │   ├── NotInStore              no such key
 │   └── StoreFull               no space left
+├── ClusterError                the cluster could not be asked
+│   └── NotAllowed              the service account lacks a right: names it, and the manifest that grants it
 ├── LedgerBroken                a hash, a sequence or a balance does not hold: names the entry
 ├── LedgerConflict              asked of an account what it cannot do any more: read its state before asking again
 ├── StageFailed                 the stage's own code failed
@@ -90,6 +92,16 @@ class NotInStore(StoreError):
 
 class StoreFull(StoreError):
     pass
+
+
+class ClusterError(ShoestringError):
+    pass
+
+
+class NotAllowed(ClusterError):
+    def __init__(self, right: str, said: str) -> None:
+        self.right = right
+        super().__init__(f"the cluster does not let this service account {right} ({said}): see manifests/base/rbac.yaml")
 
 
 class LedgerBroken(ShoestringError):

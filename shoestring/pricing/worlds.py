@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from importlib import resources
@@ -27,6 +28,19 @@ PEAK_TFLOPS = {
 }
 """Dense fp16/bf16 peaks by a part of the name the driver gives; of several parts that fit, the longest (Lightning's throughput.py,
 Composer's speed_monitor.py)."""
+
+MEMORY_GB = {
+    "T4": 16.0,
+    "V100": 16.0,
+    "A10G": 24.0,
+    "L40S": 48.0,
+    "L4": 24.0,
+    "A100": 40.0,
+    "H100": 80.0,
+    "H200": 141.0,
+    "B200": 180.0,
+}
+"""Of one GPU, by a part of its name, where the name itself holds no size: the smallest that is sold (NVIDIA's data sheets)."""
 
 UNKNOWN_PEAK_TFLOPS = 20.0
 """An entry-level card; receipts correct it."""
@@ -57,8 +71,19 @@ def _assumed(pool: str, usd_per_hour: Decimal, what: str, as_of: date) -> dict[s
 
 def peak_tflops(gpu: str) -> float:
     """Peak of one GPU in TFLOP/s, by its name; an entry-level card's when the name says nothing."""
-    fitting = [part for part in PEAK_TFLOPS if part.lower() in gpu.lower()]
-    return PEAK_TFLOPS[max(fitting, key=len)] if fitting else UNKNOWN_PEAK_TFLOPS
+    return _by_name(PEAK_TFLOPS, gpu) or UNKNOWN_PEAK_TFLOPS
+
+
+def gpu_memory_gb(gpu: str) -> float:
+    """Memory of one GPU in GB, by its name; 0 when the name says nothing."""
+    said = re.search(r"(\d+)\s?GB", gpu, re.IGNORECASE)
+    return float(said.group(1)) if said else _by_name(MEMORY_GB, gpu)
+
+
+def _by_name(table: Mapping[str, float], gpu: str) -> float:
+    """Of the parts that fit, the longest one's number. Labels have hyphens where a driver has spaces."""
+    fitting = [part for part in table if part.lower() in gpu.lower().replace("-", " ")]
+    return table[max(fitting, key=len)] if fitting else 0.0
 
 
 def cloud_world(store: str) -> dict[str, Any]:

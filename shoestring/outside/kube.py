@@ -1,0 +1,104 @@
+"""Reading a cluster's API, over one kept connection; its errors renamed.
+
+The kubernetes package takes a second to import and builds an object for every field of every pod. A pod of ours has its address and
+its token in two well-known places and wants two kinds of object, so it asks by itself; a person's kubeconfig is read by the package.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import urllib3
+from pydantic_core import from_json
+from urllib3.exceptions import HTTPError
+
+from shoestring.errors import ClusterError, NotAllowed
+
+# https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+PAGE = 500
+AGAIN = (429, 500, 502, 503, 504)
+RETRIES = urllib3.Retry(total=4, backoff_factor=0.2, status_forcelist=AGAIN, raise_on_status=False)
+TIMEOUT = urllib3.Timeout(connect=5.0, read=30.0)
+
+Item = dict[str, Any]
+
+
+class Kube:
+    """One cluster's API. `headers` is asked before every request: tokens are renewed under a running process."""
+
+    def __init__(self, host: str, http: urllib3.PoolManager, headers: Callable[[], dict[str, str]]) -> None:
+        self._host, self._http, self._headers = host, http, headers
+
+    def get(self, path: str, right: str) -> Item | None:
+        """One object; None when there is none. `right`: what the caller needs for it, as a message calls it. Raises ClusterError."""
+        return self._ask(path, {}, right)
+
+    def list(self, path: str, right: str, **query: str) -> Iterator[Item]:
+        """All objects under a path, as the API server's cache has them. Raises ClusterError."""
+        # From the cache, which is milliseconds behind, a list costs the server no read of etcd.
+        # https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
+        page = query | {"limit": str(PAGE), "resourceVersion": "0"}
+        while page:
+            found = self._ask(path, page, right) or {}
+            yield from found.get("items") or []
+            token = found.get("metadata", {}).get("continue")
+            page = query | {"limit": str(PAGE), "continue": token} if token else {}
+
+    def _ask(self, path: str, query: dict[str, str], right: str) -> Item | None:
+        try:
+            answer = self._http.request("GET", self._host + path, fields=query, headers=self._headers(), retries=RETRIES, timeout=TIMEOUT)
+            said: Item = from_json(answer.data) if answer.data else {}
+        except HTTPError as error:
+            raise ClusterError(f"the cluster at {self._host} does not answer: {error}") from error
+        except ValueError:
+            raise ClusterError(f"what answers at {self._host} is no Kubernetes API: status {answer.status}, not JSON") from None
+        if answer.status in (401, 403):
+            raise NotAllowed(right, str(said.get("message") or answer.reason))
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise ClusterError(f"the cluster at {self._host} answered {answer.status} to {path}: {said.get('message', answer.reason)}")
+        return said
+
+
+def connect(context: str | None = None) -> Kube:
+    """The cluster that this pod is in; elsewhere the one that a kubeconfig names. Raises ClusterError."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if context is not None or not host:
+        return _by_kubeconfig(context)
+    token, authority = ACCOUNT / "token", ACCOUNT / "ca.crt"
+    if not token.is_file():
+        raise ClusterError(f"this pod has no {token}: give it a service account, and do not set automountServiceAccountToken to false")
+    address = f"[{host}]" if ":" in host else host
+    http = urllib3.PoolManager(ca_certs=str(authority), cert_reqs="CERT_REQUIRED")
+    return Kube(f"https://{address}:{port}", http, lambda: {"authorization": f"Bearer {token.read_text().strip()}"})
+
+
+def _by_kubeconfig(context: str | None) -> Kube:
+    # Here, because it takes a second that no pod should pay for.
+    from kubernetes.client import Configuration
+    from kubernetes.config import ConfigException, load_kube_config
+
+    found = Configuration()
+    try:
+        load_kube_config(context=context, client_configuration=found)
+    except (ConfigException, OSError) as error:
+        which = f"context {context!r}" if context else "current context"
+        raise ClusterError(f"not in a pod, and no kubeconfig with a {which} ($KUBECONFIG, else ~/.kube/config): {error}") from None
+    http = urllib3.PoolManager(
+        ca_certs=found.ssl_ca_cert,
+        cert_reqs="CERT_REQUIRED" if found.verify_ssl else "CERT_NONE",
+        cert_file=found.cert_file,
+        key_file=found.key_file,
+        server_hostname=found.tls_server_name,
+    )
+
+    def headers() -> dict[str, str]:
+        token = found.get_api_key_with_prefix("authorization")
+        return {"authorization": token} if token else {}
+
+    return Kube(found.host, http, headers)
