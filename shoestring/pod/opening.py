@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from shoestring.local import open_local_world
+from shoestring.local import default_world_path, open_local_world
 from shoestring.seams import World
 
 STORE_VARIABLE = "SHOESTRING_STORE"
 
 
 def open_world(world: str) -> World:
-    """Open the world that a component was given: a path, or empty for the default place.
+    """Open the world that a component was given: a folder is a cluster's, a file a machine's; empty for the default place.
 
-    `$SHOESTRING_STORE`, where it is set, takes the place of the store that the world file names, in every pod of a run alike.
+    `$SHOESTRING_STORE`, where it is set, takes the place of the folder that a machine's world file names, in every process of a run alike.
 
     Raises:
         WorldError: missing or malformed.
     """
-    store = os.environ.get(STORE_VARIABLE)
-    return open_local_world(Path(world) if world else None, store=Path(store) if store else None)
+    path, store = Path(world) if world else default_world_path(), os.environ.get(STORE_VARIABLE)
+    if path.is_dir():
+        # Here, because what speaks to clusters and to S3 takes half a second to import.
+        from shoestring.outside.cluster import open_cluster_world
+
+        return open_cluster_world(path)
+    return open_local_world(path, store=Path(store) if store else None)

@@ -1,0 +1,172 @@
+"""The seams on a cluster: pools from its nodes, prices of shares of them, a pod's life."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from shoestring.errors import ClusterError, NotAllowed, WorldError
+from shoestring.local import PsutilTelemetry, WallClock, this_pod_uid, threads
+from shoestring.model import Placement, Pool, Tariffs
+from shoestring.outside.facts import node_facts, pod_facts
+from shoestring.outside.folder import Folder, NodePool, read_folder, read_world
+from shoestring.outside.kube import Kube, connect
+from shoestring.outside.pools import Seen, priced, see, unseen
+from shoestring.outside.s3 import open_s3_store
+from shoestring.rules import IMAGES
+from shoestring.seams import Clock, Life, PriceBook, World
+
+FRESH_S = 10.0
+"""A decision asks for the pools several times; for so long it is given the same."""
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+IDENTITY = ("SHOESTRING_POD_NAMESPACE", "SHOESTRING_POD_UID", "SHOESTRING_POD_NAME")
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class KubeCluster:
+    """Nodes and pods of one cluster. `notes` is added to when they are read; `connected` is called when the cluster is first needed."""
+
+    def __init__(self, declared: tuple[NodePool, ...], notes: list[str], own_uid: str, clock: Clock, connected: Callable[[], Kube]) -> None:
+        self._declared, self._notes, self._own_uid, self._clock, self._connected = declared, notes, own_uid, clock, connected
+        self._seen: tuple[float, Seen] | None = None
+
+    @cached_property
+    def _kube(self) -> Kube:
+        return self._connected()
+
+    def pools(self) -> tuple[Pool, ...]:
+        """Shares of nodes. Raises ClusterError, and WorldError where nodes may not be read and no pool is declared."""
+        return tuple(share.pool for share in self.seen().shares)
+
+    def seen(self) -> Seen:
+        now_s = self._clock.monotonic_s()
+        if self._seen is None or now_s - self._seen[0] > FRESH_S:
+            self._seen = (now_s, self._read())
+            self._notes.extend(note for note in self._seen[1].notes if note not in self._notes)
+        return self._seen[1]
+
+    def _read(self) -> Seen:
+        try:
+            nodes = [node_facts(item) for item in self._kube.list("/api/v1/nodes", "list nodes")]
+            pods = self._kube.list("/api/v1/pods", "list pods in all namespaces", fieldSelector=UNFINISHED)
+            return see(nodes, [facts for item in pods if (facts := pod_facts(item))], self._declared)
+        except NotAllowed as error:
+            seen = unseen(self._declared)
+            if not seen.shares:
+                raise WorldError(f"{error}; or declare pools with their machine in pools.yaml, which need no such right") from None
+            note = f"{error}; until then the pools that pools.yaml declares are all there is, and how full they are is not known"
+            return Seen(seen.shares, seen.wholes, (note, *seen.notes))
+
+    def enter(self, placement: Placement) -> dict[str, str]:
+        """The pod's limits hold already; libraries would still start a thread for each core of the node."""
+        return threads(max(1, int(float(placement.cpu))))
+
+    def life(self, pod_uid: str) -> Life:
+        namespace, _, rest = pod_uid.partition(".")
+        uid, _, name = rest.partition(".")
+        if not UUID.fullmatch(uid):
+            # Not a pod: a process on some machine, of which nobody can tell from here.
+            return Life(alive=True)
+        try:
+            pod = self._kube.get(f"/api/v1/namespaces/{namespace}/pods/{name}", f"get pods in namespace {namespace}")
+        except ClusterError as error:
+            if pod_uid != self._own_uid or isinstance(error, NotAllowed):
+                raise
+            # Paid work does not end because the cluster cannot say when it began; the exit step will ask again.
+            return Life(alive=True)
+        return life_of(pod) if pod and pod["metadata"]["uid"] == uid else Life(alive=False)
+
+
+class NodePrices:
+    """The folder's prices of whole nodes, for the shares that there are."""
+
+    def __init__(self, folder: Folder, cluster: KubeCluster, tariffs: Tariffs) -> None:
+        self._folder, self._cluster, self._tariffs = folder, cluster, tariffs
+
+    def book(self) -> PriceBook:
+        return priced(self._folder.quotes, self._cluster.seen(), self._tariffs)
+
+
+def life_of(pod: Mapping[str, Any]) -> Life:
+    """What a pod's status says of its life."""
+    status = pod.get("status") or {}
+    containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    ended = [state for each in containers if (state := (each.get("state") or {}).get("terminated"))]
+    conditions = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
+    scheduled = (conditions.get("PodScheduled") or {}).get("lastTransitionTime") or status.get("startTime")
+    alive = status.get("phase") not in ("Succeeded", "Failed")
+    # A pod that was evicted may have no container to ask; then its conditions turned when it ended.
+    last = [state["finishedAt"] for state in ended if state.get("finishedAt")]
+    turned = [each["lastTransitionTime"] for each in status.get("conditions") or [] if each.get("lastTransitionTime")]
+    return Life(
+        alive=alive,
+        started_at=_moment(scheduled) if scheduled else None,
+        finished_at=None if alive else max(map(_moment, last or turned), default=None),
+        why=_why(status, containers, ended, conditions),
+    )
+
+
+def _why(status: Mapping[str, Any], containers: list[Any], ended: list[Any], conditions: Mapping[str, Any]) -> str:
+    """The reason that says most: memory, what the cluster did to the pod, an exit code, what it waits for."""
+    reasons = [state.get("reason", "") for state in ended]
+    if "OOMKilled" in reasons:
+        return "OOMKilled"
+    if done_to_it := status.get("reason") or (conditions.get("DisruptionTarget") or {}).get("reason"):
+        return ": ".join(filter(None, (done_to_it, status.get("message", "").strip())))
+    if failed := [state for state in ended if state.get("exitCode")]:
+        return f"{failed[0].get('reason', 'Error')}, exit code {failed[0]['exitCode']}"
+    if status.get("phase") == "Pending":
+        waiting = [(each.get("state") or {}).get("waiting", {}).get("reason", "") for each in containers]
+        return next(filter(None, waiting), "Pending")
+    return ""
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def pod_identity() -> str:
+    """Of this pod, as NAMESPACE.UID.NAME, by the downward API; outside a pod, of this process."""
+    parts = [os.environ.get(name, "") for name in IDENTITY]
+    return ".".join(parts) if all(parts) else this_pod_uid()
+
+
+def open_cluster_world(folder: Path, *, context: str | None = None) -> World:
+    """The World that a folder of files names, on the cluster that this pod is in (or the kubeconfig's context names).
+
+    Nothing of the cluster is read before pools, prices or a pod's life are asked for.
+
+    Raises:
+        WorldError: a file is missing or malformed, and there is no last good copy of it in the store.
+    """
+    clock, own_uid = WallClock(), pod_identity()
+    world = read_world(folder)
+    scratch = tempfile.mkdtemp(prefix="shoestring-store-")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    store = open_s3_store(world.store, Path(scratch), clock)
+    files = read_folder(folder, world, store)
+    notes = list(files.notes)
+    cluster = KubeCluster(files.pools, notes, own_uid, clock, lambda: connect(context))
+    return World(
+        name=world.name,
+        digest=files.digest,
+        rules=files.rules,
+        budgets=files.budgets,
+        images=IMAGES | world.images,
+        notes=notes,
+        prices=NodePrices(files, cluster, world.tariffs),
+        cluster=cluster,
+        store=store,
+        telemetry=PsutilTelemetry(),
+        clock=clock,
+        pod_uid=own_uid,
+    )
