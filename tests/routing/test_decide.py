@@ -211,7 +211,7 @@ def test_a_budget_refusal_holds_the_numbers() -> None:
 
 def test_a_run_that_is_overdrawn_says_by_how_much() -> None:
     (first, _) = decide(laptop_question((EVALUATE,), "0.001", held_usd="0.0015")).refusals
-    assert first.sentence == "$0.000056 expected (P95 $0.000111), -$0.000500 left"
+    assert first.sentence == "$0.000056 expected (P95 $0.000111), nothing left: $0.000500 more than the budget is taken"
 
 
 def test_a_deadline_refusal_names_the_shortest_that_would_do() -> None:
