@@ -15,13 +15,14 @@ from shoestring.spending.entry import NO_ENTRY, Entry, Sealed
 
 
 class Hold(Noun):
-    """Money that is set aside and not settled yet."""
+    """Money that is set aside and not settled yet. `why`: for what, as whoever reserved it wrote."""
 
     stage: str
     attempt: int
     amount_usd: Usd
     since: AwareDatetime
     child: str | None
+    why: str
 
 
 class StageMoney(Noun):
@@ -58,11 +59,15 @@ class Held:
     since: datetime
     child: str | None
     proof: str
+    why: str
     released: int = 0
 
 
 class Account:
-    """The fold of one chain. Amounts are whole micro-dollars; `cap` None is no limit. Every step is O(1)."""
+    """The fold of one chain. Amounts are whole micro-dollars; `cap` None is no limit, and `capped_by` the number of the entry that set it.
+
+    Every step is O(1).
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -70,6 +75,7 @@ class Account:
         self.head = NO_ENTRY
         self.parent: str | None = None
         self.cap: int | None = None
+        self.capped_by = 0
         self.closed = False
         self.spent = self.held = self.released = 0
         self.holds: dict[str, Held] = {}
@@ -124,13 +130,17 @@ class Account:
             raise self._conflict(f"is inside {entry.parent}, so it needs a cap, and the entry that reserved it there")
 
     def _check_cap(self, entry: Entry) -> None:
-        if self.cap is None or entry.cap_microusd is None:
-            raise self._conflict("has no limit that could be raised")
-        if entry.cap_microusd <= self.cap:
-            raise self._conflict(
-                f"has a cap of ${from_microusd(self.cap)}, which can only be raised, not set to ${from_microusd(entry.cap_microusd)}"
-            )
-        if self.parent is not None and entry.parent_hash is None:
+        """What lies inside another account can be given more by it; one that lies in none may have any cap that it keeps to already."""
+        if entry.cap_microusd is None:
+            raise self._conflict("cannot be given a cap without an amount")
+        cap = from_microusd(entry.cap_microusd)
+        if self.parent is None:
+            if self.spent + self.held > entry.cap_microusd:
+                raise self._conflict(f"has spent and holds ${from_microusd(self.spent + self.held)}, so its cap cannot be ${cap}")
+            return
+        if self.cap is None or entry.cap_microusd <= self.cap:
+            raise self._conflict(f"has a cap of ${from_microusd(self.cap or 0)}, which can only be raised, not set to ${cap}")
+        if entry.parent_hash is None:
             raise self._conflict(f"is inside {self.parent}, so a higher cap needs the entry that reserved it there")
 
     def _check_hold(self, entry: Entry, keep: int) -> None:
@@ -184,12 +194,13 @@ class Account:
         match entry.kind:
             case "open":
                 self.cap, self.parent, self.stage_caps = entry.cap_microusd, entry.parent, entry.stage_caps
+                self.capped_by = entry.number
             case "cap":
-                self.cap = entry.cap_microusd
+                self.cap, self.capped_by = entry.cap_microusd, entry.number
             case "close":
                 self.closed, self.cap, self.parent = True, self.cap if self.number else 0, self.parent or entry.parent
             case "reserve":
-                self.holds[entry.hold] = Held(entry.stage, entry.attempt, amount, entry.at, entry.child, sha256)
+                self.holds[entry.hold] = Held(entry.stage, entry.attempt, amount, entry.at, entry.child, sha256, entry.why)
                 self._move(entry.stage, held=amount)
             case "extend":
                 held = self.holds[entry.hold]
@@ -242,4 +253,5 @@ def _usd(microusd: int | None) -> Usd | None:
 
 
 def _hold(held: Held) -> Hold:
-    return Hold(stage=held.stage, attempt=held.attempt, amount_usd=from_microusd(held.microusd), since=held.since, child=held.child)
+    amount_usd = from_microusd(held.microusd)
+    return Hold(stage=held.stage, attempt=held.attempt, amount_usd=amount_usd, since=held.since, child=held.child, why=held.why)

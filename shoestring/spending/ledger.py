@@ -71,14 +71,16 @@ class Ledger:
             )
         )
 
-    def reserve(self, account: str, hold: str, stage: str, attempt: int, amount_usd: Decimal, keep_usd: Decimal = Decimal(0)) -> Sealed:
+    def reserve(
+        self, account: str, hold: str, stage: str, attempt: int, amount_usd: Decimal, keep_usd: Decimal = Decimal(0), why: str = ""
+    ) -> Sealed:
         """Set money aside for one attempt at a stage, if `keep_usd` is then still left for what must follow.
 
         Raises:
             BudgetExceeded: past the account's cap, or the stage's.
         """
-        draft = self._draft(account, kind="reserve", id=f"reserve/{hold}", hold=hold, stage=stage, attempt=attempt, amount=amount_usd)
-        return self._append(draft, _micro(keep_usd))
+        about = {"hold": hold, "stage": stage, "attempt": attempt, "why": why}
+        return self._append(self._draft(account, kind="reserve", id=f"reserve/{hold}", amount=amount_usd, **about), _micro(keep_usd))
 
     def extend(self, account: str, hold: str, amount_usd: Decimal, keep_usd: Decimal = Decimal(0), *, id: str = "") -> Sealed:
         """Set more aside for an open hold. With an `id` it may be asked again after a lost answer; each call without one is a new request.
@@ -107,14 +109,18 @@ class Ledger:
             self._draft(account, kind="adjust", id=f"adjust/{hold}/{id or uuid.uuid4().hex}", hold=hold, amount=delta_usd, why=why)
         )
 
-    def raise_cap(self, account: str, cap_usd: Decimal) -> Sealed:
-        """Give an account more money, out of its parent's.
+    def set_cap(self, account: str, cap_usd: Decimal) -> Sealed:
+        """Give an account more money, out of its parent's; a month, which lies in nothing, any cap that it keeps to already.
 
         Raises:
             BudgetExceeded: the parent has not that much left.
         """
         cap, here = _micro(cap_usd), self._fold(account)
-        draft = self._draft(account, kind="cap", id=f"cap/{cap}", cap_microusd=cap, parent=here.parent, parent_hash=NO_ENTRY)
+        if here.parent is None and here.number and here.cap == cap:
+            return self._entry(account, here.capped_by)
+        # A cap that may also come down again is asked for by the one before it.
+        request = f"cap/{cap}" if here.parent else f"cap/{here.capped_by}/{cap}"
+        draft = self._draft(account, kind="cap", id=request, cap_microusd=cap, parent=here.parent, parent_hash=here.parent and NO_ENTRY)
         if before := here.numbers.get(draft.id):
             return self._entry(account, before)
         here.check(draft)
@@ -169,7 +175,7 @@ class Ledger:
         if first.entry.kind != "open":
             raise LedgerConflict(account, "was closed because nobody had opened it in time: go on under a new name")
         if (first.entry.cap_microusd, first.entry.stage_caps) != (cap, caps):
-            raise LedgerConflict(account, "is open with another cap: raise_cap gives it more")
+            raise LedgerConflict(account, "is open with another cap: set_cap gives it more")
         return first
 
     def _reserve_in(self, parent: str, child: str, cap: int | None) -> str:

@@ -50,7 +50,7 @@ def write_books(root: Path) -> FolderStore:
             ledger.settle(run, f"{stage}-1", Decimal("0.2"), "done")
             store.put(f"runs/{run}/receipts/{stage}-1.json", record(receipt(run, stage, ledger.state(run).head_hash)))
     ledger.adjust("run-1", "train-1", Decimal("-0.01"), "true times")
-    ledger.raise_cap("run-2", Decimal("1.5"))
+    ledger.set_cap("run-2", Decimal("1.5"))
     ledger.reserve("run-2", "evaluate-1", "evaluate", 1, Decimal("0.1"))
     ledger.close("run-1")
     return store

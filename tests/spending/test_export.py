@@ -108,7 +108,7 @@ def test_an_export_made_while_its_run_ends_holds(store, tmp_path):
 def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(store, tmp_path):
     folder, other = tmp_path / "out/ledger", copy_books(tmp_path / "other")
     export(store, folder, "run-1", "run-2")
-    Ledger(other, StillClock()).raise_cap("run-2", Decimal("7"))
+    Ledger(other, StillClock()).set_cap("run-2", Decimal("7"))
     export(other, folder, "run-1")
     assert [state.account for state in verify(*open_for_verify(folder)).accounts] == [MONTH, "run-1"]
     with pytest.raises(UsageError, match="holds something that is not an export"):

@@ -11,7 +11,7 @@ from spending_world import MONTH, NOON, DyingStore, LateStore, StillClock
 from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError, UnknownName, UsageError
 from shoestring.local import FolderStore
 from shoestring.model import record
-from shoestring.spending.entry import Head, head_key
+from shoestring.spending.entry import Head, entry_key, head_key, read_entry, seal
 from shoestring.spending.ledger import LEASE_S, Ledger, accounts
 from shoestring.spending.verify import verify
 
@@ -106,7 +106,7 @@ def test_closing_is_final(ledger):
     ledger.close("run")
     for ask in (
         lambda: ledger.reserve("run", "train-1", "train", 1, Decimal("0.1")),
-        lambda: ledger.raise_cap("run", Decimal(5)),
+        lambda: ledger.set_cap("run", Decimal(5)),
         lambda: ledger.open("run", Decimal(5)),
     ):
         with pytest.raises(LedgerConflict):
@@ -115,10 +115,10 @@ def test_closing_is_final(ledger):
 
 
 def test_more_money_for_a_run_is_more_money_held_in_its_month(ledger):
-    ledger.raise_cap("run", Decimal("1.50"))
+    ledger.set_cap("run", Decimal("1.50"))
     assert ledger.state("run").cap_usd == ledger.state(MONTH).holds["run"].amount_usd == Decimal("1.50")
     with pytest.raises(LedgerConflict, match="can only be raised"):
-        ledger.raise_cap("run", Decimal("1.20"))
+        ledger.set_cap("run", Decimal("1.20"))
 
 
 def test_a_month_with_a_cap_bounds_its_runs(store, clock):
@@ -129,8 +129,32 @@ def test_a_month_with_a_cap_bounds_its_runs(store, clock):
         ledger.open("run-2", Decimal("1"))
     assert accounts(store) == [MONTH, "run-1"]
     with pytest.raises(BudgetExceeded, match="extend run-1 of 2026-11"):
-        ledger.raise_cap("run-1", Decimal("2.5"))
+        ledger.set_cap("run-1", Decimal("2.5"))
     assert ledger.state("run-1").cap_usd == Decimal("1.5")
+
+
+def test_a_months_cap_follows_whoever_sets_it_up_and_down_as_far_as_it_is_kept_to(store, clock):
+    ledger = Ledger(store, clock)
+    ledger.open("run-1", Decimal("1.5"))
+    assert ledger.state(MONTH).cap_usd is None
+    for cap_usd in (Decimal("3"), Decimal("2"), Decimal("3"), Decimal("1.5")):
+        assert ledger.set_cap(MONTH, cap_usd) == Ledger(store, clock).set_cap(MONTH, cap_usd)
+        assert ledger.state(MONTH).cap_usd == cap_usd
+    with pytest.raises(LedgerConflict, match=r"has spent and holds \$1\.500000, so its cap cannot be \$1\.400000"):
+        ledger.set_cap(MONTH, Decimal("1.4"))
+    with pytest.raises(BudgetExceeded, match=r"reserve run-2 of 2026-11: \$0\.100000 asked, \$0\.000000 left of \$1\.500000"):
+        ledger.open("run-2", Decimal("0.1"))
+    verify(store, {})
+
+
+def test_a_cap_that_is_not_kept_to_breaks_the_books(store, clock):
+    ledger = Ledger(store, clock)
+    ledger.open("run-1", Decimal("1.5"))
+    ledger.set_cap(MONTH, Decimal("2"))
+    sealed = read_entry(store, MONTH, 3)
+    store.put(entry_key(MONTH, 3), record(seal(sealed.entry.model_copy(update={"cap_microusd": 1_000_000}))))
+    with pytest.raises(LedgerBroken, match="so its cap cannot be"):
+        Ledger(store, clock).state(MONTH)
 
 
 def test_accounts_can_lie_three_deep(store, clock):

@@ -28,7 +28,7 @@ asked = st.one_of(
     st.tuples(st.just("extend"), st.sampled_from(HOLDS), amounts, amounts),
     st.tuples(st.just("settle"), st.sampled_from(HOLDS), amounts, st.just(Decimal(0))),
     st.tuples(st.just("adjust"), st.sampled_from(HOLDS), signed, st.just(Decimal(0))),
-    st.tuples(st.just("raise_cap"), st.just(""), amounts, st.just(Decimal(0))),
+    st.tuples(st.just("set_cap"), st.just(""), amounts, st.just(Decimal(0))),
     st.tuples(st.just("close"), st.just(""), st.just(Decimal(0)), st.just(Decimal(0))),
 )
 
@@ -65,7 +65,7 @@ class Book:
             "extend": self.extend,
             "settle": self.settle,
             "adjust": self.adjust,
-            "raise_cap": self.raise_cap,
+            "set_cap": self.set_cap,
             "close": self.close,
         }[verb](hold, amount, keep)
 
@@ -75,7 +75,7 @@ class Book:
                 return self.reserved.get(hold) == amount
             case "settle":
                 return self.first_settled.get(hold) == amount
-            case "raise_cap":
+            case "set_cap":
                 return amount in self.caps
             case "close":
                 return self.closed
@@ -112,7 +112,7 @@ class Book:
         self.settled[hold] += amount
         return None
 
-    def raise_cap(self, _hold: str, amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
+    def set_cap(self, _hold: str, amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
         if amount <= self.cap:
             return LedgerConflict
         self.cap = amount
@@ -136,8 +136,8 @@ def do(ledger: Ledger, verb: str, hold: str, amount: Decimal, keep: Decimal) -> 
             ledger.settle("run", hold, amount)
         case "adjust":
             ledger.adjust("run", hold, amount, "true times")
-        case "raise_cap":
-            ledger.raise_cap("run", amount)
+        case "set_cap":
+            ledger.set_cap("run", amount)
         case "close":
             ledger.close("run")
 
@@ -183,7 +183,7 @@ def test_accounts_inside_one_account_never_pass_its_cap(asking, cap_microusd):
                 writers[writer].open(f"run-{run}", from_microusd(amount))
                 writers[writer].reserve(f"run-{run}", "train-1", "train", 1, from_microusd(amount // 2))
                 writers[writer].settle(f"run-{run}", "train-1", from_microusd(amount // 3))
-                writers[writer].raise_cap(f"run-{run}", from_microusd(amount + 7))
+                writers[writer].set_cap(f"run-{run}", from_microusd(amount + 7))
                 writers[writer].close(f"run-{run}")
             month = Ledger(store, clock).state(MONTH)
             assert month.spent_usd + month.held_usd <= month.cap_usd
@@ -200,10 +200,10 @@ def test_accounts_inside_one_account_never_pass_its_cap(asking, cap_microusd):
         lambda ledger: ledger.extend("run", "train-1", Decimal("0.1"), id="pod-1/1"),
         lambda ledger: ledger.settle("run", "train-1", Decimal("0.1"), "done"),
         lambda ledger: ledger.adjust("run", "ingest-1", Decimal("-0.05"), "true times", id="pod-1"),
-        lambda ledger: ledger.raise_cap("run", Decimal("2")),
+        lambda ledger: ledger.set_cap("run", Decimal("2")),
         lambda ledger: (ledger.settle("run", "train-1", Decimal(0)), ledger.close("run"))[1],
     ],
-    ids=["open", "reserve", "extend", "settle", "adjust", "raise_cap", "close"],
+    ids=["open", "reserve", "extend", "settle", "adjust", "set_cap", "close"],
 )
 def test_the_same_request_is_the_same_entry_whoever_repeats_it(tmp_path, ask: Callable):
     store, clock = FolderStore(tmp_path), StillClock()
@@ -244,7 +244,7 @@ def a_whole_run(ledger: Ledger) -> None:
     ledger.extend("run", "train-1", Decimal("0.1"), id="pod-1/1")
     ledger.settle("run", "train-1", Decimal("0.35"))
     ledger.adjust("run", "train-1", Decimal("0.01"), "true times", id="exit")
-    ledger.raise_cap("run", Decimal("2"))
+    ledger.set_cap("run", Decimal("2"))
     ledger.close("run")
 
 

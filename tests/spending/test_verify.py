@@ -138,7 +138,7 @@ CHILD = {"kind": "settle", "id": "settle/x", "hold": "run-2", "child": "run-2", 
         ("run-2", {"kind": "cap", "id": "x", "cap_microusd": 9_000_000, "parent": MONTH, "parent_hash": "a" * 64}),
         ("run-2", {"kind": "close", "id": "x"}),
         ("run-1", {"kind": "reserve", "id": "x", "hold": "x", "amount_microusd": 1}),
-        (MONTH, {"kind": "cap", "id": "x", "cap_microusd": 9_000_000}),
+        (MONTH, {"kind": "cap", "id": "x", "cap_microusd": 1}),
         (MONTH, {"kind": "reserve", "id": "x", "hold": "x", "child": "run-3", "amount_microusd": 1}),
         (MONTH, CHILD),
         (MONTH, CHILD | {"child_hash": "a" * 64}),
@@ -226,7 +226,7 @@ def test_a_crash_between_two_accounts_is_pending_and_not_broken(store, at, says)
 
 
 def test_books_that_grow_while_they_are_verified_hold(store):
-    meanwhile = functools.partial(Ledger(store, StillClock()).raise_cap, "run-2", Decimal("2"))
+    meanwhile = functools.partial(Ledger(store, StillClock()).set_cap, "run-2", Decimal("2"))
     busy = BusyStore(store.root, entry_key("run-1", 1), meanwhile)
     assert verify(busy, load_anchors(store)).cap_usd == Decimal("3")
 
