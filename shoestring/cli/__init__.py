@@ -8,7 +8,7 @@ import sys
 import typer
 from rich.console import Console
 
-from shoestring.cli import books, pipeline, pods, running, worlds
+from shoestring.cli import books, pipeline, pods, running, uploading, worlds
 from shoestring.errors import ShoestringError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.add_typer(worlds.app, name="world")
 app.add_typer(books.app, name="ledger")
 running.add_to(app)
 pipeline.add_to(app)
+uploading.add_to(app)
 pods.add_to(app)
 books.add_to(app)
 

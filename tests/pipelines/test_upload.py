@@ -1,0 +1,214 @@
+"""`shoestring upload` against a server process: what goes over the wire, and what is said when the server says no."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from commands import Ran, shoestring
+from typer.testing import CliRunner
+
+from shoestring.cli import app
+from shoestring.errors import ShoestringError
+
+GOLDEN = Path(__file__).parent / "golden" / "train.yaml"
+
+
+def upload(host: str, *more: str, env: dict[str, str] | None = None) -> Ran:
+    """The command in this process: importing KFP's client takes seconds."""
+    done = CliRunner().invoke(app, ["upload", "--host", host, *more], env=env)
+    error = done.exception
+    if isinstance(error, ShoestringError):
+        return Ran(error.exit_code, done.stdout, f"{done.stderr}{error}\n")
+    if error and not isinstance(error, SystemExit):
+        raise error
+    return Ran(done.exit_code, done.stdout, done.stderr)
+
+
+@dataclass(frozen=True)
+class Server:
+    host: str
+    log: Path
+
+    def upload(self, *more: str, env: dict[str, str] | None = None) -> Ran:
+        return upload(self.host, *more, env=env)
+
+    def requests(self, *kinds: str) -> list[dict[str, Any]]:
+        """Those that change something, or of these kinds, in order."""
+        found = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        return [asked for asked in found if asked["method"] in (kinds or ("POST", "DELETE"))]
+
+
+Serve = Callable[..., Server]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    running: list[subprocess.Popen[str]] = []
+
+    def begin(*options: str, scheme: str = "http") -> Server:
+        command = [sys.executable, str(Path(__file__).parent / "kfp_server.py"), str(tmp_path / "requests.jsonl"), *options]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        running.append(process)
+        assert process.stdout is not None
+        return Server(f"{scheme}://127.0.0.1:{process.stdout.readline().strip()}", tmp_path / "requests.jsonl")
+
+    yield begin
+    for process in running:
+        process.terminate()
+        process.wait()
+
+
+def test_a_pipeline_is_made_once_and_the_very_same_file_is_sent_no_third_time(serve: Serve) -> None:
+    server = serve()
+    first, second, third = (server.upload("--json") for _ in range(3))
+    assert [first.code, second.code, third.code] == [0, 0, 0], first.err + second.err + third.err
+    made, version = server.requests()
+    assert made["path"] == "/apis/v2beta1/pipelines/upload"
+    assert made["query"] == {"name": "shoestring-train"}
+    assert made["body"] == list(yaml.safe_load_all(GOLDEN.read_text()))
+    assert version["path"] == "/apis/v2beta1/pipelines/upload_version"
+    assert version["query"]["pipelineid"] == first.json["pipeline_id"]
+    assert version["body"] == made["body"]
+    assert first.json["version_id"] != second.json["version_id"] == third.json["version_id"]
+    assert (first.json["pipeline_id"], first.err) == (third.json["pipeline_id"], "")
+
+
+def test_a_run_is_given_the_recipe_and_the_budget_and_names_what_was_uploaded(serve: Serve) -> None:
+    server = serve()
+    ran = server.upload("--name", "mine", "--run", "--recipe", "flights", "--budget", "0.004")
+    assert ran.code == 0, ran.err
+    _, experiment, run = server.requests()
+    assert experiment["body"]["display_name"] == "mine"
+    assert run["path"] == "/apis/v2beta1/runs"
+    assert run["body"]["pipeline_version_reference"] == {"pipeline_id": "pipeline-1", "pipeline_version_id": "pipeline_version-1"}
+    parameters = run["body"]["runtime_config"]["parameters"]
+    # Without a run_id, each run's own is the engine's; without a world, each pod finds the mounted one.
+    assert set(parameters) == {"recipe", "budget_usd"}
+    assert (json.loads(parameters["recipe"])["name"], parameters["budget_usd"]) == ("flights", "0.004000")
+    assert ran.out.splitlines() == ["mine: version mine uploaded", f"run: {server.host}/#/runs/details/run-1"]
+
+
+def test_a_schedule_takes_the_place_of_the_one_before(serve: Serve) -> None:
+    server = serve()
+    first = server.upload("--cron", "0 3 * * *", "--recipe", "flights", "--json")
+    second = server.upload("--cron", "30 4 * * 1", "--recipe", "flights", "--budget", "0.01", "--json")
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    schedules = [asked for asked in server.requests() if "recurringruns" in asked["path"]]
+    assert [asked["method"] for asked in schedules] == ["POST", "POST", "DELETE"]
+    assert [asked["body"]["trigger"]["cron_schedule"]["cron"] for asked in schedules[:2]] == ["0 0 3 * * *", "0 30 4 * * 1"]
+    assert schedules[1]["body"]["max_concurrency"] == 1
+    assert schedules[2]["path"].endswith(first.json["recurring_run_id"])
+    assert second.json["recurring_run_id"] != first.json["recurring_run_id"]
+
+
+def test_where_users_have_namespaces_everything_goes_into_theirs_with_their_token(serve: Serve) -> None:
+    server = serve("--multi-user", "--token", "secret")
+    line = ("--namespace", "team", "--token-env", "KFP_TOKEN", "--run", "--recipe", "flights")
+    for _ in range(2):
+        ran = server.upload(*line, env={"KFP_TOKEN": "secret"})
+        assert ran.code == 0, ran.err
+    asked = server.requests("GET", "POST")
+    assert {request["token"] for request in asked} == {"Bearer secret"}
+    assert [request["path"].rpartition("/")[2] for request in server.requests()] == [
+        "upload",
+        "experiments",
+        "runs",
+        "upload_version",
+        "runs",
+    ]
+    assert server.requests()[0]["query"]["namespace"] == "team"
+    assert server.requests()[1]["body"]["namespace"] == "team"
+    assert {request["query"]["namespace"] for request in asked if request["path"].endswith("/pipelines")} == {"team"}
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "code", "said"),
+    [
+        (["--token", "secret"], [], 1, "asks who you are: name a token with --token-env"),
+        (["--token", "secret"], ["--token-env", "OLD"], 1, "the token in $OLD is not, or no longer, good"),
+        (["--deny"], [], 1, "does not let you do that: ask whoever keeps it"),
+        (["--tag", "2.5.0"], [], 1, "is Kubeflow Pipelines 2.5.0: 2.14 or newer is needed"),
+        (["--api", "v1beta1", "--tag", "1.8.5"], [], 1, "is a Kubeflow Pipelines of version 1: 2.14 or newer is needed"),
+        (["--page"], [], 2, "answers, but not as a Kubeflow Pipelines server"),
+        (["--api", "v3"], [], 2, "answers, but not as a Kubeflow Pipelines server"),
+        (["--multi-user"], [], 2, "name yours with --namespace"),
+        ([], ["--namespace", "team"], 2, "leave --namespace out"),
+    ],
+)
+def test_a_server_that_will_not_do_is_a_sentence_and_nothing_is_left_on_it(
+    options: list[str], line: list[str], code: int, said: str, serve: Serve
+) -> None:
+    server = serve(*options)
+    ran = server.upload(*line, env={"OLD": "expired"})
+    assert ran.code == code
+    assert said in ran.err
+    assert server.host in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert [asked for asked in server.requests() if "--deny" not in options] == []
+
+
+def test_the_command_says_json_alone_on_stdout_and_nothing_else_anywhere(serve: Serve, tmp_path: Path) -> None:
+    server = serve()
+    # KFP's client reads, and may write, a file in the home folder.
+    ran = shoestring("upload", "--host", server.host, "--run", "--recipe", "flights", "--json", env={"HOME": str(tmp_path)})
+    assert (ran.code, ran.err) == (0, "")
+    assert set(ran.json) == {"pipeline", "pipeline_id", "version", "version_id", "run_id"}
+
+
+def test_a_server_whose_version_is_not_told_is_taken_at_its_word(serve: Serve) -> None:
+    ran = serve("--tag", "unknown").upload()
+    assert ran.code == 0, ran.err
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused_until_its_authority_is_named(serve: Serve, tmp_path: Path) -> None:
+    both = tmp_path / "server.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    subprocess.run(
+        [*made, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", both, "-out", tmp_path / "ca.pem"], check=True, capture_output=True
+    )
+    both.write_text(both.read_text() + (tmp_path / "ca.pem").read_text())
+    server = serve("--certificate", str(both), scheme="https")
+    refused = server.upload()
+    assert refused.code == 1
+    assert "its certificate is not trusted" in refused.err
+    trusted = server.upload(env={"SSL_CERT_FILE": str(tmp_path / "ca.pem")})
+    assert trusted.code == 0, trusted.err
+
+
+@pytest.mark.parametrize(
+    ("host", "code", "said"),
+    [
+        ("http://kubeflow.invalid", 1, "http://kubeflow.invalid cannot be reached: no such host"),
+        ("http://127.0.0.1:9", 1, "nothing listens there"),
+        ("localhost:8080", 2, "begin it with http:// or https://"),
+    ],
+)
+def test_a_host_that_is_not_there_is_a_sentence(host: str, code: int, said: str) -> None:
+    ran = upload(host)
+    assert ran.code == code
+    assert said in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["--run"], "say what to run it on"),
+        (["--budget", "1"], "are for a run"),
+        (["--cron", "0 3", "--recipe", "flights"], "has 2 fields"),
+        (["--token-env", "NOT_SET"], "there is nothing in $NOT_SET"),
+        (["--run", "--recipe", "nobody"], "there is no recipe called 'nobody'"),
+    ],
+)
+def test_a_command_that_is_wrong_is_refused_before_the_server_is_asked(line: list[str], said: str) -> None:
+    ran = upload("http://127.0.0.1:9", *line)
+    assert ran.code == 2
+    assert said in ran.err
