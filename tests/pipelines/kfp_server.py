@@ -144,48 +144,48 @@ def body_of(kind: str, raw: bytes) -> Any:
     return json.loads(raw) if raw else None
 
 
-def handler(options: argparse.Namespace, kfp: Kfp, requests: Path) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            url = urlsplit(self.path)
-            try:
-                raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                query = {key: values[0] for key, values in parse_qs(url.query).items()}
-                body = body_of(self.headers.get("Content-Type", ""), raw)
-                asked = Asked(self.command, url.path, query, self.headers.get("authorization", ""), body)
-                with requests.open("a") as out:
-                    print(json.dumps(vars(asked)), file=out)
-                content = self.allowed(asked)
-                # As the server does: what is empty is left out.
-                self.reply(200, {key: value for key, value in content.items() if value != []} if isinstance(content, dict) else content)
-            except Refusal as refusal:
-                self.reply(refusal.status, {"code": 13, "message": str(refusal)})
+class Handler(BaseHTTPRequestHandler):
+    options: argparse.Namespace
+    kfp: Kfp
 
-        do_POST = do_DELETE = do_GET
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        try:
+            raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            query = {key: values[0] for key, values in parse_qs(url.query).items()}
+            body = body_of(self.headers.get("Content-Type", ""), raw)
+            asked = Asked(self.command, url.path, query, self.headers.get("authorization", ""), body)
+            with self.options.requests.open("a") as out:
+                print(json.dumps(vars(asked)), file=out)
+            content = self.allowed(asked)
+            # As the server does: what is empty is left out.
+            self.reply(200, {key: value for key, value in content.items() if value != []} if isinstance(content, dict) else content)
+        except Refusal as refusal:
+            self.reply(refusal.status, {"code": 13, "message": str(refusal)})
 
-        def allowed(self, asked: Asked) -> dict[str, Any] | str:
-            if options.page:
-                return "<html>Sign in</html>"
-            if options.token and asked.token != f"Bearer {options.token}":
-                raise Refusal(401, "Request header error: there is no user identity header.")
-            if asked.path == f"/apis/{options.api}/healthz":
-                health = {"commit_sha": "0", "tag_name": options.tag, "multi_user": options.multi_user}
-                return health | ({"pipeline_store": "database"} if options.api == "v2beta1" else {})
-            if options.deny and asked.method == "POST":
-                raise Refusal(403, "User 'ann' is not authorized with reason: no role")
-            return answer(kfp, asked)
+    do_POST = do_DELETE = do_GET
 
-        def reply(self, status: int, content: dict[str, Any] | str) -> None:
-            text = content if isinstance(content, str) else json.dumps(content)
-            self.send_response(status)
-            self.send_header("Content-Type", "text/html" if isinstance(content, str) else "application/json")
-            self.end_headers()
-            self.wfile.write(text.encode())
+    def allowed(self, asked: Asked) -> dict[str, Any] | str:
+        if self.options.page:
+            return "<html>Sign in</html>"
+        if self.options.token and asked.token != f"Bearer {self.options.token}":
+            raise Refusal(401, "Request header error: there is no user identity header.")
+        if asked.path == f"/apis/{self.options.api}/healthz":
+            health = {"commit_sha": "0", "tag_name": self.options.tag, "multi_user": self.options.multi_user}
+            return health | ({"pipeline_store": "database"} if self.options.api == "v2beta1" else {})
+        if self.options.deny and asked.method == "POST":
+            raise Refusal(403, "User 'ann' is not authorized with reason: no role")
+        return answer(self.kfp, asked)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+    def reply(self, status: int, content: dict[str, Any] | str) -> None:
+        text = content if isinstance(content, str) else json.dumps(content)
+        self.send_response(status)
+        self.send_header("Content-Type", "text/html" if isinstance(content, str) else "application/json")
+        self.end_headers()
+        self.wfile.write(text.encode())
 
-    return Handler
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
 
 
 def main() -> None:
@@ -199,7 +199,8 @@ def main() -> None:
     for switch in ("--multi-user", "--deny", "--page"):
         parser.add_argument(switch, action="store_true")
     options = parser.parse_args()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(options, Kfp(options.multi_user), options.requests))
+    Handler.options, Handler.kfp = options, Kfp(options.multi_user)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     if options.certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(options.certificate)
