@@ -19,6 +19,9 @@ SCALES = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k":
 SCALES |= {prefix: Decimal(1000) ** power for power, prefix in enumerate("MGTPE", 2)}
 SCALES |= {f"{prefix}i": Decimal(1024) ** power for power, prefix in enumerate("KMGTPE", 1)}
 
+RESOURCES = {"cpu": 1000, "memory": 1, GPU_RESOURCE: 1, "pods": 1}
+"""What is counted of a node, in the order of an Amount's fields, and how many of those units one is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Amount:
@@ -85,19 +88,14 @@ def quantity(text: str) -> Decimal:
 def node_facts(item: Mapping[str, Any]) -> NodeFacts:
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or [])
-    has = {name: quantity(str(value)) for name, value in (status.get("allocatable") or {}).items() if name in RESOURCES}
+    has = status.get("allocatable") or {}
     return NodeFacts(
         name=meta["name"],
         labels=meta.get("labels") or {},
         taints=tuple(Taint(key=each["key"], value=each.get("value") or "", effect=each["effect"]) for each in spec.get("taints") or []),
         takes_pods=ready and not spec.get("unschedulable") and not meta.get("deletionTimestamp"),
-        allocatable=Amount(
-            floor(has.get("cpu", 0) * 1000), floor(has.get("memory", 0)), floor(has.get(GPU_RESOURCE, 0)), floor(has.get("pods", 0))
-        ),
+        allocatable=Amount(*(floor(quantity(str(has.get(name, 0))) * scale) for name, scale in RESOURCES.items())),
     )
-
-
-RESOURCES = ("cpu", "memory", GPU_RESOURCE, "pods")
 
 
 def pod_facts(item: Mapping[str, Any]) -> PodFacts | None:
@@ -137,8 +135,7 @@ def _requests(container: Mapping[str, Any]) -> Amount:
 
 
 def _amount(asked: Mapping[str, Any]) -> Amount:
-    cpu, memory, gpus = (ceil(quantity(str(asked.get(name, 0))) * scale) for name, scale in zip(RESOURCES, (1000, 1, 1, 1), strict=False))
-    return Amount(cpu, memory, gpus)
+    return Amount(*(ceil(quantity(str(asked.get(name, 0))) * scale) for name, scale in RESOURCES.items()))
 
 
 def totals(pods: Iterable[PodFacts]) -> dict[str, Amount]:

@@ -2,7 +2,8 @@
 
 usable    = the least of the pool's nodes that take pods: allocatable - what daemonsets ask for
 shares    = 1, 2, 4, ... and all of its cores; where there are GPUs, 1, 2, 4, ... and all of them, with their part of the cores.
-            A share has its part of the memory, so that shares of one size fill a node
+            A share has its part of the memory, less a sixteenth: pods that are no daemonset's have to be somewhere, and a cluster's DNS
+            with its 70Mi would keep the largest share off
 price     = the node's x the largest part of it that the share takes: whoever shares a node pays for its daemonsets, too
 fits      = over the nodes that take pods, the sum of how many shares what is free there holds
 """
@@ -28,6 +29,8 @@ from shoestring.seams import PriceBook
 
 ENGINE = Amount(cpu_milli=50, memory_bytes=64 << 20, pods=1)
 """What a stage's pod asks for beside the stage: an engine's own containers. KFP's executor asks for 10m and 32Mi."""
+
+MEMORY_GIVEN = Fraction(15, 16)
 
 GPU_NAME_LABELS = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator")
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"  # MiB of one GPU, by NVIDIA's feature discovery
@@ -139,9 +142,11 @@ def _takes(node: NodeFacts, pool: NodePool) -> bool:
 
 
 def _usable(machine: Machine | None) -> Amount:
+    """What a node would have, for its largest share to be what the machine is declared to give."""
     if not machine:
         return Amount()
-    return Amount(machine.cores * 1000, round(machine.memory_gb * 1e9), machine.gpu_count, 1) + ENGINE
+    memory_bytes = ceil((round(machine.memory_gb * 1e9) + ENGINE.memory_bytes) / MEMORY_GIVEN)
+    return Amount(machine.cores * 1000 + ENGINE.cpu_milli, memory_bytes, machine.gpu_count, ENGINE.pods)
 
 
 def _seen(pools: Sequence[Now], notes: Sequence[str]) -> Seen:
@@ -163,7 +168,7 @@ def _shares(now: Now) -> Iterator[Share]:
     for size in _sizes(gpus or cores) if cores else ():
         part = Fraction(size, gpus or cores)
         cores_of_it = max(1, int(cores * part))
-        memory_mb = (int(now.usable.memory_bytes * part) - ENGINE.memory_bytes) // BYTES_PER_MB
+        memory_mb = (int(now.usable.memory_bytes * part * MEMORY_GIVEN) - ENGINE.memory_bytes) // BYTES_PER_MB
         if memory_mb < 1:
             continue
         needs = Amount(cores_of_it * 1000, memory_mb * BYTES_PER_MB, size if gpus else 0) + ENGINE
