@@ -29,7 +29,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
 
 
 # By engine, the module whose `compile_to(folder)` writes the files that it reads, and returns their paths.
-TARGETS = {"kfp": "pipelines.kubeflow"}
+TARGETS = {"kfp": "pipelines.kubeflow", "argo": "pipelines.argo"}
 
 
 def compile_pipelines(

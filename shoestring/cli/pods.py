@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shoestring.cli.running import budget_of
-from shoestring.errors import UnknownName, UsageError
+from shoestring.errors import Refused, UnknownName, UsageError
 from shoestring.pod import route as route_stage
 from shoestring.pod import run as run_stage
 from shoestring.pod.asking import stage_names
@@ -35,11 +35,18 @@ def route(
     also: Annotated[str, typer.Option(help="key of whatever else it reads")] = "",
     world: WorldArgument = "",
 ) -> None:
-    """Choose where the next stage runs, reserve what it may cost, and say why. `patch` is the placement as a patch of its pod's spec."""
+    """Choose where the next stage runs, reserve what it may cost, and say why.
+
+    `patch` is the placement as a patch of its pod's spec. A file `refused` says that asking again would not help.
+    """
     budget_usd = str(budget_of(budget, Decimal(0))) if budget else ""
     out.mkdir(parents=True, exist_ok=True)
     decision_path, page_path = out / "decision.json", out / "page.md"
-    values = route_stage(needs, world, run_id, recipe, budget_usd, deadline, seed, upstream, also, str(decision_path), str(page_path))
+    try:
+        values = route_stage(needs, world, run_id, recipe, budget_usd, deadline, seed, upstream, also, str(decision_path), str(page_path))
+    except (Refused, UsageError):
+        (out / "refused").write_text("yes")
+        raise
     decision = Decision.model_validate_json(decision_path.read_bytes())
     (out / "patch").write_text(argo_patch(decision))
     (out / "decision_key").write_text(values["decision_key"])

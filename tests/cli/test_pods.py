@@ -74,7 +74,7 @@ def test_route_stage_and_settle_hand_on_files_and_a_stage_runs_once_on_its_reser
 def test_a_router_that_refuses_says_why_and_the_exit_step_sums_it_up(pods: Pods, recipe: str, tmp_path: Path) -> None:
     refused = pods.route(recipe, tmp_path / "out", "--budget", "0.000001")
     assert (refused.code, "too small" in refused.err) == (1, True)
-    assert not (tmp_path / "out/patch").exists()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"refused"}
     assert pods.settle("--summary", tmp_path / "summary.json").code == 0
     assert Summary.model_validate_json((tmp_path / "summary.json").read_bytes()).status == "refused"
 
