@@ -9,12 +9,12 @@ from typing import Any
 from kfp import dsl, kubernetes
 
 from components.route import route
+from shoestring.local import MOUNTED_WORLD
 from shoestring.model import Need
 from shoestring.pod.asking import Needs
 
 # What a pod is given of the world, each from a ConfigMap `shoestring-NAME` with one key, NAME.yaml.
 WORLD_FILES = ("world", "pools", "prices", "policy", "budgets")
-WORLD_FOLDER = "/etc/shoestring"
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 IDENTITY = {
     "SHOESTRING_POD_NAMESPACE": "metadata.namespace",
@@ -76,7 +76,7 @@ def pod(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:
     """
     for name in WORLD_FILES:
         # Optional, as the credentials are: a pod that lacks one starts and says which, instead of waiting for it without a word.
-        kubernetes.use_config_map_as_volume(task, f"shoestring-{name}", f"{WORLD_FOLDER}/{name}", optional=True)
+        kubernetes.use_config_map_as_volume(task, f"shoestring-{name}", f"{MOUNTED_WORLD}/{name}", optional=True)
     kubernetes.use_secret_as_env(task, "shoestring-s3", {name: name for name in CREDENTIALS}, optional=True)
     for name, field_path in IDENTITY.items():
         kubernetes.use_field_path_as_env(task, name, field_path)

@@ -26,6 +26,9 @@ from shoestring.written import parse, read_text
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
+# Where every pod on a cluster has the world's files: a folder for each, from a ConfigMap.
+MOUNTED_WORLD = Path("/etc/shoestring")
+
 
 class WorldFile(Noun):
     """`world.yaml`: what there is to run on, what it costs, and where the store is."""
@@ -198,8 +201,12 @@ def this_pod_uid() -> str:
 
 
 def default_world_path() -> Path:
-    named = os.environ.get("SHOESTRING_WORLD")
-    return Path(named) if named else Path(os.environ.get("XDG_CONFIG_HOME", "~/.config")).expanduser() / "shoestring" / "world.yaml"
+    """What $SHOESTRING_WORLD names; else the files that a pod was given, where there are any; else the one in the home folder."""
+    if named := os.environ.get("SHOESTRING_WORLD"):
+        return Path(named)
+    if MOUNTED_WORLD.is_dir():
+        return MOUNTED_WORLD
+    return Path(os.environ.get("XDG_CONFIG_HOME", "~/.config")).expanduser() / "shoestring" / "world.yaml"
 
 
 def read_world_file(path: Path) -> WorldFile:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from pipelines.kubeflow import compile_to
+from shoestring.outside.folder import FILES
 
 GOLDEN = Path(__file__).parent / "golden"
 STAGES = ("ingest", "preprocess", "train", "evaluate")
@@ -58,7 +59,7 @@ def test_every_pod_has_the_world_the_stores_credentials_and_its_own_name(compile
     assert set(found) == set(compiled[1]["deploymentSpec"]["executors"])
     for given in found.values():
         mounted = {volume["configMapName"]: volume["mountPath"] for volume in given["configMapAsVolume"]}
-        assert mounted == {f"shoestring-{name}": f"/etc/shoestring/{name}" for name in ("world", "pools", "prices", "policy", "budgets")}
+        assert mounted == {f"shoestring-{name}": f"/etc/shoestring/{name}" for name in FILES}
         assert {secret["secretName"]: [key["envVar"] for key in secret["keyToEnv"]] for secret in given["secretAsEnv"]} == {
             "shoestring-s3": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
         }
