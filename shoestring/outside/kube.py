@@ -10,12 +10,13 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import urllib3
 from pydantic_core import from_json
 from urllib3.exceptions import HTTPError
 
-from shoestring.errors import ClusterError, NotAllowed
+from shoestring.errors import ClusterError, NotAllowed, UnknownName
 
 # https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -35,7 +36,11 @@ class Kube:
 
     def get(self, path: str, right: str) -> Item | None:
         """One object; None when there is none. `right`: what the caller needs for it, as a message calls it. Raises ClusterError."""
-        return self._ask(path, {}, right)
+        return self._ask("GET", path, right)
+
+    def create(self, path: str, item: Item, right: str) -> Item | None:
+        """Make one object; returns it as it is then, None where the cluster knows no such path. Raises ClusterError."""
+        return self._ask("POST", path, right, body=item)
 
     def list(self, path: str, right: str, **query: str) -> Iterator[Item]:
         """All objects under a path, as the API server's cache has them. Raises ClusterError."""
@@ -43,14 +48,15 @@ class Kube:
         # https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
         page = query | {"limit": str(PAGE), "resourceVersion": "0"}
         while page:
-            found = self._ask(path, page, right) or {}
+            found = self._ask("GET", path, right, page) or {}
             yield from found.get("items") or []
             token = found.get("metadata", {}).get("continue")
             page = query | {"limit": str(PAGE), "continue": token} if token else {}
 
-    def _ask(self, path: str, query: dict[str, str], right: str) -> Item | None:
+    def _ask(self, verb: str, path: str, right: str, query: dict[str, str] | None = None, body: Item | None = None) -> Item | None:
+        url = f"{self._host}{path}?{urlencode(query)}" if query else self._host + path
         try:
-            answer = self._http.request("GET", self._host + path, fields=query, headers=self._headers(), retries=RETRIES, timeout=TIMEOUT)
+            answer = self._http.request(verb, url, json=body, headers=self._headers(), retries=RETRIES, timeout=TIMEOUT)
             said: Item = from_json(answer.data) if answer.data else {}
         except HTTPError as error:
             raise ClusterError(f"the cluster at {self._host} does not answer: {error}") from error
@@ -60,13 +66,13 @@ class Kube:
             raise NotAllowed(right, str(said.get("message") or answer.reason))
         if answer.status == 404:
             return None
-        if answer.status != 200:
+        if answer.status not in (200, 201):
             raise ClusterError(f"the cluster at {self._host} answered {answer.status} to {path}: {said.get('message', answer.reason)}")
         return said
 
 
 def connect(context: str | None = None) -> Kube:
-    """The cluster that this pod is in; elsewhere the one that a kubeconfig names. Raises ClusterError."""
+    """The cluster that this pod is in; elsewhere the one that a kubeconfig names. Raises ClusterError, UnknownName."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if context is not None or not host:
         return _by_kubeconfig(context)
@@ -81,10 +87,13 @@ def connect(context: str | None = None) -> Kube:
 def _by_kubeconfig(context: str | None) -> Kube:
     # Here, because it takes a second that no pod should pay for.
     from kubernetes.client import Configuration
-    from kubernetes.config import ConfigException, load_kube_config
+    from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
 
     found = Configuration()
     try:
+        names = [known["name"] for known in list_kube_config_contexts()[0]]
+        if context is not None and context not in names:
+            raise UnknownName("context in your kubeconfig", context, names)
         load_kube_config(context=context, client_configuration=found)
     except (ConfigException, OSError) as error:
         which = f"context {context!r}" if context else "current context"
