@@ -1,0 +1,47 @@
+"""One S3 server for all tests, a prefix of its own for each, and a store on either side of the seam."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from s3_server import ADMIN, S3Server, environment
+from store_places import Place
+
+from shoestring.outside.s3 import PROOF_KEY
+
+FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    with tempfile.TemporaryDirectory(dir=FAST) as folder, pytest.MonkeyPatch.context() as variables:
+        for name, value in environment(ADMIN).items():
+            variables.setenv(name, value)
+        server = S3Server(Path(folder))
+        server.start()
+        yield server
+        server.kill()
+
+
+@pytest.fixture(scope="session")
+def s3_proof(s3_server: S3Server) -> bytes:
+    """That the server honours conditions: proven once, and laid into every test's prefix."""
+    return Place(s3=s3_server.place()).open().fetch(PROOF_KEY).read_bytes()
+
+
+@pytest.fixture
+def s3_place(s3_server: S3Server, s3_proof: bytes) -> Place:
+    place = s3_server.place(f"test/{uuid.uuid4().hex}")
+    s3_server.minio().put_object(place.bucket, place.root + PROOF_KEY, io.BytesIO(s3_proof), len(s3_proof))
+    return Place(s3=place)
+
+
+@pytest.fixture(params=["a folder", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Where a store lies, to be opened by whoever needs it: this process or another."""
+    return Place(folder=tmp_path / "store") if request.param == "a folder" else request.getfixturevalue("s3_place")

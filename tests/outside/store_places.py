@@ -1,0 +1,49 @@
+"""A place that can be sent to another process, which opens its own store there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoestring.local import FolderStore, WallClock
+from shoestring.outside.s3 import S3Place, open_s3_store
+from shoestring.seams import Clock, Store
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["shoestring.local", "shoestring.outside.s3", "shoestring.spending.ledger"])
+
+
+@dataclass(frozen=True)
+class Place:
+    folder: Path | None = None
+    s3: S3Place | None = None
+
+    def open(self, scratch: Path | None = None, clock: Clock | None = None) -> Store:
+        if self.folder:
+            return FolderStore(self.folder)
+        assert self.s3
+        return open_s3_store(self.s3, scratch or Path(tempfile.mkdtemp(prefix="shoestring-test-")), clock or WallClock())
+
+
+def at_once(count: int, work: Callable[..., Any], *given: Any) -> list[Any]:
+    """What `work(number, gate, *given)` returns in each of so many processes, which meet at the gate."""
+    gate, results = FORKS.Barrier(count), FORKS.SimpleQueue()
+    processes = [FORKS.Process(target=_report, args=(results, work, number, gate, *given)) for number in range(count)]
+    for process in processes:
+        process.start()
+    found = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return [result for _, result in sorted(found, key=lambda pair: pair[0])]
+
+
+def _report(results: Any, work: Callable[..., Any], number: int, gate: Any, *given: Any) -> None:
+    try:
+        results.put((number, work(number, gate, *given)))
+    except BaseException as error:
+        results.put((number, f"{type(error).__name__}: {error}"))
+        raise
