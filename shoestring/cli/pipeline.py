@@ -10,23 +10,22 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from shoestring.data.recipe import Recipe
 from shoestring.errors import UnknownName, UsageError
-from shoestring.local import WorldFile
-from shoestring.model import Receipt
-from shoestring.reporting.summary import Summary
-from shoestring.routing.decision import Decision
-from shoestring.spending.entry import Sealed
 
-SCHEMAS: dict[str, type[BaseModel]] = {
-    "world": WorldFile,
-    "recipe": Recipe,
-    "decision": Decision,
-    "receipt": Receipt,
-    "ledger": Sealed,
-    "summary": Summary,
+# By name, the noun that is such a file.
+SCHEMAS = {
+    "world": "shoestring.local:WorldFile",
+    "recipe": "shoestring.data.recipe:Recipe",
+    "decision": "shoestring.routing.decision:Decision",
+    "receipt": "shoestring.model:Receipt",
+    "ledger": "shoestring.spending.entry:Sealed",
+    "summary": "shoestring.reporting.summary:Summary",
+    "cluster-world": "shoestring.outside.folder:ClusterWorldFile",
+    "pools": "shoestring.outside.folder:PoolsFile",
+    "prices": "shoestring.outside.folder:PricesFile",
+    "policy": "shoestring.rules:Rules",
+    "budgets": "shoestring.rules:Budgets",
 }
-
 
 # By engine, the module whose `compile_to(folder)` writes the files that it reads, and returns their paths.
 TARGETS = {"kfp": "pipelines.kubeflow", "argo": "pipelines.argo"}
@@ -51,9 +50,16 @@ def compile_pipelines(
 
 def schema(name: Annotated[str, typer.Argument(help=", ".join(SCHEMAS))]) -> None:
     """Print the JSON schema of a file that Shoestring reads or writes."""
+    typer.echo(json.dumps(noun_called(name).model_json_schema(), indent=1, sort_keys=True))
+
+
+def noun_called(name: str) -> type[BaseModel]:
+    """The noun of a schema. Raises UnknownName."""
     if name not in SCHEMAS:
         raise UnknownName("schema", name, list(SCHEMAS))
-    typer.echo(json.dumps(SCHEMAS[name].model_json_schema(), indent=1, sort_keys=True))
+    module, _, noun = SCHEMAS[name].partition(":")
+    found: type[BaseModel] = getattr(importlib.import_module(module), noun)
+    return found
 
 
 def add_to(app: typer.Typer) -> None:
