@@ -101,7 +101,7 @@ class ClusterError(ShoestringError):
 class NotAllowed(ClusterError):
     def __init__(self, right: str, said: str) -> None:
         self.right = right
-        super().__init__(f"the cluster does not let this service account {right} ({said}): see manifests/base/rbac.yaml")
+        super().__init__(f"the cluster does not let this service account {right} ({said}): see manifests/base/accounts.yaml")
 
 
 class LedgerBroken(ShoestringError):
