@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from shoestring.data.blobs import load_manifest, open_blob
-from shoestring.errors import CorruptObject, NotInStore
+from shoestring.errors import CorruptObject, NotInStore, UsageError
 from shoestring.model import Noun, Outcome, digest, record
 from shoestring.seams import Store
 
@@ -45,6 +45,24 @@ def code_digest(*modules: str) -> str:
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(f"a stage names shoestring.{name} as its code, and there is no such module")
         found.update(name.encode() + b"\0" + Path(spec.origin).read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def package_digest(module: str) -> str:
+    """SHA-256 over the sources of the package that an author's module is in, and the version of what it builds on. Imports none of them.
+
+    Raises:
+        UsageError: there is no such module here.
+    """
+    root = module.partition(".")[0]
+    spec = find_spec(root)
+    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
+        raise UsageError(f"there is no package {root} here, in which {module} would be: install it where it is compiled, and in its image")
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = [(path.relative_to(folder).as_posix(), path) for folder in folders for path in folder.rglob("*.py")]
+    found = hashlib.sha256(f"shoestring={version('shoestring')}".encode())
+    for name, path in sorted(files) or [(root, Path(str(spec.origin)))]:
+        found.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from shoestring.data.recipe import Recipe
 from shoestring.model import Format, Noun
@@ -23,9 +23,24 @@ class Progress(Noun):
     quality: dict[str, float] = Field({}, description="metric -> the last value")
 
 
+class Origin(Noun):
+    """An author's own stage, as its pipeline has it: what does the work, and what names its result.
+
+    The router imports nothing of it, so it cannot ask it.
+    """
+
+    module: str = Field(description="has `run(work) -> Outcome`; imported in the stage's pod alone")
+    code: str = Field(description="digest of the sources of the module's package")
+    settings: dict[str, JsonValue] = Field({}, description="what its pipeline gave it; the work finds them in `work.settings`")
+    shared: bool = Field(True, description="may its result serve other runs")
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One attempt at a stage. `inputs` maps names to keys in the store; `stopping()` turns true when a TERM came."""
+    """One attempt at a stage. `inputs` maps names to keys in the store; `stopping()` turns true when a TERM came.
+
+    `settings` are those that the pipeline gave an author's own stage; the stages here follow the recipe.
+    """
 
     run_id: str
     stage: str
@@ -41,3 +56,4 @@ class Work:
     scratch: Path
     progress: Callable[[Progress], None]
     stopping: Callable[[], bool]
+    settings: Mapping[str, JsonValue] = field(default_factory=dict)

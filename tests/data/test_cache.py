@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoestring.data import cache
 from shoestring.data.blobs import load_manifest, open_blob, put_blob
-from shoestring.errors import CorruptObject, NotInStore
+from shoestring.errors import CorruptObject, NotInStore, UsageError
 from shoestring.local import FolderStore
 from shoestring.model import Manifest, Outcome
 from shoestring.seams import Store
@@ -134,3 +134,27 @@ def test_another_stage_code_setting_input_or_run_has_another_key() -> None:
 def test_the_digest_of_code_follows_its_text_and_not_its_order() -> None:
     assert cache.code_digest("data.encode", "data.kinds") == cache.code_digest("data.kinds", "data.encode")
     assert cache.code_digest("data.encode") != cache.code_digest("data.kinds")
+
+
+def package(folder: Path, **files: str) -> None:
+    (folder / "of_an_author").mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / "of_an_author" / f"{name}.py").write_text(text)
+
+
+def test_the_digest_of_an_authors_package_follows_every_source_in_it_and_imports_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path, __init__="raise SystemExit('imported')", stage="x = 1", helper="y = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = {cache.package_digest("of_an_author.stage")}
+    assert cache.package_digest("of_an_author.helper") in found
+    for change in ({"helper": "y = 2"}, {"stage": "x = 2"}, {"more": ""}):
+        package(tmp_path, **change)
+        assert cache.package_digest("of_an_author.stage") not in found
+        found.add(cache.package_digest("of_an_author.stage"))
+
+
+def test_a_package_that_is_not_there_is_a_sentence() -> None:
+    with pytest.raises(UsageError, match="there is no package nobodys here"):
+        cache.package_digest("nobodys.stage")

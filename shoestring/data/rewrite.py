@@ -1,0 +1,61 @@
+"""A data set made from another: the same tables, one of them with other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from pydantic import JsonValue
+
+from shoestring.data.blobs import load_manifest, save_manifest
+from shoestring.data.cache import canonical
+from shoestring.data.parts import PartWriter, open_part
+from shoestring.errors import DataError, RecipeError
+from shoestring.model import Format, Manifest, digest
+from shoestring.seams import Store
+
+Change = Callable[[pa.Table], pa.Table]
+"""Given the next rows of the table, in order; returns what becomes of them, with the same columns."""
+
+Tell = Callable[[str, int], None]
+"""Called with the name of a table and its rows so far, after every part; may raise to stop."""
+
+
+def rewrite(
+    store: Store, key: str, table: str, change: Change, format: Format, scratch: Path, tell: Tell, settings: Mapping[str, JsonValue]
+) -> tuple[str, Manifest]:
+    """Write the data set under `key` again, in `format`, with what `change` makes of one table; returns the manifest and its key.
+
+    `settings` are what `change` depends on, beside its code. Raises RecipeError, DataError, StoreFull, and what `change` and `tell` raise.
+    """
+    source = load_manifest(store, key)
+    if table not in source.splits:
+        raise RecipeError(f"{key} has no table {table}; it has {', '.join(source.splits)}")
+    writers = {name: PartWriter(store, format, scratch) for name in source.splits}
+    for name, parts in source.splits.items():
+        read_rows = 0
+        for rows in (open_part(store, source, part) for part in parts):
+            made = change(rows) if name == table else rows
+            if made.schema != rows.schema:
+                columns = ", ".join(f"{column.name}: {column.type}" for column in made.schema)
+                raise DataError(f"the rows of {name} came back with other columns: {columns}")
+            writers[name].add(made)
+            read_rows += rows.num_rows
+            tell(name, read_rows)
+    written = {name: writer.close() for name, writer in writers.items()}
+    if not written[table]:
+        raise DataError(f"no row of {table} is left, and nothing can be learned from none")
+    manifest = source.model_copy(
+        update={
+            "format": format,
+            "splits": written,
+            "rows": source.rows + writers[table].rows - sum(part.rows for part in source.splits[table]),
+            "size_bytes": sum(part.size_bytes for parts in written.values() for part in parts),
+            "parents": (key,),
+            "settings_sha256": digest(canonical(settings)),
+            "quarantined": {},
+            "quarantine": None,
+        }
+    )
+    return save_manifest(store, manifest), manifest

@@ -1,0 +1,67 @@
+"""A data set made from another, with one table changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from data_world import ingested, quiet, recipe_of, table_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shoestring.data.blobs import load_manifest
+from shoestring.data.rewrite import rewrite
+from shoestring.errors import DataError, RecipeError
+from shoestring.model import Format
+
+
+def rows_in(folder: Path, values: list[int]) -> Path:
+    path = folder / "rows.csv"
+    path.write_text("x,y\n" + "".join(f"{value},{value % 2}\n" for value in values))
+    return path
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.sampled_from(list(Format)))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_kept_is_what_the_change_keeps_in_order_and_the_manifest_counts_it(
+    tmp_path: Path, values: list[int], format: Format
+) -> None:
+    key, raw, store = ingested(recipe_of(rows_in(tmp_path, [*values, 10])), tmp_path)
+    made_key, made = rewrite(store, key, "rows", lambda rows: rows.filter(pc.greater(rows["x"], 4)), format, tmp_path, quiet, {"over": 4})
+    kept = [value for value in [*values, 10] if value > 4]
+    assert table_of(store, made, "rows")["x"].to_pylist() == kept
+    assert (made.rows, made.format, made.parents, made.columns) == (len(kept), format, (key,), raw.columns)
+    assert load_manifest(store, made_key) == made
+
+
+def test_other_tables_are_carried_over_whole(tmp_path: Path) -> None:
+    (tmp_path / "planes.csv").write_text("x,size\n1,100\n2,200\n")
+    recipe = recipe_of(
+        rows_in(tmp_path, [1, 2, 2]),
+        source={"rows": {"path": tmp_path / "rows.csv"}, "planes": {"path": tmp_path / "planes.csv"}},
+        main="rows",
+        joins=[{"table": "planes", "by": ["x"], "columns": ["size"]}],
+    )
+    key, raw, store = ingested(recipe, tmp_path)
+    _, made = rewrite(store, key, "rows", lambda rows: rows.slice(0, 1), Format.PARQUET, tmp_path, quiet, {})
+    assert (raw.rows, made.rows) == (3, 1)
+    assert table_of(store, made, "planes") == table_of(store, raw, "planes")
+
+
+def test_a_change_that_spoils_the_table_or_has_none_to_change_is_a_sentence(tmp_path: Path) -> None:
+    key, _, store = ingested(recipe_of(rows_in(tmp_path, [1, 2])), tmp_path)
+
+    def made(table: str, drop: list[str], keep_rows: int) -> None:
+        def change(rows: pa.Table) -> pa.Table:
+            return rows.drop_columns(drop).slice(0, keep_rows)
+
+        rewrite(store, key, table, change, Format.ARROW, tmp_path, quiet, {})
+
+    with pytest.raises(DataError, match="came back with other columns: x: int64"):
+        made("rows", ["y"], 2)
+    with pytest.raises(DataError, match="no row of rows is left"):
+        made("rows", [], 0)
+    with pytest.raises(RecipeError, match="has no table planes; it has rows"):
+        made("planes", [], 2)
