@@ -43,6 +43,10 @@ DeadlineOption = Annotated[
     float | None, typer.Option("--deadline", min=1, max=MOST_DEADLINE_S, help="seconds for the whole run; default: the recipe's")
 ]
 
+OnOption = Annotated[str | None, typer.Option("--on", help="context of your kubeconfig: on that cluster, by Argo Workflows")]
+NamespaceOption = Annotated[str, typer.Option(help="with --on: the namespace there that Shoestring is installed in")]
+NAMESPACE = "shoestring"
+
 
 def world_at(path: Path | None, store: Path | None) -> World:
     """Open the world for this command and every pod it starts; the default file is made when it is missing."""
@@ -154,11 +158,19 @@ def run(
     out: Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=MOST_SEED, help="default: the recipe's")] = None,
     resume: Annotated[str | None, typer.Option(help="go on with a run that did not finish")] = None,
+    on: OnOption = None,
+    namespace: NamespaceOption = NAMESPACE,
     as_json: JsonOption = False,
 ) -> None:
     """Run a recipe from raw data to an evaluated model inside its budget."""
     if bool(recipe) == bool(resume):
         raise UsageError("name a recipe, like `shoestring run flights`, or a run to go on with: `shoestring run --resume RUN`")
+    if on:
+        from shoestring.cli.clusters import run_on
+
+        here_only(world=world, store=store, out=out, resume=resume)
+        run_on(on, namespace, recipe, budget, deadline, seed, as_json)
+        return
     opened = world_at(world, store)
     path = world or default_world_path()
     if read_world_file(path).purpose == "plan":
@@ -176,7 +188,8 @@ def run(
     if not (resume and summarise(gather(opened.store, resume)).status == "done"):
         begin(opened, wish, str(path.absolute()), folder, as_json)
     options = "".join(f" {name} {value}" for name, value in (("--world", world), ("--store", store), ("--out", out)) if value)
-    tell(export(opened.store, wish.run_id, folder), folder, options, as_json)
+    hints = (f"what its steps printed: {folder / 'log.txt'}", f"go on with it: shoestring run --resume {wish.run_id}{options}")
+    tell(export(opened.store, wish.run_id, folder), str(folder / "report.html"), hints, as_json)
 
 
 def begin(world: World, wish: Wish, world_argument: str, folder: Path, as_json: bool) -> None:
@@ -188,25 +201,43 @@ def begin(world: World, wish: Wish, world_argument: str, folder: Path, as_json: 
         publish(world.store, wish.run_id)
 
 
-def tell(summary: Summary, folder: Path, options: str, as_json: bool) -> None:
-    """The last words of a run, and its exit code. `options`: what the command line has to hold again to find the run."""
+def tell(summary: Summary, report: str, hints: tuple[str, ...], as_json: bool) -> None:
+    """The last words of a run, and its exit code. `report`: where it is. `hints`: what to do about a run that did not finish."""
     if as_json:
         sys.stdout.buffer.write(record(summary))
     elif summary.status != "refused":
         spent = f"${summary.spent_usd} of ${summary.budget_usd}"
         quality = ", ".join(f"{name} {value:.4f}" for name, value in summary.quality.items())
         typer.echo(f"{summary.run_id}: {summary.status}, {spent} spent" + (f"; {quality}" if quality else ""))
-        typer.echo(f"report: {folder / 'report.html'}")
+        typer.echo(f"report: {report}")
     if summary.status != "done":
         typer.echo(f"shoestring: {summary.sentence}", err=True)
         if summary.status != "refused":
-            typer.echo(f"what its steps printed: {folder / 'log.txt'}", err=True)
-            typer.echo(f"go on with it: shoestring run --resume {summary.run_id}{options}", err=True)
+            typer.echo("\n".join(hints), err=True)
         raise typer.Exit(1)
 
 
-def watch(run_id: str, world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Follow a run live, by what its pods write into the store."""
+def here_only(**options: object) -> None:
+    """Raises UsageError for an option that has no meaning where a run is on a cluster."""
+    if given := [f"--{name}" for name, value in options.items() if value]:
+        raise UsageError(f"{', '.join(given)} is for a run on this machine: with --on the cluster's own world and store are used")
+
+
+def watch(
+    run_id: str,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    on: OnOption = None,
+    namespace: NamespaceOption = NAMESPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow a run live, by what its pods write into the store; with --on, by what the cluster says of them."""
+    if on:
+        from shoestring.cli.clusters import watch_on
+
+        here_only(world=world, store=store)
+        watch_on(on, namespace, run_id, as_json)
+        return
     opened = world_at(world, store)
     run = open_run(opened.store, run_id)
     supervisor = run.start.supervisor if run.starts else None
