@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import random
 import re
 from collections.abc import Callable
@@ -14,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
-from xml.sax.saxutils import unescape
 
 import urllib3
 from minio import Minio
@@ -165,7 +165,7 @@ class Wire:
             except SSLError as error:
                 raise StoreError(f"{self._to(verb, key)}: {error}; is `secure` right, and the certificate known here?") from error
             except HTTPError as error:
-                why = str(error)
+                why = str(error).rpartition("): ")[2]
                 limit_s = NAME_PATIENCE_S if isinstance(error, NameResolutionError) else PATIENCE_S
                 lost = lost or not isinstance(error, NewConnectionError)
             else:
@@ -228,7 +228,7 @@ def _answer(response: urllib3.BaseHTTPResponse) -> Answer:
     if response.status < 300:
         return Answer(response.status)
     text = response.data.decode(errors="replace")
-    found = {tag: unescape(words) for tag, words in re.findall(r"<(Code|Message)>([^<]*)</", text)}
+    found = {tag: html.unescape(words) for tag, words in re.findall(r"<(Code|Message)>([^<]*)</", text)}
     return Answer(response.status, found.get("Code", ""), found.get("Message", ""))
 
 
