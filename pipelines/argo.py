@@ -15,9 +15,10 @@ import yaml
 from google.protobuf.json_format import MessageToDict
 
 from pipelines.kubeflow import PIPELINES
-from pipelines.routed import CREDENTIALS, IDENTITY, STAGE_LABEL, USER, WORLD_FILES, WORLD_FOLDER
+from pipelines.routed import CREDENTIALS, IDENTITY, STAGE_LABEL, USER, WORLD_FILES
 from shoestring.data.recipe import find_recipe
 from shoestring.errors import UsageError
+from shoestring.local import MOUNTED_WORLD
 from shoestring.rules import IMAGES
 
 RECIPES = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.yaml"))
@@ -114,12 +115,12 @@ def container() -> Yaml:
         {"name": name, "valueFrom": {"secretKeyRef": {"name": "shoestring-s3", "key": name, "optional": True}}} for name in CREDENTIALS
     ]
     identity = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in IDENTITY.items()]
-    files = [{"name": name, "mountPath": f"{WORLD_FOLDER}/{name}", "readOnly": True} for name in WORLD_FILES]
+    files = [{"name": name, "mountPath": f"{MOUNTED_WORLD}/{name}", "readOnly": True} for name in WORLD_FILES]
     return {
         "image": IMAGES["base"],
         "imagePullPolicy": "IfNotPresent",
         "command": ["shoestring"],
-        "env": [{"name": "SHOESTRING_WORLD", "value": WORLD_FOLDER}, *credentials, *identity],
+        "env": [*credentials, *identity],
         "volumeMounts": [*files, {"name": "scratch", "mountPath": SCRATCH}],
         # What a router says when it refuses is then what Argo says of its pod.
         "terminationMessagePolicy": "FallbackToLogsOnError",

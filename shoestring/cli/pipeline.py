@@ -42,7 +42,7 @@ def compile_pipelines(
         raise UsageError(f"--out {out} is a file, and has to be a folder: every pipeline and every step is a file of its own in it")
     try:
         module = importlib.import_module(TARGETS[target])
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise UsageError(f"compiling needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'") from None
     for path in module.compile_to(out):
         typer.echo(str(path))
