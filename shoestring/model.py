@@ -241,6 +241,10 @@ class Outcome(Noun):
     stopped: str = Field("", description="why it stopped before its work was all done; empty when it did all")
 
 
+Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost"]
+"""Why an attempt was not done: trying again may help with all but money and code. Empty when it was done."""
+
+
 class Receipt(Noun):
     """What one attempt at a stage really took. It teaches the next decision."""
 
@@ -251,6 +255,7 @@ class Receipt(Noun):
     pod_uid: str
     decision_key: str
     status: Literal["done", "failed", "stopped", "lost"]
+    cause: Cause = ""
     why: str = ""
     pool: str
     market: Market

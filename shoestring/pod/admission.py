@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import Run, Start, open_run
-from shoestring.errors import BudgetTooSmall, RecipeError, Refused, UnknownName
+from shoestring.errors import BudgetTooSmall, LedgerConflict, RecipeError, Refused, UnknownName
 from shoestring.model import Need, record
 from shoestring.money import MOST_USD, usd
-from shoestring.pod.asking import Asked, Reads, ask, overhead_usd
+from shoestring.pod.asking import Asked, Reads, ask
+from shoestring.pod.overhead import OVERHEAD, overhead_hold, overhead_usd
+from shoestring.pod.receipts import decision_key
 from shoestring.pod.runs import write_record, write_start
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
@@ -37,16 +40,11 @@ class Wish:
     seed: int
 
 
-def overhead_hold(start: Start) -> str:
-    return f"overhead-{start.number}"
-
-
-def decision_key(run_id: str, stage: str, attempt: int) -> str:
-    return f"runs/{run_id}/decisions/{stage}-{attempt}.json"
-
-
-def next_attempt(store: Store, run_id: str, stage: str) -> int:
-    return 1 + sum(1 for _ in store.list(f"runs/{run_id}/decisions/{stage}-"))
+def next_attempt(store: Store, run_id: str, stage: str, held: Collection[str] = ()) -> int:
+    """The number after those that were decided, and after those in the names that the account has had `held`, decided or not."""
+    decided = (key.rpartition("/")[2].removesuffix(".json") for key in store.list(f"runs/{run_id}/decisions/{stage}-"))
+    names = (name.rpartition("-") for name in (*decided, *held))
+    return 1 + max((int(number) for of, _, number in names if of == stage), default=0)
 
 
 def asked_at_start(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: dict[str, Decimal]) -> Asked:
@@ -75,17 +73,34 @@ def opened(ledger: Ledger, starts: tuple[Start, ...]) -> list[AccountState]:
     return states
 
 
-def stage_budgets_left(ledger: Ledger, recipe: Recipe, before: tuple[Start, ...]) -> dict[str, Decimal]:
-    """What a person declared for single stages, less what earlier starts of the run spent on them, or still hold."""
-    left = dict(recipe.budgets)
-    for stages in (state.stages for state in opened(ledger, before)):
+def stage_budgets(world: World, recipe: Recipe) -> dict[str, Decimal]:
+    """What was declared for single stages: by the recipe, or by whoever pays here; of both, the smaller."""
+    theirs = world.budgets.stages
+    return theirs | {stage: min(cap_usd, theirs.get(stage, cap_usd)) for stage, cap_usd in recipe.budgets.items()}
+
+
+def stage_budgets_left(world: World, ledger: Ledger, recipe: Recipe, starts: tuple[Start, ...]) -> dict[str, Decimal]:
+    """What was declared for single stages, less what these starts of the run spent on them, or still hold."""
+    left = stage_budgets(world, recipe)
+    for stages in (state.stages for state in opened(ledger, starts)):
         taken = {stage: stages[stage].spent_usd + stages[stage].held_usd for stage in left if stage in stages}
         left |= {stage: max(Decimal(0), left[stage] - taken_usd) for stage, taken_usd in taken.items()}
     return left
 
 
 def foresee(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: dict[str, Decimal]) -> Decision:
-    """What admission goes by: the decision for the first stage, with deciding and room to extend held back for all of them."""
+    """What admission goes by: the decision for the first stage, with deciding and room to extend held back for all of them.
+
+    Raises:
+        Refused: the budget is above what one run may be given.
+        RecipeError: a budget for a stage that there is not.
+    """
+    most_usd = world.budgets.run_usd
+    if most_usd is not None and wish.budget_usd > most_usd:
+        raise Refused(
+            f"a budget of ${wish.budget_usd} is above the ${most_usd} that one run may be given here: "
+            "ask for less, or let whoever keeps this world's budgets raise run_usd"
+        )
     stages = [need.stage for need in wish.needs]
     if unknown := sorted(set(wish.recipe.budgets) - set(stages)):
         raise RecipeError(f"the recipe has a budget for {', '.join(unknown)}; the stages are {', '.join(stages)}")
@@ -106,7 +121,7 @@ def room_to_extend_usd(question: Question) -> Decimal:
 def refuse(store: Store, decision: Decision) -> Refused:
     """Keep the decision that found no way, and make the error that says so."""
     question = decision.question
-    store.put(decision_key(question.run_id, question.stage, question.attempt), record(decision))
+    store.put(decision_key(question.run_id, question.hold), record(decision), if_absent=True)
     why = tuple(dict.fromkeys(refusal.sentence for refusal in decision.refusals))
     if decision.smallest_budget_usd is not None and decision.smallest_budget_usd > question.budget_usd:
         return BudgetTooSmall(question.budget_usd, decision.smallest_budget_usd, why)
@@ -125,21 +140,54 @@ def admit(world: World, wish: Wish) -> Run:
     ledger = Ledger(world.store, world.clock, world.pod_uid)
     # A frame that outlived its launcher may still spend what it holds.
     spent_usd = sum((state.spent_usd + state.held_usd for state in opened(ledger, before)), Decimal(0))
-    caps = stage_budgets_left(ledger, wish.recipe, before)
+    caps = stage_budgets_left(world, ledger, wish.recipe, before)
     decision = foresee(world, wish, spent_usd, caps)
     if decision.choice is None:
         raise refuse(world.store, decision)
     supervisor = os.environ.get(SUPERVISOR_VARIABLE)
     start = write_start(world, wish.run_id, len(before) + 1, wish.budget_usd, wish.deadline_s, supervisor)
-    ledger.open(start.account, wish.budget_usd - spent_usd, parent=f"{start.started_at:%Y-%m}", stage_caps=caps)
-    ledger.reserve(start.account, overhead_hold(start), "overhead", start.number, overhead_usd(world, len(wish.needs)))
+    month = f"{start.started_at:%Y-%m}"
+    cap_month(world, ledger, month)
+    ledger.open(start.account, wish.budget_usd - spent_usd, parent=month, stage_caps=caps)
+    set_aside_overhead(world, ledger, start, len(wish.needs))
     return open_run(world.store, wish.run_id)
 
 
+def cap_month(world: World, ledger: Ledger, month: str) -> None:
+    """Let the month's cap be what the world's budgets say; where they say nothing, a cap that is there stays.
+
+    Raises:
+        Refused: more than that is spent and held already.
+    """
+    if world.budgets.month_usd is None:
+        return
+    try:
+        ledger.state(month)
+        ledger.set_cap(month, world.budgets.month_usd)
+    except UnknownName:
+        ledger.open(month, world.budgets.month_usd)
+    except LedgerConflict as error:
+        raise Refused(
+            f"no run can be begun this month: {error}; wait, or let whoever keeps this world's budgets raise month_usd"
+        ) from error
+
+
+def set_aside_overhead(world: World, ledger: Ledger, start: Start, stages: int) -> None:
+    """Hold what deciding and settling may cost, once, also if whoever admitted the run died before it came to that."""
+    state, hold = ledger.state(start.account), overhead_hold(start)
+    if not state.closed and hold not in state.holds and hold not in state.settled_usd:
+        ledger.reserve(start.account, hold, OVERHEAD, start.number, overhead_usd(world, stages))
+
+
 def admitted(world: World, wish: Wish) -> Run:
-    """The run, begun already by whoever launched it; else, or where that died at it, by the first router that gets here."""
+    """The run, begun already by whoever launched it; else, or where that died at it, by the first router that gets here.
+
+    Where nobody launched it but an engine, a run that is over is begun again: somebody had its engine try again what was left.
+    """
     if any(world.store.list(f"runs/{wish.run_id}/starts/")):
-        run = open_run(world.store, wish.run_id)
-        if opened(Ledger(world.store, world.clock, world.pod_uid), (run.start,)):
+        run, ledger = open_run(world.store, wish.run_id), Ledger(world.store, world.clock, world.pod_uid)
+        states = opened(ledger, (run.start,))
+        if states and not (states[0].closed and run.start.supervisor is None):
+            set_aside_overhead(world, ledger, run.start, len(wish.needs))
             return run
     return admit(world, wish)

@@ -18,15 +18,14 @@ from shoestring.data.probe import load_or_probe
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import read
 from shoestring.errors import UnknownName
-from shoestring.model import Format, Learned, Market, Need, Noun, Outcome, Probe, Receipt, digest, record
-from shoestring.money import usd
+from shoestring.model import Format, Learned, Need, Noun, Outcome, Probe, Receipt, digest, record
+from shoestring.pod.overhead import overhead_s
 from shoestring.pricing.throughput import learn
+from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Question
 from shoestring.rules import StockOut
 from shoestring.seams import Store, World
 
-# A pod that decides, settles, or hands on a cached result: measured 0.6-1.5 s on two busy cores, imports included.
-OVERHEAD_POD_S = 3.0
 RECEIPTS_READ = 200
 HERE = "learned/probes/here"
 STOCKOUTS = "learned/stockouts/"
@@ -51,30 +50,6 @@ def stage_module(name: str) -> ModuleType:
     return importlib.import_module(f"shoestring.stages.{name}")
 
 
-def overhead_usd_per_hour(world: World) -> Decimal:
-    """The price of the pool that routers run on: the cheapest with a believable price, no GPU and no preemption, if there is one."""
-    plain = {pool.name for pool in world.cluster.pools() if pool.gpu_count == 0}
-    quotes = world.prices.book().quotes
-    fitting = [quote.usd_per_hour for quote in quotes if quote.pool in plain and quote.market is not Market.SPOT]
-    return min(fitting or [quote.usd_per_hour for quote in quotes], default=Decimal(0))
-
-
-def overhead_pod_s(world: World) -> float:
-    """Seconds that a pod takes, at most, that does no stage's work."""
-    return OVERHEAD_POD_S + min((pool.startup_s for pool in world.cluster.pools() if pool.gpu_count == 0), default=0.0)
-
-
-def overhead_usd(world: World, stages: int) -> Decimal:
-    """What deciding and settling may cost at most: a router and perhaps a cached pod a stage, and the exit step."""
-    seconds = Decimal(str((2 * stages + 1) * overhead_pod_s(world)))
-    return usd(overhead_usd_per_hour(world) * seconds / 3600)
-
-
-def overhead_s(world: World, stages: int) -> float:
-    """Seconds of the deadline that go to the routers still to come, and to the exit step."""
-    return stages * overhead_pod_s(world)
-
-
 @dataclass(frozen=True, slots=True)
 class Reads:
     """Keys of what a stage reads: the manifest of its data, and whatever else its result depends on. Empty: none."""
@@ -85,7 +60,10 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is known when a stage is to be routed; `ask` turns it into a Question."""
+    """What is known when a stage is to be routed; `ask` turns it into a Question.
+
+    `notes` and `memory_gb` are what earlier attempts taught: the memory that is asked for at least, whatever the need says.
+    """
 
     run_id: str
     recipe: Recipe
@@ -100,11 +78,20 @@ class Asked:
     deadline_left_s: float | None
     began_at: datetime
     notes: tuple[str, ...] = ()
+    memory_gb: float = 0.0
 
 
 def bounded(need: Need, recipe: Recipe) -> Need:
     """An elastic stage reads the data no more often than the recipe allows."""
     return need.model_copy(update={"passes": min(need.passes, float(recipe.train.max_epochs))}) if need.elastic else need
+
+
+def with_memory(needs: tuple[Need, ...], rows: int, memory_gb: float) -> tuple[Need, ...]:
+    """The first stage takes at least so much."""
+    more_gb = memory_gb - needed_gb(needs[0], rows)
+    if more_gb <= 0:
+        return needs
+    return (needs[0].model_copy(update={"memory_fixed_gb": needs[0].memory_fixed_gb + more_gb}), *needs[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +173,7 @@ def ask(world: World, asked: Asked) -> Question:
         attempt=asked.attempt,
         seed=asked.seed,
         asked_at=now,
-        needs=tuple(bounded(need, recipe) for need in asked.needs),
+        needs=with_memory(tuple(bounded(need, recipe) for need in asked.needs), size.rows, asked.memory_gb),
         rows=size.rows,
         row_bytes=size.row_bytes,
         reads_format=size.format,

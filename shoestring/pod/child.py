@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from shoestring.data.runs import open_run
-from shoestring.errors import ShoestringError, StageStopped
-from shoestring.model import Format, Noun, Outcome, record
+from shoestring.errors import ShoestringError, StageStopped, StoreError, StoreFull
+from shoestring.model import Cause, Format, Noun, Outcome, record
 from shoestring.money import Usd
 from shoestring.pod.opening import open_world
 from shoestring.spending.meter import Meter
@@ -48,6 +48,7 @@ class Ending(Noun):
 
     status: Literal["done", "stopped", "failed"]
     outcome: Outcome | None = None
+    cause: Cause = ""
     why: str = ""
 
 
@@ -121,14 +122,16 @@ def main(scratch: Path) -> Ending:
         stage = importlib.import_module(f"shoestring.stages.{job.stage}")
         return Ending(status="done", outcome=stage.run(work_for(job, scratch, stop)))
     except StageStopped as error:
-        return Ending(status="stopped", why=str(error))
+        return Ending(status="stopped", cause="told-to-stop", why=str(error))
     except ShoestringError as error:
-        return Ending(status="failed", why=str(error))
+        # A full store does not empty itself; one that could not be reached may be there again.
+        away = isinstance(error, StoreError) and not isinstance(error, StoreFull)
+        return Ending(status="failed", cause="store" if away else "code", why=str(error))
     except MemoryError:
-        return Ending(status="failed", why=f"{job.stage} ran out of memory: give it a pool with more, or fewer rows")
+        return Ending(status="failed", cause="memory", why=f"{job.stage} ran out of memory: give it a pool with more, or fewer rows")
     except Exception as error:
         traceback.print_exc()
-        return Ending(status="failed", why=f"{job.stage} failed: {type(error).__name__}: {error}")
+        return Ending(status="failed", cause="code", why=f"{job.stage} failed: {type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

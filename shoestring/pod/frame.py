@@ -19,7 +19,7 @@ import psutil
 
 from shoestring.data.runs import Run
 from shoestring.errors import BudgetExceeded, StageFailed, StageStopped
-from shoestring.model import record
+from shoestring.model import Cause, record
 from shoestring.money import usd
 from shoestring.pod.admission import EXTENSION_SHARE, SUPERVISOR_VARIABLE
 from shoestring.pod.child import Ending, Job
@@ -50,6 +50,7 @@ class Attempt:
     started_s: float
     reserved_usd: Decimal
     stopping: str = ""
+    cause: Cause = ""
     stopping_since_s: float = 0.0
     progress: Progress = field(default_factory=Progress)
     cpu_s: float = 0.0
@@ -75,8 +76,8 @@ class Attempt:
 
     @property
     def exit_usd(self) -> Decimal:
-        """The price of leaving in good order: a checkpoint, a grace and the last entries."""
-        exit_s = Decimal(str(EXIT_S + self.decision.question.needs[0].checkpoint_s))
+        """The price of leaving in good order: a checkpoint, a grace, the last entries, and the pod's own end after them."""
+        exit_s = Decimal(str(EXIT_S + self.decision.question.needs[0].checkpoint_s + self.world.rules.leaving_s))
         return usd(self.choice.usd_per_hour * exit_s / 3600)
 
     def meter(self) -> Meter:
@@ -89,9 +90,9 @@ class Attempt:
     def spent_usd(self) -> Decimal:
         return self.meter().spent_usd(self.world.clock.monotonic_s())
 
-    def stop(self, why: str) -> None:
+    def stop(self, why: str, cause: Cause = "told-to-stop") -> None:
         if not self.stopping:
-            self.stopping, self.stopping_since_s = why, self.world.clock.monotonic_s()
+            self.stopping, self.cause, self.stopping_since_s = why, cause, self.world.clock.monotonic_s()
 
 
 def began_s(world: World) -> float:
@@ -170,14 +171,14 @@ def extend_or_stop(attempt: Attempt, ledger: Ledger) -> None:
     if attempt.spent_usd() + attempt.exit_usd < attempt.reserved_usd:
         return
     if attempt.decision.question.needs[0].elastic:
-        attempt.stop(f"its ${attempt.reserved_usd} are spent")
+        attempt.stop(f"its ${attempt.reserved_usd} are spent", "money")
         return
     more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, 2 * attempt.exit_usd))
     try:
         ledger.extend(attempt.run.start.account, attempt.hold, more_usd, attempt.choice.keep_usd)
         attempt.reserved_usd += more_usd
     except BudgetExceeded as error:
-        attempt.stop(f"it is past its P95 of ${attempt.choice.p95_usd}, and the ledger refused more: {error}")
+        attempt.stop(f"it is past its P95 of ${attempt.choice.p95_usd}, and the ledger refused more: {error}", "money")
 
 
 def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subprocess.Popen[bytes]:
@@ -241,17 +242,25 @@ def how_it_ended(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path
     if path.exists():
         ending = Ending.model_validate_json(path.read_bytes())
         why = f"{attempt.stopping}; {ending.why}" if attempt.stopping and ending.why else attempt.stopping or ending.why
-        return ending if ending.status == "done" else ending.model_copy(update={"why": why})
+        if ending.status == "done":
+            return ending
+        cause = attempt.cause if ending.status == "stopped" and attempt.cause else ending.cause
+        return ending.model_copy(update={"why": why, "cause": cause})
     if attempt.stopping:
-        return Ending(status="stopped", why=attempt.stopping)
+        return Ending(status="stopped", cause=attempt.cause, why=attempt.stopping)
     code = child.returncode
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return Ending(status="failed", why=f"{attempt.stage}'s process ended without a word ({how}); a resumed run goes on from its checkpoint")
+    cause = "lost" if -code in (signal.SIGKILL, signal.SIGTERM) else "code"
+    return Ending(
+        status="failed",
+        cause=cause,
+        why=f"{attempt.stage}'s process ended without a word ({how}); a resumed run goes on from its checkpoint",
+    )
 
 
 def supervise(attempt: Attempt, world_argument: str) -> Ending:
     """Run the stage's work in a child of this process, and bring home how it ended."""
-    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder, signals(attempt):
+    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder:
         scratch = Path(folder)
         child = start_child(attempt, world_argument, scratch)
         try:

@@ -1,13 +1,28 @@
-"""What one attempt really took, beside what its decision expected."""
+"""What one attempt really took, beside what its decision expected; also of one whose pod could not say it any more."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
+from shoestring.data.runs import Run, Start, read
 from shoestring.errors import StageFailed
-from shoestring.model import Outcome, Receipt
+from shoestring.model import Outcome, Receipt, record
 from shoestring.routing.decision import Decision
+from shoestring.seams import World
+from shoestring.spending.heartbeat import last_heartbeat
+from shoestring.spending.ledger import Ledger
+
+# What Kubernetes says of a container that was killed for taking more memory than its limit.
+OUT_OF_MEMORY = "OOMKilled"
+
+
+def decision_key(run_id: str, hold: str) -> str:
+    return f"runs/{run_id}/decisions/{hold}.json"
+
+
+def receipt_key(run_id: str, hold: str) -> str:
+    return f"runs/{run_id}/receipts/{hold}.json"
 
 
 def receipt_for(decision: Decision, started_at: datetime, finished_at: datetime, outcome: Outcome | None = None, **took: Any) -> Receipt:
@@ -38,3 +53,32 @@ def receipt_for(decision: Decision, started_at: datetime, finished_at: datetime,
         outcome=outcome,
         **took,
     )
+
+
+def write_lost_receipts(world: World, run: Run, start: Start, never_began: str = "its pod never began") -> None:
+    """An attempt that was settled without its frame gets a receipt all the same, from its last heartbeat.
+
+    Without a decision there was no attempt: its router died between the reservation and writing it down.
+    """
+    state = Ledger(world.store, world.clock, world.pod_uid).state(start.account)
+    for hold, spent_usd in state.settled_usd.items():
+        key = decision_key(run.run_id, hold)
+        if any(world.store.list(receipt_key(run.run_id, hold))) or not any(world.store.list(key)):
+            continue
+        beat = last_heartbeat(world.store, run.run_id, hold)
+        said = world.cluster.life(beat.pod_uid).why if beat else ""
+        gone = "its pod was gone without a word" + (f": {said}" if said else "")
+        began = beat.started_at if beat else world.clock.now()
+        lost = receipt_for(
+            read(world.store, key, Decision),
+            decision_key=key,
+            pod_uid=beat.pod_uid if beat else "",
+            status="lost",
+            cause="memory" if said == OUT_OF_MEMORY else "lost",
+            why=gone if beat else never_began,
+            spent_usd=spent_usd,
+            started_at=began,
+            finished_at=beat.at if beat else began,
+            ledger_head=state.head_hash,
+        )
+        world.store.put(receipt_key(run.run_id, hold), record(lost))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import AwareDatetime
-
-from shoestring.data.runs import Run
-from shoestring.errors import BudgetExceeded
-from shoestring.model import Noun, record
-from shoestring.money import Usd
-from shoestring.pod.admission import Wish, admitted, decision_key, next_attempt, refuse, stage_budgets_left
-from shoestring.pod.asking import Asked, Reads, ask, overhead_usd_per_hour
+from shoestring.data.blobs import put_blob
+from shoestring.data.runs import Run, read
+from shoestring.errors import BudgetExceeded, LedgerConflict
+from shoestring.model import record
+from shoestring.pod.admission import Wish, admitted, next_attempt, refuse, stage_budgets_left
+from shoestring.pod.again import Earlier, adopt, look_back, undelivered
+from shoestring.pod.asking import Asked, Reads, ask
+from shoestring.pod.overhead import overhead
+from shoestring.pod.receipts import decision_key
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision
+from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.explain import as_markdown
 from shoestring.routing.place import driver_outputs
 from shoestring.seams import World
@@ -26,36 +25,7 @@ from shoestring.spending.ledger import Ledger
 RACES = 5
 
 
-class OverheadTime(Noun):
-    """How long a pod took that does no stage's work. `finished_at` is None until it is done."""
-
-    schema_version: Literal[1] = 1
-    name: str
-    pod_uid: str
-    usd_per_hour: Usd
-    started_at: AwareDatetime
-    finished_at: AwareDatetime | None
-
-
-@contextmanager
-def overhead(world: World, run: Run, name: str) -> Iterator[None]:
-    """Put this pod's time, from its own start, on the run's overhead line, also when it fails."""
-    begun = OverheadTime(
-        name=name,
-        pod_uid=world.pod_uid,
-        usd_per_hour=overhead_usd_per_hour(world),
-        started_at=world.cluster.life(world.pod_uid).started_at or world.clock.now(),
-        finished_at=None,
-    )
-    key = f"runs/{run.run_id}/overhead/{run.start.number}/{name}.{world.pod_uid}.json"
-    world.store.put(key, record(begun))
-    try:
-        yield
-    finally:
-        world.store.put(key, record(begun.model_copy(update={"finished_at": world.clock.now()})))
-
-
-def asked_now(world: World, run: Run, wish: Wish, reads: Reads, ledger: Ledger) -> Asked:
+def asked_now(world: World, run: Run, wish: Wish, reads: Reads, ledger: Ledger, earlier: Earlier) -> Asked:
     """What is known at this moment. An earlier start's spending is not in the start's account, but in its cap."""
     state, stage = ledger.state(run.start.account), wish.needs[0].stage
     earlier_usd = run.start.budget_usd - (state.cap_usd or Decimal(0))
@@ -65,43 +35,65 @@ def asked_now(world: World, run: Run, wish: Wish, reads: Reads, ledger: Ledger) 
         seed=run.record.seed,
         needs=wish.needs,
         reads=reads,
-        attempt=next_attempt(world.store, run.run_id, stage),
+        attempt=next_attempt(world.store, run.run_id, stage, state.settled_usd),
         budget_usd=run.start.budget_usd,
         spent_usd=earlier_usd + state.spent_usd,
         held_usd=state.held_usd,
-        stage_budgets=stage_budgets_left(ledger, run.record.recipe, run.starts[:-1]),
+        stage_budgets=stage_budgets_left(world, ledger, run.record.recipe, run.starts),
         deadline_left_s=run.deadline_left_s(world.clock.now()),
         began_at=run.start.started_at,
+        notes=earlier.notes,
+        memory_gb=earlier.memory_gb,
     )
 
 
 def decide_and_reserve(world: World, run: Run, wish: Wish, reads: Reads) -> tuple[Decision, str]:
     """The decision, and its key; what it may cost is reserved. A race that is lost is run again on fresh offers.
 
+    Of two routers of one attempt, the ledger takes one's reservation, and both give its decision; so does one that is run again.
+
     Raises:
         BudgetTooSmall, Refused: the decision is kept all the same.
+        Refused: it was tried before, and trying again does not help.
         BudgetExceeded: lost the race `RACES` times.
     """
-    ledger, account, stage = Ledger(world.store, world.clock, world.pod_uid), run.start.account, wish.needs[0].stage
+    ledger, stage = Ledger(world.store, world.clock, world.pod_uid), wish.needs[0].stage
+    if found := undelivered(world, run, ledger, stage):
+        return found
+    earlier = look_back(world, run, ledger, stage)
     races = RACES
     while True:
-        asked = asked_now(world, run, wish, reads, ledger)
-        decision = decide(ask(world, asked))
-        choice = decision.choice
-        if choice is None:
+        decision = decide(ask(world, asked_now(world, run, wish, reads, ledger, earlier)))
+        if decision.choice is None:
             raise refuse(world.store, decision)
         try:
-            if not choice.cached:
-                amount_usd = choice.budget_usd if wish.needs[0].elastic else choice.p95_usd
-                ledger.reserve(account, decision.question.hold, stage, asked.attempt, amount_usd, choice.keep_usd)
+            return reserve_and_write(world, run, ledger, decision, decision.choice)
         except BudgetExceeded:
             races -= 1
             if not races:
                 raise
-            continue
-        key = decision_key(run.run_id, stage, asked.attempt)
-        world.store.put(key, record(decision))
-        return decision, key
+
+
+def reserve_and_write(world: World, run: Run, ledger: Ledger, decision: Decision, choice: Choice) -> tuple[Decision, str]:
+    """The reservation names the decision that it was made for, so that whoever comes second finds it there.
+
+    Raises:
+        BudgetExceeded: somebody else took the money meanwhile.
+        LedgerConflict: the account is closed.
+    """
+    question, account = decision.question, run.start.account
+    if choice.cached:
+        key = decision_key(run.run_id, question.hold)
+        world.store.put(key, record(decision), if_absent=True)
+        return read(world.store, key, Decision), key
+    kept_as = f"blobs/{put_blob(world.store, record(decision))}"
+    amount_usd = choice.budget_usd if question.needs[0].elastic else choice.p95_usd
+    try:
+        ledger.reserve(account, question.hold, question.stage, question.attempt, amount_usd, choice.keep_usd, kept_as)
+    except LedgerConflict:
+        if question.hold not in ledger.state(account).holds:
+            raise
+    return adopt(world, run, question.hold, ledger.state(account).holds[question.hold])
 
 
 def route(world: World, wish: Wish, reads: Reads, decision_path: str, page_path: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Literal
 
 from shoestring.data import cache
 from shoestring.data.runs import Run, open_run, read
@@ -13,9 +12,9 @@ from shoestring.errors import BudgetExceeded, LedgerConflict, StageFailed
 from shoestring.model import Outcome, record
 from shoestring.pod.asking import Reads, cache_key
 from shoestring.pod.child import Ending
-from shoestring.pod.frame import Attempt, began_s, heartbeat, raise_unless_done, supervise
-from shoestring.pod.receipts import receipt_for
-from shoestring.pod.route import overhead
+from shoestring.pod.frame import Attempt, began_s, heartbeat, raise_unless_done, signals, supervise
+from shoestring.pod.overhead import overhead
+from shoestring.pod.receipts import receipt_for, receipt_key
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.spending.ledger import Ledger
@@ -37,17 +36,18 @@ def run_stage(world: World, world_argument: str, run_id: str, decision_key: str,
     if held is None:
         raise StageFailed(f"{decision_key} has no open reservation in the ledger: route the stage again, or resume the run")
     attempt = Attempt(world, run, decision, decision_key, inputs, began_s(world), held.amount_usd)
-    heartbeat(attempt, "starting")
-    ending = Ending(status="failed", why="the frame itself failed")
-    try:
-        ending = supervise(attempt, world_argument)
-    finally:
-        close_books(attempt, ending)
-    raise_unless_done(attempt, ending)
-    if ending.outcome is None:
-        raise StageFailed(f"{attempt.stage} ended as done and left no outcome")
-    keep(world, run, decision, ending.outcome)
-    return ending.outcome
+    with signals(attempt):
+        heartbeat(attempt, "starting")
+        ending = Ending(status="failed", cause="lost", why="the frame itself failed")
+        try:
+            ending = supervise(attempt, world_argument)
+        finally:
+            close_books(attempt, ending)
+        raise_unless_done(attempt, ending)
+        if ending.outcome is None:
+            raise StageFailed(f"{attempt.stage} ended as done and left no outcome")
+        keep(world, run, decision, ending.outcome)
+        return ending.outcome
 
 
 def keep(world: World, run: Run, decision: Decision, outcome: Outcome) -> None:
@@ -66,13 +66,16 @@ def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> Ou
         if outcome is None:
             raise StageFailed(f"the cached result of {stage} was damaged after it was routed: a resumed run makes it again")
         attempt = Attempt(world, run, decision, decision_key, {}, began_s(world), Decimal(0))
-        write_receipt(attempt, "done", "", Decimal(0), outcome)
+        write_receipt(attempt, Ending(status="done", outcome=outcome), Decimal(0))
         return outcome
 
 
 def close_books(attempt: Attempt, ending: Ending) -> None:
-    """Settle by this pod's own clock, write the receipt, beat a last time."""
-    cost_usd, account = attempt.spent_usd(), attempt.run.start.account
+    """Settle by this pod's own clock, its end foreseen, write the receipt, beat a last time."""
+    cost_usd, account = (
+        attempt.meter().spent_usd(attempt.world.clock.monotonic_s() + attempt.world.rules.leaving_s),
+        attempt.run.start.account,
+    )
     spent_usd = min(cost_usd, attempt.reserved_usd)
     ledger = Ledger(attempt.world.store, attempt.world.clock, attempt.world.pod_uid)
     try:
@@ -89,26 +92,25 @@ def close_books(attempt: Attempt, ending: Ending) -> None:
     if ending.outcome is not None:
         done = ending.outcome.samples or ending.outcome.rows
         attempt.progress = Progress(phase=ending.status, samples=done, quality=attempt.progress.quality)
-    write_receipt(attempt, ending.status, ending.why, spent_usd, ending.outcome)
+    write_receipt(attempt, ending, spent_usd)
     heartbeat(attempt, ending.status)
 
 
-def write_receipt(
-    attempt: Attempt, status: Literal["done", "failed", "stopped"], why: str, spent_usd: Decimal, outcome: Outcome | None
-) -> None:
+def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
     world, now = attempt.world, attempt.world.clock.now()
     receipt = receipt_for(
         attempt.decision,
         decision_key=attempt.decision_key,
         pod_uid=world.pod_uid,
-        status=status,
-        why=why,
+        status=ending.status,
+        cause=ending.cause,
+        why=ending.why,
         spent_usd=spent_usd,
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         finished_at=now,
         ledger_head=Ledger(world.store, world.clock, world.pod_uid).state(attempt.run.start.account).head_hash,
-        outcome=outcome,
+        outcome=ending.outcome,
         cpu_s=round(attempt.cpu_s, 3),
         peak_rss_bytes=attempt.peak_rss_bytes,
     )
-    world.store.put(f"runs/{receipt.run_id}/receipts/{attempt.hold}.json", record(receipt))
+    world.store.put(receipt_key(receipt.run_id, attempt.hold), record(receipt))

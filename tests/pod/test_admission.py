@@ -13,7 +13,8 @@ from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.runs import open_run, read
 from shoestring.errors import BudgetExceeded, BudgetTooSmall, Refused
 from shoestring.pod.admission import admit, admitted
-from shoestring.pod.asking import Reads, overhead_usd
+from shoestring.pod.asking import Reads
+from shoestring.pod.overhead import overhead_usd
 from shoestring.pod.route import decide_and_reserve
 from shoestring.pod.settle import settle_run
 from shoestring.routing.decision import Decision

@@ -114,7 +114,7 @@ def test_work_that_is_done_is_an_outcome(job: Job, laptop: Path, tmp_path: Path)
 def test_an_ordinary_exception_is_a_failure_with_its_type_and_message(job: Job, laptop: Path, tmp_path: Path) -> None:
     """Preprocess without the data that it reads."""
     code, ending = do(job.model_copy(update={"stage": "preprocess"}), tmp_path, variables(laptop, tmp_path))
-    assert (code, ending) == (1, Ending(status="failed", why="preprocess failed: KeyError: 'data'"))
+    assert (code, ending) == (1, Ending(status="failed", cause="code", why="preprocess failed: KeyError: 'data'"))
 
 
 def test_an_error_of_ours_is_a_failure_in_its_own_words(job: Job, laptop: Path, tmp_path: Path) -> None:

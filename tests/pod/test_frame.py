@@ -114,7 +114,7 @@ def test_a_child_that_ignores_term_is_killed_after_the_grace(laptop: Path, fligh
     watch(began.attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
     assert began.world.clock.monotonic_s() - began.attempt.stopping_since_s > GRACE_S
-    assert how_it_ended(began.attempt, child, tmp_path) == Ending(status="stopped", why="the test is over")
+    assert how_it_ended(began.attempt, child, tmp_path) == Ending(status="stopped", cause="told-to-stop", why="the test is over")
 
 
 def test_a_child_that_ignores_term_gets_no_grace_that_is_not_paid_for(fixed: Began, tmp_path: Path) -> None:

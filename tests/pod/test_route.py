@@ -20,7 +20,8 @@ from shoestring.local import FolderStore
 from shoestring.model import Format, Market, Outcome, Receipt, record
 from shoestring.pod.admission import Wish, admit
 from shoestring.pod.asking import Reads, cache_key
-from shoestring.pod.route import RACES, OverheadTime, decide_and_reserve, route
+from shoestring.pod.overhead import OverheadTime
+from shoestring.pod.route import RACES, decide_and_reserve, route
 from shoestring.routing.decision import Decision
 from shoestring.routing.replay import replay
 from shoestring.seams import World

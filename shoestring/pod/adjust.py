@@ -1,0 +1,57 @@
+"""Bring what was settled to the true times of the pods, where the cluster tells them: from when a node took one until its last container
+ended."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from shoestring.data.runs import Run, Start, read
+from shoestring.errors import BudgetExceeded, LedgerConflict
+from shoestring.model import Receipt
+from shoestring.pod.overhead import overhead_hold, overhead_spent_usd
+from shoestring.pod.receipts import receipt_key
+from shoestring.routing.decision import Decision
+from shoestring.seams import World
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.meter import cost_usd
+
+# Names the request, so that an exit step that is run again asks for the same entry.
+TRUE_TIMES = "true-times"
+
+
+def adjust_to_pods(world: World, run: Run, start: Start) -> list[str]:
+    """Adjust every settled attempt of a start, and its overhead, up or down, as far as its account allows; says what it could not."""
+    ledger = Ledger(world.store, world.clock, world.pod_uid)
+    said = []
+    for hold, settled_usd in ledger.state(start.account).settled_usd.items():
+        true_usd = overhead_spent_usd(world, run, start) if hold == overhead_hold(start) else pod_usd(world, run, hold)
+        if true_usd is not None and true_usd != settled_usd:
+            said += _adjust(ledger, start.account, hold, settled_usd, true_usd)
+    return said
+
+
+def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
+    """What an attempt's pod cost by its own times; None where nobody knows them."""
+    key = receipt_key(run.run_id, hold)
+    if not any(world.store.list(key)):
+        return None
+    receipt = read(world.store, key, Receipt)
+    choice = read(world.store, receipt.decision_key, Decision).choice
+    life = world.cluster.life(receipt.pod_uid) if receipt.pod_uid else None
+    if choice is None or life is None or life.started_at is None or life.finished_at is None:
+        return None
+    return cost_usd(choice.usd_per_hour, (life.finished_at - life.started_at).total_seconds())
+
+
+def _adjust(ledger: Ledger, account: str, hold: str, settled_usd: Decimal, true_usd: Decimal) -> list[str]:
+    why = f"its pod's own times come to ${true_usd}"
+    try:
+        ledger.adjust(account, hold, true_usd - settled_usd, why, id=TRUE_TIMES)
+    except LedgerConflict:
+        # Adjusted before, as far as the cap allowed.
+        return []
+    except BudgetExceeded as error:
+        if error.left_usd > 0:
+            ledger.adjust(account, hold, error.left_usd, f"{why}, and there is no more money for it", id=TRUE_TIMES)
+        return [f"{account}: {hold} is on the books at ${settled_usd + error.left_usd}, and {why}: the cap allows no more ({error})"]
+    return []

@@ -1,0 +1,103 @@
+"""What deciding and settling cost: set aside at admission, timed by each pod that does no stage's work, settled at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import AwareDatetime
+
+from shoestring.data.runs import Run, Start, read
+from shoestring.model import Market, Noun, record
+from shoestring.money import Usd, usd
+from shoestring.seams import World
+from shoestring.spending.meter import cost_usd
+
+OVERHEAD = "overhead"
+# A pod that decides, settles, or hands on a cached result: measured 0.6-1.5 s on two busy cores, imports included.
+POD_S = 3.0
+
+
+class OverheadTime(Noun):
+    """How long a pod took that does no stage's work. `finished_at` is None until it is done; `allowance_s` then stands in for it."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    pod_uid: str
+    usd_per_hour: Usd
+    allowance_s: float
+    started_at: AwareDatetime
+    finished_at: AwareDatetime | None
+
+
+def overhead_hold(start: Start) -> str:
+    return f"{OVERHEAD}-{start.number}"
+
+
+def overhead_usd_per_hour(world: World) -> Decimal:
+    """The price of the pool that routers run on: the cheapest with a believable price, no GPU and no preemption, if there is one."""
+    plain = {pool.name for pool in world.cluster.pools() if pool.gpu_count == 0}
+    quotes = world.prices.book().quotes
+    fitting = [quote.usd_per_hour for quote in quotes if quote.pool in plain and quote.market is not Market.SPOT]
+    return min(fitting or [quote.usd_per_hour for quote in quotes], default=Decimal(0))
+
+
+def overhead_pod_s(world: World) -> float:
+    """Seconds that a pod takes, at most, that does no stage's work."""
+    startup_s = min((pool.startup_s for pool in world.cluster.pools() if pool.gpu_count == 0), default=0.0)
+    return startup_s + POD_S + world.rules.leaving_s
+
+
+def overhead_usd(world: World, stages: int) -> Decimal:
+    """What deciding and settling may cost at most: a router and perhaps a cached pod a stage, and the exit step."""
+    seconds = Decimal(str((2 * stages + 1) * overhead_pod_s(world)))
+    return usd(overhead_usd_per_hour(world) * seconds / 3600)
+
+
+def overhead_s(world: World, stages: int) -> float:
+    """Seconds of the deadline that go to the routers still to come, and to the exit step."""
+    return stages * overhead_pod_s(world)
+
+
+def _times(world: World, run: Run, start: Start) -> list[OverheadTime]:
+    return [read(world.store, key, OverheadTime) for key in world.store.list(f"runs/{run.run_id}/overhead/{start.number}/")]
+
+
+@contextmanager
+def overhead(world: World, run: Run, name: str) -> Iterator[None]:
+    """Put this pod's time, from its own start, on the run's overhead line, also when it fails.
+
+    All of a start go by the price that its first router found: a stage's pod and the exit step may not even look at the nodes.
+    """
+    first = next(iter(_times(world, run, run.start)), None)
+    begun = OverheadTime(
+        name=name,
+        pod_uid=world.pod_uid,
+        usd_per_hour=first.usd_per_hour if first else overhead_usd_per_hour(world),
+        allowance_s=first.allowance_s if first else overhead_pod_s(world),
+        started_at=world.cluster.life(world.pod_uid).started_at or world.clock.now(),
+        finished_at=None,
+    )
+    key = f"runs/{run.run_id}/overhead/{run.start.number}/{name}.{world.pod_uid}.json"
+    world.store.put(key, record(begun))
+    try:
+        yield
+    finally:
+        world.store.put(key, record(begun.model_copy(update={"finished_at": world.clock.now()})))
+
+
+def overhead_spent_usd(world: World, run: Run, start: Start) -> Decimal:
+    """What deciding and settling took in one start, by the pods' own times where the cluster tells them."""
+    return sum((cost_usd(pod.usd_per_hour, _seconds(world, pod)) for pod in _times(world, run, start)), Decimal(0))
+
+
+def _seconds(world: World, pod: OverheadTime) -> float:
+    """A pod that never said when it ended takes its whole allowance."""
+    life = world.cluster.life(pod.pod_uid)
+    if life.started_at and life.finished_at:
+        return (life.finished_at - life.started_at).total_seconds()
+    if pod.finished_at is None:
+        return pod.allowance_s
+    return (pod.finished_at - pod.started_at).total_seconds() + world.rules.leaving_s
