@@ -1,0 +1,182 @@
+"""The seams on a real cluster: its nodes are pools, its pods take room, and it says when a pod lived."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kind_cluster import SECURITY, Kind
+
+from shoestring.local import WallClock
+from shoestring.model import Market, Room
+from shoestring.outside.cluster import KubeCluster
+from shoestring.outside.folder import Machine, NodePool
+from shoestring.outside.kube import Kube, connect
+from shoestring.rules import IMAGES
+from shoestring.seams import Life
+
+pytestmark = pytest.mark.kind
+
+GROWS = NodePool(name="big", labels={"shoestring.dev/pool": "big"}, machine=Machine(cores=64, memory_gb=256), most_nodes=2)
+SPOT_NODE = "worker2"
+
+
+@pytest.fixture(scope="module")
+def kube(kind: Kind) -> Kube:
+    return connect(kind.context)
+
+
+def cluster(kube: Kube, *declared: NodePool) -> KubeCluster:
+    """One that has read nothing yet."""
+    return KubeCluster(declared, [], "", WallClock(), lambda: kube)
+
+
+def room(kube: Kube, pool: str) -> Room:
+    found = {each.name: each.room for each in cluster(kube).pools()}[pool]
+    assert found
+    return found
+
+
+@contextmanager
+def a_pod(kind: Kind, name: str, command: str = "sleep 600", *, cpu: str = "0", memory: str = "64Mi", **spec: Any) -> Iterator[str]:
+    """A pod in namespace default, as the World calls pods; deleted at the end."""
+    resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
+    container = {
+        "name": "main",
+        "image": IMAGES["base"],
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", command],
+        "resources": resources,
+        "securityContext": SECURITY,
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"restartPolicy": "Never", "containers": [container]} | spec,
+    }
+    kind.kubectl("delete", "pod", name, "--ignore-not-found", "--now", namespace="default")
+    kind.kubectl("create", "-f", "-", given=yaml.safe_dump(pod), namespace="default")
+    try:
+        yield f"default.{kind.get('pod', name, namespace='default')['metadata']['uid']}.{name}"
+    finally:
+        kind.kubectl("delete", "pod", name, "--now", "--ignore-not-found", namespace="default")
+
+
+def until(look: Callable[[], Life], done: Callable[[Life], object]) -> Life:
+    stop_s = time.monotonic() + 90
+    while not done(life := look()):
+        assert time.monotonic() < stop_s, life
+        time.sleep(0.2)
+    return life
+
+
+def test_every_worker_is_a_pool_and_the_control_plane_is_none(kube: Kube) -> None:
+    pools = {pool.name: pool for pool in cluster(kube, GROWS).pools()}
+    assert {pool.node_pool for pool in pools.values()} == {"cpu-on-demand", "cpu-spot", "gpu-spot", "big"}
+    assert list(pools["cpu-spot/1"].markets) == [Market.SPOT]
+    assert list(pools["cpu-on-demand/1"].markets) == [Market.ON_DEMAND]
+    assert pools["gpu-spot/2gpu"].gpu_count == 2
+    assert [toleration.key for toleration in pools["gpu-spot/1gpu"].markets[Market.SPOT].tolerations] == ["nvidia.com/gpu"]
+    assert pools["big/64"].room == Room(nodes=0, most_nodes=2, fits=0, free_cores=0, free_memory_gb=0)
+    assert pools["big/64"].startup_s == 120
+
+
+def test_a_cordoned_node_gives_no_room(kind: Kind, kube: Kube) -> None:
+    before = room(kube, "cpu-spot/1")
+    assert (before.closed, before.fits) == (0, 1)
+    kind.kubectl("cordon", f"{kind.name}-{SPOT_NODE}")
+    try:
+        after = room(kube, "cpu-spot/1")
+        assert (after.nodes, after.closed, after.fits) == (1, 1, 0)
+    finally:
+        kind.kubectl("uncordon", f"{kind.name}-{SPOT_NODE}")
+
+
+def test_a_pod_takes_the_room_that_it_asked_for_and_gives_it_back(kind: Kind, kube: Kube) -> None:
+    before = room(kube, "cpu-spot/1")
+    with a_pod(kind, "filler", cpu="1500m", nodeSelector={"shoestring.dev/pool": "cpu-spot"}) as uid:
+        until(lambda: cluster(kube).life(uid), lambda life: life.started_at)
+        after = room(kube, "cpu-spot/1")
+        assert after.fits == 0
+        assert before.free_cores - after.free_cores == pytest.approx(1.5)
+    assert room(kube, "cpu-spot/1").fits == before.fits
+
+
+def test_a_pod_that_no_node_takes_waits_and_has_not_begun(kind: Kind, kube: Kube) -> None:
+    before = room(kube, "cpu-spot/1").waiting
+    with a_pod(kind, "too-large", cpu="64", nodeSelector={"shoestring.dev/pool": "cpu-spot"}) as uid:
+        life = until(lambda: cluster(kube).life(uid), lambda life: life.why)
+        assert life == Life(alive=True, why="Pending")
+        assert room(kube, "cpu-spot/1").waiting == before + 1
+    assert cluster(kube).life(uid) == Life(alive=False)
+
+
+def test_a_pods_life_is_from_its_node_to_its_last_container(kind: Kind, kube: Kube) -> None:
+    with a_pod(kind, "fails", "sleep 2; exit 3") as uid:
+        life = until(lambda: cluster(kube).life(uid), lambda life: not life.alive)
+        assert life.started_at and life.finished_at
+        assert 2 <= (life.finished_at - life.started_at).total_seconds() < 60
+        assert life.why == "Error, exit code 3"
+        namespace, _, name = uid.split(".")
+        assert cluster(kube).life(f"{namespace}.0b5a4f6e-8a0c-4c67-9c3f-1d2e3f4a5b6c.{name}") == Life(alive=False)
+
+
+def test_a_pod_that_ran_out_of_memory_says_so(kind: Kind, kube: Kube) -> None:
+    with a_pod(kind, "hungry", "python3 -c 'bytearray(10**9)'") as uid:
+        assert until(lambda: cluster(kube).life(uid), lambda life: not life.alive).why == "OOMKilled"
+
+
+SEE = """
+import json, sys
+from shoestring.errors import ShoestringError
+from shoestring.local import WallClock
+from shoestring.outside.cluster import KubeCluster
+from shoestring.outside.folder import NodePool
+from shoestring.outside.kube import connect
+notes, declared = [], tuple(map(NodePool.model_validate_json, json.loads(sys.argv[1])))
+cluster = KubeCluster(declared, notes, "", WallClock(), lambda: connect("as-account"))
+try:
+    print(json.dumps({"pools": [[pool.name, pool.room is None] for pool in cluster.pools()], "notes": notes}))
+except ShoestringError as error:
+    print(json.dumps({type(error).__name__: str(error)}))
+"""
+
+
+def seen_by_an_account_without_rights(kind: Kind, folder: Path, *declared: NodePool) -> Any:
+    """What a process sees that has nothing but the token of namespace default's account."""
+    config = json.loads(kind.kubectl("config", "view", "--minify", "--raw", "--output", "json"))
+    token = kind.kubectl("create", "token", "default", namespace="default").strip()
+    config["contexts"] = [{"name": "as-account", "context": {"cluster": config["clusters"][0]["name"], "user": "account"}}]
+    config["current-context"] = "as-account"
+    config["users"] = [{"name": "account", "user": {"token": token}}]
+    (folder / "kubeconfig").write_text(json.dumps(config))
+    variables = os.environ | {"KUBECONFIG": str(folder / "kubeconfig")}
+    pools = json.dumps([pool.model_dump_json() for pool in declared])
+    done = subprocess.run([sys.executable, "-c", SEE, pools], env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_without_the_right_to_read_nodes_declared_pools_are_all_there_is_and_a_note_says_so(kind: Kind, tmp_path: Path) -> None:
+    found = seen_by_an_account_without_rights(kind, tmp_path, GROWS)
+    assert [name for name, _ in found["pools"]] == [f"big/{size}" for size in (1, 2, 4, 8, 16, 32, 64)]
+    assert all(unknown for _, unknown in found["pools"])
+    (note,) = found["notes"]
+    assert "the cluster does not let this service account list nodes" in note
+    assert "manifests/base/accounts.yaml; until then the pools that pools.yaml declares are all there is" in note
+
+
+def test_without_that_right_and_without_declared_pools_the_missing_verb_is_named(kind: Kind, tmp_path: Path) -> None:
+    found = seen_by_an_account_without_rights(kind, tmp_path)
+    assert "does not let this service account list nodes" in found["WorldError"]
+    assert "or declare pools with their machine in pools.yaml, which need no such right" in found["WorldError"]
