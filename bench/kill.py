@@ -3,12 +3,13 @@
 Kills the stage's child, the frame, or `shoestring run` itself at random moments of a run on a slice of flights, lets the exit step
 or the next run look, and resumes.
 
-python bench/kill.py [--kills 20] [--seed 0]
+python bench/kill.py [--kills 20] [--seed 0] [--target child|frame|run ...]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import tempfile
@@ -66,9 +67,8 @@ def kill_at(pid: int, target: str, delay_s: float) -> tuple[float, int] | None:
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         victim = find(pid, target)
         if victim is not None:
-            moment = time.time()
             victim.kill()
-            return moment, victim.pid
+            return time.time(), victim.pid
         time.sleep(0.15)
     return None
 
@@ -109,6 +109,7 @@ class Trial:
     resumed: bool
     contiguous: bool
     over_budget: bool
+    said: str
 
 
 def trial(folder: Path, recipe: Path, target: str, delay_s: float) -> Trial:
@@ -119,7 +120,10 @@ def trial(folder: Path, recipe: Path, target: str, delay_s: float) -> Trial:
     run = start("run", str(recipe), "--world", str(world), "--out", str(out), "--json")
     hit = kill_at(run.pid, target, delay_s)
     finish(run, begun)
-    run_id = next(iter((store / "runs").iterdir())).name
+    if not (begun := list(store.glob("runs/*/starts/1.json"))):
+        # Killed before the run was admitted: there is nothing to go on with, nor anything to settle.
+        return Trial(False, False, True, None, False, False, False, "")
+    run_id = begun[0].parent.parent.name
     resumed = shoestring("run", "--resume", run_id, "--world", str(world), "--out", str(out), "--json")
     states = json.loads(shoestring("ledger", "show", "--world", str(world), "--json").stdout)
     return Trial(
@@ -130,11 +134,11 @@ def trial(folder: Path, recipe: Path, target: str, delay_s: float) -> Trial:
         resumed=resumed.code == 0,
         contiguous=resumed.code == 0 and contiguous(store, run_id),
         over_budget=Decimal(resumed.summary["spent_usd"]) > Decimal(resumed.summary["budget_usd"]),
+        said=resumed.stderr.strip() if resumed.code else "",
     )
 
 
-def told(target: str, trials: list[Trial]) -> str:
-    hit = [one for one in trials if one.killed]
+def told(target: str, hit: list[Trial]) -> str:
     off = [abs(one.off_s) for one in hit if one.off_s is not None]
     counts = {
         "with money held after": sum(one.held_after for one in hit),
@@ -153,6 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--target", choices=TARGETS, nargs="*")
     options = parser.parse_args()
     moments, begun = random.Random(options.seed), time.monotonic()
     print(describe())
@@ -162,13 +167,19 @@ def main() -> None:
         assert whole.code == 0, whole.stderr
         whole_s = whole.seconds
         print(f"a run that nobody kills takes {whole_s:.1f} s; moments are even over it")
-        for target in TARGETS:
-            trials = []
-            for number in range(options.kills):
+        for target in options.target or TARGETS:
+            hit: list[Trial] = []
+            for number in itertools.count():
                 folder = Path(top, f"{target}-{number}")
                 folder.mkdir()
-                trials.append(trial(folder, recipe, target, moments.uniform(0.5, whole_s * 0.9)))
-            print(told(target, trials), flush=True)
+                one = trial(folder, recipe, target, moments.uniform(0.5, whole_s * 0.9))
+                # A run that ended, or had not begun, before the moment came says nothing.
+                hit += [one] if one.killed else []
+                if len(hit) == options.kills:
+                    break
+            print(told(target, hit), flush=True)
+            for said in filter(None, (one.said for one in hit)):
+                print(f"       not resumed: {said}")
     print(f"{time.monotonic() - begun:.0f} s")
 
 
