@@ -21,6 +21,14 @@ BUCKET = "shoestring"
 ADMIN = ("admin", "admins-secret")
 STAGE = ("stage", "stages-secret")
 WEED = Path(sys.executable).parent / "weed"
+# Read, write and list, and delete nothing: "Write" among SeaweedFS's own actions would mean deleting, too.
+STAGE_POLICY = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {"Effect": "Allow", "Action": ["s3:GetObject", "s3:PutObject"], "Resource": [f"arn:aws:s3:::{BUCKET}/*"]},
+        {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [f"arn:aws:s3:::{BUCKET}"]},
+    ],
+}
 IDENTITIES = {
     "identities": [
         {
@@ -28,12 +36,9 @@ IDENTITIES = {
             "credentials": [{"accessKey": ADMIN[0], "secretKey": ADMIN[1]}],
             "actions": ["Admin", "Read", "Write", "List", "Tagging"],
         },
-        {
-            "name": "stage",
-            "credentials": [{"accessKey": STAGE[0], "secretKey": STAGE[1]}],
-            "actions": [f"Read:{BUCKET}", f"Write:{BUCKET}", f"List:{BUCKET}"],
-        },
-    ]
+        {"name": "stage", "credentials": [{"accessKey": STAGE[0], "secretKey": STAGE[1]}], "actions": [], "policyNames": ["stage"]},
+    ],
+    "policies": [{"name": "stage", "content": json.dumps(STAGE_POLICY)}],
 }
 
 
@@ -63,7 +68,6 @@ class S3Server:
 
     folder: Path
     volumes: int = 16
-    identities: dict[str, object] = field(default_factory=lambda: dict(IDENTITIES))
     ports: list[int] = field(default_factory=lambda: _free_ports(4))
     process: subprocess.Popen[bytes] | None = None
 
@@ -80,7 +84,7 @@ class S3Server:
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "s3.json").write_text(json.dumps(self.identities))
+        (self.folder / "s3.json").write_text(json.dumps(IDENTITIES))
         s3, filer, volume, master = self.ports
         # A master without a past elects itself at once; one that was killed waits for an answer to its election.
         election = "200ms" if self.process else "10s"
