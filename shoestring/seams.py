@@ -1,4 +1,5 @@
-"""The five places where the outside comes in. Each has at most three verbs; ask for the one you need, not for the World."""
+"""The five places where the outside comes in, and a sixth for the sweeper alone. Each has at most three verbs; ask for the one you need,
+not for the World."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ class Cluster(Protocol):
         """Apply to this process what the engine did not (on a cluster: nothing). Returns environment for its children."""
         ...
 
-    def life(self, pod_uid: str) -> Life: ...
+    def life(self, pod_uid: str) -> Life:
+        """Of a pod, by its uid; or, as NAMESPACE?LABEL=VALUE,..., of the newest pod with these labels."""
+        ...
 
 
 class Store(Protocol):
@@ -82,6 +85,32 @@ class Clock(Protocol):
     def monotonic_s(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """A stage's pod that has not begun. `since`: when it was made; `node`: the one that took it, empty while none has; `why`: what the
+    cluster says it waits for. `version`: as it was seen."""
+
+    pod_uid: str
+    run_id: str
+    stage: str
+    since: datetime
+    node: str
+    why: str
+    version: str
+
+
+class Waiting(Protocol):
+    """Not in the World: only the sweeper may end pods."""
+
+    def pods(self) -> tuple[WaitingPod, ...]:
+        """All stage pods that have not begun."""
+        ...
+
+    def give_up(self, pod: WaitingPod) -> bool:
+        """End a pod, if it is still as it was seen. False: it is not."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,11 @@ class Kube:
         """Make one object; returns it as it is then, None where the cluster knows no such path. Raises ClusterError."""
         return self._ask("POST", path, right, body=item)
 
+    def delete(self, path: str, right: str, *, uid: str, version: str) -> bool:
+        """End one object, if it is still as it was read; False when it is not. Raises ClusterError."""
+        still = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid, "resourceVersion": version}}
+        return self._ask("DELETE", path, right, body=still, missing=(404, 409)) is not None
+
     def list(self, path: str, right: str, **query: str) -> Iterator[Item]:
         """All objects under a path, as the API server's cache has them. Raises ClusterError."""
         # From the cache, which is milliseconds behind, a list costs the server no read of etcd.
@@ -53,7 +58,15 @@ class Kube:
             token = found.get("metadata", {}).get("continue")
             page = query | {"limit": str(PAGE), "continue": token} if token else {}
 
-    def _ask(self, verb: str, path: str, right: str, query: dict[str, str] | None = None, body: Item | None = None) -> Item | None:
+    def _ask(
+        self,
+        verb: str,
+        path: str,
+        right: str,
+        query: dict[str, str] | None = None,
+        body: Item | None = None,
+        missing: tuple[int, ...] = (404,),
+    ) -> Item | None:
         url = f"{self._host}{path}?{urlencode(query)}" if query else self._host + path
         try:
             answer = self._http.request(verb, url, json=body, headers=self._headers(), retries=RETRIES, timeout=TIMEOUT)
@@ -64,9 +77,9 @@ class Kube:
             raise ClusterError(f"what answers at {self._host} is no Kubernetes API: status {answer.status}, not JSON") from None
         if answer.status in (401, 403):
             raise NotAllowed(right, str(said.get("message") or answer.reason))
-        if answer.status == 404:
+        if answer.status in missing:
             return None
-        if answer.status not in (200, 201):
+        if answer.status not in (200, 201, 202):
             raise ClusterError(f"the cluster at {self._host} answered {answer.status} to {path}: {said.get('message', answer.reason)}")
         return said
 

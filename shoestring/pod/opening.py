@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from shoestring.errors import UsageError
 from shoestring.local import default_world_path, open_local_world
-from shoestring.seams import World
+from shoestring.seams import Waiting, World
 
 STORE_VARIABLE = "SHOESTRING_STORE"
 
@@ -26,3 +27,16 @@ def open_world(world: str) -> World:
 
         return open_cluster_world(path)
     return open_local_world(path, store=Path(store) if store else None)
+
+
+def open_sweeper(world: str) -> tuple[World, Waiting]:
+    """A cluster's world, and the right to end what waits there. Raises WorldError, ClusterError; UsageError for a machine's world."""
+    path = Path(world) if world else default_world_path()
+    if not path.is_dir():
+        raise UsageError(
+            f"{path} is no folder of a cluster's world, so no pods wait in it; on one machine, `shoestring run` settles by itself"
+        )
+    from shoestring.outside.cluster import open_cluster_world
+    from shoestring.outside.waiting import open_waiting
+
+    return open_cluster_world(path), open_waiting()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from shoestring.data.runs import Run, Start, open_run
@@ -41,21 +43,37 @@ def settle_start(world: World, run: Run, start: Start) -> list[str]:
     return said
 
 
+def open_starts(world: World, ledger: Ledger, month: str) -> Iterator[tuple[Run, Start]]:
+    """The starts of runs whose account in a month is still open."""
+    for account in ledger.state(month).holds:
+        run, start = started(world.store, account)
+        if run and start:
+            yield run, start
+
+
+def last_months(store: Store) -> list[str]:
+    """Accounts of the months in which a run may still be going."""
+    return list(filter(MONTH.fullmatch, accounts(store)))[-MONTHS_BACK:]
+
+
 def settle_abandoned(world: World) -> list[str]:
     """What a new run settles of runs whose launcher is gone: they had no exit step. Mends what crashed between two accounts."""
     ledger = Ledger(world.store, world.clock, world.pod_uid)
     said: list[str] = []
-    for month in list(filter(MONTH.fullmatch, accounts(world.store)))[-MONTHS_BACK:]:
-        for account in ledger.state(month).holds:
-            run, start = started(world.store, account)
-            if run and start and start.supervisor and not world.cluster.life(start.supervisor).alive:
-                try:
-                    said += settle_start(world, run, start)
-                except ShoestringError as error:
-                    # Somebody else's run: what is wrong with it must not stop this one.
-                    said.append(f"{account} could not be settled: {error}")
+    for month in last_months(world.store):
+        for run, start in open_starts(world, ledger, month):
+            if start.supervisor and not world.cluster.life(start.supervisor).alive:
+                said += though_broken(start, partial(settle_start, world, run, start))
         said += ledger.sweep_parent(month)
     return said
+
+
+def though_broken(start: Start, settle: Callable[[], list[str]]) -> list[str]:
+    """Somebody else's run: what is wrong with it must not stop whoever looks at all of them."""
+    try:
+        return settle()
+    except ShoestringError as error:
+        return [f"{start.account} could not be settled: {error}"]
 
 
 def started(store: Store, account: str) -> tuple[Run, Start] | tuple[None, None]:

@@ -1,0 +1,69 @@
+"""Stage pods of one namespace that have not begun, and their end: for the sweeper, which alone has the right to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from shoestring.errors import ClusterError
+from shoestring.outside.kube import Kube, connect
+from shoestring.seams import WaitingPod
+
+STAGE_LABEL, RUN_LABEL = "shoestring.dev/stage", "shoestring.dev/run"
+# Kubeflow's own, by its job id, which is the run's id there.
+KUBEFLOW_RUN_LABEL = "pipeline/runid"
+# https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff and its like: without one, a container is being made.
+BEGINS = ("ContainerCreating", "PodInitializing", "")
+
+
+class KubeWaiting:
+    def __init__(self, kube: Kube, namespace: str) -> None:
+        self._kube, self._path = kube, f"/api/v1/namespaces/{namespace}/pods"
+        self._where = f"in namespace {namespace}"
+
+    def pods(self) -> tuple[WaitingPod, ...]:
+        """Raises ClusterError."""
+        found = self._kube.list(self._path, f"list pods {self._where}", labelSelector=STAGE_LABEL, fieldSelector="status.phase=Pending")
+        return tuple(waiting_pod(item) for item in found if not item["metadata"].get("deletionTimestamp"))
+
+    def give_up(self, pod: WaitingPod) -> bool:
+        """Raises ClusterError."""
+        _, uid, name = pod.pod_uid.split(".", 2)
+        return self._kube.delete(f"{self._path}/{name}", f"delete pods {self._where}", uid=uid, version=pod.version)
+
+
+def waiting_pod(item: Mapping[str, Any]) -> WaitingPod:
+    meta, status = item["metadata"], item.get("status") or {}
+    labels, node = meta["labels"], (item.get("spec") or {}).get("nodeName") or ""
+    return WaitingPod(
+        pod_uid=f"{meta['namespace']}.{meta['uid']}.{meta['name']}",
+        run_id=labels.get(RUN_LABEL) or labels.get(KUBEFLOW_RUN_LABEL) or "",
+        stage=labels[STAGE_LABEL],
+        since=datetime.fromisoformat(meta["creationTimestamp"]),
+        node=node,
+        why=_container_waits_for(status) if node else _scheduler_says(status),
+        version=meta["resourceVersion"],
+    )
+
+
+def _scheduler_says(status: Mapping[str, Any]) -> str:
+    """Like "0/3 nodes are available: 3 Insufficient cpu." """
+    said = [each.get("message", "") for each in status.get("conditions") or [] if each["type"] == "PodScheduled"]
+    return " ".join(filter(None, said))
+
+
+def _container_waits_for(status: Mapping[str, Any]) -> str:
+    containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    waits = [(each.get("state") or {}).get("waiting") or {} for each in containers]
+    said = [f"{wait['reason']}: {wait.get('message', '')}".rstrip(": ") for wait in waits if wait.get("reason", "") not in BEGINS]
+    return "; ".join(dict.fromkeys(said))
+
+
+def open_waiting() -> KubeWaiting:
+    """Of the namespace that this pod is in. Raises ClusterError."""
+    namespace = os.environ.get("SHOESTRING_POD_NAMESPACE")
+    if not namespace:
+        raise ClusterError("which namespace is to be swept? Set SHOESTRING_POD_NAMESPACE, as manifests/base/sweeper.yaml does")
+    return KubeWaiting(connect(), namespace)

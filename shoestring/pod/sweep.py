@@ -1,0 +1,124 @@
+"""Once a minute on a cluster: pods that no node takes are given up, so that they are routed again; what dead pods hold is settled.
+
+On a cluster nobody supervises a run, so silence has to do: of a pod for `queue_delay_s`, of a whole run for `abandoned_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import partial
+
+from shoestring.data.runs import Run, Start, open_run, read
+from shoestring.errors import LedgerConflict, UnknownName
+from shoestring.model import record
+from shoestring.pod.admission import next_attempt
+from shoestring.pod.asking import STOCKOUTS
+from shoestring.pod.overhead import overhead_hold
+from shoestring.pod.receipts import decision_key, write_lost_receipts
+from shoestring.pod.settle import last_months, open_starts, settle_abandoned, settle_start, though_broken
+from shoestring.routing.decision import Decision
+from shoestring.rules import StockOut
+from shoestring.seams import Waiting, WaitingPod, World
+from shoestring.spending.account import AccountState
+from shoestring.spending.entry import read_entry
+from shoestring.spending.heartbeat import last_heartbeat
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.sweep import sweep as settle_dead
+
+
+def sweep(world: World, waiting: Waiting) -> list[str]:
+    """Give up what waits for too long, settle what died in silence; says what it did."""
+    pods, longest = waiting.pods(), timedelta(seconds=world.rules.queue_delay_s)
+    late = [pod for pod in pods if world.clock.now() - pod.since >= longest]
+    said = [sentence for pod in late for sentence in give_up(world, waiting, pod)]
+    return said + settle_silent(world, {(pod.run_id, pod.stage) for pod in pods}) + settle_abandoned(world)
+
+
+def give_up(world: World, waiting: Waiting, pod: WaitingPod) -> list[str]:
+    """End one pod, remember the stock-out if no node took it, and give back what was reserved for it."""
+    name, found = pod.pod_uid.split(".", 2)[-1], routed(world, pod)
+    if not waiting.give_up(pod):
+        return []
+    if found is None:
+        return [f"{name} was given up: it waited as {pod.stage} of {pod.run_id or 'no run'}, which this store does not know to be routed"]
+    run, decision = found
+    stock_out = stock_out_of(world, pod, decision)
+    if not pod.node:
+        world.store.put(f"{STOCKOUTS}{stock_out.node_pool}-{stock_out.market}.json", record(stock_out))
+    release(world, run, decision.question.hold, stock_out.why)
+    return [f"{name} was given up: {stock_out.why}"]
+
+
+def routed(world: World, pod: WaitingPod) -> tuple[Run, Decision] | None:
+    """The run that a pod belongs to, and the decision that placed it; None where there is none."""
+    try:
+        run = open_run(world.store, pod.run_id)
+    except UnknownName:
+        return None
+    key = decision_key(pod.run_id, f"{pod.stage}-{next_attempt(world.store, pod.run_id, pod.stage) - 1}")
+    decision = read(world.store, key, Decision) if any(world.store.list(key)) else None
+    return (run, decision) if decision and decision.choice else None
+
+
+def stock_out_of(world: World, pod: WaitingPod, decision: Decision) -> StockOut:
+    """What is to be remembered of the node pool that the pod was sent to."""
+    assert decision.choice is not None
+    pool = next(pool for pool in decision.question.pools if pool.name == decision.choice.pool)
+    node_pool, market, now = pool.node_pool or pool.name, decision.choice.market, world.clock.now()
+    where = f"to begin on {pod.node}" if pod.node else f"for a node of {node_pool} ({market})"
+    why = f"{pod.stage} of {pod.run_id} waited {(now - pod.since).total_seconds():.0f} s {where}" + (f": {pod.why}" if pod.why else "")
+    return StockOut(node_pool=node_pool, market=market, at=now, until=now + timedelta(seconds=world.rules.stockout_s), why=why)
+
+
+def release(world: World, run: Run, hold: str, why: str) -> None:
+    """Give back what was reserved for a pod that never began."""
+    ledger, account = Ledger(world.store, world.clock, world.pod_uid), run.start.account
+    if hold not in ledger.state(account).holds or last_heartbeat(world.store, run.run_id, hold):
+        return
+    try:
+        ledger.settle(account, hold, Decimal(0), why)
+    except LedgerConflict:
+        # Its frame began after all, and settled.
+        return
+    write_lost_receipts(world, run, run.start, never_began=why)
+
+
+def settle_silent(world: World, waiting: Collection[tuple[str, str]]) -> list[str]:
+    """Settle what dead pods hold in runs that nobody supervises; end the account of a run that was given up. `waiting`: run and stage."""
+    ledger = Ledger(world.store, world.clock, world.pod_uid)
+    said: list[str] = []
+    for month in last_months(world.store):
+        for run, start in open_starts(world, ledger, month):
+            if start.supervisor is None:
+                said += though_broken(start, partial(_settle_silent, world, ledger, run, start, waiting))
+    return said
+
+
+def _settle_silent(world: World, ledger: Ledger, run: Run, start: Start, waiting: Collection[tuple[str, str]]) -> list[str]:
+    state, now = ledger.state(start.account), world.clock.now()
+    last = {hold: last_sign(world, run, state, hold) for hold in state.holds if hold != overhead_hold(start)}
+    newest = max([*last.values(), written_at(world, state)])
+    if now - newest > timedelta(seconds=world.rules.abandoned_s) and not any(run_id == run.run_id for run_id, _ in waiting):
+        return settle_start(world, run, start)
+    silent = {hold for hold, at in last.items() if now - at > timedelta(seconds=world.rules.queue_delay_s)}
+    silent -= {hold for hold in silent if (run.run_id, state.holds[hold].stage) in waiting}
+    if not silent:
+        return []
+    said = settle_dead(ledger, world.store, world.cluster, start.account, run.run_id, except_holds=state.holds.keys() - silent)
+    write_lost_receipts(world, run, start)
+    return said
+
+
+def last_sign(world: World, run: Run, state: AccountState, hold: str) -> datetime:
+    """Of the pod behind a hold: its last heartbeat; before the first, when it was reserved."""
+    beat = last_heartbeat(world.store, run.run_id, hold)
+    return beat.at if beat else state.holds[hold].since
+
+
+def written_at(world: World, state: AccountState) -> datetime:
+    """When an account was last written to."""
+    sealed = read_entry(world.store, state.account, state.entries)
+    assert sealed is not None
+    return sealed.entry.at
