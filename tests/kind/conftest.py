@@ -1,0 +1,33 @@
+"""One cluster for all tests of this folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from kind_cluster import ROOT, CommandFailed, Kind, rendered, run
+
+from shoestring.rules import IMAGES
+
+# torch is not carried to nodes that train and evaluate nothing.
+IMAGES_ON = {("worker", "worker2"): (IMAGES["base"], IMAGES["train"]), ("control-plane", "worker3"): (IMAGES["base"],)}
+
+
+@pytest.fixture(scope="session")
+def kind() -> Iterator[Kind]:
+    """A fresh cluster with Argo, the kind overlay and the images; SHOESTRING_KIND_KEEP=1 takes the one that is there, and leaves it."""
+    cluster, keep = Kind("shoestring"), os.environ.get("SHOESTRING_KIND_KEEP") == "1"
+    if not (keep and cluster.name in run("kind", "get", "clusters").split()):
+        run(str(ROOT / "tests" / "kind" / "up.sh"), cluster.name, timeout_s=600)
+    # Before the overlay: a pod that finds no image waits longer and longer for it.
+    for nodes, images in IMAGES_ON.items():
+        cluster.load(nodes, images)
+    cluster.apply(rendered("kind"))
+    try:
+        cluster.kubectl("rollout", "status", "deployment/s3", "--timeout", "120s")
+    except CommandFailed as failed:
+        raise CommandFailed(f"{failed}\n{cluster.kubectl('describe', 'pods')}") from None
+    yield cluster
+    if not keep:
+        run("kind", "delete", "cluster", "--name", cluster.name)

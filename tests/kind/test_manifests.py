@@ -1,0 +1,87 @@
+"""The manifests on a real API server: what is accepted, what runs, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from kind_cluster import NAMESPACE, CommandFailed, Kind, base_pod, rendered
+
+from shoestring.rules import IMAGES
+
+pytestmark = pytest.mark.kind
+
+# A pod's own first question, to the store that its world names.
+ASK_THE_STORE = """
+import pathlib, uuid
+from shoestring.local import WallClock
+from shoestring.outside.s3 import S3Place, open_s3_store
+store = open_s3_store(S3Place(endpoint="s3:8333", bucket="shoestring", secure=False), pathlib.Path("/tmp/store"), WallClock())
+key = f"smoke/{uuid.uuid4()}"
+print(store.put(key, b"one", if_absent=True), store.put(key, b"two", if_absent=True), store.fetch(key).read_text())
+"""
+
+# Asking who one is and what one may do: everyone may.
+EVERYONES = {"authentication.k8s.io", "authorization.k8s.io"}
+EXECUTOR = {"create workflowtaskresults", "patch workflowtaskresults"}
+MAY = {
+    "shoestring-router": {"list nodes", "list pods", "get pods"} | EXECUTOR,
+    "shoestring-stage": {"get pods"} | EXECUTOR,
+    "shoestring-settle": {"get pods"} | EXECUTOR,
+    "shoestring-sweeper": {"get pods", "list pods", "delete pods"},
+}
+
+
+@pytest.mark.parametrize("overlay", ["argo", "kind", "kubeflow"])
+def test_every_overlay_is_what_the_api_server_understands(kind: Kind, overlay: str) -> None:
+    documents = list(yaml.safe_load_all(rendered(overlay)))
+    (namespace,) = {document["metadata"]["namespace"] for document in documents if "namespace" in document["metadata"]}
+    if namespace != NAMESPACE:
+        kind.kubectl("create", "namespace", namespace)
+    try:
+        kind.apply(rendered(overlay), "--dry-run=server", namespace=namespace)
+    finally:
+        if namespace != NAMESPACE:
+            kind.kubectl("delete", "namespace", namespace)
+
+
+def test_a_field_that_is_misspelt_is_refused(kind: Kind) -> None:
+    misspelt = rendered("kind").replace("concurrencyPolicy", "concurrencyPolice")
+    with pytest.raises(CommandFailed, match="concurrencyPolice"):
+        kind.apply(misspelt, "--dry-run=server")
+
+
+def test_a_pod_of_the_base_image_runs_under_the_restricted_level(kind: Kind) -> None:
+    assert "Machine-learning pipelines that stay inside their budget" in kind.said_by_pod("smoke-help", base_pod("shoestring", "--help"))
+    # What KFP's launcher calls.
+    assert kind.said_by_pod("smoke-kfp", base_pod("sh", "-c", "python3 -c 'import kfp.dsl.executor_main as it; print(it.__name__)'"))
+
+
+def test_the_store_answers_and_lets_one_of_two_conditional_writers_win(kind: Kind) -> None:
+    assert kind.said_by_pod("smoke-store", base_pod("python3", "-c", ASK_THE_STORE)).split() == ["True", "False", "one"]
+
+
+def test_a_pod_that_runs_as_root_is_refused(kind: Kind) -> None:
+    with pytest.raises(CommandFailed, match='violates PodSecurity "restricted'):
+        kind.kubectl("run", "smoke-root", f"--image={IMAGES['base']}", "--restart=Never", "--", "id")
+
+
+def test_the_sweeper_sweeps(kind: Kind) -> None:
+    (cron_job,) = kind.get("cronjobs")["items"]
+    template = cron_job["spec"]["jobTemplate"]["spec"]["template"]
+    assert "Error" not in kind.said_by_pod("smoke-sweep", template)
+
+
+@pytest.mark.parametrize("account", MAY)
+def test_an_account_may_do_what_its_code_does_and_nothing_else(kind: Kind, account: str) -> None:
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": NAMESPACE}}
+    user = f"--as=system:serviceaccount:{NAMESPACE}:{account}"
+    asked = json.loads(kind.kubectl("create", "--validate=false", "--filename", "-", "--output", "json", user, given=json.dumps(review)))
+    rules = [rule for rule in asked["status"]["resourceRules"] if not set(rule["apiGroups"]) <= EVERYONES]
+    assert {f"{verb} {what}" for rule in rules for verb in rule["verbs"] for what in rule["resources"]} == MAY[account]
+
+
+def test_the_pretended_gpus_are_counted(kind: Kind) -> None:
+    nodes = kind.get("nodes", "--selector", "shoestring.dev/pool=gpu-spot")["items"]
+    assert [node["status"]["allocatable"]["nvidia.com/gpu"] for node in nodes] == ["2"]
