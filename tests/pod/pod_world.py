@@ -12,13 +12,14 @@ from pathlib import Path
 from shoestring.data.probe import volume_of
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.runs import Run
-from shoestring.local import open_local_world
-from shoestring.model import Format, FormatSpeed, Need, Probe, record
+from shoestring.local import LocalCluster, open_local_world
+from shoestring.model import Format, FormatSpeed, Need, Pool, Probe, record
 from shoestring.pod.admission import Wish, admit
 from shoestring.pod.asking import Reads
 from shoestring.pod.frame import Attempt
 from shoestring.pod.route import decide_and_reserve
-from shoestring.seams import Store, World
+from shoestring.rules import Rules
+from shoestring.seams import Life, Store, World
 from shoestring.spending.ledger import Ledger
 from shoestring.stages import evaluate, ingest, preprocess, train
 
@@ -124,3 +125,25 @@ def begin(world: World, asked: Wish) -> Began:
 def variables(world_file: Path, folder: Path) -> dict[str, str]:
     """The environment of a pod of this run."""
     return os.environ | {"SHOESTRING_WORLD": str(world_file), "SHOESTRING_STORE": str(folder / "store")}
+
+
+class TellingCluster(LocalCluster):
+    """A cluster that says of pods, and of its pools, what it is told to; of all other pods that they live."""
+
+    def __init__(self, pools: tuple[Pool, ...], lives: dict[str, Life] | None = None) -> None:
+        super().__init__(pools)
+        self.lives = lives or {}
+
+    def life(self, pod_uid: str) -> Life:
+        return self.lives.get(pod_uid, Life(alive=True))
+
+
+def on_cluster(world: World, pools: tuple[Pool, ...] | None = None, rules: Rules | None = None) -> tuple[World, TellingCluster]:
+    """The same world where pods live and die elsewhere, and the cluster that tells of them."""
+    cluster = TellingCluster(pools or world.cluster.pools())
+    return replace(world, cluster=cluster, rules=rules or world.rules, pod_uid="ns.0.router"), cluster
+
+
+def in_pod(began: Began, pod_uid: str) -> Attempt:
+    """The attempt, as a pod of this name makes it."""
+    return replace(began.attempt, world=replace(began.world, pod_uid=pod_uid))
