@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -56,9 +58,10 @@ class KubeCluster:
 
     def _read(self) -> Seen:
         try:
-            nodes = [node_facts(item) for item in self._kube.list("/api/v1/nodes", "list nodes")]
-            pods = self._kube.list("/api/v1/pods", "list pods in all namespaces", fieldSelector=UNFINISHED)
-            return see(nodes, [facts for item in pods if (facts := pod_facts(item))], self._declared)
+            with uncollected():
+                nodes = [node_facts(item) for item in self._kube.list("/api/v1/nodes", "list nodes")]
+                pods = self._kube.list("/api/v1/pods", "list pods in all namespaces", fieldSelector=UNFINISHED)
+                return see(nodes, [facts for item in pods if (facts := pod_facts(item))], self._declared)
         except NotAllowed as error:
             seen = unseen(self._declared)
             if not seen.shares:
@@ -71,6 +74,11 @@ class KubeCluster:
         return threads(max(1, int(float(placement.cpu))))
 
     def life(self, pod_uid: str) -> Life:
+        namespace, labels, selector = pod_uid.partition("?")
+        if labels:
+            path, right = f"/api/v1/namespaces/{namespace}/pods", f"list pods in namespace {namespace}"
+            lives = [life_of(pod) for pod in self._kube.list(path, right, labelSelector=selector)]
+            return max(lives, key=lambda life: life.started_at or datetime.min.replace(tzinfo=UTC), default=Life(alive=False))
         namespace, _, rest = pod_uid.partition(".")
         uid, _, name = rest.partition(".")
         if not UUID.fullmatch(uid):
@@ -94,6 +102,18 @@ class NodePrices:
 
     def book(self) -> PriceBook:
         return priced(self._folder.quotes, self._cluster.seen(), self._tariffs)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without Python's search for cycles, of which JSON has none: it takes twice as long as reading 5,000 pods."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def life_of(pod: Mapping[str, Any]) -> Life:

@@ -48,15 +48,13 @@ class Kube:
         return self._ask("DELETE", path, right, body=still, missing=(404, 409)) is not None
 
     def list(self, path: str, right: str, **query: str) -> Iterator[Item]:
-        """All objects under a path, as the API server's cache has them. Raises ClusterError."""
-        # From the cache, which is milliseconds behind, a list costs the server no read of etcd.
-        # https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
-        page = query | {"limit": str(PAGE), "resourceVersion": "0"}
-        while page:
-            found = self._ask("GET", path, right, page) or {}
+        """All objects under a path, a page at a time. Raises ClusterError."""
+        # Asked for what its cache holds (resourceVersion=0), the server ignores the limit: 5,000 pods are 40 MB at once, and 300 as values.
+        token: str | None = ""
+        while token is not None:
+            found = self._ask("GET", path, right, query | {"limit": str(PAGE)} | ({"continue": token} if token else {})) or {}
             yield from found.get("items") or []
-            token = found.get("metadata", {}).get("continue")
-            page = query | {"limit": str(PAGE), "continue": token} if token else {}
+            token = found.get("metadata", {}).get("continue") or None
 
     def _ask(
         self,
@@ -111,6 +109,9 @@ def _by_kubeconfig(context: str | None) -> Kube:
     except (ConfigException, OSError) as error:
         which = f"context {context!r}" if context else "current context"
         raise ClusterError(f"not in a pod, and no kubeconfig with a {which} ($KUBECONFIG, else ~/.kube/config): {error}") from None
+    if not found.verify_ssl:
+        # The kubeconfig says so; urllib3 would say it again with every request.
+        urllib3.disable_warnings()
     http = urllib3.PoolManager(
         ca_certs=found.ssl_ca_cert,
         cert_reqs="CERT_REQUIRED" if found.verify_ssl else "CERT_NONE",

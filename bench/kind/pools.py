@@ -1,0 +1,81 @@
+"""Claim: 1,000 nodes and 5,000 pods are read and turned into pools in less than 3 s, by a router that takes less than 200 MB.
+
+KUBECONFIG=FILE python bench/kind/pools.py CONTEXT
+
+CONTEXT is an API server without nodes, such as a bare etcd and kube-apiserver: nodes and pods are written there first, and stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from machine import describe
+
+from shoestring.local import WallClock
+from shoestring.outside.cluster import KubeCluster
+from shoestring.outside.kube import Item, Kube, connect
+
+NODES, PODS, POOLS, REPEATS = 1000, 5000, 20, 5
+# What a managed cluster hangs on an object beside what is asked for: labels, annotations, images, managed fields.
+BALLAST = {f"example.com/annotation-{number}": "x" * 60 for number in range(20)}
+
+
+def node_item(number: int) -> Item:
+    labels = {"cloud.google.com/gke-nodepool": f"pool-{number % POOLS}", "kubernetes.io/hostname": f"node-{number}"}
+    resources = {"cpu": "15890m", "memory": "58Gi", "pods": "110", "ephemeral-storage": "47060071478"}
+    images = [{"names": [f"registry.example/image-{each}@sha256:{'0' * 64}"], "sizeBytes": 10**8} for each in range(30)]
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    return {
+        "metadata": {"name": f"node-{number}", "labels": labels, "annotations": BALLAST},
+        "status": {"allocatable": resources, "capacity": resources, "conditions": [ready], "images": images},
+    }
+
+
+def pod_item(number: int) -> Item:
+    resources = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "512Mi"}}
+    env = [{"name": f"SETTING_{each}", "value": "x" * 20} for each in range(15)]
+    containers = [{"name": name, "image": "registry.example/app:1", "resources": resources, "env": env} for name in ("app", "proxy")]
+    owners = [{"apiVersion": "apps/v1", "kind": "DaemonSet" if number % 2 else "ReplicaSet", "name": "app", "uid": f"{number}"}]
+    return {
+        "metadata": {"name": f"pod-{number}", "annotations": BALLAST, "ownerReferences": owners},
+        "spec": {"nodeName": f"node-{number % NODES}", "containers": containers},
+    }
+
+
+def fill(kube: Kube) -> None:
+    if next(kube.list("/api/v1/nodes", "list nodes"), None):
+        return
+    with ThreadPoolExecutor(16) as writers:
+        list(writers.map(lambda number: kube.create("/api/v1/nodes", node_item(number), "create nodes"), range(NODES)))
+        path = "/api/v1/namespaces/default/pods"
+        list(writers.map(lambda number: kube.create(path, pod_item(number), "create pods"), range(PODS)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("context")
+    kube = connect(parser.parse_args().context)
+    fill(kube)
+    wall_s, cpu_s = [], []
+    for _ in range(REPEATS):
+        start = time.perf_counter(), time.process_time()
+        pools = KubeCluster((), [], "", WallClock(), lambda: kube).pools()
+        wall_s.append(time.perf_counter() - start[0])
+        cpu_s.append(time.process_time() - start[1])
+    print(describe(), f"{NODES} nodes, {PODS} pods -> {len(pools)} pools of {len({pool.node_pool for pool in pools})} node pools", sep="\n")
+    print("\n| seconds | median | slowest |\n|---|---|---|")
+    for name, seconds in (("from asking to pools", wall_s), ("of it, computing in the router", cpu_s)):
+        print(f"| {name} | {statistics.median(seconds):.2f} | {max(seconds):.2f} |")
+    print(f"\npeak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
