@@ -1,8 +1,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+REGISTRY ?= ghcr.io/shoestring-ml
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint bench images image-gpu kind clean
 
 run: $(VENV)/ready
 	$(BIN)/shoestring run flights
@@ -15,6 +17,18 @@ lint: $(VENV)/ready
 
 bench: $(VENV)/ready
 	for claim in bench/[a-z]*.py; do $(BIN)/python $$claim || exit 1; done
+
+images:
+	docker build --file images/Dockerfile --target base --tag $(REGISTRY)/shoestring-base:$(VERSION) .
+	docker build --file images/Dockerfile --target train --tag $(REGISTRY)/shoestring-train:$(VERSION) .
+
+# PyPI's torch for Linux is the one with CUDA.
+image-gpu:
+	docker build --file images/Dockerfile --target train --build-arg TORCH_INDEX= --build-arg EXTRAS="train gpu" \
+		--tag $(REGISTRY)/shoestring-train-gpu:$(VERSION) .
+
+kind: $(VENV)/ready images
+	$(BIN)/pytest -m kind tests/kind
 
 # torch goes first and by its exact version: a range would fetch a CUDA build of several gigabytes.
 $(VENV)/ready: pyproject.toml constraints.txt

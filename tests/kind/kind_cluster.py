@@ -16,6 +16,9 @@ from shoestring.rules import IMAGES
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "shoestring"
+# What a pod needs under the `restricted` Pod Security level.
+POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 8737, "seccompProfile": {"type": "RuntimeDefault"}}
+SECURITY = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 CTR = ("ctr", "--namespace", "k8s.io", "images", "ls", "--quiet")
 
 
@@ -91,13 +94,13 @@ def base_pod(*command: str, account: str = "default") -> dict[str, Any]:
         "imagePullPolicy": "Never",
         "command": list(command),
         "envFrom": [{"secretRef": {"name": "shoestring-s3"}}],
-        "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": SECURITY,
         "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}],
     }
     spec = {
         "restartPolicy": "Never",
         "serviceAccountName": account,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 8737, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": POD_SECURITY,
         "containers": [container],
         "volumes": [{"name": "scratch", "emptyDir": {}}],
     }
