@@ -38,7 +38,7 @@ class Proof(Noun):
 
 
 class S3Store:
-    """Objects in a bucket; `fetch` keeps its files in a scratch folder, which is this process's own or empty at its start.
+    """Objects in a bucket; what is fetched lies in a scratch folder.
 
     Two writers of the same bytes under one new key may both be told that they wrote them, when an answer to one was lost: whoever must be
     the only one has something of its own in its bytes, as a ledger's entry and a start of a run do.
@@ -50,7 +50,7 @@ class S3Store:
 
     def fetch(self, key: str) -> Path:
         path = self._scratch / _checked(key)
-        if key in self._fetched:
+        if key in self._fetched and path.exists():
             return path
         temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
         try:
@@ -81,8 +81,8 @@ class S3Store:
             raise StoreError(f"cannot read {data!r} to put it under {key}: {error.strerror or error}") from error
 
     def list(self, prefix: str) -> Iterator[str]:
-        # Sorted here: a server that keeps folders lists "a/b" before "a-b".
-        yield from sorted(key for key in self._wire.keys(prefix) if "/." not in f"/{key}")
+        # Sorted here: a server that keeps folders lists "a/b" before "a-b". A key that ends in "/" is a console's idea of a folder.
+        yield from sorted(key for key in self._wire.keys(prefix) if "/." not in f"/{key}" and not key.endswith("/"))
 
 
 def open_s3_store(place: S3Place, scratch: Path, clock: Clock) -> S3Store:

@@ -32,6 +32,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.05, 5.0
 CONNECT_S, READ_S = 5.0, 60.0
 SIGNED_FOR = timedelta(hours=1)
 CHUNK_BYTES = 1 << 20
+MOST_BYTES = 5 << 30
 # 409: AWS's word for two conditional writes at once, "try again".
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
 AGAIN = {408, 409, 429, 500, 502, 503, 504}
@@ -134,8 +135,11 @@ class Wire:
             # A file's bytes are checked when they are read, by the digest that names them.
             headers["Content-MD5"] = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
             return _answer(self._open("PUT", key, data, headers))
+        size_bytes = data.stat().st_size
+        if size_bytes > MOST_BYTES:
+            raise StoreError(f"{self._to('PUT', key)}: {data} has {size_bytes} bytes, and S3 takes {MOST_BYTES} in one piece: cut it")
         with data.open("rb") as file:
-            headers["Content-Length"] = str(data.stat().st_size)
+            headers["Content-Length"] = str(size_bytes)
             return _answer(self._open("PUT", key, file, headers))
 
     def _list(self, prefix: str) -> Answer:
@@ -233,4 +237,6 @@ def _answer(response: urllib3.BaseHTTPResponse) -> Answer:
 
 
 def _words(answer: Answer) -> str:
-    return " ".join(f"{answer.status} {answer.code} {answer.message}".split())
+    # SeaweedFS says no more than 500 when its volumes are full.
+    hint = "(is it full?)" if answer.status == 500 else ""
+    return " ".join(f"{answer.status} {answer.code} {answer.message} {hint}".split())
