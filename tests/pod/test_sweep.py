@@ -1,0 +1,191 @@
+"""The sweeper of a cluster: nothing waits for ever, and money that dead pods left comes back while the run goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pod_world import INGEST, Began, SetClock, TellingCluster, begin, in_pod, on_cluster, small_world, wish
+
+from shoestring.data.runs import read
+from shoestring.model import Market, Pool, Receipt
+from shoestring.pod.admission import admitted
+from shoestring.pod.asking import Reads
+from shoestring.pod.child import Ending
+from shoestring.pod.frame import heartbeat
+from shoestring.pod.route import decide_and_reserve
+from shoestring.pod.stage import close_books
+from shoestring.pod.sweep import sweep
+from shoestring.rules import StockOut
+from shoestring.seams import Life, PriceBook, WaitingPod, World
+from shoestring.spending.meter import cost_usd
+from shoestring.spending.verify import load_anchors, verify
+
+SMALL = Pool(name="od/1", node_pool="od", cores=1, memory_gb=2)
+LARGE = Pool(name="big/2", node_pool="big", cores=2, memory_gb=4)
+QUEUE_S, ABANDONED_S = 300.0, 86400.0
+SCHEDULER = "0/3 nodes are available: 3 Insufficient cpu."
+
+
+class Queue:
+    """Pods that wait, and those that were given up. One in `taken` is on a node by the time that it is asked to end."""
+
+    def __init__(self, *pods: WaitingPod, taken: bool = False) -> None:
+        self.waiting, self.ended, self._taken = list(pods), list[WaitingPod](), taken
+
+    def pods(self) -> tuple[WaitingPod, ...]:
+        return tuple(self.waiting)
+
+    def give_up(self, pod: WaitingPod) -> bool:
+        if self._taken:
+            return False
+        self.waiting.remove(pod)
+        self.ended.append(pod)
+        return True
+
+
+class NodePrices:
+    """The laptop's prices, for shares of nodes."""
+
+    def __init__(self, laptop: PriceBook) -> None:
+        names = {"cpu-1": SMALL.name, "cpu-2": LARGE.name}
+        named = (quote.model_copy(update={"pool": names[quote.pool]}) for quote in laptop.quotes if quote.pool in names)
+        self._book = replace(laptop, quotes=tuple(named))
+
+    def book(self) -> PriceBook:
+        return self._book
+
+
+def waits(world: World, seconds: float, run_id: str = "r", node: str = "", why: str = SCHEDULER) -> WaitingPod:
+    since = world.clock.now() - timedelta(seconds=seconds)
+    return WaitingPod("ns.7.ingest-pod", run_id, "ingest", since, node, why, "42")
+
+
+@pytest.fixture
+def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
+    small = small_world(laptop, tmp_path, SetClock())
+    world = replace(on_cluster(small, (SMALL, LARGE))[0], prices=NodePrices(small.prices.book()))
+    return begin(world, wish(flights_slice, needs=INGEST))
+
+
+def again(began: Began, flights_slice: Path) -> str:
+    decision, _ = decide_and_reserve(began.world, began.run, wish(flights_slice, needs=INGEST), Reads())
+    assert decision.choice is not None
+    return decision.choice.pool
+
+
+def test_a_pod_that_no_node_takes_in_time_is_given_up_and_the_stage_is_routed_elsewhere(began: Began, flights_slice: Path) -> None:
+    assert began.attempt.choice.pool == "od/1"
+    world, queue = began.world, Queue(waits(began.world, QUEUE_S))
+    said = sweep(world, queue)
+    why = f"ingest of r waited 300 s for a node of od (on-demand): {SCHEDULER}"
+    assert said == [f"ingest-pod was given up: {why}"]
+    assert len(queue.ended) == 1
+    found = read(world.store, "learned/stockouts/od-on-demand.json", StockOut)
+    assert (found.node_pool, found.market, found.why) == ("od", Market.ON_DEMAND, why)
+    assert found.until - found.at == timedelta(seconds=world.rules.stockout_s)
+    receipt = read(world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert (receipt.status, receipt.cause, receipt.why, receipt.spent_usd) == ("lost", "lost", why, 0)
+    assert began.ledger.state("r").holds.keys() == {"overhead-1"}
+    assert again(began, flights_slice) == "big/2"
+    verify(world.store, load_anchors(world.store))
+
+
+@pytest.mark.parametrize("seconds", [0, QUEUE_S - 1])
+def test_a_pod_that_may_wait_still_is_left_alone(began: Began, seconds: float) -> None:
+    queue = Queue(waits(began.world, seconds))
+    assert sweep(began.world, queue) == []
+    assert (len(queue.ended), list(began.world.store.list("learned/stockouts/"))) == (0, [])
+    assert "ingest-1" in began.ledger.state("r").holds
+
+
+def test_a_pod_that_a_node_took_meanwhile_keeps_its_money_and_is_no_stock_out(began: Began) -> None:
+    assert sweep(began.world, Queue(waits(began.world, QUEUE_S), taken=True)) == []
+    assert list(began.world.store.list("learned/stockouts/")) == []
+    assert "ingest-1" in began.ledger.state("r").holds
+
+
+def test_a_pod_that_cannot_begin_on_its_node_is_given_up_and_says_why_but_is_no_stock_out(began: Began) -> None:
+    said = sweep(began.world, Queue(waits(began.world, QUEUE_S, node="worker-1", why="ImagePullBackOff")))
+    assert said == ["ingest-pod was given up: ingest of r waited 300 s to begin on worker-1: ImagePullBackOff"]
+    assert list(began.world.store.list("learned/stockouts/")) == []
+    assert "ImagePullBackOff" in read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).why
+
+
+def test_a_pod_of_a_run_that_nobody_knows_does_not_wait_for_ever_either(began: Began) -> None:
+    queue = Queue(waits(began.world, QUEUE_S, run_id="elsewhere"))
+    assert "this store does not know" in sweep(began.world, queue)[0]
+    assert len(queue.ended) == 1
+    assert "ingest-1" in began.ledger.state("r").holds
+
+
+def dies(began: Began) -> None:
+    heartbeat(in_pod(began, "ns.1.ingest"), "running")
+    began.world.clock.sleep(2)
+    heartbeat(in_pod(began, "ns.1.ingest"), "running")
+    assert isinstance(began.world.cluster, TellingCluster)
+    began.world.cluster.lives["ns.1.ingest"] = Life(alive=False)
+
+
+def test_what_a_dead_pod_holds_comes_back_once_it_has_been_silent_and_the_run_goes_on(began: Began) -> None:
+    dies(began)
+    assert sweep(began.world, Queue()) == []
+    began.world.clock.sleep(QUEUE_S + 1)
+    (said,) = sweep(began.world, Queue())
+    assert "ingest-1 settled at" in said and "its pod is gone" in said
+    state = began.ledger.state("r")
+    assert (state.holds.keys(), state.closed) == ({"overhead-1"}, False)
+    assert state.spent_usd == cost_usd(began.attempt.choice.usd_per_hour, 3)
+    assert sweep(began.world, Queue()) == []
+
+
+def test_a_pod_that_lives_is_left_alone_however_silent(began: Began) -> None:
+    heartbeat(in_pod(began, "ns.1.ingest"), "running")
+    began.world.clock.sleep(QUEUE_S + 1)
+    assert sweep(began.world, Queue()) == []
+
+
+def test_money_for_a_pod_that_never_came_is_given_back_unless_it_waits(began: Began) -> None:
+    began.world.clock.sleep(QUEUE_S + 1)
+    assert sweep(began.world, Queue(waits(began.world, 10))) == []
+    (said,) = sweep(began.world, Queue())
+    assert "ingest-1 settled at $0.000000" in said
+
+
+def test_a_run_without_a_sign_of_life_for_a_day_is_over_and_its_months_money_released(began: Began) -> None:
+    dies(began)
+    began.world.clock.sleep(ABANDONED_S + 5)
+    sweep(began.world, Queue())
+    month = began.ledger.state(f"{began.run.start.started_at:%Y-%m}")
+    assert began.ledger.state("r").closed and month.held_usd == 0
+    assert month.spent_usd == began.ledger.state("r").spent_usd > 0
+    verify(began.world.store, load_anchors(began.world.store))
+
+
+def test_a_run_that_waits_for_a_person_for_hours_is_not_over(began: Began) -> None:
+    close_books(in_pod(began, "ns.1.ingest"), Ending(status="done"))
+    began.world.clock.sleep(ABANDONED_S - 5)
+    assert sweep(began.world, Queue()) == []
+    assert not began.ledger.state("r").closed
+
+
+def test_a_run_that_is_over_begins_again_when_its_engine_tries_again_what_was_left(began: Began, flights_slice: Path) -> None:
+    began.world.clock.sleep(ABANDONED_S + 5)
+    sweep(began.world, Queue())
+    run = admitted(began.world, wish(flights_slice, needs=INGEST))
+    assert (run.start.number, run.start.account) == (2, "r.2")
+    assert began.ledger.state("r.2").cap_usd == run.start.budget_usd - began.ledger.state("r").spent_usd
+
+
+def test_what_is_wrong_with_one_run_does_not_stop_the_sweeper(began: Began, flights_slice: Path) -> None:
+    dies(began)
+    other = begin(began.world, wish(flights_slice, run_id="other", needs=INGEST))
+    began.world.clock.sleep(QUEUE_S + 1)
+    began.world.store.put("runs/other/heartbeats/ingest-1.json", b"{}")
+    said = sweep(began.world, Queue())
+    assert any("ingest-1 settled at" in each for each in said) and any("other could not be settled" in each for each in said)
+    assert other.ledger.state("other").holds.keys() == {"ingest-1", "overhead-1"}
+    assert began.ledger.state("r").settled_usd["ingest-1"] > Decimal(0)
