@@ -50,7 +50,7 @@ def unusable(code: Reason, question: Question, need: Need, pool: Pool, market: M
         case Reason.NO_ROOM:
             return no_room(pool, pool.room)
         case _:
-            doubts = [row.why for row in question.quarantined if row.row.startswith(f"{pool.name} {market} $")]
+            doubts = [row.why for row in question.quarantined if row.row.startswith(f"{pool.node_pool or pool.name} {market} $")]
             return f"no price that can be believed{': ' if doubts else f' for {pool.name} {market}'}{'; '.join(doubts)}"
 
 

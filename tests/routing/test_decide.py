@@ -252,6 +252,13 @@ def test_a_pool_without_a_believable_price_says_why_it_was_not_believed() -> Non
     assert unpriced.refusals[0].sentence == "no price that can be believed for cpu-1 on-demand"
 
 
+def test_a_share_of_a_node_without_a_believable_price_says_why_the_nodes_was_not_believed() -> None:
+    share = Pool(name="cpu/2", node_pool="cpu", cores=2, memory_gb=4)
+    doubted = Quarantined(row="cpu on-demand $700.000000 (2026-11-01, x)", why="$700.000000 an hour is a placeholder")
+    question = laptop_question((EVALUATE,), pools=(share,), quotes=(), quarantined=(doubted,))
+    assert refusals_of(question) == {("no-price", "no price that can be believed: $700.000000 an hour is a placeholder")}
+
+
 def test_a_later_stage_that_cannot_run_anywhere_refuses_this_one() -> None:
     hungry = TRAIN.model_copy(update={"memory_fixed_gb": 32.0})
     assert refusals_of(laptop_question((INGEST, PREPROCESS, hungry))) == {
