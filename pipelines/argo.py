@@ -27,7 +27,7 @@ RUN_LABEL = "shoestring.dev/run"
 # Always: also when the pod was deleted, as a spot machine's are.
 AGAIN = {"limit": "2", "retryPolicy": "Always"}
 RESTRICTED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-# How long Kubernetes keeps the Workflow; what the run left stays in the store.
+# How long Kubernetes keeps a Workflow that is over; what the run left stays in the store.
 KEPT_S = 86400
 SCRATCH = "/tmp"
 
@@ -215,8 +215,8 @@ def workflow_template(pipeline: Any) -> Yaml:
         "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "seccompProfile": {"type": "RuntimeDefault"}},
         "podSpecPatch": executor(),
         "templateDefaults": {"container": container()},
-        # The exit step reads when the pods began and ended.
-        "podGC": {"strategy": "OnWorkflowCompletion"},
+        # Not before: the exit step reads when the pods began and ended. Those of a run that failed stay as long as it, for their logs.
+        "podGC": {"strategy": "OnWorkflowSuccess"},
         "ttlStrategy": {"secondsAfterCompletion": KEPT_S},
         "templates": [
             chain(stages),
