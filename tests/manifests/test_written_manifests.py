@@ -1,0 +1,160 @@
+"""Laws over the manifests as they are written: no cluster, no kubectl."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines.argo import workflow_template
+from pipelines.kubeflow import PIPELINES
+from pipelines.routed import CREDENTIALS, IDENTITY, WORLD_FILES
+from shoestring.errors import WorldError
+from shoestring.local import MOUNTED_WORLD
+from shoestring.outside.folder import ClusterWorldFile, NodePool, PoolsFile, PricesFile
+from shoestring.pricing.book import parse_rows
+from shoestring.rules import IMAGES, Budgets, Rules
+from shoestring.written import parse
+
+ROOT = Path(__file__).parents[2]
+MANIFESTS = ROOT / "manifests"
+OVERLAYS = sorted(path.parent for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
+DATA = {"world": ClusterWorldFile, "pools": PoolsFile, "prices": PricesFile, "policy": Rules, "budgets": Budgets}
+OBJECTS = [
+    (path, document)
+    for path in sorted(MANIFESTS.rglob("*.yaml"))
+    if path.stem not in DATA and path.name != "kustomization.yaml"
+    for document in yaml.safe_load_all(path.read_text())
+]
+RULES = [(path, rule) for path, document in OBJECTS for rule in document.get("rules", [])]
+
+
+def pods(node: Any) -> Iterator[dict[str, Any]]:
+    """Every pod spec inside a document."""
+    if isinstance(node, dict):
+        if "containers" in node:
+            yield node
+        for child in node.values():
+            yield from pods(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from pods(child)
+
+
+PODS = [(path, pod) for path, document in OBJECTS for pod in pods(document)]
+
+
+def kustomization(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    return content
+
+
+def below(folder: Path) -> list[Path]:
+    """A folder and those that it builds on."""
+    others = [(folder / name).resolve() for name in kustomization(folder)["resources"]]
+    return [folder, *(found for other in others if other.is_dir() for found in below(other))]
+
+
+def of_kind(kind: str) -> list[dict[str, Any]]:
+    return [document for _, document in OBJECTS if document["kind"] == kind]
+
+
+def written(folder: Path, name: str) -> Path:
+    """The file that an overlay's ConfigMap is made of: its own, else that of what it builds on."""
+    return next(path for place in below(folder) if (path := place / f"{name}.yaml").exists())
+
+
+def test_only_an_overlay_names_a_tag() -> None:
+    for path in MANIFESTS.rglob("*.yaml"):
+        for image in re.findall(r"^[ -]*image: *(\S+)", path.read_text(), re.M):
+            assert ":" not in image.rpartition("/")[2], f"{path}: {image}"
+    for overlay in OVERLAYS:
+        tags = {each["name"]: str(each["newTag"]) for place in below(overlay) for each in kustomization(place).get("images", [])}
+        used = {box["image"] for path, pod in PODS if path.parent in below(overlay) for box in pod["containers"]}
+        assert used <= tags.keys()
+        assert "latest" not in tags.values()
+        ours = {name for name in tags if "shoestring" in name}
+        assert {f"{name}:{tags[name]}" for name in ours} <= set(IMAGES.values())
+
+
+def test_every_pod_is_one_that_the_restricted_level_takes() -> None:
+    assert PODS
+    for path, pod in PODS:
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"], path
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, path
+        assert not any(pod.get(shared) for shared in ("hostNetwork", "hostPID", "hostIPC")), path
+        assert all(volume.keys() & {"configMap", "emptyDir", "projected", "secret"} for volume in pod.get("volumes", [])), path
+        for box in [*pod["containers"], *pod.get("initContainers", [])]:
+            security = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+            assert box["securityContext"] == security, path
+            assert box["resources"]["requests"].keys() == {"cpu", "memory"} and "memory" in box["resources"]["limits"], path
+
+
+def test_the_namespaces_of_our_own_enforce_the_restricted_level() -> None:
+    assert of_kind("Namespace")
+    for namespace in of_kind("Namespace"):
+        assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_no_rule_grants_all_of_anything_nor_a_secret() -> None:
+    for path, rule in RULES:
+        granted = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+        assert not granted & {"*", "secrets", "escalate", "bind", "impersonate"}, path
+
+
+def test_every_rule_is_in_the_table_of_verbs() -> None:
+    table = (ROOT / "docs" / "cluster.md").read_text()
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    for path, rule in RULES:
+        for resource in rule["resources"]:
+            for verb in rule["verbs"]:
+                named = re.compile(rf"\b{verb}\b.*\b{resource}\b|\b{resource}\b.*\b{verb}\b")
+                assert any(named.search(row) for row in rows), f"{path}: {verb} {resource}"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
+def test_what_an_overlay_says_of_its_world_is_what_a_router_reads(overlay: Path) -> None:
+    files = {name: parse(written(overlay, name).read_text(), noun, name, WorldError) for name, noun in DATA.items()}
+    prices, pools = files["prices"], files["pools"]
+    assert isinstance(prices, PricesFile) and isinstance(pools, PoolsFile)
+    # On kind the pools are found by their nodes' labels.
+    known = {pool.name: pool.market for pool in pools.pools} | (found_on_kind() if overlay.name == "kind" else {})
+    assert {(quote.pool, quote.market) for quote in parse_rows(prices.prices)} == set(known.items())
+
+
+def found_on_kind() -> dict[str, str]:
+    nodes = yaml.safe_load((ROOT / "tests" / "kind" / "cluster.yaml").read_text())["nodes"]
+    labels = [node["labels"] for node in nodes if "labels" in node]
+    return {each["shoestring.dev/pool"]: each["shoestring.dev/market"] for each in labels}
+
+
+def test_what_the_pools_of_kind_declare_is_what_its_nodes_carry() -> None:
+    declared = parse((MANIFESTS / "overlays/kind/pools.yaml").read_text(), PoolsFile, "pools", WorldError).pools
+    (gpu,) = [pool for pool in declared if isinstance(pool, NodePool) and pool.machine and pool.machine.gpu]
+    assert f"value: {gpu.taints[0].value}" in (ROOT / "tests" / "kind" / "cluster.yaml").read_text()
+    assert f'"value": "{gpu.machine.gpu_count if gpu.machine else 0}"' in (ROOT / "tests" / "kind" / "up.sh").read_text()
+
+
+def test_what_the_compiled_pipelines_ask_for_is_applied() -> None:
+    templates = [template for pipeline in PIPELINES.values() for template in workflow_template(pipeline)["spec"]["templates"]]
+    accounts = {account["metadata"]["name"] for account in of_kind("ServiceAccount")}
+    assert {template["serviceAccountName"] for template in templates if "serviceAccountName" in template} <= accounts
+    for overlay in OVERLAYS:
+        made = {each["name"] for place in below(overlay) for each in kustomization(place).get("configMapGenerator", [])}
+        assert made == {f"shoestring-{name}" for name in WORLD_FILES}
+
+
+def test_the_sweeper_sees_the_world_and_itself_as_a_stage_does() -> None:
+    (sweeper,) = [pod for _, pod in PODS if pod.get("serviceAccountName") == "shoestring-sweeper"]
+    (box,) = sweeper["containers"]
+    env = {each["name"]: each for each in box["env"]}
+    assert env.keys() == {*CREDENTIALS, *IDENTITY}
+    assert {name: env[name]["valueFrom"]["fieldRef"]["fieldPath"] for name in IDENTITY} == IDENTITY
+    assert {mount["name"]: mount["mountPath"] for mount in box["volumeMounts"]}["world"] == str(MOUNTED_WORLD)
+    (world,) = [volume["projected"]["sources"] for volume in sweeper["volumes"] if volume["name"] == "world"]
+    paths = {source["configMap"]["name"]: source["configMap"]["items"][0]["path"] for source in world}
+    assert paths == {f"shoestring-{name}": f"{name}/{name}.yaml" for name in WORLD_FILES}
