@@ -193,12 +193,15 @@ def run(
 
 
 def begin(world: World, wish: Wish, world_argument: str, folder: Path, as_json: bool) -> None:
-    """Admit the run and drive it to its end; a refusal is written down like any other end."""
+    """Admit the run and drive it to its end; a refusal by a decision is written down like any other end, and one without is raised."""
     try:
         admit(world, wish)
         launch(world, wish, world_argument, folder, as_json)
     except Refused:
         publish(world.store, wish.run_id)
+        attempts = gather(world.store, wish.run_id).attempts
+        if not attempts or attempts[-1].state != "refused":
+            raise
 
 
 def tell(summary: Summary, report: str, hints: tuple[str, ...], as_json: bool) -> None:

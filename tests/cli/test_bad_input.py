@@ -129,3 +129,22 @@ def test_with_json_a_refusal_is_json_too(flights_slice: Path, laptop: Path, tmp_
     assert ran.code == 1
     assert ran.json["status"] == "refused"
     assert ran.json["smallest_budget_usd"] in ran.err
+
+
+@pytest.mark.parametrize(
+    ("budgets", "why"),
+    [({"run_usd": "0.001"}, "raise run_usd"), ({"month_usd": "0.001"}, "$0.003000 asked, $0.001000 left of $0.001000")],
+)
+def test_a_cap_of_whoever_pays_refuses_with_its_numbers(
+    budgets: dict[str, str], why: str, flights_slice: Path, laptop: Path, tmp_path: Path
+) -> None:
+    ran = run(flights_slice, changed(laptop, tmp_path / "w.yaml", budgets=budgets), tmp_path, "--budget", "0.003", "--json")
+    assert ran.code == 1
+    assert why in ran.err
+    assert (ran.json["status"], why in ran.json["error"]) == ("refused", True)
+
+
+def test_there_is_nothing_to_sweep_on_one_machine(laptop: Path) -> None:
+    ran = shoestring("sweep", "--world", laptop)
+    assert ran.code == 2
+    assert "no folder of a cluster's world" in ran.err
