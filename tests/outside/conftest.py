@@ -23,9 +23,11 @@ def s3_server() -> Iterator[S3Server]:
         for name, value in environment(ADMIN).items():
             variables.setenv(name, value)
         server = S3Server(Path(folder))
-        server.start()
-        yield server
-        server.kill()
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()
 
 
 @pytest.fixture(scope="session")

@@ -65,9 +65,11 @@ def mortal(s3_server: S3Server) -> Iterator[S3Server]:
     """A server of this test's own. Its credentials are those of the other."""
     with tempfile.TemporaryDirectory(dir=s3_server.folder.parent) as folder:
         server = S3Server(Path(folder))
-        server.start()
-        yield server
-        server.kill()
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()
 
 
 def test_a_server_killed_in_the_middle_of_writes_loses_nothing_and_doubles_nothing(mortal: S3Server) -> None:
