@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoestring.model import Pool, Room
 from shoestring.outside.facts import NodeFacts, PodFacts, node_facts, pod_facts
+from shoestring.outside.pools import Seen
 
 Item = dict[str, Any]
 
@@ -44,3 +46,17 @@ def pod(on: str = "", cpu: str = "0", memory: str = "0", gpus: int = 0, owner: s
 
 def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Item:
     return {"key": key, "value": value, "effect": effect}
+
+
+def room(pool: Pool) -> Room:
+    assert pool.room
+    return pool.room
+
+
+def by_name(seen: Seen) -> dict[str, Pool]:
+    return {share.pool.name: share.pool for share in seen.shares}
+
+
+def only(seen: Seen) -> Pool:
+    assert len(seen.shares) == 1, [share.pool.name for share in seen.shares]
+    return seen.shares[0].pool

@@ -8,13 +8,13 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodes import node, node_item, pod, pod_item, taint
+from nodes import by_name, node, only, pod, pod_item, room, taint
 
-from shoestring.model import Market, Pool, Quote, Room, Tariffs, Toleration
+from shoestring.model import Market, Quote, Tariffs, Toleration
 from shoestring.money import microusd
-from shoestring.outside.facts import Amount, NodeFacts, PodFacts, node_facts, pod_facts, pod_requests, quantity
+from shoestring.outside.facts import Amount, NodeFacts, PodFacts, pod_facts
 from shoestring.outside.folder import Machine, NodePool, Taint
-from shoestring.outside.pools import Seen, priced, see, unseen
+from shoestring.outside.pools import priced, see, unseen
 
 CPU = NodePool(name="cpu", labels={"pool": "cpu"})
 GROWS = NodePool(name="big", labels={"pool": "big"}, machine=Machine(cores=8, memory_gb=32), most_nodes=3, startup_s=90)
@@ -54,20 +54,6 @@ def some_pods(draw: st.DrawFn) -> list[PodFacts]:
         )
         for _ in range(draw(st.integers(0, 8)))
     ]
-
-
-def room(pool: Pool) -> Room:
-    assert pool.room
-    return pool.room
-
-
-def by_name(seen: Seen) -> dict[str, Pool]:
-    return {share.pool.name: share.pool for share in seen.shares}
-
-
-def only(seen: Seen) -> Pool:
-    assert len(seen.shares) == 1, [share.pool.name for share in seen.shares]
-    return seen.shares[0].pool
 
 
 @given(some_nodes(), some_pods())
@@ -211,67 +197,6 @@ def test_a_declared_taint_is_tolerated_and_any_other_closes_the_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "name", "market"),
-    [
-        ({"cloud.google.com/gke-nodepool": "a", "cloud.google.com/gke-spot": "true"}, "a", Market.SPOT),
-        ({"cloud.google.com/gke-nodepool": "a"}, "a", Market.ON_DEMAND),
-        ({"eks.amazonaws.com/nodegroup": "b", "eks.amazonaws.com/capacityType": "SPOT"}, "b", Market.SPOT),
-        ({"eks.amazonaws.com/nodegroup": "b", "eks.amazonaws.com/capacityType": "ON_DEMAND"}, "b", Market.ON_DEMAND),
-        ({"kubernetes.azure.com/agentpool": "c", "kubernetes.azure.com/scalesetpriority": "spot"}, "c", Market.SPOT),
-        (
-            {
-                "karpenter.sh/nodepool": "d",
-                "karpenter.sh/capacity-type": "spot",
-                "node.kubernetes.io/instance-type": "m7i.large",
-            },
-            "d-m7i.large-spot",
-            Market.SPOT,
-        ),
-        ({"pool": "e", "node.kubernetes.io/instance-type": "m7i.large", "shoestring.dev/market": "reserved"}, "e", Market.RESERVED),
-        ({"node.kubernetes.io/instance-type": "m7i.large"}, "m7i.large", Market.ON_DEMAND),
-    ],
-)
-def test_a_pool_that_nobody_declared_is_known_by_its_clouds_labels(labels: dict[str, str], name: str, market: Market) -> None:
-    pool = only(see([node("a", cpu="1500m", labels=labels | {"kubernetes.io/hostname": "a"})], [], []))
-    assert (pool.name, pool.node_pool) == (f"{name}/1", name)
-    assert list(pool.markets) == [market]
-    assert pool.markets[market].node_selector.items() <= labels.items()
-
-
-def test_what_a_node_is_tainted_with_in_passing_is_not_tolerated() -> None:
-    passing = [taint("node.kubernetes.io/disk-pressure"), taint("ToBeDeletedByClusterAutoscaler", "1")]
-    nodes = [node("a", cpu="1500m", taints=[taint("spot", "true"), *passing]), node("b", cpu="1500m", taints=[taint("spot", "true")])]
-    pool = only(see(nodes, [], []))
-    assert [toleration.key for toleration in pool.markets[Market.ON_DEMAND].tolerations] == ["spot"]
-    assert (room(pool).closed, room(pool).fits) == (1, 1)
-
-
-def test_nodes_that_run_the_cluster_are_nobodys_room() -> None:
-    control = {"node-role.kubernetes.io/control-plane": "", "pool": "cpu"}
-    assert see([node("a", labels=control, taints=[taint("node-role.kubernetes.io/control-plane")])], [], [CPU]).shares == ()
-    assert see([node("a", labels=control)], [], []).shares == ()
-    assert see([node("a", labels=control)], [], [CPU]).shares != ()
-
-
-def test_what_cannot_be_used_is_named_with_its_mend() -> None:
-    nodes = [
-        node("plain-1", labels={}),
-        node("plain-2", labels={}),
-        node("mixed-1", labels={"pool": "mixed"}),
-        node("mixed-2", labels={"pool": "mixed", "shoestring.dev/market": "spot"}),
-        node("small", cpu="900m", labels={"pool": "small"}),
-        node("twice", labels={"cloud.google.com/gke-nodepool": "cpu"}),
-    ]
-    assert see(nodes, [], [CPU]).notes == (
-        "node plain-1 and 1 more: no label tells the pool; label them shoestring.dev/pool=NAME to have them used",
-        "cpu is the name of two node pools; {'cloud.google.com/gke-nodepool': 'cpu'} is not used: declare it in pools.yaml by another",
-        "mixed has nodes bought on-demand and spot: declare two pools in pools.yaml, told apart by a label",
-        "cpu has no nodes, and pools.yaml does not say what its machine is: it is not used",
-        "small is not used: beside its daemonsets, 0.9 cores are left on a node",
-    )
-
-
-@pytest.mark.parametrize(
     ("labels", "memory_gb", "tflops"),
     [
         ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"}, 85.9, 312.0),
@@ -312,46 +237,3 @@ def test_where_nodes_may_not_be_read_declared_machines_are_pools_of_unknown_room
     assert {share.pool.room for share in seen.shares} == {None}
     assert {share.pool.startup_s for share in seen.shares} == {90.0}
     assert seen.notes == ("cpu has no nodes, and pools.yaml does not say what its machine is: it is not used",)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("100m", "0.1"),
-        ("2", "2"),
-        ("1.5", "1.5"),
-        ("1e3", "1000"),
-        ("64k", "64000"),
-        ("128Mi", "134217728"),
-        ("1E", "1e18"),
-        ("5n", "5e-9"),
-    ],
-)
-def test_a_quantity_is_read_as_kubernetes_writes_it(text: str, value: str) -> None:
-    assert quantity(text) == Decimal(value)
-
-
-def test_a_quantity_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="'4 cores' is not a Kubernetes quantity"):
-        quantity("4 cores")
-
-
-def test_a_pod_asks_for_its_containers_or_for_the_largest_moment_of_its_start() -> None:
-    def asks(cpu: str, **more: str) -> dict[str, object]:
-        return {"resources": {"requests": {"cpu": cpu}}} | more
-
-    containers = [asks("500m"), asks("500m")]
-    assert pod_requests({"containers": containers}) == Amount(1000, pods=1)
-    assert pod_requests({"containers": containers, "initContainers": [asks("3")]}) == Amount(3000, pods=1)
-    sidecar = asks("1", restartPolicy="Always")
-    assert pod_requests({"containers": containers, "initContainers": [sidecar]}) == Amount(2000, pods=1)
-    assert pod_requests({"containers": containers, "initContainers": [sidecar, asks("3")]}) == Amount(4000, pods=1)
-    assert pod_requests({"containers": containers, "overhead": {"cpu": "1"}}) == Amount(2000, pods=1)
-    assert pod_requests({"containers": containers} | asks("6")) == Amount(6000, pods=1)
-
-
-def test_a_node_on_its_way_out_takes_no_pods() -> None:
-    item = node_item("a")
-    assert node_facts(item).takes_pods
-    item["metadata"]["deletionTimestamp"] = "2026-07-30T00:00:00Z"
-    assert not node_facts(item).takes_pods
