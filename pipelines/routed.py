@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from kfp import dsl, kubernetes
 
 from components.route import route
+from components.settle import settle
+from shoestring.data.cache import package_digest
+from shoestring.errors import UsageError
 from shoestring.local import MOUNTED_WORLD
 from shoestring.model import Need
 from shoestring.pod.asking import Needs
+from shoestring.stages.work import Origin
 
 # What a pod is given of the world, each from a ConfigMap `shoestring-NAME` with one key, NAME.yaml.
 WORLD_FILES = ("world", "pools", "prices", "policy", "budgets")
@@ -24,6 +29,8 @@ IDENTITY = {
 STAGE_LABEL = "shoestring.dev/stage"
 # The user that the images are made for.
 USER = 8737
+# Inputs of a task by which KFP hands a placement on.
+PLACED = {"cpu_request", "cpu_limit", "memory_request", "memory_limit", "accelerator_type", "accelerator_count", "base_image"}
 
 
 @dataclass(frozen=True)
@@ -38,24 +45,43 @@ class RunParameters:
     seed: Any
 
 
+def own(module: ModuleType, **settings: Any) -> Origin:
+    """An author's own stage, for `routed()`: the module that has SHARED and run(work), and the settings that run finds in the work."""
+    return Origin(module=module.__name__, code=package_digest(module.__name__), settings=settings, shared=module.SHARED)
+
+
 def routed(
-    component: Any, needs: Sequence[Need], run: RunParameters, upstream: Any = "", also: Any = "", **inputs: Any
+    component: Any,
+    needs: Sequence[Need],
+    run: RunParameters,
+    /,
+    upstream: Any = "",
+    also: Any = "",
+    origin: Origin | None = None,
+    **inputs: Any,
 ) -> dsl.PipelineTask:
     """Put a router before one stage and let its outputs place the stage's pod.
 
     `needs` is the NEED of this stage and of every stage after it, in order: the router looks ahead. `upstream` is the key of
     the manifest of the data that the stage reads, empty for the first; `also` of whatever else it reads: the router waits for both, and
-    a changed one is a changed result. `inputs` go to the component.
+    a changed one is a changed result. `origin` is for an author's own stage, as `own(module)` makes it. `inputs` go to the component.
+
+    A component that knows nothing of us (it has no input `decision_key`) is given its inputs and its place, and nothing else: its image
+    stays its own, and what it took is settled from its pod's times by the exit step. Nobody stops it at what was reserved for it.
 
     KFP's own cache is off for both: a task that KFP skips would never settle what its router reserved.
+
+    Raises:
+        UsageError: the component cannot be routed as it is.
     """
-    job_id = dsl.PIPELINE_JOB_ID_PLACEHOLDER
-    stage = needs[0].stage
+    names, stage = set(component.component_spec.inputs or {}), needs[0].stage
+    is_stranger = "decision_key" not in names
+    check(component.name, names, is_stranger, origin)
     decided = route(
-        needs=Needs(needs=tuple(needs)).model_dump_json(exclude_defaults=True),
+        needs=Needs(needs=tuple(needs), origin=origin, keeps_books=not is_stranger).model_dump_json(exclude_defaults=True),
         world=run.world,
         run_id=run.run_id,
-        job_id=job_id,
+        job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER,
         recipe=run.recipe,
         budget_usd=run.budget_usd,
         deadline_s=run.deadline_s,
@@ -64,9 +90,35 @@ def routed(
         also=also,
     )
     pod(decided, f"route-{stage}").set_display_name(f"route {stage}")
-    task = component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decided.outputs["decision_key"], **inputs)
-    pod(task, stage).set_display_name(stage)
-    return place(task, decided.outputs)
+    if is_stranger:
+        task = component(**inputs).set_caching_options(False)
+        kubernetes.add_pod_label(task, STAGE_LABEL, stage)
+    else:
+        given = {"origin": origin.model_dump_json()} if origin else {}
+        job_id, decision_key = dsl.PIPELINE_JOB_ID_PLACEHOLDER, decided.outputs["decision_key"]
+        task = pod(component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decision_key, **given, **inputs), stage)
+        task.set_container_image(decided.outputs["image"])
+    return place(task.set_display_name(stage), decided.outputs)
+
+
+def check(name: str, inputs: set[str], is_stranger: bool, origin: Origin | None) -> None:
+    """Say what stands in the way of routing a component, before KFP or its driver goes wrong without a word. Raises UsageError."""
+    if taken := sorted(inputs & PLACED):
+        raise UsageError(f"{name} has an input {taken[0]}, which KFP overwrites when the pod is placed: rename it")
+    if is_stranger and (taken := sorted(inputs & {"upstream", "also", "origin"})):
+        raise UsageError(f"{name} has an input {taken[0]}, which is a word of routed(): rename it")
+    if ("origin" in inputs) != (origin is not None):
+        mend = (
+            "pass routed() origin=own(MODULE)"
+            if origin is None
+            else "it needs inputs decision_key and origin, as `shoestring new` makes them"
+        )
+        raise UsageError(f"{name} does not say which code does its work: {mend}")
+
+
+def settled(run: RunParameters) -> dsl.PipelineTask:
+    """The exit step, for a `dsl.ExitHandler` around all routed stages of a pipeline: without it nothing is settled that they leave."""
+    return pod(settle(world=run.world, run_id=run.run_id, job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER), "settle")
 
 
 def pod(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:
@@ -94,7 +146,6 @@ def place(task: dsl.PipelineTask, decided: Any) -> dsl.PipelineTask:
     task.set_cpu_request(decided["cpu"]).set_cpu_limit(decided["cpu"])
     task.set_memory_request(decided["memory"]).set_memory_limit(decided["memory"])
     task.set_accelerator_type(decided["accelerator"]).set_accelerator_limit(decided["accelerator_count"])
-    task.set_container_image(decided["image"])
     # Without this, cpu, memory and accelerator are not known inside an exit handler, and the local runner loses the order.
-    task.register_pipeline_channels([decided[name] for name in ("cpu", "memory", "accelerator", "accelerator_count", "image")])
+    task.register_pipeline_channels([decided[name] for name in ("cpu", "memory", "accelerator", "accelerator_count")])
     return task

@@ -5,9 +5,8 @@ from kfp import dsl
 from components.evaluate import evaluate
 from components.ingest import ingest
 from components.preprocess import preprocess
-from components.settle import settle
 from components.train import train
-from pipelines.routed import RunParameters, pod, routed
+from pipelines.routed import RunParameters, routed, settled
 from shoestring.stages import evaluate as evaluate_stage
 from shoestring.stages import ingest as ingest_stage
 from shoestring.stages import preprocess as preprocess_stage
@@ -27,8 +26,7 @@ def train_pipeline(
 ) -> None:
     """`recipe` is JSON. Empty or zero: the engine's own run id, the default world, the recipe's own budget and deadline."""
     run = RunParameters(world, run_id, recipe, budget_usd, deadline_s, seed)
-    exit_step = pod(settle(world=world, run_id=run_id, job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER), "settle")
-    with dsl.ExitHandler(exit_step, name="spend"):
+    with dsl.ExitHandler(settled(run), name="spend"):
         raw = routed(ingest, CHAIN, run)
         rows = routed(preprocess, CHAIN[1:], run, upstream=raw.outputs["Output"], data=raw.outputs["Output"])
         model = routed(train, CHAIN[2:], run, upstream=rows.outputs["Output"], data=rows.outputs["Output"])

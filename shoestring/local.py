@@ -143,6 +143,9 @@ class LocalCluster:
         return threads(cores)
 
     def life(self, pod_uid: str) -> Life:
+        if "?" in pod_uid:
+            # Known by its labels alone, which processes do not have.
+            return Life(alive=False)
         host, pid, created_ms = pod_uid.rsplit(".", 2)
         if host != socket.gethostname():
             # Nobody can tell from here; the run's own machine settles it.

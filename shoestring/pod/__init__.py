@@ -19,8 +19,9 @@ from shoestring.pod.admission import Wish
 from shoestring.pod.asking import Needs, Reads
 from shoestring.pod.opening import open_world
 from shoestring.pod.route import route as route_stage
+from shoestring.stages.work import Origin
 
-Argument = TypeVar("Argument", Recipe, Needs)
+Argument = TypeVar("Argument", Recipe, Needs, Origin)
 
 
 def argument(what: str, text: str, noun: type[Argument]) -> Argument:
@@ -62,21 +63,25 @@ def route(
         budget_usd=usd(budget_usd) if budget_usd else parsed.budget_usd,
         deadline_s=deadline_s or parsed.deadline_s,
         seed=seed,
+        origin=stages.origin,
+        keeps_books=stages.keeps_books,
     )
     if not wish.needs:
         raise RecipeError("route was given no stages: pass it the NEED of the stage it stands before, and of those after it")
     return route_stage(opened, wish, Reads(upstream, also), decision_path, page_path)
 
 
-def run(stage: str, *, world: str, run_id: str, decision_key: str, inputs: Mapping[str, str], artifact: Any = None) -> str:
-    """Run one routed stage; returns the key of what it left in the store.
+def run(
+    stage: str, *, world: str, run_id: str, decision_key: str, inputs: Mapping[str, str], artifact: Any = None, origin: str = ""
+) -> str:
+    """Run one routed stage; returns the key of what it left in the store. `origin` is the JSON that an author's own stage is given.
 
     `artifact` is an engine's output artifact (`.path`, `.metadata`), filled with a copy for people: the manifest, the model, the metrics.
     """
     from shoestring.pod.stage import run_stage
 
     opened = open_world(world)
-    outcome = run_stage(opened, world, run_id, decision_key, inputs)
+    outcome = run_stage(opened, world, run_id, decision_key, inputs, argument("the stage's origin", origin, Origin) if origin else None)
     if artifact is not None:
         shutil.copyfile(opened.store.fetch(outcome.artifact or outcome.key), artifact.path)
         artifact.metadata.update({"key": outcome.key, "stage": stage, "rows": outcome.rows, **outcome.metrics})

@@ -22,6 +22,7 @@ from shoestring.routing.decision import Decision, Question
 from shoestring.seams import Store, World
 from shoestring.spending.account import AccountState
 from shoestring.spending.ledger import Ledger
+from shoestring.stages.work import Origin
 
 SUPERVISOR_VARIABLE = "SHOESTRING_SUPERVISOR"
 # What a stage that is past its P95 asks for, as a share of it.
@@ -38,6 +39,8 @@ class Wish:
     budget_usd: Decimal
     deadline_s: float | None
     seed: int
+    origin: Origin | None = None
+    keeps_books: bool = True
 
 
 def next_attempt(store: Store, run_id: str, stage: str, held: Collection[str] = ()) -> int:
@@ -61,6 +64,8 @@ def asked_at_start(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: 
         stage_budgets=stage_budgets,
         deadline_left_s=wish.deadline_s,
         began_at=world.clock.now(),
+        origin=wish.origin,
+        keeps_books=wish.keeps_books,
     )
 
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from shoestring.data import cache
 from shoestring.data.blobs import load_manifest
@@ -25,6 +25,7 @@ from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Question
 from shoestring.rules import StockOut
 from shoestring.seams import Store, World
+from shoestring.stages.work import Origin
 
 RECEIPTS_READ = 200
 HERE = "learned/probes/here"
@@ -33,9 +34,11 @@ RUN_MOMENT = re.compile(r"\d{8}-\d{6}")
 
 
 class Needs(Noun):
-    """The stages from here to the end, in order: what `routed()` compiles into a route's arguments."""
+    """The stages from here to the end, in order, and what a router has to know of the first: `routed()` compiles it into its arguments."""
 
     needs: tuple[Need, ...]
+    origin: Origin | None = Field(None, description="None: a stage of ours, of which the router knows what names its result")
+    keeps_books: bool = Field(True, description="false: a component that knows nothing of us, settled by its pod's times")
 
 
 def stage_names() -> list[str]:
@@ -79,6 +82,8 @@ class Asked:
     began_at: datetime
     notes: tuple[str, ...] = ()
     memory_gb: float = 0.0
+    origin: Origin | None = None
+    keeps_books: bool = True
 
 
 def bounded(need: Need, recipe: Recipe) -> Need:
@@ -114,12 +119,14 @@ def measure(store: Store, recipe: Recipe, upstream: str) -> Volume:
     return Volume(manifest.rows, manifest.row_bytes, manifest.format)
 
 
-def cache_key(store: Store, recipe: Recipe, seed: int, run_id: str, stage: str, reads: Reads) -> tuple[str, dict[str, JsonValue]]:
+def cache_key(
+    store: Store, recipe: Recipe, seed: int, run_id: str, stage: str, reads: Reads, origin: Origin | None = None
+) -> tuple[str, dict[str, JsonValue]]:
     """What names a stage's result, and what that is the digest of: its code, its settings, the content of what it reads.
 
-    For a stage whose result is of no use to other runs, also the run.
+    For a stage whose result is of no use to other runs, also the run. An author's own stage (`origin`) is taken to depend on all of
+    the recipe but its money and time.
     """
-    module = stage_module(stage)
     if reads.upstream:
         inputs = {"data": reads.upstream}
     else:
@@ -128,6 +135,11 @@ def cache_key(store: Store, recipe: Recipe, seed: int, run_id: str, stage: str, 
         inputs = {"source": fingerprint(recipe, store)}
     if reads.also:
         inputs["also"] = digest(store.fetch(reads.also).read_bytes())
+    if origin is not None:
+        told = recipe.model_dump(mode="json", exclude={"budget_usd", "budgets", "deadline_s"})
+        settings: dict[str, JsonValue] = {"settings": origin.settings, "recipe": told, "seed": seed}
+        return cache.key_of(stage, origin.code, settings, inputs, None if origin.shared else run_id)
+    module = stage_module(stage)
     return cache.key_of(stage, module.code(), module.settings(recipe, seed), inputs, None if module.SHARED else run_id)
 
 
@@ -165,8 +177,11 @@ def ask(world: World, asked: Asked) -> Question:
     recipe, need = asked.recipe, asked.needs[0]
     book = world.prices.book()
     size = measure(world.store, recipe, asked.reads.upstream)
-    key, _ = cache_key(world.store, recipe, asked.seed, asked.run_id, need.stage, asked.reads)
-    cached, now = cache.find(world.store, key), world.clock.now()
+    key, now = "", world.clock.now()
+    # What a component leaves that knows nothing of us, we cannot find again.
+    if asked.keeps_books:
+        key, _ = cache_key(world.store, recipe, asked.seed, asked.run_id, need.stage, asked.reads, asked.origin)
+    cached = cache.find(world.store, key) if key else None
     return Question(
         run_id=asked.run_id,
         stage=need.stage,

@@ -20,7 +20,7 @@ from shoestring.model import Cause, Format, Noun, Outcome, record
 from shoestring.money import Usd
 from shoestring.pod.opening import open_world
 from shoestring.spending.meter import Meter
-from shoestring.stages.work import Progress, Work
+from shoestring.stages.work import Origin, Progress, Work
 
 ORPHAN_GRACE_S = 5.0
 PROGRESS_EVERY_S = 0.2
@@ -41,6 +41,7 @@ class Job(Noun):
     limit_usd: Usd
     deadline_s: float | None
     parent_pid: int
+    origin: Origin | None = None
 
 
 class Ending(Noun):
@@ -111,6 +112,7 @@ def work_for(job: Job, scratch: Path, stop: Stop) -> Work:
         scratch=scratch,
         progress=ProgressFile(scratch / "progress.json"),
         stopping=stop,
+        settings=job.origin.settings if job.origin else {},
     )
 
 
@@ -119,7 +121,7 @@ def main(scratch: Path) -> Ending:
     job = Job.model_validate_json((scratch / "job.json").read_bytes())
     stop = Stop(job.parent_pid)
     try:
-        stage = importlib.import_module(f"shoestring.stages.{job.stage}")
+        stage = importlib.import_module(job.origin.module if job.origin else f"shoestring.stages.{job.stage}")
         return Ending(status="done", outcome=stage.run(work_for(job, scratch, stop)))
     except StageStopped as error:
         return Ending(status="stopped", cause="told-to-stop", why=str(error))

@@ -28,7 +28,7 @@ from shoestring.seams import World
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.meter import Meter
-from shoestring.stages.work import Progress
+from shoestring.stages.work import Origin, Progress
 
 HEARTBEAT_S = 1.0
 POLL_S = 0.1
@@ -49,6 +49,7 @@ class Attempt:
     inputs: Mapping[str, str]
     started_s: float
     reserved_usd: Decimal
+    origin: Origin | None = None
     stopping: str = ""
     cause: Cause = ""
     stopping_since_s: float = 0.0
@@ -198,6 +199,7 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
         limit_usd=meter.limit_usd,
         deadline_s=meter.deadline_s,
         parent_pid=os.getpid(),
+        origin=attempt.origin,
     )
     (scratch / "job.json").write_bytes(record(job))
     command = [sys.executable, "-m", "shoestring.pod.child", str(scratch)]

@@ -61,7 +61,8 @@ def overhead_s(world: World, stages: int) -> float:
     return stages * overhead_pod_s(world)
 
 
-def _times(world: World, run: Run, start: Start) -> list[OverheadTime]:
+def overhead_times(world: World, run: Run, start: Start) -> list[OverheadTime]:
+    """Of all pods of a start that did no stage's work."""
     return [read(world.store, key, OverheadTime) for key in world.store.list(f"runs/{run.run_id}/overhead/{start.number}/")]
 
 
@@ -71,7 +72,7 @@ def overhead(world: World, run: Run, name: str) -> Iterator[None]:
 
     All of a start go by the price that its first router found: a stage's pod and the exit step may not even look at the nodes.
     """
-    first = next(iter(_times(world, run, run.start)), None)
+    first = next(iter(overhead_times(world, run, run.start)), None)
     begun = OverheadTime(
         name=name,
         pod_uid=world.pod_uid,
@@ -90,7 +91,7 @@ def overhead(world: World, run: Run, name: str) -> Iterator[None]:
 
 def overhead_spent_usd(world: World, run: Run, start: Start) -> Decimal:
     """What deciding and settling took in one start, by the pods' own times where the cluster tells them."""
-    return sum((cost_usd(pod.usd_per_hour, _seconds(world, pod)) for pod in _times(world, run, start)), Decimal(0))
+    return sum((cost_usd(pod.usd_per_hour, _seconds(world, pod)) for pod in overhead_times(world, run, start)), Decimal(0))
 
 
 def _seconds(world: World, pod: OverheadTime) -> float:

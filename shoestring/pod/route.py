@@ -15,6 +15,7 @@ from shoestring.pod.again import Earlier, adopt, look_back, undelivered
 from shoestring.pod.asking import Asked, Reads, ask
 from shoestring.pod.overhead import overhead
 from shoestring.pod.receipts import decision_key
+from shoestring.pod.strangers import let_go
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.explain import as_markdown
@@ -44,6 +45,8 @@ def asked_now(world: World, run: Run, wish: Wish, reads: Reads, ledger: Ledger, 
         began_at=run.start.started_at,
         notes=earlier.notes,
         memory_gb=earlier.memory_gb,
+        origin=wish.origin,
+        keeps_books=wish.keeps_books,
     )
 
 
@@ -101,6 +104,8 @@ def route(world: World, wish: Wish, reads: Reads, decision_path: str, page_path:
     run = admitted(world, wish)
     with overhead(world, run, f"route-{wish.needs[0].stage}"):
         decision, key = decide_and_reserve(world, run, wish, reads)
+        if not wish.keeps_books:
+            let_go(world, decision)
         Path(decision_path).write_bytes(record(decision))
         Path(page_path).write_text(as_markdown(decision))
         return driver_outputs(decision, key)

@@ -14,6 +14,7 @@ from shoestring.pod.admission import opened
 from shoestring.pod.again import wait_until_left
 from shoestring.pod.overhead import overhead, overhead_hold, overhead_spent_usd
 from shoestring.pod.receipts import write_lost_receipts
+from shoestring.pod.strangers import settle_strangers
 from shoestring.reporting.publish import publish
 from shoestring.seams import Store, World
 from shoestring.spending.ledger import MONTH, Ledger, accounts
@@ -27,7 +28,8 @@ def settle_start(world: World, run: Run, start: Start) -> list[str]:
     """Settle every open hold of one start of a run and close its account; says what it did. A pod that still lives is left alone."""
     ledger = Ledger(world.store, world.clock, world.pod_uid)
     try:
-        said = sweep(ledger, world.store, world.cluster, start.account, run.run_id, except_holds={overhead_hold(start)})
+        said = settle_strangers(world, run, start)
+        said += sweep(ledger, world.store, world.cluster, start.account, run.run_id, except_holds={overhead_hold(start)})
     except UnknownName:
         # Whoever admitted it died before its account was opened: nothing was reserved in it.
         return []

@@ -18,11 +18,13 @@ from shoestring.pod.receipts import receipt_for, receipt_key
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.spending.ledger import Ledger
-from shoestring.stages.work import Progress
+from shoestring.stages.work import Origin, Progress
 
 
-def run_stage(world: World, world_argument: str, run_id: str, decision_key: str, inputs: Mapping[str, str]) -> Outcome:
-    """Do what the decision says, inside its reservation.
+def run_stage(
+    world: World, world_argument: str, run_id: str, decision_key: str, inputs: Mapping[str, str], origin: Origin | None = None
+) -> Outcome:
+    """Do what the decision says, inside its reservation. `origin`: whose code does it, where that is not ours.
 
     Raises:
         StageStopped: the money, the time, a signal or a lost parent ended it; a checkpoint may be there.
@@ -35,7 +37,7 @@ def run_stage(world: World, world_argument: str, run_id: str, decision_key: str,
     held = Ledger(world.store, world.clock, world.pod_uid).state(run.start.account).holds.get(decision.question.hold)
     if held is None:
         raise StageFailed(f"{decision_key} has no open reservation in the ledger: route the stage again, or resume the run")
-    attempt = Attempt(world, run, decision, decision_key, inputs, began_s(world), held.amount_usd)
+    attempt = Attempt(world, run, decision, decision_key, inputs, began_s(world), held.amount_usd, origin)
     with signals(attempt):
         heartbeat(attempt, "starting")
         ending = Ending(status="failed", cause="lost", why="the frame itself failed")
@@ -46,16 +48,18 @@ def run_stage(world: World, world_argument: str, run_id: str, decision_key: str,
         raise_unless_done(attempt, ending)
         if ending.outcome is None:
             raise StageFailed(f"{attempt.stage} ended as done and left no outcome")
-        keep(world, run, decision, ending.outcome)
+        keep(attempt, ending.outcome)
         return ending.outcome
 
 
-def keep(world: World, run: Run, decision: Decision, outcome: Outcome) -> None:
+def keep(attempt: Attempt, outcome: Outcome) -> None:
     """Remember the result under what made it: this pod's code, which may be newer than its router's."""
-    question = decision.question
+    store, question, run, origin = attempt.world.store, attempt.decision.question, attempt.run, attempt.origin
+    if origin is not None:
+        origin = origin.model_copy(update={"code": cache.package_digest(origin.module)})
     reads = Reads(question.digests["upstream"], question.digests["also"])
-    key, made_from = cache_key(world.store, run.record.recipe, question.seed, run.run_id, question.stage, reads)
-    cache.keep(world.store, key, outcome, made_from)
+    key, made_from = cache_key(store, run.record.recipe, question.seed, run.run_id, question.stage, reads, origin)
+    cache.keep(store, key, outcome, made_from)
 
 
 def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> Outcome:

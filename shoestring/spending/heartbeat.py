@@ -11,6 +11,9 @@ from shoestring.model import Noun
 from shoestring.money import Usd
 from shoestring.seams import Store
 
+# Said of a component that knows nothing of us by the router before it.
+LET_GO = "let go"
+
 
 class Heartbeat(Noun):
     """The last sign of life of one attempt. `spent_usd` is by the frame's own clock, from the pod's start."""
@@ -20,7 +23,7 @@ class Heartbeat(Noun):
     stage: str
     attempt: int
     pod_uid: str
-    state: str = Field(description="starting, running, stopping; at the end done, stopped or failed")
+    state: str = Field(description="starting, running, stopping, or let go; at the end done, stopped or failed")
     usd_per_hour: Usd
     started_at: AwareDatetime
     at: AwareDatetime

@@ -10,7 +10,7 @@ from shoestring.errors import LedgerConflict
 from shoestring.money import from_microusd
 from shoestring.seams import Cluster, Store
 from shoestring.spending.account import AccountState
-from shoestring.spending.heartbeat import Heartbeat, last_heartbeat
+from shoestring.spending.heartbeat import LET_GO, Heartbeat, last_heartbeat
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.meter import cost_usd
 
@@ -28,14 +28,14 @@ def abandoned(state: AccountState, heartbeats: Mapping[str, Heartbeat], alive: C
     """Decide about each open hold of an account. `heartbeats` is by hold; `alive` takes a pod's uid.
 
     No heartbeat: nothing ran, $0. A dead pod: from its start to one interval after its last heartbeat, never above what is held.
-    A pod that lives settles for itself.
+    A pod that lives settles for itself, and what was let go is settled at the end of its run.
     """
     found = []
     for name, hold in state.holds.items():
         beat = heartbeats.get(name)
         if beat is None:
             found.append(Settlement(name, from_microusd(0), "no heartbeat: its pod never began"))
-        elif not alive(beat.pod_uid):
+        elif beat.state != LET_GO and not alive(beat.pod_uid):
             seconds = (beat.at - beat.started_at).total_seconds() + beat.interval_s
             actual_usd = min(cost_usd(beat.usd_per_hour, seconds), hold.amount_usd)
             found.append(Settlement(name, actual_usd, f"its pod is gone; last heartbeat after {seconds - beat.interval_s:.1f} s"))

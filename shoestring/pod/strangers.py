@@ -1,0 +1,92 @@
+"""A component that knows nothing of us: routed like any other, and then on its own. Nobody in its pod meters it or settles."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+
+from shoestring.data.runs import Run, Start, read
+from shoestring.errors import LedgerConflict
+from shoestring.model import record
+from shoestring.pod.overhead import overhead_times
+from shoestring.pod.receipts import decision_key, receipt_for, receipt_key
+from shoestring.routing.decision import Decision
+from shoestring.seams import World
+from shoestring.spending.heartbeat import LET_GO, Heartbeat, heartbeat_key, last_heartbeat
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.meter import cost_usd
+
+
+def let_go(world: World, decision: Decision) -> None:
+    """Say, in the place of its own first sign of life, that the stage is about to run, and by which labels its pod will be known."""
+    question, choice, now = decision.question, decision.choice, world.clock.now()
+    if choice is None:
+        return
+    namespace = world.pod_uid.partition(".")[0]
+    beat = Heartbeat(
+        run_id=question.run_id,
+        stage=question.stage,
+        attempt=question.attempt,
+        # KFP labels every pod with its run.
+        pod_uid=f"{namespace}?shoestring.dev/stage={question.stage},pipeline/runid={question.run_id}",
+        state=LET_GO,
+        usd_per_hour=choice.usd_per_hour,
+        started_at=now,
+        at=now,
+        interval_s=choice.est_s or 1.0,
+        spent_usd=choice.est_usd,
+    )
+    world.store.put(heartbeat_key(question.run_id, question.hold), record(beat))
+
+
+def settle_strangers(world: World, run: Run, start: Start) -> list[str]:
+    """Settle what was let go, up to what was reserved for it, and write the receipt; says what it did.
+
+    It counts from its router's decision to the next step of ours, which is all that can be known on one machine. Where a cluster
+    tells the pod's own times, the exit step brings the books to them (`adjust_to_pods`).
+
+    Raises:
+        UnknownName: the start has no account.
+    """
+    ledger, said = Ledger(world.store, world.clock, world.pod_uid), []
+    for hold, held in ledger.state(start.account).holds.items():
+        beat = last_heartbeat(world.store, run.run_id, hold)
+        if beat is None or beat.state != LET_GO:
+            continue
+        ended_at = next_step(world, run, start, beat)
+        cost = cost_usd(beat.usd_per_hour, (ended_at - beat.started_at).total_seconds())
+        spent_usd = min(cost, held.amount_usd)
+        try:
+            ledger.settle(start.account, hold, spent_usd, "it keeps no books: from its router to the next step")
+        except LedgerConflict:
+            # Another exit step was quicker.
+            continue
+        said.append(f"{start.account}: {hold} settled at ${spent_usd} of ${held.amount_usd}: it keeps no books, and took ${cost} at most")
+        write_receipt(world, run, hold, beat, ended_at, ledger.state(start.account).settled_usd[hold])
+    return said
+
+
+def next_step(world: World, run: Run, start: Start, beat: Heartbeat) -> datetime:
+    """When the first pod of ours began after the one that let go; now, where there was none."""
+    later = [pod.started_at for pod in overhead_times(world, run, start) if pod.started_at > beat.started_at]
+    return min([*later, world.clock.now()])
+
+
+def write_receipt(world: World, run: Run, hold: str, beat: Heartbeat, ended_at: datetime, spent_usd: Decimal) -> None:
+    why = world.cluster.life(beat.pod_uid).why
+    key = decision_key(run.run_id, hold)
+    receipt = receipt_for(
+        read(world.store, key, Decision),
+        decision_key=key,
+        pod_uid=beat.pod_uid,
+        status="failed" if why else "done",
+        cause="code" if why else "",
+        why=why or "it keeps no books: what became of its work, its engine knows",
+        spent_usd=spent_usd,
+        started_at=beat.started_at,
+        finished_at=ended_at,
+        ledger_head=Ledger(world.store, world.clock, world.pod_uid).state(run.start.account).head_hash,
+    )
+    world.store.put(receipt_key(run.run_id, hold), record(receipt))
+    last = beat.model_copy(update={"state": receipt.status, "at": ended_at, "spent_usd": spent_usd})
+    world.store.put(heartbeat_key(run.run_id, hold), record(last))
