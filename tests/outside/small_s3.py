@@ -20,7 +20,7 @@ class SmallS3:
     """`conditions`: what it makes of If-None-Match: "kept", "ignored", or "looked at" first, in two steps.
 
     `mishaps`: what goes wrong with the next requests, as "VERB what", first come first served:
-    "lost" (done, and no answer), "unheard" (neither), "cut" (half of the answer), or a status.
+    "lost" (done, and no answer), "late" (done, and says that it failed), "unheard" (neither), "cut" (half of the answer), or a status.
     """
 
     conditions: str = "kept"
@@ -76,7 +76,9 @@ class Handler(BaseHTTPRequestHandler):
         elif self.command == "PUT":
             status = small.write(key, data, self.headers.get("If-None-Match") == "*")
             self.close_connection = mishap == "lost"
-            if mishap != "lost":
+            if mishap == "late":
+                self.answer(500, b"<Error><Code>InternalError</Code></Error>")
+            elif mishap != "lost":
                 self.answer(status, b"" if status == 200 else b"<Error><Code>PreconditionFailed</Code></Error>")
         elif key in small.objects:
             body = small.objects[key]

@@ -160,7 +160,7 @@ def test_a_key_that_would_leave_its_folder_is_refused(store: S3Store, key: str) 
         store.fetch(key)
 
 
-@pytest.mark.parametrize("mishap", ["PUT lost", "PUT unheard", "PUT 503", "PUT 409", "PUT 500"])
+@pytest.mark.parametrize("mishap", ["PUT lost", "PUT late", "PUT unheard", "PUT 503", "PUT 409", "PUT 500"])
 def test_a_write_whose_answer_was_lost_is_still_ours_and_there_once(store: S3Store, small: SmallS3, mishap: str) -> None:
     small.mishaps = [mishap]
     assert store.put("ledger/run/00000001.json", b"ours", if_absent=True)
