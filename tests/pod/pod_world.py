@@ -147,3 +147,15 @@ def on_cluster(world: World, pools: tuple[Pool, ...] | None = None, rules: Rules
 def in_pod(began: Began, pod_uid: str) -> Attempt:
     """The attempt, as a pod of this name makes it."""
     return replace(began.attempt, world=replace(began.world, pod_uid=pod_uid))
+
+
+def check_windows(windows: list[dict[str, int]]) -> None:
+    """Every epoch's samples from its first on, none left out and none twice, across the kill."""
+    epoch, position = 0, 0
+    for window in windows:
+        at_epoch, first, last = window["epoch"], window["first"], window["last"]
+        if at_epoch != epoch:
+            assert at_epoch == epoch + 1
+            epoch, position = at_epoch, 0
+        assert first == position
+        position = last

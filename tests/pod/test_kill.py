@@ -12,6 +12,7 @@ import psutil
 import pytest
 import yaml
 from commands import Finished, command
+from pod_world import check_windows
 
 LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 40, "patience": 400}}
 
@@ -81,18 +82,6 @@ def test_a_killed_process_leaves_no_money_and_the_run_resumes_from_its_checkpoin
     assert receipts["train-1"]["status"] in ("failed", "lost", "stopped")
     assert receipts["train-2"]["status"] == "done"
     check_windows(json.loads((store / "runs" / run_id / "model.json").read_text())["windows"])
-
-
-def check_windows(windows: list[dict[str, int]]) -> None:
-    """Every epoch's samples from its first on, none left out and none twice, across the kill."""
-    epoch, position = 0, 0
-    for window in windows:
-        at_epoch, first, last = window["epoch"], window["first"], window["last"]
-        if at_epoch != epoch:
-            assert at_epoch == epoch + 1
-            epoch, position = at_epoch, 0
-        assert first == position
-        position = last
 
 
 def test_ctrl_c_settles_before_it_leaves(finished: Finished, tmp_path: Path) -> None:
