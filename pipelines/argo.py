@@ -36,10 +36,14 @@ Yaml = dict[str, Any]
 
 @dataclass(frozen=True)
 class Stage:
-    """A routed stage of a pipeline. Where it reads a key, the name of the stage that leaves it; empty: it reads none."""
+    """A routed stage of a pipeline. Where it reads a key, the name of the stage that leaves it; empty: it reads none.
+
+    `needs` is JSON, and so is `origin`: what an author's own stage is given to find its code; empty for ours.
+    """
 
     name: str
     needs: str
+    origin: str
     upstream: str
     also: str
     inputs: dict[str, str]
@@ -70,6 +74,7 @@ def stages_of(pipeline: Any) -> list[Stage]:
         Stage(
             name=names[task],
             needs=needs[task],
+            origin=given[task].get("origin", {}).get("runtimeValue", {}).get("constant", ""),
             upstream=leaver(given[router]["upstream"]),
             also=leaver(given[router]["also"]),
             inputs={name: leaver(value) for name, value in sorted(given[task].items()) if leaver(value)},
@@ -153,7 +158,8 @@ def stage_pod(stage: Stage) -> Yaml:
     """The stage itself, in the pod that its router's patch describes."""
     key = f"{SCRATCH}/key"
     inputs = [word for name, leaver in stage.inputs.items() for word in ("--input", f"{name}={{{{inputs.parameters.{leaver}}}}}")]
-    command = ["stage", stage.name, "--decision-key", "{{inputs.parameters.decision_key}}", "--key-to", key, *inputs]
+    origin = ["--origin", stage.origin] if stage.origin else []
+    command = ["stage", stage.name, "--decision-key", "{{inputs.parameters.decision_key}}", "--key-to", key, *origin, *inputs]
     template = pod(stage.name, stage.name, "shoestring-stage", command, ["patch", "decision_key", *stage.after], left(key=key))
     return template | {"podSpecPatch": "{{inputs.parameters.patch}}"}
 

@@ -54,21 +54,22 @@ def route(
 
 
 def stage(
-    name: Annotated[str, typer.Argument(help="ingest, preprocess, train or evaluate")],
+    name: Annotated[str, typer.Argument(help="ingest, preprocess, train, evaluate or one of your own")],
     run_id: RunIdOption,
     decision_key: Annotated[str, typer.Option(help="key of its router's decision in the store")],
     given: Annotated[list[str] | None, typer.Option("--input", help="NAME=KEY of what it reads; may be repeated")] = None,
     key_to: Annotated[Path | None, typer.Option(help="file to write the key of what it left into")] = None,
+    origin: Annotated[str, typer.Option(help="JSON that says which code does the work of an author's own stage")] = "",
     world: WorldArgument = "",
 ) -> None:
     """Run one routed stage in this process, with its books: what a pod does. Prints the key of what it left."""
-    if name not in stage_names():
+    if not origin and name not in stage_names():
         raise UnknownName("stage", name, stage_names())
     pairs = [item.partition("=") for item in given or []]
     if bad := [key + sep + value for key, sep, value in pairs if not (key and sep and value)]:
         raise UsageError(f"--input {bad[0]!r}: write it as NAME=KEY")
     inputs = {key: value for key, _, value in pairs}
-    key = run_stage(name, world=world, run_id=run_id, decision_key=decision_key, inputs=inputs)
+    key = run_stage(name, world=world, run_id=run_id, decision_key=decision_key, inputs=inputs, origin=origin)
     if key_to is not None:
         key_to.write_text(key)
     typer.echo(key)

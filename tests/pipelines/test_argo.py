@@ -11,11 +11,14 @@ from kfp import dsl
 from typer.main import get_command
 
 from components.route import route
-from pipelines.argo import compile_to, stages_of
+from pipelines.argo import compile_to, stage_pod, stages_of
+from pipelines.routed import RunParameters, own, routed
 from pipelines.train import CHAIN, train_pipeline
 from shoestring.cli import app
 from shoestring.data.recipe import Recipe, find_recipe
 from shoestring.errors import UsageError
+from shoestring.stages import ingest
+from shoestring.stages.work import Origin
 
 GOLDEN = Path(__file__).parent / "golden"
 INPUTS = {
@@ -100,6 +103,21 @@ def test_a_run_that_ships_is_the_recipe(folder: Path) -> None:
     run = yaml.safe_load((folder / "runs/flights.yaml").read_text())
     (recipe,) = run["spec"]["arguments"]["parameters"]
     assert Recipe.model_validate_json(recipe["value"]) == find_recipe("flights")
+
+
+def test_an_authors_own_stage_is_told_which_code_does_its_work() -> None:
+    @dsl.component(base_image="python:3.11")
+    def mine(world: str, run_id: str, job_id: str, decision_key: str, origin: str) -> str:
+        return decision_key
+
+    @dsl.pipeline
+    def authors(recipe: str) -> None:
+        routed(mine, (ingest.NEED,), RunParameters("", "", recipe, "", 0.0, 0), origin=own(ingest))
+
+    (stage,) = stages_of(authors)
+    assert Origin.model_validate_json(stage.origin) == own(ingest)
+    words = stage_pod(stage)["container"]["args"]
+    assert words[words.index("--origin") + 1] == stage.origin
 
 
 def test_a_routed_step_that_is_no_stage_of_ours_cannot_be_run_by_argo() -> None:
