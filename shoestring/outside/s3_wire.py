@@ -37,6 +37,7 @@ MOST_BYTES = 5 << 30
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
 AGAIN = {408, 409, 429, 500, 502, 503, 504}
 AGAIN_CODES = {"BadDigest", "IncompleteBody", "RequestTimeout"}
+ANSWERS = {"GET": {200, 404}, "HEAD": {200, 404}, "PUT": {200, 412}, "LIST": {200}}
 NO_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
 FULL = {"InsufficientStorage", "XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded"}
 
@@ -126,6 +127,10 @@ class Wire:
                     for chunk in response.stream(CHUNK_BYTES):
                         file.write(chunk)
             return _answer(response)
+        except BaseException:
+            # What is left of it must not be taken for the next answer.
+            response.close()
+            raise
         finally:
             response.release_conn()
 
@@ -195,7 +200,7 @@ class Wire:
             raise StoreFull(f"{self._to(verb, key)}: no space left ({_words(answer)}); nothing of it was written: free some and run again")
         if answer.status == 403:
             raise StoreError(f"{self._to(verb, key)}: access key {self._credentials.access_key!r} may not ({_words(answer)})")
-        if answer.status not in (200, 404, 412):
+        if answer.status not in ANSWERS[verb]:
             raise StoreError(f"{self._to(verb, key)}: {_words(answer)}")
         return answer
 

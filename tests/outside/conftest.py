@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from s3_server import ADMIN, S3Server, environment
+from small_s3 import QuickClock, SmallS3, small_s3
 from store_places import Place
 
-from shoestring.outside.s3 import PROOF_KEY
+from shoestring.outside.s3 import PROOF_KEY, S3Store, open_s3_store
 
 FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
@@ -47,3 +48,27 @@ def s3_place(s3_server: S3Server, s3_proof: bytes) -> Place:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Where a store lies, to be opened by whoever needs it: this process or another."""
     return Place(folder=tmp_path / "store") if request.param == "a folder" else request.getfixturevalue("s3_place")
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(ADMIN).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def small(credentials: None) -> Iterator[SmallS3]:
+    with small_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def clock() -> QuickClock:
+    return QuickClock()
+
+
+@pytest.fixture
+def store(small: SmallS3, tmp_path: Path, clock: QuickClock) -> S3Store:
+    found = open_s3_store(small.place(), tmp_path / "scratch", clock)
+    small.asked.clear()
+    return found

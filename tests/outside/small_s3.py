@@ -1,15 +1,17 @@
-"""A small HTTP server that keeps objects as S3 does, and has the faults that real ones have. It does not look at signatures."""
+"""A clock that does not wait, and a small HTTP server that keeps objects as S3 does, with the faults that real ones have; no signatures."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
+from shoestring.local import WallClock
 from shoestring.outside.s3 import S3Place
 
 LARGE_BYTES = 50_000_000
@@ -96,6 +98,24 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     do_GET = do_PUT = do_HEAD = serve
+
+
+class QuickClock(WallClock):
+    """Sleeps are over at once, and count."""
+
+    def __init__(self) -> None:
+        self.slept_s = 0.0
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.slept_s
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.slept_s)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
+        self.meanwhile()
 
 
 @contextmanager

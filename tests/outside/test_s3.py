@@ -1,4 +1,4 @@
-"""S3 when it is not as it should be: refused at the door, waited for when it is away; a lost answer is not an object too many."""
+"""S3 when it is not as it should be: waited for while it is away, and a lost answer is not an object too many."""
 
 from __future__ import annotations
 
@@ -6,150 +6,23 @@ import io
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
-from s3_server import ADMIN, BUCKET, STAGE, S3Server, environment
-from small_s3 import SmallS3, small_s3
+from s3_server import ADMIN, BUCKET, S3Server, environment
+from small_s3 import QuickClock, SmallS3
 from store_places import FORKS, Place
 
-from shoestring.errors import NotInStore, StoreError, StoreFull, UsageError
+from shoestring.errors import NotInStore, StoreError, StoreFull
 from shoestring.local import FolderStore, WallClock
-from shoestring.outside.s3 import PROVEN_FOR, S3Place, S3Store, open_s3_store
+from shoestring.outside.s3 import S3Place, S3Store, open_s3_store
 from shoestring.outside.s3_wire import MOST_BYTES
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.verify import verify
 
-
-class QuickClock(WallClock):
-    """Sleeps are over at once, and count."""
-
-    def __init__(self) -> None:
-        self.slept_s = 0.0
-        self.meanwhile: Callable[[], None] = lambda: None
-
-    def monotonic_s(self) -> float:
-        return super().monotonic_s() + self.slept_s
-
-    def now(self) -> datetime:
-        return super().now() + timedelta(seconds=self.slept_s)
-
-    def sleep(self, seconds: float) -> None:
-        self.slept_s += seconds
-        self.meanwhile()
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environment(ADMIN).items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture
-def small() -> Iterator[SmallS3]:
-    with small_s3() as server:
-        yield server
-
-
-@pytest.fixture
-def clock() -> QuickClock:
-    return QuickClock()
-
-
-@pytest.fixture
-def store(small: SmallS3, tmp_path: Path, clock: QuickClock) -> S3Store:
-    found = open_s3_store(small.place(), tmp_path / "scratch", clock)
-    small.asked.clear()
-    return found
-
-
-def test_a_server_that_ignores_the_condition_is_refused(tmp_path: Path) -> None:
-    with small_s3("ignored") as small:
-        for _ in range(2):
-            with pytest.raises(StoreError, match=r"let 4 of 4 writers write one new object.*two runs could spend the same dollar"):
-                open_s3_store(small.place(), tmp_path, WallClock())
-
-
-def test_a_server_that_looks_first_and_writes_later_is_refused(tmp_path: Path) -> None:
-    with small_s3("looked at") as small, pytest.raises(StoreError, match=r"let \d of 4 writers"):
-        open_s3_store(small.place(), tmp_path, WallClock())
-
-
-def test_a_server_is_put_to_the_proof_once_a_day(small: SmallS3, tmp_path: Path, clock: QuickClock) -> None:
-    def requests() -> int:
-        small.asked.clear()
-        open_s3_store(small.place(), tmp_path / "scratch", clock)
-        return len(small.asked)
-
-    assert (requests(), requests()) == (6, 1)
-    clock.sleep(PROVEN_FOR.total_seconds())
-    assert (requests(), requests()) == (6, 1)
-    # A bucket that came here from another server.
-    proof = small.objects["learned/probes/if-none-match.json"]
-    small.objects["learned/probes/if-none-match.json"] = proof.replace(b"127.0.0.1", b"10.0.0.1")
-    assert requests() == 6
-
-
-def test_without_credentials_nothing_is_asked(small: SmallS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(UsageError, match=r"AWS_SECRET_ACCESS_KEY is not set.*shoestring-s3"):
-        open_s3_store(small.place(), tmp_path, WallClock())
-    assert small.asked == []
-
-
-@pytest.mark.parametrize("identity", [("admin", "wrong"), ("nobody", "wrong")])
-def test_wrong_credentials_are_said_at_once(
-    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identity: tuple[str, str]
-) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", identity[0])
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", identity[1])
-    with pytest.raises(UsageError, match=rf"does not know the credentials of access key '{identity[0]}'.*correct AWS_ACCESS_KEY_ID"):
-        open_s3_store(s3_server.place(), tmp_path, WallClock())
-
-
-def test_a_missing_bucket_is_not_made_but_named_with_the_command_that_makes_it(s3_server: S3Server, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no bucket elsewhere.*`aws --endpoint-url http://127.0.0.1:\d+ s3 mb s3://elsewhere`"):
-        open_s3_store(s3_server.place(bucket="elsewhere"), tmp_path, WallClock())
-    assert not s3_server.minio().bucket_exists("elsewhere")
-
-
-def test_what_the_credentials_may_not_do_is_named(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environment(STAGE).items():
-        monkeypatch.setenv(name, value)
-    s3_server.minio().make_bucket("not-theirs")
-    with pytest.raises(StoreError, match=r"GET not-theirs/learned/\S+ at http://\S+: access key 'stage' may not \(403 AccessDenied"):
-        open_s3_store(s3_server.place(bucket="not-theirs"), tmp_path, WallClock())
-
-
-def test_a_server_that_does_not_come_back_is_named_with_how_long_it_was_waited_for(tmp_path: Path, clock: QuickClock) -> None:
-    with small_s3() as small:
-        place = small.place()
-    with pytest.raises(StoreError, match=rf"at http://{place.endpoint}: no answer after \d+ tries in 1[12]\d s.*Connection refused"):
-        open_s3_store(place, tmp_path, clock)
-    assert clock.slept_s < 120
-
-
-def test_a_host_that_nobody_knows_is_not_waited_for_as_long(tmp_path: Path, clock: QuickClock) -> None:
-    with pytest.raises(StoreError, match=r"nowhere\.invalid.* tries in 1\d s"):
-        open_s3_store(S3Place(endpoint="nowhere.invalid", bucket="shoestring"), tmp_path, clock)
-
-
-def test_https_to_a_server_without_is_said_so(small: SmallS3, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is `secure` right"):
-        open_s3_store(small.place().model_copy(update={"secure": True}), tmp_path, WallClock())
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"endpoint": "http://here:9000"}, {"bucket": "No"}, {"prefix": "/a"}, {"prefix": "a/../b"}, {"region": ""}]
-)
-def test_what_cannot_be_a_place_is_refused_at_the_door(wrong: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        S3Place(**{"endpoint": "here:9000", "bucket": "shoestring"} | wrong)  # type: ignore[arg-type]
+pytestmark = pytest.mark.usefixtures("credentials")
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a//b", "a/", "../a", "a/./b", "a\\b", "a\nb"])
@@ -242,6 +115,26 @@ def test_a_server_that_is_full_says_so_and_nothing_of_it_is_there(store: S3Store
     with pytest.raises(StoreFull, match=r'PUT shoestring/blobs/it at http://\S+: no space left \(507 SomePut of "507"\)'):
         store.put("blobs/it", b"x")
     assert "blobs/it" not in small.objects
+
+
+@pytest.mark.parametrize("status", [301, 400, 404, 501])
+def test_an_answer_that_makes_no_sense_is_an_error_and_not_a_no(store: S3Store, small: SmallS3, status: int) -> None:
+    small.mishaps = [f"PUT {status}"]
+    with pytest.raises(StoreError, match=rf"PUT shoestring/blobs/it at \S+: {status} SomePut"):
+        store.put("blobs/it", b"x", if_absent=True)
+
+
+def test_a_scratch_folder_that_is_full_is_said_so_and_left_as_it_was(store: S3Store, small: SmallS3, tmp_path: Path) -> None:
+    small.objects |= {"blobs/large": b"x" * 9_000_000, "blobs/small": b"y"}
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    try:
+        with pytest.raises(StoreFull, match=r"cannot keep blobs/large in \S+scratch: .*ephemeral storage"):
+            store.fetch("blobs/large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list((tmp_path / "scratch/blobs").iterdir()) == []
+    assert store.fetch("blobs/small").read_bytes() == b"y"
 
 
 def peak_bytes() -> int:
