@@ -10,10 +10,11 @@ from shoestring.data.runs import Run, read
 from shoestring.errors import Refused
 from shoestring.model import Receipt, record
 from shoestring.pod.receipts import OUT_OF_MEMORY, decision_key, receipt_key, write_lost_receipts
+from shoestring.pod.strangers import settle_strangers
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.spending.account import AccountState, Hold
-from shoestring.spending.heartbeat import last_heartbeat
+from shoestring.spending.heartbeat import LET_GO, last_heartbeat
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.sweep import sweep
 
@@ -48,8 +49,8 @@ def undelivered(world: World, run: Run, ledger: Ledger, stage: str) -> tuple[Dec
     """A decision of a moment ago whose pod has not begun: its router was run again, and gives the same answer."""
     newest = timedelta(seconds=SAME_ROUTER_S)
     for hold, held in open_holds(ledger.state(run.start.account), stage).items():
-        young = world.clock.now() - held.since < newest
-        if held.why and young and last_heartbeat(world.store, run.run_id, hold) is None:
+        beat, young = last_heartbeat(world.store, run.run_id, hold), world.clock.now() - held.since < newest
+        if held.why and young and (beat is None or beat.state == LET_GO):
             return adopt(world, run, hold, held)
     return None
 
@@ -66,11 +67,11 @@ def look_back(world: World, run: Run, ledger: Ledger, stage: str) -> Earlier:
     """
     account = run.start.account
     if held := open_holds(ledger.state(account), stage):
-        wait_until_left(world, run, ledger, held)
+        if not wait_until_left(world, run, ledger, held):
+            raise Refused(f"{stage} is not routed again while its pod of before still runs: {', '.join(held)}; end that first")
+        settle_strangers(world, run, run.start)
         others = ledger.state(account).holds.keys() - held.keys()
         sweep(ledger, world.store, world.cluster, account, run.run_id, except_holds=others)
-        if left := open_holds(ledger.state(account), stage):
-            raise Refused(f"{stage} is not routed again while its pod of before still runs: {', '.join(left)}; end that first")
         write_lost_receipts(world, run, run.start)
     return learned_from(world, run, attempts(world, run, ledger, stage))
 
@@ -109,8 +110,8 @@ def memory_of(world: World, run: Run, receipt: Receipt) -> float:
     return next(pool.memory_gb for pool in question.pools if pool.name == receipt.pool)
 
 
-def wait_until_left(world: World, run: Run, ledger: Ledger, holds: Collection[str]) -> None:
-    """Until the pods behind these holds have settled or died, for as long as a frame takes to leave."""
+def wait_until_left(world: World, run: Run, ledger: Ledger, holds: Collection[str]) -> bool:
+    """Until the pods behind these holds have settled or died, for as long as a frame takes to leave; whether they have."""
 
     def still_leaving() -> bool:
         still = ledger.state(run.start.account).holds.keys() & set(holds)
@@ -118,5 +119,8 @@ def wait_until_left(world: World, run: Run, ledger: Ledger, holds: Collection[st
         return any(world.cluster.life(beat.pod_uid).alive for beat in beats if beat)
 
     deadline_s = world.clock.monotonic_s() + PATIENCE_S
-    while still_leaving() and world.clock.monotonic_s() < deadline_s:
+    while leaving := still_leaving():
+        if world.clock.monotonic_s() >= deadline_s:
+            break
         world.clock.sleep(0.2)
+    return not leaving

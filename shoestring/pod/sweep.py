@@ -23,7 +23,7 @@ from shoestring.rules import StockOut
 from shoestring.seams import Waiting, WaitingPod, World
 from shoestring.spending.account import AccountState
 from shoestring.spending.entry import read_entry
-from shoestring.spending.heartbeat import last_heartbeat
+from shoestring.spending.heartbeat import LET_GO, last_heartbeat
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.sweep import sweep as settle_dead
 
@@ -75,7 +75,8 @@ def stock_out_of(world: World, pod: WaitingPod, decision: Decision) -> StockOut:
 def release(world: World, run: Run, hold: str, why: str) -> None:
     """Give back what was reserved for a pod that never began."""
     ledger, account = Ledger(world.store, world.clock, world.pod_uid), run.start.account
-    if hold not in ledger.state(account).holds or last_heartbeat(world.store, run.run_id, hold):
+    beat = last_heartbeat(world.store, run.run_id, hold)
+    if hold not in ledger.state(account).holds or (beat and beat.state != LET_GO):
         return
     try:
         ledger.settle(account, hold, Decimal(0), why)
