@@ -30,12 +30,12 @@ def main() -> None:
     print(f"{describe()}\nmonth ${MONTH_CAP_USD}, each of {asked.runs} runs wants ${RUN_CAP_USD}")
     kept = 0
     with tempfile.TemporaryDirectory() as folder:
-        server = S3Server(Path(folder))
+        server = S3Server(Path(folder) / "server")
         server.start()
         try:
             for number in range(asked.races):
                 began_s = time.perf_counter()
-                said, held_usd = race(Place(s3=server.place("races")), f"{2100 + number}-01", asked.runs)
+                said, held_usd = race(Place(Path(folder), server.place("races")), f"{2100 + number}-01", asked.runs)
                 losers = [sentence for sentence in said if sentence]
                 kept += held_usd == RUN_CAP_USD and len(losers) == asked.runs - 1
                 print(f"{number + 1:3}  held ${held_usd}  {time.perf_counter() - began_s:4.1f} s  {losers[0] if losers else 'NOBODY LOST'}")

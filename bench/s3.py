@@ -84,8 +84,8 @@ def main() -> None:
         server = S3Server(Path(folder) / "server", volumes=60)
         server.start()
         try:
-            place = Place(s3=server.place("bench"))
-            store, minio = place.open(Path(folder) / "scratch"), server.minio()
+            place = Place(Path(folder), server.place("bench"))
+            store, minio = place.open(), server.minio()
             print(f"{'size':>7} {'verb':>14}   ours ms  minio-py ms  ratio")
             for name, (size_bytes, times) in SIZES.items():
                 for verb, (ours_s, plain_s) in verbs(store, minio, Path(folder), size_bytes, times).items():

@@ -32,22 +32,22 @@ def s3_server() -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="session")
-def s3_proof(s3_server: S3Server) -> bytes:
+def s3_proof(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """That the server honours conditions: proven once, and laid into every test's prefix."""
-    return Place(s3=s3_server.place()).open().fetch(PROOF_KEY).read_bytes()
+    return Place(tmp_path_factory.mktemp("proof"), s3_server.place()).open().fetch(PROOF_KEY).read_bytes()
 
 
 @pytest.fixture
-def s3_place(s3_server: S3Server, s3_proof: bytes) -> Place:
+def s3_place(s3_server: S3Server, s3_proof: bytes, tmp_path_factory: pytest.TempPathFactory) -> Place:
     place = s3_server.place(f"test/{uuid.uuid4().hex}")
     s3_server.minio().put_object(place.bucket, place.root + PROOF_KEY, io.BytesIO(s3_proof), len(s3_proof))
-    return Place(s3=place)
+    return Place(tmp_path_factory.mktemp("scratch"), place)
 
 
 @pytest.fixture(params=["a folder", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Where a store lies, to be opened by whoever needs it: this process or another."""
-    return Place(folder=tmp_path / "store") if request.param == "a folder" else request.getfixturevalue("s3_place")
+    return Place(tmp_path / "store") if request.param == "a folder" else request.getfixturevalue("s3_place")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 from shoestring.local import FolderStore, WallClock
 from shoestring.outside.s3 import S3Place, open_s3_store
-from shoestring.seams import Clock, Store
+from shoestring.seams import Store
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["shoestring.local", "shoestring.outside.s3", "shoestring.spending.ledger"])
@@ -19,14 +19,15 @@ FORKS.set_forkserver_preload(["shoestring.local", "shoestring.outside.s3", "shoe
 
 @dataclass(frozen=True)
 class Place:
-    folder: Path | None = None
+    """`folder`: of the store itself, or, when that is on S3, of what its readers fetch, each in a folder of its own."""
+
+    folder: Path
     s3: S3Place | None = None
 
-    def open(self, scratch: Path | None = None, clock: Clock | None = None) -> Store:
-        if self.folder:
+    def open(self) -> Store:
+        if self.s3 is None:
             return FolderStore(self.folder)
-        assert self.s3
-        return open_s3_store(self.s3, scratch or Path(tempfile.mkdtemp(prefix="shoestring-test-")), clock or WallClock())
+        return open_s3_store(self.s3, Path(tempfile.mkdtemp(dir=self.folder)), WallClock())
 
 
 def at_once(count: int, work: Callable[..., Any], *given: Any) -> list[Any]:

@@ -72,8 +72,8 @@ def mortal(s3_server: S3Server) -> Iterator[S3Server]:
             server.kill()
 
 
-def test_a_server_killed_in_the_middle_of_writes_loses_nothing_and_doubles_nothing(mortal: S3Server) -> None:
-    place = Place(s3=mortal.place())
+def test_a_server_killed_in_the_middle_of_writes_loses_nothing_and_doubles_nothing(mortal: S3Server, tmp_path: Path) -> None:
+    place = Place(tmp_path, mortal.place())
     Ledger(place.open(), WallClock()).open("run", Decimal(1))
     over, written = threading.Event(), list[str]()
 
