@@ -123,10 +123,10 @@ def _now(
     # A node with none of its pool's GPUs is one whose device plugin has not come up yet.
     complete = [node for node in nodes if node.allocatable.gpus or not most_gpus]
     taking = [node for node in complete if _takes(node, pool)]
-    labels = {**nodes[0].labels, **pool.labels} if nodes else pool.labels
     # A closed node says what shares a pool would have, so that they can be refused by name.
     measured = taking or ([] if pool.machine else complete)
     usable = [node.allocatable - staying.get(node.name, Amount()) for node in measured]
+    labels = {**measured[0].labels, **pool.labels} if measured else pool.labels
     return Now(
         pool=pool,
         labels=labels,
