@@ -22,6 +22,18 @@ key = f"smoke/{uuid.uuid4()}"
 print(store.put(key, b"one", if_absent=True), store.put(key, b"two", if_absent=True), store.fetch(key).read_text())
 """
 
+# The same credentials, by another door.
+DELETE = """
+import os, io, minio
+keys = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+s3 = minio.Minio("s3:8333", *keys, secure=False, region="us-east-1")
+s3.put_object("shoestring", "smoke/kept", io.BytesIO(b"1"), 1)
+try:
+    s3.remove_object("shoestring", "smoke/kept")
+except minio.S3Error as error:
+    print(error.code)
+"""
+
 # Asking who one is and what one may do: everyone may.
 EVERYONES = {"authentication.k8s.io", "authorization.k8s.io"}
 EXECUTOR = {"create workflowtaskresults", "patch workflowtaskresults"}
@@ -60,6 +72,10 @@ def test_a_pod_of_the_base_image_runs_under_the_restricted_level(kind: Kind) -> 
 
 def test_the_store_answers_and_lets_one_of_two_conditional_writers_win(kind: Kind) -> None:
     assert kind.said_by_pod("smoke-store", base_pod("python3", "-c", ASK_THE_STORE)).split() == ["True", "False", "one"]
+
+
+def test_the_credentials_of_a_stage_delete_nothing(kind: Kind) -> None:
+    assert kind.said_by_pod("smoke-delete", base_pod("python3", "-c", DELETE)).split() == ["AccessDenied"]
 
 
 def test_a_pod_that_runs_as_root_is_refused(kind: Kind) -> None:
