@@ -124,5 +124,6 @@ class S3Server:
         assert self.process
         self.process.kill()
         self.process.wait()
-        for left in (left for port in self.ports for left in Path("/tmp").glob(f"seaweedfs-*-grpc-{port + 10_000}.sock")):
-            left.unlink()
+        for port in self.ports:
+            for left in (*Path("/tmp").glob(f"seaweedfs-*-{port}.sock"), *Path("/tmp").glob(f"seaweedfs-*-grpc-{port + 10_000}.sock")):
+                left.unlink()
