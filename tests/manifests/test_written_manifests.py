@@ -119,8 +119,9 @@ def test_every_rule_is_in_the_table_of_verbs() -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
 def test_what_an_overlay_says_of_its_world_is_what_a_router_reads(overlay: Path) -> None:
     files = {name: parse(written(overlay, name).read_text(), noun, name, WorldError) for name, noun in DATA.items()}
-    prices, pools = files["prices"], files["pools"]
-    assert isinstance(prices, PricesFile) and isinstance(pools, PoolsFile)
+    world, prices, pools = files["world"], files["prices"], files["pools"]
+    assert isinstance(world, ClusterWorldFile) and isinstance(prices, PricesFile) and isinstance(pools, PoolsFile)
+    assert set(world.images.values()) <= set(IMAGES.values())
     # On kind the pools are found by their nodes' labels.
     known = {pool.name: pool.market for pool in pools.pools} | (found_on_kind() if overlay.name == "kind" else {})
     assert {(quote.pool, quote.market) for quote in parse_rows(prices.prices)} == set(known.items())
