@@ -16,6 +16,7 @@ from shoestring.errors import UsageError
 from shoestring.local import MOUNTED_WORLD
 from shoestring.model import Need
 from shoestring.pod.asking import Needs
+from shoestring.routing.place import STAGE_LABEL
 from shoestring.stages.work import Origin
 
 # What a pod is given of the world, each from a ConfigMap `shoestring-NAME` with one key, NAME.yaml.
@@ -26,7 +27,6 @@ IDENTITY = {
     "SHOESTRING_POD_UID": "metadata.uid",
     "SHOESTRING_POD_NAME": "metadata.name",
 }
-STAGE_LABEL = "shoestring.dev/stage"
 # The user that the images are made for.
 USER = 8737
 # Inputs of a task by which KFP hands a placement on.
@@ -74,9 +74,8 @@ def routed(
     Raises:
         UsageError: the component cannot be routed as it is.
     """
-    names, stage = set(component.component_spec.inputs or {}), needs[0].stage
-    is_stranger = "decision_key" not in names
-    check(component.name, names, is_stranger, origin)
+    stage, is_stranger = needs[0].stage, "decision_key" not in (component.component_spec.inputs or {})
+    check(component, is_stranger, origin)
     decided = route(
         needs=Needs(needs=tuple(needs), origin=origin, keeps_books=not is_stranger).model_dump_json(exclude_defaults=True),
         world=run.world,
@@ -101,8 +100,11 @@ def routed(
     return place(task.set_display_name(stage), decided.outputs)
 
 
-def check(name: str, inputs: set[str], is_stranger: bool, origin: Origin | None) -> None:
+def check(component: Any, is_stranger: bool, origin: Origin | None) -> None:
     """Say what stands in the way of routing a component, before KFP or its driver goes wrong without a word. Raises UsageError."""
+    name, inputs = component.name, set(component.component_spec.inputs or {})
+    if component.component_spec.implementation.graph is not None:
+        raise UsageError(f"{name} is a pipeline: route its steps, since a pipeline has no pod of its own")
     if taken := sorted(inputs & PLACED):
         raise UsageError(f"{name} has an input {taken[0]}, which KFP overwrites when the pod is placed: rename it")
     if is_stranger and (taken := sorted(inputs & {"upstream", "also", "origin"})):

@@ -9,11 +9,9 @@ from typing import Any
 
 from shoestring.errors import ClusterError
 from shoestring.outside.kube import Kube, connect
+from shoestring.routing.place import KUBEFLOW_RUN_LABEL, RUN_LABEL, STAGE_LABEL
 from shoestring.seams import WaitingPod
 
-STAGE_LABEL, RUN_LABEL = "shoestring.dev/stage", "shoestring.dev/run"
-# Kubeflow's own, by its job id, which is the run's id there.
-KUBEFLOW_RUN_LABEL = "pipeline/runid"
 # https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff and its like: without one, a container is being made.
 BEGINS = ("ContainerCreating", "PodInitializing", "")
 

@@ -11,6 +11,7 @@ from shoestring.model import record
 from shoestring.pod.overhead import overhead_times
 from shoestring.pod.receipts import decision_key, receipt_for, receipt_key
 from shoestring.routing.decision import Decision
+from shoestring.routing.place import KUBEFLOW_RUN_LABEL, STAGE_LABEL
 from shoestring.seams import World
 from shoestring.spending.heartbeat import LET_GO, Heartbeat, heartbeat_key, last_heartbeat
 from shoestring.spending.ledger import Ledger
@@ -27,8 +28,7 @@ def let_go(world: World, decision: Decision) -> None:
         run_id=question.run_id,
         stage=question.stage,
         attempt=question.attempt,
-        # KFP labels every pod with its run.
-        pod_uid=f"{namespace}?shoestring.dev/stage={question.stage},pipeline/runid={question.run_id}",
+        pod_uid=f"{namespace}?{STAGE_LABEL}={question.stage},{KUBEFLOW_RUN_LABEL}={question.run_id}",
         state=LET_GO,
         usd_per_hour=choice.usd_per_hour,
         started_at=now,

@@ -27,13 +27,20 @@ from shoestring.spending.heartbeat import LET_GO, last_heartbeat
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.sweep import sweep as settle_dead
 
+PULLING_S = 1800.0
+
 
 def sweep(world: World, waiting: Waiting) -> list[str]:
     """Give up what waits for too long, settle what died in silence; says what it did."""
-    pods, longest = waiting.pods(), timedelta(seconds=world.rules.queue_delay_s)
-    late = [pod for pod in pods if world.clock.now() - pod.since >= longest]
-    said = [sentence for pod in late for sentence in give_up(world, waiting, pod)]
+    pods = waiting.pods()
+    said = [sentence for pod in pods if is_late(world, pod) for sentence in give_up(world, waiting, pod)]
     return said + settle_silent(world, {(pod.run_id, pod.stage) for pod in pods}) + settle_abandoned(world)
+
+
+def is_late(world: World, pod: WaitingPod) -> bool:
+    """A node that took a pod, and complains of nothing, is given the time to fetch a large image."""
+    longest_s = PULLING_S if pod.node and not pod.why else world.rules.queue_delay_s
+    return (world.clock.now() - pod.since).total_seconds() >= longest_s
 
 
 def give_up(world: World, waiting: Waiting, pod: WaitingPod) -> list[str]:

@@ -11,6 +11,10 @@ from shoestring.pricing.throughput import uses_gpu
 from shoestring.routing.decision import Decision
 
 GPU_RESOURCE = "nvidia.com/gpu"
+# By these a stage's pod is known on a cluster.
+STAGE_LABEL, RUN_LABEL = "shoestring.dev/stage", "shoestring.dev/run"
+# Kubeflow's own, on every pod: its job id, which is the run's id there.
+KUBEFLOW_RUN_LABEL = "pipeline/runid"
 
 
 def place(pool: Pool, market: Market, need: Need, images: Mapping[str, str]) -> Placement:

@@ -18,7 +18,7 @@ from shoestring.pod.child import Ending
 from shoestring.pod.frame import heartbeat
 from shoestring.pod.route import decide_and_reserve
 from shoestring.pod.stage import close_books
-from shoestring.pod.sweep import sweep
+from shoestring.pod.sweep import PULLING_S, sweep
 from shoestring.rules import StockOut
 from shoestring.seams import Life, PriceBook, WaitingPod, World
 from shoestring.spending.meter import cost_usd
@@ -113,6 +113,13 @@ def test_a_pod_that_cannot_begin_on_its_node_is_given_up_and_says_why_but_is_no_
     assert said == ["ingest-pod was given up: ingest of r waited 300 s to begin on worker-1: ImagePullBackOff"]
     assert list(began.world.store.list("learned/stockouts/")) == []
     assert "ImagePullBackOff" in read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).why
+
+
+@pytest.mark.parametrize(("seconds", "ended"), [(QUEUE_S, 0), (PULLING_S - 1, 0), (PULLING_S, 1)])
+def test_a_node_that_still_makes_a_pods_container_is_given_time_for_a_large_image(began: Began, seconds: float, ended: int) -> None:
+    queue = Queue(waits(began.world, seconds, node="worker-1", why=""))
+    sweep(began.world, queue)
+    assert len(queue.ended) == ended
 
 
 def test_a_pod_of_a_run_that_nobody_knows_does_not_wait_for_ever_either(began: Began) -> None:

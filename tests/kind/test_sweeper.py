@@ -1,0 +1,67 @@
+"""Pods that no node takes, on a real cluster: seen with what the scheduler says, and ended only as they were seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from kind_cluster import SECURITY, Kind
+
+from shoestring.outside.kube import connect
+from shoestring.outside.waiting import KubeWaiting
+from shoestring.rules import IMAGES
+from shoestring.seams import WaitingPod
+
+pytestmark = pytest.mark.kind
+
+NAME = "waits-in-vain"
+
+
+@pytest.fixture
+def waiting(kind: Kind) -> Iterator[KubeWaiting]:
+    yield KubeWaiting(connect(kind.context), "default")
+    kind.kubectl("delete", "pod", NAME, "--now", "--ignore-not-found", namespace="default")
+
+
+def make(kind: Kind, image: str = IMAGES["base"], **spec: Any) -> None:
+    """A pod as an engine makes it for a stage."""
+    container = {"name": "main", "image": image, "imagePullPolicy": "Never", "command": ["sleep", "600"], "securityContext": SECURITY}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": NAME, "namespace": "default", "labels": {"shoestring.dev/stage": "train", "shoestring.dev/run": "r-1"}},
+        "spec": {"restartPolicy": "Never", "containers": [container]} | spec,
+    }
+    kind.apply(yaml.safe_dump(pod), namespace="default")
+
+
+def seen(waiting: KubeWaiting, enough: Callable[[WaitingPod], object]) -> WaitingPod:
+    until_s = time.monotonic() + 60
+    while time.monotonic() < until_s:
+        if found := [pod for pod in waiting.pods() if enough(pod)]:
+            return found[0]
+        time.sleep(0.2)
+    raise AssertionError(f"only {waiting.pods()}")
+
+
+def test_a_pod_that_no_node_takes_is_seen_with_the_schedulers_words_and_ended_as_it_was_seen(kind: Kind, waiting: KubeWaiting) -> None:
+    make(kind, nodeSelector={"there": "is-none"})
+    pod = seen(waiting, lambda pod: pod.why)
+    assert (pod.run_id, pod.stage, pod.node) == ("r-1", "train", "")
+    assert pod.pod_uid.startswith("default.") and pod.pod_uid.endswith(f".{NAME}")
+    assert "nodes are available" in pod.why
+    assert not waiting.give_up(replace(pod, version="1"))
+    assert waiting.pods() == (pod,)
+    assert waiting.give_up(pod)
+    assert not waiting.give_up(pod)
+    assert waiting.pods() == ()
+
+
+def test_a_pod_that_cannot_begin_is_seen_on_its_node_with_what_its_container_waits_for(kind: Kind, waiting: KubeWaiting) -> None:
+    make(kind, image="registry.example.com/there-is-none:1")
+    pod = seen(waiting, lambda pod: pod.node and pod.why)
+    assert "ErrImageNeverPull" in pod.why
