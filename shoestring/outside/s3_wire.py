@@ -52,7 +52,7 @@ class S3Place(Noun):
     prefix: str = Field(
         "", pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)?$", description="folder in the bucket"
     )
-    secure: bool = Field(True, description="https, its certificate checked against SSL_CERT_FILE or the usual authorities")
+    secure: bool = Field(True, description="https, its certificate checked against SSL_CERT_FILE or the system's authorities")
     region: str = Field("us-east-1", min_length=1, description="part of every signature; most servers other than AWS take any")
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from shoestring.local import WallClock
@@ -119,11 +121,15 @@ class QuickClock(WallClock):
 
 
 @contextmanager
-def small_s3(conditions: str = "kept") -> Iterator[SmallS3]:
+def small_s3(conditions: str = "kept", certificate: Path | None = None) -> Iterator[SmallS3]:
     small = SmallS3(conditions)
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.small = small  # type: ignore[attr-defined]
         small.port = server.server_port
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield small
         server.shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,25 @@ def test_a_host_that_nobody_knows_is_not_waited_for_as_long(tmp_path: Path, cloc
 def test_https_to_a_server_without_is_said_so(small: SmallS3, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is `secure` right"):
         open_s3_store(small.place().model_copy(update={"secure": True}), tmp_path, WallClock())
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Of this machine, signed by itself, with its key in the same file."""
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", *subject]
+    subprocess.run([*command, "-keyout", tmp_path / "key.pem", "-out", tmp_path / "public.pem"], check=True, capture_output=True)
+    (tmp_path / "own.pem").write_bytes((tmp_path / "key.pem").read_bytes() + (tmp_path / "public.pem").read_bytes())
+    return tmp_path / "own.pem"
+
+
+def test_a_certificate_is_trusted_if_its_authority_is_named(certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with small_s3(certificate=certificate) as small:
+        place = small.place().model_copy(update={"secure": True})
+        with pytest.raises(StoreError, match=r"GET shoestring/learned/\S+ at https://.*CERTIFICATE_VERIFY_FAILED.*is `secure` right"):
+            open_s3_store(place, tmp_path / "scratch", WallClock())
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "public.pem"))
+        assert open_s3_store(place, tmp_path / "scratch", WallClock()).put("a/b", b"")
 
 
 @pytest.mark.parametrize(
