@@ -112,6 +112,9 @@ def _by_kubeconfig(context: str | None) -> Kube:
         if context is not None:
             raise UsageError(f"no kubeconfig with a context {context!r} {where}") from None
         raise ClusterError(f"not in a pod, and no kubeconfig with a current context {where}") from None
+    if not found.verify_ssl:
+        # The kubeconfig says so once; urllib3 would with every request.
+        urllib3.disable_warnings()
     http = urllib3.PoolManager(
         ca_certs=found.ssl_ca_cert,
         cert_reqs="CERT_REQUIRED" if found.verify_ssl else "CERT_NONE",
