@@ -21,9 +21,9 @@ from shoestring.pod.settle import last_months, open_starts, settle_abandoned, se
 from shoestring.routing.decision import Decision
 from shoestring.rules import StockOut
 from shoestring.seams import Waiting, WaitingPod, World
-from shoestring.spending.account import AccountState
+from shoestring.spending.account import AccountState, Hold
 from shoestring.spending.entry import read_entry
-from shoestring.spending.heartbeat import LET_GO, last_heartbeat
+from shoestring.spending.heartbeat import LET_GO, Heartbeat, last_heartbeat
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.sweep import sweep as settle_dead
 
@@ -106,12 +106,15 @@ def settle_silent(world: World, waiting: Collection[tuple[str, str]]) -> list[st
 
 def _settle_silent(world: World, ledger: Ledger, run: Run, start: Start, waiting: Collection[tuple[str, str]]) -> list[str]:
     state, now = ledger.state(start.account), world.clock.now()
-    last = {hold: last_sign(world, run, state, hold) for hold in state.holds if hold != overhead_hold(start)}
-    newest = max([*last.values(), written_at(world, state)])
+    beats = {hold: last_heartbeat(world.store, run.run_id, hold) for hold in state.holds if hold != overhead_hold(start)}
+    newest = max([written_at(world, state), *(beat.at for beat in beats.values() if beat)])
     if now - newest > timedelta(seconds=world.rules.abandoned_s) and not any(run_id == run.run_id for run_id, _ in waiting):
         return settle_start(world, run, start)
-    silent = {hold for hold, at in last.items() if now - at > timedelta(seconds=world.rules.queue_delay_s)}
-    silent -= {hold for hold in silent if (run.run_id, state.holds[hold].stage) in waiting}
+    silent = {
+        hold
+        for hold, beat in beats.items()
+        if (run.run_id, state.holds[hold].stage) not in waiting and is_silent(world, state.holds[hold], beat)
+    }
     if not silent:
         return []
     said = settle_dead(ledger, world.store, world.cluster, start.account, run.run_id, except_holds=state.holds.keys() - silent)
@@ -119,10 +122,10 @@ def _settle_silent(world: World, ledger: Ledger, run: Run, start: Start, waiting
     return said
 
 
-def last_sign(world: World, run: Run, state: AccountState, hold: str) -> datetime:
-    """Of the pod behind a hold: its last heartbeat; before the first, when it was reserved."""
-    beat = last_heartbeat(world.store, run.run_id, hold)
-    return beat.at if beat else state.holds[hold].since
+def is_silent(world: World, held: Hold, beat: Heartbeat | None) -> bool:
+    """A pod that has not said anything yet may have begun this very moment, if it could still have been waiting."""
+    since, longest_s = (beat.at, world.rules.queue_delay_s) if beat else (held.since, world.rules.queue_delay_s + PULLING_S)
+    return (world.clock.now() - since).total_seconds() > longest_s
 
 
 def written_at(world: World, state: AccountState) -> datetime:

@@ -156,7 +156,9 @@ def test_a_pod_that_lives_is_left_alone_however_silent(began: Began) -> None:
 
 
 def test_money_for_a_pod_that_never_came_is_given_back_unless_it_waits(began: Began) -> None:
-    began.world.clock.sleep(QUEUE_S + 1)
+    began.world.clock.sleep(QUEUE_S + PULLING_S)
+    assert sweep(began.world, Queue()) == []
+    began.world.clock.sleep(1)
     assert sweep(began.world, Queue(waits(began.world, 10))) == []
     (said,) = sweep(began.world, Queue())
     assert "ingest-1 settled at $0.000000" in said
