@@ -8,7 +8,7 @@ import sys
 import typer
 from rich.console import Console
 
-from shoestring.cli import books, pipeline, pods, running, sweeping, uploading, worlds
+from shoestring.cli import books, making, pipeline, pods, running, sweeping, uploading, worlds
 from shoestring.errors import ShoestringError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.add_typer(books.app, name="ledger")
 running.add_to(app)
 pipeline.add_to(app)
 uploading.add_to(app)
+making.add_to(app)
 pods.add_to(app)
 sweeping.add_to(app)
 books.add_to(app)

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from shoestring.cli.running import BudgetOption, JsonOption, budget_of
 from shoestring.data.recipe import find_recipe
 from shoestring.errors import UsageError
+from shoestring.written import read_text
 
 
 def token_in(variable: str | None) -> str:
@@ -43,11 +45,21 @@ def kfp_cron(text: str) -> str:
     return " ".join(["0", *fields])
 
 
+def name_in(path: Path) -> str:
+    """What a compiled pipeline calls itself. Raises UsageError for a file that is none."""
+    text = read_text(path, f"there is no compiled pipeline at {path}", UsageError)
+    try:
+        return str(next(yaml.safe_load_all(text))["pipelineInfo"]["name"])
+    except (yaml.YAMLError, StopIteration, TypeError, KeyError):
+        raise UsageError(f"{path} is not a compiled pipeline: write one with `kfp dsl compile --py PIPELINE.py --output {path}`") from None
+
+
 def upload(
     host: Annotated[str, typer.Option(help="address of the Kubeflow Pipelines API, like http://localhost:8080")],
     namespace: Annotated[str, typer.Option(help="yours, where users have namespaces")] = "",
     token_env: Annotated[str | None, typer.Option(help="environment variable that holds a bearer token")] = None,
-    name: Annotated[str, typer.Option(help="what the pipeline is called there")] = "shoestring-train",
+    file: Annotated[Path | None, typer.Option(help="a compiled pipeline of your own, instead of ours")] = None,
+    name: Annotated[str, typer.Option(help="what the pipeline is called there; default: as in the file")] = "",
     run: Annotated[bool, typer.Option("--run", help="run it once")] = False,
     recipe: Annotated[str | None, typer.Option(help="what to run it on: a recipe's name, or the path of your own .yaml")] = None,
     budget: BudgetOption = None,
@@ -63,10 +75,12 @@ def upload(
         raise UsageError(f"uploading needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'") from None
     when = kfp_cron(cron) if cron is not None else ""
     arguments = arguments_of(recipe, budget, run or bool(when))
+    called = name_in(file) if file else PIPELINES["train"].name
     server = Server(host.rstrip("/"), namespace, token_in(token_env), token_env or "")
     client = connect(server)
     with tempfile.TemporaryDirectory(prefix="shoestring-") as folder:
-        done = send(client, server, write(PIPELINES["train"], Path(folder) / "train.yaml"), name)
+        compiled = file or write(PIPELINES["train"], Path(folder) / "train.yaml")
+        done = send(client, server, compiled, name or called)
     told = {"pipeline": done.pipeline, "pipeline_id": done.pipeline_id, "version": done.version, "version_id": done.version_id}
     if not as_json:
         typer.echo(f"{done.pipeline}: version {done.version} {'uploaded' if done.is_new else 'is there already'}")

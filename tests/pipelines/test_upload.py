@@ -96,6 +96,13 @@ def test_a_run_is_given_the_recipe_and_the_budget_and_names_what_was_uploaded(se
     assert ran.out.splitlines() == ["mine: version mine uploaded", f"run: {server.host}/#/runs/details/run-1"]
 
 
+def test_a_compiled_pipeline_of_ones_own_is_sent_as_it_is_and_called_as_it_calls_itself(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(GOLDEN.read_text().replace("name: shoestring-train", "name: mine"))
+    server = serve()
+    assert server.upload("--file", str(tmp_path / "mine.yaml")).out.splitlines() == ["mine: version mine uploaded"]
+    assert server.requests()[0]["body"] == list(yaml.safe_load_all((tmp_path / "mine.yaml").read_text()))
+
+
 def test_a_schedule_takes_the_place_of_the_one_before(serve: Serve) -> None:
     server = serve()
     first = server.upload("--cron", "0 3 * * *", "--recipe", "flights", "--json")
@@ -202,6 +209,8 @@ def test_a_host_that_is_not_there_is_a_sentence(host: str, code: int, said: str)
     ("line", "said"),
     [
         (["--run"], "say what to run it on"),
+        (["--file", "nowhere.yaml"], "there is no compiled pipeline at nowhere.yaml"),
+        (["--file", str(GOLDEN.parent.parent / "test_upload.py")], "is not a compiled pipeline"),
         (["--budget", "1"], "are for a run"),
         (["--cron", "0 3", "--recipe", "flights"], "has 2 fields"),
         (["--token-env", "NOT_SET"], "there is nothing in $NOT_SET"),

@@ -1,0 +1,128 @@
+"""Components that know nothing of us, routed: what they are given, what they are spared, and how they are settled."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kfp import dsl
+
+from pipelines.drive import drive
+from pipelines.kubeflow import write
+from pipelines.routed import RunParameters, own, routed, settled
+from shoestring.data.recipe import find_recipe
+from shoestring.data.runs import read
+from shoestring.errors import UsageError
+from shoestring.local import open_local_world
+from shoestring.model import Need, Receipt
+from shoestring.pod.settle import settle_run
+from shoestring.spending.ledger import Ledger
+from shoestring.stages import ingest as some_module
+
+NEED = Need(stage="wait", setup_s=1.0)
+
+
+@dsl.component(base_image="python:3.11", install_kfp_package=False)
+def wait(seconds: float, said: dsl.Output[dsl.Artifact]) -> str:
+    import time
+    from pathlib import Path
+
+    time.sleep(seconds)
+    Path(said.path).write_text("waited")
+    return "waited"
+
+
+@dsl.container_component
+def shout(text: str):  # type: ignore[no-untyped-def]
+    return dsl.ContainerSpec(image="alpine:3.20", command=["echo"], args=[text])
+
+
+@dsl.component(base_image="python:3.11", install_kfp_package=False)
+def greedy(cpu_limit: str) -> None:
+    print(cpu_limit)
+
+
+@dsl.component(base_image="python:3.11", install_kfp_package=False)
+def worded(origin: str) -> None:
+    print(origin)
+
+
+def parameters(recipe: str = "", run_id: str = "", world: str = "") -> RunParameters:
+    return RunParameters(world=world, run_id=run_id, recipe=recipe, budget_usd="", deadline_s=0.0, seed=0)
+
+
+@dsl.pipeline(name="strange")
+def strange(recipe: str, run_id: str = "", world: str = "") -> None:
+    run, chain = parameters(recipe, run_id, world), (NEED, Need(stage="shout", setup_s=1.0))
+    with dsl.ExitHandler(settled(run), name="spend"):
+        waited = routed(wait, chain, run, seconds=1.0)
+        routed(shout, chain[1:], run, text=waited.outputs["Output"])
+
+
+@dsl.pipeline(name="waiting")
+def waiting(recipe: str, run_id: str = "", world: str = "") -> None:
+    run = parameters(recipe, run_id, world)
+    with dsl.ExitHandler(settled(run), name="spend"):
+        routed(wait, (NEED,), run, seconds=2.0)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
+    pipeline, platform = yaml.safe_load_all(write(strange, tmp_path_factory.mktemp("strange") / "strange.yaml").read_text())
+    return pipeline, platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+
+
+@pytest.mark.parametrize(("name", "image"), [("wait", "python:3.11"), ("shout", "alpine:3.20")])
+def test_a_stranger_is_placed_and_labelled_and_is_otherwise_left_as_it_is(
+    name: str, image: str, compiled: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    pipeline, platform = compiled
+    container = pipeline["deploymentSpec"]["executors"][f"exec-{name}"]["container"]
+    assert container["image"] == image
+    for resource in ("resourceCpuLimit", "resourceCpuRequest", "resourceMemoryLimit", "resourceMemoryRequest"):
+        assert "pipelinechannel--route" in container["resources"][resource]
+    assert set(platform[f"exec-{name}"]) == {"nodeAffinity", "nodeSelector", "tolerations", "podMetadata"}
+    assert platform[f"exec-{name}"]["podMetadata"]["labels"] == {"shoestring.dev/stage": name}
+
+
+def test_a_strangers_inputs_are_those_that_it_has_and_kfps_cache_is_off_for_it(compiled: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    tasks = next(component["dag"]["tasks"] for component in compiled[0]["components"].values() if "dag" in component)
+    ours = ("pipelinechannel--", "cpu_", "memory_", "accelerator_")
+    for name, inputs in (("wait", {"seconds"}), ("shout", {"text"})):
+        assert {key for key in tasks[name]["inputs"]["parameters"] if not key.startswith(ours)} == inputs
+        assert not tasks[name]["cachingOptions"].get("enableCache")
+
+
+def test_a_stranger_on_a_laptop_is_settled_at_the_time_to_the_next_step(
+    flights_slice: Path, laptop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
+    recipe = find_recipe(str(flights_slice))
+    arguments = {"recipe": recipe.model_dump_json(), "run_id": "r", "world": str(laptop)}
+    assert drive(arguments, tmp_path / "log.txt", waiting), (tmp_path / "log.txt").read_text()[-4000:]
+    world = open_local_world(laptop, store=tmp_path / "store")
+    receipt = read(world.store, "runs/r/receipts/wait-1.json", Receipt)
+    assert receipt.status == "done"
+    assert receipt.seconds >= 2.0
+    assert 0 < receipt.spent_usd <= receipt.p95_usd
+    state = Ledger(world.store, world.clock, world.pod_uid).state("r")
+    assert (state.closed, state.holds) == (True, {})
+    assert state.settled_usd["wait-1"] == receipt.spent_usd
+    assert settle_run(world, "r") == []
+
+
+@pytest.mark.parametrize(
+    ("component", "inputs", "said"),
+    [
+        (greedy, {"cpu_limit": "1"}, "has an input cpu_limit, which KFP overwrites"),
+        (worded, {}, "has an input origin, which is a word of routed"),
+        (wait, {"seconds": 1.0, "origin": own(some_module)}, "does not say which code does its work"),
+        (waiting, {}, "is a pipeline: route its steps"),
+    ],
+)
+def test_a_component_that_would_go_wrong_without_a_word_is_refused_with_one(component: Any, inputs: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+
+        @dsl.pipeline(name="refused")
+        def refused() -> None:
+            routed(component, (NEED,), parameters(), **inputs)
