@@ -76,8 +76,22 @@ def routed(
     """
     stage, is_stranger = needs[0].stage, "decision_key" not in (component.component_spec.inputs or {})
     check(component, is_stranger, origin)
-    decided = route(
-        needs=Needs(needs=tuple(needs), origin=origin, keeps_books=not is_stranger).model_dump_json(exclude_defaults=True),
+    decided = router(run, Needs(needs=tuple(needs), origin=origin, keeps_books=not is_stranger), upstream, also).outputs
+    if is_stranger:
+        task = component(**inputs).set_caching_options(False)
+        kubernetes.add_pod_label(task, STAGE_LABEL, stage)
+    else:
+        given = inputs | ({"origin": origin.model_dump_json()} if origin else {})
+        job_id, decision_key = dsl.PIPELINE_JOB_ID_PLACEHOLDER, decided["decision_key"]
+        task = pod(component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decision_key, **given), stage)
+        task.set_container_image(decided["image"])
+    return place(task.set_display_name(stage), decided)
+
+
+def router(run: RunParameters, needs: Needs, upstream: Any, also: Any) -> dsl.PipelineTask:
+    stage = needs.needs[0].stage
+    task = route(
+        needs=needs.model_dump_json(exclude_defaults=True),
         world=run.world,
         run_id=run.run_id,
         job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER,
@@ -88,16 +102,7 @@ def routed(
         upstream=upstream,
         also=also,
     )
-    pod(decided, f"route-{stage}").set_display_name(f"route {stage}")
-    if is_stranger:
-        task = component(**inputs).set_caching_options(False)
-        kubernetes.add_pod_label(task, STAGE_LABEL, stage)
-    else:
-        given = {"origin": origin.model_dump_json()} if origin else {}
-        job_id, decision_key = dsl.PIPELINE_JOB_ID_PLACEHOLDER, decided.outputs["decision_key"]
-        task = pod(component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decision_key, **given, **inputs), stage)
-        task.set_container_image(decided.outputs["image"])
-    return place(task.set_display_name(stage), decided.outputs)
+    return pod(task, f"route-{stage}").set_display_name(f"route {stage}")
 
 
 def check(component: Any, is_stranger: bool, origin: Origin | None) -> None:
@@ -110,11 +115,7 @@ def check(component: Any, is_stranger: bool, origin: Origin | None) -> None:
     if is_stranger and (taken := sorted(inputs & {"upstream", "also", "origin"})):
         raise UsageError(f"{name} has an input {taken[0]}, which is a word of routed(): rename it")
     if ("origin" in inputs) != (origin is not None):
-        mend = (
-            "pass routed() origin=own(MODULE)"
-            if origin is None
-            else "it needs inputs decision_key and origin, as `shoestring new` makes them"
-        )
+        mend = "give it inputs decision_key and origin, as `shoestring new` does" if origin else "pass routed() origin=own(MODULE)"
         raise UsageError(f"{name} does not say which code does its work: {mend}")
 
 
