@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,7 @@ from shoestring.model import Cause, record
 from shoestring.money import usd
 from shoestring.pod.admission import EXTENSION_SHARE, SUPERVISOR_VARIABLE
 from shoestring.pod.child import Ending, Job
+from shoestring.pod.clerk import ANSWER_S, Clerk, clerk
 from shoestring.routing.decision import Choice, Decision
 from shoestring.seams import World
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
@@ -143,9 +145,14 @@ def parent_is_gone() -> Callable[[], bool]:
 
 
 def heartbeat(attempt: Attempt, state: str) -> None:
+    """Raises StoreError."""
+    attempt.world.store.put(heartbeat_key(attempt.run.run_id, attempt.hold), record(beat_of(attempt, state)))
+
+
+def beat_of(attempt: Attempt, state: str) -> Heartbeat:
     world, progress = attempt.world, attempt.progress
     now = world.clock.now()
-    beat = Heartbeat(
+    return Heartbeat(
         run_id=attempt.run.run_id,
         stage=attempt.stage,
         attempt=attempt.number,
@@ -161,23 +168,25 @@ def heartbeat(attempt: Attempt, state: str) -> None:
         total=progress.total,
         quality=progress.quality,
     )
-    world.store.put(heartbeat_key(attempt.run.run_id, attempt.hold), record(beat))
 
 
-def extend_or_stop(attempt: Attempt, ledger: Ledger) -> None:
-    """Before the reservation less the price of the exit is gone: ask for more, or stop.
+def extend_or_stop(attempt: Attempt, ledger: Ledger, clerk: Clerk) -> None:
+    """Before the reservation less the price of the exit, and of an answer, is gone: ask for more, or stop.
 
     An elastic stage was given all that it may have, and is due to stop by itself.
     """
-    if attempt.spent_usd() + attempt.exit_usd < attempt.reserved_usd:
+    answer_usd = usd(attempt.choice.usd_per_hour * Decimal(str(ANSWER_S)) / 3600)
+    if attempt.stopping or attempt.spent_usd() + attempt.exit_usd + answer_usd < attempt.reserved_usd:
         return
     if attempt.decision.question.needs[0].elastic:
         attempt.stop(f"its ${attempt.reserved_usd} are spent", "money")
         return
     more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, 2 * attempt.exit_usd))
     try:
-        ledger.extend(attempt.run.start.account, attempt.hold, more_usd, attempt.choice.keep_usd)
-        attempt.reserved_usd += more_usd
+        if clerk.ask(lambda: ledger.extend(attempt.run.start.account, attempt.hold, more_usd, attempt.choice.keep_usd)):
+            attempt.reserved_usd += more_usd
+        else:
+            attempt.stop(f"it is past its P95 of ${attempt.choice.p95_usd}, and the store did not answer in {ANSWER_S:g} s", "lost")
     except BudgetExceeded as error:
         attempt.stop(f"it is past its P95 of ${attempt.choice.p95_usd}, and the ledger refused more: {error}", "money")
 
@@ -206,13 +215,13 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
     return subprocess.Popen(command, env=os.environ | variables, stdin=subprocess.DEVNULL)
 
 
-def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> None:
+def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk: Clerk) -> None:
     """Until the child ends: hear signals, see the parent go, beat, extend or stop. TERM, a grace, KILL."""
     world, ledger, gone = attempt.world, Ledger(attempt.world.store, attempt.world.clock, attempt.world.pod_uid), parent_is_gone()
     beat_s, told = float("-inf"), False
     while child.poll() is None:
         now_s = world.clock.monotonic_s()
-        extend_or_stop(attempt, ledger)
+        extend_or_stop(attempt, ledger, clerk)
         if attempt.stopping and not told:
             child.terminate()
             told = True
@@ -224,7 +233,8 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> No
             if gone():
                 attempt.stop("whoever launched the run is gone")
             look(attempt, child.pid, scratch)
-            heartbeat(attempt, "stopping" if attempt.stopping else "running")
+            beat = record(beat_of(attempt, "stopping" if attempt.stopping else "running"))
+            clerk.note(partial(world.store.put, heartbeat_key(attempt.run.run_id, attempt.hold), beat))
         with suppress(subprocess.TimeoutExpired):
             child.wait(POLL_S)
 
@@ -262,11 +272,11 @@ def how_it_ended(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path
 
 def supervise(attempt: Attempt, world_argument: str) -> Ending:
     """Run the stage's work in a child of this process, and bring home how it ended."""
-    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder:
+    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder, clerk() as writer:
         scratch = Path(folder)
         child = start_child(attempt, world_argument, scratch)
         try:
-            watch(attempt, child, scratch)
+            watch(attempt, child, scratch, writer)
         finally:
             if child.poll() is None:
                 child.kill()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from pod_world import INGEST, MONEY, TRAIN, Began, FastClock, SetClock, begin, s
 
 from shoestring.data.runs import read
 from shoestring.errors import NotInStore
-from shoestring.local import this_pod_uid
+from shoestring.local import FolderStore, this_pod_uid
 from shoestring.model import Receipt
 from shoestring.pod.child import Ending
-from shoestring.pod.frame import GRACE_S, extend_or_stop, how_it_ended, supervise, watch
+from shoestring.pod.clerk import clerk
+from shoestring.pod.frame import GRACE_S, Attempt, extend_or_stop, how_it_ended, supervise, watch
 from shoestring.pod.stage import close_books
 from shoestring.spending.heartbeat import last_heartbeat
+from shoestring.spending.ledger import Ledger
 from shoestring.spending.meter import cost_usd
 
 
@@ -31,6 +34,16 @@ from shoestring.spending.meter import cost_usd
 def fixed(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
     """An attempt at ingest, with a clock that the test moves."""
     return begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=INGEST))
+
+
+def ask(began: Began) -> None:
+    with clerk() as writer:
+        extend_or_stop(began.attempt, began.ledger, writer)
+
+
+def watched(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> None:
+    with clerk() as writer:
+        watch(attempt, child, scratch, writer)
 
 
 def run_until_its_reservation_is_gone(began: Began) -> None:
@@ -41,7 +54,7 @@ def run_until_its_reservation_is_gone(began: Began) -> None:
 
 def test_an_attempt_inside_its_reservation_asks_for_nothing(fixed: Began) -> None:
     before = fixed.ledger.state(fixed.account).entries
-    extend_or_stop(fixed.attempt, fixed.ledger)
+    ask(fixed)
     assert fixed.ledger.state(fixed.account).entries == before
     assert not fixed.attempt.stopping
 
@@ -51,7 +64,7 @@ def test_a_stage_past_its_reservation_is_extended_while_the_run_has_free_money(f
     for _ in range(2):
         before_usd = attempt.reserved_usd
         run_until_its_reservation_is_gone(fixed)
-        extend_or_stop(attempt, fixed.ledger)
+        ask(fixed)
         assert attempt.reserved_usd > before_usd
         assert not attempt.stopping
     assert fixed.ledger.state(fixed.account).holds["ingest-1"].amount_usd == attempt.reserved_usd
@@ -68,7 +81,7 @@ def test_the_price_of_the_exit_is_kept_back_from_the_work_and_not_from_the_reser
 def test_a_refused_extension_stops_with_a_sentence_that_holds_the_numbers(fixed: Began) -> None:
     fixed.hold_all_but(Decimal("0.000001"))
     run_until_its_reservation_is_gone(fixed)
-    extend_or_stop(fixed.attempt, fixed.ledger)
+    ask(fixed)
     assert f"${fixed.attempt.choice.p95_usd}" in fixed.attempt.stopping
     assert "$0.000001" in fixed.attempt.stopping
     assert fixed.ledger.state(fixed.account).holds["ingest-1"].amount_usd == fixed.attempt.choice.p95_usd
@@ -80,7 +93,7 @@ def test_an_extension_leaves_alone_what_is_kept_for_later_stages(laptop: Path, f
     assert keep_usd > 0
     began.hold_all_but(keep_usd)
     run_until_its_reservation_is_gone(began)
-    extend_or_stop(began.attempt, began.ledger)
+    ask(began)
     assert "refused more" in began.attempt.stopping
     assert began.ledger.state(began.account).left_usd == keep_usd
 
@@ -89,9 +102,45 @@ def test_an_elastic_stage_is_never_extended(laptop: Path, flights_slice: Path, t
     began = begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=TRAIN))
     before = began.ledger.state(began.account).entries
     run_until_its_reservation_is_gone(began)
-    extend_or_stop(began.attempt, began.ledger)
+    ask(began)
     assert f"${began.attempt.reserved_usd} are spent" in began.attempt.stopping
     assert began.ledger.state(began.account).entries == before
+
+
+class AwayStore(FolderStore):
+    """A folder whose writes wait until it is back."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.back = threading.Event()
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+        self.back.wait()
+        return super().put(key, data, if_absent=if_absent)
+
+
+def test_a_store_that_is_away_keeps_no_frame_from_its_signals_and_its_money(fixed: Began, tmp_path: Path) -> None:
+    away = AwayStore(fixed.world.store.root)
+    attempt = replace(fixed.attempt, world=replace(fixed.world, store=away))
+    child = a_child("import time; print(flush=True); time.sleep(60)")
+    with clerk() as writer:
+        attempt.stop("the test is over")
+        watch(attempt, child, tmp_path, writer)
+        assert child.returncode == -signal.SIGTERM
+        away.back.set()
+    beat = last_heartbeat(fixed.world.store, attempt.run.run_id, attempt.hold)
+    assert beat is not None
+    assert beat.state == "stopping"
+
+
+def test_a_stage_past_its_reservation_stops_when_the_store_does_not_answer(fixed: Began) -> None:
+    away = AwayStore(fixed.world.store.root)
+    run_until_its_reservation_is_gone(fixed)
+    with clerk() as writer:
+        extend_or_stop(fixed.attempt, Ledger(away, fixed.world.clock), writer)
+        assert (fixed.attempt.cause, fixed.attempt.reserved_usd) == ("lost", fixed.attempt.choice.p95_usd)
+        assert "did not answer" in fixed.attempt.stopping
+        away.back.set()
 
 
 def a_child(text: str) -> subprocess.Popen[bytes]:
@@ -111,7 +160,7 @@ def test_a_child_that_ignores_term_is_killed_after_the_grace(laptop: Path, fligh
     began.attempt.reserved_usd += ample_usd
     child = a_child(DEAF)
     began.attempt.stop("the test is over")
-    watch(began.attempt, child, tmp_path)
+    watched(began.attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
     assert began.world.clock.monotonic_s() - began.attempt.stopping_since_s > GRACE_S
     assert how_it_ended(began.attempt, child, tmp_path) == Ending(status="stopped", cause="told-to-stop", why="the test is over")
@@ -122,7 +171,7 @@ def test_a_child_that_ignores_term_gets_no_grace_that_is_not_paid_for(fixed: Beg
     fixed.hold_all_but(Decimal(0))
     fixed.world.clock.sleep(float(fixed.attempt.reserved_usd / fixed.attempt.choice.usd_per_hour) * 3600)
     child = a_child(DEAF)
-    watch(fixed.attempt, child, tmp_path)
+    watched(fixed.attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
     assert "the ledger refused more" in how_it_ended(fixed.attempt, child, tmp_path).why
 
@@ -130,7 +179,7 @@ def test_a_child_that_ignores_term_gets_no_grace_that_is_not_paid_for(fixed: Beg
 def test_a_child_that_dies_without_a_word_has_failed_and_the_sentence_says_of_what(fixed: Began, tmp_path: Path) -> None:
     killed, left = a_child("print(flush=True); import os; os.kill(os.getpid(), 9)"), a_child("print(flush=True); raise SystemExit(3)")
     for child, how in ((killed, "killed by SIGKILL"), (left, "exit code 3")):
-        watch(fixed.attempt, child, tmp_path)
+        watched(fixed.attempt, child, tmp_path)
         ending = how_it_ended(fixed.attempt, child, tmp_path)
         assert ending.status == "failed"
         assert how in ending.why
