@@ -9,6 +9,7 @@ from shoestring.money import from_microusd
 from shoestring.reporting import words
 from shoestring.reporting.gather import Attempt
 from shoestring.reporting.markup import Head, Html, Row, scroll, table, tag, text
+from shoestring.routing.account import Offered, left_usd, offers_of, taken_from_it
 from shoestring.routing.decision import Choice, Decision, Question
 
 SHOWN = 8
@@ -43,9 +44,10 @@ def _refusal(decision: Decision) -> str:
 
 
 def _money(question: Question, choice: Choice | None) -> str:
-    left_usd = question.budget_usd - question.spent_usd - question.held_usd
-    taken = [f"{words.dollars(amount)} {name}" for amount, name in ((question.spent_usd, "spent"), (question.held_usd, "held")) if amount]
-    parts = [f"{words.dollars(left_usd)} left of {words.dollars(question.budget_usd)}" + (f" ({', '.join(taken)})" if taken else "")]
+    taken = [f"{words.dollars(amount)} {name}" for amount, name in taken_from_it(question)]
+    parts = [
+        f"{words.dollars(left_usd(question))} left of {words.dollars(question.budget_usd)}" + (f" ({', '.join(taken)})" if taken else "")
+    ]
     if choice and choice.keep_usd:
         parts.append(f"{words.dollars(choice.keep_usd)} of it kept for later stages")
     if question.stage in question.stage_budgets:
@@ -59,11 +61,7 @@ def _money(question: Question, choice: Choice | None) -> str:
 
 def _offers(decision: Decision) -> Iterable[Html]:
     """The candidates for this stage: the first few in sight, the others folded away."""
-    columns = decision.candidates
-    verdicts = {refusal.candidate: refusal.sentence for refusal in decision.refusals}
-    mine = [row for row, stage in enumerate(columns.stage) if stage == 0]
-    order = sorted(mine, key=lambda row: (row in verdicts, bool(columns.objection[row]), columns.est_microusd[row], row))
-    rows = [_offer(decision, row, verdicts.get(row)) for row in order]
+    rows = [_offer(decision, offered) for offered in offers_of(decision)]
     stage, some = decision.question.stage, f", the first {SHOWN}" if len(rows) > SHOWN else ""
     whole = ", each priced for all the samples that it could use" if decision.question.needs[0].elastic else ""
     yield table(f"Offers for {stage}: {len(rows)}{some}{whole}", OFFER_HEADS, rows[:SHOWN], class_="stack offers")
@@ -72,19 +70,15 @@ def _offers(decision: Decision) -> Iterable[Html]:
         yield tag("details", tag("summary", f"The other {len(rows) - SHOWN} offers, and why not"), rest)
 
 
-def _offer(decision: Decision, row: int, verdict: str | None) -> tuple[object, ...]:
-    columns = decision.candidates
-    writes = columns.formats[columns.writes[row]] if columns.writes[row] >= 0 else None
-    market = columns.markets[columns.market[row]]
-    name = text(columns.pools[columns.pool[row]], tag("small", market, f", writes {writes}" if writes else None))
-    price = columns.usd_per_hour_micro[row]
-    priced = not columns.objection[row]
+def _offer(decision: Decision, offered: Offered) -> tuple[object, ...]:
+    columns, row = decision.candidates, offered.row
+    price = offered.usd_per_hour_micro
     return (
-        name,
+        text(offered.pool, tag("small", offered.market, f", writes {offered.writes}" if offered.writes else None)),
         words.hourly(from_microusd(price)) if price else "none",
-        _cost(columns.est_microusd[row], columns.est_ms[row]) if priced else None,
-        _cost(columns.p95_microusd[row], columns.p95_ms[row]) if priced else None,
-        _taken(decision) if verdict is None else words.sentence(verdict),
+        _cost(columns.est_microusd[row], columns.est_ms[row]) if offered.priced else None,
+        _cost(columns.p95_microusd[row], columns.p95_ms[row]) if offered.priced else None,
+        _taken(decision) if offered.taken else words.sentence(offered.verdict),
     )
 
 

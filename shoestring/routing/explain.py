@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoestring.model import Format, utc_text
+from shoestring.model import utc_text
 from shoestring.money import from_microusd, microusd
-from shoestring.routing.decision import Candidates, Choice, Decision
+from shoestring.routing.account import left_usd, offers_of, taken_from_it
+from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.sentences import dollars, later_stages, offer, seconds
 
 MOST_OFFERS = 12
@@ -113,7 +114,7 @@ def _choice_facts(decision: Decision, choice: Choice) -> Rows:
 
 def _parts(decision: Decision, choice: Choice) -> str:
     """Where the time and money of all of the stage's work go, before what receipts taught."""
-    columns, row = decision.candidates, _taken(decision)
+    columns, row = decision.candidates, offers_of(decision)[0].row
     spent = columns.startup_ms[row] + columns.read_ms[row] + columns.write_ms[row]
     parts = [
         ("start-up", columns.startup_ms[row]),
@@ -129,10 +130,9 @@ def _parts(decision: Decision, choice: Choice) -> str:
 
 def _limits(decision: Decision) -> Rows:
     question, choice = decision.question, decision.choice
-    left_usd = question.budget_usd - question.spent_usd - question.held_usd
-    taken = [f" - ${amount} {name}" for amount, name in ((question.spent_usd, "spent"), (question.held_usd, "held")) if amount]
+    taken = [f" - ${amount} {name}" for amount, name in taken_from_it(question)]
     kept = f", of which ${choice.keep_usd} is kept for {later_stages(question)}" if choice and choice.keep_usd else ""
-    sums = f"${question.budget_usd} budget{''.join(taken)}" + (f" = {dollars(microusd(left_usd))} left" if taken else "")
+    sums = f"${question.budget_usd} budget{''.join(taken)}" + (f" = {dollars(microusd(left_usd(question)))} left" if taken else "")
     declared = question.stage_budgets.get(question.stage)
     return [
         ("money", sums + kept),
@@ -142,27 +142,15 @@ def _limits(decision: Decision) -> Rows:
     ]
 
 
-def _taken(decision: Decision) -> int:
-    """The candidate that is not among the refusals."""
-    refused = {refusal.candidate for refusal in decision.refusals}
-    return next(row for row, stage in enumerate(decision.candidates.stage) if stage == 0 and row not in refused)
-
-
 def _offers(decision: Decision) -> Grid:
-    columns = decision.candidates
-    verdicts = {refusal.candidate: refusal.sentence for refusal in decision.refusals}
-    if decision.choice is not None:
-        verdicts[_taken(decision)] = "taken"
-    order = sorted(verdicts, key=lambda row: (verdicts[row] != "taken", columns.objection[row] != "", columns.est_microusd[row], row))
-    rows = [(*_name(columns, row), _hourly(columns.usd_per_hour_micro[row]), verdicts[row]) for row in order[:MOST_OFFERS]]
-    more = len(order) - len(rows)
+    offers = offers_of(decision)
+    rows = [
+        (each.pool, str(each.market), each.writes or "-", _hourly(each.usd_per_hour_micro), each.verdict or "taken")
+        for each in offers[:MOST_OFFERS]
+    ]
+    more = len(offers) - len(rows)
     note = f"and {more} more, each with its reason in the JSON" if more else ""
     return Grid("Offers", ("pool", "market", "writes", "$/hour", "verdict"), rows, frozenset({"$/hour"}), note)
-
-
-def _name(columns: Candidates, row: int) -> tuple[str, str, str]:
-    writes: Format | None = columns.formats[columns.writes[row]] if columns.writes[row] >= 0 else None
-    return columns.pools[columns.pool[row]], columns.markets[columns.market[row]], writes or "-"
 
 
 def _hourly(micro: int) -> str:
