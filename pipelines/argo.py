@@ -147,11 +147,12 @@ def router() -> Yaml:
     asked |= {"--deadline": "{{workflow.parameters.deadline_s}}", "--seed": "{{workflow.parameters.seed}}", "--out": out}
     command = ["route", *(word for option in asked.items() for word in option)]
     label = "route-{{inputs.parameters.stage}}"
-    outputs = left(patch=f"{out}/patch", decision_key=f"{out}/decision_key", page=f"{out}/page.md")
-    # Of the whole workflow: what one task says of its end, only such an output tells a retryStrategy.
-    refused = {"name": "refused", "globalName": "refused", "valueFrom": {"path": f"{out}/refused", "default": "no"}}
-    outputs["parameters"].append(refused)
-    return pod("route", label, "shoestring-router", command, ["stage", "needs", "upstream", "also"], outputs)
+    # Defaults, because Argo keeps none of the outputs of a pod where one has no file, and a router that refuses leaves only the last.
+    files = {"patch": ("patch", ""), "decision_key": ("decision_key", ""), "page": ("page.md", ""), "refused": ("refused", "no")}
+    found = [{"name": name, "valueFrom": {"path": f"{out}/{file}", "default": other}} for name, (file, other) in files.items()]
+    # An output of the whole workflow: no other tells a retryStrategy what a task within its template said.
+    found[-1]["globalName"] = "refused"
+    return pod("route", label, "shoestring-router", command, ["stage", "needs", "upstream", "also"], {"parameters": found})
 
 
 def stage_pod(stage: Stage) -> Yaml:
