@@ -131,6 +131,16 @@ def test_a_pods_life_is_from_its_node_to_its_last_container(kind: Kind, kube: Ku
         assert cluster(kube).life(f"{namespace}.0b5a4f6e-8a0c-4c67-9c3f-1d2e3f4a5b6c.{name}") == Life(alive=False)
 
 
+def test_a_pod_that_is_known_by_its_labels_alone_has_the_same_life(kind: Kind, kube: Kube) -> None:
+    known = "default?shoestring.dev/stage=wait,pipeline/runid=r-1"
+    with a_pod(kind, "labelled", "sleep 1") as uid:
+        kind.kubectl("label", "pod", "labelled", *known.partition("?")[2].split(","), namespace="default")
+        life = until(lambda: cluster(kube).life(known), lambda life: life.finished_at)
+        assert life.started_at
+        assert life == cluster(kube).life(uid)
+    assert cluster(kube).life(known) == Life(alive=False)
+
+
 def test_a_pod_that_ran_out_of_memory_says_so(kind: Kind, kube: Kube) -> None:
     with a_pod(kind, "hungry", "python3 -c 'bytearray(10**9)'") as uid:
         assert until(lambda: cluster(kube).life(uid), lambda life: not life.alive).why == "OOMKilled"
