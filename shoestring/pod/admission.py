@@ -8,17 +8,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 
+from shoestring.data import cache
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import Run, Start, open_run
 from shoestring.errors import BudgetTooSmall, LedgerConflict, RecipeError, Refused, UnknownName
 from shoestring.model import Need, record
 from shoestring.money import MOST_USD, usd
-from shoestring.pod.asking import Asked, Reads, ask
+from shoestring.pod.asking import Asked, Reads, ask, cache_key, serves_any_run
 from shoestring.pod.overhead import OVERHEAD, overhead_hold, overhead_usd
 from shoestring.pod.receipts import decision_key
 from shoestring.pod.runs import write_record, write_start
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
+from shoestring.routing.sentences import listed
 from shoestring.seams import Store, World
 from shoestring.spending.account import AccountState
 from shoestring.spending.ledger import Ledger
@@ -50,20 +52,37 @@ def next_attempt(store: Store, run_id: str, stage: str, held: Collection[str] = 
     return 1 + max((int(number) for of, _, number in names if of == stage), default=0)
 
 
+def to_pay(world: World, wish: Wish) -> tuple[tuple[Need, ...], Reads]:
+    """The stages from the first on whose result is not there yet, and what that one reads: its predecessor's result.
+
+    Only results that serve any run are looked for, each reading the one before it.
+    """
+    needs, reads = wish.needs, Reads()
+    while wish.origin is None and wish.keeps_books and len(needs) > 1 and serves_any_run(needs[0].stage):
+        key, _ = cache_key(world.store, wish.recipe, wish.seed, wish.run_id, needs[0].stage, reads)
+        if (found := cache.find(world.store, key)) is None:
+            break
+        needs, reads = needs[1:], Reads(found.key)
+    return needs, reads
+
+
 def asked_at_start(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: dict[str, Decimal]) -> Asked:
+    needs, reads = to_pay(world, wish)
+    there = [need.stage for need in wish.needs[: len(wish.needs) - len(needs)]]
     return Asked(
         run_id=wish.run_id,
         recipe=wish.recipe,
         seed=wish.seed,
-        needs=wish.needs,
-        reads=Reads(),
-        attempt=next_attempt(world.store, wish.run_id, wish.needs[0].stage),
+        needs=needs,
+        reads=reads,
+        attempt=next_attempt(world.store, wish.run_id, needs[0].stage),
         budget_usd=wish.budget_usd,
         spent_usd=spent_usd,
         held_usd=overhead_usd(world, len(wish.needs)),
         stage_budgets=stage_budgets,
         deadline_left_s=wish.deadline_s,
         began_at=world.clock.now(),
+        notes=(f"nothing is paid for {listed(there)}: the results are there already",) if there else (),
         origin=wish.origin,
         keeps_books=wish.keeps_books,
     )
@@ -94,7 +113,7 @@ def stage_budgets_left(world: World, ledger: Ledger, recipe: Recipe, starts: tup
 
 
 def foresee(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: dict[str, Decimal]) -> Decision:
-    """What admission goes by: the decision for the first stage, with deciding and room to extend held back for all of them.
+    """What admission goes by: the decision for the first stage to pay, with deciding and room to extend held back for all.
 
     Raises:
         Refused: the budget is above what one run may be given.

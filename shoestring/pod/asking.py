@@ -143,6 +143,11 @@ def cache_key(
     return cache.key_of(stage, module.code(), module.settings(recipe, seed), inputs, None if module.SHARED else run_id)
 
 
+def serves_any_run(stage: str) -> bool:
+    """Is a stage's result of use to other runs?"""
+    return stage in stage_names() and bool(stage_module(stage).SHARED)
+
+
 def format_of(store: Store, outcome: Outcome) -> Format | None:
     """The format of a cached data set; None for a result that is not one."""
     return load_manifest(store, outcome.key).format if outcome.key.startswith("datasets/") else None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from commands import Finished
 from pod_world import CHAIN, INGEST, SetClock, begin, small_world, wish
 
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.runs import open_run, read
 from shoestring.errors import BudgetExceeded, BudgetTooSmall, Refused
+from shoestring.local import open_local_world
 from shoestring.pod.admission import admit, admitted
 from shoestring.pod.asking import Reads
 from shoestring.pod.overhead import overhead_usd
@@ -117,3 +120,20 @@ def test_a_declared_stage_budget_caps_the_stage_over_several_starts(world: World
     with pytest.raises(Refused):
         admit(world, wish(capped, needs=INGEST))
     assert accounts(world.store)[-2:] == ["r", "r.2"]
+
+
+def test_what_is_there_already_is_not_paid_for_by_admission_either(finished: Finished, tmp_path: Path) -> None:
+    """A budget too small for a cold store is enough where ingest and preprocess are there."""
+    shutil.copytree(finished.store, tmp_path / "warm")
+    warm = open_local_world(finished.world, store=tmp_path / "warm")
+    cold = open_local_world(finished.world, store=tmp_path / "cold")
+    recipe = read_recipe(finished.recipe)
+    smallest_usd = []
+    for world in (cold, warm):
+        with pytest.raises(BudgetTooSmall) as refused:
+            admit(world, replace(wish(recipe, budget_usd=MICRO), run_id="small", seed=7))
+        smallest_usd.append(refused.value.smallest_usd)
+    assert smallest_usd[1] < smallest_usd[0]
+    decision = read(warm.store, "runs/small/decisions/train-1.json", Decision)
+    assert decision.question.notes == ("nothing is paid for ingest and preprocess: the results are there already",)
+    admit(warm, replace(wish(recipe, budget_usd=smallest_usd[1]), run_id="enough", seed=7))
