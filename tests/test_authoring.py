@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import yaml
-from test_docs import COMMANDS, command_of, shown
 
 PAGE = (Path(__file__).parent.parent / "docs" / "authoring.md").read_text()
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
@@ -58,9 +57,3 @@ def test_the_page_from_new_to_a_pipeline_that_routes_its_stage(tmp_path: Path) -
         "podMetadata",
         "tolerations",
     }
-
-
-def test_the_commands_on_the_page_exist() -> None:
-    said = shown(PAGE)
-    assert {command_of(line) for line in said} - COMMANDS == set()
-    assert {"new", "upload", "explain"} <= {command_of(line) for line in said}

@@ -17,6 +17,7 @@ from shoestring.local import FolderStore
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 DESIGN = (ROOT / "docs" / "design.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCED = re.compile(r"^```.*?^```", re.S | re.M)
 SPAN = re.compile(r"`([^`\n]+)`")
 
@@ -61,7 +62,7 @@ def command_of(said: str) -> str:
     return next((name for end in (2, 1) if (name := " ".join(words[:end])) in COMMANDS), "")
 
 
-@pytest.mark.parametrize("said", sorted({*shown(README), *shown(DESIGN)}))
+@pytest.mark.parametrize("said", sorted({said for page in PAGES for said in shown(page.read_text())}))
 def test_a_command_that_is_shown_exists_with_its_options(said: str) -> None:
     name = command_of(said)
     assert name, f"there is no `shoestring {said}`; there is: {', '.join(sorted(COMMANDS))}"
