@@ -20,7 +20,7 @@ from shoestring.errors import Refused, UsageError
 from shoestring.local import default_world_path, read_world_file
 from shoestring.model import record
 from shoestring.money import MOST_USD, usd
-from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, foresee
+from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, foresee, stage_budgets
 from shoestring.pod.opening import STORE_VARIABLE, open_world
 from shoestring.pod.settle import settle_abandoned, settle_run
 from shoestring.reporting.gather import gather
@@ -267,7 +267,7 @@ def plan(
     opened = world_at(world, store)
     found = find_recipe(recipe)
     wish = Wish("plan", found, chain(), budget_of(budget, found.budget_usd), deadline or found.deadline_s, found.seed)
-    decision = foresee(opened, wish, Decimal(0), dict(found.budgets))
+    decision = foresee(opened, wish, Decimal(0), stage_budgets(opened, found))
     if as_json:
         sys.stdout.buffer.write(record(decision))
     else:

@@ -148,3 +148,10 @@ def test_there_is_nothing_to_sweep_on_one_machine(laptop: Path) -> None:
     ran = shoestring("sweep", "--world", laptop)
     assert ran.code == 2
     assert "no folder of a cluster's world" in ran.err
+
+
+def test_a_plan_keeps_to_the_caps_of_whoever_pays(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+    world = changed(laptop, tmp_path / "w.yaml", budgets={"stages": {"train": "0.000001"}})
+    ran = shoestring("plan", flights_slice, "--world", world, "--store", tmp_path / "store")
+    assert ran.code == 1
+    assert "train could not follow" in ran.out and "the stage's own budget is $0.000001" in ran.out
