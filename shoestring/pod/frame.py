@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from shoestring.data.runs import Run
-from shoestring.errors import BudgetExceeded, StageFailed, StageStopped
+from shoestring.errors import BudgetExceeded, LedgerConflict, StageFailed, StageStopped
 from shoestring.model import Cause, record
 from shoestring.money import usd
 from shoestring.pod.admission import EXTENSION_SHARE, SUPERVISOR_VARIABLE
@@ -189,6 +189,8 @@ def extend_or_stop(attempt: Attempt, ledger: Ledger, clerk: Clerk) -> None:
             attempt.stop(f"it is past its P95 of ${attempt.choice.p95_usd}, and the store did not answer in {ANSWER_S:g} s", "lost")
     except BudgetExceeded as error:
         attempt.stop(f"it is past its P95 of ${attempt.choice.p95_usd}, and the ledger refused more: {error}", "money")
+    except LedgerConflict as error:
+        attempt.stop(f"it was taken for dead, and its reservation settled: {error}", "lost")
 
 
 def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subprocess.Popen[bytes]:

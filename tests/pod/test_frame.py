@@ -87,6 +87,13 @@ def test_a_refused_extension_stops_with_a_sentence_that_holds_the_numbers(fixed:
     assert fixed.ledger.state(fixed.account).holds["ingest-1"].amount_usd == fixed.attempt.choice.p95_usd
 
 
+def test_an_attempt_that_was_taken_for_dead_stops_when_it_asks_for_more(fixed: Began) -> None:
+    fixed.ledger.settle(fixed.account, "ingest-1", Decimal(0), "no heartbeat")
+    run_until_its_reservation_is_gone(fixed)
+    ask(fixed)
+    assert "taken for dead" in fixed.attempt.stopping and fixed.attempt.cause == "lost"
+
+
 def test_an_extension_leaves_alone_what_is_kept_for_later_stages(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
     began = begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice))
     keep_usd = began.attempt.choice.keep_usd
