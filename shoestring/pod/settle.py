@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +18,8 @@ from shoestring.pod.receipts import write_lost_receipts
 from shoestring.pod.strangers import settle_strangers
 from shoestring.reporting.publish import publish
 from shoestring.seams import Store, World
-from shoestring.spending.ledger import MONTH, Ledger, accounts
+from shoestring.spending.ledger import Ledger
 from shoestring.spending.sweep import sweep
-
-# A run that lasts over the turn of a month is in the account of the month before.
-MONTHS_BACK = 2
 
 
 def settle_start(world: World, run: Run, start: Start) -> list[str]:
@@ -53,16 +51,18 @@ def open_starts(world: World, ledger: Ledger, month: str) -> Iterator[tuple[Run,
             yield run, start
 
 
-def last_months(store: Store) -> list[str]:
-    """Accounts of the months in which a run may still be going."""
-    return list(filter(MONTH.fullmatch, accounts(store)))[-MONTHS_BACK:]
+def last_months(world: World) -> list[str]:
+    """The accounts of this month and the one before: a run that lasts over the turn of a month is in the account of the month before."""
+    now = world.clock.now()
+    names = (f"{moment:%Y-%m}" for moment in (now.replace(day=1) - timedelta(days=1), now))
+    return [name for name in names if any(world.store.list(f"ledger/{name}/"))]
 
 
 def settle_abandoned(world: World) -> list[str]:
     """What a new run settles of runs whose launcher is gone: they had no exit step. Mends what crashed between two accounts."""
     ledger = Ledger(world.store, world.clock, world.pod_uid)
     said: list[str] = []
-    for month in last_months(world.store):
+    for month in last_months(world):
         for run, start in open_starts(world, ledger, month):
             if start.supervisor and not world.cluster.life(start.supervisor).alive:
                 said += though_broken(start, partial(settle_start, world, run, start))

@@ -97,7 +97,7 @@ def settle_silent(world: World, waiting: Collection[tuple[str, str]]) -> list[st
     """Settle what dead pods hold in runs that nobody supervises; end the account of a run that was given up. `waiting`: run and stage."""
     ledger = Ledger(world.store, world.clock, world.pod_uid)
     said: list[str] = []
-    for month in last_months(world.store):
+    for month in last_months(world):
         for run, start in open_starts(world, ledger, month):
             if start.supervisor is None:
                 said += though_broken(start, partial(_settle_silent, world, ledger, run, start, waiting))
