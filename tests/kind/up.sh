@@ -24,5 +24,5 @@ else
   $kubectl create namespace argo
   $kubectl apply --server-side -n argo -f https://github.com/argoproj/argo-workflows/releases/download/v3.7.3/install.yaml
 fi
-$kubectl apply --server-side --force-conflicts --field-manager shoestring -f ../../manifests/argo-controller.yaml -f argo.yaml
+$kubectl apply --server-side --force-conflicts --field-manager shoestring -f argo.yaml
 $kubectl -n argo rollout status deployment/workflow-controller --timeout 180s
