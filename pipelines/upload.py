@@ -121,7 +121,10 @@ def ask_health(server: Server) -> dict[str, Any]:
 
 
 def upload(client: Client, server: Server, compiled: Path, name: str) -> Uploaded:
-    """Make the pipeline, or a new version of it; the very same file is not sent twice. Raises ClusterError."""
+    """Make the pipeline, or a new version of it, unless a version of the very same content is there. Raises ClusterError.
+
+    The version that a pipeline is made with has the pipeline's name, so that its content cannot be told: it may be sent once more.
+    """
     digest = hashlib.sha256(compiled.read_bytes()).hexdigest()[:12]
     version_name = f"{version('shoestring')}-{digest}"
     with said_plainly(server):

@@ -80,7 +80,7 @@ def upload(
     client = connect(server)
     with tempfile.TemporaryDirectory(prefix="shoestring-") as folder:
         compiled = file or write(PIPELINES["train"], Path(folder) / "train.yaml")
-        done = send(client, server, compiled, name or called)
+        done = send(client, server, compiled, name.strip() or called)
     told = {"pipeline": done.pipeline, "pipeline_id": done.pipeline_id, "version": done.version, "version_id": done.version_id}
     if not as_json:
         typer.echo(f"{done.pipeline}: version {done.version} {'uploaded' if done.is_new else 'is there already'}")
