@@ -21,7 +21,7 @@ categorical: [carrier, origin, dest]
 numeric: [hour, distance]
 split: {by: [year, month, day]}
 budget_usd: "0.0015"
-deadline_s: 60
+deadline_s: 300
 train: {max_epochs: 2}
 """
 
