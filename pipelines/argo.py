@@ -15,13 +15,15 @@ import yaml
 from google.protobuf.json_format import MessageToDict
 
 from pipelines.kubeflow import PIPELINES
-from pipelines.routed import CREDENTIALS, IDENTITY, STAGE_LABEL, USER, WORLD_FILES
+from pipelines.routed import CREDENTIALS, IDENTITY, PLACED, STAGE_LABEL, USER, WORLD_FILES
 from shoestring.data.recipe import find_recipe
 from shoestring.errors import UsageError
 from shoestring.local import MOUNTED_WORLD
 from shoestring.rules import IMAGES
 
 RECIPES = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.yaml"))
+# Inputs of a component that are not what its stage reads.
+TAKEN = {"world", "run_id", "job_id", "decision_key", "origin", *PLACED}
 API_VERSION = "argoproj.io/v1alpha1"
 RUN_LABEL = "shoestring.dev/run"
 # Always: also when the pod was deleted, as a spot machine's are.
@@ -70,6 +72,10 @@ def stages_of(pipeline: Any) -> list[Stage]:
     def leaver(value: Yaml) -> str:
         return names.get(value.get("taskOutputParameter", {}).get("producerTask"), "")
 
+    for task in routers:
+        own = {name: value for name, value in given[task].items() if name not in TAKEN and not name.startswith("pipelinechannel--")}
+        if other := sorted(name for name, value in own.items() if not leaver(value)):
+            raise UsageError(f"{task} has an input {other[0]} that is not the key of what a stage left: Argo hands on nothing else")
     stages = [
         Stage(
             name=names[task],

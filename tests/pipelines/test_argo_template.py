@@ -120,6 +120,19 @@ def test_an_authors_own_stage_is_told_which_code_does_its_work() -> None:
     assert words[words.index("--origin") + 1] == stage.origin
 
 
+def test_an_input_that_argo_would_lose_is_refused() -> None:
+    @dsl.component(base_image="python:3.11")
+    def mine(world: str, run_id: str, job_id: str, decision_key: str, origin: str, words: str) -> str:
+        return decision_key
+
+    @dsl.pipeline
+    def authors(recipe: str) -> None:
+        routed(mine, (ingest.NEED,), RunParameters("", "", recipe, "", 0.0, 0), origin=own(ingest), words="two")
+
+    with pytest.raises(UsageError, match="mine has an input words"):
+        stages_of(authors)
+
+
 def test_a_routed_step_that_is_no_stage_of_ours_cannot_be_run_by_argo() -> None:
     @dsl.component(base_image="python:3.11")
     def theirs(cpu: str) -> None: ...
