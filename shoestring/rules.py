@@ -9,11 +9,8 @@ from pydantic import AwareDatetime, Field
 from shoestring.model import Market, Noun
 from shoestring.money import Usd
 
-IMAGES = {
-    "base": "ghcr.io/shoestring-ml/shoestring-base:0.1.0",
-    "train": "ghcr.io/shoestring-ml/shoestring-train:0.1.0",
-    "train-gpu": "ghcr.io/shoestring-ml/shoestring-train-gpu:0.1.0",
-}
+REGISTRY = "ghcr.io/shoestring-ml"
+IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.1.0" for name in ("base", "train", "train-gpu")}
 """The published images, by the names that a Need uses. A world may have others under these names; any other name is a full one already."""
 
 

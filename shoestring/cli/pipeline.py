@@ -11,6 +11,7 @@ import typer
 from pydantic import BaseModel
 
 from shoestring.errors import UnknownName, UsageError
+from shoestring.rules import REGISTRY
 
 # By name, the noun that is such a file.
 SCHEMAS = {
@@ -34,6 +35,7 @@ TARGETS = {"kfp": "pipelines.kubeflow", "argo": "pipelines.argo"}
 def compile_pipelines(
     target: Annotated[str, typer.Option(help=f"who is to run them: {', '.join(TARGETS)}")] = "kfp",
     out: Annotated[Path, typer.Option(help="the folder to write into")] = Path("compiled"),
+    registry: Annotated[str, typer.Option(help="where routers pull their image from; stages: `images` in world.yaml")] = REGISTRY,
 ) -> None:
     """Write the pipelines, and each of their steps, as the files of an engine."""
     if target not in TARGETS:
@@ -45,6 +47,7 @@ def compile_pipelines(
     except ModuleNotFoundError as error:
         raise UsageError(f"compiling needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'") from None
     for path in module.compile_to(out):
+        path.write_text(path.read_text().replace(f"{REGISTRY}/", f"{registry.rstrip('/')}/"))
         typer.echo(str(path))
 
 

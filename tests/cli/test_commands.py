@@ -202,6 +202,16 @@ def test_compile_writes_the_files_that_the_golden_folder_holds_and_names_them(tm
     }
 
 
+@pytest.mark.parametrize("target", ["kfp", "argo"])
+def test_another_registry_is_in_every_compiled_file_in_the_place_of_ours(tmp_path: Path, target: str) -> None:
+    ran = shoestring("compile", "--target", target, "--out", tmp_path, "--registry", "registry.example.com/ml/")
+    assert ran.code == 0, ran.err
+    texts = [Path(line).read_text() for line in ran.out.splitlines()]
+    assert any("registry.example.com/ml/shoestring-base:" in text for text in texts)
+    assert not any("ghcr.io/" in text for text in texts)
+
+
+
 def test_compiling_for_an_engine_that_nobody_knows_is_bad_usage(tmp_path: Path) -> None:
     ran = shoestring("compile", "--target", "airflow", "--out", tmp_path)
     assert ran.code == 2
