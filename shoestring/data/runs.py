@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel
+from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from shoestring.data.recipe import Recipe
-from shoestring.errors import NotInStore, UnknownName
-from shoestring.model import Noun
+from shoestring.errors import DataError, NotInStore, UnknownName
+from shoestring.model import Noun, sentences
 from shoestring.money import Usd
 from shoestring.seams import Store
+from shoestring.spending.entry import READERS
 
 AnyNoun = TypeVar("AnyNoun", bound=BaseModel)
 
@@ -64,12 +67,34 @@ class Run:
 
 
 def read(store: Store, key: str, noun: type[AnyNoun]) -> AnyNoun:
-    """Parse a record from the store. Raises NotInStore."""
-    return noun.model_validate_json(store.fetch(key).read_bytes())
+    """Parse a record from the store. Raises NotInStore, and DataError for one that another version wrote, or nobody of us."""
+    try:
+        return noun.model_validate_json(store.fetch(key).read_bytes())
+    except ValidationError as error:
+        wrong = f"{key} is not a {noun.__name__} as this version of Shoestring writes it ({sentences(error)})"
+        raise DataError(f"{wrong}: use the version that wrote it, or delete it if nobody needs it") from None
+
+
+def readable(store: Store, keys: Sequence[str], noun: type[AnyNoun]) -> tuple[list[AnyNoun], tuple[str, ...]]:
+    """The records under these keys, and a sentence on those that cannot be read: what others left there must stop nobody."""
+
+    def one(key: str) -> AnyNoun | DataError | None:
+        try:
+            return read(store, key, noun)
+        except NotInStore:
+            return None
+        except DataError as error:
+            return error
+
+    with ThreadPoolExecutor(READERS) as readers:
+        found = list(readers.map(one, keys))
+    unread = [each for each in found if isinstance(each, DataError)]
+    notes = (f"{len(unread)} of {len(found)} records were left out, like this one: {unread[0]}",) if unread else ()
+    return [each for each in found if isinstance(each, noun)], notes
 
 
 def open_run(store: Store, run_id: str) -> Run:
-    """Raises UnknownName, with the runs there are."""
+    """Raises UnknownName, with the runs there are; DataError."""
     try:
         found = read(store, f"runs/{run_id}/run.json", RunRecord)
     except NotInStore:

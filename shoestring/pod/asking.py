@@ -16,7 +16,7 @@ from shoestring.data import cache
 from shoestring.data.blobs import load_manifest
 from shoestring.data.probe import load_or_probe
 from shoestring.data.recipe import Recipe
-from shoestring.data.runs import read
+from shoestring.data.runs import readable
 from shoestring.errors import UnknownName
 from shoestring.model import Format, Learned, Need, Noun, Outcome, Probe, Receipt, digest, record
 from shoestring.pod.overhead import overhead_s
@@ -159,16 +159,20 @@ def begun_by_name(receipt_key: str) -> str:
     return found.group() if found else receipt_key
 
 
-def learned(store: Store, until: datetime) -> tuple[Learned, ...]:
-    """What the newest receipts teach. What ended after the run began is left out, so that its estimates stay as they were admitted."""
+def learned(store: Store, until: datetime) -> tuple[tuple[Learned, ...], tuple[str, ...]]:
+    """What the newest receipts teach, and a note where one cannot be read.
+
+    What ended after the run began is left out, so that its estimates stay as they were admitted.
+    """
     keys = sorted((key for key in store.list("runs/") if "/receipts/" in key), key=begun_by_name)
-    receipts = [read(store, key, Receipt) for key in keys[-RECEIPTS_READ:]]
-    return learn([receipt for receipt in receipts if receipt.finished_at <= until])
+    receipts, notes = readable(store, keys[-RECEIPTS_READ:], Receipt)
+    return learn([receipt for receipt in receipts if receipt.finished_at <= until]), notes
 
 
-def stockouts(store: Store, now: datetime) -> tuple[StockOut, ...]:
-    """What is still remembered of node pools that took no pod in time."""
-    return tuple(found for key in store.list(STOCKOUTS) if (found := read(store, key, StockOut)).until > now)
+def stockouts(store: Store, now: datetime) -> tuple[tuple[StockOut, ...], tuple[str, ...]]:
+    """What is still remembered of node pools that took no pod in time, and a note where that cannot be read."""
+    found, notes = readable(store, list(store.list(STOCKOUTS)), StockOut)
+    return tuple(each for each in found if each.until > now), notes
 
 
 def measured_volume(world: World) -> Probe:
@@ -187,6 +191,8 @@ def ask(world: World, asked: Asked) -> Question:
     if asked.keeps_books:
         key, _ = cache_key(world.store, recipe, asked.seed, asked.run_id, need.stage, asked.reads, asked.origin)
     cached = cache.find(world.store, key) if key else None
+    taught, unread = learned(world.store, asked.began_at)
+    remembered, forgotten = stockouts(world.store, now)
     return Question(
         run_id=asked.run_id,
         stage=need.stage,
@@ -210,9 +216,9 @@ def ask(world: World, asked: Asked) -> Question:
         quarantined=book.quarantined,
         tariffs=book.tariffs,
         speeds=measured_volume(world).speeds,
-        learned=learned(world.store, asked.began_at),
+        learned=taught,
         images=world.images,
-        stockouts=stockouts(world.store, now),
-        notes=(*world.notes, *asked.notes),
+        stockouts=remembered,
+        notes=(*world.notes, *unread, *forgotten, *asked.notes),
         digests={"world": world.digest, "recipe": digest(record(recipe)), "cache": key} | asdict(asked.reads),
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 from shoestring.data.runs import Run, Start, open_run
@@ -43,12 +42,20 @@ def settle_start(world: World, run: Run, start: Start) -> list[str]:
     return said
 
 
-def open_starts(world: World, ledger: Ledger, month: str) -> Iterator[tuple[Run, Start]]:
-    """The starts of runs whose account in a month is still open."""
+def for_open_starts(world: World, ledger: Ledger, month: str, settle: Callable[[Run, Start], list[str]]) -> list[str]:
+    """Do something about each start whose account in a month is still open; says what was done.
+
+    They are somebody else's runs: what is wrong with one must not stop whoever looks at all of them.
+    """
+    said: list[str] = []
     for account in ledger.state(month).holds:
-        run, start = started(world.store, account)
-        if run and start:
-            yield run, start
+        try:
+            run, start = started(world.store, account)
+            if run and start:
+                said += settle(run, start)
+        except ShoestringError as error:
+            said.append(f"{account} could not be settled: {error}")
+    return said
 
 
 def last_months(world: World) -> list[str]:
@@ -62,20 +69,15 @@ def settle_abandoned(world: World) -> list[str]:
     """What a new run settles of runs whose launcher is gone: they had no exit step. Mends what crashed between two accounts."""
     ledger = Ledger(world.store, world.clock, world.pod_uid)
     said: list[str] = []
+
+    def settle(run: Run, start: Start) -> list[str]:
+        gone = start.supervisor and not world.cluster.life(start.supervisor).alive
+        return settle_start(world, run, start) if gone else []
+
     for month in last_months(world):
-        for run, start in open_starts(world, ledger, month):
-            if start.supervisor and not world.cluster.life(start.supervisor).alive:
-                said += though_broken(start, partial(settle_start, world, run, start))
+        said += for_open_starts(world, ledger, month, settle)
         said += ledger.sweep_parent(month)
     return said
-
-
-def though_broken(start: Start, settle: Callable[[], list[str]]) -> list[str]:
-    """Somebody else's run: what is wrong with it must not stop whoever looks at all of them."""
-    try:
-        return settle()
-    except ShoestringError as error:
-        return [f"{start.account} could not be settled: {error}"]
 
 
 def started(store: Store, account: str) -> tuple[Run, Start] | tuple[None, None]:

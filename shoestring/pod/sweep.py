@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import partial
 
 from shoestring.data.runs import Run, Start, open_run, read
-from shoestring.errors import LedgerConflict, UnknownName
+from shoestring.errors import DataError, LedgerConflict, ShoestringError, UnknownName
 from shoestring.model import record
 from shoestring.pod.admission import next_attempt
 from shoestring.pod.asking import STOCKOUTS
 from shoestring.pod.overhead import overhead_hold
 from shoestring.pod.receipts import decision_key, write_lost_receipts
-from shoestring.pod.settle import last_months, open_starts, settle_abandoned, settle_start, though_broken
+from shoestring.pod.settle import for_open_starts, last_months, settle_abandoned, settle_start
 from shoestring.routing.decision import Decision
 from shoestring.rules import StockOut
 from shoestring.seams import Waiting, WaitingPod, World
@@ -33,7 +32,12 @@ PULLING_S = 1800.0
 def sweep(world: World, waiting: Waiting) -> list[str]:
     """Give up what waits for too long, settle what died in silence; says what it did."""
     pods = waiting.pods()
-    said = [sentence for pod in pods if is_late(world, pod) for sentence in give_up(world, waiting, pod)]
+    said: list[str] = []
+    for pod in pods:
+        try:
+            said += give_up(world, waiting, pod) if is_late(world, pod) else []
+        except ShoestringError as error:
+            said.append(f"{pod.pod_uid.split('.', 2)[-1]} could not be given up: {error}")
     return said + settle_silent(world, {(pod.run_id, pod.stage) for pod in pods}) + settle_abandoned(world)
 
 
@@ -59,13 +63,13 @@ def give_up(world: World, waiting: Waiting, pod: WaitingPod) -> list[str]:
 
 
 def routed(world: World, pod: WaitingPod) -> tuple[Run, Decision] | None:
-    """The run that a pod belongs to, and the decision that placed it; None where there is none."""
+    """The run that a pod belongs to, and the decision that placed it; None where there is none that can be read."""
     try:
         run = open_run(world.store, pod.run_id)
-    except UnknownName:
+        key = decision_key(pod.run_id, f"{pod.stage}-{next_attempt(world.store, pod.run_id, pod.stage) - 1}")
+        decision = read(world.store, key, Decision) if any(world.store.list(key)) else None
+    except (UnknownName, DataError):
         return None
-    key = decision_key(pod.run_id, f"{pod.stage}-{next_attempt(world.store, pod.run_id, pod.stage) - 1}")
-    decision = read(world.store, key, Decision) if any(world.store.list(key)) else None
     return (run, decision) if decision and decision.choice else None
 
 
@@ -96,12 +100,11 @@ def release(world: World, run: Run, hold: str, why: str) -> None:
 def settle_silent(world: World, waiting: Collection[tuple[str, str]]) -> list[str]:
     """Settle what dead pods hold in runs that nobody supervises; end the account of a run that was given up. `waiting`: run and stage."""
     ledger = Ledger(world.store, world.clock, world.pod_uid)
-    said: list[str] = []
-    for month in last_months(world):
-        for run, start in open_starts(world, ledger, month):
-            if start.supervisor is None:
-                said += though_broken(start, partial(_settle_silent, world, ledger, run, start, waiting))
-    return said
+
+    def settle(run: Run, start: Start) -> list[str]:
+        return _settle_silent(world, ledger, run, start, waiting) if start.supervisor is None else []
+
+    return [sentence for month in last_months(world) for sentence in for_open_starts(world, ledger, month, settle)]
 
 
 def _settle_silent(world: World, ledger: Ledger, run: Run, start: Start, waiting: Collection[tuple[str, str]]) -> list[str]:

@@ -12,6 +12,8 @@ from shoestring.model import Noun, digest, record
 from shoestring.seams import Store
 
 NO_ENTRY = "0" * 64
+# Objects that are read at once: as many connections as a store on S3 keeps.
+READERS = 16
 
 Kind = Literal["open", "reserve", "extend", "settle", "adjust", "cap", "close"]
 ACCOUNT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"

@@ -150,7 +150,11 @@ class Ledger:
         """Mend what crashed between two accounts; says what it did. Holds of accounts that are open are left alone."""
         said = []
         for name, held in list(self._fold(parent).holds.items()):
-            child = self._fold(name) if held.child else None
+            try:
+                child = self._fold(name) if held.child else None
+            except LedgerBroken as error:
+                said.append(f"{name} in {parent} could not be mended: {error}")
+                continue
             if child is None or (child.parent == parent and not child.closed):
                 continue
             if not child.number and not self._close_unopened(parent, name, held):

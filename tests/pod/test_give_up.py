@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -198,3 +199,33 @@ def test_what_is_wrong_with_one_run_does_not_stop_the_sweeper(began: Began, flig
     assert any("ingest-1 settled at" in each for each in said) and any("other could not be settled" in each for each in said)
     assert other.ledger.state("other").holds.keys() == {"ingest-1", "overhead-1"}
     assert began.ledger.state("r").settled_usd["ingest-1"] > Decimal(0)
+
+
+def by_a_newer_version(world: World, key: str) -> None:
+    """The record gets a field that this version does not know."""
+    found = json.loads(world.store.fetch(key).read_bytes())
+    world.store.put(key, json.dumps(found | {"of_tomorrow": 1}).encode())
+
+
+@pytest.mark.parametrize("key", ["run.json", "starts/1.json"])
+def test_a_record_of_another_version_does_not_stop_the_sweeper(began: Began, flights_slice: Path, key: str) -> None:
+    dies(began)
+    other = begin(began.world, wish(flights_slice, run_id="other", needs=INGEST))
+    heartbeat(other.attempt, "running")
+    began.world.clock.sleep(QUEUE_S + 1)
+    by_a_newer_version(began.world, f"runs/other/{key}")
+    said = sweep(began.world, Queue(waits(began.world, QUEUE_S + 1, run_id="other")))
+    assert any("ingest-1 settled at" in each for each in said)
+    assert any("other could not be settled" in each and "of_tomorrow" in each and "use the version" in each for each in said)
+
+
+def test_a_pod_whose_runs_records_cannot_be_read_does_not_wait_for_ever(began: Began) -> None:
+    by_a_newer_version(began.world, "runs/r/decisions/ingest-1.json")
+    queue = Queue(waits(began.world, QUEUE_S + 1))
+    sweep(began.world, queue)
+    assert queue.waiting == []
+
+
+def test_a_chain_of_another_version_does_not_stop_who_looks_at_its_month(began: Began) -> None:
+    by_a_newer_version(began.world, "ledger/r/00000001.json")
+    assert any("r in" in each and "could not be mended" in each for each in sweep(began.world, Queue()))

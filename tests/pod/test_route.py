@@ -198,6 +198,19 @@ def test_estimates_inside_a_run_do_not_change_when_another_runs_receipts_arrive(
     assert [one.runs for one in third.question.learned] == [5]
 
 
+def test_a_receipt_or_a_stock_out_of_another_version_stops_no_router(world: World, flights_slice: Path) -> None:
+    good = record(receipt("earlier", 1, world.clock.now() - timedelta(hours=1), 3.0))
+    world.store.put("runs/earlier/receipts/ingest-1.json", good)
+    world.store.put("runs/earlier/receipts/ingest-2.json", good.replace(b'"attempt": 1', b'"attempt": 2, "of_tomorrow": 1'))
+    world.store.put("learned/stockouts/od-spot.json", b"{}")
+    asked = wish(flights_slice, needs=INGEST)
+    decision, _ = decide_and_reserve(world, admit(world, asked), asked, Reads())
+    assert [(one.stage, one.runs) for one in decision.question.learned] == [("ingest", 1)]
+    about_receipt, about_stock_out = decision.question.notes[-2:]
+    assert "runs/earlier/receipts/ingest-2.json" in about_receipt and "of_tomorrow" in about_receipt
+    assert "learned/stockouts/od-spot.json" in about_stock_out
+
+
 def test_a_router_writes_its_decision_its_page_and_its_time(world: World, flights_slice: Path, tmp_path: Path) -> None:
     asked = wish(flights_slice, needs=INGEST)
     outputs = route(world, asked, Reads(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
