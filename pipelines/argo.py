@@ -19,6 +19,7 @@ from pipelines.routed import CREDENTIALS, IDENTITY, PLACED, STAGE_LABEL, USER, W
 from shoestring.data.recipe import find_recipe
 from shoestring.errors import UsageError
 from shoestring.local import MOUNTED_WORLD
+from shoestring.routing.place import ROUTE, SETTLE
 from shoestring.rules import IMAGES
 
 RECIPES = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.yaml"))
@@ -152,7 +153,7 @@ def router() -> Yaml:
     asked |= {"--recipe": "{{workflow.parameters.recipe}}", "--budget": "{{workflow.parameters.budget_usd}}"}
     asked |= {"--deadline": "{{workflow.parameters.deadline_s}}", "--seed": "{{workflow.parameters.seed}}", "--out": out}
     command = ["route", *(word for option in asked.items() for word in option)]
-    label = "route-{{inputs.parameters.stage}}"
+    label = f"{ROUTE}{{{{inputs.parameters.stage}}}}"
     # Defaults, because Argo keeps none of the outputs of a pod where one has no file, and a router that refuses leaves only the last.
     files = {"patch": ("patch", ""), "decision_key": ("decision_key", ""), "page": ("page.md", ""), "refused": ("refused", "no")}
     found = [{"name": name, "valueFrom": {"path": f"{out}/{file}", "default": other}} for name, (file, other) in files.items()]
@@ -210,7 +211,7 @@ def chain(stages: list[Stage]) -> Yaml:
 
 def settle() -> Yaml:
     summary = f"{SCRATCH}/summary.json"
-    template = pod("settle", "settle", "shoestring-settle", ["settle", "--summary", summary], [], left(summary=summary))
+    template = pod("settle", SETTLE, "shoestring-settle", ["settle", "--summary", summary], [], left(summary=summary))
     # Not where there is nothing to settle: no router ever got as far as to write the run down.
     return template | {"retryStrategy": AGAIN | {"expression": "lastRetry.exitCode != '2'"}}
 

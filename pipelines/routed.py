@@ -16,7 +16,7 @@ from shoestring.errors import UsageError
 from shoestring.local import MOUNTED_WORLD
 from shoestring.model import Need
 from shoestring.pod.asking import Needs
-from shoestring.routing.place import STAGE_LABEL
+from shoestring.routing.place import ROUTE, SETTLE, STAGE_LABEL
 from shoestring.stages.work import Origin
 
 # What a pod is given of the world, each from a ConfigMap `shoestring-NAME` with one key, NAME.yaml.
@@ -102,7 +102,7 @@ def router(run: RunParameters, needs: Needs, upstream: Any, also: Any) -> dsl.Pi
         upstream=upstream,
         also=also,
     )
-    return pod(task, f"route-{stage}").set_display_name(f"route {stage}")
+    return pod(task, f"{ROUTE}{stage}").set_display_name(f"route {stage}")
 
 
 def check(component: Any, is_stranger: bool, origin: Origin | None) -> None:
@@ -121,7 +121,7 @@ def check(component: Any, is_stranger: bool, origin: Origin | None) -> None:
 
 def settled(run: RunParameters) -> dsl.PipelineTask:
     """The exit step, for a `dsl.ExitHandler` around all routed stages of a pipeline: without it nothing is settled that they leave."""
-    return pod(settle(world=run.world, run_id=run.run_id, job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER), "settle")
+    return pod(settle(world=run.world, run_id=run.run_id, job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER), SETTLE)
 
 
 def pod(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from shoestring.errors import ClusterError
 from shoestring.outside.kube import Kube, connect
-from shoestring.routing.place import KUBEFLOW_RUN_LABEL, RUN_LABEL, STAGE_LABEL
+from shoestring.routing.place import KUBEFLOW_RUN_LABEL, ROUTE, RUN_LABEL, SETTLE, STAGE_LABEL
 from shoestring.seams import WaitingPod
 
 # https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff and its like: without one, a container is being made.
@@ -24,12 +24,25 @@ class KubeWaiting:
     def pods(self) -> tuple[WaitingPod, ...]:
         """Raises ClusterError."""
         found = self._kube.list(self._path, f"list pods {self._where}", labelSelector=STAGE_LABEL, fieldSelector="status.phase=Pending")
-        return tuple(waiting_pod(item) for item in found if not item["metadata"].get("deletionTimestamp"))
+        return waiting_pods(found)
 
     def give_up(self, pod: WaitingPod) -> bool:
         """Raises ClusterError."""
         _, uid, name = pod.pod_uid.split(".", 2)
         return self._kube.delete(f"{self._path}/{name}", f"delete pods {self._where}", uid=uid, version=pod.version)
+
+
+def waiting_pods(items: Iterable[Mapping[str, Any]]) -> tuple[WaitingPod, ...]:
+    """The stages' own. Routers and exit steps have such a label too, and nobody would route them elsewhere."""
+    return tuple(
+        waiting_pod(item)
+        for item in items
+        if is_stage(item["metadata"]["labels"][STAGE_LABEL]) and not item["metadata"].get("deletionTimestamp")
+    )
+
+
+def is_stage(label: str) -> bool:
+    return label != SETTLE and not label.startswith(ROUTE)
 
 
 def waiting_pod(item: Mapping[str, Any]) -> WaitingPod:

@@ -11,8 +11,9 @@ from shoestring.pricing.throughput import uses_gpu
 from shoestring.routing.decision import Decision
 
 GPU_RESOURCE = "nvidia.com/gpu"
-# By these a stage's pod is known on a cluster.
+# By these a stage's pod is known on a cluster; a router's has the stage's name after ROUTE, the exit step's says SETTLE.
 STAGE_LABEL, RUN_LABEL = "shoestring.dev/stage", "shoestring.dev/run"
+ROUTE, SETTLE = "route-", "settle"
 # Kubeflow's own, on every pod: its job id, which is the run's id there.
 KUBEFLOW_RUN_LABEL = "pipeline/runid"
 

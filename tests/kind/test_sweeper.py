@@ -19,21 +19,23 @@ from shoestring.seams import WaitingPod
 pytestmark = pytest.mark.kind
 
 NAME = "waits-in-vain"
+# By their label: these wait as long as it takes, since nobody routes them.
+OTHERS = {"route-train": "router-waits-in-vain", "settle": "exit-step-waits-in-vain"}
 
 
 @pytest.fixture
 def waiting(kind: Kind) -> Iterator[KubeWaiting]:
     yield KubeWaiting(connect(kind.context), "default")
-    kind.kubectl("delete", "pod", NAME, "--now", "--ignore-not-found", namespace="default")
+    kind.kubectl("delete", "pod", NAME, *OTHERS.values(), "--now", "--ignore-not-found", namespace="default")
 
 
-def make(kind: Kind, image: str = IMAGES["base"], **spec: Any) -> None:
-    """A pod as an engine makes it for a stage."""
+def make(kind: Kind, image: str = IMAGES["base"], name: str = NAME, stage: str = "train", **spec: Any) -> None:
+    """A pod as an engine makes it for a stage, a router or the exit step."""
     container = {"name": "main", "image": image, "imagePullPolicy": "Never", "command": ["sleep", "600"], "securityContext": SECURITY}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": NAME, "namespace": "default", "labels": {"shoestring.dev/stage": "train", "shoestring.dev/run": "r-1"}},
+        "metadata": {"name": name, "namespace": "default", "labels": {"shoestring.dev/stage": stage, "shoestring.dev/run": "r-1"}},
         "spec": {"restartPolicy": "Never", "containers": [container]} | spec,
     }
     kind.apply(yaml.safe_dump(pod), namespace="default")
@@ -65,3 +67,11 @@ def test_a_pod_that_cannot_begin_is_seen_on_its_node_with_what_its_container_wai
     make(kind, image="registry.example.com/there-is-none:1")
     pod = seen(waiting, lambda pod: pod.node and pod.why)
     assert "ErrImageNeverPull" in pod.why
+
+
+def test_a_router_and_an_exit_step_that_wait_are_not_the_sweepers(kind: Kind, waiting: KubeWaiting) -> None:
+    for stage, name in OTHERS.items():
+        make(kind, name=name, stage=stage, nodeSelector={"there": "is-none"})
+    make(kind, nodeSelector={"there": "is-none"})
+    pod = seen(waiting, lambda pod: True)
+    assert waiting.pods() == (pod,) and pod.stage == "train"

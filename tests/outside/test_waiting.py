@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoestring.outside.waiting import waiting_pod
+from shoestring.outside.waiting import waiting_pod, waiting_pods
 
 STAGE = {"shoestring.dev/stage": "train"}
 UNSCHEDULABLE = {
@@ -62,3 +62,10 @@ def test_on_a_node_it_waits_for_its_containers(containers: list[dict[str, Any]],
 
 def test_a_pod_that_nobody_has_looked_at_yet_waits_for_no_stated_reason() -> None:
     assert waiting_pod(item(STAGE)).why == ""
+
+
+def test_of_a_runs_pods_only_a_stage_is_ever_given_up_and_no_pod_that_is_leaving() -> None:
+    labels = [{"shoestring.dev/stage": name} for name in ("train", "settle", "route-train", "router")]
+    leaving = item(STAGE)
+    leaving["metadata"]["deletionTimestamp"] = "2026-07-30T10:05:00Z"
+    assert [pod.stage for pod in waiting_pods([*map(item, labels), leaving])] == ["train", "router"]
