@@ -42,7 +42,7 @@ def slice_of_flights(folder: Path) -> Path:
     recipe.write_text(
         "name: slice\nsource: {flights: {path: flights.csv}}\ntarget: {column: arr_delay, above: 15}\n"
         "leaks: [dep_time, dep_delay, arr_time, air_time]\nsplit: {by: [year, month, day]}\n"
-        "categorical: [carrier, origin, dest]\nnumeric: [hour, distance]\nbudget_usd: '0.002'\ndeadline_s: 90\n"
+        "categorical: [carrier, origin, dest]\nnumeric: [hour, distance]\nbudget_usd: '0.01'\ndeadline_s: 900\n"
         "train: {max_epochs: 8, patience: 24}\n"
     )
     return recipe
