@@ -1,6 +1,9 @@
 """Claim: the store adds little to S3 itself: a verb is one request, and takes about what minio-py's takes; and so many entries a second.
 
-python bench/s3.py [--seconds 5]
+What a router reads of the past, a month's chain and the newest receipts, is read by several at once: on a server that is a round trip
+away, beside one after the other.
+
+python bench/s3.py [--seconds 5] [--round-trip-ms 30]
 """
 
 from __future__ import annotations
@@ -25,8 +28,12 @@ sys.path.append(str(Path(__file__).parent.parent / "tests/outside"))  # the serv
 from s3_server import ADMIN, BUCKET, S3Server, environment
 from store_places import Place, at_once
 
+from shoestring.data.runs import read
 from shoestring.local import WallClock
+from shoestring.model import Format, Market, Receipt, record
+from shoestring.pod.asking import RECEIPTS_READ, learned
 from shoestring.seams import Store
+from shoestring.spending.chain import Chain
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.verify import verify
 
@@ -74,9 +81,68 @@ def append_for(me: int, gate: Any, place: Place, accounts: list[str], seconds: f
     return number
 
 
+class Distant:
+    """A store that every fetch has so far to go to."""
+
+    def __init__(self, store: Store, round_trip_s: float) -> None:
+        self._store, self._round_trip_s = store, round_trip_s
+        self.put, self.list = store.put, store.list
+
+    def fetch(self, key: str) -> Path:
+        time.sleep(self._round_trip_s)
+        return self._store.fetch(key)
+
+
+def receipt_of(number: int) -> Receipt:
+    now = WallClock().now()
+    return Receipt(
+        run_id=f"run-{now:%Y%m%d-%H%M%S}-{number:04d}",
+        stage="ingest",
+        attempt=1,
+        decision_key="",
+        pod_uid="",
+        pool="cpu-1",
+        market=Market.ON_DEMAND,
+        format=Format.PACKED,
+        status="done",
+        cache_hit=False,
+        budget_usd=Decimal("0.001"),
+        est_usd=Decimal("0.0005"),
+        p95_usd=Decimal("0.001"),
+        spent_usd=Decimal("0.0005"),
+        est_s=1.0,
+        prior_s=1.0,
+        started_at=now,
+        finished_at=now,
+        seconds=1.0,
+        ledger_head="",
+    )
+
+
+def the_past(store: Store, entries: int, receipts: int, round_trip_s: float) -> dict[str, tuple[float, float]]:
+    """Seconds that a router takes for each: one after the other, and now."""
+    writer = Ledger(store, WallClock())
+    writer.open("past", Decimal(10**6))
+    for number in range(1, entries):
+        writer.reserve("past", f"work-{number}", "work", number, Decimal("0.01"))
+    for number in range(receipts):
+        receipt = receipt_of(number)
+        store.put(f"runs/{receipt.run_id}/receipts/ingest-1.json", record(receipt))
+    away = Distant(store, round_trip_s)
+    newest = list(store.list("runs/"))[-RECEIPTS_READ:]
+    return {
+        f"{entries:,} entries": (timed_s(lambda: Chain(away, "past")), timed_s(lambda: Ledger(away, WallClock()).state("past"))),
+        f"{len(newest)} of {receipts} receipts": (
+            timed_s(lambda: [read(away, key, Receipt) for key in newest]),
+            timed_s(lambda: learned(away, WallClock().now())),
+        ),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--round-trip-ms", type=float, default=30.0)
     asked = parser.parse_args()
     os.environ |= environment(ADMIN)
     print(describe())
@@ -90,6 +156,9 @@ def main() -> None:
             for name, (size_bytes, times) in SIZES.items():
                 for verb, (ours_s, plain_s) in verbs(store, minio, Path(folder), size_bytes, times).items():
                     print(f"{name:>7} {verb:>14}  {ours_s * 1e3:8.2f}  {plain_s * 1e3:11.2f}  {ours_s / plain_s:5.2f}")
+            print(f"{'a router reads':>22}  serial s  at once s   (round trip {asked.round_trip_ms:g} ms)")
+            for what, (serial_s, at_once_s) in the_past(store, 1000, 300, asked.round_trip_ms / 1e3).items():
+                print(f"{what:>22}  {serial_s:8.2f}  {at_once_s:9.2f}")
             print(f"{'writers':>22}  appends/s")
             for label, accounts in (("1", ["one"]), ("4 on 4 accounts", list("abcd")), ("4 on one account", ["shared"] * 4)):
                 for account in set(accounts):

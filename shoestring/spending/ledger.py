@@ -22,7 +22,19 @@ from shoestring.model import record
 from shoestring.money import from_microusd, microusd, usd
 from shoestring.seams import Clock, Store
 from shoestring.spending.account import Account, AccountState, Held
-from shoestring.spending.entry import ACCOUNT_PATTERN, NO_ENTRY, Entry, Head, Sealed, entry_key, head_key, read_entry, read_head, seal
+from shoestring.spending.entry import (
+    ACCOUNT_PATTERN,
+    NO_ENTRY,
+    Entry,
+    Head,
+    Sealed,
+    entry_key,
+    head_key,
+    read_entries,
+    read_entry,
+    read_head,
+    seal,
+)
 
 MONTH = re.compile(r"\d{4}-\d{2}")
 # How old a parent's hold must be before nobody is still about to open its child; opening takes two writes.
@@ -256,6 +268,8 @@ class Ledger:
         # Before the entries: a hint that is ahead of them afterwards is no race, but a tail that was cut off.
         hint = read_head(self._store, name) if account is None else None
         account = account or Account(name)
+        for known in read_entries(self._store, name, hint.number if hint else 0):
+            account.apply(known)
         while (sealed := read_entry(self._store, name, account.number + 1)) is not None:
             account.apply(sealed)
         if hint and hint.number > account.number:
