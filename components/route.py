@@ -36,5 +36,5 @@ def route(
 
     from shoestring.pod import route
 
-    values = route(needs, world, run_id or job_id, recipe, budget_usd, deadline_s, seed, upstream, also, decision.path, page.path)
+    values = route(needs, world, run_id or job_id, recipe, budget_usd, deadline_s, seed, upstream, also, decision.path, page.path, job_id)
     return namedtuple("Placement", values)(**values)

@@ -89,8 +89,8 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """A stage's pod that has not begun. `since`: when it was made; `node`: the one that took it, empty while none has; `why`: what the
-    cluster says it waits for. `version`: as it was seen."""
+    """A stage's pod that has not begun. `run_id`: what its labels call the run. `since`: when it was made; `node`: the one that took it,
+    empty while none has; `why`: what the cluster says it waits for. `version`: as it was seen."""
 
     pod_uid: str
     run_id: str

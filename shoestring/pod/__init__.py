@@ -44,11 +44,13 @@ def route(
     also: str,
     decision_path: str,
     page_path: str,
+    job_id: str = "",
 ) -> dict[str, Any]:
     """Decide where the first stage of `needs` (JSON, this stage and those after it) runs, and reserve its P95.
 
     `upstream` is the key of the manifest that the stage reads, `also` of whatever else it reads; empty for none. `recipe` is JSON.
-    `budget_usd` empty and `deadline_s` 0 mean the recipe's own. Returns the values for the stage's pod.
+    `budget_usd` empty and `deadline_s` 0 mean the recipe's own. `job_id` is what Kubeflow calls the run.
+    Returns the values for the stage's pod.
 
     Raises:
         RecipeError: `recipe` or `needs` is not what it should be.
@@ -65,6 +67,7 @@ def route(
         seed=seed,
         origin=stages.origin,
         keeps_books=stages.keeps_books,
+        job_id=job_id,
     )
     if not wish.needs:
         raise RecipeError("route was given no stages: pass it the NEED of the stage it stands before, and of those after it")

@@ -33,7 +33,7 @@ EXTENSION_SHARE = Decimal("0.5")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a person asked for."""
+    """What a person asked for. `job_id`: what its engine calls the run, where that has an id of its own for it."""
 
     run_id: str
     recipe: Recipe
@@ -43,6 +43,7 @@ class Wish:
     seed: int
     origin: Origin | None = None
     keeps_books: bool = True
+    job_id: str = ""
 
 
 def next_attempt(store: Store, run_id: str, stage: str, held: Collection[str] = ()) -> int:

@@ -15,6 +15,7 @@ from shoestring.pod.again import Earlier, adopt, look_back, undelivered
 from shoestring.pod.asking import Asked, Reads, ask
 from shoestring.pod.overhead import overhead
 from shoestring.pod.receipts import decision_key
+from shoestring.pod.runs import write_job
 from shoestring.pod.strangers import let_go
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision
@@ -102,10 +103,11 @@ def reserve_and_write(world: World, run: Run, ledger: Ledger, decision: Decision
 def route(world: World, wish: Wish, reads: Reads, decision_path: str, page_path: str) -> dict[str, Any]:
     """Route one stage; the values that the engine puts on its pod. The decision and its page are written to the two paths."""
     run = admitted(world, wish)
+    write_job(world, run.run_id, wish.job_id)
     with overhead(world, run, f"route-{wish.needs[0].stage}"):
         decision, key = decide_and_reserve(world, run, wish, reads)
         if not wish.keeps_books:
-            let_go(world, decision)
+            let_go(world, decision, wish.job_id or run.run_id)
         Path(decision_path).write_bytes(record(decision))
         Path(page_path).write_text(as_markdown(decision))
         return driver_outputs(decision, key)

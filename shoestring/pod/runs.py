@@ -6,12 +6,13 @@ import importlib.metadata
 import platform
 from datetime import timedelta
 from decimal import Decimal
+from typing import Literal
 
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import RunRecord, Start, read
 from shoestring.errors import Refused
-from shoestring.model import digest, record
-from shoestring.seams import World
+from shoestring.model import Noun, digest, record
+from shoestring.seams import Store, World
 
 VERSIONS_OF = ("shoestring", "kfp", "numpy", "pyarrow", "pydantic", "scikit-learn", "torch")
 
@@ -49,6 +50,29 @@ def write_start(world: World, run_id: str, number: int, budget_usd: Decimal, dea
     if there.supervisor != supervisor:
         raise Refused(f"{run_id} was begun by somebody else just now: follow it with `shoestring watch {run_id}`")
     return there
+
+
+class Job(Noun):
+    """Which run it is that an engine has an id of its own for."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+
+
+def write_job(world: World, run_id: str, job_id: str) -> None:
+    """Let the run be found by what its engine calls it, which its pods' labels say. Empty, or the run's own id: nothing to write."""
+    if job_id not in ("", run_id):
+        world.store.put(job_key(job_id), record(Job(run_id=run_id)), if_absent=True)
+
+
+def run_of(store: Store, label: str) -> str:
+    """The id of the run that a pod's label names: by what its engine calls it, or by its id itself."""
+    key = job_key(label)
+    return read(store, key, Job).run_id if label and any(store.list(key)) else label
+
+
+def job_key(job_id: str) -> str:
+    return f"jobs/{job_id}.json"
 
 
 def environment() -> dict[str, str]:

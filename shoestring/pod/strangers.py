@@ -18,8 +18,11 @@ from shoestring.spending.ledger import Ledger
 from shoestring.spending.meter import cost_usd
 
 
-def let_go(world: World, decision: Decision) -> None:
-    """Say, in the place of its own first sign of life, that the stage is about to run, and by which labels its pod will be known."""
+def let_go(world: World, decision: Decision, job_id: str) -> None:
+    """Say, in the place of its own first sign of life, that the stage is about to run, and by which labels its pod will be known.
+
+    `job_id`: what Kubeflow calls the run.
+    """
     question, choice, now = decision.question, decision.choice, world.clock.now()
     if choice is None:
         return
@@ -28,7 +31,7 @@ def let_go(world: World, decision: Decision) -> None:
         run_id=question.run_id,
         stage=question.stage,
         attempt=question.attempt,
-        pod_uid=f"{namespace}?{STAGE_LABEL}={question.stage},{KUBEFLOW_RUN_LABEL}={question.run_id}",
+        pod_uid=f"{namespace}?{STAGE_LABEL}={question.stage},{KUBEFLOW_RUN_LABEL}={job_id}",
         state=LET_GO,
         usd_per_hour=choice.usd_per_hour,
         started_at=now,

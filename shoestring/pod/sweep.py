@@ -6,6 +6,7 @@ On a cluster nobody supervises a run, so silence has to do: of a pod for `queue_
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -16,6 +17,7 @@ from shoestring.pod.admission import next_attempt
 from shoestring.pod.asking import STOCKOUTS
 from shoestring.pod.overhead import overhead_hold
 from shoestring.pod.receipts import decision_key, write_lost_receipts
+from shoestring.pod.runs import run_of
 from shoestring.pod.settle import for_open_starts, last_months, settle_abandoned, settle_start
 from shoestring.routing.decision import Decision
 from shoestring.rules import StockOut
@@ -31,7 +33,7 @@ PULLING_S = 1800.0
 
 def sweep(world: World, waiting: Waiting) -> list[str]:
     """Give up what waits for too long, settle what died in silence; says what it did."""
-    pods = waiting.pods()
+    pods = [replace(pod, run_id=run_of(world.store, pod.run_id)) for pod in waiting.pods()]
     said: list[str] = []
     for pod in pods:
         try:

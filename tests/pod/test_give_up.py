@@ -17,7 +17,7 @@ from shoestring.pod.admission import admitted
 from shoestring.pod.asking import Reads
 from shoestring.pod.child import Ending
 from shoestring.pod.frame import heartbeat
-from shoestring.pod.route import decide_and_reserve
+from shoestring.pod.route import decide_and_reserve, route
 from shoestring.pod.stage import close_books
 from shoestring.pod.sweep import PULLING_S, sweep
 from shoestring.rules import StockOut
@@ -43,7 +43,7 @@ class Queue:
     def give_up(self, pod: WaitingPod) -> bool:
         if self._taken:
             return False
-        self.waiting.remove(pod)
+        self.waiting = [other for other in self.waiting if other.pod_uid != pod.pod_uid]
         self.ended.append(pod)
         return True
 
@@ -128,6 +128,14 @@ def test_a_pod_of_a_run_that_nobody_knows_does_not_wait_for_ever_either(began: B
     assert "this store does not know" in sweep(began.world, queue)[0]
     assert len(queue.ended) == 1
     assert "ingest-1" in began.ledger.state("r").holds
+
+
+def test_a_pod_is_known_to_be_a_runs_by_what_its_engine_calls_that(began: Began, flights_slice: Path, tmp_path: Path) -> None:
+    asked = replace(wish(flights_slice, needs=INGEST), job_id="0d3f-job")
+    route(began.world, asked, Reads(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    (said,) = sweep(began.world, Queue(waits(began.world, QUEUE_S, run_id="0d3f-job")))
+    assert "ingest of r waited" in said
+    assert "ingest-1" not in began.ledger.state("r").holds
 
 
 def dies(began: Began) -> None:

@@ -20,6 +20,7 @@ from shoestring.pod.route import route
 from shoestring.pod.settle import settle_run
 from shoestring.routing.decision import Decision
 from shoestring.seams import Life, World
+from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.meter import cost_usd
 from shoestring.spending.sweep import sweep
@@ -50,6 +51,13 @@ def decision(world: World, tmp_path: Path) -> Decision:
 def recipe_in(folder: Path) -> Recipe:
     (folder / "rows.csv").write_text("x,y\n1,1\n2,0\n3,1\n4,0\n")
     return Recipe.model_validate({"name": "few", "source": {"rows": {"path": folder / "rows.csv"}}, "target": {"column": "y"}})
+
+
+def test_its_pod_is_known_by_what_its_engine_calls_the_run(world: World, tmp_path: Path) -> None:
+    asked = Wish("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, keeps_books=False, job_id="0d3f-job")
+    route(world, asked, Reads(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    beat = last_heartbeat(world.store, "r", "theirs-1")
+    assert beat is not None and beat.pod_uid == "ns?shoestring.dev/stage=theirs,pipeline/runid=0d3f-job"
 
 
 def price(decision: Decision, seconds: float) -> Decimal:
