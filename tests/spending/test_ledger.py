@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from spending_world import MONTH, NOON, DyingStore, LateStore, StillClock
@@ -250,52 +247,6 @@ def test_a_hint_that_is_behind_or_gone_does_no_harm(store, clock, ledger):
     assert Ledger(store, clock).state("run").entries == 2
     (store.root / head_key("run")).unlink()
     assert Ledger(store, clock).reserve("run", "train-2", "train", 2, Decimal("0.1")).entry.number == 3
-
-
-class MeetingStore(FolderStore):
-    """Each of these entries is read only while all of them are."""
-
-    def __init__(self, root: Path, account: str, numbers: Collection[int]) -> None:
-        super().__init__(root)
-        self._keys, self._meeting = {entry_key(account, number) for number in numbers}, threading.Barrier(len(numbers), timeout=10)
-
-    def fetch(self, key: str) -> Path:
-        if key in self._keys:
-            self._meeting.wait()
-        return super().fetch(key)
-
-
-def long_chain(ledger: Ledger) -> None:
-    for number in range(1, 300):
-        ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.001"))
-
-
-def test_a_long_chain_is_read_by_several_at_once_and_comes_to_the_same(store, clock, ledger):
-    long_chain(ledger)
-    at_once = Ledger(MeetingStore(store.root, "run", range(20, 25)), clock)
-    assert at_once.state("run") == ledger.state("run")
-
-
-@pytest.mark.parametrize("number", [1, 2, 150, 299, 300])
-def test_an_entry_that_is_missing_from_a_long_chain_is_found_wherever_it_was(store, clock, ledger, number):
-    long_chain(ledger)
-    (store.root / entry_key("run", number)).unlink()
-    with pytest.raises(LedgerBroken, match=rf"{number:08d}\.json: is missing, and head\.json knows of 300 entries"):
-        Ledger(store, clock).state("run")
-
-
-def test_a_long_chain_is_checked_in_its_order(store, clock, ledger):
-    long_chain(ledger)
-    (store.root / entry_key("run", 150)).write_bytes((store.root / entry_key("run", 151)).read_bytes())
-    with pytest.raises(LedgerBroken, match="150"):
-        Ledger(store, clock).state("run")
-
-
-def test_a_long_chain_is_read_on_past_an_old_hint(store, clock, ledger):
-    long_chain(ledger)
-    early = read_entry(store, "run", 100)
-    store.put(head_key("run"), record(Head(number=100, sha256=early.sha256)))
-    assert Ledger(store, clock).state("run") == ledger.state("run")
 
 
 def test_a_store_that_remembers_what_was_not_there_is_waited_for(store, clock, ledger):

@@ -1,0 +1,73 @@
+"""A chain of many entries is read by several at once, and holds, or does not, as one that is read entry by entry."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from spending_world import StillClock
+
+from shoestring.errors import LedgerBroken
+from shoestring.local import FolderStore
+from shoestring.model import record
+from shoestring.spending.entry import Head, entry_key, head_key, read_entry
+from shoestring.spending.ledger import Ledger
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def store(tmp_path) -> FolderStore:
+    return FolderStore(tmp_path)
+
+
+@pytest.fixture
+def ledger(store, clock) -> Ledger:
+    ledger = Ledger(store, clock)
+    ledger.open("run", Decimal("1.00"))
+    for number in range(1, 300):
+        ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.001"))
+    return ledger
+
+
+class MeetingStore(FolderStore):
+    """Each of these entries is read only while all of them are."""
+
+    def __init__(self, root: Path, account: str, numbers: Collection[int]) -> None:
+        super().__init__(root)
+        self._keys, self._meeting = {entry_key(account, number) for number in numbers}, threading.Barrier(len(numbers), timeout=10)
+
+    def fetch(self, key: str) -> Path:
+        if key in self._keys:
+            self._meeting.wait()
+        return super().fetch(key)
+
+
+def test_a_long_chain_is_read_by_several_at_once_and_comes_to_the_same(store, clock, ledger):
+    at_once = Ledger(MeetingStore(store.root, "run", range(20, 25)), clock)
+    assert at_once.state("run") == ledger.state("run")
+
+
+@pytest.mark.parametrize("number", [1, 2, 150, 299, 300])
+def test_an_entry_that_is_missing_from_a_long_chain_is_found_wherever_it_was(store, clock, ledger, number):
+    (store.root / entry_key("run", number)).unlink()
+    with pytest.raises(LedgerBroken, match=rf"{number:08d}\.json: is missing, and head\.json knows of 300 entries"):
+        Ledger(store, clock).state("run")
+
+
+def test_a_long_chain_is_checked_in_its_order(store, clock, ledger):
+    (store.root / entry_key("run", 150)).write_bytes((store.root / entry_key("run", 151)).read_bytes())
+    with pytest.raises(LedgerBroken, match="150"):
+        Ledger(store, clock).state("run")
+
+
+def test_a_long_chain_is_read_on_past_an_old_hint(store, clock, ledger):
+    early = read_entry(store, "run", 100)
+    store.put(head_key("run"), record(Head(number=100, sha256=early.sha256)))
+    assert Ledger(store, clock).state("run") == ledger.state("run")
