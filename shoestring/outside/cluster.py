@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ FRESH_S = 10.0
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 IDENTITY = ("SHOESTRING_POD_NAMESPACE", "SHOESTRING_POD_UID", "SHOESTRING_POD_NAME")
+ENDED = ("Succeeded", "Failed")
+# After the end of a deleted pod's grace, which is what its deletionTimestamp says, clocks and a slow kubelet included.
+OVERDUE = timedelta(seconds=60)
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -77,7 +80,7 @@ class KubeCluster:
         namespace, labels, selector = pod_uid.partition("?")
         if labels:
             path, right = f"/api/v1/namespaces/{namespace}/pods", f"list pods in namespace {namespace}"
-            lives = [life_of(pod) for pod in self._kube.list(path, right, labelSelector=selector)]
+            lives = [life_of(pod, self._clock.now()) for pod in self._kube.list(path, right, labelSelector=selector)]
             return max(lives, key=lambda life: life.started_at or datetime.min.replace(tzinfo=UTC), default=Life(alive=False))
         namespace, _, rest = pod_uid.partition(".")
         uid, _, name = rest.partition(".")
@@ -91,7 +94,7 @@ class KubeCluster:
                 raise
             # Paid work does not end because the cluster cannot say when it began; the exit step will ask again.
             return Life(alive=True)
-        return life_of(pod) if pod and pod["metadata"]["uid"] == uid else Life(alive=False)
+        return life_of(pod, self._clock.now()) if pod and pod["metadata"]["uid"] == uid else Life(alive=False)
 
 
 class NodePrices:
@@ -116,21 +119,23 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def life_of(pod: Mapping[str, Any]) -> Life:
-    """What a pod's status says of its life."""
-    status = pod.get("status") or {}
+def life_of(pod: Mapping[str, Any], now: datetime) -> Life:
+    """What a pod's status says of its life. One that should have gone by now is dead: its node does not answer, and may never again."""
+    status, deleted = pod.get("status") or {}, (pod.get("metadata") or {}).get("deletionTimestamp")
+    due = _moment(deleted) if deleted else None
+    overdue = due if due and now - due > OVERDUE else None
+    ended_itself = status.get("phase") in ENDED
     containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     ended = [state for each in containers if (state := (each.get("state") or {}).get("terminated"))]
     conditions = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
     scheduled = (conditions.get("PodScheduled") or {}).get("lastTransitionTime") or status.get("startTime")
-    alive = status.get("phase") not in ("Succeeded", "Failed")
     # A pod that was evicted may have no container to ask; then its conditions turned when it ended.
     last = [state["finishedAt"] for state in ended if state.get("finishedAt")]
     turned = [each["lastTransitionTime"] for each in status.get("conditions") or [] if each.get("lastTransitionTime")]
     return Life(
-        alive=alive,
+        alive=not ended_itself and overdue is None,
         started_at=_moment(scheduled) if scheduled else None,
-        finished_at=None if alive else max(map(_moment, last or turned), default=None),
+        finished_at=max(map(_moment, last or turned), default=None) if ended_itself else overdue,
         why=_why(status, containers, ended, conditions),
     )
 

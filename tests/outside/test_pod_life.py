@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -49,12 +49,12 @@ def pod(phase: str, *containers: dict[str, Any], conditions: tuple[dict[str, Any
     ],
 )
 def test_a_pod_that_has_a_node_is_alive_since_it_was_given_one(found: dict[str, Any], why: str) -> None:
-    life = life_of(found)
+    life = life_of(found, at(8))
     assert (life.alive, life.started_at, life.finished_at, life.why) == (True, at(0), None, why)
 
 
 def test_a_pod_that_no_node_took_is_alive_and_has_not_begun() -> None:
-    life = life_of(pod("Pending", conditions=(WAITS,)))
+    life = life_of(pod("Pending", conditions=(WAITS,)), at(8))
     assert (life.alive, life.started_at, life.finished_at, life.why) == (True, None, None, "Pending")
 
 
@@ -74,13 +74,30 @@ def test_a_pod_that_no_node_took_is_alive_and_has_not_begun() -> None:
     ],
 )
 def test_a_pod_that_ended_did_so_with_its_last_container_and_says_why(found: dict[str, Any], minute: int, why: str) -> None:
-    life = life_of(found)
+    life = life_of(found, at(8))
     assert (life.alive, life.started_at, life.finished_at, life.why) == (False, at(0), at(minute), why)
 
 
 def test_memory_that_an_init_container_ran_out_of_is_told_too() -> None:
-    assert life_of(pod("Failed", initContainerStatuses=[ended(2, "OOMKilled", 137)])).why == "OOMKilled"
+    assert life_of(pod("Failed", initContainerStatuses=[ended(2, "OOMKilled", 137)]), at(8)).why == "OOMKilled"
 
 
 def test_where_no_condition_tells_when_it_was_scheduled_its_start_stands_in() -> None:
-    assert life_of(pod("Running", RUNS, conditions=(), startTime="2026-07-30T10:02:00Z")).started_at == at(2)
+    assert life_of(pod("Running", RUNS, conditions=(), startTime="2026-07-30T10:02:00Z"), at(8)).started_at == at(2)
+
+
+LEFT_BEHIND = {"metadata": {"deletionTimestamp": "2026-07-30T10:07:00Z"}} | pod("Running", RUNS, initContainerStatuses=[ended(1)])
+
+
+def test_a_deleted_pod_has_its_grace_and_a_minute_more() -> None:
+    assert life_of(LEFT_BEHIND, at(6)).alive and life_of(LEFT_BEHIND, at(8)).alive
+
+
+def test_a_pod_whose_node_does_not_answer_any_more_ended_when_it_should_have() -> None:
+    life = life_of(LEFT_BEHIND, at(8) + timedelta(seconds=1))
+    assert (life.alive, life.started_at, life.finished_at) == (False, at(0), at(7))
+
+
+def test_a_deleted_pod_that_ended_did_so_with_its_last_container() -> None:
+    found = {"metadata": {"deletionTimestamp": "2026-07-30T10:07:00Z"}} | pod("Failed", ended(5, "Error", 143))
+    assert life_of(found, at(30)).finished_at == at(5)
