@@ -8,9 +8,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -18,91 +17,24 @@ from pathlib import Path
 
 import psutil
 
-from shoestring.data.runs import Run
-from shoestring.errors import BudgetExceeded, LedgerConflict, StageFailed, StageStopped
-from shoestring.model import Cause, record
+from shoestring.errors import BudgetExceeded, LedgerConflict, StageFailed, StageStopped, StoreError
+from shoestring.model import record
 from shoestring.money import usd
 from shoestring.pod.admission import EXTENSION_SHARE, SUPERVISOR_VARIABLE
+from shoestring.pod.attempt import Attempt
 from shoestring.pod.child import Ending, Job
 from shoestring.pod.clerk import ANSWER_S, Clerk, clerk
-from shoestring.routing.decision import Choice, Decision
-from shoestring.seams import World
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
 from shoestring.spending.ledger import Ledger
-from shoestring.spending.meter import Meter
-from shoestring.stages.work import Origin, Progress
+from shoestring.stages.work import Progress
 
 HEARTBEAT_S = 1.0
 POLL_S = 0.1
 # From TERM to KILL, where the money allows it.
 GRACE_S = 5.0
-# What leaving takes; its price is kept back from every reservation, with the stage's own checkpoint time.
-EXIT_S = 0.5
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One attempt at a stage, while it runs. Everything that changes is here."""
-
-    world: World
-    run: Run
-    decision: Decision
-    decision_key: str
-    inputs: Mapping[str, str]
-    started_s: float
-    reserved_usd: Decimal
-    origin: Origin | None = None
-    stopping: str = ""
-    cause: Cause = ""
-    stopping_since_s: float = 0.0
-    progress: Progress = field(default_factory=Progress)
-    cpu_s: float = 0.0
-    peak_rss_bytes: int = 0
-
-    @property
-    def choice(self) -> Choice:
-        if self.decision.choice is None:
-            raise StageFailed(f"{self.decision_key} chose nothing, so {self.decision.question.stage} has nowhere to run")
-        return self.decision.choice
-
-    @property
-    def stage(self) -> str:
-        return self.decision.question.stage
-
-    @property
-    def number(self) -> int:
-        return self.decision.question.attempt
-
-    @property
-    def hold(self) -> str:
-        return self.decision.question.hold
-
-    @property
-    def exit_usd(self) -> Decimal:
-        """The price of leaving in good order: a checkpoint, a grace, the last entries, and the pod's own end after them."""
-        exit_s = Decimal(str(EXIT_S + self.decision.question.needs[0].checkpoint_s + self.world.rules.leaving_s))
-        return usd(self.choice.usd_per_hour * exit_s / 3600)
-
-    def meter(self) -> Meter:
-        """The money of the reservation less the exit, and the deadline less what its decision set aside for later stages."""
-        left_s = self.decision.question.deadline_left_s
-        kept_s = sum(later.keep_s for later in self.decision.plan)
-        ends_s = None if left_s is None else self.started_s + left_s - kept_s
-        return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd, ends_s)
-
-    def spent_usd(self) -> Decimal:
-        return self.meter().spent_usd(self.world.clock.monotonic_s())
-
-    def stop(self, why: str, cause: Cause = "told-to-stop") -> None:
-        if not self.stopping:
-            self.stopping, self.cause, self.stopping_since_s = why, cause, self.world.clock.monotonic_s()
-
-
-def began_s(world: World) -> float:
-    """When this pod began, on the monotonic clock: its own start where that can be known, so that imports are paid for too."""
-    now_s = world.clock.monotonic_s()
-    started_at = world.cluster.life(world.pod_uid).started_at
-    return now_s - max(0.0, (world.clock.now() - started_at).total_seconds()) if started_at else now_s
+# How long before its money is due a stage asks for more, and no more than this share of its reservation before: so that a store that
+# is slow, or away for a moment, stops nothing, and few ask that would have ended in time.
+ASK_AHEAD_S, ASK_AHEAD_SHARE = 10.0, Decimal("0.1")
 
 
 @contextmanager
@@ -171,26 +103,49 @@ def beat_of(attempt: Attempt, state: str) -> Heartbeat:
 
 
 def extend_or_stop(attempt: Attempt, ledger: Ledger, clerk: Clerk) -> None:
-    """Before the reservation less the price of the exit, and of an answer, is gone: ask for more, or stop.
+    """Ask for more in good time, and go on; stop when the reservation less the price of an answer and the exit is gone.
 
     An elastic stage was given all that it may have, and is due to stop by itself.
     """
-    answer_usd = usd(attempt.choice.usd_per_hour * Decimal(str(ANSWER_S)) / 3600)
-    if attempt.stopping or attempt.spent_usd() + attempt.exit_usd + answer_usd < attempt.reserved_usd:
+    if attempt.stopping:
         return
+    due_usd = attempt.spent_usd() + attempt.exit_usd + attempt.price_usd(ANSWER_S)
+    is_due = due_usd >= attempt.reserved_usd
     if attempt.decision.question.needs[0].elastic:
-        attempt.stop(f"its ${attempt.reserved_usd} are spent", "money")
+        if is_due:
+            attempt.stop(f"its ${attempt.reserved_usd} are spent", "money")
         return
-    more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, 2 * attempt.exit_usd))
+    ahead_usd = min(attempt.price_usd(ASK_AHEAD_S), attempt.reserved_usd * ASK_AHEAD_SHARE)
+    # Asked in good time, it is asked once; refused then, it goes on, and asks again when it is due: others may have ended.
+    if is_due or (due_usd + ahead_usd >= attempt.reserved_usd != attempt.asked_at_usd):
+        attempt.asked_at_usd = attempt.reserved_usd
+        more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, 2 * attempt.exit_usd, due_usd - attempt.reserved_usd))
+        clerk.ask(partial(extend, attempt, ledger, more_usd))
+    hear_of_more(attempt, clerk, is_due)
+
+
+def extend(attempt: Attempt, ledger: Ledger, more_usd: Decimal) -> Decimal:
+    ledger.extend(attempt.run.start.account, attempt.hold, more_usd, attempt.choice.keep_usd)
+    return more_usd
+
+
+def hear_of_more(attempt: Attempt, clerk: Clerk, is_due: bool) -> None:
+    """Take in what the ledger gave, if it has answered. Where more is due, no answer is waited for longer than is paid for."""
+    past = f"it is past its P95 of ${attempt.choice.p95_usd}, and"
     try:
-        if clerk.ask(lambda: ledger.extend(attempt.run.start.account, attempt.hold, more_usd, attempt.choice.keep_usd)):
+        more_usd = clerk.answer(ANSWER_S if is_due else 0.0)
+        if more_usd is not None:
             attempt.reserved_usd += more_usd
-        else:
-            attempt.stop(f"it is past its P95 of ${attempt.choice.p95_usd}, and the store did not answer in {ANSWER_S:g} s", "lost")
-    except BudgetExceeded as error:
-        attempt.stop(f"it is past its P95 of ${attempt.choice.p95_usd}, and the ledger refused more: {error}", "money")
+        elif is_due:
+            attempt.stop(f"{past} the store did not answer in {ANSWER_S:g} s", "lost")
     except LedgerConflict as error:
         attempt.stop(f"it was taken for dead, and its reservation settled: {error}", "lost")
+    except BudgetExceeded as error:
+        if is_due:
+            attempt.stop(f"{past} the ledger refused more: {error}", "money")
+    except StoreError as error:
+        if is_due:
+            attempt.stop(f"{past} the store could not take the question: {error}", "lost")
 
 
 def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subprocess.Popen[bytes]:
@@ -221,6 +176,8 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk
     """Until the child ends: hear signals, see the parent go, beat, extend or stop. TERM, a grace, KILL."""
     world, ledger, gone = attempt.world, Ledger(attempt.world.store, attempt.world.clock, attempt.world.pod_uid), parent_is_gone()
     beat_s, told = float("-inf"), False
+    # Read now what is there, so that whatever is asked later needs only what is new.
+    clerk.prepare(partial(ledger.state, attempt.run.start.account))
     while child.poll() is None:
         now_s = world.clock.monotonic_s()
         extend_or_stop(attempt, ledger, clerk)

@@ -11,8 +11,9 @@ from shoestring.data.runs import Run, open_run, read
 from shoestring.errors import BudgetExceeded, LedgerConflict, StageFailed
 from shoestring.model import Outcome, record
 from shoestring.pod.asking import Reads, cache_key
+from shoestring.pod.attempt import Attempt, began_s
 from shoestring.pod.child import Ending
-from shoestring.pod.frame import Attempt, began_s, heartbeat, raise_unless_done, signals, supervise
+from shoestring.pod.frame import heartbeat, raise_unless_done, signals, supervise
 from shoestring.pod.overhead import overhead
 from shoestring.pod.receipts import receipt_for, receipt_key
 from shoestring.routing.decision import Decision

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -12,11 +15,13 @@ from pathlib import Path
 from shoestring.data.probe import volume_of
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.runs import Run
-from shoestring.local import LocalCluster, open_local_world
+from shoestring.local import FolderStore, LocalCluster, open_local_world
 from shoestring.model import Format, FormatSpeed, Need, Pool, Probe, record
 from shoestring.pod.admission import Wish, admit
 from shoestring.pod.asking import Reads
-from shoestring.pod.frame import Attempt
+from shoestring.pod.attempt import Attempt
+from shoestring.pod.clerk import clerk
+from shoestring.pod.frame import watch
 from shoestring.pod.route import decide_and_reserve
 from shoestring.rules import Rules
 from shoestring.seams import Life, Store, World
@@ -159,3 +164,28 @@ def check_windows(windows: list[dict[str, int]]) -> None:
             epoch, position = at_epoch, 0
         assert first == position
         position = last
+
+
+class AwayStore(FolderStore):
+    """A folder whose writes wait until it is back; `what`: only those of keys with this in them."""
+
+    def __init__(self, root: Path, what: str = "") -> None:
+        super().__init__(root)
+        self.back, self._what = threading.Event(), what
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+        if self._what in key:
+            self.back.wait()
+        return super().put(key, data, if_absent=if_absent)
+
+
+def a_child(text: str) -> subprocess.Popen[bytes]:
+    child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child
+
+
+def watched(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> None:
+    with clerk() as writer:
+        watch(attempt, child, scratch, writer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -15,18 +14,17 @@ from pathlib import Path
 import psutil
 import pytest
 from commands import command
-from pod_world import INGEST, MONEY, TRAIN, Began, FastClock, SetClock, begin, small_world, variables, wish
+from pod_world import INGEST, MONEY, AwayStore, Began, FastClock, SetClock, a_child, begin, small_world, variables, watched, wish
 
 from shoestring.data.runs import read
 from shoestring.errors import NotInStore
-from shoestring.local import FolderStore, this_pod_uid
+from shoestring.local import this_pod_uid
 from shoestring.model import Receipt
 from shoestring.pod.child import Ending
 from shoestring.pod.clerk import clerk
-from shoestring.pod.frame import GRACE_S, Attempt, extend_or_stop, how_it_ended, supervise, watch
+from shoestring.pod.frame import GRACE_S, how_it_ended, supervise, watch
 from shoestring.pod.stage import close_books
 from shoestring.spending.heartbeat import last_heartbeat
-from shoestring.spending.ledger import Ledger
 from shoestring.spending.meter import cost_usd
 
 
@@ -34,96 +32,6 @@ from shoestring.spending.meter import cost_usd
 def fixed(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
     """An attempt at ingest, with a clock that the test moves."""
     return begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=INGEST))
-
-
-def ask(began: Began) -> None:
-    with clerk() as writer:
-        extend_or_stop(began.attempt, began.ledger, writer)
-
-
-def watched(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> None:
-    with clerk() as writer:
-        watch(attempt, child, scratch, writer)
-
-
-def run_until_its_reservation_is_gone(began: Began) -> None:
-    attempt = began.attempt
-    seconds = float(attempt.reserved_usd - attempt.exit_usd) * 3600 / float(attempt.choice.usd_per_hour)
-    began.world.clock.sleep(attempt.started_s + seconds - began.world.clock.monotonic_s() + 0.01)
-
-
-def test_an_attempt_inside_its_reservation_asks_for_nothing(fixed: Began) -> None:
-    before = fixed.ledger.state(fixed.account).entries
-    ask(fixed)
-    assert fixed.ledger.state(fixed.account).entries == before
-    assert not fixed.attempt.stopping
-
-
-def test_a_stage_past_its_reservation_is_extended_while_the_run_has_free_money(fixed: Began) -> None:
-    attempt = fixed.attempt
-    for _ in range(2):
-        before_usd = attempt.reserved_usd
-        run_until_its_reservation_is_gone(fixed)
-        ask(fixed)
-        assert attempt.reserved_usd > before_usd
-        assert not attempt.stopping
-    assert fixed.ledger.state(fixed.account).holds["ingest-1"].amount_usd == attempt.reserved_usd
-
-
-def test_the_price_of_the_exit_is_kept_back_from_the_work_and_not_from_the_reservation(fixed: Began) -> None:
-    attempt = fixed.attempt
-    assert attempt.exit_usd > 0
-    assert attempt.meter().limit_usd == attempt.reserved_usd - attempt.exit_usd
-    run_until_its_reservation_is_gone(fixed)
-    assert attempt.spent_usd() <= attempt.reserved_usd
-
-
-def test_a_refused_extension_stops_with_a_sentence_that_holds_the_numbers(fixed: Began) -> None:
-    fixed.hold_all_but(Decimal("0.000001"))
-    run_until_its_reservation_is_gone(fixed)
-    ask(fixed)
-    assert f"${fixed.attempt.choice.p95_usd}" in fixed.attempt.stopping
-    assert "$0.000001" in fixed.attempt.stopping
-    assert fixed.ledger.state(fixed.account).holds["ingest-1"].amount_usd == fixed.attempt.choice.p95_usd
-
-
-def test_an_attempt_that_was_taken_for_dead_stops_when_it_asks_for_more(fixed: Began) -> None:
-    fixed.ledger.settle(fixed.account, "ingest-1", Decimal(0), "no heartbeat")
-    run_until_its_reservation_is_gone(fixed)
-    ask(fixed)
-    assert "taken for dead" in fixed.attempt.stopping and fixed.attempt.cause == "lost"
-
-
-def test_an_extension_leaves_alone_what_is_kept_for_later_stages(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
-    began = begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice))
-    keep_usd = began.attempt.choice.keep_usd
-    assert keep_usd > 0
-    began.hold_all_but(keep_usd)
-    run_until_its_reservation_is_gone(began)
-    ask(began)
-    assert "refused more" in began.attempt.stopping
-    assert began.ledger.state(began.account).left_usd == keep_usd
-
-
-def test_an_elastic_stage_is_never_extended(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
-    began = begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=TRAIN))
-    before = began.ledger.state(began.account).entries
-    run_until_its_reservation_is_gone(began)
-    ask(began)
-    assert f"${began.attempt.reserved_usd} are spent" in began.attempt.stopping
-    assert began.ledger.state(began.account).entries == before
-
-
-class AwayStore(FolderStore):
-    """A folder whose writes wait until it is back."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.back = threading.Event()
-
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
-        self.back.wait()
-        return super().put(key, data, if_absent=if_absent)
 
 
 def test_a_store_that_is_away_keeps_no_frame_from_its_signals_and_its_money(fixed: Began, tmp_path: Path) -> None:
@@ -138,23 +46,6 @@ def test_a_store_that_is_away_keeps_no_frame_from_its_signals_and_its_money(fixe
     beat = last_heartbeat(fixed.world.store, attempt.run.run_id, attempt.hold)
     assert beat is not None
     assert beat.state == "stopping"
-
-
-def test_a_stage_past_its_reservation_stops_when_the_store_does_not_answer(fixed: Began) -> None:
-    away = AwayStore(fixed.world.store.root)
-    run_until_its_reservation_is_gone(fixed)
-    with clerk() as writer:
-        extend_or_stop(fixed.attempt, Ledger(away, fixed.world.clock), writer)
-        assert (fixed.attempt.cause, fixed.attempt.reserved_usd) == ("lost", fixed.attempt.choice.p95_usd)
-        assert "did not answer" in fixed.attempt.stopping
-        away.back.set()
-
-
-def a_child(text: str) -> subprocess.Popen[bytes]:
-    child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    child.stdout.readline()
-    return child
 
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"

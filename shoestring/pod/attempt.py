@@ -1,0 +1,90 @@
+"""What a stage's pod keeps in mind of its attempt: what it may spend, what it has spent, why it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from shoestring.data.runs import Run
+from shoestring.errors import StageFailed
+from shoestring.model import Cause
+from shoestring.money import usd
+from shoestring.routing.decision import Choice, Decision
+from shoestring.seams import World
+from shoestring.spending.meter import Meter
+from shoestring.stages.work import Origin, Progress
+
+# What leaving takes; its price is kept back from every reservation, with the stage's own checkpoint time.
+EXIT_S = 0.5
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt at a stage, while it runs. Everything that changes is here.
+
+    `reserved_usd`: as far as it has heard. `asked_at_usd`: what that was when it last asked for more.
+    """
+
+    world: World
+    run: Run
+    decision: Decision
+    decision_key: str
+    inputs: Mapping[str, str]
+    started_s: float
+    reserved_usd: Decimal
+    origin: Origin | None = None
+    asked_at_usd: Decimal = Decimal(0)
+    stopping: str = ""
+    cause: Cause = ""
+    stopping_since_s: float = 0.0
+    progress: Progress = field(default_factory=Progress)
+    cpu_s: float = 0.0
+    peak_rss_bytes: int = 0
+
+    @property
+    def choice(self) -> Choice:
+        if self.decision.choice is None:
+            raise StageFailed(f"{self.decision_key} chose nothing, so {self.decision.question.stage} has nowhere to run")
+        return self.decision.choice
+
+    @property
+    def stage(self) -> str:
+        return self.decision.question.stage
+
+    @property
+    def number(self) -> int:
+        return self.decision.question.attempt
+
+    @property
+    def hold(self) -> str:
+        return self.decision.question.hold
+
+    @property
+    def exit_usd(self) -> Decimal:
+        """The price of leaving in good order: a checkpoint, a grace, the last entries, and the pod's own end after them."""
+        return self.price_usd(EXIT_S + self.decision.question.needs[0].checkpoint_s + self.world.rules.leaving_s)
+
+    def price_usd(self, seconds: float) -> Decimal:
+        return usd(self.choice.usd_per_hour * Decimal(str(seconds)) / 3600)
+
+    def meter(self) -> Meter:
+        """The money of the reservation less the exit, and the deadline less what its decision set aside for later stages."""
+        left_s = self.decision.question.deadline_left_s
+        kept_s = sum(later.keep_s for later in self.decision.plan)
+        ends_s = None if left_s is None else self.started_s + left_s - kept_s
+        return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd, ends_s)
+
+    def spent_usd(self) -> Decimal:
+        return self.meter().spent_usd(self.world.clock.monotonic_s())
+
+    def stop(self, why: str, cause: Cause = "told-to-stop") -> None:
+        if not self.stopping:
+            self.stopping, self.cause, self.stopping_since_s = why, cause, self.world.clock.monotonic_s()
+
+
+def began_s(world: World) -> float:
+    """When this pod began, on the monotonic clock: its own start where that can be known, so that imports are paid for too."""
+    now_s = world.clock.monotonic_s()
+    started_at = world.cluster.life(world.pod_uid).started_at
+    return now_s - max(0.0, (world.clock.now() - started_at).total_seconds()) if started_at else now_s
