@@ -218,7 +218,8 @@ def test_no_seam_has_more_than_three_verbs() -> None:
     holders = [get_type_hints(seams.World)[name] for name in ("prices", "cluster", "store", "telemetry", "clock")]
     protocols = [value for _, value in inspect.getmembers(seams, inspect.isclass) if getattr(value, "_is_protocol", False)]
     mine = [protocol for protocol in protocols if protocol.__module__ == seams.__name__]
-    assert set(mine) == set(holders)
+    # Waiting is the sweeper's own, and no part of a World: nobody else may end pods.
+    assert set(mine) == {*holders, seams.Waiting}
     for protocol in mine:
         verbs = [name for name, _ in inspect.getmembers(protocol, inspect.isfunction) if not name.startswith("_")]
         assert 1 <= len(verbs) <= 3, f"{protocol.__name__}: {verbs}"
