@@ -88,27 +88,29 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingPod:
-    """A stage's pod that has not begun. `run_id`: what its labels call the run. `since`: when it was made; `node`: the one that took it,
-    empty while none has; `why`: what the cluster says it waits for. `version`: as it was seen."""
+class StagePod:
+    """A stage's pod. `run_id`: what its labels call the run. `since`: when it was made; `node`: the one that took it, empty while none has.
+    `waits`: it has not begun; `why`: what the cluster says it waits for. `version`: as it was seen."""
 
     pod_uid: str
     run_id: str
     stage: str
     since: datetime
     node: str
+    waits: bool
     why: str
     version: str
+    life: Life
 
 
 class Waiting(Protocol):
     """Not in the World: only the sweeper may end pods."""
 
-    def pods(self) -> tuple[WaitingPod, ...]:
-        """All stage pods that have not begun."""
+    def pods(self) -> tuple[StagePod, ...]:
+        """All stage pods that there are, less those that ended well."""
         ...
 
-    def give_up(self, pod: WaitingPod) -> bool:
+    def give_up(self, pod: StagePod) -> bool:
         """End a pod, if it is still as it was seen. False: it is not."""
         ...
 

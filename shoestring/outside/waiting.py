@@ -1,4 +1,4 @@
-"""Stage pods of one namespace that have not begun, and their end: for the sweeper, which alone has the right to it."""
+"""Stage pods of one namespace, and the end of those that have not begun: for the sweeper, which alone has the right to it."""
 
 from __future__ import annotations
 
@@ -8,54 +8,55 @@ from datetime import datetime
 from typing import Any
 
 from shoestring.errors import ClusterError
+from shoestring.local import WallClock
+from shoestring.outside.cluster import life_of
 from shoestring.outside.kube import Kube, connect
 from shoestring.routing.place import KUBEFLOW_RUN_LABEL, ROUTE, RUN_LABEL, SETTLE, STAGE_LABEL
-from shoestring.seams import WaitingPod
+from shoestring.seams import Clock, StagePod
 
 # https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff and its like: without one, a container is being made.
 BEGINS = ("ContainerCreating", "PodInitializing", "")
 
 
 class KubeWaiting:
-    def __init__(self, kube: Kube, namespace: str) -> None:
-        self._kube, self._path = kube, f"/api/v1/namespaces/{namespace}/pods"
+    def __init__(self, kube: Kube, namespace: str, clock: Clock) -> None:
+        self._kube, self._path, self._clock = kube, f"/api/v1/namespaces/{namespace}/pods", clock
         self._where = f"in namespace {namespace}"
 
-    def pods(self) -> tuple[WaitingPod, ...]:
+    def pods(self) -> tuple[StagePod, ...]:
         """Raises ClusterError."""
-        found = self._kube.list(self._path, f"list pods {self._where}", labelSelector=STAGE_LABEL, fieldSelector="status.phase=Pending")
-        return waiting_pods(found)
+        found = self._kube.list(self._path, f"list pods {self._where}", labelSelector=STAGE_LABEL, fieldSelector="status.phase!=Succeeded")
+        return stage_pods(found, self._clock.now())
 
-    def give_up(self, pod: WaitingPod) -> bool:
+    def give_up(self, pod: StagePod) -> bool:
         """Raises ClusterError."""
         _, uid, name = pod.pod_uid.split(".", 2)
         return self._kube.delete(f"{self._path}/{name}", f"delete pods {self._where}", uid=uid, version=pod.version)
 
 
-def waiting_pods(items: Iterable[Mapping[str, Any]]) -> tuple[WaitingPod, ...]:
+def stage_pods(items: Iterable[Mapping[str, Any]], now: datetime) -> tuple[StagePod, ...]:
     """The stages' own. Routers and exit steps have such a label too, and nobody would route them elsewhere."""
-    return tuple(
-        waiting_pod(item)
-        for item in items
-        if is_stage(item["metadata"]["labels"][STAGE_LABEL]) and not item["metadata"].get("deletionTimestamp")
-    )
+    return tuple(stage_pod(item, now) for item in items if is_stage(item["metadata"]["labels"][STAGE_LABEL]))
 
 
 def is_stage(label: str) -> bool:
     return label != SETTLE and not label.startswith(ROUTE)
 
 
-def waiting_pod(item: Mapping[str, Any]) -> WaitingPod:
+def stage_pod(item: Mapping[str, Any], now: datetime) -> StagePod:
     meta, status = item["metadata"], item.get("status") or {}
     labels, node = meta["labels"], (item.get("spec") or {}).get("nodeName") or ""
-    return WaitingPod(
+    return StagePod(
         pod_uid=f"{meta['namespace']}.{meta['uid']}.{meta['name']}",
         run_id=labels.get(RUN_LABEL) or labels.get(KUBEFLOW_RUN_LABEL) or "",
         stage=labels[STAGE_LABEL],
         since=datetime.fromisoformat(meta["creationTimestamp"]),
         node=node,
+        # One that is leaving waits no more.
+        waits=status.get("phase") == "Pending" and not meta.get("deletionTimestamp"),
         why=_container_waits_for(status) if node else _scheduler_says(status),
         version=meta["resourceVersion"],
+        life=life_of(item, now),
     )
 
 
@@ -77,4 +78,4 @@ def open_waiting() -> KubeWaiting:
     namespace = os.environ.get("SHOESTRING_POD_NAMESPACE")
     if not namespace:
         raise ClusterError("which namespace is to be swept? Set SHOESTRING_POD_NAMESPACE, as manifests/base/sweeper.yaml does")
-    return KubeWaiting(connect(), namespace)
+    return KubeWaiting(connect(), namespace, WallClock())

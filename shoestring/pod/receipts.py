@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -55,8 +56,12 @@ def receipt_for(decision: Decision, started_at: datetime, finished_at: datetime,
     )
 
 
-def write_lost_receipts(world: World, run: Run, start: Start, never_began: str = "its pod never began") -> None:
-    """An attempt that was settled without its frame gets a receipt all the same, from its last heartbeat.
+NOTHING_KNOWN: Mapping[str, str] = {}
+
+
+def write_lost_receipts(world: World, run: Run, start: Start, known: Mapping[str, str] = NOTHING_KNOWN) -> None:
+    """An attempt that was settled without its frame gets a receipt all the same, from its last heartbeat. `known`: holds, and what became
+    of their pods, where the one who settled them knows that.
 
     Without a decision there was no attempt: its router died between the reservation and writing it down.
     """
@@ -75,7 +80,7 @@ def write_lost_receipts(world: World, run: Run, start: Start, never_began: str =
             pod_uid=beat.pod_uid if beat else "",
             status="lost",
             cause="memory" if said == OUT_OF_MEMORY else "lost",
-            why=gone if beat else never_began,
+            why=known.get(hold) or (gone if beat else "its pod never began"),
             spent_usd=spent_usd,
             started_at=began,
             finished_at=beat.at if beat else began,

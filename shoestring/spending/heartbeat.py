@@ -23,7 +23,7 @@ class Heartbeat(Noun):
     stage: str
     attempt: int
     pod_uid: str
-    state: str = Field(description="starting, running, stopping, or let go; at the end done, stopped or failed")
+    state: str = Field(description="starting, running, stopping, or let go; at the end done, stopped, failed or lost")
     usd_per_hour: Usd
     started_at: AwareDatetime
     at: AwareDatetime

@@ -11,10 +11,11 @@ import pytest
 import yaml
 from kind_cluster import SECURITY, Kind
 
+from shoestring.local import WallClock
 from shoestring.outside.kube import connect
 from shoestring.outside.waiting import KubeWaiting
 from shoestring.rules import IMAGES
-from shoestring.seams import WaitingPod
+from shoestring.seams import StagePod
 
 pytestmark = pytest.mark.kind
 
@@ -25,7 +26,7 @@ OTHERS = {"route-train": "router-waits-in-vain", "settle": "exit-step-waits-in-v
 
 @pytest.fixture
 def waiting(kind: Kind) -> Iterator[KubeWaiting]:
-    yield KubeWaiting(connect(kind.context), "default")
+    yield KubeWaiting(connect(kind.context), "default", WallClock())
     kind.kubectl("delete", "pod", NAME, *OTHERS.values(), "--now", "--ignore-not-found", namespace="default")
 
 
@@ -41,7 +42,7 @@ def make(kind: Kind, image: str = IMAGES["base"], name: str = NAME, stage: str =
     kind.apply(yaml.safe_dump(pod), namespace="default")
 
 
-def seen(waiting: KubeWaiting, enough: Callable[[WaitingPod], object]) -> WaitingPod:
+def seen(waiting: KubeWaiting, enough: Callable[[StagePod], object]) -> StagePod:
     until_s = time.monotonic() + 60
     while time.monotonic() < until_s:
         if found := [pod for pod in waiting.pods() if enough(pod)]:

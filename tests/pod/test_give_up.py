@@ -9,73 +9,27 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pod_world import INGEST, Began, SetClock, TellingCluster, begin, in_pod, on_cluster, small_world, wish
+from pod_world import INGEST, Began, TellingCluster, begin, in_pod, wish
+from sweeper_world import ABANDONED_S, QUEUE_S, SCHEDULER, SMALL, Queue, again, shares_world, waits
 
 from shoestring.data.runs import read
-from shoestring.model import Market, Pool, Receipt
+from shoestring.model import Market, Receipt
 from shoestring.pod.admission import admitted
 from shoestring.pod.asking import Reads
 from shoestring.pod.child import Ending
 from shoestring.pod.frame import heartbeat
-from shoestring.pod.route import decide_and_reserve, route
+from shoestring.pod.route import route
 from shoestring.pod.stage import close_books
 from shoestring.pod.sweep import PULLING_S, sweep
 from shoestring.rules import StockOut
-from shoestring.seams import Life, PriceBook, WaitingPod, World
+from shoestring.seams import Life, World
 from shoestring.spending.meter import cost_usd
 from shoestring.spending.verify import load_anchors, verify
-
-SMALL = Pool(name="od/1", node_pool="od", cores=1, memory_gb=2)
-LARGE = Pool(name="big/2", node_pool="big", cores=2, memory_gb=4)
-QUEUE_S, ABANDONED_S = 300.0, 86400.0
-SCHEDULER = "0/3 nodes are available: 3 Insufficient cpu."
-
-
-class Queue:
-    """Pods that wait, and those that were given up. One in `taken` is on a node by the time that it is asked to end."""
-
-    def __init__(self, *pods: WaitingPod, taken: bool = False) -> None:
-        self.waiting, self.ended, self._taken = list(pods), list[WaitingPod](), taken
-
-    def pods(self) -> tuple[WaitingPod, ...]:
-        return tuple(self.waiting)
-
-    def give_up(self, pod: WaitingPod) -> bool:
-        if self._taken:
-            return False
-        self.waiting = [other for other in self.waiting if other.pod_uid != pod.pod_uid]
-        self.ended.append(pod)
-        return True
-
-
-class NodePrices:
-    """The laptop's prices, for shares of nodes."""
-
-    def __init__(self, laptop: PriceBook) -> None:
-        names = {"cpu-1": SMALL.name, "cpu-2": LARGE.name}
-        named = (quote.model_copy(update={"pool": names[quote.pool]}) for quote in laptop.quotes if quote.pool in names)
-        self._book = replace(laptop, quotes=tuple(named))
-
-    def book(self) -> PriceBook:
-        return self._book
-
-
-def waits(world: World, seconds: float, run_id: str = "r", node: str = "", why: str = SCHEDULER) -> WaitingPod:
-    since = world.clock.now() - timedelta(seconds=seconds)
-    return WaitingPod("ns.7.ingest-pod", run_id, "ingest", since, node, why, "42")
 
 
 @pytest.fixture
 def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
-    small = small_world(laptop, tmp_path, SetClock())
-    world = replace(on_cluster(small, (SMALL, LARGE))[0], prices=NodePrices(small.prices.book()))
-    return begin(world, wish(flights_slice, needs=INGEST))
-
-
-def again(began: Began, flights_slice: Path) -> str:
-    decision, _ = decide_and_reserve(began.world, began.run, wish(flights_slice, needs=INGEST), Reads())
-    assert decision.choice is not None
-    return decision.choice.pool
+    return begin(shares_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
 
 
 def test_a_pod_that_no_node_takes_in_time_is_given_up_and_the_stage_is_routed_elsewhere(began: Began, flights_slice: Path) -> None:
@@ -109,11 +63,17 @@ def test_a_pod_that_a_node_took_meanwhile_keeps_its_money_and_is_no_stock_out(be
     assert "ingest-1" in began.ledger.state("r").holds
 
 
-def test_a_pod_that_cannot_begin_on_its_node_is_given_up_and_says_why_but_is_no_stock_out(began: Began) -> None:
-    said = sweep(began.world, Queue(waits(began.world, QUEUE_S, node="worker-1", why="ImagePullBackOff")))
-    assert said == ["ingest-pod was given up: ingest of r waited 300 s to begin on worker-1: ImagePullBackOff"]
-    assert list(began.world.store.list("learned/stockouts/")) == []
-    assert "ImagePullBackOff" in read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).why
+def test_a_node_that_has_to_be_made_first_is_waited_for(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
+    world = shares_world(laptop, tmp_path, (SMALL.model_copy(update={"startup_s": 400.0}),))
+    begin(world, wish(flights_slice, needs=INGEST, budget_usd=Decimal(1)))
+    queues = [Queue(waits(world, seconds)) for seconds in (QUEUE_S + 399, QUEUE_S + 400)]
+    assert [(len(sweep(world, queue)), len(queue.ended)) for queue in queues] == [(0, 0), (1, 1)]
+
+
+def test_a_pod_that_a_node_took_late_has_its_time_on_the_node(began: Began) -> None:
+    queue = Queue(replace(waits(began.world, QUEUE_S - 1, node="worker-1", why="ErrImagePull"), since=began.run.start.started_at))
+    began.world.clock.sleep(0.5)
+    assert (sweep(began.world, queue), len(queue.ended)) == ([], 0)
 
 
 @pytest.mark.parametrize(("seconds", "ended"), [(QUEUE_S, 0), (PULLING_S - 1, 0), (PULLING_S, 1)])
