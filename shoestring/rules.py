@@ -21,6 +21,7 @@ class Rules(Noun):
     stockout_s: float = Field(900.0, ge=0, description="seconds that a node pool which took no pod in time is left out")
     memory_growth: float = Field(1.5, ge=1, description="how much more memory a stage is given after it ran out of it")
     leaving_s: float = Field(0.0, ge=0, description="seconds from a pod's last entry in the books to its end, for which it is paid")
+    heartbeat_s: float = Field(1.0, gt=0, description="seconds between a stage's signs of life, each of which the store may charge for")
     abandoned_s: float = Field(86400.0, gt=0, description="seconds without a sign of life after which a run is held to be over")
 
 

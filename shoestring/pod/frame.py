@@ -28,7 +28,8 @@ from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
 from shoestring.spending.ledger import Ledger
 from shoestring.stages.work import Progress
 
-HEARTBEAT_S = 1.0
+# How often the child is looked at, and its money.
+LOOK_S = 1.0
 POLL_S = 0.1
 # From TERM to KILL, where the money allows it.
 GRACE_S = 5.0
@@ -93,7 +94,7 @@ def beat_of(attempt: Attempt, state: str) -> Heartbeat:
         usd_per_hour=attempt.choice.usd_per_hour,
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         at=now,
-        interval_s=HEARTBEAT_S,
+        interval_s=world.rules.heartbeat_s,
         spent_usd=min(attempt.spent_usd(), attempt.reserved_usd),
         phase=progress.phase,
         samples=progress.samples,
@@ -175,7 +176,7 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
 def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk: Clerk) -> None:
     """Until the child ends: hear signals, see the parent go, beat, extend or stop. TERM, a grace, KILL."""
     world, ledger, gone = attempt.world, Ledger(attempt.world.store, attempt.world.clock, attempt.world.pod_uid), parent_is_gone()
-    beat_s, told = float("-inf"), False
+    beat_s, look_s, told = float("-inf"), float("-inf"), False
     # Read now what is there, so that whatever is asked later needs only what is new.
     clerk.prepare(partial(ledger.state, attempt.run.start.account))
     while child.poll() is None:
@@ -187,11 +188,13 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk
         # Whoever does not leave in time is ended while leaving is still paid for.
         if told and (now_s - attempt.stopping_since_s > GRACE_S or attempt.spent_usd() >= attempt.reserved_usd):
             child.kill()
-        if now_s - beat_s >= HEARTBEAT_S:
-            beat_s = now_s
+        if now_s - look_s >= LOOK_S:
+            look_s = now_s
             if gone():
                 attempt.stop("whoever launched the run is gone")
             look(attempt, child.pid, scratch)
+        if now_s - beat_s >= world.rules.heartbeat_s:
+            beat_s = now_s
             beat = record(beat_of(attempt, "stopping" if attempt.stopping else "running"))
             clerk.note(partial(world.store.put, heartbeat_key(attempt.run.run_id, attempt.hold), beat))
         with suppress(subprocess.TimeoutExpired):

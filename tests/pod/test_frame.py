@@ -18,7 +18,7 @@ from pod_world import INGEST, MONEY, AwayStore, Began, FastClock, SetClock, a_ch
 
 from shoestring.data.runs import read
 from shoestring.errors import NotInStore
-from shoestring.local import this_pod_uid
+from shoestring.local import FolderStore, this_pod_uid
 from shoestring.model import Receipt
 from shoestring.pod.child import Ending
 from shoestring.pod.clerk import clerk
@@ -116,6 +116,33 @@ def test_a_stage_whose_data_went_away_comes_home_failed_with_its_own_sentence(
     close_books(began.attempt, ending)
     assert began.ledger.state(began.account).holds.keys() == {"overhead-1"}
     assert read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).status == "failed"
+
+
+class CountedStore(FolderStore):
+    """A folder that counts the heartbeats put into it."""
+
+    beats = 0
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+        self.beats += "/heartbeats/" in key
+        return super().put(key, data, if_absent=if_absent)
+
+
+@pytest.mark.parametrize(("interval_s", "most"), [(1.0, 100), (30.0, 3)])
+def test_a_stage_beats_as_often_as_the_rules_say_and_says_how_often(
+    laptop: Path, flights_slice: Path, tmp_path: Path, interval_s: float, most: int
+) -> None:
+    """Some 40 s of a fast clock."""
+    world = small_world(laptop, tmp_path, FastClock(20))
+    store, rules = CountedStore(world.store.root), world.rules.model_copy(update={"heartbeat_s": interval_s})
+    began = begin(replace(world, store=store, rules=rules), wish(flights_slice, needs=INGEST))
+    began.ledger.extend(began.account, "ingest-1", Decimal("0.009"))
+    began.attempt.reserved_usd += Decimal("0.009")
+    watched(began.attempt, a_child("print(flush=True); import time; time.sleep(2)"), tmp_path)
+    assert (1 if most == 3 else 4) <= store.beats <= most
+    beat = last_heartbeat(store, "r", "ingest-1")
+    assert beat is not None
+    assert beat.interval_s == interval_s
 
 
 def test_a_stage_that_is_killed_while_it_is_supervised_comes_home_failed(
