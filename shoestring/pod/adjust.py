@@ -20,14 +20,19 @@ TRUE_TIMES = "true-times"
 
 
 def adjust_to_pods(world: World, run: Run, start: Start) -> list[str]:
-    """Adjust every settled attempt of a start, and its overhead, up or down, as far as its account allows; says what it could not."""
+    """Adjust every settled attempt of a start, and its overhead, as far as its account allows; says what it could not.
+
+    What goes down goes first: it may be what another needs.
+    """
     ledger = Ledger(world.store, world.clock, world.pod_uid)
-    said = []
-    for hold, settled_usd in ledger.state(start.account).settled_usd.items():
-        true_usd = overhead_spent_usd(world, run, start) if hold == overhead_hold(start) else pod_usd(world, run, hold)
-        if true_usd is not None and true_usd != settled_usd:
-            said += _adjust(ledger, start.account, hold, settled_usd, true_usd)
-    return said
+    settled_usd = ledger.state(start.account).settled_usd
+    true_usd: dict[str, Decimal] = {}
+    for hold in settled_usd:
+        found_usd = overhead_spent_usd(world, run, start) if hold == overhead_hold(start) else pod_usd(world, run, hold)
+        if found_usd is not None and found_usd != settled_usd[hold]:
+            true_usd[hold] = found_usd
+    order = sorted(true_usd, key=lambda hold: true_usd[hold] - settled_usd[hold])
+    return [sentence for hold in order for sentence in _adjust(ledger, start.account, hold, settled_usd[hold], true_usd[hold])]
 
 
 def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:

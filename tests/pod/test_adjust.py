@@ -10,7 +10,7 @@ import pytest
 from pod_world import INGEST, Began, SetClock, TellingCluster, begin, in_pod, on_cluster, small_world, wish
 
 from shoestring.data.runs import read
-from shoestring.model import Receipt
+from shoestring.model import Receipt, record
 from shoestring.pod.adjust import adjust_to_pods
 from shoestring.pod.child import Ending
 from shoestring.pod.frame import heartbeat
@@ -103,6 +103,26 @@ def test_a_true_time_that_the_cap_does_not_allow_is_paid_as_far_as_it_does_and_s
     assert f"ingest-1 is on the books at ${state.settled_usd['ingest-1']}, and its pod's own times come to ${true_usd}" in said[-1]
     assert "the cap allows no more" in said[-1]
     verify(began.world.store, load_anchors(began.world.store))
+
+
+def test_what_comes_back_pays_for_what_took_longer_whatever_their_names(began: Began) -> None:
+    done(began)
+    rate, left_usd = began.attempt.choice.usd_per_hour, began.ledger.state(began.account).left_usd
+    assert left_usd is not None
+    # The last attempt by name, settled at all that was left: its pod took next to nothing.
+    decision = began.attempt.decision.model_copy(update={"question": began.attempt.decision.question.model_copy(update={"attempt": 2})})
+    began.ledger.reserve(began.account, "ingest-2", "ingest", 2, left_usd)
+    began.world.store.put("runs/r/decisions/ingest-2.json", record(decision))
+    began.ledger.settle(began.account, "ingest-2", left_usd)
+    first = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    second = first.model_copy(update={"attempt": 2, "pod_uid": "ns.2.ingest", "decision_key": "runs/r/decisions/ingest-2.json"})
+    began.world.store.put("runs/r/receipts/ingest-2.json", record(second))
+    now = began.world.clock.now()
+    cluster_of(began.world).lives[POD] = lived(began, 30, 0)
+    cluster_of(began.world).lives["ns.2.ingest"] = Life(alive=False, started_at=now - timedelta(seconds=1), finished_at=now)
+    assert adjust_to_pods(began.world, began.run, began.run.start) == []
+    settled_usd = began.ledger.state(began.account).settled_usd
+    assert (settled_usd["ingest-1"], settled_usd["ingest-2"]) == (cost_usd(rate, 32), cost_usd(rate, 1))
 
 
 def test_a_frame_foresees_the_end_of_its_pod_and_keeps_its_price_back(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
