@@ -24,15 +24,21 @@ class PriceBook:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """When a pod lived. `finished_at` is None while it runs, and also when it is gone and nobody saw it end.
+    """When a pod lived, by the cluster's clock. `finished_at` is None while it runs, and also when it is gone and nobody saw it end.
 
-    `why`: what the cluster says of its end (OOMKilled, Evicted, ...); empty when it says nothing.
+    `why`: what the cluster says of its end (OOMKilled, Evicted, ...); empty when it says nothing. `asked_at`: what its clock said when
+    it answered; None where it is the clock of whoever asked.
     """
 
     alive: bool
     started_at: datetime | None = None
     finished_at: datetime | None = None
     why: str = ""
+    asked_at: datetime | None = None
+
+    def age_s(self, now: datetime) -> float:
+        """Seconds from its start to when its cluster answered, else to `now`: a node's clock may be minutes off. 0: not known."""
+        return max(0.0, ((self.asked_at or now) - self.started_at).total_seconds()) if self.started_at else 0.0
 
 
 @dataclass(frozen=True, slots=True)

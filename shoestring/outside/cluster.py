@@ -80,7 +80,7 @@ class KubeCluster:
         namespace, labels, selector = pod_uid.partition("?")
         if labels:
             path, right = f"/api/v1/namespaces/{namespace}/pods", f"list pods in namespace {namespace}"
-            lives = [life_of(pod, self._clock.now()) for pod in self._kube.list(path, right, labelSelector=selector)]
+            lives = [life_of(pod, self._answered_at()) for pod in self._kube.list(path, right, labelSelector=selector)]
             return max(lives, key=lambda life: life.started_at or datetime.min.replace(tzinfo=UTC), default=Life(alive=False))
         namespace, _, rest = pod_uid.partition(".")
         uid, _, name = rest.partition(".")
@@ -94,7 +94,11 @@ class KubeCluster:
                 raise
             # Paid work does not end because the cluster cannot say when it began; the exit step will ask again.
             return Life(alive=True)
-        return life_of(pod, self._clock.now()) if pod and pod["metadata"]["uid"] == uid else Life(alive=False)
+        return life_of(pod, self._answered_at()) if pod and pod["metadata"]["uid"] == uid else Life(alive=False)
+
+    def _answered_at(self) -> datetime:
+        """By the clock that the moments in a pod's status are of, where the server tells it."""
+        return self._kube.answered_at or self._clock.now()
 
 
 class NodePrices:
@@ -137,6 +141,7 @@ def life_of(pod: Mapping[str, Any], now: datetime) -> Life:
         started_at=_moment(scheduled) if scheduled else None,
         finished_at=max(map(_moment, last or turned), default=None) if ended_itself else overdue,
         why=_why(status, containers, ended, conditions),
+        asked_at=now,
     )
 
 

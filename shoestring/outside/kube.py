@@ -7,7 +7,9 @@ its token in two well-known places and wants two kinds of object, so it asks by 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -29,10 +31,14 @@ Item = dict[str, Any]
 
 
 class Kube:
-    """One cluster's API. `headers` is asked before every request: tokens are renewed under a running process."""
+    """One cluster's API. `headers` is asked before every request: tokens are renewed under a running process.
+
+    `answered_at`: what its clock said with the last answer, to the second.
+    """
 
     def __init__(self, host: str, http: urllib3.PoolManager, headers: Callable[[], dict[str, str]]) -> None:
         self._host, self._http, self._headers = host, http, headers
+        self.answered_at: datetime | None = None
 
     def get(self, path: str, right: str) -> Item | None:
         """One object; None when there is none. `right`: what the caller needs for it, as a message calls it. Raises ClusterError."""
@@ -69,6 +75,7 @@ class Kube:
         try:
             answer = self._http.request(verb, url, json=body, headers=self._headers(), retries=RETRIES, timeout=TIMEOUT)
             said: Item = from_json(answer.data) if answer.data else {}
+            self.answered_at = moment_of(answer.headers)
         except HTTPError as error:
             raise ClusterError(f"the cluster at {self._host} does not answer: {error}") from error
         except ValueError:
@@ -80,6 +87,14 @@ class Kube:
         if answer.status not in (200, 201, 202):
             raise ClusterError(f"the cluster at {self._host} answered {answer.status} to {path}: {said.get('message', answer.reason)}")
         return said
+
+
+def moment_of(headers: Mapping[str, str]) -> datetime | None:
+    """When a server answered, by its own clock; None where it does not say."""
+    try:
+        return parsedate_to_datetime(headers["date"])
+    except (KeyError, ValueError):
+        return None
 
 
 def connect(context: str | None = None) -> Kube:

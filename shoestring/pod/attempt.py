@@ -85,6 +85,5 @@ class Attempt:
 
 def began_s(world: World) -> float:
     """When this pod began, on the monotonic clock: its own start where that can be known, so that imports are paid for too."""
-    now_s = world.clock.monotonic_s()
-    started_at = world.cluster.life(world.pod_uid).started_at
-    return now_s - max(0.0, (world.clock.now() - started_at).total_seconds()) if started_at else now_s
+    age_s = world.cluster.life(world.pod_uid).age_s(world.clock.now())
+    return world.clock.monotonic_s() - age_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from decimal import Decimal
 from typing import Literal
 
@@ -72,13 +73,14 @@ def overhead(world: World, run: Run, name: str) -> Iterator[None]:
 
     All of a start go by the price that its first router found: a stage's pod and the exit step may not even look at the nodes.
     """
+    now = world.clock.now()
     first = next(iter(overhead_times(world, run, run.start)), None)
     begun = OverheadTime(
         name=name,
         pod_uid=world.pod_uid,
         usd_per_hour=first.usd_per_hour if first else overhead_usd_per_hour(world),
         allowance_s=first.allowance_s if first else overhead_pod_s(world),
-        started_at=world.cluster.life(world.pod_uid).started_at or world.clock.now(),
+        started_at=now - timedelta(seconds=world.cluster.life(world.pod_uid).age_s(now)),
         finished_at=None,
     )
     key = f"runs/{run.run_id}/overhead/{run.start.number}/{name}.{world.pod_uid}.json"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shoestring.outside.cluster import life_of
+from shoestring.outside.kube import moment_of
 
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-07-30T10:00:00Z"}
 WAITS = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2026-07-30T10:00:00Z"}
@@ -101,3 +102,15 @@ def test_a_pod_whose_node_does_not_answer_any_more_ended_when_it_should_have() -
 def test_a_deleted_pod_that_ended_did_so_with_its_last_container() -> None:
     found = {"metadata": {"deletionTimestamp": "2026-07-30T10:07:00Z"}} | pod("Failed", ended(5, "Error", 143))
     assert life_of(found, at(30)).finished_at == at(5)
+
+
+@pytest.mark.parametrize("off_s", [-3600, 0, 3600])
+def test_how_old_a_pod_is_does_not_depend_on_the_clock_of_its_node(off_s: int) -> None:
+    life = life_of(pod("Running", RUNS), at(8))
+    assert life.age_s(at(8) + timedelta(seconds=off_s)) == 480.0
+
+
+def test_a_server_says_when_it_answered_and_one_that_does_not_is_no_trouble() -> None:
+    assert moment_of({"date": "Thu, 30 Jul 2026 10:08:00 GMT"}) == at(8)
+    assert moment_of({}) is None
+    assert moment_of({"date": "yesterday"}) is None

@@ -8,22 +8,40 @@ import subprocess
 import threading
 import time
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import psutil
 import pytest
 from commands import command
-from pod_world import INGEST, MONEY, AwayStore, Began, FastClock, SetClock, a_child, begin, small_world, variables, watched, wish
+from pod_world import (
+    INGEST,
+    MONEY,
+    AwayStore,
+    Began,
+    FastClock,
+    SetClock,
+    a_child,
+    begin,
+    on_cluster,
+    small_world,
+    variables,
+    watched,
+    wish,
+)
 
 from shoestring.data.runs import read
 from shoestring.errors import NotInStore
 from shoestring.local import FolderStore, this_pod_uid
 from shoestring.model import Receipt
+from shoestring.pod.attempt import began_s
 from shoestring.pod.child import Ending
 from shoestring.pod.clerk import clerk
 from shoestring.pod.frame import GRACE_S, how_it_ended, supervise, watch
+from shoestring.pod.overhead import OverheadTime, overhead
 from shoestring.pod.stage import close_books
+from shoestring.seams import Life
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.meter import cost_usd
 
@@ -116,6 +134,20 @@ def test_a_stage_whose_data_went_away_comes_home_failed_with_its_own_sentence(
     close_books(began.attempt, ending)
     assert began.ledger.state(began.account).holds.keys() == {"overhead-1"}
     assert read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).status == "failed"
+
+
+@pytest.mark.parametrize("off_s", [-3600, 0, 3600])
+def test_a_pod_is_paid_from_its_start_whatever_the_clock_of_its_node_says(fixed: Began, off_s: int) -> None:
+    world, cluster = on_cluster(fixed.world)
+    server_now = world.clock.now() - timedelta(seconds=off_s)
+    cluster.lives[world.pod_uid] = Life(alive=True, started_at=server_now - timedelta(seconds=8), asked_at=server_now)
+    assert world.clock.monotonic_s() - began_s(world) == 8.0
+    with overhead(world, fixed.run, "route-ingest"):
+        world.clock.sleep(1)
+    key = next(key for key in world.store.list("runs/r/overhead/1/") if world.pod_uid in key)
+    took = read(world.store, key, OverheadTime)
+    assert took.finished_at is not None
+    assert (took.finished_at - took.started_at).total_seconds() == 9.0
 
 
 class CountedStore(FolderStore):
