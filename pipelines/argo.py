@@ -30,7 +30,8 @@ RUN_LABEL = "shoestring.dev/run"
 # Always: also when the pod was deleted, as a spot machine's are.
 AGAIN = {"limit": "2", "retryPolicy": "Always"}
 RESTRICTED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-# How long Kubernetes keeps a Workflow that is over; what the run left stays in the store.
+# How long Kubernetes keeps a Workflow that is over; what the run left stays in the store. Well beyond Rules.abandoned_s: where no exit
+# step came, the sweeper still has to read when the pods began and ended.
 KEPT_S = 86400
 SCRATCH = "/tmp"
 

@@ -22,7 +22,7 @@ class Rules(Noun):
     memory_growth: float = Field(1.5, ge=1, description="how much more memory a stage is given after it ran out of it")
     leaving_s: float = Field(0.0, ge=0, description="seconds from a pod's last entry in the books to its end, for which it is paid")
     heartbeat_s: float = Field(1.0, gt=0, description="seconds between a stage's signs of life, each of which the store may charge for")
-    abandoned_s: float = Field(86400.0, gt=0, description="seconds without a sign of life after which a run is held to be over")
+    abandoned_s: float = Field(3600.0, gt=0, description="seconds without a pod and without a word after which a run is held to be over")
 
 
 class Budgets(Noun):

@@ -5,7 +5,7 @@ On a cluster nobody supervises a run, so silence has to do: of a pod for `queue_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,6 +19,7 @@ from shoestring.pod.receipts import decision_key, write_lost_receipts
 from shoestring.pod.runs import run_of
 from shoestring.pod.settle import for_open_starts, last_months, settle_abandoned, settle_start
 from shoestring.pod.unheard import name_dead_pods, pod_of, settle_dead_pod, settle_unheard
+from shoestring.reporting.publish import publish
 from shoestring.routing.decision import Decision
 from shoestring.rules import StockOut
 from shoestring.seams import StagePod, Waiting, World
@@ -125,13 +126,20 @@ def _settle_silent(world: World, ledger: Ledger, run: Run, start: Start, pods: S
     state, now = ledger.state(start.account), world.clock.now()
     beats = {hold: last_heartbeat(world.store, run.run_id, hold) for hold in state.holds if hold != overhead_hold(start)}
     newest = max([written_at(world, state), *(beat.at for beat in beats.values() if beat)])
-    if now - newest > timedelta(seconds=world.rules.abandoned_s) and not living:
-        return said + settle_start(world, run, start)
+    if now - newest > timedelta(seconds=world.rules.abandoned_s) and not living and not any_lives(world, beats.values()):
+        said += settle_start(world, run, start)
+        publish(world.store, run.run_id)
+        return said
     silent = {hold for hold, beat in beats.items() if state.holds[hold].stage not in living and is_silent(world, state.holds[hold], beat)}
     if silent:
         said += settle_dead(ledger, world.store, world.cluster, start.account, run.run_id, except_holds=state.holds.keys() - silent)
         write_lost_receipts(world, run, start)
     return said
+
+
+def any_lives(world: World, beats: Iterable[Heartbeat | None]) -> bool:
+    """Does a pod live that money is held for? Of a component that keeps no books nothing else tells."""
+    return any(world.cluster.life(beat.pod_uid).alive for beat in beats if beat)
 
 
 def is_silent(world: World, held: Hold, beat: Heartbeat | None) -> bool:

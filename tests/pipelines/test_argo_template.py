@@ -11,16 +11,17 @@ from kfp import dsl
 from typer.main import get_command
 
 from components.route import route
-from pipelines.argo import compile_to, stage_pod, stages_of
+from pipelines.argo import KEPT_S, compile_to, stage_pod, stages_of
 from pipelines.routed import RunParameters, own, routed
 from pipelines.train import CHAIN, train_pipeline
 from shoestring.cli import app
 from shoestring.data.recipe import Recipe, find_recipe
 from shoestring.errors import UsageError
+from shoestring.rules import Rules
 from shoestring.stages import ingest
 from shoestring.stages.work import Origin
 
-GOLDEN = Path(__file__).parent / "golden"
+ROOT, GOLDEN = Path(__file__).parents[2], Path(__file__).parent / "golden"
 INPUTS = {
     "ingest": {},
     "preprocess": {"data": "ingest"},
@@ -54,6 +55,11 @@ def test_they_are_the_golden_files(folder: Path) -> None:
     assert {name: (folder / name).read_text() for name in names} == {name: (GOLDEN / "argo" / name).read_text() for name in names}, (
         "if the change is meant: shoestring compile --target argo --out tests/pipelines/golden/argo"
     )
+
+
+def test_pods_are_kept_until_long_after_the_sweeper_closed_a_run_without_an_exit_step() -> None:
+    policy = Rules.model_validate(yaml.safe_load((ROOT / "manifests/base/policy.yaml").read_text()))
+    assert 12 * max(policy.abandoned_s, Rules().abandoned_s) <= KEPT_S
 
 
 def test_the_stages_are_those_of_the_kubeflow_pipeline_and_read_what_its_steps_read() -> None:

@@ -15,7 +15,7 @@ from shoestring.seams import Life, PriceBook, StagePod, World
 
 SMALL = Pool(name="od/1", node_pool="od", cores=1, memory_gb=2)
 LARGE = Pool(name="big/2", node_pool="big", cores=2, memory_gb=4)
-QUEUE_S, ABANDONED_S = 300.0, 86400.0
+QUEUE_S, ABANDONED_S = 300.0, 3600.0
 SCHEDULER = "0/3 nodes are available: 3 Insufficient cpu."
 
 

@@ -21,6 +21,7 @@ from shoestring.pod.frame import heartbeat
 from shoestring.pod.route import route
 from shoestring.pod.stage import close_books
 from shoestring.pod.sweep import PULLING_S, sweep
+from shoestring.reporting.summary import Summary
 from shoestring.rules import StockOut
 from shoestring.seams import Life, World
 from shoestring.spending.meter import cost_usd
@@ -133,17 +134,28 @@ def test_money_for_a_pod_that_never_came_is_given_back_unless_it_waits(began: Be
     assert "ingest-1 settled at $0.000000" in said
 
 
-def test_a_run_without_a_sign_of_life_for_a_day_is_over_and_its_months_money_released(began: Began) -> None:
+def test_a_run_without_a_pod_and_without_a_word_is_over_its_months_money_released_and_its_report_written(began: Began) -> None:
     dies(began)
     began.world.clock.sleep(ABANDONED_S + 5)
     sweep(began.world, Queue())
     month = began.ledger.state(f"{began.run.start.started_at:%Y-%m}")
     assert began.ledger.state("r").closed and month.held_usd == 0
     assert month.spent_usd == began.ledger.state("r").spent_usd > 0
+    summary = read(began.world.store, "runs/r/summary.json", Summary)
+    assert (summary.status, summary.spent_usd) == ("failed", month.spent_usd)
+    assert b"ingest" in began.world.store.fetch("runs/r/report.html").read_bytes()
     verify(began.world.store, load_anchors(began.world.store))
 
 
-def test_a_run_that_waits_for_a_person_for_hours_is_not_over(began: Began) -> None:
+@pytest.mark.parametrize("node", ["", "worker-1"])
+def test_a_run_with_a_pod_is_not_over_whether_that_waits_or_runs(began: Began, node: str) -> None:
+    began.world.clock.sleep(ABANDONED_S + 5)
+    pod = replace(waits(began.world, 10, node=node), waits=not node)
+    assert sweep(began.world, Queue(pod)) == []
+    assert "ingest-1" in began.ledger.state("r").holds
+
+
+def test_a_run_that_waits_for_a_person_is_not_over_at_once(began: Began) -> None:
     close_books(in_pod(began, "ns.1.ingest"), Ending(status="done"))
     began.world.clock.sleep(ABANDONED_S - 5)
     assert sweep(began.world, Queue()) == []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from pod_world import MONEY, SetClock, TellingCluster, on_cluster, small_world
+from sweeper_world import Queue
 
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import open_run, read
@@ -18,6 +19,7 @@ from shoestring.pod.asking import Reads
 from shoestring.pod.overhead import overhead
 from shoestring.pod.route import route
 from shoestring.pod.settle import settle_run
+from shoestring.pod.sweep import sweep as sweep_world
 from shoestring.routing.decision import Decision
 from shoestring.seams import Life, World
 from shoestring.spending.heartbeat import last_heartbeat
@@ -106,6 +108,14 @@ def test_nobody_takes_it_for_dead_before_the_end_of_its_run(world: World, decisi
     ledger = Ledger(world.store, world.clock, world.pod_uid)
     assert sweep(ledger, world.store, world.cluster, "r", "r", except_holds={"overhead-1"}) == []
     assert decision.question.hold in ledger.state("r").holds
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_its_run_goes_on_for_as_long_as_its_pod_lives(world: World, decision: Decision, lives: bool) -> None:
+    world.clock.sleep(10 * world.rules.abandoned_s)
+    sweep_world(ended(world, Life(alive=lives)), Queue())
+    state = Ledger(world.store, world.clock, world.pod_uid).state("r")
+    assert (decision.question.hold in state.holds, state.closed) == (lives, not lives)
 
 
 def test_what_it_leaves_is_not_looked_for_in_our_cache(decision: Decision) -> None:
