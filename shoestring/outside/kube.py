@@ -48,10 +48,10 @@ class Kube:
         """Make one object; returns it as it is then, None where the cluster knows no such path. Raises ClusterError."""
         return self._ask("POST", path, right, body=item)
 
-    def delete(self, path: str, right: str, *, uid: str, version: str) -> bool:
-        """End one object, if it is still as it was read; False when it is not. Raises ClusterError."""
-        still = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid, "resourceVersion": version}}
-        return self._ask("DELETE", path, right, body=still, missing=(404, 409)) is not None
+    def set_status(self, path: str, status: Item, right: str, *, uid: str, version: str) -> bool:
+        """Change what is said of one object, if it is still as it was read; False when it is not. Raises ClusterError."""
+        change = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
+        return self._ask("PATCH", f"{path}/status", right, body=change, missing=(404, 409)) is not None
 
     def list(self, path: str, right: str, **query: str) -> Iterator[Item]:
         """All objects under a path, a page at a time. Raises ClusterError."""
@@ -73,7 +73,8 @@ class Kube:
     ) -> Item | None:
         url = f"{self._host}{path}?{urlencode(query)}" if query else self._host + path
         try:
-            answer = self._http.request(verb, url, json=body, headers=self._headers(), retries=RETRIES, timeout=TIMEOUT)
+            kind = {"content-type": "application/merge-patch+json"} if verb == "PATCH" else {}
+            answer = self._http.request(verb, url, json=body, headers=self._headers() | kind, retries=RETRIES, timeout=TIMEOUT)
             said: Item = from_json(answer.data) if answer.data else {}
             self.answered_at = moment_of(answer.headers)
         except HTTPError as error:

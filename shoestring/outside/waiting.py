@@ -16,6 +16,7 @@ from shoestring.seams import Clock, StagePod
 
 # https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff and its like: without one, a container is being made.
 BEGINS = ("ContainerCreating", "PodInitializing", "")
+GIVEN_UP = "GivenUp"
 
 
 class KubeWaiting:
@@ -29,9 +30,15 @@ class KubeWaiting:
         return stage_pods(found, self._clock.now())
 
     def give_up(self, pod: StagePod) -> bool:
-        """Raises ClusterError."""
+        """Raises ClusterError.
+
+        The pod is said to have failed, which the scheduler and its node both take for its end. It is not deleted: Argo makes a pod
+        again, in the same place, of which it saw nothing but that it was Pending before it was gone.
+        """
         _, uid, name = pod.pod_uid.split(".", 2)
-        return self._kube.delete(f"{self._path}/{name}", f"delete pods {self._where}", uid=uid, version=pod.version)
+        where = f"it did not begin on {pod.node} in time" if pod.node else "no node took it in time"
+        failed = {"phase": "Failed", "reason": GIVEN_UP, "message": where + (f": {pod.why}" if pod.why else "")}
+        return self._kube.set_status(f"{self._path}/{name}", failed, f"patch pods/status {self._where}", uid=uid, version=pod.version)
 
 
 def stage_pods(items: Iterable[Mapping[str, Any]], now: datetime) -> tuple[StagePod, ...]:

@@ -41,7 +41,7 @@ MAY = {
     "shoestring-router": {"list nodes", "list pods", "get pods"} | EXECUTOR,
     "shoestring-stage": {"get pods"} | EXECUTOR,
     "shoestring-settle": {"get pods"} | EXECUTOR,
-    "shoestring-sweeper": {"get pods", "list pods", "delete pods"},
+    "shoestring-sweeper": {"get pods", "list pods", "patch pods/status"},
 }
 
 

@@ -58,16 +58,21 @@ def test_a_pod_that_no_node_takes_is_seen_with_the_schedulers_words_and_ended_as
     assert pod.pod_uid.startswith("default.") and pod.pod_uid.endswith(f".{NAME}")
     assert "nodes are available" in pod.why
     assert not waiting.give_up(replace(pod, version="1"))
-    assert waiting.pods() == (pod,)
+    assert [each.version for each in waiting.pods()] == [pod.version]
     assert waiting.give_up(pod)
     assert not waiting.give_up(pod)
-    assert waiting.pods() == ()
+    (ended,) = waiting.pods()
+    assert (ended.waits, ended.life.alive, ended.life.started_at) == (False, False, None)
+    assert ended.life.why == f"GivenUp: no node took it in time: {pod.why}"
 
 
 def test_a_pod_that_cannot_begin_is_seen_on_its_node_with_what_its_container_waits_for(kind: Kind, waiting: KubeWaiting) -> None:
     make(kind, image="registry.example.com/there-is-none:1")
     pod = seen(waiting, lambda pod: pod.node and pod.why)
     assert "ErrImageNeverPull" in pod.why
+    assert waiting.give_up(pod)
+    # Its node, too, holds it to be over, and lets it go.
+    kind.kubectl("delete", "pod", NAME, "--timeout", "60s", namespace="default")
 
 
 def test_a_router_and_an_exit_step_that_wait_are_not_the_sweepers(kind: Kind, waiting: KubeWaiting) -> None:
@@ -75,4 +80,4 @@ def test_a_router_and_an_exit_step_that_wait_are_not_the_sweepers(kind: Kind, wa
         make(kind, name=name, stage=stage, nodeSelector={"there": "is-none"})
     make(kind, nodeSelector={"there": "is-none"})
     pod = seen(waiting, lambda pod: True)
-    assert waiting.pods() == (pod,) and pod.stage == "train"
+    assert [each.pod_uid for each in waiting.pods()] == [pod.pod_uid] and pod.stage == "train"
