@@ -64,11 +64,14 @@ def _slots(question: Question) -> list[Slot]:
 
 
 def _cached(question: Question, need: Need, slots: Sequence[Slot], formats: tuple[Format, ...], given: Input) -> dict[str, Any] | None:
-    """The outcome that is there already, as a free row on the cheapest priced pool that has room; None if there is none."""
+    """The outcome that is there already, as a free row on the priced pool with room where a pod's start is cheapest; None if there is none.
+
+    Its start is all that such a pod takes: where a node has to be made for it, that is waited for and paid.
+    """
     priced = [slot for slot in slots if slot.objection is None and slot.shortage is None]
     if not priced:
         return None
-    slot = min(priced, key=lambda slot: slot.price)
+    slot = min(priced, key=lambda slot: (slot.price * slot.pool.startup_s, slot.price))
     _, most = sample_range(need, question.rows)
     return {name: [0] for name in Candidates.model_fields if name not in NAMES} | {
         "pool": [slot.pool_number],

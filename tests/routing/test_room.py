@@ -66,6 +66,13 @@ def test_a_cached_result_is_handed_on_where_there_is_room() -> None:
     assert decision.choice is not None and decision.choice.cached and decision.choice.pool == "cpu-2"
 
 
+def test_for_a_cached_result_no_node_is_made_that_costs_more_than_one_that_is_there() -> None:
+    slow = CPU_1.model_copy(update={"startup_s": 600})
+    for pool, taken in ((CPU_1, "cpu-1"), (slow, "cpu-2")):
+        choice = decide(laptop_question((EVALUATE,), pools=(pool, CPU_2), cached_outcome="cache/1.json")).choice
+        assert choice is not None and choice.cached and choice.pool == taken
+
+
 @pytest.mark.parametrize(
     ("pool", "room", "sentence"),
     [
