@@ -32,6 +32,8 @@ FRESH_S = 10.0
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 IDENTITY = ("SHOESTRING_POD_NAMESPACE", "SHOESTRING_POD_UID", "SHOESTRING_POD_NAME")
 ENDED = ("Succeeded", "Failed")
+# What the sweeper says of a pod that did not begin in time; of when that ended, no container and no condition tells.
+GIVEN_UP = "GivenUp"
 # After the end of a deleted pod's grace, which is what its deletionTimestamp says, clocks and a slow kubelet included.
 OVERDUE = timedelta(seconds=60)
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -136,10 +138,11 @@ def life_of(pod: Mapping[str, Any], now: datetime) -> Life:
     # A pod that was evicted may have no container to ask; then its conditions turned when it ended.
     last = [state["finishedAt"] for state in ended if state.get("finishedAt")]
     turned = [each["lastTransitionTime"] for each in status.get("conditions") or [] if each.get("lastTransitionTime")]
+    ends = last or (turned if status.get("reason") != GIVEN_UP else [])
     return Life(
         alive=not ended_itself and overdue is None,
         started_at=_moment(scheduled) if scheduled else None,
-        finished_at=max(map(_moment, last or turned), default=None) if ended_itself else overdue,
+        finished_at=max(map(_moment, ends), default=None) if ended_itself else overdue,
         why=_why(status, containers, ended, conditions),
         asked_at=now,
     )

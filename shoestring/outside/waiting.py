@@ -9,14 +9,13 @@ from typing import Any
 
 from shoestring.errors import ClusterError
 from shoestring.local import WallClock
-from shoestring.outside.cluster import life_of
+from shoestring.outside.cluster import GIVEN_UP, life_of
 from shoestring.outside.kube import Kube, connect
 from shoestring.routing.place import KUBEFLOW_RUN_LABEL, ROUTE, RUN_LABEL, SETTLE, STAGE_LABEL
 from shoestring.seams import Clock, StagePod
 
 # https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff and its like: without one, a container is being made.
 BEGINS = ("ContainerCreating", "PodInitializing", "")
-GIVEN_UP = "GivenUp"
 
 
 class KubeWaiting:
@@ -27,7 +26,7 @@ class KubeWaiting:
     def pods(self) -> tuple[StagePod, ...]:
         """Raises ClusterError."""
         found = self._kube.list(self._path, f"list pods {self._where}", labelSelector=STAGE_LABEL, fieldSelector="status.phase!=Succeeded")
-        return stage_pods(found, self._clock.now())
+        return stage_pods(found, self._kube.answered_at or self._clock.now())
 
     def give_up(self, pod: StagePod) -> bool:
         """Raises ClusterError.

@@ -50,8 +50,8 @@ def name_of(pod: StagePod) -> str:
 
 
 def waited_s(world: World, pod: StagePod) -> float:
-    """For a node, or to begin on the one that took it."""
-    return (world.clock.now() - (pod.life.started_at or pod.since)).total_seconds()
+    """For a node, or to begin on the one that took it; by the cluster's clock, where that is known."""
+    return ((pod.life.asked_at or world.clock.now()) - (pod.life.started_at or pod.since)).total_seconds()
 
 
 def longest_s(world: World, pod: StagePod, decision: Decision | None) -> float:

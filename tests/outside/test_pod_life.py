@@ -79,6 +79,11 @@ def test_a_pod_that_ended_did_so_with_its_last_container_and_says_why(found: dic
     assert (life.alive, life.started_at, life.finished_at, life.why) == (False, at(0), at(minute), why)
 
 
+def test_of_a_pod_that_was_given_up_nothing_but_the_books_says_when() -> None:
+    life = life_of(pod("Failed", waits_for("ImagePullBackOff"), conditions=(SCHEDULED, TURNED), reason="GivenUp"), at(8))
+    assert (life.alive, life.started_at, life.finished_at) == (False, at(0), None)
+
+
 def test_memory_that_an_init_container_ran_out_of_is_told_too() -> None:
     assert life_of(pod("Failed", initContainerStatuses=[ended(2, "OOMKilled", 137)]), at(8)).why == "OOMKilled"
 
