@@ -13,6 +13,7 @@ from shoestring.model import Outcome, record
 from shoestring.pod.asking import Reads, cache_key
 from shoestring.pod.attempt import Attempt, began_s
 from shoestring.pod.child import Ending
+from shoestring.pod.claim import claim
 from shoestring.pod.frame import heartbeat, raise_unless_done, signals, supervise
 from shoestring.pod.overhead import overhead
 from shoestring.pod.receipts import receipt_for, receipt_key
@@ -29,10 +30,12 @@ def run_stage(
 
     Raises:
         StageStopped: the money, the time, a signal or a lost parent ended it; a checkpoint may be there.
-        StageFailed: the stage's own code, or its process, failed.
+        StageFailed: the stage's own code, or its process, failed; or the reservation is another pod's.
     """
-    run = open_run(world.store, run_id)
     decision = read(world.store, decision_key, Decision)
+    if decision.choice is not None and not decision.choice.cached:
+        claim(world, decision, decision.choice)
+    run = open_run(world.store, run_id)
     if decision.choice is not None and decision.choice.cached:
         return hand_on(world, run, decision, decision_key)
     held = Ledger(world.store, world.clock, world.pod_uid).state(run.start.account).holds.get(decision.question.hold)
@@ -40,7 +43,6 @@ def run_stage(
         raise StageFailed(f"{decision_key} has no open reservation in the ledger: route the stage again, or resume the run")
     attempt = Attempt(world, run, decision, decision_key, inputs, began_s(world), held.amount_usd, origin)
     with signals(attempt):
-        heartbeat(attempt, "starting")
         ending = Ending(status="failed", cause="lost", why="the frame itself failed")
         try:
             ending = supervise(attempt, world_argument)
