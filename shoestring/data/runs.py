@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ValidationError
@@ -35,7 +36,11 @@ class RunRecord(Noun):
 
 
 class Start(Noun):
-    """One start of a run: the first, or a `--resume`. Each has an account of its own in the ledger."""
+    """One start of a run: the first, or a `--resume`. Each has an account of its own in the ledger.
+
+    What does no stage's work goes by the price and the allowance that admission found: a stage's pod and the exit step may not even
+    look at the nodes.
+    """
 
     schema_version: Literal[1] = 1
     number: int
@@ -44,6 +49,8 @@ class Start(Noun):
     started_at: AwareDatetime
     deadline_at: AwareDatetime | None
     supervisor: str | None
+    overhead_usd_per_hour: Usd = Decimal(0)
+    overhead_pod_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

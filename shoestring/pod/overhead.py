@@ -69,17 +69,13 @@ def overhead_times(world: World, run: Run, start: Start) -> list[OverheadTime]:
 
 @contextmanager
 def overhead(world: World, run: Run, name: str) -> Iterator[None]:
-    """Put this pod's time, from its own start, on the run's overhead line, also when it fails.
-
-    All of a start go by the price that its first router found: a stage's pod and the exit step may not even look at the nodes.
-    """
+    """Put this pod's time, from its own start, on the run's overhead line, also when it fails."""
     now = world.clock.now()
-    first = next(iter(overhead_times(world, run, run.start)), None)
     begun = OverheadTime(
         name=name,
         pod_uid=world.pod_uid,
-        usd_per_hour=first.usd_per_hour if first else overhead_usd_per_hour(world),
-        allowance_s=first.allowance_s if first else overhead_pod_s(world),
+        usd_per_hour=run.start.overhead_usd_per_hour,
+        allowance_s=run.start.overhead_pod_s,
         started_at=now - timedelta(seconds=world.cluster.life(world.pod_uid).age_s(now)),
         finished_at=None,
     )

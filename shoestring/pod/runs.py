@@ -12,6 +12,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.runs import RunRecord, Start, read
 from shoestring.errors import Refused
 from shoestring.model import Noun, digest, record
+from shoestring.pod.overhead import overhead_pod_s, overhead_usd_per_hour
 from shoestring.seams import Store, World
 
 VERSIONS_OF = ("shoestring", "kfp", "numpy", "pyarrow", "pydantic", "scikit-learn", "torch")
@@ -43,6 +44,8 @@ def write_start(world: World, run_id: str, number: int, budget_usd: Decimal, dea
         started_at=now,
         deadline_at=None if deadline_s is None else now + timedelta(seconds=deadline_s),
         supervisor=supervisor,
+        overhead_usd_per_hour=overhead_usd_per_hour(world),
+        overhead_pod_s=overhead_pod_s(world),
     )
     key = f"runs/{run_id}/starts/{number}.json"
     world.store.put(key, record(start), if_absent=True)

@@ -15,13 +15,13 @@ import pytest
 from pod_world import INGEST, Began, SetClock, begin, on, small_world, wish
 
 from shoestring.data.runs import open_run, read
-from shoestring.errors import StoreError
-from shoestring.local import FolderStore, this_pod_uid
-from shoestring.model import Receipt, record
+from shoestring.errors import NotAllowed, StoreError
+from shoestring.local import FolderStore, LocalCluster, this_pod_uid
+from shoestring.model import Pool, Receipt, record
 from shoestring.pod.admission import admit
 from shoestring.pod.asking import Reads
 from shoestring.pod.frame import heartbeat
-from shoestring.pod.overhead import OverheadTime, overhead, overhead_pod_s
+from shoestring.pod.overhead import OverheadTime, overhead, overhead_pod_s, overhead_times
 from shoestring.pod.route import decide_and_reserve
 from shoestring.pod.runs import write_record, write_start
 from shoestring.pod.settle import exit_step, settle_abandoned, settle_run, settle_start
@@ -155,6 +155,21 @@ def test_the_exit_step_is_on_the_overhead_line_itself(world: World, flights_slic
     exit_step(world, "r")
     assert any("/settle." in key for key in world.store.list("runs/r/overhead/1/"))
     assert began.ledger.state(began.account).settled_usd["overhead-1"] > 0
+
+
+class Blind(LocalCluster):
+    """Lets nobody look at the nodes."""
+
+    def pools(self) -> tuple[Pool, ...]:
+        raise NotAllowed("list nodes", "403")
+
+
+def test_the_exit_step_needs_no_right_to_nodes_not_even_after_a_router_that_died_at_once(world: World, flights_slice: Path) -> None:
+    run = admit(world, wish(flights_slice, needs=INGEST))
+    exit_step(replace(world, cluster=Blind(())), "r")
+    (pod,) = overhead_times(world, run, run.start)
+    assert pod.usd_per_hour > 0
+    assert Ledger(world.store, world.clock).state("r").closed
 
 
 def test_a_start_whose_account_was_never_opened_is_settled_as_nothing(world: World, flights_slice: Path) -> None:
