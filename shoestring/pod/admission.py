@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from shoestring.data import cache
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import Run, Start, open_run
 from shoestring.errors import BudgetTooSmall, LedgerConflict, RecipeError, Refused, UnknownName
-from shoestring.model import Need, record
+from shoestring.model import Need, digest, record
 from shoestring.money import MOST_USD, usd
 from shoestring.pod.asking import Asked, Reads, ask, cache_key, serves_any_run
 from shoestring.pod.overhead import OVERHEAD, overhead_hold, overhead_usd
 from shoestring.pod.receipts import decision_key
-from shoestring.pod.runs import write_record, write_start
+from shoestring.pod.runs import check_run_id, write_record, write_start
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
 from shoestring.routing.sentences import listed
@@ -156,11 +156,16 @@ def refuse(store: Store, decision: Decision) -> Refused:
 def admit(world: World, wish: Wish) -> Run:
     """Begin a run, or begin it again, if its whole chain fits the budget and the deadline.
 
+    One that is begun again keeps its recipe and its seed.
+
     Raises:
+        UsageError: its id cannot be a run's.
         BudgetTooSmall: with the smallest budget that would work.
         Refused: no pool fits, or the deadline cannot be kept.
     """
-    write_record(world, wish.run_id, wish.recipe, wish.seed)
+    check_run_id(wish.run_id)
+    kept = write_record(world, wish.run_id, wish.recipe, wish.seed)
+    wish = replace(wish, recipe=kept.recipe, seed=kept.seed)
     before = open_run(world.store, wish.run_id).starts
     ledger = Ledger(world.store, world.clock, world.pod_uid)
     # A frame that outlived its launcher may still spend what it holds.
@@ -216,3 +221,18 @@ def admitted(world: World, wish: Wish) -> Run:
             set_aside_overhead(world, ledger, run.start, len(wish.needs))
             return run
     return admit(world, wish)
+
+
+def as_begun(run: Run, wish: Wish) -> tuple[str, ...]:
+    """A sentence where an engine asks for something else than what its run was begun with; none where it does not."""
+    start, begun = run.start, run.record
+    allowed_s = (start.deadline_at - start.started_at).total_seconds() if start.deadline_at else None
+    kept = {
+        f"a budget of ${start.budget_usd}, not ${wish.budget_usd}": start.budget_usd != wish.budget_usd,
+        f"a deadline of {allowed_s} s, not {wish.deadline_s}": allowed_s != wish.deadline_s,
+        f"the seed {begun.seed}, not {wish.seed}": begun.seed != wish.seed,
+        "its recipe, not the one that is given now": begun.recipe_sha256 != digest(record(wish.recipe)),
+    }
+    if not (differing := [what for what, differs in kept.items() if differs]):
+        return ()
+    return (f"{run.run_id} keeps what it was begun with: {listed(differing)}; give another run an id of its own",)

@@ -10,7 +10,7 @@ from shoestring.data.blobs import put_blob
 from shoestring.data.runs import Run, read
 from shoestring.errors import BudgetExceeded, LedgerConflict
 from shoestring.model import record
-from shoestring.pod.admission import Wish, admitted, next_attempt, refuse, stage_budgets_left
+from shoestring.pod.admission import Wish, admitted, as_begun, next_attempt, refuse, stage_budgets_left
 from shoestring.pod.again import Earlier, adopt, look_back, undelivered
 from shoestring.pod.asking import Asked, Reads, ask
 from shoestring.pod.overhead import overhead
@@ -44,7 +44,7 @@ def asked_now(world: World, run: Run, wish: Wish, reads: Reads, ledger: Ledger, 
         stage_budgets=stage_budgets_left(world, ledger, run.record.recipe, run.starts),
         deadline_left_s=run.deadline_left_s(world.clock.now()),
         began_at=run.start.started_at,
-        notes=earlier.notes,
+        notes=(*as_begun(run, wish), *earlier.notes),
         memory_gb=earlier.memory_gb,
         origin=wish.origin,
         keeps_books=wish.keeps_books,

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import re
 from datetime import timedelta
 from decimal import Decimal
 from typing import Literal
 
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import RunRecord, Start, read
-from shoestring.errors import Refused
+from shoestring.errors import Refused, UsageError
 from shoestring.model import Noun, digest, record
 from shoestring.pod.overhead import overhead_pod_s, overhead_usd_per_hour
 from shoestring.seams import Store, World
 
 VERSIONS_OF = ("shoestring", "kfp", "numpy", "pyarrow", "pydantic", "scikit-learn", "torch")
+
+
+# No dot, which sets apart the account of a later start; and no month's name.
+RUN_ID = re.compile(r"(?!\d{4}-\d{2}$)[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
+
+def check_run_id(run_id: str) -> None:
+    """Raises UsageError for what would be taken for another account."""
+    if not RUN_ID.fullmatch(run_id):
+        raise UsageError(
+            f"{run_id!r} cannot be a run's id: letters, digits, '_' and '-', at most 100, a letter or digit first, "
+            "and not a month like 2026-11, whose account has that name"
+        )
 
 
 def write_record(world: World, run_id: str, recipe: Recipe, seed: int) -> RunRecord:

@@ -13,9 +13,9 @@ from pod_world import CHAIN, INGEST, SetClock, begin, small_world, wish
 
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.runs import open_run, read
-from shoestring.errors import BudgetExceeded, BudgetTooSmall, Refused
+from shoestring.errors import BudgetExceeded, BudgetTooSmall, Refused, UsageError
 from shoestring.local import open_local_world
-from shoestring.pod.admission import admit, admitted
+from shoestring.pod.admission import admit, admitted, as_begun
 from shoestring.pod.asking import Reads
 from shoestring.pod.overhead import overhead_usd
 from shoestring.pod.route import decide_and_reserve
@@ -86,6 +86,28 @@ def test_whoever_comes_to_an_admitted_run_joins_it(world: World, recipe: Recipe)
     assert [len(open_run(world.store, run_id).starts) for run_id in ("r", "other")] == [1, 1]
 
 
+@pytest.mark.parametrize("run_id", ["2026-11", "r.2", "", "-r", "a/b", "r" * 101])
+def test_an_id_that_would_be_taken_for_another_account_is_refused_before_anything_is_written(
+    world: World, recipe: Recipe, run_id: str
+) -> None:
+    before = list(world.store.list(""))
+    with pytest.raises(UsageError, match="cannot be a run's id"):
+        admitted(world, wish(recipe, run_id))
+    assert list(world.store.list("")) == before
+
+
+def test_an_engine_that_asks_for_something_else_is_told_what_its_run_keeps(world: World, recipe: Recipe) -> None:
+    run = admit(world, wish(recipe))
+    assert as_begun(run, wish(recipe)) == ()
+    other = recipe.model_copy(update={"budget_usd": recipe.budget_usd * 2})
+    asked = replace(wish(other, budget_usd=Decimal("0.5")), deadline_s=60.0, seed=8)
+    (sentence,) = as_begun(admitted(world, asked), asked)
+    for part in ("a budget of $0.010000, not $0.5", "a deadline of None s, not 60.0", "the seed 7, not 8", "its recipe"):
+        assert part in sentence
+    decision, _ = decide_and_reserve(world, run, asked, Reads())
+    assert sentence in decision.question.notes
+
+
 def test_a_second_start_gets_what_the_first_left(world: World, recipe: Recipe) -> None:
     first = begin(world, wish(recipe, needs=INGEST))
     spent_usd = Decimal("0.000010")
@@ -123,8 +145,10 @@ def test_a_declared_stage_budget_caps_the_stage_over_several_starts(world: World
 
 
 def test_what_is_there_already_is_not_paid_for_by_admission_either(finished: Finished, tmp_path: Path) -> None:
-    """A budget too small for a cold store is enough where ingest and preprocess are there."""
+    """A budget too small for a cold store, which has learned the same, is enough where ingest and preprocess are there."""
     shutil.copytree(finished.store, tmp_path / "warm")
+    for folder in ("runs", "learned"):
+        shutil.copytree(finished.store / folder, tmp_path / "cold" / folder)
     warm = open_local_world(finished.world, store=tmp_path / "warm")
     cold = open_local_world(finished.world, store=tmp_path / "cold")
     recipe = read_recipe(finished.recipe)
