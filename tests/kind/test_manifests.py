@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import uuid
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 
 import pytest
 import yaml
 from kind_cluster import NAMESPACE, CommandFailed, Kind, base_pod, rendered
+from on_argo import RAIN, store_of
 
+from shoestring.data.recipe import Recipe
+from shoestring.data.runs import RunRecord, Start
+from shoestring.local import WallClock
+from shoestring.model import record
 from shoestring.rules import IMAGES
+from shoestring.seams import Store
+from shoestring.spending.ledger import Ledger
 
 pytestmark = pytest.mark.kind
 
@@ -83,10 +94,34 @@ def test_a_pod_that_runs_as_root_is_refused(kind: Kind) -> None:
         kind.kubectl("run", "smoke-root", f"--image={IMAGES['base']}", "--restart=Never", "--", "id")
 
 
-def test_the_sweeper_sweeps(kind: Kind) -> None:
+class DaysAgo(WallClock):
+    def now(self) -> datetime:
+        return super().now() - timedelta(days=2)
+
+
+def leave(store: Store, run_id: str) -> str:
+    """A run of two days ago that holds money of its month, and has no exit step; the name of that month."""
+    ledger, now, recipe = Ledger(store, DaysAgo()), DaysAgo().now(), Recipe.model_validate(yaml.safe_load(RAIN))
+    began = RunRecord(run_id=run_id, recipe=recipe, recipe_sha256="", seed=0, world="kind", world_sha256="", created_at=now, environment={})
+    start = Start(number=1, account=run_id, budget_usd=Decimal("0.01"), started_at=now, deadline_at=None, supervisor=None)
+    store.put(f"runs/{run_id}/run.json", record(began))
+    store.put(f"runs/{run_id}/starts/1.json", record(start))
+    ledger.open(run_id, start.budget_usd)
+    ledger.reserve(run_id, "overhead-1", "overhead", 1, Decimal("0.001"))
+    return f"{now:%Y-%m}"
+
+
+def test_the_sweeper_gives_back_what_a_run_without_an_exit_step_held(kind: Kind, tmp_path: Path) -> None:
     (cron_job,) = kind.get("cronjobs")["items"]
-    template = cron_job["spec"]["jobTemplate"]["spec"]["template"]
-    assert "Error" not in kind.said_by_pod("smoke-sweep", template)
+    run_id = f"left-{uuid.uuid4().hex[:8]}"
+    with store_of(kind, tmp_path) as store:
+        month = leave(store, run_id)
+        assert run_id in Ledger(store, WallClock()).state(month).holds
+        # The cluster's own may be quicker than this one.
+        kind.said_by_pod("smoke-sweep", cron_job["spec"]["jobTemplate"]["spec"]["template"])
+        state = Ledger(store, WallClock()).state(run_id)
+        assert (state.closed, state.holds, state.spent_usd) == (True, {}, 0)
+        assert run_id not in Ledger(store, WallClock()).state(month).holds
 
 
 @pytest.mark.parametrize("account", MAY)
