@@ -16,7 +16,7 @@ from shoestring.errors import UsageError
 from shoestring.local import MOUNTED_WORLD
 from shoestring.model import Need
 from shoestring.pod.asking import Needs
-from shoestring.routing.place import ROUTE, SETTLE, STAGE_LABEL
+from shoestring.routing.place import ROUTE, SETTLE, STAGE_LABEL, is_stage
 from shoestring.stages.work import Origin
 
 # What a pod is given of the world, each from a ConfigMap `shoestring-NAME` with one key, NAME.yaml.
@@ -75,7 +75,7 @@ def routed(
         UsageError: the component cannot be routed as it is.
     """
     stage, is_stranger = needs[0].stage, "decision_key" not in (component.component_spec.inputs or {})
-    check(component, is_stranger, origin)
+    check(component, stage, is_stranger, origin)
     decided = router(run, Needs(needs=tuple(needs), origin=origin, keeps_books=not is_stranger), upstream, also).outputs
     if is_stranger:
         task = component(**inputs).set_caching_options(False)
@@ -105,9 +105,11 @@ def router(run: RunParameters, needs: Needs, upstream: Any, also: Any) -> dsl.Pi
     return pod(task, f"{ROUTE}{stage}").set_display_name(f"route {stage}")
 
 
-def check(component: Any, is_stranger: bool, origin: Origin | None) -> None:
+def check(component: Any, stage: str, is_stranger: bool, origin: Origin | None) -> None:
     """Say what stands in the way of routing a component, before KFP or its driver goes wrong without a word. Raises UsageError."""
     name, inputs = component.name, set(component.component_spec.inputs or {})
+    if not is_stage(stage):
+        raise UsageError(f"{name} cannot be a stage called {stage}: so are the pods of routers and of the exit step; rename it")
     if component.component_spec.implementation.graph is not None:
         raise UsageError(f"{name} is a pipeline: route its steps, since a pipeline has no pod of its own")
     if taken := sorted(inputs & PLACED):

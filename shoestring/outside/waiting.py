@@ -11,7 +11,7 @@ from shoestring.errors import ClusterError
 from shoestring.local import WallClock
 from shoestring.outside.cluster import GIVEN_UP, life_of
 from shoestring.outside.kube import Kube, connect
-from shoestring.routing.place import KUBEFLOW_RUN_LABEL, ROUTE, RUN_LABEL, SETTLE, STAGE_LABEL
+from shoestring.routing.place import KUBEFLOW_RUN_LABEL, RUN_LABEL, STAGE_LABEL, is_stage
 from shoestring.seams import Clock, StagePod
 
 # https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff and its like: without one, a container is being made.
@@ -43,10 +43,6 @@ class KubeWaiting:
 def stage_pods(items: Iterable[Mapping[str, Any]], now: datetime) -> tuple[StagePod, ...]:
     """The stages' own. Routers and exit steps have such a label too, and nobody would route them elsewhere."""
     return tuple(stage_pod(item, now) for item in items if is_stage(item["metadata"]["labels"][STAGE_LABEL]))
-
-
-def is_stage(label: str) -> bool:
-    return label != SETTLE and not label.startswith(ROUTE)
 
 
 def stage_pod(item: Mapping[str, Any], now: datetime) -> StagePod:

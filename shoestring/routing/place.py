@@ -18,6 +18,11 @@ ROUTE, SETTLE = "route-", "settle"
 KUBEFLOW_RUN_LABEL = "pipeline/runid"
 
 
+def is_stage(label: str) -> bool:
+    """Is this the label of a stage's own pod?"""
+    return label != SETTLE and not label.startswith(ROUTE)
+
+
 def place(pool: Pool, market: Market, need: Need, images: Mapping[str, str]) -> Placement:
     """The whole machine, or the whole share of a node: all the cores and memory of the pool, since that is what its price is for.
 

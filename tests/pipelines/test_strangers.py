@@ -127,3 +127,12 @@ def test_a_component_that_would_go_wrong_without_a_word_is_refused_with_one(comp
         @dsl.pipeline(name="refused")
         def refused() -> None:
             routed(component, (NEED,), parameters(), **inputs)
+
+
+@pytest.mark.parametrize("name", ["settle", "route-trains"])
+def test_no_stage_is_called_what_a_pod_that_is_none_is_called(name: str) -> None:
+    with pytest.raises(UsageError, match=f"wait cannot be a stage called {name}"):
+
+        @dsl.pipeline(name="refused")
+        def refused() -> None:
+            routed(wait, (Need(stage=name),), parameters(), seconds=1.0)
