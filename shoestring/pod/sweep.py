@@ -34,7 +34,9 @@ PULLING_S = 1800.0
 
 def sweep(world: World, waiting: Waiting) -> list[str]:
     """Give up what waits for too long, settle what died in silence; says what it did."""
-    pods = [replace(pod, run_id=run_of(world.store, pod.run_id)) for pod in waiting.pods()]
+    found = waiting.pods()
+    runs = {label: run_of(world.store, label) for label in {pod.run_id for pod in found}}
+    pods = [replace(pod, run_id=runs[pod.run_id]) for pod in found]
     late = [pod for pod in pods if pod.waits and waited_s(world, pod) >= world.rules.queue_delay_s]
     said: list[str] = []
     for pod in late:
