@@ -220,7 +220,7 @@ def settle() -> Yaml:
 def workflow_template(pipeline: Any) -> Yaml:
     """A KFP pipeline as a WorkflowTemplate of the same name. Raises UsageError where Argo could not run a stage of it."""
     stages = stages_of(pipeline)
-    values = {"run_id": "{{workflow.uid}}", "budget_usd": "", "deadline_s": "0", "seed": "0", "approve": "no"}
+    values = {"run_id": "{{workflow.uid}}", "budget_usd": "", "deadline_s": "0", "seed": "-1", "approve": "no"}
     volumes = [{"name": name, "configMap": {"name": f"shoestring-{name}", "optional": True}} for name in WORLD_FILES]
     spec = {
         "entrypoint": "run",

@@ -22,9 +22,12 @@ def train_pipeline(
     world: str = "",
     budget_usd: str = "",
     deadline_s: float = 0.0,
-    seed: int = 0,
+    seed: int = -1,
 ) -> None:
-    """`recipe` is JSON. Empty or zero: the engine's own run id, the default world, the recipe's own budget and deadline."""
+    """`recipe` is JSON. `run_id` and `world` empty: the engine's own id of the run, and the world that is mounted.
+
+    `budget_usd` empty, `deadline_s` 0 and `seed` -1: the recipe's own. A budget is dollars as text, like "0.05".
+    """
     run = RunParameters(world, run_id, recipe, budget_usd, deadline_s, seed)
     with dsl.ExitHandler(settled(run), name="spend"):
         raw = routed(ingest, CHAIN, run)

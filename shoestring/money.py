@@ -33,6 +33,21 @@ def usd(value: object) -> Decimal:
     return amount.quantize(MICRO, rounding=ROUND_CEILING)
 
 
+def budget(text: str) -> Decimal:
+    """Parse a cap that a person wrote, rounded down: up would be more than was allowed.
+
+    Raises:
+        ValueError: not an amount above zero.
+    """
+    try:
+        amount_usd = -usd(f"-{text.strip()}")
+    except ValueError:
+        raise ValueError(f"{text!r} is not an amount of dollars below ${MOST_USD:,}: write it like 0.003") from None
+    if amount_usd <= 0:
+        raise ValueError(f"${amount_usd} is not a budget: it has to be above 0")
+    return amount_usd
+
+
 def microusd(amount_usd: Decimal) -> int:
     """Whole micro-dollars of an amount in dollars."""
     return int(amount_usd.scaleb(6).to_integral_value(rounding=ROUND_CEILING))

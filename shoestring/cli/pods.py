@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from shoestring.cli.running import budget_of
 from shoestring.errors import Refused, UnknownName, UsageError
 from shoestring.pod import route as route_stage
 from shoestring.pod import run as run_stage
@@ -30,7 +28,7 @@ def route(
     out: Annotated[Path, typer.Option(help="folder for patch, decision_key, decision.json and page.md")],
     budget: Annotated[str, typer.Option(help="dollars for the whole run; empty: the recipe's")] = "",
     deadline: Annotated[float, typer.Option(min=0, help="seconds for the whole run; 0: the recipe's")] = 0.0,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=-1, help="-1: the recipe's")] = -1,
     upstream: Annotated[str, typer.Option(help="key of the manifest that the stage reads; empty for the first")] = "",
     also: Annotated[str, typer.Option(help="key of whatever else it reads")] = "",
     world: WorldArgument = "",
@@ -39,11 +37,10 @@ def route(
 
     `patch` is the placement as a patch of its pod's spec. A file `refused` says that asking again would not help.
     """
-    budget_usd = str(budget_of(budget, Decimal(0))) if budget else ""
     out.mkdir(parents=True, exist_ok=True)
     decision_path, page_path = out / "decision.json", out / "page.md"
     try:
-        values = route_stage(needs, world, run_id, recipe, budget_usd, deadline, seed, upstream, also, str(decision_path), str(page_path))
+        values = route_stage(needs, world, run_id, recipe, budget, deadline, seed, upstream, also, str(decision_path), str(page_path))
     except (Refused, UsageError):
         (out / "refused").write_text("yes")
         raise

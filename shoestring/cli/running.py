@@ -19,7 +19,7 @@ from shoestring.data.runs import Run, open_run
 from shoestring.errors import Refused, UsageError
 from shoestring.local import default_world_path, read_world_file
 from shoestring.model import record
-from shoestring.money import MOST_USD, usd
+from shoestring.money import budget as budget_in
 from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, foresee, stage_budgets
 from shoestring.pod.opening import STORE_VARIABLE, open_world
 from shoestring.pod.settle import settle_abandoned, settle_run
@@ -42,6 +42,7 @@ BudgetOption = Annotated[str | None, typer.Option("--budget", help="dollars for 
 DeadlineOption = Annotated[
     float | None, typer.Option("--deadline", min=1, max=MOST_DEADLINE_S, help="seconds for the whole run; default: the recipe's")
 ]
+SeedOption = Annotated[int | None, typer.Option("--seed", min=0, max=MOST_SEED, help="default: the recipe's")]
 
 OnOption = Annotated[str | None, typer.Option("--on", help="context of your kubeconfig: on that cluster, by Argo Workflows")]
 NamespaceOption = Annotated[str, typer.Option(help="with --on: the namespace there that Shoestring is installed in")]
@@ -62,16 +63,10 @@ def world_at(path: Path | None, store: Path | None) -> World:
 
 def budget_of(text: str | None, default_usd: Decimal) -> Decimal:
     """Raises UsageError for what is not an amount above zero."""
-    if text is None:
-        return default_usd
     try:
-        # A cap is rounded down: up would be more than was allowed.
-        amount_usd = -usd(f"-{text.strip()}")
-    except ValueError:
-        raise UsageError(f"--budget: {text!r} is not an amount of dollars below ${MOST_USD:,}: write it like 0.003") from None
-    if amount_usd <= 0:
-        raise UsageError(f"--budget: ${amount_usd} is not a budget: it has to be above 0")
-    return amount_usd
+        return default_usd if text is None else budget_in(text)
+    except ValueError as error:
+        raise UsageError(f"--budget: {error}") from None
 
 
 def new_run_id(world: World, recipe: Recipe) -> str:
@@ -156,7 +151,7 @@ def run(
     world: WorldOption = None,
     store: StoreOption = None,
     out: Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=MOST_SEED, help="default: the recipe's")] = None,
+    seed: SeedOption = None,
     resume: Annotated[str | None, typer.Option(help="go on with a run that did not finish")] = None,
     on: OnOption = None,
     namespace: NamespaceOption = NAMESPACE,

@@ -6,12 +6,12 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import yaml
 
-from shoestring.cli.running import BudgetOption, JsonOption, budget_of
+from shoestring.cli.running import BudgetOption, DeadlineOption, JsonOption, SeedOption, budget_of
 from shoestring.data.recipe import find_recipe
 from shoestring.errors import UsageError
 from shoestring.written import read_text
@@ -25,16 +25,17 @@ def token_in(variable: str | None) -> str:
     return token
 
 
-def arguments_of(recipe: str | None, budget: str | None, wanted: bool) -> dict[str, str]:
-    """What a run on the server is given. Raises UsageError, UnknownName, RecipeError."""
+def arguments_of(recipe: str | None, budget: str | None, deadline: float | None, seed: int | None, wanted: bool) -> dict[str, Any]:
+    """What a run on the server is given; what is left out is the recipe's. Raises UsageError, UnknownName, RecipeError."""
+    told = {name: value for name, value in (("deadline_s", deadline), ("seed", seed)) if value is not None}
     if not wanted:
-        if recipe or budget:
-            raise UsageError("--recipe and --budget are for a run: add --run, or --cron")
+        if recipe or budget or told:
+            raise UsageError("--recipe, --budget, --deadline and --seed are for a run: add --run, or --cron")
         return {}
     if not recipe:
         raise UsageError("say what to run it on: --recipe NAME, or the path of your own .yaml")
     found = find_recipe(recipe)
-    return {"recipe": found.model_dump_json(), "budget_usd": str(budget_of(budget, found.budget_usd))}
+    return {"recipe": found.model_dump_json(), "budget_usd": str(budget_of(budget, found.budget_usd)), **told}
 
 
 def kfp_cron(text: str) -> str:
@@ -54,6 +55,11 @@ def name_in(path: Path) -> str:
         raise UsageError(f"{path} is not a compiled pipeline: write one with `kfp dsl compile --py PIPELINE.py --output {path}`") from None
 
 
+def say(line: str, as_json: bool) -> None:
+    if not as_json:
+        typer.echo(line)
+
+
 def upload(
     host: Annotated[str, typer.Option(help="address of the Kubeflow Pipelines API, like http://localhost:8080")],
     namespace: Annotated[str, typer.Option(help="yours, where users have namespaces")] = "",
@@ -63,6 +69,8 @@ def upload(
     run: Annotated[bool, typer.Option("--run", help="run it once")] = False,
     recipe: Annotated[str | None, typer.Option(help="what to run it on: a recipe's name, or the path of your own .yaml")] = None,
     budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
+    seed: SeedOption = None,
     cron: Annotated[str | None, typer.Option(help='run it again and again, like "0 3 * * *"; the budget is that of each run')] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -74,7 +82,7 @@ def upload(
     except ImportError as error:
         raise UsageError(f"uploading needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'") from None
     when = kfp_cron(cron) if cron is not None else ""
-    arguments = arguments_of(recipe, budget, run or bool(when))
+    arguments = arguments_of(recipe, budget, deadline, seed, run or bool(when))
     called = name_in(file) if file else PIPELINES["train"].name
     server = Server(host.rstrip("/"), namespace, token_in(token_env), token_env or "")
     client = connect(server)
@@ -82,16 +90,13 @@ def upload(
         compiled = file or write(PIPELINES["train"], Path(folder) / "train.yaml")
         done = send(client, server, compiled, name.strip() or called)
     told = {"pipeline": done.pipeline, "pipeline_id": done.pipeline_id, "version": done.version, "version_id": done.version_id}
-    if not as_json:
-        typer.echo(f"{done.pipeline}: version {done.version} {'uploaded' if done.is_new else 'is there already'}")
+    say(f"{done.pipeline}: version {done.version} {'uploaded' if done.is_new else 'is there already'}", as_json)
     if when:
         told["recurring_run_id"] = schedule(client, server, done, arguments, when)
-        if not as_json:
-            typer.echo(f"schedule: {server.host}/#/recurringrun/details/{told['recurring_run_id']}")
+        say(f"schedule: {server.host}/#/recurringrun/details/{told['recurring_run_id']}", as_json)
     if run:
         told["run_id"] = start(client, server, done, arguments)
-        if not as_json:
-            typer.echo(f"run: {server.host}/#/runs/details/{told['run_id']}")
+        say(f"run: {server.host}/#/runs/details/{told['run_id']}", as_json)
     if as_json:
         typer.echo(json.dumps(told))
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from shoestring.data.recipe import Recipe
-from shoestring.errors import RecipeError
+from shoestring.errors import RecipeError, UsageError
 from shoestring.model import sentences
-from shoestring.money import usd
+from shoestring.money import budget
 from shoestring.pod.admission import Wish
 from shoestring.pod.asking import Needs, Reads
 from shoestring.pod.opening import open_world
@@ -30,6 +31,14 @@ def argument(what: str, text: str, noun: type[Argument]) -> Argument:
         return noun.model_validate_json(text)
     except ValidationError as error:
         raise RecipeError(f"{what}, as JSON: {sentences(error)}") from None
+
+
+def given_budget(text: str) -> Decimal:
+    """Raises UsageError."""
+    try:
+        return budget(text)
+    except ValueError as error:
+        raise UsageError(f"budget_usd: {error}") from None
 
 
 def route(
@@ -49,10 +58,11 @@ def route(
     """Decide where the first stage of `needs` (JSON, this stage and those after it) runs, and reserve its P95.
 
     `upstream` is the key of the manifest that the stage reads, `also` of whatever else it reads; empty for none. `recipe` is JSON.
-    `budget_usd` empty and `deadline_s` 0 mean the recipe's own. `job_id` is what Kubeflow calls the run.
+    `budget_usd` empty, `deadline_s` 0 and a `seed` below 0 mean the recipe's own. `job_id` is what Kubeflow calls the run.
     Returns the values for the stage's pod.
 
     Raises:
+        UsageError: `budget_usd` is no amount above zero, or `run_id` cannot be a run's id.
         RecipeError: `recipe` or `needs` is not what it should be.
         Refused: nothing fits; the decision with its sentences is in the store all the same.
     """
@@ -62,9 +72,9 @@ def route(
         run_id=run_id,
         recipe=parsed,
         needs=stages.needs,
-        budget_usd=usd(budget_usd) if budget_usd else parsed.budget_usd,
+        budget_usd=given_budget(budget_usd) if budget_usd else parsed.budget_usd,
         deadline_s=deadline_s or parsed.deadline_s,
-        seed=seed,
+        seed=seed if seed >= 0 else parsed.seed,
         origin=stages.origin,
         keeps_books=stages.keeps_books,
         job_id=job_id,

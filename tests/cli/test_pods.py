@@ -71,6 +71,15 @@ def test_route_stage_and_settle_hand_on_files_and_a_stage_runs_once_on_its_reser
     assert (out / "report.html").read_bytes() == (pods.store / "runs/by-hand/report.html").read_bytes()
 
 
+@pytest.mark.parametrize(("given", "seed"), [((), 5), (("--seed", "-1"), 5), (("--seed", "0"), 0)])
+def test_an_engine_that_gives_no_seed_gets_the_recipes(
+    pods: Pods, flights_slice: Path, given: tuple[str, ...], seed: int, tmp_path: Path
+) -> None:
+    routed = pods.route(read_recipe(flights_slice).model_copy(update={"seed": 5}).model_dump_json(), tmp_path, "--budget", "0.01", *given)
+    assert routed.code == 0, routed.err
+    assert json.loads((tmp_path / "decision.json").read_text())["question"]["seed"] == seed
+
+
 def test_a_router_that_refuses_says_why_and_the_exit_step_sums_it_up(pods: Pods, recipe: str, tmp_path: Path) -> None:
     refused = pods.route(recipe, tmp_path / "out", "--budget", "0.000001")
     assert (refused.code, "too small" in refused.err) == (1, True)
@@ -86,7 +95,8 @@ def test_a_router_that_refuses_says_why_and_the_exit_step_sums_it_up(pods: Pods,
         ({"recipe": "flights"}, "the recipe, as JSON"),
         ({"needs": "[]"}, "the list of stages, as JSON"),
         ({"needs": '{"needs": []}'}, "no stages"),
-        ({"budget": "lots"}, "'lots' is not an amount of dollars"),
+        ({"budget": "lots"}, "budget_usd: 'lots' is not an amount of dollars"),
+        ({"budget": "$5"}, "budget_usd: '$5' is not an amount of dollars"),
     ],
 )
 def test_what_an_engine_was_given_wrongly_is_a_sentence(pods: Pods, recipe: str, given: dict[str, str], why: str, tmp_path: Path) -> None:

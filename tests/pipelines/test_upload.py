@@ -96,6 +96,15 @@ def test_a_run_is_given_the_recipe_and_the_budget_and_names_what_was_uploaded(se
     assert ran.out.splitlines() == ["mine: version mine uploaded", f"run: {server.host}/#/runs/details/run-1"]
 
 
+def test_a_run_is_given_a_deadline_and_a_seed_where_they_are_named_and_else_the_recipes(serve: Serve) -> None:
+    server = serve()
+    ran = server.upload("--run", "--recipe", "flights", "--deadline", "600", "--seed", "3")
+    assert ran.code == 0, ran.err
+    *_, sent = server.requests()
+    parameters = sent["body"]["runtime_config"]["parameters"]
+    assert (parameters["deadline_s"], parameters["seed"]) == (600.0, 3)
+
+
 def test_a_compiled_pipeline_of_ones_own_is_sent_as_it_is_and_called_as_it_calls_itself(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(GOLDEN.read_text().replace("name: shoestring-train", "name: mine"))
     server = serve()
@@ -212,6 +221,7 @@ def test_a_host_that_is_not_there_is_a_sentence(host: str, code: int, said: str)
         (["--file", "nowhere.yaml"], "there is no compiled pipeline at nowhere.yaml"),
         (["--file", str(GOLDEN.parent.parent / "test_upload.py")], "is not a compiled pipeline"),
         (["--budget", "1"], "are for a run"),
+        (["--seed", "0"], "are for a run"),
         (["--cron", "0 3", "--recipe", "flights"], "has 2 fields"),
         (["--token-env", "NOT_SET"], "there is nothing in $NOT_SET"),
         (["--run", "--recipe", "nobody"], "there is no recipe called 'nobody'"),

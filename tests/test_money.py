@@ -1,0 +1,23 @@
+"""A cap is what a person allowed, and never more."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoestring.money import MICRO, MOST_USD, budget, usd
+
+
+@given(st.decimals(MICRO, MOST_USD - 1, places=9))
+def test_a_budget_is_rounded_down_and_a_cost_up(amount: Decimal) -> None:
+    assert budget(f" {amount:f} ") <= amount <= usd(amount)
+    assert usd(amount) - budget(str(amount)) in (0, MICRO)
+
+
+@pytest.mark.parametrize("text", ["", "abc", "$5", "5,000", "nan", "inf", "1e400", "0", "-1", "0.0000009", "--5"])
+def test_what_is_no_amount_above_zero_is_no_budget(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a"):
+        budget(text)
