@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,11 +66,11 @@ class Argo:
         self._kube.create(f"{self._path}/workflows", workflow, "create workflows")
 
     def look(self, run: str) -> Progress:
-        """A run by its Workflow's name, or by its uid, which is the id of a run that was given none. Raises UnknownName, ClusterError."""
+        """A run by its Workflow's name, or by its id. Raises UnknownName, ClusterError."""
         found = self._kube.get(f"{self._path}/workflows/{run}", "get workflows")
         if found is None:
             there = list(self._kube.list(f"{self._path}/workflows", "list workflows"))
-            found = next((workflow for workflow in there if workflow["metadata"]["uid"] == run), None)
+            found = workflow_of(run, there)
             if found is None:
                 raise UnknownName(f"Workflow in namespace {self._namespace}", run, [workflow["metadata"]["name"] for workflow in there])
         return as_progress(found)
@@ -79,6 +79,17 @@ class Argo:
 def open_argo(context: str, namespace: str) -> Argo:
     """Raises UsageError for a context that the kubeconfig lacks."""
     return Argo(connect(context), context, namespace)
+
+
+def workflow_of(run_id: str, there: Iterable[Item]) -> Item | None:
+    """The newest Workflow of a run: its id is what it was given, or else the Workflow's uid."""
+
+    def given(workflow: Item) -> str:
+        arguments: list[dict[str, Any]] = ((workflow.get("spec") or {}).get("arguments") or {}).get("parameters") or []
+        return next((str(each.get("value", "")) for each in arguments if each["name"] == "run_id"), "")
+
+    its = [workflow for workflow in there if run_id in (workflow["metadata"]["uid"], given(workflow))]
+    return max(its, key=lambda workflow: str(workflow["metadata"]["creationTimestamp"]), default=None)
 
 
 def as_progress(workflow: Item) -> Progress:

@@ -10,7 +10,7 @@ import yaml
 from commands import Ran, shoestring
 
 from shoestring.cli.clusters import words
-from shoestring.outside.argo import as_progress
+from shoestring.outside.argo import as_progress, workflow_of
 
 NOWHERE = {
     "apiVersion": "v1",
@@ -87,3 +87,16 @@ def test_a_workflow_is_told_as_its_pods_in_the_order_they_began_with_what_they_s
 def test_a_workflow_that_nobody_looked_at_yet_is_pending() -> None:
     progress = as_progress({"metadata": {"name": "run"}})
     assert (progress.phase, progress.steps, progress.summary, progress.is_over) == ("Pending", (), "", False)
+
+
+def workflow_given(name: str, run_id: str | None, hour: int) -> dict[str, Any]:
+    meta = {"name": name, "uid": f"uid-of-{name}", "creationTimestamp": f"2026-11-21T{hour:02d}:00:00Z"}
+    given = [{"name": "recipe", "value": "{}"}, *([{"name": "run_id", "value": run_id}] if run_id else [])]
+    return {"metadata": meta, "spec": {"arguments": {"parameters": given}}}
+
+
+def test_a_run_is_found_by_the_id_that_it_was_given_and_by_its_workflows_uid_where_it_was_given_none() -> None:
+    bare = {"metadata": workflow_given("bare", None, 1)["metadata"], "spec": {}}
+    there = [workflow_given("old", "mine", 3), workflow_given("new", "mine", 4), workflow_given("none", None, 5), bare]
+    found = {asked: workflow_of(asked, there) for asked in ("mine", "uid-of-none", "uid-of-bare", "recipe")}
+    assert [each and each["metadata"]["name"] for each in found.values()] == ["new", "none", "bare", None]
