@@ -24,8 +24,9 @@ from kfp import Client
 
 from shoestring.errors import ClusterError, ShoestringError, UsageError
 
-# Node affinity from a router's output is the newest thing that a compiled pipeline asks of the driver.
-OLDEST = (2, 14)
+# A task's user (`securityContext`) is the newest thing in a compiled pipeline: before 2.16 the server takes it for an unknown field
+# and fails (kubeflow/pipelines#12832, kubeflow/kale#687). Node affinity from a router's output came with 2.14.
+OLDEST = (2, 16)
 ANSWERS_WITHIN_S = 20
 CA_VARIABLE = "SSL_CERT_FILE"
 
@@ -78,7 +79,7 @@ def connect(server: Server) -> Client:
 
 
 def needed() -> str:
-    return f"{'.'.join(map(str, OLDEST))} or newer is needed, where a router's output can place a pod"
+    return f"{'.'.join(map(str, OLDEST))} or newer is needed, where a pipeline can say as which user its pods run"
 
 
 def ask_health(server: Server) -> dict[str, Any]:
