@@ -6,9 +6,12 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from kind_cluster import ROOT, CommandFailed, Kind, rendered, run
+from on_argo import RAIN, compiled, store_of
 
 from shoestring.rules import IMAGES
+from shoestring.seams import Store
 
 # torch is not carried to nodes that train and evaluate nothing.
 IMAGES_ON = {("worker", "worker2"): (IMAGES["base"], IMAGES["train"]), ("control-plane", "worker3"): (IMAGES["base"],)}
@@ -31,3 +34,26 @@ def kind() -> Iterator[Kind]:
     yield cluster
     if not keep:
         run("kind", "delete", "cluster", "--name", cluster.name)
+
+
+@pytest.fixture(scope="session")
+def argo(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Kind:
+    """The cluster, with the WorkflowTemplate."""
+    kind.apply(yaml.safe_dump(compiled(tmp_path_factory.mktemp("compiled"))))
+    return kind
+
+
+@pytest.fixture(scope="module")
+def store(argo: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    before = dict(os.environ)
+    with store_of(argo, tmp_path_factory.mktemp("store")) as opened:
+        yield opened
+    os.environ.clear()
+    os.environ |= before
+
+
+@pytest.fixture(scope="module")
+def rain(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("recipe") / "rain.yaml"
+    path.write_text(RAIN)
+    return str(path)

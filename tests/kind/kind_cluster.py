@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,32 @@ def base_pod(*command: str, account: str = "default") -> dict[str, Any]:
         "volumes": [{"name": "scratch", "emptyDir": {}}],
     }
     return {"spec": spec}
+
+
+@contextmanager
+def a_pod(kind: Kind, name: str, command: str = "sleep 600", *, cpu: str = "0", memory: str = "64Mi", **spec: Any) -> Iterator[str]:
+    """A pod in namespace default, as the World calls pods; deleted at the end."""
+    resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
+    container = {
+        "name": "main",
+        "image": IMAGES["base"],
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", command],
+        "resources": resources,
+        "securityContext": SECURITY,
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"restartPolicy": "Never", "containers": [container]} | spec,
+    }
+    kind.kubectl("delete", "pod", name, "--ignore-not-found", "--now", namespace="default")
+    kind.kubectl("create", "-f", "-", given=yaml.safe_dump(pod), namespace="default")
+    try:
+        yield f"default.{kind.get('pod', name, namespace='default')['metadata']['uid']}.{name}"
+    finally:
+        kind.kubectl("delete", "pod", name, "--now", "--ignore-not-found", namespace="default")
 
 
 def rendered(overlay: str) -> str:

@@ -11,17 +11,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from kind_cluster import NAMESPACE, ROOT, Kind
 
+from pipelines.argo import compile_to
+from shoestring.errors import NotInStore
 from shoestring.local import WallClock
 from shoestring.outside.s3 import S3Place, open_s3_store
 from shoestring.reporting.summary import Summary
 from shoestring.routing.decision import Decision
 from shoestring.seams import Store
+from shoestring.spending.ledger import Ledger
 
 # A recipe that is small, and in every image.
 RAIN = """\
@@ -36,6 +40,7 @@ budget_usd: "0.05"
 deadline_s: 900
 train: {max_epochs: 2}
 """
+POOL_LABEL = "shoestring.dev/pool"
 RUN_LABEL, STAGE_LABEL = "shoestring.dev/run", "shoestring.dev/stage"
 
 Found = TypeVar("Found")
@@ -125,8 +130,23 @@ def lived_s(pod: dict[str, Any]) -> float:
     return (max(map(moment, ended)) - moment(taken)).total_seconds()
 
 
+def paid_and_lived_usd(store: Store, run_id: str, stage: str, pod: dict[str, Any]) -> tuple[Decimal, Decimal]:
+    """What the ledger says was paid for a stage, and what its one pod's own times come to."""
+    made = decision(store, run_id, stage)
+    assert made.choice
+    if made.choice.cached:
+        return Decimal(0), Decimal(0)
+    paid_usd = Ledger(store, WallClock(), "test").state(run_id).stages[stage].spent_usd
+    return paid_usd, made.choice.usd_per_hour * Decimal(lived_s(pod)) / 3600
+
+
 def decision(store: Store, run_id: str, stage: str, attempt: int = 1) -> Decision:
     return Decision.model_validate_json(store.fetch(f"runs/{run_id}/decisions/{stage}-{attempt}.json").read_bytes())
+
+
+def refused(made: Decision) -> list[str]:
+    """Why this stage is not elsewhere; once what is said of several formats."""
+    return list(dict.fromkeys(refusal.sentence for refusal in made.refusals))
 
 
 def stage_pod(kind: Kind, run_id: str, stage: str) -> dict[str, Any]:
@@ -146,3 +166,47 @@ def soon(look: Callable[[], Found | None], what: str, timeout_s: float = 120.0) 
         assert time.monotonic() < end_s, f"not within {timeout_s} s: {what}"
         time.sleep(0.5)
     return found
+
+
+def compiled(folder: Path) -> dict[str, Any]:
+    """The WorkflowTemplate."""
+    compile_to(folder)
+    template: dict[str, Any] = yaml.safe_load((folder / "shoestring-train.yaml").read_text())
+    return template
+
+
+def node_pools(kind: Kind) -> dict[str, str]:
+    return {node["metadata"]["name"]: node["metadata"]["labels"].get(POOL_LABEL, "") for node in kind.get("nodes")["items"]}
+
+
+def put_file(kind: Kind, name: str, text: str) -> None:
+    kind.kubectl("patch", "configmap", f"shoestring-{name}", "--type", "merge", "--patch", json.dumps({"data": {f"{name}.yaml": text}}))
+
+
+@contextmanager
+def kept(kind: Kind, *names: str) -> Iterator[list[dict[str, Any]]]:
+    """What these files of the world say; `put_file` may change them meanwhile."""
+    there = {name: kind.get("configmap", f"shoestring-{name}")["data"][f"{name}.yaml"] for name in names}
+    try:
+        yield [yaml.safe_load(text) for text in there.values()]
+    finally:
+        for name, text in there.items():
+            put_file(kind, name, text)
+
+
+def decided(store: Store, going: Going, stage: str, attempt: int = 1) -> Decision:
+    def look() -> Decision | None:
+        try:
+            return decision(store, going.run_id, stage, attempt)
+        except NotInStore:
+            return None
+
+    return soon(look, f"the decision on attempt {attempt} at {stage}", timeout_s=240.0)
+
+
+def stop(kind: Kind, going: Going) -> Ended:
+    """As `argo stop` does: what runs is told to end, then the exit step runs. The Workflow is deleted."""
+    kind.kubectl("patch", "workflow", going.run_id, "--type", "merge", "--patch", '{"spec": {"shutdown": "Stop"}}')
+    ended = going.end()
+    kind.kubectl("delete", "workflow", going.run_id)
+    return ended

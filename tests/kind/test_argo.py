@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
 import yaml
-from kind_cluster import NAMESPACE, ROOT, Kind
-from on_argo import RAIN, Ended, Going, Pods, decision, lived_s, soon, stage_pod, store_of, watched
+from kind_cluster import ROOT, Kind
+from on_argo import (
+    Ended,
+    Going,
+    Pods,
+    decided,
+    decision,
+    kept,
+    node_pools,
+    paid_and_lived_usd,
+    put_file,
+    refused,
+    soon,
+    stage_pod,
+    stop,
+    watched,
+)
 
-from pipelines.argo import compile_to
-from shoestring.errors import NotInStore
 from shoestring.local import WallClock
-from shoestring.routing.decision import Decision
 from shoestring.seams import Store
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.verify import load_anchors, verify
@@ -26,32 +35,6 @@ from shoestring.spending.verify import load_anchors, verify
 pytestmark = pytest.mark.kind
 
 STAGES = ("ingest", "preprocess", "train", "evaluate")
-POOL_LABEL = "shoestring.dev/pool"
-
-
-@pytest.fixture(scope="module")
-def argo(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Kind:
-    """The cluster, with the WorkflowTemplate."""
-    folder = tmp_path_factory.mktemp("compiled")
-    compile_to(folder)
-    kind.apply((folder / "shoestring-train.yaml").read_text())
-    return kind
-
-
-@pytest.fixture(scope="module")
-def store(argo: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    before = dict(os.environ)
-    with store_of(argo, tmp_path_factory.mktemp("store")) as opened:
-        yield opened
-    os.environ.clear()
-    os.environ |= before
-
-
-@pytest.fixture(scope="module")
-def rain(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("recipe") / "rain.yaml"
-    path.write_text(RAIN)
-    return str(path)
 
 
 @dataclass(frozen=True)
@@ -70,45 +53,6 @@ def flights(argo: Kind, store: Store, tmp_path_factory: pytest.TempPathFactory) 
         ended = Going(argo, "flights", "--budget", "0.05", "--deadline", "900").end()
     assert ended.code == 0, ended.err
     return Finished(ended, pods)
-
-
-def node_pools(kind: Kind) -> dict[str, str]:
-    return {node["metadata"]["name"]: node["metadata"]["labels"].get(POOL_LABEL, "") for node in kind.get("nodes")["items"]}
-
-
-@contextmanager
-def prices(kind: Kind, **usd_per_hour: str) -> Iterator[None]:
-    """The ConfigMap with other prices of these node pools (`_` for `-`); those that were there come back."""
-    there = kind.get("configmap", "shoestring-prices")["data"]["prices.yaml"]
-    rows = yaml.safe_load(there)
-    for row in rows["prices"]:
-        row["usd_per_hour"] = usd_per_hour.get(row["pool"].replace("-", "_"), row["usd_per_hour"])
-    try:
-        put_prices(kind, yaml.safe_dump(rows))
-        yield
-    finally:
-        put_prices(kind, there)
-
-
-def put_prices(kind: Kind, text: str) -> None:
-    metadata = {"name": "shoestring-prices", "namespace": NAMESPACE}
-    kind.apply(yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"prices.yaml": text}}))
-
-
-def decided(store: Store, going: Going, stage: str, attempt: int = 1) -> Decision:
-    def look() -> Decision | None:
-        try:
-            return decision(store, going.run_id, stage, attempt)
-        except NotInStore:
-            return None
-
-    return soon(look, f"the decision on attempt {attempt} at {stage}")
-
-
-def stop(kind: Kind, going: Going) -> Ended:
-    """As `argo stop` does: what runs is told to end, then the exit step runs."""
-    kind.kubectl("patch", "workflow", going.run_id, "--type", "merge", "--patch", '{"spec": {"shutdown": "Stop"}}')
-    return going.end()
 
 
 def test_the_flights_run_ends_well_and_every_stage_ran_on_the_pool_that_its_decision_names(
@@ -139,12 +83,9 @@ def test_what_was_settled_is_what_the_pods_own_times_come_to_within_a_hundredth(
     state = Ledger(store, WallClock(), "test").state(flights.run_id)
     assert state.closed and state.holds == {}
     for stage in STAGES:
-        made = decision(store, flights.run_id, stage)
-        assert made.choice
         (pod,) = flights.pods.of_stage(stage)
-        true_usd = made.choice.usd_per_hour * Decimal(lived_s(pod)) / 3600
-        settled_usd = Decimal(0) if made.choice.cached else state.stages[stage].spent_usd
-        assert made.choice.cached or abs(settled_usd - true_usd) <= max(true_usd / 100, Decimal("0.000001")), stage
+        paid_usd, lived_usd = paid_and_lived_usd(store, flights.run_id, stage, pod)
+        assert abs(paid_usd - lived_usd) <= max(lived_usd / 100, Decimal("0.000001")), stage
 
 
 def test_nothing_is_left_but_the_workflow_and_what_it_stored(argo: Kind, flights: Finished) -> None:
@@ -175,7 +116,10 @@ def test_a_budget_that_is_too_small_is_refused_in_seconds_and_leaves_nothing_pen
 
 
 def test_a_changed_price_moves_the_next_run(argo: Kind, store: Store, rain: str) -> None:
-    with prices(argo, cpu_on_demand="0.01"):
+    with kept(argo, "prices") as (prices,):
+        for row in prices["prices"]:
+            row["usd_per_hour"] = "0.01" if row["pool"] == "cpu-on-demand" else row["usd_per_hour"]
+        put_file(argo, "prices", yaml.safe_dump(prices))
         going = Going(argo, rain)
         made = decided(store, going, "ingest")
         assert made.choice and made.choice.pool.startswith("cpu-on-demand/")
@@ -183,7 +127,6 @@ def test_a_changed_price_moves_the_next_run(argo: Kind, store: Store, rain: str)
     ended = stop(argo, going)
     assert (ended.code, ended.summary.status) in ((1, "stopped"), (1, "failed"))
     assert Ledger(store, WallClock(), "test").state(going.run_id).holds == {}
-    argo.kubectl("delete", "workflow", going.run_id)
 
 
 def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(argo: Kind, store: Store, rain: str) -> None:
@@ -195,11 +138,8 @@ def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(argo: Kind, store
     finally:
         argo.kubectl("uncordon", spot)
     stop(argo, going)
-    argo.kubectl("delete", "workflow", going.run_id)
     assert made.choice and made.choice.pool.startswith("cpu-on-demand/")
-    assert any("cpu-spot" in refusal.sentence and "cordoned" in refusal.sentence for refusal in made.refusals), [
-        refusal.sentence for refusal in made.refusals
-    ]
+    assert [sentence for sentence in refused(made) if "cpu-spot" in sentence and "cordoned" in sentence], refused(made)
 
 
 def test_a_training_pod_that_is_deleted_is_routed_again_and_goes_on_from_its_checkpoint(argo: Kind, store: Store) -> None:

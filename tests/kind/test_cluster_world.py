@@ -7,21 +7,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from kind_cluster import SECURITY, Kind
+from kind_cluster import Kind, a_pod
 
 from shoestring.local import WallClock
 from shoestring.model import Market, Room
 from shoestring.outside.cluster import KubeCluster
 from shoestring.outside.folder import Machine, NodePool
 from shoestring.outside.kube import Kube, connect
-from shoestring.rules import IMAGES
 from shoestring.seams import Life
 
 pytestmark = pytest.mark.kind
@@ -44,32 +41,6 @@ def room(kube: Kube, pool: str) -> Room:
     found = {each.name: each.room for each in cluster(kube).pools()}[pool]
     assert found
     return found
-
-
-@contextmanager
-def a_pod(kind: Kind, name: str, command: str = "sleep 600", *, cpu: str = "0", memory: str = "64Mi", **spec: Any) -> Iterator[str]:
-    """A pod in namespace default, as the World calls pods; deleted at the end."""
-    resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
-    container = {
-        "name": "main",
-        "image": IMAGES["base"],
-        "imagePullPolicy": "Never",
-        "command": ["sh", "-c", command],
-        "resources": resources,
-        "securityContext": SECURITY,
-    }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"restartPolicy": "Never", "containers": [container]} | spec,
-    }
-    kind.kubectl("delete", "pod", name, "--ignore-not-found", "--now", namespace="default")
-    kind.kubectl("create", "-f", "-", given=yaml.safe_dump(pod), namespace="default")
-    try:
-        yield f"default.{kind.get('pod', name, namespace='default')['metadata']['uid']}.{name}"
-    finally:
-        kind.kubectl("delete", "pod", name, "--now", "--ignore-not-found", namespace="default")
 
 
 def until(look: Callable[[], Life], done: Callable[[Life], object]) -> Life:

@@ -1,0 +1,200 @@
+"""What goes wrong on a cluster, and what becomes of a run: it ends well elsewhere or later, and the books hold."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+from kind_cluster import Kind, a_pod, run
+from on_argo import (
+    POOL_LABEL,
+    RAIN,
+    Going,
+    compiled,
+    decided,
+    decision,
+    kept,
+    node_pools,
+    paid_and_lived_usd,
+    put_file,
+    refused,
+    soon,
+    stage_pod,
+    stop,
+    watched,
+)
+
+from shoestring.local import WallClock
+from shoestring.routing.cost import needed_gb
+from shoestring.rules import IMAGES
+from shoestring.seams import Store
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.verify import load_anchors, verify
+
+pytestmark = pytest.mark.kind
+
+# A training of a quarter of a minute or more, which no plateau ends.
+LONG = RAIN.replace("max_epochs: 2", "max_epochs: 50, patience: 100")
+
+
+def recipe(folder: Path, text: str) -> str:
+    """One with a name of its own, so that nothing of it is cached."""
+    path = folder / "rain.yaml"
+    path.write_text(text.replace("name: rain", f"name: rain-{uuid4().hex[:8]}"))
+    return str(path)
+
+
+def books_hold(store: Store, run_id: str) -> None:
+    state = Ledger(store, WallClock(), "test").state(run_id)
+    assert state.closed and state.holds == {}
+    verify(store, load_anchors(store))
+
+
+def test_a_pod_that_no_node_takes_is_given_up_and_its_stage_goes_elsewhere(argo: Kind, store: Store, tmp_path: Path) -> None:
+    # A name of its own: a stock-out is remembered longer than this test lasts.
+    name = f"grows-{uuid4().hex[:8]}"
+    with kept(argo, "pools", "prices", "policy") as (pools, prices, policy):
+        machine = {"cores": 1, "memory_gb": 4}
+        pools["pools"].append(
+            {"name": name, "labels": {POOL_LABEL: name}, "market": "spot", "machine": machine, "most_nodes": 1, "startup_s": 1}
+        )
+        prices["prices"].append(prices["prices"][0] | {"pool": name, "market": "spot", "usd_per_hour": "0.001"})
+        for file, content in (("pools", pools), ("prices", prices), ("policy", policy | {"queue_delay_s": 20})):
+            put_file(argo, file, yaml.safe_dump(content))
+        going = Going(argo, recipe(tmp_path, RAIN))
+        first, second = decided(store, going, "ingest"), decided(store, going, "ingest", attempt=2)
+        ended = going.end()
+    assert ended.code == 0, ended.err
+    assert first.choice and first.choice.pool == f"{name}/1"
+    assert second.choice and second.choice.pool.startswith("cpu-spot/")
+    (why,) = [sentence for sentence in refused(second) if name in sentence]
+    assert why.startswith("left out until ") and f"for a node of {name} (spot): 0/4 nodes are available" in why
+    assert [*store.list(f"learned/stockouts/{name}")] == [f"learned/stockouts/{name}-spot.json"]
+    assert {stage.name: stage.attempts for stage in ended.summary.stages} == {"ingest": 2, "preprocess": 1, "train": 1, "evaluate": 1}
+    books_hold(store, ended.summary.run_id)
+
+
+def allocatable(kind: Kind) -> dict[str, str]:
+    """Of cpu-spot's one node."""
+    (node,) = kind.get("nodes", "--selector", f"{POOL_LABEL}=cpu-spot")["items"]
+    return dict(node["status"]["allocatable"])
+
+
+def test_a_pool_that_somebody_else_fills_is_left_out_with_the_numbers(argo: Kind, store: Store, rain: str) -> None:
+    most = f"{int(allocatable(argo)['cpu']) * 1000 - 500}m"
+    with a_pod(argo, "filler", cpu=most, nodeSelector={POOL_LABEL: "cpu-spot"}):
+        soon(lambda: argo.get("pod", "filler", namespace="default")["spec"].get("nodeName"), "a node for the filler")
+        going = Going(argo, rain)
+        made = decided(store, going, "ingest")
+        assert node_pools(argo)[stage_pod(argo, going.run_id, "ingest")["spec"]["nodeName"]] == "cpu-on-demand"
+        stop(argo, going)
+    numbers = re.compile(r"no room: cpu-spot's one node has 0\.\d+ cores and [\d.]+ GB free, 1 core and [\d.]+ GB are asked")
+    assert any(map(numbers.fullmatch, refused(made))), refused(made)
+
+
+def test_prices_that_somebody_broke_are_replaced_by_the_last_good_ones_and_the_decision_says_so(
+    argo: Kind, store: Store, tmp_path: Path
+) -> None:
+    with kept(argo, "prices"):
+        going = Going(argo, recipe(tmp_path, RAIN))
+        first = decided(store, going, "ingest")
+        put_file(argo, "prices", "prices: [")
+        second = decided(store, going, "preprocess")
+        stop(argo, going)
+    assert [note for note in second.question.notes if "prices.yaml" in note and "the last good copy is used" in note], second.question.notes
+    assert (first.question.notes, second.question.quotes) == ((), first.question.quotes)
+
+
+@contextmanager
+def frozen(kind: Kind) -> Iterator[None]:
+    """The S3 server takes connections and answers nothing: its process is stopped, by the node that it runs on."""
+    node = kind.get("pods", "--selector", "app.kubernetes.io/name=s3")["items"][0]["spec"]["nodeName"]
+    process = run("docker", "exec", node, "pgrep", "--exact", "weed").strip()
+    run("docker", "exec", node, "kill", "-STOP", process)
+    try:
+        yield
+    finally:
+        run("docker", "exec", node, "kill", "-CONT", process)
+
+
+def test_a_store_that_is_away_for_a_minute_of_training_loses_nothing(argo: Kind, store: Store, tmp_path: Path) -> None:
+    with watched(argo, tmp_path) as pods:
+        going = Going(argo, recipe(tmp_path, LONG))
+        decided(store, going, "train")
+        checkpoint = f"runs/{going.run_id}/checkpoints/"
+        soon(lambda: any(store.list(checkpoint)) or None, "a checkpoint of the training")
+        with frozen(argo):
+            time.sleep(60)
+        ended = going.end()
+    assert ended.code == 0, ended.err
+    assert {stage.name: stage.attempts for stage in ended.summary.stages} == dict.fromkeys(("ingest", "preprocess", "train", "evaluate"), 1)
+    books_hold(store, going.run_id)
+    (train,) = pods.of_stage("train")
+    paid_usd, lived_usd = paid_and_lived_usd(store, going.run_id, "train", train)
+    assert abs(paid_usd - lived_usd) <= lived_usd / 100
+
+
+@contextmanager
+def little_memory(kind: Kind, memory_gb: float) -> Iterator[None]:
+    """Nearly all memory of cpu-spot's node is taken by a daemonset, which makes its share small."""
+    taken = f"{int(allocatable(kind)['memory'].removesuffix('Ki')) - int(memory_gb * 1e9) // 1024}Ki"
+    container = {"name": "main", "image": IMAGES["base"], "command": ["sleep", "infinity"], "resources": {"requests": {"memory": taken}}}
+    pod = {
+        "metadata": {"labels": {"app": "takes-memory"}},
+        "spec": {"nodeSelector": {POOL_LABEL: "cpu-spot"}, "containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+    spec = {"selector": {"matchLabels": {"app": "takes-memory"}}, "template": pod}
+    daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "takes-memory"}, "spec": spec}
+    kind.apply(yaml.safe_dump(daemons), namespace="default")
+    try:
+        kind.kubectl("rollout", "status", "daemonset/takes-memory", "--timeout", "60s", namespace="default")
+        yield
+    finally:
+        kind.kubectl("delete", "daemonset", "takes-memory", "--cascade=foreground", namespace="default")
+
+
+@contextmanager
+def modest(kind: Kind, template: dict[str, Any], memory_gb: float) -> Iterator[None]:
+    """A training that says it needs less memory than it takes."""
+    told = json.loads(json.dumps(template))
+    for parameter in given(told, "needs"):
+        needs = json.loads(parameter["value"])
+        for need in needs["needs"]:
+            need |= {"memory_fixed_gb": memory_gb, "memory_bytes_per_row": 0} if need["stage"] == "train" else {}
+        parameter["value"] = json.dumps(needs)
+    try:
+        kind.apply(yaml.safe_dump(told))
+        yield
+    finally:
+        kind.apply(yaml.safe_dump(template))
+
+
+def given(template: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """A parameter, wherever a task is given it."""
+    tasks = [task for each in template["spec"]["templates"] for task in each.get("dag", {}).get("tasks", [])]
+    return [each for task in tasks for each in task.get("arguments", {}).get("parameters", []) if each["name"] == name]
+
+
+def test_a_training_that_ran_out_of_memory_is_given_more_and_ends(argo: Kind, store: Store, rain: str, tmp_path: Path) -> None:
+    with modest(argo, compiled(tmp_path), 0.1), little_memory(argo, 0.3), watched(argo, tmp_path) as pods:
+        ended = Going(argo, rain).end()
+    assert ended.code == 0, ended.err
+    run_id = ended.summary.run_id
+    killed, _ = pods.of_stage("train")
+    (main,) = [each for each in killed["status"]["containerStatuses"] if each["name"] == "main"]
+    assert main["state"]["terminated"]["reason"] == "OOMKilled"
+    first, second = (decision(store, run_id, "train", attempt) for attempt in (1, 2))
+    assert first.placement and second.placement and first.choice and first.choice.pool.startswith("cpu-spot/")
+    had_mb, has_mb = (int(placement.memory.removesuffix("M")) for placement in (first.placement, second.placement))
+    growth = yaml.safe_load(argo.get("configmap", "shoestring-policy")["data"]["policy.yaml"])["memory_growth"]
+    assert has_mb / 1000 >= needed_gb(second.question.needs[0], second.question.rows) >= growth * had_mb / 1000
+    assert [note for note in second.question.notes if f"it ran out of the {had_mb / 1000:g} GB that it had on {first.choice.pool}" in note]
+    books_hold(store, run_id)
