@@ -211,7 +211,6 @@ def test_another_registry_is_in_every_compiled_file_in_the_place_of_ours(tmp_pat
     assert not any("ghcr.io/" in text for text in texts)
 
 
-
 def test_compiling_for_an_engine_that_nobody_knows_is_bad_usage(tmp_path: Path) -> None:
     ran = shoestring("compile", "--target", "airflow", "--out", tmp_path)
     assert ran.code == 2
