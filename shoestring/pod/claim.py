@@ -49,7 +49,10 @@ def stand_back(world: World, run_id: str, hold: str, first: str) -> None:
         if world.cluster.life(first).alive:
             raise StageFailed(f"{hold} is being done by the pod {first}, and one reservation is for one pod: let that end")
         ledger, account = Ledger(world.store, world.clock, world.pod_uid), run.start.account
-        others = ledger.state(account).holds.keys() - {hold}
+        holds = ledger.state(account).holds
+        if hold not in holds:
+            raise StageFailed(f"{hold} has no open reservation: the pod {first} had it, and it is settled; route the stage again")
+        others = holds.keys() - {hold}
         sweep(ledger, world.store, world.cluster, account, run_id, except_holds=others)
         write_lost_receipts(world, run, run.start)
         raise StageFailed(f"{hold} was lost with its pod {first}, and what that took is settled: route the stage again, or resume the run")

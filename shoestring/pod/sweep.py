@@ -66,14 +66,21 @@ def longest_s(world: World, pod: StagePod, decision: Decision | None) -> float:
 def give_up(world: World, waiting: Waiting, pod: StagePod) -> list[str]:
     """End one pod that is late, remember the stock-out if no node took it, and give back what was reserved for it."""
     name, found = name_of(pod), routed(world, pod)
-    if waited_s(world, pod) < longest_s(world, pod, found[1] if found else None) or not waiting.give_up(pod):
+    if waited_s(world, pod) < longest_s(world, pod, found[1] if found else None):
         return []
     if found is None:
-        return [f"{name} was given up: it waited as {pod.stage} of {pod.run_id or 'no run'}, which this store does not know to be routed"]
+        unknown = f"{name} was given up: it waited as {pod.stage} of {pod.run_id or 'no run'}, which this store does not know to be routed"
+        return [unknown] if waiting.give_up(pod) else []
     run, decision = found
     stock_out = stock_out_of(world, pod, decision)
+    key = f"{STOCKOUTS}{stock_out.node_pool}-{stock_out.market}.json"
     if not pod.node:
-        world.store.put(f"{STOCKOUTS}{stock_out.node_pool}-{stock_out.market}.json", record(stock_out))
+        # Before its end: an engine routes again within a second or two of that.
+        world.store.put(key, record(stock_out))
+    if not waiting.give_up(pod):
+        if not pod.node:
+            world.store.put(key, record(stock_out.model_copy(update={"until": stock_out.at})))
+        return []
     beat = last_heartbeat(world.store, run.run_id, decision.question.hold)
     if beat is None or beat.state == LET_GO:
         settle_unheard(world, run, decision, pod, stock_out.why)

@@ -15,7 +15,7 @@ from sweeper_world import ABANDONED_S, QUEUE_S, SCHEDULER, SMALL, Queue, again, 
 from shoestring.data.runs import read
 from shoestring.model import Market, Receipt
 from shoestring.pod.admission import admitted
-from shoestring.pod.asking import Reads
+from shoestring.pod.asking import Reads, stockouts
 from shoestring.pod.child import Ending
 from shoestring.pod.frame import heartbeat
 from shoestring.pod.route import route
@@ -60,7 +60,7 @@ def test_a_pod_that_may_wait_still_is_left_alone(began: Began, seconds: float) -
 
 def test_a_pod_that_a_node_took_meanwhile_keeps_its_money_and_is_no_stock_out(began: Began) -> None:
     assert sweep(began.world, Queue(waits(began.world, QUEUE_S), taken=True)) == []
-    assert list(began.world.store.list("learned/stockouts/")) == []
+    assert stockouts(began.world.store, began.world.clock.now()) == ((), ())
     assert "ingest-1" in began.ledger.state("r").holds
 
 
