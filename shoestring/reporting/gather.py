@@ -56,7 +56,7 @@ class Attempt:
     @property
     def key(self) -> str:
         """Names its records in the store, and its hold in the ledger."""
-        return f"{self.stage}-{self.number}"
+        return self.decision.question.hold
 
     @property
     def state(self) -> State:
