@@ -19,14 +19,13 @@ from pipelines.routed import CREDENTIALS, IDENTITY, PLACED, STAGE_LABEL, USER, W
 from shoestring.data.recipe import find_recipe
 from shoestring.errors import UsageError
 from shoestring.local import MOUNTED_WORLD
-from shoestring.routing.place import ROUTE, SETTLE
+from shoestring.routing.place import ROUTE, RUN_LABEL, SETTLE
 from shoestring.rules import IMAGES
 
 RECIPES = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.yaml"))
 # Inputs of a component that are not what its stage reads.
 TAKEN = {"world", "run_id", "job_id", "decision_key", "origin", *PLACED}
 API_VERSION = "argoproj.io/v1alpha1"
-RUN_LABEL = "shoestring.dev/run"
 # Always: also when the pod was deleted, as a spot machine's are.
 AGAIN = {"limit": "2", "retryPolicy": "Always"}
 RESTRICTED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
