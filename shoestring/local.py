@@ -150,13 +150,20 @@ class LocalCluster:
         if host != socket.gethostname():
             # Nobody can tell from here; the run's own machine settles it.
             return Life(alive=True)
-        started_at = datetime.fromtimestamp(int(created_ms) / 1000, UTC)
+        started_at = datetime.fromtimestamp(int(created_ms) / 1000 + boot_fraction_s(), UTC)
         try:
             process = psutil.Process(int(pid))
             same = abs(int(process.create_time() * 1000) - int(created_ms)) < 1000
             return Life(alive=same and process.status() != psutil.STATUS_ZOMBIE, started_at=started_at)
         except psutil.NoSuchProcess:
             return Life(alive=False, started_at=started_at)
+
+
+def boot_fraction_s() -> float:
+    """What a process's creation time lacks: Linux counts it from a boot that it gives in whole seconds."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) - psutil.boot_time()
 
 
 def threads(cores: int) -> dict[str, str]:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_type_hints
 
@@ -163,7 +163,6 @@ def test_who_is_alive_is_told_by_host_process_and_its_creation() -> None:
     host, pid, created_ms = mine.rsplit(".", 2)
     me = cluster.life(mine)
     assert me.alive
-    assert me.started_at == datetime.fromtimestamp(int(created_ms) / 1000, UTC)
     reused = f"{host}.{pid}.{int(created_ms) - 60_000}"
     assert not cluster.life(reused).alive
     # Nobody can tell from here, so nobody settles it from here.
@@ -188,6 +187,16 @@ def placed(cpu: str) -> Placement:
     return Placement(
         node_selector={}, tolerations=(), affinity={}, cpu=cpu, memory="1G", accelerator="", accelerator_count="0", image="base"
     )
+
+
+def test_a_process_is_as_old_as_it_is_and_not_up_to_a_second_older() -> None:
+    before = datetime.now(UTC)
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
+        created_ms = int(psutil.Process(child.pid).create_time() * 1000)
+        started_at = LocalCluster(()).life(f"{socket.gethostname()}.{child.pid}.{created_ms}").started_at
+        after = datetime.now(UTC)
+    tick = timedelta(seconds=0.02)
+    assert started_at is not None and before - tick <= started_at <= after + tick
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin a process to cores")

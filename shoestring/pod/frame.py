@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -176,7 +176,7 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
 def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk: Clerk) -> None:
     """Until the child ends: hear signals, see the parent go, beat, extend or stop. TERM, a grace, KILL."""
     world, ledger, gone = attempt.world, Ledger(attempt.world.store, attempt.world.clock, attempt.world.pod_uid), parent_is_gone()
-    beat_s, look_s, told = float("-inf"), float("-inf"), False
+    beat_s, look_s, told, ended = float("-inf"), float("-inf"), False, ending(child)
     # Read now what is there, so that whatever is asked later needs only what is new.
     clerk.prepare(partial(ledger.state, attempt.run.start.account))
     while child.poll() is None:
@@ -197,8 +197,19 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk
             beat_s = now_s
             beat = record(beat_of(attempt, "stopping" if attempt.stopping else "running"))
             clerk.note(partial(world.store.put, heartbeat_key(attempt.run.run_id, attempt.hold), beat))
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(POLL_S)
+        ended.wait(POLL_S)
+
+
+def ending(child: subprocess.Popen[bytes]) -> threading.Event:
+    """Is set when the child has ended. To ask a process with a timeout is to ask it seventy times a second."""
+    ended = threading.Event()
+
+    def wait() -> None:
+        child.wait()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    return ended
 
 
 def look(attempt: Attempt, pid: int, scratch: Path) -> None:

@@ -17,7 +17,7 @@ from shoestring.seams import World
 from shoestring.spending.meter import cost_usd
 
 OVERHEAD = "overhead"
-# A pod that decides, settles, or hands on a cached result: measured 0.6-1.5 s on two busy cores, imports included.
+# A pod that decides, settles, or hands on a cached result: measured 0.5-0.8 s, and twice that on two busy cores, imports included.
 POD_S = 3.0
 
 
