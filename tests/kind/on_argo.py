@@ -130,14 +130,14 @@ def lived_s(pod: dict[str, Any]) -> float:
     return (max(map(moment, ended)) - moment(taken)).total_seconds()
 
 
-def paid_and_lived_usd(store: Store, run_id: str, stage: str, pod: dict[str, Any]) -> tuple[Decimal, Decimal]:
-    """What the ledger says was paid for a stage, and what its one pod's own times come to."""
-    made = decision(store, run_id, stage)
-    assert made.choice
-    if made.choice.cached:
+def paid_and_lived_usd(store: Store, run_id: str, stage: str, *pods: dict[str, Any]) -> tuple[Decimal, Decimal]:
+    """What the ledger says was paid for a stage, and what its pods' own times, one an attempt, come to."""
+    choices = [decision(store, run_id, stage, attempt + 1).choice for attempt in range(len(pods))]
+    if choices[0] and choices[0].cached:
         return Decimal(0), Decimal(0)
     paid_usd = Ledger(store, WallClock(), "test").state(run_id).stages[stage].spent_usd
-    return paid_usd, made.choice.usd_per_hour * Decimal(lived_s(pod)) / 3600
+    lived = [choice.usd_per_hour * Decimal(lived_s(pod)) / 3600 for choice, pod in zip(choices, pods, strict=True) if choice]
+    return paid_usd, sum(lived, Decimal(0))
 
 
 def decision(store: Store, run_id: str, stage: str, attempt: int = 1) -> Decision:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 import yaml
-from kind_cluster import ROOT, Kind
+from kind_cluster import ROOT, Kind, run
 from on_argo import (
     Ended,
     Going,
@@ -29,6 +33,7 @@ from on_argo import (
 
 from shoestring.local import WallClock
 from shoestring.seams import Store
+from shoestring.spending.heartbeat import heartbeat_key
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.verify import load_anchors, verify
 
@@ -142,17 +147,39 @@ def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(argo: Kind, store
     assert [sentence for sentence in refused(made) if "cpu-spot" in sentence and "cordoned" in sentence], refused(made)
 
 
-def test_a_training_pod_that_is_deleted_is_routed_again_and_goes_on_from_its_checkpoint(argo: Kind, store: Store) -> None:
-    going = Going(argo, "flights", "--budget", "0.05", "--deadline", "900", "--seed", "1")
-    decided(store, going, "train")
-    pod = stage_pod(argo, going.run_id, "train")
-    checkpoint = f"runs/{going.run_id}/checkpoints/"
-    soon(lambda: any(store.list(checkpoint)) or None, "a checkpoint of the training")
-    argo.kubectl("delete", "pod", pod["metadata"]["name"])
-    ended = going.end()
+@contextmanager
+def frozen(kind: Kind) -> Iterator[None]:
+    """The S3 server takes connections and answers nothing: its process is stopped, by the node that it runs on."""
+    node = kind.get("pods", "--selector", "app.kubernetes.io/name=s3")["items"][0]["spec"]["nodeName"]
+    process = run("docker", "exec", node, "pgrep", "--exact", "weed").strip()
+    run("docker", "exec", node, "kill", "-STOP", process)
+    try:
+        yield
+    finally:
+        run("docker", "exec", node, "kill", "-CONT", process)
+
+
+def test_a_training_whose_pod_is_deleted_goes_on_from_its_checkpoint_and_a_store_that_is_away_for_a_minute_loses_nothing(
+    argo: Kind, store: Store, tmp_path: Path
+) -> None:
+    with watched(argo, tmp_path) as pods:
+        going = Going(argo, "flights", "--budget", "0.05", "--deadline", "900", "--seed", "1")
+        decided(store, going, "train")
+        pod = stage_pod(argo, going.run_id, "train")
+        checkpoint = f"runs/{going.run_id}/checkpoints/"
+        soon(lambda: any(store.list(checkpoint)) or None, "a checkpoint of the training")
+        argo.kubectl("delete", "pod", pod["metadata"]["name"])
+        second = decided(store, going, "train", attempt=2)
+        beat = heartbeat_key(going.run_id, second.question.hold)
+        soon(lambda: beat in store.list(f"runs/{going.run_id}/") or None, "a heartbeat of the second attempt")
+        with frozen(argo):
+            time.sleep(60)
+        ended = going.end()
     assert ended.code == 0, ended.err
-    (train,) = [stage for stage in ended.summary.stages if stage.name == "train"]
-    assert (train.attempts, train.state) == (2, "done")
+    assert {stage.name: stage.attempts for stage in ended.summary.stages} == dict.fromkeys(STAGES, 1) | {"train": 2}
     assert ended.summary.spent_usd <= ended.summary.budget_usd
     state = Ledger(store, WallClock(), "test").state(going.run_id)
     assert state.closed and state.holds == {}
+    verify(store, load_anchors(store))
+    paid_usd, lived_usd = paid_and_lived_usd(store, going.run_id, "train", *pods.of_stage("train"))
+    assert abs(paid_usd - lived_usd) <= lived_usd / 100

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import yaml
-from kind_cluster import Kind, a_pod, run
+from kind_cluster import Kind, a_pod
 from on_argo import (
     POOL_LABEL,
     RAIN,
@@ -23,7 +23,6 @@ from on_argo import (
     decision,
     kept,
     node_pools,
-    paid_and_lived_usd,
     put_file,
     refused,
     soon,
@@ -40,9 +39,6 @@ from shoestring.spending.ledger import Ledger
 from shoestring.spending.verify import load_anchors, verify
 
 pytestmark = pytest.mark.kind
-
-# A training of a quarter of a minute or more, which no plateau ends.
-LONG = RAIN.replace("max_epochs: 2", "max_epochs: 50, patience: 100")
 
 
 def recipe(folder: Path, text: str) -> str:
@@ -71,15 +67,14 @@ def test_a_pod_that_no_node_takes_is_given_up_and_its_stage_goes_elsewhere(argo:
             put_file(argo, file, yaml.safe_dump(content))
         going = Going(argo, recipe(tmp_path, RAIN))
         first, second = decided(store, going, "ingest"), decided(store, going, "ingest", attempt=2)
-        ended = going.end()
-    assert ended.code == 0, ended.err
+        assert node_pools(argo)[stage_pod(argo, going.run_id, "ingest")["spec"]["nodeName"]] == "cpu-spot"
+        stop(argo, going)
     assert first.choice and first.choice.pool == f"{name}/1"
     assert second.choice and second.choice.pool.startswith("cpu-spot/")
     (why,) = [sentence for sentence in refused(second) if name in sentence]
     assert why.startswith("left out until ") and f"for a node of {name} (spot): 0/4 nodes are available" in why
     assert [*store.list(f"learned/stockouts/{name}")] == [f"learned/stockouts/{name}-spot.json"]
-    assert {stage.name: stage.attempts for stage in ended.summary.stages} == {"ingest": 2, "preprocess": 1, "train": 1, "evaluate": 1}
-    books_hold(store, ended.summary.run_id)
+    books_hold(store, going.run_id)
 
 
 def allocatable(kind: Kind) -> dict[str, str]:
@@ -111,35 +106,6 @@ def test_prices_that_somebody_broke_are_replaced_by_the_last_good_ones_and_the_d
         stop(argo, going)
     assert [note for note in second.question.notes if "prices.yaml" in note and "the last good copy is used" in note], second.question.notes
     assert (first.question.notes, second.question.quotes) == ((), first.question.quotes)
-
-
-@contextmanager
-def frozen(kind: Kind) -> Iterator[None]:
-    """The S3 server takes connections and answers nothing: its process is stopped, by the node that it runs on."""
-    node = kind.get("pods", "--selector", "app.kubernetes.io/name=s3")["items"][0]["spec"]["nodeName"]
-    process = run("docker", "exec", node, "pgrep", "--exact", "weed").strip()
-    run("docker", "exec", node, "kill", "-STOP", process)
-    try:
-        yield
-    finally:
-        run("docker", "exec", node, "kill", "-CONT", process)
-
-
-def test_a_store_that_is_away_for_a_minute_of_training_loses_nothing(argo: Kind, store: Store, tmp_path: Path) -> None:
-    with watched(argo, tmp_path) as pods:
-        going = Going(argo, recipe(tmp_path, LONG))
-        decided(store, going, "train")
-        checkpoint = f"runs/{going.run_id}/checkpoints/"
-        soon(lambda: any(store.list(checkpoint)) or None, "a checkpoint of the training")
-        with frozen(argo):
-            time.sleep(60)
-        ended = going.end()
-    assert ended.code == 0, ended.err
-    assert {stage.name: stage.attempts for stage in ended.summary.stages} == dict.fromkeys(("ingest", "preprocess", "train", "evaluate"), 1)
-    books_hold(store, going.run_id)
-    (train,) = pods.of_stage("train")
-    paid_usd, lived_usd = paid_and_lived_usd(store, going.run_id, "train", train)
-    assert abs(paid_usd - lived_usd) <= lived_usd / 100
 
 
 @contextmanager
@@ -177,6 +143,11 @@ def modest(kind: Kind, template: dict[str, Any], memory_gb: float) -> Iterator[N
         kind.apply(yaml.safe_dump(template))
 
 
+def why_ended(pod: dict[str, Any]) -> str:
+    (main,) = [each for each in pod["status"]["containerStatuses"] if each["name"] == "main"]
+    return str(main["state"]["terminated"]["reason"])
+
+
 def given(template: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """A parameter, wherever a task is given it."""
     tasks = [task for each in template["spec"]["templates"] for task in each.get("dag", {}).get("tasks", [])]
@@ -188,13 +159,16 @@ def test_a_training_that_ran_out_of_memory_is_given_more_and_ends(argo: Kind, st
         ended = Going(argo, rain).end()
     assert ended.code == 0, ended.err
     run_id = ended.summary.run_id
-    killed, _ = pods.of_stage("train")
-    (main,) = [each for each in killed["status"]["containerStatuses"] if each["name"] == "main"]
-    assert main["state"]["terminated"]["reason"] == "OOMKilled"
-    first, second = (decision(store, run_id, "train", attempt) for attempt in (1, 2))
-    assert first.placement and second.placement and first.choice and first.choice.pool.startswith("cpu-spot/")
-    had_mb, has_mb = (int(placement.memory.removesuffix("M")) for placement in (first.placement, second.placement))
+    # What a training takes differs by a tenth or so, and one growth may be just too little.
+    *killed, _ = pods.of_stage("train")
+    assert killed and [why_ended(pod) for pod in killed] == ["OOMKilled"] * len(killed)
+    made = [decision(store, run_id, "train", attempt + 1) for attempt in range(len(killed) + 1)]
+    assert made[0].choice and made[0].choice.pool.startswith("cpu-spot/")
     growth = yaml.safe_load(argo.get("configmap", "shoestring-policy")["data"]["policy.yaml"])["memory_growth"]
-    assert has_mb / 1000 >= needed_gb(second.question.needs[0], second.question.rows) >= growth * had_mb / 1000
-    assert [note for note in second.question.notes if f"it ran out of the {had_mb / 1000:g} GB that it had on {first.choice.pool}" in note]
+    for before, after in pairwise(made):
+        assert before.placement and before.choice and after.placement
+        had_mb, has_mb = (int(placement.memory.removesuffix("M")) for placement in (before.placement, after.placement))
+        assert has_mb / 1000 >= needed_gb(after.question.needs[0], after.question.rows) >= growth * had_mb / 1000
+        said = f"it ran out of the {had_mb / 1000:g} GB that it had on {before.choice.pool}"
+        assert [note for note in after.question.notes if said in note]
     books_hold(store, run_id)
