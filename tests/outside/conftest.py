@@ -13,6 +13,7 @@ from s3_server import ADMIN, S3Server, environment
 from small_s3 import QuickClock, SmallS3, small_s3
 from store_places import Place
 
+from shoestring.memory import MemoryStore
 from shoestring.outside.s3 import PROOF_KEY, S3Store, open_s3_store
 
 FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -45,8 +46,16 @@ def s3_place(s3_server: S3Server, s3_proof: bytes, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(params=["a folder", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def shared_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Where a store lies, to be opened by whoever needs it: this process or another."""
+    return Place(tmp_path / "store") if request.param == "a folder" else request.getfixturevalue("s3_place")
+
+
+@pytest.fixture(params=["a folder", "s3", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """The same, and one that no other process can open."""
+    if request.param == "memory":
+        return Place(tmp_path, memory=MemoryStore())
     return Place(tmp_path / "store") if request.param == "a folder" else request.getfixturevalue("s3_place")
 
 

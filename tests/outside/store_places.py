@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoestring.local import FolderStore, WallClock
+from shoestring.memory import MemoryStore
 from shoestring.outside.s3 import S3Place, open_s3_store
 from shoestring.seams import Store
 
@@ -19,12 +20,18 @@ FORKS.set_forkserver_preload(["shoestring.local", "shoestring.outside.s3", "shoe
 
 @dataclass(frozen=True)
 class Place:
-    """`folder`: of the store itself, or, when that is on S3, of what its readers fetch, each in a folder of its own."""
+    """`folder`: of the store itself, or, when that is on S3, of what its readers fetch, each in a folder of its own.
+
+    `memory`: the store of this process alone, which no other can open.
+    """
 
     folder: Path
     s3: S3Place | None = None
+    memory: MemoryStore | None = None
 
     def open(self) -> Store:
+        if self.memory is not None:
+            return self.memory
         if self.s3 is None:
             return FolderStore(self.folder)
         return open_s3_store(self.s3, Path(tempfile.mkdtemp(dir=self.folder)), WallClock())

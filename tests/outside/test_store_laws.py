@@ -1,4 +1,4 @@
-"""What every store promises, held against the folder and against a real S3 server."""
+"""What every store promises, held against the folder, a real S3 server and memory."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def put_if_absent(me: int, gate: Any, place: Place) -> list[int]:
     return [number for number in range(15) if store.put(f"race/{number}", f"{me}".encode() * 1000, if_absent=True)]
 
 
-def test_of_many_processes_that_put_if_absent_exactly_one_wins(place: Place) -> None:
-    won = at_once(4, put_if_absent, place)
+def test_of_many_processes_that_put_if_absent_exactly_one_wins(shared_place: Place) -> None:
+    won = at_once(4, put_if_absent, shared_place)
     assert sorted(number for numbers in won for number in numbers) == list(range(15))
-    store = place.open()
+    store = shared_place.open()
     for me, numbers in enumerate(won):
         for number in numbers:
             assert store.fetch(f"race/{number}").read_bytes() == f"{me}".encode() * 1000
@@ -121,3 +121,14 @@ def test_a_reader_sees_an_object_whole_while_it_is_replaced(place: Place) -> Non
         while not writing.done():
             assert reader.fetch("a/b").read_bytes() in (b"a" * 200_000, b"b" * 200_000)
         writing.result()
+
+
+def test_what_was_fetched_stays_what_it_was_and_is_a_file_for_whoever_wants_one(place: Place) -> None:
+    store = place.open()
+    store.put("blobs/it", b"first")
+    one, other = store.fetch("blobs/it"), store.fetch("blobs/it")
+    assert one.stat().st_size == 5
+    with one.open("rb") as file, Path(str(other)).open("rb") as same:
+        store.put("blobs/it", b"second")
+        assert file.read() == same.read() == b"first"
+    assert store.fetch("blobs/it").read_bytes() == b"second"
