@@ -30,8 +30,9 @@ from store_places import Place, at_once
 
 from shoestring.data.runs import read
 from shoestring.local import WallClock
-from shoestring.model import Format, Market, Receipt, record
+from shoestring.model import Format, Market, record
 from shoestring.pod.asking import RECEIPTS_READ, learned
+from shoestring.receipt import Receipt
 from shoestring.seams import Store
 from shoestring.spending.chain import Chain
 from shoestring.spending.ledger import Ledger

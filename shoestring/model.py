@@ -241,41 +241,6 @@ class Outcome(Noun):
     stopped: str = Field("", description="why it stopped before its work was all done; empty when it did all")
 
 
-Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost"]
-"""Why an attempt was not done: trying again may help with all but money and code. Empty when it was done."""
-
-
-class Receipt(Noun):
-    """What one attempt at a stage really took. It teaches the next decision."""
-
-    schema_version: Literal[1] = 1
-    run_id: str
-    stage: str
-    attempt: int
-    pod_uid: str
-    decision_key: str
-    status: Literal["done", "failed", "stopped", "lost"]
-    cause: Cause = ""
-    why: str = ""
-    pool: str
-    market: Market
-    format: Format | None
-    cache_hit: bool
-    budget_usd: Usd
-    est_usd: Usd
-    p95_usd: Usd
-    est_s: float
-    prior_s: float = Field(0.0, description="seconds the prior predicts for what was really done; 0 = teaches nothing")
-    spent_usd: Usd
-    started_at: AwareDatetime
-    finished_at: AwareDatetime
-    seconds: float
-    cpu_s: float = 0.0
-    peak_rss_bytes: int = 0
-    outcome: Outcome | None = None
-    ledger_head: str
-
-
 def utc_text(moment: datetime) -> str:
     """A moment as it is written everywhere: UTC, milliseconds, Z."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"

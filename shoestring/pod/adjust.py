@@ -7,9 +7,9 @@ from decimal import Decimal
 
 from shoestring.data.runs import Run, Start, read
 from shoestring.errors import BudgetExceeded, LedgerConflict
-from shoestring.model import Receipt
 from shoestring.pod.overhead import overhead_hold, overhead_spent_usd
 from shoestring.pod.receipts import receipt_key
+from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.spending.ledger import Ledger

@@ -8,9 +8,10 @@ from datetime import timedelta
 
 from shoestring.data.runs import Run, read
 from shoestring.errors import Refused
-from shoestring.model import Receipt, record
+from shoestring.model import record
 from shoestring.pod.receipts import OUT_OF_MEMORY, decision_key, receipt_key, write_lost_receipts
 from shoestring.pod.strangers import settle_strangers
+from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.spending.account import AccountState, Hold

@@ -18,9 +18,10 @@ from shoestring.data.probe import load_or_probe
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import readable
 from shoestring.errors import UnknownName
-from shoestring.model import Format, Learned, Need, Noun, Outcome, Probe, Receipt, digest, record
+from shoestring.model import Format, Learned, Need, Noun, Outcome, Probe, digest, record
 from shoestring.pod.overhead import overhead_s
 from shoestring.pricing.throughput import learn
+from shoestring.receipt import Receipt
 from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Question
 from shoestring.rules import StockOut

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 from shoestring.data.runs import Run
 from shoestring.errors import StageFailed
-from shoestring.model import Cause
 from shoestring.money import usd
+from shoestring.receipt import Cause
 from shoestring.routing.decision import Choice, Decision
 from shoestring.seams import World
 from shoestring.spending.meter import Meter

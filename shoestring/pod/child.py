@@ -16,9 +16,10 @@ from typing import Literal
 
 from shoestring.data.runs import open_run
 from shoestring.errors import ShoestringError, StageStopped, StoreError, StoreFull
-from shoestring.model import Cause, Format, Noun, Outcome, record
+from shoestring.model import Format, Noun, Outcome, record
 from shoestring.money import Usd
 from shoestring.pod.opening import open_world
+from shoestring.receipt import Cause
 from shoestring.spending.meter import Meter
 from shoestring.stages.work import Origin, Progress, Work
 

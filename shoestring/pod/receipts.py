@@ -8,7 +8,8 @@ from typing import Any
 
 from shoestring.data.runs import Run, Start, read
 from shoestring.errors import StageFailed
-from shoestring.model import Outcome, Receipt, record
+from shoestring.model import Outcome, record
+from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.spending.heartbeat import last_heartbeat

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from shoestring.data.runs import Run, read
 from shoestring.errors import LedgerConflict
-from shoestring.model import Receipt, record
+from shoestring.model import record
 from shoestring.pod.receipts import decision_key, receipt_key, write_lost_receipts
+from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision
 from shoestring.seams import StagePod, World
 from shoestring.spending.account import AccountState, Hold

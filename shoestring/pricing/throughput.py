@@ -18,7 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shoestring.model import Learned, Need, Pool, Receipt
+from shoestring.model import Learned, Need, Pool
+from shoestring.receipt import Receipt
 
 GPU_EFFICIENCY = 0.3
 """Share of a GPU's peak that training reaches; published runs lie between 0.2 and 0.5, and receipts correct it."""

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from shoestring.data.runs import AnyNoun, RunRecord, Start, open_run, read
 from shoestring.errors import NotInStore
 from shoestring.evaluation.scorecard import Scorecard
-from shoestring.model import Receipt
 from shoestring.money import usd
+from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision
 from shoestring.seams import Store
 from shoestring.spending.account import AccountState

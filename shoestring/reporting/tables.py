@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from shoestring.model import Receipt
+from shoestring.receipt import Receipt
 from shoestring.reporting import words
 from shoestring.reporting.gather import Books, RunStory, Stage
 from shoestring.reporting.markup import Html, table, tag, text

@@ -8,8 +8,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shoestring.errors import DataError, LedgerBroken, UsageError
-from shoestring.model import Noun, Receipt
+from shoestring.model import Noun
 from shoestring.money import Usd, from_microusd
+from shoestring.receipt import Receipt
 from shoestring.seams import Store
 from shoestring.spending.account import AccountState
 from shoestring.spending.chain import Chain

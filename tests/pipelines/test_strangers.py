@@ -14,8 +14,9 @@ from shoestring.data.recipe import find_recipe
 from shoestring.data.runs import read
 from shoestring.errors import UsageError
 from shoestring.local import open_local_world
-from shoestring.model import Need, Receipt
+from shoestring.model import Need
 from shoestring.pod.settle import settle_run
+from shoestring.receipt import Receipt
 from shoestring.spending.ledger import Ledger
 from shoestring.stages import ingest as some_module
 

@@ -10,13 +10,14 @@ import pytest
 from pod_world import INGEST, Began, SetClock, TellingCluster, begin, in_pod, on_cluster, small_world, wish
 
 from shoestring.data.runs import read
-from shoestring.model import Receipt, record
+from shoestring.model import record
 from shoestring.pod.adjust import adjust_to_pods
 from shoestring.pod.child import Ending
 from shoestring.pod.frame import heartbeat
 from shoestring.pod.overhead import OverheadTime, overhead
 from shoestring.pod.settle import settle_run
 from shoestring.pod.stage import close_books
+from shoestring.receipt import Receipt
 from shoestring.reporting.gather import gather
 from shoestring.reporting.summary import summarise
 from shoestring.rules import Rules

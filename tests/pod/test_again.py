@@ -14,7 +14,7 @@ from pod_world import INGEST, Began, SetClock, TellingCluster, begin, in_pod, on
 from shoestring.data.runs import read
 from shoestring.errors import Refused, StoreError
 from shoestring.local import FolderStore
-from shoestring.model import Cause, Market, Pool, Receipt, record
+from shoestring.model import Market, Pool, record
 from shoestring.pod.admission import admit
 from shoestring.pod.again import PATIENCE_S, SAME_ROUTER_S
 from shoestring.pod.asking import Reads
@@ -23,6 +23,7 @@ from shoestring.pod.frame import heartbeat
 from shoestring.pod.route import decide_and_reserve
 from shoestring.pod.settle import settle_run
 from shoestring.pod.stage import close_books
+from shoestring.receipt import Cause, Receipt
 from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Decision
 from shoestring.routing.explain import as_text

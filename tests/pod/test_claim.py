@@ -10,12 +10,12 @@ from pod_world import INGEST, Began, SetClock, TellingCluster, begin, in_pod, on
 
 from shoestring.data.runs import read
 from shoestring.errors import StageFailed, UnknownName
-from shoestring.model import Receipt
 from shoestring.pod.asking import Reads
 from shoestring.pod.frame import heartbeat
 from shoestring.pod.route import decide_and_reserve
 from shoestring.pod.settle import settle_run
 from shoestring.pod.stage import run_stage
+from shoestring.receipt import Receipt
 from shoestring.seams import Life
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.meter import cost_usd

@@ -34,13 +34,13 @@ from pod_world import (
 from shoestring.data.runs import read
 from shoestring.errors import NotInStore
 from shoestring.local import FolderStore, this_pod_uid
-from shoestring.model import Receipt
 from shoestring.pod.attempt import began_s
 from shoestring.pod.child import Ending
 from shoestring.pod.clerk import clerk
 from shoestring.pod.frame import GRACE_S, how_it_ended, supervise, watch
 from shoestring.pod.overhead import OverheadTime, overhead
 from shoestring.pod.stage import close_books
+from shoestring.receipt import Receipt
 from shoestring.seams import Life
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.meter import cost_usd

@@ -13,7 +13,7 @@ from pod_world import INGEST, Began, TellingCluster, begin, in_pod, wish
 from sweeper_world import ABANDONED_S, QUEUE_S, SCHEDULER, SMALL, Queue, again, shares_world, waits
 
 from shoestring.data.runs import read
-from shoestring.model import Market, Receipt
+from shoestring.model import Market
 from shoestring.pod.admission import admitted
 from shoestring.pod.asking import Reads, stockouts
 from shoestring.pod.child import Ending
@@ -21,6 +21,7 @@ from shoestring.pod.frame import heartbeat
 from shoestring.pod.route import route
 from shoestring.pod.stage import close_books
 from shoestring.pod.sweep import PULLING_S, sweep
+from shoestring.receipt import Receipt
 from shoestring.reporting.summary import Summary
 from shoestring.rules import StockOut
 from shoestring.seams import Life, World

@@ -13,13 +13,14 @@ from sweeper_world import Queue
 
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import open_run, read
-from shoestring.model import Need, Receipt
+from shoestring.model import Need
 from shoestring.pod.admission import Wish
 from shoestring.pod.asking import Reads
 from shoestring.pod.overhead import overhead
 from shoestring.pod.route import route
 from shoestring.pod.settle import settle_run
 from shoestring.pod.sweep import sweep as sweep_world
+from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision
 from shoestring.seams import Life, World
 from shoestring.spending.heartbeat import last_heartbeat

@@ -13,11 +13,12 @@ from shoestring.data.cache import package_digest
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import read
 from shoestring.errors import StageFailed
-from shoestring.model import Need, Outcome, Receipt
+from shoestring.model import Need, Outcome
 from shoestring.pod.admission import Wish, admitted
 from shoestring.pod.asking import Reads
 from shoestring.pod.route import decide_and_reserve, route
 from shoestring.pod.stage import run_stage
+from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.stages.work import Origin

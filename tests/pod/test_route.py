@@ -17,11 +17,12 @@ from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.runs import read
 from shoestring.errors import BudgetExceeded, Refused
 from shoestring.local import FolderStore
-from shoestring.model import Format, Market, Outcome, Receipt, record
+from shoestring.model import Format, Market, Outcome, record
 from shoestring.pod.admission import Wish, admit
 from shoestring.pod.asking import Reads, cache_key
 from shoestring.pod.overhead import OverheadTime
 from shoestring.pod.route import RACES, decide_and_reserve, route
+from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision
 from shoestring.routing.replay import replay
 from shoestring.seams import World

@@ -17,7 +17,7 @@ from pod_world import INGEST, Began, SetClock, begin, on, small_world, wish
 from shoestring.data.runs import open_run, read
 from shoestring.errors import NotAllowed, StoreError
 from shoestring.local import FolderStore, LocalCluster, this_pod_uid
-from shoestring.model import Pool, Receipt, record
+from shoestring.model import Pool, record
 from shoestring.pod.admission import admit
 from shoestring.pod.asking import Reads
 from shoestring.pod.frame import heartbeat
@@ -25,6 +25,7 @@ from shoestring.pod.overhead import OverheadTime, overhead, overhead_pod_s, over
 from shoestring.pod.route import decide_and_reserve
 from shoestring.pod.runs import write_record, write_start
 from shoestring.pod.settle import exit_step, settle_abandoned, settle_run, settle_start
+from shoestring.receipt import Receipt
 from shoestring.seams import World
 from shoestring.spending.ledger import LEASE_S, Ledger
 from shoestring.spending.meter import cost_usd

@@ -15,10 +15,10 @@ from pod_world import CHAIN, check_windows, measured, variables, wish
 from shoestring.data.recipe import read_recipe
 from shoestring.data.runs import read
 from shoestring.local import open_local_world
-from shoestring.model import Receipt
 from shoestring.pod.admission import Wish, admit
 from shoestring.pod.asking import Reads
 from shoestring.pod.route import decide_and_reserve
+from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.spending.heartbeat import last_heartbeat

@@ -11,9 +11,9 @@ from pod_world import INGEST, Began, TellingCluster, begin, wish
 from sweeper_world import QUEUE_S, Queue, again, shares_world, waits
 
 from shoestring.data.runs import read
-from shoestring.model import Receipt
 from shoestring.pod.settle import settle_run
 from shoestring.pod.sweep import sweep
+from shoestring.receipt import Receipt
 from shoestring.seams import Life, StagePod
 from shoestring.spending.meter import cost_usd
 from shoestring.spending.verify import load_anchors, verify

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.model import Market, Need, Pool, Receipt
+from shoestring.model import Market, Need, Pool
 from shoestring.pricing.throughput import learn, row_seconds, setup_seconds, spread, uses_gpu
+from shoestring.receipt import Receipt
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 GPU = Pool(name="gpu", cores=4, memory_gb=16, gpu_count=1, gpu_memory_gb=16, gpu_tflops=65)

@@ -12,8 +12,9 @@ from learned import curve, scorecard
 from shoestring.data.recipe import find_recipe
 from shoestring.data.runs import RunRecord, Start
 from shoestring.local import FolderStore
-from shoestring.model import Format, FormatSpeed, Need, Outcome, Pool, Quarantined, Quote, Receipt, digest, record
+from shoestring.model import Format, FormatSpeed, Need, Outcome, Pool, Quarantined, Quote, digest, record
 from shoestring.money import usd
+from shoestring.receipt import Receipt
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision, Question
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key

@@ -10,7 +10,8 @@ from pathlib import Path
 from spending_world import NOON, StillClock, fast_folder
 
 from shoestring.local import FolderStore
-from shoestring.model import Market, Receipt, record
+from shoestring.model import Market, record
+from shoestring.receipt import Receipt
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.verify import load_anchors, verify
 

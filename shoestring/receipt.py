@@ -1,0 +1,44 @@
+"""What one attempt at a stage really took."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from shoestring.model import Format, Market, Noun, Outcome
+from shoestring.money import Usd
+
+Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost"]
+"""Why an attempt was not done: trying again may help with all but money and code. Empty when it was done."""
+
+
+class Receipt(Noun):
+    """What one attempt at a stage really took. It teaches the next decision."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    stage: str
+    attempt: int
+    pod_uid: str
+    decision_key: str
+    status: Literal["done", "failed", "stopped", "lost"]
+    cause: Cause = ""
+    why: str = ""
+    pool: str
+    market: Market
+    format: Format | None
+    cache_hit: bool
+    budget_usd: Usd
+    est_usd: Usd
+    p95_usd: Usd
+    est_s: float
+    prior_s: float = Field(0.0, description="seconds the prior predicts for what was really done; 0 = teaches nothing")
+    spent_usd: Usd
+    started_at: AwareDatetime
+    finished_at: AwareDatetime
+    seconds: float
+    cpu_s: float = 0.0
+    peak_rss_bytes: int = 0
+    outcome: Outcome | None = None
+    ledger_head: str
