@@ -32,7 +32,7 @@ def adjust_to_pods(world: World, run: Run, start: Start) -> list[str]:
         if found_usd is not None and found_usd != settled_usd[hold]:
             true_usd[hold] = found_usd
     order = sorted(true_usd, key=lambda hold: true_usd[hold] - settled_usd[hold])
-    return [sentence for hold in order for sentence in _adjust(ledger, start.account, hold, settled_usd[hold], true_usd[hold])]
+    return [sentence for hold in order for sentence in adjust_one(ledger, start.account, hold, settled_usd[hold], true_usd[hold])]
 
 
 def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
@@ -48,7 +48,8 @@ def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
     return cost_usd(choice.usd_per_hour, (life.finished_at - life.started_at).total_seconds())
 
 
-def _adjust(ledger: Ledger, account: str, hold: str, settled_usd: Decimal, true_usd: Decimal) -> list[str]:
+def adjust_one(ledger: Ledger, account: str, hold: str, settled_usd: Decimal, true_usd: Decimal) -> list[str]:
+    """Bring one settled hold to its true cost, as far as the account allows; says what it could not."""
     why = f"its pod's own times come to ${true_usd}"
     try:
         ledger.adjust(account, hold, true_usd - settled_usd, why, id=TRUE_TIMES)

@@ -129,7 +129,11 @@ def foresee(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: dict[st
     stages = [need.stage for need in wish.needs]
     if unknown := sorted(set(wish.recipe.budgets) - set(stages)):
         raise RecipeError(f"the recipe has a budget for {', '.join(unknown)}; the stages are {', '.join(stages)}")
-    question = ask(world, asked_at_start(world, wish, spent_usd, stage_budgets))
+    return with_room(ask(world, asked_at_start(world, wish, spent_usd, stage_budgets)))
+
+
+def with_room(question: Question) -> Decision:
+    """The decision for the first stage of a run that is to begin, with room to extend held back for all."""
     return decide(question.model_copy(update={"held_usd": question.held_usd + room_to_extend_usd(question)}))
 
 

@@ -6,11 +6,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from decimal import Decimal
+from typing import Protocol
 
 from shoestring.errors import StoreError
 
 # How long an answer is waited for once it is due; its price is kept back from every reservation, so that nothing is unpaid when none comes.
 ANSWER_S = 1.0
+
+
+class Answers(Protocol):
+    """What is asked of a clerk about money."""
+
+    def ask(self, request: Callable[[], Decimal]) -> None: ...
+
+    def answer(self, within_s: float) -> Decimal | None: ...
 
 
 class Clerk:

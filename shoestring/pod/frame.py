@@ -23,7 +23,7 @@ from shoestring.money import usd
 from shoestring.pod.admission import EXTENSION_SHARE, SUPERVISOR_VARIABLE
 from shoestring.pod.attempt import Attempt
 from shoestring.pod.child import Ending, Job
-from shoestring.pod.clerk import ANSWER_S, Clerk, clerk
+from shoestring.pod.clerk import ANSWER_S, Answers, Clerk, clerk
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
 from shoestring.spending.ledger import Ledger
 from shoestring.stages.work import Progress
@@ -103,7 +103,7 @@ def beat_of(attempt: Attempt, state: str) -> Heartbeat:
     )
 
 
-def extend_or_stop(attempt: Attempt, ledger: Ledger, clerk: Clerk) -> None:
+def extend_or_stop(attempt: Attempt, ledger: Ledger, clerk: Answers) -> None:
     """Ask for more in good time, and go on; stop when the reservation less the price of an answer and the exit is gone.
 
     An elastic stage was given all that it may have, and is due to stop by itself.
@@ -130,7 +130,7 @@ def extend(attempt: Attempt, ledger: Ledger, more_usd: Decimal) -> Decimal:
     return more_usd
 
 
-def hear_of_more(attempt: Attempt, clerk: Clerk, is_due: bool) -> None:
+def hear_of_more(attempt: Attempt, clerk: Answers, is_due: bool) -> None:
     """Take in what the ledger gave, if it has answered. Where more is due, no answer is waited for longer than is paid for."""
     past = f"it is past its P95 of ${attempt.choice.p95_usd}, and"
     try:

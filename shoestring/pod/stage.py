@@ -79,28 +79,31 @@ def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> Ou
 
 def close_books(attempt: Attempt, ending: Ending) -> None:
     """Settle by this pod's own clock, its end foreseen, write the receipt, beat a last time."""
-    cost_usd, account = (
-        attempt.meter().spent_usd(attempt.world.clock.monotonic_s() + attempt.world.rules.leaving_s),
-        attempt.run.start.account,
-    )
-    spent_usd = min(cost_usd, attempt.reserved_usd)
     ledger = Ledger(attempt.world.store, attempt.world.clock, attempt.world.pod_uid)
-    try:
-        ledger.settle(account, attempt.hold, spent_usd, ending.why)
-        if cost_usd > spent_usd:
-            # Polling is not instant: what leaving took beyond its price is on the books too, as far as the cap lets it.
-            ledger.adjust(account, attempt.hold, cost_usd - spent_usd, "leaving took longer than was kept back for it", id=attempt.hold)
-            spent_usd = cost_usd
-    except BudgetExceeded as error:
-        ending = ending.model_copy(update={"why": f"{ending.why}; it cost ${cost_usd}, and {error}".lstrip("; ")})
-    except LedgerConflict:
-        # A sweeper took this pod for dead and settled it: what stands in the ledger is what was paid.
-        spent_usd = ledger.state(account).settled_usd[attempt.hold]
+    spent_usd, short = settle(attempt, ledger, ending.why)
+    ending = ending.model_copy(update={"why": f"{ending.why}; {short}".lstrip("; ")}) if short else ending
     if ending.outcome is not None:
         done = ending.outcome.samples or ending.outcome.rows
         attempt.progress = Progress(phase=ending.status, samples=done, quality=attempt.progress.quality)
     write_receipt(attempt, ending, spent_usd)
     heartbeat(attempt, ending.status)
+
+
+def settle(attempt: Attempt, ledger: Ledger, why: str) -> tuple[Decimal, str]:
+    """Turn the reservation into what this pod took by its own clock. What then stands in the books, and a sentence where that is less."""
+    cost_usd = attempt.meter().spent_usd(attempt.world.clock.monotonic_s() + attempt.world.rules.leaving_s)
+    spent_usd, account = min(cost_usd, attempt.reserved_usd), attempt.run.start.account
+    try:
+        ledger.settle(account, attempt.hold, spent_usd, why)
+        if cost_usd > spent_usd:
+            # Polling is not instant: what leaving took beyond its price is on the books too, as far as the cap lets it.
+            ledger.adjust(account, attempt.hold, cost_usd - spent_usd, "leaving took longer than was kept back for it", id=attempt.hold)
+        return cost_usd, ""
+    except BudgetExceeded as error:
+        return spent_usd, f"it cost ${cost_usd}, and {error}"
+    except LedgerConflict:
+        # A sweeper took this pod for dead and settled it: what stands in the ledger is what was paid.
+        return ledger.state(account).settled_usd[attempt.hold], ""
 
 
 def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
