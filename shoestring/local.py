@@ -18,10 +18,11 @@ import psutil
 from pydantic import Field
 
 from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
-from shoestring.model import Noun, Placement, Pool, Tariffs, digest
+from shoestring.model import Noun, Placement, Pool, digest
 from shoestring.pricing.book import parse_book
 from shoestring.rules import IMAGES, Budgets, Rules
 from shoestring.seams import Clock, Life, PriceBook, Usage, World
+from shoestring.tariffs import Tariffs
 from shoestring.written import parse, read_text
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import date, datetime
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -127,15 +126,6 @@ class Quarantined(Noun):
 
     row: str
     why: str
-
-
-class Tariffs(Noun):
-    """What holding and moving bytes costs."""
-
-    storage_usd_per_gb_month: Usd = Decimal("0.023000")
-    storage_held_hours: float = Field(24.0, ge=0, description="how long an intermediate is kept, for its price")
-    egress_usd_per_gb: dict[str, Usd] = Field({}, description="'from->to' by region; a pair that is not named is free")
-    store_region: str = "local"
 
 
 class FormatSpeed(Noun):

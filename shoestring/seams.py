@@ -9,8 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from shoestring.model import Placement, Pool, Quarantined, Quote, Tariffs
+from shoestring.model import Placement, Pool, Quarantined, Quote
 from shoestring.rules import Budgets, Rules
+from shoestring.tariffs import Tariffs
 
 
 @dataclass(frozen=True, slots=True)

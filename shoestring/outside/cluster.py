@@ -17,7 +17,7 @@ from typing import Any
 
 from shoestring.errors import ClusterError, NotAllowed, WorldError
 from shoestring.local import PsutilTelemetry, WallClock, this_pod_uid, threads
-from shoestring.model import Placement, Pool, Tariffs
+from shoestring.model import Placement, Pool
 from shoestring.outside.facts import node_facts, pod_facts
 from shoestring.outside.folder import Folder, NodePool, read_folder, read_world
 from shoestring.outside.kube import Kube, connect
@@ -25,6 +25,7 @@ from shoestring.outside.pools import Seen, priced, see, unseen
 from shoestring.outside.s3 import open_s3_store
 from shoestring.rules import IMAGES
 from shoestring.seams import Clock, Life, PriceBook, World
+from shoestring.tariffs import Tariffs
 
 FRESH_S = 10.0
 """A decision asks for the pools several times; for so long it is given the same."""

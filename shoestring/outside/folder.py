@@ -14,11 +14,12 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, model_validator
 
 from shoestring.errors import NotInStore, WorldError
-from shoestring.model import Market, Noun, Quote, Tariffs, digest, record
+from shoestring.model import Market, Noun, Quote, digest, record
 from shoestring.outside.s3_wire import S3Place
 from shoestring.pricing.book import parse_rows
 from shoestring.rules import Budgets, Rules
 from shoestring.seams import Store
+from shoestring.tariffs import Tariffs
 from shoestring.written import parse, read_text
 
 FILES = ("world", "pools", "prices", "policy", "budgets")

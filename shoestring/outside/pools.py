@@ -18,7 +18,7 @@ from functools import reduce
 from math import ceil
 from typing import Any
 
-from shoestring.model import Market, Pool, Quote, Room, Tariffs, Terms, Toleration
+from shoestring.model import Market, Pool, Quote, Room, Terms, Toleration
 from shoestring.money import from_microusd, microusd
 from shoestring.outside.discover import discovered, hard, runs_the_cluster
 from shoestring.outside.facts import Amount, NodeFacts, PodFacts, totals
@@ -26,6 +26,7 @@ from shoestring.outside.folder import SPOT_PREEMPTIONS_PER_HOUR, Machine, NodePo
 from shoestring.pricing.book import believed
 from shoestring.pricing.worlds import gpu_memory_gb, peak_tflops
 from shoestring.seams import PriceBook
+from shoestring.tariffs import Tariffs
 
 ENGINE = Amount(cpu_milli=50, memory_bytes=64 << 20, pods=1)
 """What a stage's pod asks for beside the stage: an engine's own containers. KFP's executor asks for 10m and 32Mi."""

@@ -13,9 +13,10 @@ from decimal import Decimal
 from typing import Any
 
 from shoestring.errors import WorldError
-from shoestring.model import Market, Pool, Quarantined, Quote, Tariffs
+from shoestring.model import Market, Pool, Quarantined, Quote
 from shoestring.money import usd
 from shoestring.seams import PriceBook
+from shoestring.tariffs import Tariffs
 
 FIELDS = ("pool", "market", "usd_per_hour", "as_of", "source")
 

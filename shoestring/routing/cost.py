@@ -27,8 +27,9 @@ import numpy.typing as npt
 from shoestring.model import Format, FormatSpeed, Market, Need, Pool
 from shoestring.pricing.throughput import Z95, row_seconds, setup_seconds, spread, uses_gpu
 from shoestring.routing.decision import Question, Reason
-from shoestring.routing.policy import BYTES_PER_GB, HOURS_PER_MONTH, MOST_LOSSES, MOST_MICRO, UNKNOWN_SIZE_RATIO
+from shoestring.routing.policy import BYTES_PER_GB, MOST_LOSSES, MOST_MICRO, UNKNOWN_SIZE_RATIO
 from shoestring.rules import StockOut
+from shoestring.tariffs import egress_table, held_microusd
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -124,7 +125,7 @@ class Cost:
         scan_s, take_s, write_s = self._scan_s(), self._take_s(), self._write_s()
         row_s = self._by_slot([row_seconds(self.need, slot.pool) for slot in self.slots]) + take_s
         fixed_s = self.setup_s + scan_s + write_s
-        transfer, storage = _up(self._transfer_usd() * 1e6), _up(self._storage_usd() * 1e6)
+        transfer, storage = self._transfer_microusd(), self._storage_microusd()
         work = {
             "prior_ms": _up((fixed_s + row_s * self.most) * 1e3),
             "fixed_ms": _up(fixed_s * 1e3),
@@ -192,23 +193,23 @@ class Cost:
         seconds = [rows * (speed.write_ns_per_row / 1e9 + row_bytes / speed.write_bytes_per_s) for speed in self.speeds]
         return self._by_format(seconds, 0.0, self.writes)
 
-    def _gb(self, row_bytes: int, index: Ints) -> Floats:
-        """Size on disk."""
-        ratios = [speed.size_ratio for speed in self.speeds]
-        return self.question.rows * row_bytes / BYTES_PER_GB * self._by_format(ratios, UNKNOWN_SIZE_RATIO, index)
+    def _sizes_gb(self, row_bytes: int) -> Floats:
+        """Size on disk in each format, and last in one that is not known."""
+        ratios: Floats = np.array([*(speed.size_ratio for speed in self.speeds), UNKNOWN_SIZE_RATIO])
+        return self.question.rows * row_bytes / BYTES_PER_GB * ratios
 
-    def _transfer_usd(self) -> Floats:
-        tariffs = self.question.tariffs
-        egress = {pair: float(price) for pair, price in tariffs.egress_usd_per_gb.items()}
-        into = self._by_slot([egress.get(f"{self.given.region}->{slot.pool.region}", 0.0) for slot in self.slots])
-        out_of = self._by_slot([egress.get(f"{slot.pool.region}->{tariffs.store_region}", 0.0) for slot in self.slots])
-        read_gb = self._gb(0 if self.need.reads == "none" else self.given.row_bytes, self.reads)
-        return into * read_gb + out_of * self._gb(self.need.writes_bytes_per_row, self.writes)
+    def _transfer_microusd(self) -> Ints:
+        """The data set to the pool, the outcome from there to the store."""
+        tariffs, here = self.question.tariffs, [slot.pool.region for slot in self.slots]
+        read_gb = self._sizes_gb(0 if self.need.reads == "none" else self.given.row_bytes)
+        write_gb = self._sizes_gb(self.need.writes_bytes_per_row)
+        into = egress_table(tariffs, [(self.given.region, region) for region in here], read_gb)
+        out_of = egress_table(tariffs, [(region, tariffs.store_region) for region in here], write_gb)
+        return into[self.slot, self.reads] + out_of[self.slot, self.writes]
 
-    def _storage_usd(self) -> Floats:
+    def _storage_microusd(self) -> Ints:
         tariffs = self.question.tariffs
-        usd_per_gb = float(tariffs.storage_usd_per_gb_month) * tariffs.storage_held_hours / HOURS_PER_MONTH
-        return self._gb(self.need.writes_bytes_per_row, self.writes) * usd_per_gb
+        return held_microusd(tariffs.shelf(), self._sizes_gb(self.need.writes_bytes_per_row), tariffs.storage_held_hours)[self.writes]
 
     def _loss_s(self, running_s: Floats, *, worst: bool) -> Floats:
         """Seconds lost to preemption, as at the module's head: the mean, or at the 95th percentile."""

@@ -7,9 +7,10 @@ from typing import Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote, Tariffs
+from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote
 from shoestring.money import Usd, usd
 from shoestring.rules import IMAGES, StockOut
+from shoestring.tariffs import Tariffs
 
 NOTHING = usd("0")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from shoestring.model import digest
 from shoestring.pricing import throughput
 from shoestring.routing.decision import Policy
+from shoestring.tariffs import HOURS_PER_MONTH
 
 VERSION = 1
 
-HOURS_PER_MONTH = 730.0
 BYTES_PER_GB = 1e9
 MOST_MICRO = 10**15
 """Estimates stop here (a billion dollars, thirty thousand years), so that sums of them fit 64 bits."""

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodes import by_name, node, only, pod, pod_item, room, taint
 
-from shoestring.model import Market, Quote, Tariffs, Toleration
+from shoestring.model import Market, Quote, Toleration
 from shoestring.money import microusd
 from shoestring.outside.facts import Amount, NodeFacts, PodFacts, pod_facts
 from shoestring.outside.folder import Machine, NodePool, Taint
 from shoestring.outside.pools import priced, see, unseen
+from shoestring.tariffs import Tariffs
 
 CPU = NodePool(name="cpu", labels={"pool": "cpu"})
 GROWS = NodePool(name="big", labels={"pool": "big"}, machine=Machine(cores=8, memory_gb=32), most_nodes=3, startup_s=90)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from shoestring.errors import WorldError
 from shoestring.local import WorldFile
-from shoestring.model import Market, Pool, Tariffs
+from shoestring.model import Market, Pool
 from shoestring.pricing.book import parse_book
+from shoestring.tariffs import Tariffs
 from shoestring.written import parse
 
 POOLS = (

@@ -8,11 +8,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Room, Tariffs, Terms
+from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Room, Terms
 from shoestring.money import usd
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
 from shoestring.routing.offers import candidates
+from shoestring.tariffs import Tariffs
 
 PARQUET = FormatSpeed(
     format=Format.PARQUET,

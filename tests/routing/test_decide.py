@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from routing_cases import CPU_1, EVALUATE, INGEST, PACKED, PARQUET, PREPROCESS, TRAIN, laptop_question, questions, quote, tight_questions
 
-from shoestring.model import Format, Market, Pool, Quarantined, Tariffs, record
+from shoestring.model import Format, Market, Pool, Quarantined, record
 from shoestring.money import from_microusd
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question, Reason
+from shoestring.tariffs import Tariffs
 
 MICRO = Decimal("0.000001")
 many = settings(max_examples=50)
@@ -155,8 +156,7 @@ def test_the_written_format_is_chosen_with_its_reader_in_mind() -> None:
     alone = decide(laptop_question((INGEST,), "1", tariffs=tariffs)).choice
     dear_to_read = PARQUET.model_copy(update={"scan_ns_per_row": 10**6})
     followed = decide(laptop_question((INGEST, reader), "1", tariffs=tariffs, speeds=(dear_to_read, PACKED))).choice
-    assert alone is not None and alone.format == Format.PARQUET
-    assert followed is not None and followed.format == Format.PACKED
+    assert alone and followed and (alone.format, followed.format) == (Format.PARQUET, Format.PACKED)
 
 
 def test_a_cached_outcome_costs_nothing_and_is_taken() -> None:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from routing_cases import CPU_1, EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question, questions, quote
 
-from shoestring.model import Format, Learned, Market, Need, Pool, Tariffs, Terms
+from shoestring.model import Format, Learned, Market, Need, Pool, Terms
 from shoestring.routing.decision import Candidates, Question
 from shoestring.routing.offers import candidates
+from shoestring.tariffs import Tariffs
 
 ROWS = 1_000_000
 MEAN, P95 = exp(0.125), exp(1.6448536269514722 / 2)

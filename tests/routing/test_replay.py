@@ -51,13 +51,13 @@ def replayed_by_changed_code(folder: Path, name: str, before: str, after: str) -
 
 
 def test_the_same_code_elsewhere_replays_to_the_same_bytes(tmp_path: Path) -> None:
-    assert replayed_by_changed_code(tmp_path, "routing/policy.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 730.0") == "identical"
+    assert replayed_by_changed_code(tmp_path, "tariffs.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 730.0") == "identical"
 
 
 @pytest.mark.parametrize(
     ("name", "before", "after", "line"),
     [
-        ("routing/policy.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 720.0", '+   "hours_per_month": "720.0",'),
+        ("tariffs.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 720.0", '+   "hours_per_month": "720.0",'),
         ("pricing/throughput.py", "PRIOR_LOG_SD = 0.5", "PRIOR_LOG_SD = 0.6", '+   "prior_log_sd": "0.6",'),
         ("routing/plan.py", "self.est_total, -self.samples)", "-self.est_total, -self.samples)", '+  "pool": "cpu-2",'),
     ],

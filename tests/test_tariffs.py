@@ -1,0 +1,132 @@
+"""Moving and holding bytes costs what the provider's list says: tier by tier, nothing inside a region, whole micro-dollars."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from shoestring.tariffs import Shelf, Tariffs, Tier, egress_microusd, egress_table, held_microusd, read_microusd, tiered_microusd
+
+AWS_INTERNET = [
+    {"up_to_gb": 100, "usd_per_gb": "0"},
+    {"up_to_gb": 10_240, "usd_per_gb": "0.09"},
+    {"up_to_gb": 51_200, "usd_per_gb": "0.085"},
+    {"up_to_gb": 153_600, "usd_per_gb": "0.07"},
+    {"usd_per_gb": "0.05"},
+]
+TARIFFS = Tariffs.model_validate({"egress_usd_per_gb": {"us-east-1->internet": AWS_INTERNET, "us-east-1->us-west-2": "0.02"}})
+
+prices = st.integers(0, 200_000).map(lambda micro: str(Decimal(micro).scaleb(-6)))
+
+
+@st.composite
+def tiers(draw: st.DrawFn) -> tuple[Tier, ...]:
+    ends = sorted(draw(st.sets(st.integers(1, 10**5), max_size=4)))
+    return tuple(Tier(up_to_gb=end, usd_per_gb=draw(prices)) for end in [*ends, None])
+
+
+def by_the_gb(tiers: tuple[Tier, ...], gb: int, moved_gb: int) -> int:
+    """Micro-dollars, one GB after the other."""
+    micro = Fraction(0)
+    for number in range(moved_gb, moved_gb + gb):
+        tier = next(tier for tier in tiers if tier.up_to_gb is None or number < tier.up_to_gb)
+        micro += Fraction(tier.usd_per_gb) * 10**6
+    return ceil(micro)
+
+
+@pytest.mark.parametrize(("tb", "usd"), [(11, "999.64"), (51, "4465.88"), (60, "5111.00"), (160, "12074.20")])
+def test_a_tier_is_paid_for_what_lies_in_it_and_no_more(tb: int, usd: str) -> None:
+    (micro,) = egress_microusd(TARIFFS, "us-east-1", "internet", np.array([tb * 1024.0]))
+    assert Decimal(int(micro)).scaleb(-6) == Decimal(usd)
+
+
+@given(tiers(), st.integers(0, 2000), st.integers(0, 2000))
+def test_tiers_are_the_sum_of_their_gigabytes(tiers: tuple[Tier, ...], gb: int, moved_gb: int) -> None:
+    assert tiered_microusd(tiers, np.array([float(gb)]), moved_gb)[0] == by_the_gb(tiers, gb, moved_gb)
+
+
+@given(tiers(), st.lists(st.floats(0, 1e6), min_size=2, max_size=8))
+def test_more_bytes_never_cost_less(tiers: tuple[Tier, ...], volumes: list[float]) -> None:
+    costs = tiered_microusd(tiers, np.array(sorted(volumes)))
+    assert (np.diff(costs) >= 0).all() and costs.dtype == np.int64
+
+
+@given(tiers(), st.integers(0, 10**5), st.integers(0, 10**5))
+def test_what_was_moved_before_and_what_moves_now_cost_together_what_both_do(tiers: tuple[Tier, ...], first: int, then: int) -> None:
+    both, one = tiered_microusd(tiers, np.array([float(first + then), float(first)]))
+    assert abs(int(tiered_microusd(tiers, np.array([float(then)]), first)[0]) - int(both - one)) <= 1
+
+
+def test_inside_a_region_and_where_no_route_fits_nothing_is_paid() -> None:
+    gb = np.array([0.0, 1e4])
+    anywhere = Tariffs.model_validate({"egress_usd_per_gb": {"*->*": "0.09"}})
+    assert egress_microusd(anywhere, "a", "a", gb).tolist() == [0, 0]
+    assert egress_microusd(TARIFFS, "us-west-2", "us-east-1", gb).tolist() == [0, 0]
+    assert egress_microusd(anywhere, "a", "b", gb).tolist() == [0, 900_000_000]
+
+
+def test_of_several_routes_the_one_that_names_most_is_used() -> None:
+    routes = {"*->*": "0.12", "*->b": "0.04", "a->*": "0.03", "a->b": "0.01"}
+    for fits in (["a->b", "a->*", "*->b", "*->*"][skipped:] for skipped in range(4)):
+        tariffs = Tariffs.model_validate({"egress_usd_per_gb": {route: routes[route] for route in fits}})
+        assert tariffs.route("a", "b") == fits[0]
+    assert Tariffs().route("a", "b") is None
+
+
+def test_a_month_that_has_moved_bytes_goes_on_in_its_tiers() -> None:
+    moved = TARIFFS.model_copy(update={"moved_gb": {"us-east-1->internet": 100.0}})
+    (fresh,), (later,) = (egress_microusd(each, "us-east-1", "internet", np.array([100.0])) for each in (TARIFFS, moved))
+    assert (fresh, later) == (0, 9_000_000)
+
+
+def test_a_table_has_a_row_a_route_and_a_column_a_volume() -> None:
+    table = egress_table(TARIFFS, [("us-east-1", "us-west-2"), ("x", "x"), ("us-east-1", "us-west-2")], np.array([1.0, 50.0]))
+    assert table.tolist() == [[20_000, 1_000_000], [0, 0], [20_000, 1_000_000]]
+    assert egress_table(TARIFFS, [], np.array([1.0])).shape == (0, 1)
+
+
+def test_what_is_kept_is_charged_for_its_least_days_and_to_be_read() -> None:
+    cold = Shelf(usd_per_gb_month=Decimal("0.004"), retrieval_usd_per_gb=Decimal("0.02"), least_days=90)
+    gb = np.array([100.0])
+    assert held_microusd(cold, gb, 24).tolist() == held_microusd(cold, gb, 90 * 24).tolist() == [ceil(400_000 * 90 * 24 / 730)]
+    assert held_microusd(cold, gb, 7300).tolist() == [4_000_000]
+    assert read_microusd(cold, gb).tolist() == [2_000_000] and read_microusd(Tariffs().shelf(), gb).tolist() == [0]
+    assert Tariffs(storage_tiers={"cold": cold}).shelf("cold") == cold
+
+
+@given(tiers())
+def test_tariffs_are_read_as_they_were_written(tiers: tuple[Tier, ...]) -> None:
+    tariffs = Tariffs(egress_usd_per_gb={"a->b": tiers, "b->a": Decimal("0.02")})
+    assert Tariffs.model_validate_json(tariffs.model_dump_json()) == tariffs
+    assert tariffs.model_dump(mode="json")["egress_usd_per_gb"]["b->a"] == "0.020000"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"egress_usd_per_gb": {"us-east-1": "0.02"}}, "'us-east-1' is not a route: write it like"),
+        ({"egress_usd_per_gb": {"a->": "0.02"}}, "is not a route"),
+        ({"egress_usd_per_gb": {"a->b": "-0.02"}}, "is not a price: it has to be 0 or more"),
+        ({"egress_usd_per_gb": {"a->b": []}}, "a->b: the last tier has to be without up_to_gb"),
+        ({"egress_usd_per_gb": {"a->b": [{"up_to_gb": 5, "usd_per_gb": "1"}]}}, "the last tier has to be without up_to_gb"),
+        (
+            {"egress_usd_per_gb": {"a->b": [*({"up_to_gb": end, "usd_per_gb": "1"} for end in (9, 5)), {"usd_per_gb": "1"}]}},
+            "up_to_gb has to rise from tier to tier: 9.0, 5.0, None",
+        ),
+        ({"moved_gb": {"a->b": 4.0}}, "moved_gb names a->b, which egress_usd_per_gb has no price for"),
+        ({"storage_usd_per_gb_month": "-1"}, "is not a price"),
+        ({"storage_tiers": {"standard": {"usd_per_gb_month": "1"}}}, "give this one another name"),
+        ({"storage_held_hours": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_tariffs_that_cannot_be_are_refused_with_what_to_write(wrong: dict[str, Any], what: str) -> None:
+    with pytest.raises(ValidationError, match=what):
+        Tariffs.model_validate(wrong)
