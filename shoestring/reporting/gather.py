@@ -14,6 +14,7 @@ from shoestring.errors import NotInStore
 from shoestring.evaluation.scorecard import Scorecard
 from shoestring.money import usd
 from shoestring.receipt import Receipt
+from shoestring.reporting.charges import OVERHEAD, Charge, settled
 from shoestring.routing.decision import Decision
 from shoestring.seams import Store
 from shoestring.spending.account import AccountState
@@ -23,7 +24,6 @@ from shoestring.training.curve import Curve
 
 State = Literal["waiting", "placed", "running", "done", "reused", "stopped", "failed", "lost", "refused"]
 Status = Literal["done", "refused", "failed", "stopped", "running"]
-OVERHEAD = "overhead"
 NOTHING = usd("0")
 
 
@@ -102,6 +102,7 @@ class RunStory:
     stages: tuple[Stage, ...]
     curve: Curve | None
     scorecard: Scorecard | None
+    charges: tuple[Charge, ...] = ()
 
     @property
     def run_id(self) -> str:
@@ -193,7 +194,17 @@ class Reader:
             attempts.append(Attempt(decision, receipts.get(key), beats.get(key), begun[-1] if begun else None))
         needs = attempts[0].decision.question.needs if attempts else ()
         stages = (Stage(need.stage, need.elastic, tuple(each for each in attempts if each.stage == need.stage)) for need in needs)
-        return RunStory(run.record, books, tuple(stages), None, None)
+        return RunStory(run.record, books, tuple(stages), None, None, self._charges(run.record, attempts))
+
+    def _charges(self, run: RunRecord, attempts: list[Attempt]) -> tuple[Charge, ...]:
+        """What is settled already."""
+        of = {attempt.key: attempt for attempt in attempts}
+        found = [charge for chain in self._chains.values() for charge in settled(chain.entries)]
+        return tuple(
+            replace(charge, run=run, decision=attempt.decision if attempt else None, receipt=attempt.receipt if attempt else None)
+            for charge in found
+            for attempt in [of.get(charge.entry.hold)]
+        )
 
     def _all(self, folder: str, noun: type[AnyNoun], *, keep: bool = False) -> list[AnyNoun]:
         found = []

@@ -10,6 +10,7 @@ from shoestring.reporting.curve import curve_section
 from shoestring.reporting.decisions import decision_article
 from shoestring.reporting.gather import RunStory
 from shoestring.reporting.markup import Html, tag, text
+from shoestring.reporting.outcome import actuals_table
 from shoestring.reporting.quality import quality_figure, quality_section
 from shoestring.reporting.summary import Summary, summarise
 from shoestring.reporting.tables import ledger_tables, stages_table
@@ -43,6 +44,7 @@ def page(story: RunStory) -> str:
 def _sections(story: RunStory) -> list[tuple[str, str, Html | None]]:
     return [
         ("stages", "Stages", stages_table(story) if story.books else None),
+        ("actuals", "Estimate against actual", actuals_table(story)),
         ("quality", "Quality", quality_section(story)),
         ("loss", "Loss against dollars", curve_section(story)),
         ("decisions", "Decisions", _decisions(story)),

@@ -54,3 +54,31 @@ def left_usd(question: Question) -> Decimal:
 def taken_from_it(question: Question) -> list[tuple[Decimal, str]]:
     """What of the budget is gone, and how."""
     return [(amount, name) for amount, name in ((question.spent_usd, "spent"), (question.held_usd, "held")) if amount]
+
+
+def taken_row(decision: Decision) -> int | None:
+    """The candidate that was taken; None when nothing was."""
+    refused = {refusal.candidate for refusal in decision.refusals}
+    return next((row for row, stage in enumerate(decision.candidates.stage) if stage == 0 and row not in refused), None)
+
+
+def expected(decision: Decision, samples: int) -> tuple[int, int] | None:
+    """Micro-dollars and milliseconds that were expected of the work that was done: of an elastic stage so many samples, on the line through
+    its least and all of them; of any other all that it does. None when nothing was taken."""
+    row, columns = taken_row(decision), decision.candidates
+    if row is None:
+        return None
+    if not decision.question.needs[0].elastic or columns.cached[row]:
+        return columns.est_microusd[row], columns.est_ms[row]
+    least, most = columns.least_samples[row], columns.samples[row]
+    ends = (columns.least_est_microusd, columns.est_microusd), (columns.least_est_ms, columns.est_ms)
+    microusd, ms = (_on_line(samples, (least, most), (low[row], high[row])) for low, high in ends)
+    return microusd, ms
+
+
+def _on_line(samples: int, between: tuple[int, int], values: tuple[int, int]) -> int:
+    """Rounded up, never below nothing."""
+    (least, most), (low, high) = between, values
+    if most == least:
+        return -(-high * samples // most) if most else high
+    return max(0, low - (low - high) * (samples - least) // (most - least))

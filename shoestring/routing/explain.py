@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoestring.model import utc_text
 from shoestring.money import from_microusd, microusd
 from shoestring.routing.account import left_usd, offers_of, taken_from_it
 from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.grid import Grid, cell_of, markdown_lines, text_lines
 from shoestring.routing.sentences import dollars, later_stages, offer, seconds
 
 MOST_OFFERS = 12
 """Offers that a page lists; all of them are in the JSON."""
 
 Rows = list[tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table. `right` names the columns of numbers."""
-
-    caption: str
-    header: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    right: frozenset[str] = frozenset()
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +35,7 @@ def as_text(decision: Decision) -> str:
     facts = [f"  {label:<{width}}  {fact}" for label, fact in page.facts]
     lines = [page.title, "", f"  {page.headline}", *facts]
     for grid in page.grids:
-        lines += ["", grid.caption, *_aligned(grid)]
-        if grid.note:
-            lines.append(f"  {grid.note}")
+        lines += ["", *text_lines(grid)]
     return "\n".join([*lines, "", page.footer]) + "\n"
 
 
@@ -56,27 +43,10 @@ def as_markdown(decision: Decision) -> str:
     """The page as Markdown tables."""
     page = _page(decision)
     lines = [f"# {page.title}", "", f"**{page.headline}**", "", "| | |", "|---|---|"]
-    lines += [f"| {label} | {_cell(fact)} |" for label, fact in page.facts]
+    lines += [f"| {label} | {cell_of(fact)} |" for label, fact in page.facts]
     for grid in page.grids:
-        rule = ("---:" if name in grid.right else "---" for name in grid.header)
-        lines += ["", f"## {grid.caption}", "", f"| {' | '.join(grid.header)} |", f"|{'|'.join(rule)}|"]
-        lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in grid.rows]
-        if grid.note:
-            lines += ["", grid.note]
+        lines += ["", *markdown_lines(grid)]
     return "\n".join([*lines, "", f"<sub>{page.footer}</sub>"]) + "\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _aligned(grid: Grid) -> list[str]:
-    table = [grid.header, *grid.rows]
-    columns = list(zip(*table, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    sides = [">" if name in grid.right else "<" for name in grid.header]
-    lines = ("  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)) for row in table)
-    return [f"  {line}".rstrip() for line in lines]
 
 
 def _page(decision: Decision) -> Page:

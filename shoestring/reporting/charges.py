@@ -1,0 +1,193 @@
+"""What was paid, attempt by attempt: the ledger's settled holds, with the records of what they were for.
+
+The ledger is walked from a month down through whatever accounts lie in it, so sums of charges are the ledger's own, to the micro-dollar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+
+from shoestring.data.runs import RunRecord, readable
+from shoestring.model import Pool
+from shoestring.receipt import Receipt
+from shoestring.routing.account import expected
+from shoestring.routing.decision import Decision
+from shoestring.seams import Store
+from shoestring.spending.chain import Chain
+from shoestring.spending.entry import Entry, Sealed
+from shoestring.spending.ledger import MONTH, accounts
+from shoestring.spending.meter import cost_usd
+
+OVERHEAD = "overhead"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A charge in whole micro-dollars, by what the money bought. `computing` is what is left of it; the others are idle.
+
+    `startup`: paid outside the attempt's own seconds, from when a node took its pod. `cores`: cores that did nothing in them; known of
+    pools without a GPU. `lost`: all of an attempt that did not end as done, and whose stage keeps no checkpoint.
+    """
+
+    computing: int = 0
+    startup: int = 0
+    cores: int = 0
+    lost: int = 0
+    overhead: int = 0
+
+    @property
+    def idle(self) -> int:
+        return self.startup + self.cores + self.lost
+
+
+# Not slotted: a cached property wants a place to lie in.
+@dataclass(frozen=True)
+class Charge:
+    """One settled hold of a run's account. `above`: the accounts between the month and that one, outermost first.
+
+    `run`, `decision` and `receipt` are None where nothing was written down, or not by this version; overhead has the first alone.
+    """
+
+    month: str
+    above: tuple[str, ...]
+    settled: Sealed
+    reserved_microusd: int
+    adjustments: tuple[Sealed, ...] = ()
+    run: RunRecord | None = None
+    decision: Decision | None = None
+    receipt: Receipt | None = None
+
+    @property
+    def entry(self) -> Entry:
+        return self.settled.entry
+
+    @property
+    def run_id(self) -> str:
+        return self.run.run_id if self.run else self.entry.account
+
+    @property
+    def campaign(self) -> str:
+        return self.above[-1] if self.above else ""
+
+    @property
+    def paid_microusd(self) -> int:
+        """What stands in the ledger: as it was settled, and what that was adjusted by."""
+        return self.entry.amount_microusd + sum(sealed.entry.amount_microusd for sealed in self.adjustments)
+
+    @property
+    def pool(self) -> Pool | None:
+        choice = self.decision.choice if self.decision else None
+        pools = self.decision.question.pools if self.decision else ()
+        return next((pool for pool in pools if choice and pool.name == choice.pool), None)
+
+    @property
+    def expected(self) -> tuple[int, int] | None:
+        """Micro-dollars and milliseconds that the decision expected of the work that was done; None of one that was not done."""
+        if self.decision is None or self.receipt is None or self.receipt.status != "done" or self.receipt.outcome is None:
+            return None
+        return expected(self.decision, self.receipt.outcome.samples)
+
+    @property
+    def use(self) -> float | None:
+        """Share of its core-seconds in which the attempt computed; None where nobody measured."""
+        if self.receipt is None or self.pool is None or not self.receipt.cpu_s or not self.receipt.seconds:
+            return None
+        return min(1.0, self.receipt.cpu_s / (self.receipt.seconds * self.pool.cores))
+
+    @cached_property
+    def parts(self) -> Parts:
+        return split(self)
+
+
+def split(charge: Charge) -> Parts:
+    """The parts sum to what was paid, whatever the records say."""
+    paid = charge.paid_microusd
+    if charge.entry.stage == OVERHEAD:
+        return Parts(overhead=paid)
+    receipt, choice = charge.receipt, charge.decision.choice if charge.decision else None
+    if receipt is None or choice is None or charge.decision is None:
+        return Parts(computing=paid)
+    if receipt.status in ("failed", "lost") and not charge.decision.question.needs[0].checkpoint_s:
+        return Parts(lost=paid)
+    inside = min(paid, int(cost_usd(choice.usd_per_hour, receipt.seconds).scaleb(6)))
+    known = charge.use is not None and charge.pool is not None and not charge.pool.gpu_count
+    cores = inside * round((1 - (charge.use or 0.0)) * 1_000_000) // 1_000_000 if known else 0
+    return Parts(computing=inside - cores, startup=paid - inside, cores=cores)
+
+
+def charges_of(
+    store: Store, months: Sequence[str] | None = None, since: datetime | None = None, until: datetime | None = None
+) -> tuple[list[Charge], tuple[str, ...]]:
+    """The charges of these months (None: of all) that were settled in [since, until), in the ledger's order; and a note on records
+    that could not be read.
+
+    Raises:
+        LedgerBroken: a chain does not hold.
+    """
+    found: list[Charge] = []
+    for month in [name for name in accounts(store) if MONTH.fullmatch(name)] if months is None else months:
+        found += (
+            charge
+            for charge in _inside(store, month, month, (), since)
+            if (since is None or charge.entry.at >= since) and (until is None or charge.entry.at < until)
+        )
+    return _with_records(store, found)
+
+
+def _inside(store: Store, month: str, account: str, above: tuple[str, ...], since: datetime | None) -> Iterator[Charge]:
+    """All charges in an account and in those inside it. An account that was closed before `since` is not read."""
+    entries = Chain(store, account).entries
+    yield from settled(entries, month, above)
+    children = {sealed.entry.child: sealed.entry for sealed in entries if sealed.entry.child is not None}
+    for child, last in children.items():
+        if since is None or last.kind != "settle" or last.at >= since:
+            yield from _inside(store, month, child, above if account == month else (*above, account), since)
+
+
+def settled(entries: Iterable[Sealed], month: str = "", above: tuple[str, ...] = ()) -> Iterable[Charge]:
+    """The charges of one account itself, without their records, in the order in which they were settled."""
+    reserved: dict[str, int] = {}
+    found: dict[str, Charge] = {}
+    for sealed in entries:
+        entry = sealed.entry
+        if entry.child is not None:
+            continue
+        if entry.kind in ("reserve", "extend"):
+            reserved[entry.hold] = reserved.get(entry.hold, 0) + entry.amount_microusd
+        elif entry.kind == "settle":
+            found[entry.hold] = Charge(month, above, sealed, reserved[entry.hold])
+        elif entry.kind == "adjust":
+            charge = found[entry.hold]
+            found[entry.hold] = replace(charge, adjustments=(*charge.adjustments, sealed))
+    return found.values()
+
+
+def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tuple[str, ...]]:
+    """Each charge with what its run wrote down. A start's account has its run's name, or that and a number."""
+    names = sorted({name for charge in found for name in _names(charge)})
+    records, unread = readable(store, [f"runs/{name}/run.json" for name in names], RunRecord)
+    runs = {run.run_id: run for run in records}
+    owned = [(charge, next((runs[name] for name in _names(charge) if name in runs), None)) for charge in found]
+    holds = [f"{run.run_id}/{{}}/{charge.entry.hold}.json" for charge, run in owned if run and charge.entry.stage != OVERHEAD]
+    decided, undecided = readable(store, [f"runs/{hold.format('decisions')}" for hold in holds], Decision)
+    received, unreceived = readable(store, [f"runs/{hold.format('receipts')}" for hold in holds], Receipt)
+    decisions = {(each.question.run_id, each.question.hold): each for each in decided}
+    receipts = {(each.run_id, f"{each.stage}-{each.attempt}"): each for each in received}
+    whole = [
+        replace(
+            charge,
+            run=run,
+            decision=decisions.get((run.run_id, charge.entry.hold)) if run else None,
+            receipt=receipts.get((run.run_id, charge.entry.hold)) if run else None,
+        )
+        for charge, run in owned
+    ]
+    return whole, unread + undecided + unreceived
+
+
+def _names(charge: Charge) -> tuple[str, ...]:
+    account = charge.entry.account
+    return tuple(name for name in (account, account.rpartition(".")[0]) if name)

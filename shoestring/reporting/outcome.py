@@ -1,0 +1,56 @@
+"""The report's look back: what was expected of what was done, and where the money went."""
+
+from __future__ import annotations
+
+from shoestring.reporting import words
+from shoestring.reporting.actuals import Actual, actuals
+from shoestring.reporting.gather import RunStory
+from shoestring.reporting.markup import Head, Html, table, tag, text
+
+ACTUAL_HEADS: tuple[Head, ...] = (
+    ("Stage", "name"),
+    ("Expected", "n"),
+    ("Actual", "n"),
+    ("Actual / expected", "n"),
+    ("Paid", "n"),
+    ("Start-up", "n"),
+    ("Idle cores", "n"),
+    ("Lost", "n"),
+    ("In use", "n"),
+)
+
+
+def actuals_table(story: RunStory) -> Html | None:
+    """A row a stage that was paid for; None before the first is."""
+    found = actuals(story.charges, ("stage",))
+    order = {stage.name: number for number, stage in enumerate(story.stages)}
+    groups = sorted(found.groups, key=lambda each: order.get(each.group["stage"], len(order)))
+    if not found.total.attempts:
+        return None
+    caption = "Expected of the work that was done, beside what was paid for it; and what was paid while nothing was computed."
+    rows = [_row(words.capital(each.group["stage"]) if each.overhead_usd else each.group["stage"], each) for each in groups]
+    return text(
+        table(caption, ACTUAL_HEADS, rows, totals=[_row("Whole run", found.total)], class_="stack"),
+        tag("p", _note(found.total), class_="note"),
+    )
+
+
+def _row(name: str, each: Actual) -> tuple[object, ...]:
+    idle = each.idle
+    many = tag("small", words.things(each.attempts, "attempt")) if each.group and each.attempts > 1 else None
+    return (
+        text(name, many),
+        words.dollars(each.est_usd) if each.compared else None,
+        words.dollars(each.actual_usd) if each.compared else None,
+        f"{each.actual_usd / each.est_usd:.2f}" if each.est_usd else None,
+        words.dollars(each.paid_usd),
+        *(words.dollars(amount) for amount in (idle.startup_usd, idle.cores_usd, idle.lost_usd)),
+        None if each.use is None else words.share(each.use),
+    )
+
+
+def _note(total: Actual) -> str:
+    idle_usd = total.idle.startup_usd + total.idle.cores_usd + total.idle.lost_usd
+    part = words.share(float(idle_usd / total.paid_usd)) if total.paid_usd else "0%"
+    kept = total.reserved_usd - total.paid_usd
+    return f"{words.dollars(idle_usd)} idle, {part} of what was paid; {words.dollars(kept)} was set aside beyond it, and handed back."

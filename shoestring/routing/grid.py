@@ -1,0 +1,42 @@
+"""A table of text cells, for a terminal or as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table. `right` names the columns of numbers."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    right: frozenset[str] = frozenset()
+    note: str = ""
+
+
+def text_lines(grid: Grid) -> list[str]:
+    """The caption, then the table in aligned columns, indented."""
+    columns = list(zip(*[grid.header, *grid.rows], strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    sides = [">" if name in grid.right else "<" for name in grid.header]
+    lines = [grid.caption]
+    for row in (grid.header, *grid.rows):
+        cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        lines.append(f"  {'  '.join(cells)}".rstrip())
+    return lines + ([f"  {grid.note}"] if grid.note else [])
+
+
+def markdown_lines(grid: Grid) -> list[str]:
+    """The same as a Markdown table under a heading."""
+    rule = ("---:" if name in grid.right else "---" for name in grid.header)
+    lines = [f"## {grid.caption}", "", f"| {' | '.join(grid.header)} |", f"|{'|'.join(rule)}|"]
+    lines += [f"| {' | '.join(cell_of(cell) for cell in row)} |" for row in grid.rows]
+    return lines + (["", grid.note] if grid.note else [])
+
+
+def cell_of(text: str) -> str:
+    """Text as it may stand in a cell of a Markdown table."""
+    return text.replace("|", "\\|").replace("\n", " ")

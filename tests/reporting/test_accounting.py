@@ -1,0 +1,63 @@
+"""The commands that look back on what was paid, as a person calls them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from commands import Ran, shoestring
+from recorded import RUN_ID
+from stories import done
+
+
+@pytest.fixture(scope="module")
+def books(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with one finished run."""
+    folder = tmp_path_factory.mktemp("books")
+    done(folder)
+    return folder
+
+
+@pytest.fixture
+def look(books: Path, laptop: Path):  # type: ignore[no-untyped-def]
+    def call(*arguments: object) -> Ran:
+        return shoestring(*arguments, "--store", books, "--world", laptop)
+
+    return call
+
+
+def test_actuals_prints_a_row_a_stage_and_its_json_holds_the_same(look) -> None:  # type: ignore[no-untyped-def]
+    said = look("actuals", "--by", "stage")
+    assert said.code == 0, said.err
+    assert [line.split()[0] for line in said.out.splitlines() if line.startswith("  ")][1:7] == [
+        "evaluate",
+        "ingest",
+        "overhead",
+        "preprocess",
+        "train",
+        "all",
+    ]
+    found = look("actuals", "--json").json
+    assert found["by"] == ["stage", "gpu"]
+    assert sum(Decimal(group["paid_usd"]) for group in found["groups"]) == Decimal(found["total"]["paid_usd"])
+
+
+def test_actuals_keeps_to_its_window(look) -> None:  # type: ignore[no-untyped-def]
+    assert look("actuals", "--until", "2026-11-21", "--json").json["total"]["attempts"] == 0
+    assert look("actuals", "--since", "2026-11-21T13:00+01:00", "--json").json["total"]["attempts"] == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("--since", "yesterday"), "--since: 'yesterday' is not a date"), (("--by", "colour"), "there is no colour; there is: stage, gpu")],
+)
+def test_actuals_says_what_it_cannot_read(look, arguments: tuple[str, ...], said: str) -> None:  # type: ignore[no-untyped-def]
+    ran = look("actuals", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_the_report_says_what_was_idle(look, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert look("report", RUN_ID, "--out", tmp_path).code == 0
+    assert "Estimate against actual" in (tmp_path / "report.html").read_text()

@@ -1,0 +1,195 @@
+"""Estimate against actual: what is compared, what is idle, and that all of it is the ledger's own money."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded import NOON, RUN_ID, Recording
+from stories import STORIES, Story, done, failed, resumed
+
+from shoestring.model import Pool, digest
+from shoestring.money import from_microusd, usd
+from shoestring.receipt import Receipt
+from shoestring.reporting.actuals import actuals
+from shoestring.reporting.charges import OVERHEAD, Charge, charges_of, split
+from shoestring.reporting.plain import actuals_text
+from shoestring.spending.entry import Entry, Sealed
+from shoestring.spending.ledger import Ledger
+
+EVERY = pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+
+
+def charges(run: Recording) -> list[Charge]:
+    found, notes = charges_of(run.store)
+    assert notes == ()
+    return found
+
+
+@EVERY
+def test_groups_sum_to_the_ledger_and_parts_to_what_was_paid(story: Story, tmp_path: Path) -> None:
+    run = story(tmp_path)
+    names = [name for name in (RUN_ID, f"{RUN_ID}.2") if any(run.store.list(f"ledger/{name}/"))]
+    spent_usd = sum((run.ledger.state(name).spent_usd for name in names), Decimal(0))
+    found = actuals(charges(run), ("stage", "gpu"))
+    assert found.total.paid_usd == spent_usd
+    for name in ("paid_usd", "computing_usd", "overhead_usd", "reserved_usd", "est_usd", "actual_usd", "attempts", "compared"):
+        assert sum(getattr(group, name) for group in found.groups) == getattr(found.total, name)
+    for each in (*found.groups, found.total):
+        idle = each.idle
+        assert each.computing_usd + each.overhead_usd + idle.startup_usd + idle.cores_usd + idle.lost_usd == each.paid_usd
+
+
+def charge_of(run: Recording, hold: str) -> Charge:
+    return next(charge for charge in charges(run) if charge.entry.hold == hold)
+
+
+def with_receipt(charge: Charge, **changes: object) -> Charge:
+    assert charge.receipt is not None
+    receipt = charge.receipt.model_copy(update=changes)
+    return Charge(
+        charge.month, charge.above, charge.settled, charge.reserved_microusd, charge.adjustments, charge.run, charge.decision, receipt
+    )
+
+
+@given(seconds=st.floats(0, 1e5), cpu_s=st.floats(0, 1e6), paid=st.integers(0, 10**12), adjusted=st.integers(-(10**12), 10**12))
+def test_whatever_the_records_say_the_parts_sum_to_what_was_paid(
+    seconds: float, cpu_s: float, paid: int, adjusted: int, ended: dict[str, Charge]
+) -> None:
+    for charge in ended.values():
+        entries = [charge.entry.model_copy(update={"amount_microusd": amount}) for amount in (paid, max(adjusted, -paid))]
+        changed = with_receipt(charge, seconds=seconds, cpu_s=cpu_s)
+        changed = Charge("2026-11", (), _sealed(entries[0]), paid, (_sealed(entries[1]),), changed.run, changed.decision, changed.receipt)
+        parts = split(changed)
+        assert parts.computing + parts.startup + parts.cores + parts.lost + parts.overhead == changed.paid_microusd
+        assert min(parts.computing, parts.startup, parts.cores, parts.lost) >= 0
+
+
+def _sealed(entry: Entry) -> Sealed:
+    return Sealed(entry=entry, sha256=digest(b"any"))
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Charge]:
+    """One of each way to end."""
+    runs = {name: STORIES[name](tmp_path_factory.mktemp(name)) for name in ("done", "failed", "resumed", "in_the_cloud")}
+    return {f"{name}/{charge.entry.hold}": charge for name, run in runs.items() for charge in charges(run) if charge.receipt}
+
+
+def test_a_training_that_stopped_early_is_compared_with_what_was_expected_of_as_many_samples(tmp_path: Path) -> None:
+    charge = charge_of(done(tmp_path), "train-1")
+    assert charge.decision and charge.decision.choice and charge.receipt and charge.receipt.outcome
+    whole, samples = charge.decision.choice, charge.receipt.outcome.samples
+    assert charge.expected is not None
+    microusd, ms = charge.expected
+    assert samples < whole.samples
+    assert from_microusd(microusd) < whole.est_usd
+    # Start-up apart, time and money grow with the samples.
+    assert ms / 1000 == pytest.approx(whole.est_s * samples / whole.samples, rel=0.1)
+
+
+def test_cores_that_did_nothing_are_idle_money_and_their_use_is_told(tmp_path: Path) -> None:
+    charge = charge_of(done(tmp_path), "train-1")
+    assert charge.receipt is not None and charge.pool is not None
+    half = with_receipt(charge, cpu_s=charge.receipt.seconds * charge.pool.cores / 2)
+    assert half.use == pytest.approx(0.5)
+    assert split(half).cores == pytest.approx(charge.paid_microusd / 2, abs=1)
+    found = actuals([half, with_receipt(charge, cpu_s=charge.receipt.seconds * charge.pool.cores)], ())
+    assert (found.total.use, found.total.use_variance) == (pytest.approx(0.75), pytest.approx(0.0625))
+
+
+def test_idle_cores_beside_a_gpu_are_not_called_idle_money(tmp_path: Path) -> None:
+    gpu = Pool(name="g2", cores=8, memory_gb=32, gpu="L4", gpu_count=1, gpu_memory_gb=24, gpu_tflops=120)
+    run = Recording(tmp_path, "4", (gpu,))
+    run.start()
+    run.route("ingest")
+    run.end(6.1, rows=1)
+    charge = with_receipt(charge_of(run, "ingest-1"), cpu_s=3.0)
+    assert split(charge).cores == 0
+    assert [group.group for group in actuals([charge], ("gpu",)).groups] == [{"gpu": "L4"}]
+
+
+def test_what_a_cluster_adds_for_the_pods_own_times_is_start_up(tmp_path: Path) -> None:
+    run = Recording(tmp_path)
+    run.start()
+    run.route("ingest")
+    run.end(1.0, rows=1)
+    before = charge_of(run, "ingest-1")
+    run.ledger.adjust(run.account, "ingest-1", usd("0.000100"), "its pod's own times", id="true-times")
+    after = charge_of(run, "ingest-1")
+    assert after.paid_microusd == before.paid_microusd + 100
+    assert after.parts.startup == before.parts.startup + 100
+
+
+def test_an_attempt_that_failed_bought_nothing(tmp_path: Path) -> None:
+    found = actuals(charges(failed(tmp_path)), ("stage",))
+    by_stage = {group.group["stage"]: group for group in found.groups}
+    assert by_stage["preprocess"].idle.lost_usd == by_stage["preprocess"].paid_usd > 0
+    assert by_stage["preprocess"].compared == 0
+    assert by_stage["preprocess"].median_ratio is None
+    assert by_stage["ingest"].idle.lost_usd == 0
+
+
+def test_a_training_that_was_lost_left_a_checkpoint_and_is_not_lost_money(tmp_path: Path) -> None:
+    found = actuals(charges(resumed(tmp_path)), ("stage",))
+    trained = next(group for group in found.groups if group.group["stage"] == "train")
+    assert (trained.attempts, trained.compared, trained.idle.lost_usd) == (2, 1, 0)
+
+
+def test_only_what_was_settled_in_the_window_counts(tmp_path: Path) -> None:
+    run = resumed(tmp_path)
+    later = NOON + timedelta(minutes=30)
+    whole, first, second = (charges_of(run.store, None, *window)[0] for window in ((None, None), (None, later), (later, None)))
+    assert [charge.entry.id for charge in first + second] == [charge.entry.id for charge in whole]
+    assert {charge.entry.account for charge in second} == {f"{RUN_ID}.2"}
+
+
+def test_accounts_inside_accounts_are_walked_and_name_the_campaign(tmp_path: Path) -> None:
+    run = Recording(tmp_path)
+    run.ledger.open("spring", usd("1"))
+    ledger = Ledger(run.store, run.clock)
+    ledger.open("some-run", usd("0.5"), parent="spring")
+    ledger.reserve("some-run", "ingest-1", "ingest", 1, usd("0.2"))
+    ledger.settle("some-run", "ingest-1", usd("0.15"))
+    found = actuals(charges(run), ("campaign",))
+    assert [(group.group["campaign"], group.paid_usd) for group in found.groups] == [("spring", usd("0.15"))]
+    # Nobody wrote a run down: the money is there all the same.
+    assert charges(run)[0].run is None
+
+
+def test_a_record_that_cannot_be_read_is_said_and_its_money_still_counted(tmp_path: Path) -> None:
+    run = done(tmp_path)
+    paid_usd = actuals(charges(run), ()).total.paid_usd
+    run.store.put(f"runs/{RUN_ID}/receipts/train-1.json", b"{}")
+    found, notes = charges_of(run.store)
+    assert actuals(found, ()).total.paid_usd == paid_usd
+    assert "train-1.json" in notes[0]
+    assert notes[0] in actuals_text(actuals(found, (), notes=notes))
+
+
+def test_overhead_is_neither_idle_nor_computing(tmp_path: Path) -> None:
+    charge = charge_of(done(tmp_path), "overhead-1")
+    assert charge.entry.stage == OVERHEAD
+    assert charge.parts.overhead == charge.paid_microusd > 0
+    assert charge.parts.idle == charge.parts.computing == 0
+
+
+def test_a_store_without_a_settlement_says_so(tmp_path: Path) -> None:
+    run = Recording(tmp_path)
+    assert actuals_text(actuals(charges(run), ("stage",))) == "nothing was settled in that time"
+
+
+def test_over_p95_counts_what_cost_more_than_was_set_aside(tmp_path: Path) -> None:
+    run = Recording(tmp_path)
+    run.start()
+    for stage, more in (("ingest", "0.001000"), ("preprocess", "0.000000")):
+        run.route(stage)
+        run.end(1.0, rows=1)
+        if usd(more):
+            run.ledger.adjust(run.account, f"{stage}-1", usd(more), "slow", id="x")
+    assert actuals(charges(run), ()).total.over_p95 == 0.5
+    assert isinstance(charges(run)[0].receipt, Receipt)
