@@ -9,8 +9,9 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ import psutil
 from pydantic import Field
 
 from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
-from shoestring.model import Noun, Placement, Pool, digest
+from shoestring.model import Noun, Placement, Pool, Quote, digest
 from shoestring.pricing.book import parse_book
 from shoestring.rules import IMAGES, Budgets, Rules
 from shoestring.seams import Clock, Life, PriceBook, Usage, World
@@ -121,11 +122,35 @@ class FolderStore:
 class FilePrices:
     """The price rows of the world file."""
 
-    def __init__(self, world: WorldFile) -> None:
-        self._book = parse_book(world.prices, world.pools, world.tariffs)
+    def __init__(self, world: WorldFile, source: Path | None = None) -> None:
+        """`source`: the file that the world was read from, to be read again; None: prices never move."""
+        self._book, self._source = parse_book(world.prices, world.pools, world.tariffs), source
+        self._written, self._newest = written_at(source), self._book
 
     def book(self) -> PriceBook:
         return self._book
+
+    def afresh(self, quote: Quote, pool: Pool) -> Decimal | None:
+        """By the newest file that can be read: one that is half written says nothing yet."""
+        if self._source and (written := written_at(self._source)) != self._written:
+            with contextlib.suppress(WorldError):
+                file = read_world_file(self._source)
+                self._newest, self._written = parse_book(file.prices, file.pools, file.tariffs), written
+        return price_of(self._newest.quotes, quote)
+
+
+def written_at(source: Path | None) -> tuple[int, int]:
+    """When a file was written last, and how long it is: whether it may say something else by now. Zeros where there is none."""
+    try:
+        found = source.stat() if source else None
+    except OSError:
+        found = None
+    return (found.st_mtime_ns, found.st_size) if found else (0, 0)
+
+
+def price_of(quotes: Sequence[Quote], quote: Quote) -> Decimal | None:
+    """What the newest quotes say of the same pool and market."""
+    return next((each.usd_per_hour for each in quotes if (each.pool, each.market) == (quote.pool, quote.market)), None)
 
 
 class LocalCluster:
@@ -243,7 +268,7 @@ def open_local_world(path: Path | None = None, *, store: Path | None = None, clo
         budgets=file.budgets,
         images=IMAGES | file.images,
         notes=(),
-        prices=FilePrices(file),
+        prices=FilePrices(file, source),
         cluster=LocalCluster(file.pools),
         store=FolderStore((store or Path(file.store)).expanduser().absolute()),
         telemetry=PsutilTelemetry(),

@@ -13,6 +13,13 @@ Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost"]
 """Why an attempt was not done: trying again may help with all but money and code. Empty when it was done."""
 
 
+class Priced(Noun):
+    """What a pod costs an hour, from a moment on."""
+
+    at: AwareDatetime
+    usd_per_hour: Usd
+
+
 class Receipt(Noun):
     """What one attempt at a stage really took. It teaches the next decision."""
 
@@ -35,6 +42,7 @@ class Receipt(Noun):
     est_s: float
     prior_s: float = Field(0.0, description="seconds the prior predicts for what was really done; 0 = teaches nothing")
     spent_usd: Usd
+    prices: tuple[Priced, ...] = Field((), description="what its pod cost an hour, each from when on; empty: as was decided, all along")
     started_at: AwareDatetime
     finished_at: AwareDatetime
     seconds: float

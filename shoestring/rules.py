@@ -22,6 +22,10 @@ class Rules(Noun):
     memory_growth: float = Field(1.5, ge=1, description="how much more memory a stage is given after it ran out of it")
     leaving_s: float = Field(0.0, ge=0, description="seconds from a pod's last entry in the books to its end, for which it is paid")
     heartbeat_s: float = Field(1.0, gt=0, description="seconds between a stage's signs of life, each of which the store may charge for")
+    moving_markets: tuple[Market, ...] = Field(
+        (Market.SPOT,),
+        description="markets where a pod pays the price of the moment; elsewhere that of its decision holds",
+    )
     abandoned_s: float = Field(3600.0, gt=0, description="seconds without a pod and without a word after which a run is held to be over")
 
 

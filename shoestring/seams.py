@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Protocol
 
@@ -52,6 +53,10 @@ class Usage:
 
 class Prices(Protocol):
     def book(self) -> PriceBook: ...
+
+    def afresh(self, quote: Quote, pool: Pool) -> Decimal | None:
+        """What an hour of what was quoted costs by now, as the world's own files say. None: nothing that can be believed."""
+        ...
 
 
 class Cluster(Protocol):

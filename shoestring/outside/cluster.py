@@ -9,17 +9,19 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from shoestring.errors import ClusterError, NotAllowed, WorldError
-from shoestring.local import PsutilTelemetry, WallClock, this_pod_uid, threads
-from shoestring.model import Placement, Pool
+from shoestring.local import PsutilTelemetry, WallClock, price_of, this_pod_uid, threads, written_at
+from shoestring.model import Placement, Pool, Quote
+from shoestring.money import usd
 from shoestring.outside.facts import node_facts, pod_facts
-from shoestring.outside.folder import Folder, NodePool, read_folder, read_world
+from shoestring.outside.folder import Folder, NodePool, file_path, read_folder, read_prices, read_world
 from shoestring.outside.kube import Kube, connect
 from shoestring.outside.pools import Seen, priced, see, unseen
 from shoestring.outside.s3 import open_s3_store
@@ -107,11 +109,22 @@ class KubeCluster:
 class NodePrices:
     """The folder's prices of whole nodes, for the shares that there are."""
 
-    def __init__(self, folder: Folder, cluster: KubeCluster, tariffs: Tariffs) -> None:
-        self._folder, self._cluster, self._tariffs = folder, cluster, tariffs
+    def __init__(self, folder: Folder, source: Path, cluster: KubeCluster, tariffs: Tariffs) -> None:
+        """`source`: where the folder's prices are read again while a pod runs."""
+        self._folder, self._source, self._cluster, self._tariffs = folder, source, cluster, tariffs
+        self._written, self._newest = written_at(source), folder.quotes
 
     def book(self) -> PriceBook:
         return priced(self._folder.quotes, self._cluster.seen(), self._tariffs)
+
+    def afresh(self, quote: Quote, pool: Pool) -> Decimal | None:
+        """By as much as the whole node's price has moved since this pod began: a stage may not read nodes, whose shares are priced."""
+        if (written := written_at(self._source)) != self._written:
+            with suppress(WorldError):
+                self._newest, self._written = read_prices(self._source), written
+        node = quote.model_copy(update={"pool": pool.node_pool or pool.name})
+        before, now = price_of(self._folder.quotes, node), price_of(self._newest, node)
+        return None if not before or not now else usd(quote.usd_per_hour * now / before)
 
 
 @contextmanager
@@ -197,7 +210,7 @@ def open_cluster_world(folder: Path, *, context: str | None = None) -> World:
         budgets=files.budgets,
         images=IMAGES | world.images,
         notes=notes,
-        prices=NodePrices(files, cluster, world.tariffs),
+        prices=NodePrices(files, file_path(folder, "prices"), cluster, world.tariffs),
         cluster=cluster,
         store=store,
         telemetry=PsutilTelemetry(),

@@ -9,11 +9,11 @@ from shoestring.data.runs import Run, Start, read
 from shoestring.errors import BudgetExceeded, LedgerConflict
 from shoestring.pod.overhead import overhead_hold, overhead_spent_usd
 from shoestring.pod.receipts import receipt_key
-from shoestring.receipt import Receipt
+from shoestring.receipt import Priced, Receipt
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.spending.ledger import Ledger
-from shoestring.spending.meter import cost_usd
+from shoestring.spending.meter import cost_between_usd
 
 # Names the request, so that an exit step that is run again asks for the same entry.
 TRUE_TIMES = "true-times"
@@ -45,7 +45,8 @@ def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
     life = world.cluster.life(receipt.pod_uid) if receipt.pod_uid else None
     if choice is None or life is None or life.started_at is None or life.finished_at is None:
         return None
-    return cost_usd(choice.usd_per_hour, (life.finished_at - life.started_at).total_seconds())
+    prices = receipt.prices or (Priced(at=life.started_at, usd_per_hour=choice.usd_per_hour),)
+    return cost_between_usd(prices, life.started_at, life.finished_at)
 
 
 def adjust_one(ledger: Ledger, account: str, hold: str, settled_usd: Decimal, true_usd: Decimal) -> list[str]:

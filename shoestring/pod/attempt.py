@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 
 from shoestring.data.runs import Run
 from shoestring.errors import StageFailed
 from shoestring.money import usd
-from shoestring.receipt import Cause
+from shoestring.receipt import Cause, Priced
 from shoestring.routing.decision import Choice, Decision
 from shoestring.seams import World
-from shoestring.spending.meter import Meter
+from shoestring.spending.meter import Meter, Moves
 from shoestring.stages.work import Origin, Progress
 
 # What leaving takes; its price is kept back from every reservation, with the stage's own checkpoint time.
@@ -23,7 +24,8 @@ EXIT_S = 0.5
 class Attempt:
     """One attempt at a stage, while it runs. Everything that changes is here.
 
-    `reserved_usd`: as far as it has heard. `asked_at_usd`: what that was when it last asked for more.
+    `reserved_usd`: as far as it has heard. `moves`: prices that took the place of the decision's, since. `told`: what its child goes by.
+    `asked_at_usd`: what that was when it last asked for more.
     """
 
     world: World
@@ -35,6 +37,8 @@ class Attempt:
     reserved_usd: Decimal
     origin: Origin | None = None
     asked_at_usd: Decimal = Decimal(0)
+    moves: Moves = ()
+    told: tuple[Decimal, Moves] | None = None
     stopping: str = ""
     cause: Cause = ""
     stopping_since_s: float = 0.0
@@ -65,15 +69,26 @@ class Attempt:
         """The price of leaving in good order: a checkpoint, a grace, the last entries, and the pod's own end after them."""
         return self.price_usd(EXIT_S + self.decision.question.needs[0].checkpoint_s + self.world.rules.leaving_s)
 
+    @property
+    def usd_per_hour(self) -> Decimal:
+        """The price in force."""
+        return self.moves[-1][1] if self.moves else self.choice.usd_per_hour
+
+    def prices(self) -> tuple[Priced, ...]:
+        """What its pod has cost an hour, each from when on."""
+        now, now_s = self.world.clock.now(), self.world.clock.monotonic_s()
+        turns = ((self.started_s, self.choice.usd_per_hour), *self.moves)
+        return tuple(Priced(at=now - timedelta(seconds=now_s - since_s), usd_per_hour=price) for since_s, price in turns)
+
     def price_usd(self, seconds: float) -> Decimal:
-        return usd(self.choice.usd_per_hour * Decimal(str(seconds)) / 3600)
+        return usd(self.usd_per_hour * Decimal(str(seconds)) / 3600)
 
     def meter(self) -> Meter:
         """The money of the reservation less the exit, and the deadline less what its decision set aside for later stages."""
         left_s = self.decision.question.deadline_left_s
         kept_s = sum(later.keep_s for later in self.decision.plan)
         ends_s = None if left_s is None else self.started_s + left_s - kept_s
-        return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd, ends_s)
+        return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd, ends_s, self.moves)
 
     def spent_usd(self) -> Decimal:
         return self.meter().spent_usd(self.world.clock.monotonic_s())

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,7 @@ from shoestring.errors import ShoestringError, StageStopped, StoreError, StoreFu
 from shoestring.model import Format, Noun, Outcome, record
 from shoestring.money import Usd
 from shoestring.pod.opening import open_world
+from shoestring.pod.terms import TERMS, Hearing, put
 from shoestring.receipt import Cause
 from shoestring.spending.meter import Meter
 from shoestring.stages.work import Origin, Progress, Work
@@ -55,9 +57,13 @@ class Ending(Noun):
 
 
 class Stop:
-    """Set by TERM, or when the frame is gone: then the stage has a grace to leave before the process ends itself."""
+    """Set by TERM, or when the frame is gone: then the stage has a grace to leave before the process ends itself.
+
+    `before` it says so, it brings the meter up to date: whether there is money for more is part of what to do then.
+    """
 
     def __init__(self, parent_pid: int) -> None:
+        self.before: Callable[[], None] = lambda: None
         self._event = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: self._event.set())
         # The terminal's Ctrl-C reaches the whole process group; the frame decides what it means.
@@ -65,6 +71,8 @@ class Stop:
         threading.Thread(target=self._watch, args=(parent_pid,), daemon=True).start()
 
     def __call__(self) -> bool:
+        if self._event.is_set():
+            self.before()
         return self._event.is_set()
 
     def _watch(self, parent_pid: int) -> None:
@@ -86,18 +94,14 @@ class ProgressFile:
         if now_s - self._last_s < PROGRESS_EVERY_S:
             return
         self._last_s = now_s
-        replace(self._path, record(progress))
-
-
-def replace(path: Path, data: bytes) -> None:
-    temporary = path.with_suffix(".new")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+        put(self._path, record(progress))
 
 
 def work_for(job: Job, scratch: Path, stop: Stop) -> Work:
     world = open_world(job.world)
     run = open_run(world.store, job.run_id)
+    meter = Meter(Decimal(job.usd_per_hour), job.started_s, job.limit_usd, job.deadline_s)
+    stop.before = Hearing(scratch / TERMS, meter).hear
     return Work(
         run_id=job.run_id,
         stage=job.stage,
@@ -108,7 +112,7 @@ def work_for(job: Job, scratch: Path, stop: Stop) -> Work:
         format=job.format,
         cores=job.cores,
         store=world.store,
-        meter=Meter(Decimal(job.usd_per_hour), job.started_s, job.limit_usd, job.deadline_s),
+        meter=meter,
         clock=world.clock,
         scratch=scratch,
         progress=ProgressFile(scratch / "progress.json"),
@@ -141,7 +145,7 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     ending = main(folder)
     with contextlib.suppress(OSError):
-        replace(folder / "ending.json", record(ending))
+        put(folder / "ending.json", record(ending))
     # Daemon threads of libraries must not hold up, or crash, an exit whose result is already written.
     sys.stdout.flush()
     os._exit(0 if ending.status == "done" else 1)

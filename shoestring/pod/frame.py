@@ -24,6 +24,7 @@ from shoestring.pod.admission import EXTENSION_SHARE, SUPERVISOR_VARIABLE
 from shoestring.pod.attempt import Attempt
 from shoestring.pod.child import Ending, Job
 from shoestring.pod.clerk import ANSWER_S, Answers, Clerk, clerk
+from shoestring.pod.terms import reprice, tell
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
 from shoestring.spending.ledger import Ledger
 from shoestring.stages.work import Progress
@@ -91,7 +92,8 @@ def beat_of(attempt: Attempt, state: str) -> Heartbeat:
         attempt=attempt.number,
         pod_uid=world.pod_uid,
         state=state,
-        usd_per_hour=attempt.choice.usd_per_hour,
+        usd_per_hour=attempt.usd_per_hour,
+        prices=attempt.prices(),
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         at=now,
         interval_s=world.rules.heartbeat_s,
@@ -182,6 +184,7 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk
     while child.poll() is None:
         now_s = world.clock.monotonic_s()
         extend_or_stop(attempt, ledger, clerk)
+        tell(attempt, scratch)
         if attempt.stopping and not told:
             child.terminate()
             told = True
@@ -193,6 +196,7 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk
             if gone():
                 attempt.stop("whoever launched the run is gone")
             look(attempt, child.pid, scratch)
+            reprice(attempt)
         if now_s - beat_s >= world.rules.heartbeat_s:
             beat_s = now_s
             beat = record(beat_of(attempt, "stopping" if attempt.stopping else "running"))

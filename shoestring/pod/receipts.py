@@ -83,6 +83,7 @@ def write_lost_receipts(world: World, run: Run, start: Start, known: Mapping[str
             cause="memory" if said == OUT_OF_MEMORY else "lost",
             why=known.get(hold) or (gone if beat else "its pod never began"),
             spent_usd=spent_usd,
+            prices=beat.prices if beat else (),
             started_at=began,
             finished_at=beat.at if beat else began,
             ledger_head=state.head_hash,

@@ -116,6 +116,7 @@ def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
         cause=ending.cause,
         why=ending.why,
         spent_usd=spent_usd,
+        prices=attempt.prices(),
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         finished_at=now,
         ledger_head=Ledger(world.store, world.clock, world.pod_uid).state(attempt.run.start.account).head_hash,

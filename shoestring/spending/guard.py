@@ -23,7 +23,7 @@ class Guard:
     def __init__(self, meter: Meter, *, step_s: float, exit_s: float) -> None:
         """`step_s`: seconds that the first step should take. `exit_s`: seconds from the last step until out, checkpoint included."""
         self.exit_s = exit_s
-        self._ends_s = meter.ends_s
+        self._meter = meter
         self._ring = deque([step_s], maxlen=RING_STEPS)
 
     def took(self, step_s: float) -> None:
@@ -32,4 +32,4 @@ class Guard:
 
     def may_step(self, now_s: float) -> bool:
         """False when another step might run past the limit or the deadline: stop, save, leave."""
-        return now_s + SLOWEST_TIMES * max(self._ring) + self.exit_s <= self._ends_s
+        return now_s + SLOWEST_TIMES * max(self._ring) + self.exit_s <= self._meter.ends_s

@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 from shoestring.errors import DataError, NotInStore
 from shoestring.model import Noun
 from shoestring.money import Usd
+from shoestring.receipt import Priced
 from shoestring.seams import Store
 
 # Said of a component that knows nothing of us by the router before it.
@@ -24,7 +25,8 @@ class Heartbeat(Noun):
     attempt: int
     pod_uid: str
     state: str = Field(description="starting, running, stopping, or let go; at the end done, stopped, failed or lost")
-    usd_per_hour: Usd
+    usd_per_hour: Usd = Field(description="now")
+    prices: tuple[Priced, ...] = Field((), description="all that there were, each from when on; empty: one, all along")
     started_at: AwareDatetime
     at: AwareDatetime
     interval_s: float = Field(gt=0)

@@ -2,43 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
+from itertools import pairwise
 
 from shoestring.money import from_microusd, microusd
+from shoestring.receipt import Priced
 
 NS_PER_HOUR = 3600 * 10**9
 # A moment on a clock that has run for years is a float that is good to less than this.
 MOMENT_NS = 1000
 
+Moves = tuple[tuple[float, Decimal], ...]
+"""(moment on the monotonic clock, dollars an hour from then on), in order."""
+
 
 def cost_usd(usd_per_hour: Decimal, seconds: float) -> Decimal:
     """The price of so many seconds, rounded up to the micro-dollar. Seconds count to the nanosecond; negative ones as none."""
-    elapsed_ns = max(0, round(seconds * 1e9))
-    return from_microusd(-(-microusd(usd_per_hour) * elapsed_ns // NS_PER_HOUR))
+    return costs_usd([(usd_per_hour, seconds)])
 
 
-@dataclass(frozen=True, slots=True)
+def costs_usd(spans: Iterable[tuple[Decimal, float]]) -> Decimal:
+    """The price of spans of (dollars an hour, seconds), rounded up to the micro-dollar once."""
+    total = sum(microusd(usd_per_hour) * max(0, round(seconds * 1e9)) for usd_per_hour, seconds in spans)
+    return from_microusd(-(-total // NS_PER_HOUR))
+
+
+def cost_between_usd(prices: Sequence[Priced], began: datetime, ended: datetime) -> Decimal:
+    """What a pod cost from `began` to `ended`, by the prices that it had; the first of them holds from its beginning."""
+    turns = [began, *(max(began, price.at) for price in prices[1:]), max(began, ended)]
+    spans = [(before, min(after, turns[-1])) for before, after in pairwise(turns)]
+    lasted = [(after - before).total_seconds() for before, after in spans]
+    return costs_usd((price.usd_per_hour, seconds) for price, seconds in zip(prices, lasted, strict=True))
+
+
+@dataclass(slots=True)
 class Meter:
     """The clock of one attempt at a stage. Moments (`*_s`) are `Clock.monotonic_s()` values, which agree across the processes of a machine.
 
-    `limit_usd` is what may be spent before leaving: the price of the exit is not in it. `deadline_s` None is no deadline.
+    `limit_usd` is what may be spent before leaving: the price of the exit is not in it. `deadline_s` None is no deadline. `moves`: prices
+    that took the place of `usd_per_hour` since it began. Only whoever keeps the books changes a meter, by `hear`.
     """
 
     usd_per_hour: Decimal
     started_s: float
     limit_usd: Decimal
     deadline_s: float | None
+    moves: Moves = ()
+
+    def hear(self, limit_usd: Decimal, moves: Moves) -> None:
+        """Go by another limit and other prices from now on. `moves` holds all there have been."""
+        self.limit_usd, self.moves = limit_usd, moves
+
+    @property
+    def price_usd_per_hour(self) -> Decimal:
+        """The price in force."""
+        return self.moves[-1][1] if self.moves else self.usd_per_hour
 
     def spent_usd(self, now_s: float) -> Decimal:
-        return cost_usd(self.usd_per_hour, now_s - self.started_s)
+        moves = self.moves
+        turns = [self.started_s, *(moment_s for moment_s, _ in moves), now_s]
+        prices = [self.usd_per_hour, *(price for _, price in moves)]
+        return costs_usd((price, min(after, now_s) - before) for price, (before, after) in zip(prices, pairwise(turns), strict=True))
 
     @property
     def ends_s(self) -> float:
-        """The last moment at which neither the money nor the time is overrun; infinity when nothing costs and nothing is due."""
-        price = microusd(self.usd_per_hour)
-        affordable_ns = microusd(self.limit_usd) * NS_PER_HOUR // price - MOMENT_NS if price else None
-        paid_s = float("inf") if affordable_ns is None else self.started_s + affordable_ns / 1e9
+        """The last moment at which neither the money nor the time is overrun, should the price stay; infinity when nothing costs and
+        nothing is due."""
+        since_s = self.moves[-1][0] if self.moves else self.started_s
+        price, left = microusd(self.price_usd_per_hour), microusd(self.limit_usd - self.spent_usd(since_s))
+        affordable_ns = left * NS_PER_HOUR // price - MOMENT_NS if price else None
+        paid_s = float("inf") if affordable_ns is None else since_s + affordable_ns / 1e9
         return paid_s if self.deadline_s is None else min(paid_s, self.deadline_s)
 
     def seconds_left(self, now_s: float) -> float:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 
 from shoestring.errors import LedgerConflict
 from shoestring.money import from_microusd
+from shoestring.receipt import Priced
 from shoestring.seams import Cluster, Store
 from shoestring.spending.account import AccountState
 from shoestring.spending.heartbeat import LET_GO, Heartbeat, last_heartbeat
 from shoestring.spending.ledger import Ledger
-from shoestring.spending.meter import cost_usd
+from shoestring.spending.meter import cost_between_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,9 @@ def abandoned(state: AccountState, heartbeats: Mapping[str, Heartbeat], alive: C
             found.append(Settlement(name, from_microusd(0), "no heartbeat: its pod never began"))
         elif beat.state != LET_GO and not alive(beat.pod_uid):
             seconds = (beat.at - beat.started_at).total_seconds() + beat.interval_s
-            actual_usd = min(cost_usd(beat.usd_per_hour, seconds), hold.amount_usd)
+            prices = beat.prices or (Priced(at=beat.started_at, usd_per_hour=beat.usd_per_hour),)
+            due_usd = cost_between_usd(prices, beat.started_at, beat.at + timedelta(seconds=beat.interval_s))
+            actual_usd = min(due_usd, hold.amount_usd)
             found.append(Settlement(name, actual_usd, f"its pod is gone; last heartbeat after {seconds - beat.interval_s:.1f} s"))
     return tuple(found)
 

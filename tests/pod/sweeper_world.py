@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pod_world import INGEST, Began, SetClock, on_cluster, small_world, wish
 
-from shoestring.model import Pool
+from shoestring.model import Pool, Quote
 from shoestring.pod.asking import Reads
 from shoestring.pod.route import decide_and_reserve
 from shoestring.seams import Life, PriceBook, StagePod, World
@@ -46,6 +46,9 @@ class NodePrices:
 
     def book(self) -> PriceBook:
         return self._book
+
+    def afresh(self, quote: Quote, pool: Pool) -> None:
+        """They never move."""
 
 
 def waits(world: World, seconds: float, run_id: str = "r", node: str = "", why: str = SCHEDULER) -> StagePod:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
@@ -11,8 +12,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from shoestring.money import from_microusd
+from shoestring.receipt import Priced
 from shoestring.spending.guard import RING_STEPS, SLOWEST_TIMES, Guard
-from shoestring.spending.meter import Meter, cost_usd
+from shoestring.spending.meter import Meter, cost_between_usd, cost_usd, costs_usd
 
 prices = st.integers(0, 100_000_000).map(from_microusd)
 limits = st.integers(0, 10_000_000).map(from_microusd)
@@ -120,3 +122,36 @@ def test_one_slow_step_is_forgotten_in_time():
 
 def test_a_machine_that_costs_nothing_may_always_step():
     assert Guard(Meter(Decimal(0), 0.0, Decimal(0), None), step_s=1.0, exit_s=1.0).may_step(1e9)
+
+
+moved = st.lists(st.tuples(st.floats(0, 1e4), st.decimals("0.000001", "100", places=6)), max_size=4)
+
+
+@given(st.decimals("0.000001", "100", places=6), moved, st.floats(0, 1e5))
+def test_what_was_spent_is_each_price_for_as_long_as_it_was_in_force(first: Decimal, gaps: list[tuple[float, Decimal]], rest_s: float):
+    """The receipt's own sum agrees, and one more second never costs less than nothing."""
+    meter, now_s, spans, moves = Meter(first, 0.0, Decimal(10**6), None), 0.0, [], ()
+    price = first
+    for gap_s, next_price in gaps:
+        spans.append((price, gap_s))
+        now_s, price = now_s + gap_s, next_price
+        moves += ((now_s, price),)
+        meter.hear(Decimal(10**6), moves)
+    spans.append((price, rest_s))
+    at = lambda seconds: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)  # noqa: E731
+    had = [Priced(at=at(0.0), usd_per_hour=first), *(Priced(at=at(moment_s), usd_per_hour=each) for moment_s, each in moves)]
+    told = cost_between_usd(had, at(0.0), at(now_s + rest_s))
+    rounding = Decimal("0.000002") + sum((price for price, _ in spans), Decimal(0)) / 3600 / 10**5
+    assert abs(meter.spent_usd(now_s + rest_s) - costs_usd(spans)) <= rounding
+    assert abs(told - costs_usd(spans)) <= rounding
+    assert meter.spent_usd(now_s + rest_s) <= meter.spent_usd(now_s + rest_s + 1)
+
+
+@given(st.decimals("0.01", "100", places=6), st.decimals("0.01", "100", places=6), st.floats(1, 1e4), st.floats(0, 0.99))
+def test_after_a_price_moved_the_money_lasts_to_the_last_moment_that_it_pays_for(
+    before: Decimal, after: Decimal, seconds: float, share: float
+):
+    meter = Meter(before, 0.0, cost_usd(before, seconds), None)
+    meter.hear(meter.limit_usd, ((share * seconds, after),))
+    assert meter.spent_usd(meter.ends_s - ROUNDING_S) <= meter.limit_usd
+    assert meter.spent_usd(meter.ends_s + 0.01) > meter.limit_usd - Decimal("0.000002")

@@ -106,6 +106,9 @@ class Training:
                 if course.samples % self._look_every() == 0:
                     self._look_if_affordable(rate)
                 if task.stopping():
+                    if not self.guard.may_step(task.clock.monotonic_s()):
+                        # The money went faster than it was counted on: a model is worth more than a checkpoint that nothing goes on from.
+                        break
                     self._save()
                     raise StageStopped(f"at {course.samples} samples; the checkpoint is written")
                 self._save_if_due()
