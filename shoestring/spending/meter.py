@@ -38,7 +38,7 @@ def cost_between_usd(prices: Sequence[Priced], began: datetime, ended: datetime)
     return costs_usd((price.usd_per_hour, seconds) for price, seconds in zip(prices, lasted, strict=True))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Meter:
     """The clock of one attempt at a stage. Moments (`*_s`) are `Clock.monotonic_s()` values, which agree across the processes of a machine.
 
