@@ -40,6 +40,7 @@ class Format(StrEnum):
 
 
 Access = Literal["none", "scan", "shuffled"]
+WorkKind = Literal["compute", "data", "memory"]
 
 
 class Need(Noun):
@@ -60,6 +61,7 @@ class Need(Noun):
     gpu_flop_per_row: float = Field(0.0, ge=0, description="floating point operations per row when a GPU does the per-row work")
     gpu_memory_gb: float = Field(0.0, ge=0)
     checkpoint_s: float = Field(0.0, ge=0, description="seconds to write a checkpoint and leave; what a notice of preemption costs")
+    kind: WorkKind | None = Field(None, description="the tier of a policy that it belongs to; None: by the rule of routing/preferences.py")
     image: str = Field("base", min_length=1, description="what its pod is made of: base, train, or the full name of an image of one's own")
 
 

@@ -2,19 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, model_validator
 
-from shoestring.model import Market, Noun
-from shoestring.money import Usd
+from shoestring.model import Market, Noun, WorkKind, digest, record
+from shoestring.money import Usd, usd
 
 REGISTRY = "ghcr.io/shoestring-ml"
 IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.1.0" for name in ("base", "train", "train-gpu")}
 """The published images, by the names that a Need uses. A world may have others under these names; any other name is a full one already."""
 
 
-class Rules(Noun):
+Price = Annotated[Usd, Field(ge=0, le=10_000)]
+Glob = Annotated[str, Field(min_length=1)]
+
+
+class Tier(Noun):
+    """What one kind of work may be placed on, and what an hour of waiting for it is worth. Nothing said: nothing kept out."""
+
+    markets: tuple[Market, ...] | None = Field(None, min_length=1, description="the markets it may be bought on; null: any")
+    pools: tuple[Glob, ...] | None = Field(None, min_length=1, description="patterns like gpu-*, of pools or node pools; null: any")
+    hardware: Literal["any", "cpu", "gpu"] = Field("any", description="cpu: never on a machine with GPUs; gpu: only on one")
+    gpus: tuple[Glob, ...] | None = Field(None, min_length=1, description="patterns of the GPU types that it may be given; null: any")
+    most_preemptions_per_hour: float | None = Field(None, ge=0, description="no pool that is taken away more often; null: any")
+    usd_per_hour_of_waiting: Price | None = Field(None, description="null: the policy's own")
+
+    @model_validator(mode="after")
+    def _leaves_something(self) -> Self:
+        if self.hardware == "cpu" and self.gpus is not None:
+            raise ValueError("hardware is cpu, so no GPU type can be named: leave out one of them")
+        return self
+
+
+class Preferences(Noun):
+    """How places are chosen: the part of a policy that every decision holds, so that it can be made again."""
+
+    name: str = Field("default", pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="what decisions call it")
+    version: int = Field(1, ge=1, description="raised by whoever changes it")
+    usd_per_hour_of_waiting: Price = Field(usd("0"), description="what an hour less of a stage's time is worth, beside its price")
+    tiers: dict[WorkKind, Tier] = Field({}, description="by kind of work: compute, data or memory")
+
+    @property
+    def preferences(self) -> Preferences:
+        """Themselves, without whatever else a policy file says."""
+        return Preferences.model_validate({name: getattr(self, name) for name in Preferences.model_fields})
+
+    @property
+    def sha256(self) -> str:
+        return digest(record(self.preferences))
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def tier(self, kind: WorkKind) -> Tier:
+        return self.tiers.get(kind, ANY)
+
+
+ANY = Tier()
+
+
+class Rules(Preferences):
     """What a platform team lets a run do by itself (`policy.yaml`)."""
 
     queue_delay_s: float = Field(300.0, gt=0, description="seconds that a stage's pod may wait for a node; then it is routed again")

@@ -182,15 +182,19 @@ def measured_volume(world: World) -> Probe:
     return load_or_probe(world.store, world.store.fetch(HERE).parent, world.clock)
 
 
+def key_asked_for(store: Store, asked: Asked) -> str:
+    """Of what the stage would leave; empty for a component that knows nothing of us: what that leaves we cannot find again."""
+    if not asked.keeps_books:
+        return ""
+    return cache_key(store, asked.recipe, asked.seed, asked.run_id, asked.needs[0].stage, asked.reads, asked.origin)[0]
+
+
 def ask(world: World, asked: Asked) -> Question:
     """Read the cluster, the prices, the volume, the cache and the receipts, once."""
     recipe, need = asked.recipe, asked.needs[0]
     book = world.prices.book()
     size = measure(world.store, recipe, asked.reads.upstream)
-    key, now = "", world.clock.now()
-    # What a component leaves that knows nothing of us, we cannot find again.
-    if asked.keeps_books:
-        key, _ = cache_key(world.store, recipe, asked.seed, asked.run_id, need.stage, asked.reads, asked.origin)
+    key, now = key_asked_for(world.store, asked), world.clock.now()
     cached = cache.find(world.store, key) if key else None
     taught, unread = learned(world.store, asked.began_at)
     remembered, forgotten = stockouts(world.store, now)
@@ -219,6 +223,7 @@ def ask(world: World, asked: Asked) -> Question:
         speeds=measured_volume(world).speeds,
         learned=taught,
         images=world.images,
+        preferences=world.rules.preferences,
         stockouts=remembered,
         notes=(*world.notes, *unread, *forgotten, *asked.notes),
         digests={"world": world.digest, "recipe": digest(record(recipe)), "cache": key} | asdict(asked.reads),

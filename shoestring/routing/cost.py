@@ -28,6 +28,7 @@ from shoestring.model import Format, FormatSpeed, Market, Need, Pool
 from shoestring.pricing.throughput import Z95, row_seconds, setup_seconds, spread, uses_gpu
 from shoestring.routing.decision import Question, Reason
 from shoestring.routing.policy import BYTES_PER_GB, MOST_LOSSES, MOST_MICRO, UNKNOWN_SIZE_RATIO
+from shoestring.routing.preferences import kept_off, kind_of
 from shoestring.rules import StockOut
 from shoestring.tariffs import egress_table, held_microusd
 
@@ -139,7 +140,12 @@ class Cost:
 
     def _names(self, stage: int) -> dict[str, Any]:
         rows, count = self.question.rows, len(self.slot)
-        objections = [slot.objection or objection(self.need, slot.pool, rows) or slot.shortage or "" for slot in self.slots]
+        tier = self.question.preferences.tier(kind_of(self.need, needed_gb(self.need, rows)))
+        # A policy's objections come last: where one is, nothing else stands in the way, and another policy may let it pass.
+        objections = [
+            slot.objection or objection(self.need, slot.pool, rows) or slot.shortage or kept_off(tier, slot.pool, slot.market) or ""
+            for slot in self.slots
+        ]
         return {
             "stage": np.full(count, stage),
             "pool": self._by_slot([slot.pool_number for slot in self.slots]).astype(np.int64),

@@ -7,12 +7,13 @@ from decimal import Decimal
 from shoestring.model import Format, Placement
 from shoestring.money import from_microusd
 from shoestring.routing import sentences
-from shoestring.routing.decision import Candidates, Choice, Decision, Planned, Question
+from shoestring.routing.decision import Candidates, Choice, Decision, Obeyed, Planned, Question
 from shoestring.routing.offers import candidates as make_candidates
 from shoestring.routing.place import place
 from shoestring.routing.plan import Limits, Plans, Table, completions, plans
 from shoestring.routing.policy import VERSION, policy
 from shoestring.routing.refuse import Refuser
+from shoestring.rules import Preferences
 
 MADE_BY = f"shoestring routing {VERSION}"
 MS_PER_HOUR = 3_600_000
@@ -43,8 +44,13 @@ def choose(question: Question, candidates: Candidates) -> Decision:
         smallest_budget_usd=_smallest_budget_usd(question, limits, pairs) if best is None else None,
         placement=None if best is None else _placement(question, candidates, int(pairs.candidate[best])),
         policy=policy(),
+        obeyed=_obeyed(question.preferences),
         made_by=MADE_BY,
     )
+
+
+def _obeyed(preferences: Preferences) -> Obeyed:
+    return Obeyed(name=preferences.name, version=preferences.version, sha256=preferences.sha256)
 
 
 def _smallest_budget_usd(question: Question, limits: Limits, pairs: Plans) -> Decimal | None:
@@ -136,8 +142,9 @@ def _why(question: Question, candidates: Candidates, pairs: Plans, best: int, p9
     if question.needs[0].elastic:
         runner_up = _runner_up(candidates, pairs, best)
         return sentences.chosen_most_samples(int(pairs.samples[best]), candidates.samples[row], p95_micro, p95_ms, runner_up)
-    total_micro = int(pairs.est_total[best])
-    return sentences.chosen_cheapest(total_micro, sentences.later_stages(question), _runner_up(candidates, pairs, best))
+    total_micro = int(pairs.cost_total[best])
+    runner_up, waits = _runner_up(candidates, pairs, best), sentences.waiting(question)
+    return sentences.chosen_cheapest(total_micro, sentences.later_stages(question), runner_up, waits)
 
 
 def _runner_up(candidates: Candidates, pairs: Plans, best: int) -> str:
@@ -152,4 +159,4 @@ def _runner_up(candidates: Candidates, pairs: Plans, best: int) -> str:
     name = sentences.offer(pool, market, _writes(candidates, row))
     if fewer := int(pairs.samples[best] - pairs.samples[second]):
         return sentences.next_is_fewer(name, fewer)
-    return sentences.next_is_dearer(name, int(pairs.est_total[second] - pairs.est_total[best]))
+    return sentences.next_is_dearer(name, int(pairs.cost_total[second] - pairs.cost_total[best]))

@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote
 from shoestring.money import Usd, usd
-from shoestring.rules import IMAGES, StockOut
+from shoestring.rules import IMAGES, Preferences, StockOut
 from shoestring.tariffs import Tariffs
 
 NOTHING = usd("0")
@@ -25,6 +25,11 @@ class Reason(StrEnum):
     NO_TERMS = "no-terms"
     NO_ROOM = "no-room"
     STOCKED_OUT = "stocked-out"
+    MARKET = "market-not-allowed"
+    POOL = "pool-not-allowed"
+    HARDWARE = "hardware-not-allowed"
+    GPU_TYPE = "gpu-type-not-allowed"
+    PREEMPTIONS = "preempted-too-often"
     STAGE_BUDGET = "stage-budget"
     LATER_STAGE = "later-stage"
     BUDGET = "budget"
@@ -68,6 +73,7 @@ class Question(Noun):
     speeds: tuple[FormatSpeed, ...] = ()
     learned: tuple[Learned, ...] = ()
     images: dict[str, str] = IMAGES
+    preferences: Preferences = Field(Preferences(), description="of the policy in force")
     notes: tuple[str, ...] = Field((), description="what a reader has to know of how this was asked; for the page alone")
     digests: dict[str, str] = Field({}, description="sha256 of the world, recipe, ... that this was made from")
 
@@ -188,6 +194,14 @@ class Policy(Noun):
     sha256: str
 
 
+class Obeyed(Noun):
+    """The policy file that a choice was made by."""
+
+    name: str
+    version: int
+    sha256: str
+
+
 class Decision(Noun):
     """The artifact. `choice` is None when nothing fits; then `smallest_budget_usd` is what would, None when no budget would."""
 
@@ -200,4 +214,5 @@ class Decision(Noun):
     smallest_budget_usd: Usd | None
     placement: Placement | None
     policy: Policy
+    obeyed: Obeyed | None = Field(None, description="None: made before there were policy files")
     made_by: str

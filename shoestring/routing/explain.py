@@ -52,7 +52,8 @@ def as_markdown(decision: Decision) -> str:
 def _page(decision: Decision) -> Page:
     question, choice = decision.question, decision.choice
     digests = [f"{name} {value[:12]}" for name, value in sorted(question.digests.items()) if value]
-    made = [f"policy {decision.policy.version} ({decision.policy.sha256[:12]})", f"seed {question.seed}", *digests]
+    obeyed = [f"policy {decision.obeyed.name} {decision.obeyed.version} ({decision.obeyed.sha256[:12]})"] if decision.obeyed else []
+    made = [*obeyed, f"routing {decision.policy.version} ({decision.policy.sha256[:12]})", f"seed {question.seed}", *digests]
     return Page(
         title=f"{question.stage}, attempt {question.attempt} of run {question.run_id}",
         headline=_headline(decision),

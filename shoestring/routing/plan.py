@@ -2,11 +2,13 @@
 
 What couples neighbours is the format: a stage reads what the last writer before it wrote. So, from the last stage backwards and for each
 format that a stage may find, the completions of the chain are combined and the dominated dropped (one that another beats or equals
-in expected dollars, P95 dollars and P95 seconds can be replaced by it in any plan). What is left is small, and loses no optimum.
+in cost, P95 dollars and P95 seconds can be replaced by it in any plan). What is left is small, and loses no optimum.
 
-A stage of fixed work: the least expected dollars for all that remains, among plans whose summed P95 fits money and deadline. A later
-elastic stage counts with all its passes in the expectation and with its least in what has to fit.
-The elastic stage: the most expected samples with what the P95 of the later stages leaves of money and deadline; then the least dollars.
+Cost is expected dollars, and where a policy has a price for an hour of waiting, the expected time at that.
+
+A stage of fixed work: the least cost for all that remains, among plans whose summed P95 fits money and deadline. A later
+elastic stage counts with all its passes in the cost and with its least in what has to fit.
+The elastic stage: the most expected samples with what the P95 of the later stages leaves of money and deadline; then the least cost.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from shoestring.money import microusd
+from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Candidates, Question
+from shoestring.routing.policy import MOST_MICRO
+from shoestring.routing.preferences import kind_of, waiting_micro_per_hour
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
+MS_PER_HOUR = 3_600_000
 UNBOUNDED = 2**60
 """Milliseconds or micro-dollars where there is no limit."""
 
@@ -56,6 +62,13 @@ def _column(values: tuple[int, ...]) -> Ints:
     return np.array(values, dtype=np.int64)
 
 
+def time_cost(ms: Ints, micro_per_hour: Ints) -> Ints:
+    """What waiting so long is worth, in micro-dollars. Hours and the rest apart, so that products stay within 64 bits."""
+    hours, rest = np.divmod(ms, MS_PER_HOUR)
+    found: Ints = np.minimum(hours * micro_per_hour + rest * micro_per_hour // MS_PER_HOUR, MOST_MICRO)
+    return found
+
+
 class Table:
     """Candidates as arrays, with what each leaves to the next stage and whether it can be taken at all."""
 
@@ -65,6 +78,10 @@ class Table:
         self.est = _column(candidates.est_microusd)
         self.p95 = _column(candidates.p95_microusd)
         self.est_ms = _column(candidates.est_ms)
+        kinds = [kind_of(need, needed_gb(need, question.rows)) for need in question.needs]
+        self.waiting = _column(tuple(waiting_micro_per_hour(question.preferences, kind) for kind in kinds))[self.stage]
+        # What plans are compared by: money, and the time that a policy has a price for.
+        self.cost = self.est + time_cost(self.est_ms, self.waiting)
         self.p95_ms = _column(candidates.p95_ms)
         self.least_est = _column(candidates.least_est_microusd)
         self.least_est_ms = _column(candidates.least_est_ms)
@@ -84,13 +101,13 @@ class Table:
 class Completions:
     """Ways to do the stages that follow: sums, and the candidate taken for each stage (one row a way)."""
 
-    est: Ints
+    cost: Ints
     p95: Ints
     p95_ms: Ints
     path: Ints
 
     def __len__(self) -> int:
-        return len(self.est)
+        return len(self.cost)
 
 
 def nothing_more() -> Completions:
@@ -115,24 +132,24 @@ def _extend(table: Table, rows: Ints, following: dict[int, Completions]) -> Comp
         if (after := following.get(int(state))) is None:
             continue
         own = rows[table.leaves[rows] == state]
-        own = own[undominated(table.est[own], table.least_p95[own], table.least_p95_ms[own])]
+        own = own[undominated(table.cost[own], table.least_p95[own], table.least_p95_ms[own])]
         first, then = np.repeat(own, len(after)), np.tile(np.arange(len(after)), len(own))
         parts.append(
             Completions(
-                table.est[first] + after.est[then],
+                table.cost[first] + after.cost[then],
                 table.least_p95[first] + after.p95[then],
                 table.least_p95_ms[first] + after.p95_ms[then],
                 np.concatenate([first[:, None], after.path[then]], axis=1),
             )
         )
     joined = _joined(parts)
-    best = undominated(joined.est, joined.p95, joined.p95_ms)
-    return Completions(joined.est[best], joined.p95[best], joined.p95_ms[best], joined.path[best])
+    best = undominated(joined.cost, joined.p95, joined.p95_ms)
+    return Completions(joined.cost[best], joined.p95[best], joined.p95_ms[best], joined.path[best])
 
 
-def undominated(est: Ints, p95: Ints, p95_ms: Ints) -> Ints:
+def undominated(cost: Ints, p95: Ints, p95_ms: Ints) -> Ints:
     """Indices of the points that no other beats or equals in all three; of equal points the first. In lexicographic order."""
-    left = np.lexsort((p95_ms, p95, est))
+    left = np.lexsort((p95_ms, p95, cost))
     best = []
     while left.size:
         winner = left[0]
@@ -145,7 +162,8 @@ def undominated(est: Ints, p95: Ints, p95_ms: Ints) -> Ints:
 class Plans:
     """Every candidate of this stage with every completion of what it leaves, one pair an index.
 
-    `needs_micro` and `needs_ms` have to fit; `keep_*` of them are the later stages'. `samples` and `est` are this stage's.
+    `needs_micro` and `needs_ms` have to fit; `keep_*` of them are the later stages'. `samples` and `est` are this stage's. `cost_total` is
+    the expected money for all that remains, with what its time is worth.
     """
 
     candidate: Ints
@@ -155,13 +173,13 @@ class Plans:
     needs_ms: Ints
     samples: Ints
     est: Ints
-    est_total: Ints
+    cost_total: Ints
     path: Ints
     fits: Flags
 
     def ranked(self) -> Ints:
         """The plans that fit, best first. Ties go to the first candidate, and candidates are sorted by name."""
-        keys = (self.needs_ms, self.needs_micro, self.est_total, -self.samples)
+        keys = (self.needs_ms, self.needs_micro, self.cost_total, -self.samples)
         order = np.lexsort(keys)
         return order[self.fits[order]]
 
@@ -173,8 +191,8 @@ def plans(table: Table, limits: Limits, after: dict[int, Completions]) -> Plans:
     needs_micro, needs_ms = table.least_p95[own] + keep_micro, table.least_p95_ms[own] + keep_ms
     fits = (needs_micro <= limits.left_micro) & (needs_ms <= limits.left_ms)
     money = np.minimum(limits.left_micro - keep_micro, limits.cap_micro(0))
-    samples, est = expected(table, own, money, limits.left_ms - keep_ms)
-    return Plans(own, keep_micro, keep_ms, needs_micro, needs_ms, samples, est, est + ways.est[way], ways.path[way], fits)
+    samples, est, cost = expected(table, own, money, limits.left_ms - keep_ms)
+    return Plans(own, keep_micro, keep_ms, needs_micro, needs_ms, samples, est, cost + ways.cost[way], ways.path[way], fits)
 
 
 def _pairs(table: Table, after: dict[int, Completions]) -> tuple[Ints, Ints, Completions]:
@@ -192,11 +210,11 @@ def _joined(parts: list[Completions]) -> Completions:
     if not parts:
         none = np.zeros(0, dtype=np.int64)
         return Completions(none, none, none, np.zeros((0, 0), dtype=np.int64))
-    return Completions(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("est", "p95", "p95_ms", "path")))
+    return Completions(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("cost", "p95", "p95_ms", "path")))
 
 
-def expected(table: Table, own: Ints, money_micro: Ints, time_ms: Ints) -> tuple[Ints, Ints]:
-    """Samples that money and time buy at the mean, and their expected price. Work that is fixed is all done.
+def expected(table: Table, own: Ints, money_micro: Ints, time_ms: Ints) -> tuple[Ints, Ints, Ints]:
+    """Samples that money and time buy at the mean, their expected price, and that with the price of their time. Fixed work is all done.
 
     Between its least and all of its passes an elastic stage's price and time grow linearly with its samples.
     """
@@ -207,7 +225,8 @@ def expected(table: Table, own: Ints, money_micro: Ints, time_ms: Ints) -> tuple
     least, most = table.least_samples[own], table.samples[own]
     samples = least + np.floor((most - least) * share).astype(np.int64)
     est = table.least_est[own] + np.ceil((table.est[own] - table.least_est[own]) * share).astype(np.int64)
-    return samples, est
+    ms = table.least_est_ms[own] + np.ceil((table.est_ms[own] - table.least_est_ms[own]) * share).astype(np.int64)
+    return samples, est, est + time_cost(ms, table.waiting[own])
 
 
 def _share(limit: Ints, least: Ints, most: Ints) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shoestring.model import digest
 from shoestring.pricing import throughput
+from shoestring.routing import preferences
 from shoestring.routing.decision import Policy
 from shoestring.tariffs import HOURS_PER_MONTH
 
@@ -25,9 +26,11 @@ TIE_BREAK = "total P95 dollars, total P95 seconds, then pool, market and format 
 def policy() -> Policy:
     """The constants in force, as they go into a decision."""
     constants = {
+        "compute_op_per_row": str(preferences.COMPUTE_OP_PER_ROW),
         "bytes_per_gb": str(BYTES_PER_GB),
         "gpu_efficiency": str(throughput.GPU_EFFICIENCY),
         "hours_per_month": str(HOURS_PER_MONTH),
+        "memory_gb": str(preferences.MEMORY_GB),
         "most_losses": str(MOST_LOSSES),
         "most_micro": str(MOST_MICRO),
         "prior_log_sd": str(throughput.PRIOR_LOG_SD),

@@ -72,8 +72,8 @@ class Refuser:
         est, p95 = int(pairs.est[plan]), int(self.table.p95[row])
         if fewer := int(pairs.samples[self.best] - pairs.samples[plan]):
             return Reason.FEWER_SAMPLES, sentences.fewer_samples(int(pairs.samples[plan]), fewer)
-        if dearer := int(pairs.est_total[plan] - pairs.est_total[self.best]):
-            return Reason.COSTLIER, sentences.dearer(est, p95, dearer, self.later)
+        if dearer := int(pairs.cost_total[plan] - pairs.cost_total[self.best]):
+            return Reason.COSTLIER, sentences.dearer(est, p95, dearer, self.later, sentences.waiting(self.question))
         return Reason.TIE, sentences.as_good(est, p95)
 
     def _blocked(self) -> str:

@@ -8,6 +8,7 @@ from shoestring.model import Format, Market, Need, Pool, Room, utc_text
 from shoestring.money import from_microusd
 from shoestring.routing.cost import needed_gb, stockout
 from shoestring.routing.decision import Question, Reason
+from shoestring.routing.preferences import BY_POLICY, kind_of, objected, waiting_micro_per_hour
 from shoestring.rules import StockOut
 
 CLOSED = "cordoned, not ready, or tainted by the cluster"
@@ -34,8 +35,17 @@ def later_stages(question: Question) -> str:
     return listed([need.stage for need in question.needs[1:]])
 
 
+def waiting(question: Question) -> str:
+    """Words where plans are compared by more than money; none where an hour of waiting is worth nothing."""
+    of_needs = (waiting_micro_per_hour(question.preferences, kind_of(need, needed_gb(need, question.rows))) for need in question.needs)
+    prices = [dollars(micro) for micro in dict.fromkeys(of_needs) if micro]
+    return f", waiting counted at {' or '.join(prices)} an hour" if prices else ""
+
+
 def unusable(code: Reason, question: Question, need: Need, pool: Pool, market: Market) -> str:
     """Why a stage cannot run on a pool at any budget."""
+    if code in BY_POLICY:
+        return objected(code, question.preferences, kind_of(need, needed_gb(need, question.rows)), pool, market)
     match code:
         case Reason.MEMORY:
             return f"needs {needed_gb(need, question.rows):.2f} GB of memory, {pool.name} has {pool.memory_gb:g}"
@@ -107,8 +117,8 @@ def fewer_samples(samples: int, fewer: int) -> str:
     return f"{samples:,} samples expected, {fewer:,} fewer"
 
 
-def dearer(est_micro: int, p95_micro: int, dearer_micro: int, later: str) -> str:
-    return f"{priced(est_micro, p95_micro)}, {dollars(dearer_micro)} dearer{f' with {later}' if later else ''}"
+def dearer(est_micro: int, p95_micro: int, dearer_micro: int, later: str, waits: str = "") -> str:
+    return f"{priced(est_micro, p95_micro)}, {dollars(dearer_micro)} dearer{f' with {later}' if later else ''}{waits}"
 
 
 def as_good(est_micro: int, p95_micro: int) -> str:
@@ -119,8 +129,8 @@ def chosen_cached() -> str:
     return "the result is there already: nothing is computed and nothing is paid"
 
 
-def chosen_cheapest(total_micro: int, later: str, runner_up: str) -> str:
-    return f"the least expected cost{f' with {later}' if later else ''}: {dollars(total_micro)}{runner_up}"
+def chosen_cheapest(total_micro: int, later: str, runner_up: str, waits: str = "") -> str:
+    return f"the least expected cost{f' with {later}' if later else ''}{waits}: {dollars(total_micro)}{runner_up}"
 
 
 def chosen_most_samples(samples: int, most: int, money_micro: int, ms: int, runner_up: str) -> str:

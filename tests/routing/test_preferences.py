@@ -1,0 +1,215 @@
+"""A policy file keeps stages off places and prices their time; what it says changes what is chosen, and each refusal says so."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question, questions, quote
+
+from shoestring.errors import WorldError
+from shoestring.model import Market, Need, Pool, Terms, record
+from shoestring.routing.cost import needed_gb
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Decision, Question, Reason
+from shoestring.routing.preferences import BY_POLICY, kept_off, kind_of
+from shoestring.routing.replay import replay
+from shoestring.rules import Preferences, Rules, Tier
+from shoestring.written import parse
+
+L4 = Pool(
+    name="gpu-l4/1gpu",
+    node_pool="gpu-l4",
+    cores=8,
+    memory_gb=32,
+    gpu="NVIDIA-L4",
+    gpu_count=1,
+    gpu_memory_gb=24,
+    gpu_tflops=121,
+    markets={Market.ON_DEMAND: Terms(), Market.SPOT: Terms(preemptions_per_hour=0.3)},
+)
+PLACES: dict[str, Any] = {
+    "pools": (CPU_1, CPU_2, L4),
+    "quotes": (quote("cpu-1", "0.04"), quote("cpu-2", "0.08"), quote(L4.name, "0.8"), quote(L4.name, "0.3", Market.SPOT)),
+}
+
+
+def asked(tiers: dict[str, Any], needs: tuple[Need, ...] = (TRAIN, EVALUATE), **more: Any) -> Decision:
+    preferences = Preferences.model_validate({"name": "house", "version": 3, "tiers": tiers} | more)
+    return decide(laptop_question(needs, "5", **PLACES, preferences=preferences))
+
+
+def refused(decision: Decision, pool: str, market: Market) -> tuple[Reason, str]:
+    columns = decision.candidates
+    return next(
+        (each.code, each.sentence)
+        for each in decision.refusals
+        if (columns.pools[columns.pool[each.candidate]], columns.markets[columns.market[each.candidate]]) == (pool, market)
+    )
+
+
+tiers = st.builds(
+    Tier,
+    markets=st.none() | st.lists(st.sampled_from(Market), min_size=1, max_size=3, unique=True).map(tuple),
+    pools=st.none() | st.lists(st.sampled_from(["pool-*", "*-1", "*0", "cpu*", "nothing"]), min_size=1, max_size=2).map(tuple),
+    hardware=st.sampled_from(["any", "gpu"]),
+    gpus=st.none() | st.just(("L4",)),
+    most_preemptions_per_hour=st.none() | st.floats(0, 1),
+    usd_per_hour_of_waiting=st.none() | st.decimals("0", "100", places=2),
+)
+policies = st.builds(Preferences, tiers=st.dictionaries(st.sampled_from(["compute", "data", "memory"]), tiers))
+
+
+@settings(max_examples=60)
+@given(questions(), policies)
+def test_nothing_is_placed_or_planned_where_its_tier_keeps_it_off(question: Question, preferences: Preferences) -> None:
+    question = question.model_copy(update={"preferences": preferences})
+    decision, pools = decide(question), {pool.name: pool for pool in question.pools}
+    if decision.choice is None:
+        return
+    chosen = [] if decision.choice.cached else [decision.choice]
+    for need, place in zip(question.needs[-len([*chosen, *decision.plan]) :], [*chosen, *decision.plan], strict=True):
+        tier = preferences.tier(kind_of(need, needed_gb(need, question.rows)))
+        assert kept_off(tier, pools[place.pool], place.market) is None
+
+
+@settings(max_examples=60)
+@given(questions(), policies)
+def test_a_policy_can_only_take_offers_away_and_each_says_who_did(question: Question, preferences: Preferences) -> None:
+    free, kept = decide(question), decide(question.model_copy(update={"preferences": preferences}))
+    for before, after in zip(free.candidates.objection, kept.candidates.objection, strict=True):
+        assert after == before or (before == "" and after in BY_POLICY)
+    for refusal in kept.refusals:
+        assert (refusal.code in BY_POLICY) == refusal.sentence.startswith("policy default 1 keeps ")
+    assert replay(record(kept)) is None
+
+
+@settings(max_examples=30)
+@given(questions())
+def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
+    empty = Preferences(name="other", version=9, tiers={"compute": Tier(), "data": Tier(), "memory": Tier()})
+    free, kept = decide(question), decide(question.model_copy(update={"preferences": empty}))
+    assert (kept.choice, kept.plan, kept.refusals) == (free.choice, free.plan, free.refusals)
+    assert kept.obeyed is not None and (kept.obeyed.name, kept.obeyed.version, kept.obeyed.sha256) == ("other", 9, empty.sha256)
+
+
+@pytest.mark.parametrize(
+    ("tier", "pool", "market", "code", "sentence"),
+    [
+        (
+            {"markets": ["on-demand"]},
+            L4.name,
+            "spot",
+            "market-not-allowed",
+            "policy house 3 keeps compute-heavy work to on-demand, this is spot",
+        ),
+        (
+            {"pools": ["gpu-*", "big"]},
+            "cpu-1",
+            "on-demand",
+            "pool-not-allowed",
+            "policy house 3 keeps compute-heavy work to pools like gpu-* or big, this is cpu-1",
+        ),
+        (
+            {"hardware": "gpu"},
+            "cpu-2",
+            "on-demand",
+            "hardware-not-allowed",
+            "policy house 3 keeps compute-heavy work on machines with GPUs, cpu-2 has none",
+        ),
+        (
+            {"hardware": "cpu"},
+            L4.name,
+            "spot",
+            "hardware-not-allowed",
+            "policy house 3 keeps compute-heavy work off machines with GPUs, gpu-l4/1gpu has 1",
+        ),
+        (
+            {"gpus": ["*H100*"]},
+            L4.name,
+            "spot",
+            "gpu-type-not-allowed",
+            "policy house 3 keeps compute-heavy work to GPUs like *H100*, gpu-l4/1gpu has NVIDIA-L4",
+        ),
+        (
+            {"most_preemptions_per_hour": 0.1},
+            L4.name,
+            "spot",
+            "preempted-too-often",
+            "policy house 3 keeps compute-heavy work off what is taken away more than 0.1 times an hour, gpu-l4/1gpu spot is 0.3 times",
+        ),
+    ],
+)
+def test_each_setting_of_a_tier_refuses_with_its_own_sentence(
+    tier: dict[str, Any], pool: str, market: str, code: str, sentence: str
+) -> None:
+    assert refused(asked({"compute": tier}), pool, Market(market)) == (Reason(code), sentence)
+    assert all(each.code not in BY_POLICY for each in asked({"memory": tier}).refusals), "another tier's"
+
+
+def test_a_stage_is_sent_to_the_gpu_that_its_tier_is_pinned_to_and_others_stay() -> None:
+    decision = asked({"compute": {"hardware": "gpu", "markets": ["on-demand"]}})
+    assert decision.choice is not None and (decision.choice.pool, decision.choice.market) == (L4.name, Market.ON_DEMAND)
+    assert [later.pool for later in decision.plan] == ["cpu-1"]
+
+
+def test_a_stage_that_nothing_is_left_for_is_refused_with_no_budget_that_would_do() -> None:
+    decision = asked({"compute": {"pools": ["tpu-*"]}})
+    assert decision.choice is None and decision.smallest_budget_usd is None
+
+
+@pytest.mark.parametrize(
+    ("need", "kind"),
+    [
+        (INGEST, "data"),
+        (PREPROCESS, "data"),
+        (TRAIN, "compute"),
+        (Need(stage="s", op_per_row=9_999), "data"),
+        (Need(stage="s", op_per_row=10_000), "compute"),
+        (Need(stage="s", op_per_row=1_000, passes=10, elastic=True), "compute"),
+        (Need(stage="s", gpu="must"), "compute"),
+        (Need(stage="s", memory_fixed_gb=16), "memory"),
+        (Need(stage="s", memory_fixed_gb=16, kind="data"), "data"),
+    ],
+)
+def test_the_kind_of_work_follows_from_the_need_unless_it_is_named(need: Need, kind: str) -> None:
+    assert kind_of(need, needed_gb(need, 1000)) == kind
+
+
+def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
+    patient, hasty = asked({}, (PREPROCESS, EVALUATE)), asked({}, (PREPROCESS, EVALUATE), usd_per_hour_of_waiting="3")
+    assert patient.choice is not None and hasty.choice is not None
+    assert (patient.choice.pool, hasty.choice.pool) == ("cpu-1", "cpu-2") and hasty.choice.est_s < patient.choice.est_s
+    assert hasty.choice.sentence.startswith("the least expected cost with evaluate, waiting counted at $3.000000 an hour: ")
+    assert hasty.choice.est_usd < Decimal("0.01"), "money is reserved and expected without it"
+    own = asked({"data": {"usd_per_hour_of_waiting": 0}}, (PREPROCESS, EVALUATE), usd_per_hour_of_waiting="3")
+    assert own.choice is not None and own.choice.pool == "cpu-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tiers: {fast: {}}", "tiers.fast.[key]: Input should be 'compute', 'data' or 'memory'"),
+        ("tiers: {compute: {market: [spot]}}", "tiers.compute.market: Extra inputs are not permitted"),
+        ("tiers: {compute: {markets: []}}", "tiers.compute.markets: Tuple should have at least 1 item"),
+        ("tiers: {compute: {hardware: cpu, gpus: [L4]}}", "hardware is cpu, so no GPU type can be named: leave out one of them"),
+        ("tiers: {data: {most_preemptions_per_hour: -1}}", "greater than or equal to 0"),
+        ("usd_per_hour_of_waiting: -0.5", "usd_per_hour_of_waiting: Input should be greater than or equal to 0"),
+        ("usd_per_hour_of_waiting: much", "'much' is not an amount of dollars"),
+        ("name: My Policy", "name: String should match pattern"),
+        ("version: 0", "version: Input should be greater than or equal to 1"),
+    ],
+)
+def test_a_bad_policy_is_refused_with_the_place_and_the_mend(text: str, told: str) -> None:
+    with pytest.raises(WorldError, match="policy") as error:
+        parse(text, Rules, "policy.yaml", WorldError)
+    assert told in str(error.value)
+
+
+def test_the_policy_that_is_shipped_is_one() -> None:
+    shipped = Path(__file__).parents[2] / "manifests/base/policy.yaml"
+    assert parse(shipped.read_text(), Rules, "policy.yaml", WorldError).name == "default"
