@@ -18,8 +18,9 @@ from shoestring.routing.decision import Decision
 from shoestring.seams import Store
 from shoestring.spending.chain import Chain
 from shoestring.spending.entry import Entry, Sealed
-from shoestring.spending.ledger import MONTH, accounts
+from shoestring.spending.ledger import accounts
 from shoestring.spending.meter import cost_usd
+from shoestring.spending.parents import MONTH
 
 OVERHEAD = "overhead"
 

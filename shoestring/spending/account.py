@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 
 from pydantic import AwareDatetime
 
@@ -12,6 +13,7 @@ from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict
 from shoestring.model import Noun
 from shoestring.money import Usd, from_microusd
 from shoestring.spending.entry import NO_ENTRY, Entry, Sealed
+from shoestring.spending.past import Requests, Settled, SettledHolds
 
 
 class Hold(Noun):
@@ -32,10 +34,14 @@ class StageMoney(Noun):
 
 
 class AccountState(Noun):
-    """An account after its last entry. `left_usd` is what may still be reserved; None, like `cap_usd`, is without limit."""
+    """An account after its last entry. `left_usd` is what may still be reserved; None, like `cap_usd`, is without limit.
+
+    `raised_usd` is how much its cap is above the one that it was opened with.
+    """
 
     account: str
     parent: str | None
+    campaign: str | None = None
     cap_usd: Usd | None
     spent_usd: Usd
     held_usd: Usd
@@ -47,11 +53,12 @@ class AccountState(Noun):
     closed: bool
     entries: int
     head_hash: str
+    raised_usd: Usd = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A hold inside the fold. `microusd` is what is held, after settlement what was spent; `proof` the hash of what last raised it."""
+    """A hold inside the fold. `proof` is the hash of the entry that last raised it."""
 
     stage: str
     attempt: int
@@ -60,13 +67,12 @@ class Held:
     child: str | None
     proof: str
     why: str
-    released: int = 0
 
 
 class Account:
     """The fold of one chain. Amounts are whole micro-dollars; `cap` None is no limit, and `capped_by` the number of the entry that set it.
 
-    Every step is O(1).
+    Every step is O(1), also of an account that began from a checkpoint: `requests` and `settled` unpack what is past when they are asked.
     """
 
     def __init__(self, name: str) -> None:
@@ -74,16 +80,23 @@ class Account:
         self.number = 0
         self.head = NO_ENTRY
         self.parent: str | None = None
+        self.campaign: str | None = None
         self.cap: int | None = None
+        self.opened_cap: int | None = None
         self.capped_by = 0
         self.closed = False
         self.spent = self.held = self.released = 0
         self.holds: dict[str, Held] = {}
-        self.settled: dict[str, Held] = {}
+        self.settled = SettledHolds()
         self.stage_caps: dict[str, int] = {}
         self.stage_spent: Counter[str] = Counter()
         self.stage_held: Counter[str] = Counter()
-        self.numbers: dict[str, int] = {}
+        self.requests = Requests()
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The accounts that hold this one's cap: none of a month or a campaign."""
+        return tuple(name for name in (self.parent, self.campaign) if name is not None)
 
     def apply(self, sealed: Sealed) -> None:
         """Take the next entry in. Raises LedgerBroken: it does not follow, or breaks a rule; then nothing has changed."""
@@ -92,14 +105,15 @@ class Account:
             raise LedgerBroken(self.name, number, f"is entry {entry.number} of {entry.account}: it was moved here")
         if entry.prev != self.head:
             raise LedgerBroken(self.name, number, f"follows {entry.prev[:12]}..., but the entry before it has the hash {self.head[:12]}...")
-        if entry.id in self.numbers:
-            raise LedgerBroken(self.name, number, f"has the id {entry.id!r} of entry {self.numbers[entry.id]}: it was doubled")
+        if before := self.requests.number(entry.id):
+            raise LedgerBroken(self.name, number, f"has the id {entry.id!r} of entry {before}: it was doubled")
         try:
             self.check(entry)
         except (BudgetExceeded, LedgerConflict) as error:
             raise LedgerBroken(self.name, number, f"could never have been written: {error}") from error
         self._take(entry, sealed.sha256)
-        self.number, self.head, self.numbers[entry.id] = number, sealed.sha256, number
+        self.number, self.head = number, sealed.sha256
+        self.requests.add(entry.id)
 
     def check(self, entry: Entry, keep: int = 0) -> None:
         """May `entry` come next, with `keep` micro-dollars left for what must follow it? The rules of `verify` are these.
@@ -112,6 +126,8 @@ class Account:
             self._check_first(entry)
         elif not self.number:
             raise self._conflict("has not been opened")
+        elif entry.kind == "close" and entry.parent:
+            raise self._conflict("is open already: only an account that nobody opened is closed for its parent")
         elif self.closed:
             raise self._conflict(f"is closed, and closing is final; it cannot {entry.kind} {entry.hold}".rstrip())
         elif entry.kind == "cap":
@@ -126,8 +142,11 @@ class Account:
         """An account begins by opening, or, if nobody did in time, by closing: then nobody can open it any more."""
         if self.number:
             raise self._conflict("is closed, and closing is final" if self.closed else "is open already")
-        if entry.parent is not None and (entry.parent_hash is None or (entry.kind == "open" and entry.cap_microusd is None)):
-            raise self._conflict(f"is inside {entry.parent}, so it needs a cap, and the entry that reserved it there")
+        if entry.campaign is not None and entry.parent is None:
+            raise self._conflict(f"is inside {entry.campaign}, so it has to be inside a month as well")
+        for parent, proof in entry.reserved_in:
+            if proof is None or (entry.kind == "open" and entry.cap_microusd is None):
+                raise self._conflict(f"is inside {parent}, so it needs a cap, and the entry that reserved it there")
 
     def _check_cap(self, entry: Entry) -> None:
         """What lies inside another account can be given more by it; one that lies in none may have any cap that it keeps to already."""
@@ -140,21 +159,22 @@ class Account:
             return
         if self.cap is None or entry.cap_microusd <= self.cap:
             raise self._conflict(f"has a cap of ${from_microusd(self.cap or 0)}, which can only be raised, not set to ${cap}")
-        if entry.parent_hash is None:
-            raise self._conflict(f"is inside {self.parent}, so a higher cap needs the entry that reserved it there")
+        if tuple(name for name, proof in entry.reserved_in if proof) != self.parents:
+            raise self._conflict(f"is inside {' and '.join(self.parents)}, so a higher cap needs the entry that reserved it there")
 
     def _check_hold(self, entry: Entry, keep: int) -> None:
         amount, name = entry.amount_microusd, entry.hold
         if amount < 0 and entry.kind != "adjust":
             raise self._conflict(f"cannot {entry.kind} {name} by a negative amount")
         if entry.kind == "reserve":
-            if name in self.holds or name in self.settled or not name:
+            if entry.id != f"reserve/{name}" or not name:
+                # Under this id, a name that was had before is a request that was made before.
                 raise self._conflict(f"has had a hold {name!r} already: a new attempt needs a new name")
             if entry.child not in (None, name):
                 raise self._conflict(f"cannot hold {name} for the account {entry.child}: such a hold has the account's name")
             self._check_fits(entry, entry.stage, keep)
             return
-        held = (self.settled if entry.kind == "adjust" else self.holds).get(name)
+        held = self.settled.get(name) if entry.kind == "adjust" else self.holds.get(name)
         if held is None:
             raise self._conflict(self._why_no_hold(entry))
         if held.child != entry.child or (held.child and entry.kind == "adjust"):
@@ -172,8 +192,8 @@ class Account:
             )
 
     def _why_no_hold(self, entry: Entry) -> str:
-        if entry.hold in self.settled:
-            return f"settled {entry.hold} already, at ${from_microusd(self.settled[entry.hold].microusd)}; it cannot {entry.kind} it"
+        if settled := self.settled.get(entry.hold):
+            return f"settled {entry.hold} already, at ${from_microusd(settled.microusd)}; it cannot {entry.kind} it"
         return f"has no {'settled' if entry.kind == 'adjust' else 'open'} hold {entry.hold!r} to {entry.kind}"
 
     def _check_fits(self, entry: Entry, stage: str, keep: int) -> None:
@@ -194,7 +214,7 @@ class Account:
         match entry.kind:
             case "open":
                 self.cap, self.parent, self.stage_caps = entry.cap_microusd, entry.parent, entry.stage_caps
-                self.capped_by = entry.number
+                self.opened_cap, self.campaign, self.capped_by = self.cap, entry.campaign, entry.number
             case "cap":
                 self.cap, self.capped_by = entry.cap_microusd, entry.number
             case "close":
@@ -208,13 +228,14 @@ class Account:
                 self._move(held.stage, held=amount)
             case "settle":
                 held = self.holds.pop(entry.hold)
-                self.settled[entry.hold] = replace(held, microusd=amount, released=held.microusd - amount)
+                self.settled.put(entry.hold, Settled(held.stage, held.attempt, amount, held.child, held.microusd - amount))
                 self._move(held.stage, held=-held.microusd, spent=amount)
                 self.released += held.microusd - amount
             case "adjust":
-                held = self.settled[entry.hold]
-                self.settled[entry.hold] = replace(held, microusd=held.microusd + amount)
-                self._move(held.stage, spent=amount)
+                settled = self.settled.get(entry.hold)
+                assert settled is not None
+                self.settled.put(entry.hold, replace(settled, microusd=settled.microusd + amount))
+                self._move(settled.stage, spent=amount)
 
     def _move(self, stage: str, *, held: int = 0, spent: int = 0) -> None:
         self.held += held
@@ -227,17 +248,19 @@ class Account:
         return AccountState(
             account=self.name,
             parent=self.parent,
+            campaign=self.campaign,
             cap_usd=_usd(self.cap),
             spent_usd=from_microusd(self.spent),
             held_usd=from_microusd(self.held),
             released_usd=from_microusd(self.released),
             left_usd=None if self.cap is None else from_microusd(self.cap - self.spent - self.held),
             holds={name: _hold(held) for name, held in sorted(self.holds.items())},
-            settled_usd={name: from_microusd(held.microusd) for name, held in sorted(self.settled.items())},
+            settled_usd={name: from_microusd(held.microusd) for name, held in sorted(self.settled.all().items())},
             stages={name: self._stage(name) for name in stages},
             closed=self.closed,
             entries=self.number,
             head_hash=self.head,
+            raised_usd=from_microusd(max(0, (self.cap or 0) - (self.opened_cap or 0)) if self.parents else 0),
         )
 
     def _stage(self, name: str) -> StageMoney:

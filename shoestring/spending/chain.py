@@ -4,31 +4,44 @@ from __future__ import annotations
 
 from shoestring.seams import Store
 from shoestring.spending.account import Account
-from shoestring.spending.entry import Sealed, read_entry
+from shoestring.spending.checkpoint import check, load
+from shoestring.spending.entry import Sealed, read_entries, read_entry
 
 
 class Chain:
-    """All entries so far, folded. `covers`: hash of an entry -> the account inside this one that it reserved for, and the micro-dollars."""
+    """All entries so far, folded. `covers`: hash of an entry -> the account inside this one that it reserved for, and the micro-dollars.
 
-    def __init__(self, store: Store, name: str) -> None:
+    `kept`: the account as its checkpoint has it, which is compared on the way. `last`: the number of an entry that is believed to be
+    there; those up to it are read several at once.
+    """
+
+    def __init__(self, store: Store, name: str, last: int = 0) -> None:
         self.account = Account(name)
         self.entries: list[Sealed] = []
         self.covers: dict[str, tuple[str, int]] = {}
         self._by_hash: dict[str, Sealed] = {}
         self._store = store
+        self.kept = load(store, name)
+        for sealed in read_entries(store, name, 0, last):
+            self._take(sealed)
         self.read_on()
 
     def read_on(self) -> bool:
         """Read what was appended since; whether there was anything. Raises LedgerBroken."""
         before = self.account.number
         while (sealed := read_entry(self._store, self.account.name, self.account.number + 1)) is not None:
-            self.account.apply(sealed)
-            self.entries.append(sealed)
-            self._by_hash[sealed.sha256] = sealed
-            held = self.account.holds.get(sealed.entry.hold)
-            if held and held.child:
-                self.covers[sealed.sha256] = (held.child, held.microusd)
+            self._take(sealed)
         return self.account.number > before
+
+    def _take(self, sealed: Sealed) -> None:
+        self.account.apply(sealed)
+        self.entries.append(sealed)
+        self._by_hash[sealed.sha256] = sealed
+        held = self.account.holds.get(sealed.entry.hold)
+        if held and held.child:
+            self.covers[sealed.sha256] = (held.child, held.microusd)
+        if self.kept and self.kept.number == self.account.number:
+            check(self.kept, self.account)
 
     def find(self, sha256: str) -> Sealed | None:
         """Looks again before it says no: the entry may be younger than this reading, and older than the one that names it."""

@@ -34,6 +34,11 @@ def _in_utc(moment: datetime) -> datetime:
     return moment
 
 
+def _is_none(value: object) -> bool:
+    """Not written down where there is none: entries from before there were such fields keep their hashes."""
+    return value is None
+
+
 class Entry(Noun):
     """What was asked of an account. Amounts are whole micro-dollars.
 
@@ -60,8 +65,17 @@ class Entry(Noun):
     stage_caps: dict[str, int] = Field({}, description="open: stage -> the most it may spend and hold, in micro-dollars")
     parent: AccountName | None = Field(None, description="the account that holds this one's cap")
     parent_hash: Hash | None = Field(None, description="the parent's entry that reserved it")
+    campaign: AccountName | None = Field(None, exclude_if=_is_none, description="a second account that holds this one's cap")
+    campaign_hash: Hash | None = Field(None, exclude_if=_is_none, description="that account's entry that reserved it")
+    approval: Hash | None = Field(None, exclude_if=_is_none, description="open, cap: the approval that allows the cap, by its digest")
     child: AccountName | None = Field(None, description="in a parent: the account that this hold belongs to")
     child_hash: Hash | None = Field(None, description="settle of a child: the hash of the entry that closed it")
+
+    @property
+    def reserved_in(self) -> tuple[tuple[str, str | None], ...]:
+        """The accounts that this one lies in, each with the hash of its entry that reserved the cap."""
+        both = ((self.parent, self.parent_hash), (self.campaign, self.campaign_hash))
+        return tuple((name, sha256) for name, sha256 in both if name is not None)
 
 
 class Sealed(Noun):
@@ -116,15 +130,15 @@ def read_entry(store: Store, account: str, number: int) -> Sealed | None:
         raise LedgerBroken(account, number, str(error)) from error
 
 
-def read_entries(store: Store, account: str, last: int) -> Iterator[Sealed]:
-    """A long chain's entries up to `last`, in order, several read at once; none after the first that is missing. Raises LedgerBroken.
+def read_entries(store: Store, account: str, after: int, last: int) -> Iterator[Sealed]:
+    """Many entries, those after `after` up to `last`, in order, several read at once; none after the first that is missing.
 
-    On S3 each takes a round trip. A short chain is left to whoever reads on from here.
+    On S3 each takes a round trip. A few are left to whoever reads on from here. Raises LedgerBroken.
     """
-    if last <= SHORT:
+    if last - after <= SHORT:
         return
     with ThreadPoolExecutor(READERS) as readers:
-        for first in range(1, last + 1, WINDOW):
+        for first in range(after + 1, last + 1, WINDOW):
             for sealed in readers.map(partial(read_entry, store, account), range(first, min(first + WINDOW, last + 1))):
                 if sealed is None:
                     return

@@ -94,7 +94,7 @@ def _lineage(store: Store, accounts: tuple[str, ...]) -> dict[str, Chain]:
         chain = chains[name] = Chain(store, name)
         if not chain.account.number:
             raise UnknownName("account", name, sorted(set(accounts) - {name}))
-        if (parent := chain.account.parent) is not None:
+        for parent in chain.account.parents:
             chains.pop(parent, None)
             waiting.append(parent)
     for chain in reversed(chains.values()):

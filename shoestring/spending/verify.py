@@ -12,10 +12,12 @@ from shoestring.model import Noun
 from shoestring.money import Usd, from_microusd
 from shoestring.receipt import Receipt
 from shoestring.seams import Store
-from shoestring.spending.account import AccountState
+from shoestring.spending.account import Account, AccountState, Held
 from shoestring.spending.chain import Chain
+from shoestring.spending.checkpoint import checkpoint_key
 from shoestring.spending.entry import Entry, entry_key, head_key, read_head
 from shoestring.spending.export import EXPORT_KEY, Export, LedgerFolder, exported
+from shoestring.spending.past import Settled
 
 Anchors = Mapping[str, tuple[str, ...]]
 
@@ -107,7 +109,7 @@ def _listed(store: Store) -> dict[str, int]:
     for key in store.list("ledger/"):
         account, _, file = key.removeprefix("ledger/").partition("/")
         number = int(file[:-5]) if file.endswith(".json") and file[:-5].isdecimal() else 0
-        if not (number and key == entry_key(account, number)) and key not in (head_key(account), EXPORT_KEY):
+        if not (number and key == entry_key(account, number)) and key not in (head_key(account), checkpoint_key(account), EXPORT_KEY):
             raise LedgerBroken(account, 0, f"{key} is no entry: a stray file")
         if key != EXPORT_KEY:
             last[account] = max(number, last.get(account, 0))
@@ -116,9 +118,9 @@ def _listed(store: Store) -> dict[str, int]:
 
 def _read(store: Store, name: str, last: int) -> Chain:
     hint = read_head(store, name)
-    chain = Chain(store, name)
+    chain = Chain(store, name, last)
     here = chain.account.number
-    if (known := max(last, hint.number if hint else 0)) > here:
+    if (known := max(last, hint.number if hint else 0, chain.kept.number if chain.kept else 0)) > here:
         raise LedgerBroken(name, here + 1, f"is missing, and there is, or was, an entry {known}")
     if hint and chain.entries[hint.number - 1].sha256 != hint.sha256:
         raise LedgerBroken(name, hint.number, f"is not the entry {hint.sha256[:12]}... that head.json knows of")
@@ -126,21 +128,19 @@ def _read(store: Store, name: str, last: int) -> Chain:
 
 
 def _check_reserved(entry: Entry, chains: dict[str, Chain]) -> None:
-    """An account that lies inside another names the entry that reserved it there."""
-    if entry.parent is None or entry.parent_hash is None:
-        return
-    parent = chains.get(entry.parent)
-    if parent is None:
-        raise LedgerBroken(entry.account, entry.number, f"is inside {entry.parent}, which is not here")
-    if parent.find(entry.parent_hash) is None:
-        raise LedgerBroken(
-            entry.account,
-            entry.number,
-            f"names entry {entry.parent_hash[:12]}... of {entry.parent}, which is not there: its tail was cut off",
-        )
-    child, held = parent.covers.get(entry.parent_hash, ("", 0))
-    if child != entry.account or held < (entry.cap_microusd or 0):
-        raise LedgerBroken(entry.account, entry.number, f"is not what entry {entry.parent_hash[:12]}... of {entry.parent} reserved")
+    """An account that lies inside others names the entries that reserved it there."""
+    for name, sha256 in entry.reserved_in:
+        if sha256 is None:
+            continue
+        parent = chains.get(name)
+        if parent is None:
+            raise LedgerBroken(entry.account, entry.number, f"is inside {name}, which is not here")
+        if parent.find(sha256) is None:
+            said = f"names entry {sha256[:12]}... of {name}, which is not there: its tail was cut off"
+            raise LedgerBroken(entry.account, entry.number, said)
+        child, held = parent.covers.get(sha256, ("", 0))
+        if child != entry.account or held < (entry.cap_microusd or 0):
+            raise LedgerBroken(entry.account, entry.number, f"is not what entry {sha256[:12]}... of {name} reserved")
 
 
 def _check_settled(entry: Entry, chains: dict[str, Chain], part: Export | None) -> None:
@@ -155,7 +155,7 @@ def _check_settled(entry: Entry, chains: dict[str, Chain], part: Export | None) 
     closing = child.find(entry.child_hash)
     if closing is None:
         raise LedgerBroken(entry.account, entry.number, f"names entry {entry.child_hash[:12]}... of {entry.child}, which is not there")
-    inside = child.account.parent == entry.account
+    inside = entry.account in child.account.parents
     true = child.account.spent if inside else 0
     if inside and not (child.account.closed and child.account.head == entry.child_hash):
         raise LedgerBroken(entry.account, entry.number, f"settles {entry.child} by entry {closing.entry.number}, which did not close it")
@@ -167,7 +167,7 @@ def _check_settled(entry: Entry, chains: dict[str, Chain], part: Export | None) 
 def _loose_ends(chain: Chain, chains: dict[str, Chain], part: Export | None) -> Iterator[tuple[str, bool]]:
     """What is pending (True), or not in this export (False), among the accounts inside this one."""
     account = chain.account
-    for name, held in (account.holds | account.settled).items():
+    for name, held in _holds(account).items():
         amount = f"${from_microusd(held.microusd)}"
         child = chains.get(name)
         if held.child is None:
@@ -178,18 +178,26 @@ def _loose_ends(chain: Chain, chains: dict[str, Chain], part: Export | None) -> 
             continue
         elif child is None:
             yield f"{name} is reserved in {account.name} at {amount}, and not opened yet", True
-        elif child.account.parent != account.name:
-            yield f"{name} was opened inside {child.account.parent} after all, and {account.name} still holds {amount} for it", True
+        elif account.name not in child.account.parents:
+            yield (
+                f"{name} was opened inside {' and '.join(child.account.parents)} after all, and {account.name} still holds {amount} for it",
+                True,
+            )
         elif child.account.closed:
             yield f"{name} is closed, and not settled in {account.name} yet, which holds {amount} for it", True
+
+
+def _holds(account: Account) -> dict[str, Held | Settled]:
+    """All that it has ever held."""
+    return {**account.settled.all(), **account.holds}
 
 
 def _sum_up(chains: dict[str, Chain], part: Export | None) -> Verification:
     ends = [end for chain in chains.values() for end in _loose_ends(chain, chains, part)]
     books = [chain.account for chain in chains.values()]
     holds = [held for account in books for held in account.holds.values() if not held.child]
-    settled = [held for account in books for held in account.settled.values() if not held.child]
-    lowest = [account for account in books if not any(held.child for held in (account.holds | account.settled).values())]
+    settled = [held for account in books for held in account.settled.all().values() if not held.child]
+    lowest = [account for account in books if not any(held.child for held in _holds(account).values())]
     return Verification(
         accounts=tuple(account.state() for account in books),
         entries=sum(account.number for account in books),

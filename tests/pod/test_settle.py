@@ -27,8 +27,9 @@ from shoestring.pod.runs import write_record, write_start
 from shoestring.pod.settle import exit_step, settle_abandoned, settle_run, settle_start
 from shoestring.receipt import Receipt
 from shoestring.seams import World
-from shoestring.spending.ledger import LEASE_S, Ledger
+from shoestring.spending.ledger import Ledger
 from shoestring.spending.meter import cost_usd
+from shoestring.spending.parents import LEASE_S
 from shoestring.spending.verify import load_anchors, verify
 
 

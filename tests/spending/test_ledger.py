@@ -12,7 +12,8 @@ from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict, Stor
 from shoestring.local import FolderStore
 from shoestring.model import record
 from shoestring.spending.entry import Head, entry_key, head_key, read_entry, seal
-from shoestring.spending.ledger import LEASE_S, Ledger, accounts
+from shoestring.spending.ledger import Ledger, accounts
+from shoestring.spending.parents import LEASE_S
 from shoestring.spending.verify import verify
 
 

@@ -15,7 +15,8 @@ from spending_world import MONTH, DyingStore, ForgetfulStore, StillClock, fast_f
 from shoestring.errors import BudgetExceeded, LedgerConflict, ShoestringError, StoreError
 from shoestring.local import FolderStore
 from shoestring.money import from_microusd, microusd
-from shoestring.spending.ledger import LEASE_S, Ledger
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.parents import LEASE_S
 from shoestring.spending.verify import verify
 
 HOLDS = ("train-1", "train-2", "ingest-1")

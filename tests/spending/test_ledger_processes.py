@@ -17,7 +17,8 @@ from spending_world import fast_folder
 
 from shoestring.errors import BudgetExceeded, StoreFull
 from shoestring.local import FolderStore, WallClock
-from shoestring.spending.ledger import MONTH, Ledger, accounts
+from shoestring.spending.ledger import Ledger, accounts
+from shoestring.spending.parents import MONTH
 from shoestring.spending.verify import verify
 
 WRITERS, ASKS_EACH = 4, 20

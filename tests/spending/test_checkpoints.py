@@ -1,0 +1,161 @@
+"""A checkpoint spares a new writer a long past, is never believed by whoever verifies, and is the account that the entries come to."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spending_world import StillClock
+from test_ledger_laws import amounts, asked, do, laws
+
+from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict
+from shoestring.local import FolderStore
+from shoestring.memory import MemoryStore
+from shoestring.model import digest, record
+from shoestring.spending.account import Account
+from shoestring.spending.books import Books
+from shoestring.spending.checkpoint import EVERY, Checkpoint, Kept, check, checkpoint_key, is_due, keep, load
+from shoestring.spending.entry import entry_key, read_entry
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.verify import verify
+
+LONG = 3 * EVERY + 10
+
+
+class CountingStore(FolderStore):
+    """How often it was asked for an object."""
+
+    fetches = 0
+
+    def fetch(self, key: str) -> Path:
+        self.fetches += 1
+        return super().fetch(key)
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: StillClock) -> FolderStore:
+    """A long account: every second hold of it is settled."""
+    store = FolderStore(tmp_path)
+    ledger = Ledger(store, clock)
+    ledger.open("run", Decimal("10.00"), stage_caps={"work": Decimal("9.00")})
+    for number in range(2, LONG + 1, 2):
+        ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.002"), why="for a test")
+        if number % 4 == 0:
+            ledger.settle("run", f"work-{number}", Decimal("0.001"))
+        else:
+            ledger.extend("run", f"work-{number}", Decimal("0.001"))
+    return store
+
+
+@laws
+@given(asking=st.lists(asked, max_size=12), cap_usd=amounts)
+def test_an_account_that_goes_on_from_a_checkpoint_is_the_account(asking, cap_usd):
+    store, clock = MemoryStore(), StillClock()
+    ledger, went_on = Ledger(store, clock), []
+    ledger.open("run", cap_usd, stage_caps={"train": cap_usd})
+    for request in asking:
+        with suppress(BudgetExceeded, LedgerConflict):
+            do(ledger, *request)
+        true = Books(store, clock).fold("run")
+        keep(store, true)
+        kept = load(store, "run")
+        check(kept, true)
+        went_on.append(kept)
+        for account in went_on:
+            while sealed := read_entry(store, "run", account.number + 1):
+                account.apply(sealed)
+            check(account, true)
+
+
+def test_a_new_writer_of_a_long_account_reads_what_came_after_its_last_checkpoint(store, clock):
+    counting = CountingStore(store.root)
+    ledger = Ledger(counting, clock)
+    ledger.reserve("run", "one-more", "work", 1, Decimal("0.001"))
+    assert counting.fetches < LONG % EVERY + 10
+    whole = Account("run")
+    for number in range(1, LONG + 4):
+        if sealed := read_entry(store, "run", number):
+            whole.apply(sealed)
+    assert ledger.state("run") == whole.state() == Ledger(store, clock).state("run")
+
+
+def test_what_was_asked_before_a_checkpoint_is_still_the_same_entry_and_a_name_is_had_once(store, clock):
+    again, before = Ledger(store, clock), Ledger(store, clock).state("run").entries
+    assert again.reserve("run", "work-2", "work", 2, Decimal("0.002"), why="for a test").entry.number == 2
+    assert again.settle("run", "work-4", Decimal("0.001")).entry.kind == "settle"
+    with pytest.raises(LedgerConflict, match="with other content"):
+        again.reserve("run", "work-2", "work", 2, Decimal("0.003"))
+    with pytest.raises(LedgerConflict, match="settled work-4 already, at"):
+        again.extend("run", "work-4", Decimal("0.001"))
+    again.adjust("run", "work-4", Decimal("-0.0005"), "true times")
+    assert again.state("run").entries == before + 1
+    assert verify(store, {}).accounts[1].settled_usd["work-4"] == Decimal("0.0005")
+
+
+@pytest.mark.parametrize("where", ["gone", "of an older entry"])
+def test_a_checkpoint_that_is_gone_or_old_does_no_harm(store, clock, where):
+    state = Ledger(store, clock).state("run")
+    path = store.root / checkpoint_key("run")
+    path.unlink()
+    if where != "gone":
+        early = Account("run")
+        for number in range(1, 41):
+            early.apply(read_entry(store, "run", number))
+        keep(store, early)
+    assert Ledger(store, clock).state("run") == state
+    verify(store, {})
+
+
+def test_a_damaged_checkpoint_is_named(store, clock):
+    path = store.root / checkpoint_key("run")
+    path.write_bytes(path.read_bytes().replace(b'"spent": ', b'"spent": 1', 1))
+    for look in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
+        with pytest.raises(LedgerBroken, match=r"checkpoint\.json was changed: verify the entries, then delete it"):
+            look()
+
+
+def lie(store: FolderStore, **said: object) -> None:
+    """Write a checkpoint that is whole, and not true."""
+    path = store.root / checkpoint_key("run")
+    kept = Kept.model_validate_json(path.read_bytes())
+    told = Checkpoint.model_validate(kept.checkpoint.model_dump() | said)
+    path.write_bytes(record(Kept(checkpoint=told, sha256=digest(record(told)))))
+
+
+@pytest.mark.parametrize("said", [{"spent": 0}, {"cap": 20_000_000}, {"holds": {}}, {"requests": ""}, {"settled": ()}, {"capped_by": 7}])
+def test_a_checkpoint_that_lies_is_found_by_verify(store, said):
+    verify(store, {})
+    lie(store, **said)
+    with pytest.raises(LedgerBroken, match=r"does not come to what checkpoint\.json says"):
+        verify(store, {})
+
+
+def test_a_chain_that_was_cut_off_before_its_checkpoint_is_found_by_whoever_looks(store, clock):
+    at = json.loads((store.root / checkpoint_key("run")).read_bytes())["checkpoint"]["number"]
+    for number in range(at, LONG + 2):
+        (store.root / entry_key("run", number)).unlink(missing_ok=True)
+    for look in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
+        with pytest.raises(LedgerBroken, match=rf"{at:08d}\.json: is "):
+            look()
+    (store.root / "ledger/run/head.json").unlink()
+    with pytest.raises(LedgerBroken, match=rf"{at:08d}\.json: is missing"):
+        verify(store, {})
+
+
+def test_checkpoints_are_as_far_apart_as_the_chain_is_long():
+    due = [number for number in range(1, 200_001) if is_due(number)]
+    apart = [after - before for before, after in pairwise(due)]
+    assert due[0] == EVERY == apart[0]
+    assert all(gap <= max(EVERY, number / 256) for gap, number in zip(apart, due[1:], strict=True))
+    assert all(number / 512 <= gap for gap, number in zip(apart, due[1:], strict=True))
