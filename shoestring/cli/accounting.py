@@ -1,18 +1,27 @@
-"""`shoestring actuals`: what came of the estimates."""
+"""`shoestring actuals` and `export`: what came of the estimates, and what was paid, for others' books."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
-from shoestring.errors import UsageError
+from shoestring.errors import UnknownName, UsageError
+from shoestring.money import from_microusd
 from shoestring.reporting.actuals import By, actuals
 from shoestring.reporting.charges import charges_of
+from shoestring.reporting.focus import focus_csv, focus_rows, total_microusd
 from shoestring.reporting.plain import actuals_text
+from shoestring.seams import Store
+from shoestring.spending.ledger import MONTH, Ledger, accounts
 
+exports = typer.Typer(help="Write what was paid in the form of others' books.", no_args_is_help=True)
+
+MonthOption = Annotated[str, typer.Option("--month", help="the month's account in the ledger: 2026-11")]
 SinceOption = Annotated[str | None, typer.Option("--since", help="settled at this moment or later: 2026-11-03, or 2026-11-03T14:00Z")]
 UntilOption = Annotated[str | None, typer.Option("--until", help="settled before this moment")]
 ByOption = Annotated[
@@ -53,5 +62,47 @@ def show_actuals(
     typer.echo(found.model_dump_json(indent=1) if as_json else actuals_text(found))
 
 
+@exports.callback()
+def export() -> None:
+    """Write what was paid in the form of others' books."""
+
+
+@exports.command()
+def focus(
+    month: MonthOption,
+    out: Annotated[Path, typer.Option("--out", help="the CSV file to write")],
+    provider: Annotated[str | None, typer.Option(help="who sells the machines; default: the world's name")] = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a month of the ledger as cost rows of FOCUS 1.2: one for what each attempt computed, one for each part of it that was idle."""
+    opened = world_at(world, store)
+    name = month_in(opened.store, month)
+    charges, notes = charges_of(opened.store, [name])
+    rows = list(focus_rows(charges, provider or opened.name))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(focus_csv(rows), encoding="utf-8", newline="")
+    total = from_microusd(total_microusd(charges))
+    open_usd = total - Ledger(opened.store, opened.clock).state(name).spent_usd
+    if as_json:
+        facts = {"month": name, "rows": len(rows), "total_usd": str(total), "open_usd": str(open_usd), "notes": notes}
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    still = f", ${open_usd} of it by runs whose accounts are still open" if open_usd else ""
+    typer.echo("\n".join([f"{out}: {len(rows)} rows, ${total} of {name}{still}", *notes]))
+
+
+def month_in(store: Store, month: str) -> str:
+    """Raises UsageError, UnknownName."""
+    if not MONTH.fullmatch(month):
+        raise UsageError(f"--month: {month!r} is not a month: write it like 2026-11")
+    months = [name for name in accounts(store) if MONTH.fullmatch(name)]
+    if month not in months:
+        raise UnknownName("month in this store's ledger", month, months)
+    return month
+
+
 def add_to(app: typer.Typer) -> None:
     app.command(name="actuals")(show_actuals)
+    app.add_typer(exports, name="export")

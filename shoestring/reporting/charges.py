@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from functools import cached_property
 
-from shoestring.data.runs import RunRecord, readable
-from shoestring.model import Pool
+from shoestring.data.runs import RunRecord, Start, readable
+from shoestring.model import Market, Pool
 from shoestring.receipt import Receipt
 from shoestring.routing.account import expected
 from shoestring.routing.decision import Decision
@@ -49,7 +50,7 @@ class Parts:
 class Charge:
     """One settled hold of a run's account. `above`: the accounts between the month and that one, outermost first.
 
-    `run`, `decision` and `receipt` are None where nothing was written down, or not by this version; overhead has the first alone.
+    Its records are None where nothing was written down, or not by this version. Overhead has a `run` and `start`, an attempt the others.
     """
 
     month: str
@@ -58,6 +59,7 @@ class Charge:
     reserved_microusd: int
     adjustments: tuple[Sealed, ...] = ()
     run: RunRecord | None = None
+    start: Start | None = None
     decision: Decision | None = None
     receipt: Receipt | None = None
 
@@ -83,6 +85,20 @@ class Charge:
         choice = self.decision.choice if self.decision else None
         pools = self.decision.question.pools if self.decision else ()
         return next((pool for pool in pools if choice and pool.name == choice.pool), None)
+
+    @property
+    def market(self) -> Market:
+        """Overhead is priced as a machine that nobody takes away."""
+        choice = self.decision.choice if self.decision else None
+        return choice.market if choice else Market.ON_DEMAND
+
+    @property
+    def usd_per_hour(self) -> Decimal | None:
+        """What it was metered by; None where that was not written down."""
+        if self.entry.stage == OVERHEAD:
+            return self.start.overhead_usd_per_hour or None if self.start else None
+        choice = self.decision.choice if self.decision else None
+        return choice.usd_per_hour if choice else None
 
     @property
     def expected(self) -> tuple[int, int] | None:
@@ -173,6 +189,9 @@ def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tupl
     runs = {run.run_id: run for run in records}
     owned = [(charge, next((runs[name] for name in _names(charge) if name in runs), None)) for charge in found]
     holds = [f"{run.run_id}/{{}}/{charge.entry.hold}.json" for charge, run in owned if run and charge.entry.stage != OVERHEAD]
+    begun = [f"runs/{run.run_id}/starts/{charge.entry.attempt}.json" for charge, run in owned if run and charge.entry.stage == OVERHEAD]
+    starts, unstarted = readable(store, begun, Start)
+    started = {start.account: start for start in starts}
     decided, undecided = readable(store, [f"runs/{hold.format('decisions')}" for hold in holds], Decision)
     received, unreceived = readable(store, [f"runs/{hold.format('receipts')}" for hold in holds], Receipt)
     decisions = {(each.question.run_id, each.question.hold): each for each in decided}
@@ -181,12 +200,13 @@ def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tupl
         replace(
             charge,
             run=run,
+            start=started.get(charge.entry.account) if charge.entry.stage == OVERHEAD else None,
             decision=decisions.get((run.run_id, charge.entry.hold)) if run else None,
             receipt=receipts.get((run.run_id, charge.entry.hold)) if run else None,
         )
         for charge, run in owned
     ]
-    return whole, unread + undecided + unreceived
+    return whole, unread + unstarted + undecided + unreceived
 
 
 def _names(charge: Charge) -> tuple[str, ...]:

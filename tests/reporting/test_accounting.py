@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from decimal import Decimal
 from pathlib import Path
 
@@ -56,6 +57,23 @@ def test_actuals_says_what_it_cannot_read(look, arguments: tuple[str, ...], said
     ran = look("actuals", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+def test_a_month_is_exported_and_its_sum_is_said(look, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = look("export", "focus", "--month", "2026-11", "--out", tmp_path / "new" / "focus.csv", "--provider", "ours", "--json")
+    assert ran.code == 0, ran.err
+    rows = list(csv.DictReader((tmp_path / "new" / "focus.csv").read_text().splitlines()))
+    assert len(rows) == ran.json["rows"] == 5
+    assert sum(Decimal(row["BilledCost"]) for row in rows) == Decimal(ran.json["total_usd"])
+    assert (ran.json["open_usd"], {row["ProviderName"] for row in rows}) == ("0.000000", {"ours"})
+
+
+@pytest.mark.parametrize(("month", "said"), [("2026-12", "there is: 2026-11"), ("November", "write it like 2026-11")])
+def test_a_month_that_is_not_there_is_not_exported(look, month: str, said: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = look("export", "focus", "--month", month, "--out", tmp_path / "focus.csv")
+    assert ran.code == 2
+    assert said in ran.err
+    assert not (tmp_path / "focus.csv").exists()
 
 
 def test_the_report_says_what_was_idle(look, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

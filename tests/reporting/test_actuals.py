@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -50,20 +51,16 @@ def charge_of(run: Recording, hold: str) -> Charge:
 
 def with_receipt(charge: Charge, **changes: object) -> Charge:
     assert charge.receipt is not None
-    receipt = charge.receipt.model_copy(update=changes)
-    return Charge(
-        charge.month, charge.above, charge.settled, charge.reserved_microusd, charge.adjustments, charge.run, charge.decision, receipt
-    )
+    return replace(charge, receipt=charge.receipt.model_copy(update=changes))
 
 
 @given(seconds=st.floats(0, 1e5), cpu_s=st.floats(0, 1e6), paid=st.integers(0, 10**12), adjusted=st.integers(-(10**12), 10**12))
 def test_whatever_the_records_say_the_parts_sum_to_what_was_paid(
-    seconds: float, cpu_s: float, paid: int, adjusted: int, ended: dict[str, Charge]
+    seconds: float, cpu_s: float, paid: int, adjusted: int, ended: Ended
 ) -> None:
-    for charge in ended.values():
-        entries = [charge.entry.model_copy(update={"amount_microusd": amount}) for amount in (paid, max(adjusted, -paid))]
-        changed = with_receipt(charge, seconds=seconds, cpu_s=cpu_s)
-        changed = Charge("2026-11", (), _sealed(entries[0]), paid, (_sealed(entries[1]),), changed.run, changed.decision, changed.receipt)
+    for charge in ended.charges.values():
+        first, then = (_sealed(charge.entry.model_copy(update={"amount_microusd": amount})) for amount in (paid, max(adjusted, -paid)))
+        changed = replace(with_receipt(charge, seconds=seconds, cpu_s=cpu_s), settled=first, adjustments=(then,))
         parts = split(changed)
         assert parts.computing + parts.startup + parts.cores + parts.lost + parts.overhead == changed.paid_microusd
         assert min(parts.computing, parts.startup, parts.cores, parts.lost) >= 0
@@ -73,11 +70,18 @@ def _sealed(entry: Entry) -> Sealed:
     return Sealed(entry=entry, sha256=digest(b"any"))
 
 
+class Ended:
+    """Charges, kept out of what hypothesis prints."""
+
+    def __init__(self, charges: dict[str, Charge]) -> None:
+        self.charges = charges
+
+
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Charge]:
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """One of each way to end."""
     runs = {name: STORIES[name](tmp_path_factory.mktemp(name)) for name in ("done", "failed", "resumed", "in_the_cloud")}
-    return {f"{name}/{charge.entry.hold}": charge for name, run in runs.items() for charge in charges(run) if charge.receipt}
+    return Ended({f"{name}/{charge.entry.hold}": charge for name, run in runs.items() for charge in charges(run) if charge.receipt})
 
 
 def test_a_training_that_stopped_early_is_compared_with_what_was_expected_of_as_many_samples(tmp_path: Path) -> None:

@@ -1,0 +1,219 @@
+"""The FOCUS export: held to the specification's rules, and to the ledger's micro-dollars."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from focus_rules import COLUMNS as KNOWN
+from focus_rules import MANDATORY, violations
+from recorded import Recording
+from stories import HOSTILE, STORIES, Story, done, resumed
+
+from shoestring.model import Market, Pool, Terms
+from shoestring.money import from_microusd, usd
+from shoestring.reporting.charges import charges_of
+from shoestring.reporting.focus import COLUMNS, OWN_COLUMNS, focus_csv, focus_rows, total_microusd
+
+GPU = Pool(
+    name="a2-highgpu-1g",
+    cores=12,
+    memory_gb=85,
+    gpu="A100",
+    gpu_count=1,
+    gpu_memory_gb=40,
+    gpu_tflops=312,
+    region="us-central1",
+    markets={Market.RESERVED: Terms()},
+)
+
+
+def reserved(folder: Path) -> Recording:
+    """On a machine that was bought long ago."""
+    run = Recording(folder, "4", (GPU,))
+    run.start()
+    run.route("ingest")
+    run.end(6.1, rows=1)
+    run.close()
+    return run
+
+
+def adjusted(folder: Path) -> Recording:
+    """By its pods' own times: one up, one down, one when the month is over."""
+    run = Recording(folder)
+    run.start()
+    for stage in ("ingest", "preprocess"):
+        run.route(stage)
+        run.end(2.0, rows=1)
+    run.ledger.adjust(run.account, "ingest-1", usd("0.000040"), "its pod's own times come to $0.000065", id="true-times")
+    run.ledger.adjust(run.account, "preprocess-1", usd("-0.000003"), "its pod's own times come to $0.000022", id="true-times")
+    run.clock.at = datetime(2026, 12, 1, tzinfo=UTC)
+    run.ledger.adjust(run.account, "ingest-1", usd("0.000001"), "the node's bill", id="bill")
+    return run
+
+
+def without_records(folder: Path) -> Recording:
+    run = done(folder)
+    run.ledger.open("stray", usd("1"))
+    run.ledger.reserve("stray", "ingest-1", "ingest", 1, usd("0.2"))
+    run.ledger.settle("stray", "ingest-1", usd("0.15"))
+    return run
+
+
+def in_a_campaign(folder: Path) -> Recording:
+    run = Recording(folder)
+    run.ledger.open("spring", usd("1"))
+    run.ledger.open("stray", usd("0.5"), parent="spring")
+    run.ledger.reserve("stray", "ingest-1", "ingest", 1, usd("0.2"))
+    run.ledger.settle("stray", "ingest-1", usd("0.15"))
+    return run
+
+
+ALL = {**STORIES, **{story.__name__: story for story in (reserved, adjusted, without_records, in_a_campaign)}}
+EVERY = pytest.mark.parametrize("story", ALL.values(), ids=ALL)
+
+
+def exported(run: Recording) -> str:
+    return focus_csv(focus_rows(charges_of(run.store)[0], "laptop"))
+
+
+def rows_of(file: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(file)))
+
+
+@EVERY
+def test_every_rule_of_the_specification_holds(story: Story, tmp_path: Path) -> None:
+    assert violations(exported(story(tmp_path))) == []
+
+
+@EVERY
+def test_costs_sum_to_the_ledger_to_the_micro_dollar(story: Story, tmp_path: Path) -> None:
+    run = story(tmp_path)
+    charges, _ = charges_of(run.store)
+    names = {charge.entry.account for charge in charges}
+    rows = rows_of(exported(run))
+    for column in ("EffectiveCost", "ListCost", "ContractedCost"):
+        assert sum((Decimal(row[column]) for row in rows), Decimal(0)) == sum(
+            (run.ledger.state(name).spent_usd for name in names), Decimal(0)
+        )
+    billed = sum((Decimal(row["BilledCost"]) for row in rows if row["PricingCategory"] != "Committed"), Decimal(0))
+    assert billed == sum((Decimal(row["EffectiveCost"]) for row in rows if row["PricingCategory"] != "Committed"), Decimal(0))
+
+
+def test_a_closed_month_is_what_the_month_account_took(tmp_path: Path) -> None:
+    run = resumed(tmp_path)
+    charges, _ = charges_of(run.store, ["2026-11"])
+    assert from_microusd(total_microusd(charges)) == run.ledger.state("2026-11").spent_usd > 0
+
+
+def test_the_columns_are_all_known_and_ours_say_so() -> None:
+    assert set(COLUMNS) == set(KNOWN)
+    assert list(COLUMNS) == sorted(COLUMNS)
+    assert all(name.startswith("x_") for name in OWN_COLUMNS)
+
+
+def test_what_each_thing_bought_has_a_row_of_its_own(tmp_path: Path) -> None:
+    run = done(tmp_path)
+    charge = next(charge for charge in charges_of(run.store)[0] if charge.entry.hold == "train-1")
+    assert charge.receipt is not None
+    half = type(charge)(**(vars(charge) | {"receipt": charge.receipt.model_copy(update={"cpu_s": charge.receipt.seconds / 2})}))
+    rows = list(focus_rows([half], "laptop"))
+    assert [row["x_Kind"] for row in rows] == ["computing", "cores"]
+    # An estimate is of the attempt, so that sums over rows are right.
+    assert ["x_EstimatedCost" in row for row in rows] == [True, False]
+    assert [row["x_Kind"] for row in rows_of(exported(run))].count("overhead") == 1
+
+
+def test_an_adjustment_is_a_correction_once_its_month_is_over(tmp_path: Path) -> None:
+    rows = [row for row in rows_of(exported(adjusted(tmp_path))) if row["x_Kind"] == "adjustment"]
+    assert [(row["EffectiveCost"], row["ChargeClass"]) for row in rows] == [
+        ("0.000040", ""),
+        ("0.000001", "Correction"),
+        ("-0.000003", ""),
+    ]
+    assert rows[0]["ChargeDescription"].endswith("adjusted; its pod's own times come to $0.000065")
+    assert {row["BillingPeriodStart"] for row in rows} == {"2026-11-01T00:00:00Z"}
+
+
+def test_a_reserved_machine_is_committed_and_was_billed_when_it_was_bought(tmp_path: Path) -> None:
+    row = rows_of(exported(reserved(tmp_path)))[0]
+    assert (row["PricingCategory"], row["CommitmentDiscountStatus"], row["BilledCost"]) == ("Committed", "Used", "0")
+    assert Decimal(row["EffectiveCost"]) > 0
+    assert (row["RegionId"], row["SkuPriceId"]) == ("us-central1", "a2-highgpu-1g/reserved")
+    assert '"GpuCount": 1' in row["SkuPriceDetails"]
+
+
+def test_spot_is_dynamic(tmp_path: Path) -> None:
+    spot = Pool(name="n2", cores=4, memory_gb=16, markets={Market.SPOT: Terms(preemptions_per_hour=0.1)})
+    run = Recording(tmp_path, "4", (spot,))
+    run.start()
+    run.route("ingest")
+    run.end(6.1, rows=1)
+    assert rows_of(exported(run))[0]["PricingCategory"] == "Dynamic"
+
+
+def test_what_nobody_wrote_down_is_an_adjustment_without_a_price(tmp_path: Path) -> None:
+    row = rows_of(exported(without_records(tmp_path)))[-1]
+    assert (row["ChargeCategory"], row["ListUnitPrice"], row["PricingQuantity"]) == ("Adjustment", "", "")
+    assert row["EffectiveCost"] == "0.150000"
+
+
+def test_a_campaign_is_a_sub_account(tmp_path: Path) -> None:
+    row = rows_of(exported(in_a_campaign(tmp_path)))[0]
+    assert (row["SubAccountId"], row["SubAccountName"]) == ("spring", "spring")
+    assert '"shoestring.dev/campaign": "spring"' in row["Tags"]
+
+
+def test_names_that_a_spreadsheet_would_trip_over_come_back_as_they_were(tmp_path: Path) -> None:
+    assert rows_of(exported(STORIES["hostile"](tmp_path)))[0]["SkuId"] == HOSTILE
+
+
+WRONG = {
+    "BillingCurrency": "dollars",
+    "ChargeCategory": "Fun",
+    "ChargePeriodEnd": "2026-11-21 12:00:00",
+    "ChargePeriodStart": "2027-01-01T00:00:00Z",
+    "BillingPeriodEnd": "2026-11-01T00:00:00Z",
+    "EffectiveCost": "$1",
+    "ListCost": "+1",
+    "ContractedCost": "0.5",
+    "ListUnitPrice": "-0.04",
+    "PricingQuantity": "1,5",
+    "PricingUnit": "",
+    "PricingCategory": "",
+    "ConsumedQuantity": "",
+    "ConsumedUnit": "",
+    "SkuId": "",
+    "SkuPriceId": "",
+    "SkuPriceDetails": '{"CoreCount": "four"}',
+    "Tags": '{"a": [1]}',
+    "RegionName": "",
+    "ResourceType": "",
+    "ResourceName": "host.1.1",
+    "SubAccountName": "spring",
+    "CommitmentDiscountId": "x",
+    "ProviderName": "",
+    "PublisherName": "N/A",
+    "ChargeClass": "Mistake",
+    "ServiceSubcategory": "Virtual Things",
+}
+
+
+@pytest.mark.parametrize("column", sorted(WRONG))
+def test_the_rules_find_what_is_wrong(column: str, tmp_path: Path) -> None:
+    rows = list(focus_rows(charges_of(done(tmp_path).store)[0], "laptop"))
+    assert violations(focus_csv(rows)) == []
+    rows[0] = rows[0] | {column: WRONG[column]}
+    assert violations(focus_csv(rows))
+
+
+def test_the_rules_miss_no_mandatory_column(tmp_path: Path) -> None:
+    header, rest = exported(done(tmp_path)).split("\n", 1)
+    for name in MANDATORY:
+        changed = re.sub(rf"(?<=,){name}(?=,)|^{name}(?=,)", f"x_{name}", header)
+        assert any(f"{name}: is mandatory" in said for said in violations(f"{changed}\n{rest}"))
