@@ -17,7 +17,8 @@ from shoestring.reporting.charges import charges_of
 from shoestring.reporting.focus import focus_csv, focus_rows, total_microusd
 from shoestring.reporting.plain import actuals_text
 from shoestring.seams import Store
-from shoestring.spending.ledger import MONTH, Ledger, accounts
+from shoestring.spending.ledger import Ledger, accounts
+from shoestring.spending.parents import MONTH
 
 exports = typer.Typer(help="Write what was paid in the form of others' books.", no_args_is_help=True)
 
