@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import psutil
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
 from shoestring.model import Noun, Placement, Pool, Quote, digest
@@ -47,6 +47,12 @@ class WorldFile(Noun):
     rules: Rules = Rules()
     budgets: Budgets = Budgets()
     images: dict[str, str] = Field({}, description="full names of images, by the names that stages use; else the published ones")
+
+    @model_validator(mode="after")
+    def _can_be_run_on(self) -> Self:
+        if self.purpose == "run" and (several := [pool.name for pool in self.pools if pool.nodes > 1]):
+            raise ValueError(f"{', '.join(several)}: a stage's pod runs on one machine; say `purpose: plan`, or nodes: 1")
+        return self
 
 
 class FolderStore:

@@ -47,6 +47,7 @@ class Need(Noun):
     """What a stage costs, as data: `route` reads this and imports nothing of the stage's author."""
 
     stage: str
+    work: str = Field("", description="what it does, if its speed differs by that: a model's name. Empty: what the recipe is called")
     elastic: bool = Field(False, description="takes as many samples as its budget buys (training), instead of a fixed amount of work")
     setup_s: float = Field(1.0, ge=0, description="seconds before the first row on a reference core: imports, model building")
     op_per_row: float = Field(0.0, ge=0, description="operations per input row; a reference core does 1e9 a second")
@@ -59,7 +60,11 @@ class Need(Noun):
     memory_bytes_per_row: float = Field(0.0, ge=0)
     gpu: Literal["no", "may", "must"] = "no"
     gpu_flop_per_row: float = Field(0.0, ge=0, description="floating point operations per row when a GPU does the per-row work")
+    gpu_bytes_per_row: float = Field(0.0, ge=0, description="bytes per row between a GPU and its memory: weights, activations, states")
     gpu_memory_gb: float = Field(0.0, ge=0)
+    most_gpus: int = Field(1, ge=1, description="GPUs that it can use at once; a machine with more is priced as if it had so many")
+    step_rows: int = Field(1, ge=1, description="rows that each GPU takes between two synchronisations")
+    sync_bytes: float = Field(0.0, ge=0, description="bytes that all GPUs agree on at each: of gradients, usually")
     checkpoint_s: float = Field(0.0, ge=0, description="seconds to write a checkpoint and leave; what a notice of preemption costs")
     kind: WorkKind | None = Field(None, description="the tier of a policy that it belongs to; None: by the rule of routing/preferences.py")
     image: str = Field("base", min_length=1, description="what its pod is made of: base, train, or the full name of an image of one's own")
@@ -107,10 +112,28 @@ class Pool(Noun):
     gpu_count: int = Field(0, ge=0)
     gpu_memory_gb: float = Field(0.0, ge=0)
     gpu_tflops: float = Field(0.0, ge=0, description="peak dense bf16/fp16 TFLOP/s of one GPU")
+    gpu_memory_gb_s: float = Field(0.0, ge=0, description="1e9 bytes a second between one GPU and its memory; 0: by its name")
+    gpu_link_gb_s: float = Field(0.0, ge=0, description="1e9 bytes a second from one of its GPUs to the next; 0: by its name")
+    nodes: int = Field(1, ge=1, description="such machines that it takes together, at one price; more than one: only to plan with")
+    network_gb_s: float = Field(1.25, gt=0, description="1e9 bytes a second from one of those machines to the next; 1.25: 10 Gbit/s")
     startup_s: float = Field(0.0, ge=0, description="seconds from asking for the pod to its first line, billed")
     region: str = "local"
     markets: dict[Market, Terms] = {Market.ON_DEMAND: Terms()}
     room: Room | None = Field(None, description="None: not known, so nothing is refused for it")
+
+
+class Hardware(Noun):
+    """What does a stage's per-row work on a pool: its cores, or GPUs of a type."""
+
+    kind: Literal["cores", "gpu"]
+    type: str = Field(description="of a GPU, its name; of a core, its speed")
+    count: int = Field(ge=1, description="that the stage uses")
+    gflop_s: float = Field(gt=0, description="1e9 operations a second of one: a GPU's peak, a core's useful ones")
+    gb_s: float = Field(0.0, ge=0, description="1e9 bytes a second between one GPU and its memory; 0: not known")
+
+    @property
+    def name(self) -> str:
+        return f"{self.count} x {self.type}"
 
 
 class Quote(Noun):
@@ -153,13 +176,16 @@ class Probe(Noun):
 
 
 class Learned(Noun):
-    """What receipts taught about a stage on a pool: true seconds over the prior's, as a log-normal."""
+    """What receipts taught about a stage on a pool, or on any pool with its hardware: true seconds over the prior's, as a log-normal
+    whose P95 is that of the errors which were made before."""
 
     stage: str
-    pool: str
-    runs: int = Field(ge=1)
+    pool: str | None = Field(None, description="None: any pool with this hardware that is not named")
+    hardware: str = Field("", description="name of the hardware; empty in what was written before there was one")
+    runs: int = Field(ge=0, description="of this work on this pool, or on this hardware; 0: learned from others like it")
     log_mean: float
     log_sd: float = Field(ge=0)
+    log_p95: float | None = Field(None, description="log of the P95; None: the log-normal's")
 
 
 class Placement(Noun):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from shoestring.model import Format, Market, Noun, Outcome
+from shoestring.model import Format, Hardware, Market, Noun, Outcome
 from shoestring.money import Usd
 
 Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost"]
@@ -41,6 +41,8 @@ class Receipt(Noun):
     p95_usd: Usd
     est_s: float
     prior_s: float = Field(0.0, description="seconds the prior predicts for what was really done; 0 = teaches nothing")
+    work: str = Field("", description="what the stage did; empty in what was written before that was told apart")
+    hardware: Hardware | None = Field(None, description="what did its per-row work; None in what was written before that was kept")
     spent_usd: Usd
     prices: tuple[Priced, ...] = Field((), description="what its pod cost an hour, each from when on; empty: as was decided, all along")
     started_at: AwareDatetime

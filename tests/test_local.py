@@ -21,10 +21,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from shoestring import seams
 from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
-from shoestring.local import THREAD_VARIABLES, FolderStore, LocalCluster, PsutilTelemetry, open_local_world, this_pod_uid
+from shoestring.local import THREAD_VARIABLES, FolderStore, LocalCluster, PsutilTelemetry, WorldFile, open_local_world, this_pod_uid
 from shoestring.model import Placement
 
 ODD = string.ascii_letters + string.digits + " -_=+@%,~()[]{}#'!$&;*?é日"
@@ -283,3 +284,12 @@ def test_a_missing_world_file_says_how_to_make_one(tmp_path: Path) -> None:
         open_local_world(tmp_path / "nowhere.yaml")
     with pytest.raises(WorldError):
         open_local_world(tmp_path)
+
+
+def test_pools_of_several_machines_are_only_to_plan_with() -> None:
+    pool = {"name": "pair", "cores": 1, "memory_gb": 1, "nodes": 2}
+    price = {"pool": "pair", "market": "on-demand", "usd_per_hour": "1", "as_of": "2026-11-01", "source": "test"}
+    planned = {"purpose": "plan", "store": "s", "pools": [pool], "prices": [price]}
+    assert WorldFile.model_validate(planned).pools[0].nodes == 2
+    with pytest.raises(ValidationError, match="pair: a stage's pod runs on one machine; say `purpose: plan`, or nodes: 1"):
+        WorldFile.model_validate(planned | {"purpose": "run"})

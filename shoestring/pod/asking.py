@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -18,20 +18,18 @@ from shoestring.data.probe import load_or_probe
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import readable
 from shoestring.errors import UnknownName
-from shoestring.model import Format, Learned, Need, Noun, Outcome, Probe, digest, record
+from shoestring.model import Format, Learned, Need, Noun, Outcome, Pool, Probe, digest, record
+from shoestring.pod.lessons import lessons
 from shoestring.pod.overhead import overhead_s
-from shoestring.pricing.throughput import learn
-from shoestring.receipt import Receipt
+from shoestring.pricing.learning import learn
 from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Question
 from shoestring.rules import StockOut
 from shoestring.seams import Store, World
 from shoestring.stages.work import Origin
 
-RECEIPTS_READ = 200
 HERE = "learned/probes/here"
 STOCKOUTS = "learned/stockouts/"
-RUN_MOMENT = re.compile(r"\d{8}-\d{6}")
 
 
 class Needs(Noun):
@@ -88,8 +86,9 @@ class Asked:
 
 
 def bounded(need: Need, recipe: Recipe) -> Need:
-    """An elastic stage reads the data no more often than the recipe allows."""
-    return need.model_copy(update={"passes": min(need.passes, float(recipe.train.max_epochs))}) if need.elastic else need
+    """With the name of its work; an elastic stage reads the data no more often than the recipe allows."""
+    passes = min(need.passes, float(recipe.train.max_epochs)) if need.elastic else need.passes
+    return need.model_copy(update={"passes": passes, "work": need.work or recipe.name})
 
 
 def with_memory(needs: tuple[Need, ...], rows: int, memory_gb: float) -> tuple[Need, ...]:
@@ -154,20 +153,10 @@ def format_of(store: Store, outcome: Outcome) -> Format | None:
     return load_manifest(store, outcome.key).format if outcome.key.startswith("datasets/") else None
 
 
-def begun_by_name(receipt_key: str) -> str:
-    """The moment in a run's id, where it has one: ids begin with the recipe's name, and the newest receipts are wanted of all recipes."""
-    found = RUN_MOMENT.search(receipt_key)
-    return found.group() if found else receipt_key
-
-
-def learned(store: Store, until: datetime) -> tuple[tuple[Learned, ...], tuple[str, ...]]:
-    """What the newest receipts teach, and a note where one cannot be read.
-
-    What ended after the run began is left out, so that its estimates stay as they were admitted.
-    """
-    keys = sorted((key for key in store.list("runs/") if "/receipts/" in key), key=begun_by_name)
-    receipts, notes = readable(store, keys[-RECEIPTS_READ:], Receipt)
-    return learn([receipt for receipt in receipts if receipt.finished_at <= until]), notes
+def learned(store: Store, needs: Sequence[Need], pools: Sequence[Pool], until: datetime) -> tuple[tuple[Learned, ...], tuple[str, ...]]:
+    """What receipts teach about these stages on these pools, and a note where one cannot be read."""
+    receipts, notes = lessons(store, [need.stage for need in needs], until)
+    return learn(receipts, needs, pools), notes
 
 
 def stockouts(store: Store, now: datetime) -> tuple[tuple[StockOut, ...], tuple[str, ...]]:
@@ -192,11 +181,12 @@ def key_asked_for(store: Store, asked: Asked) -> str:
 def ask(world: World, asked: Asked) -> Question:
     """Read the cluster, the prices, the volume, the cache and the receipts, once."""
     recipe, need = asked.recipe, asked.needs[0]
-    book = world.prices.book()
+    book, pools = world.prices.book(), world.cluster.pools()
     size = measure(world.store, recipe, asked.reads.upstream)
     key, now = key_asked_for(world.store, asked), world.clock.now()
     cached = cache.find(world.store, key) if key else None
-    taught, unread = learned(world.store, asked.began_at)
+    needs = with_memory(tuple(bounded(need, recipe) for need in asked.needs), size.rows, asked.memory_gb)
+    taught, unread = learned(world.store, needs, pools, asked.began_at)
     remembered, forgotten = stockouts(world.store, now)
     return Question(
         run_id=asked.run_id,
@@ -204,7 +194,7 @@ def ask(world: World, asked: Asked) -> Question:
         attempt=asked.attempt,
         seed=asked.seed,
         asked_at=now,
-        needs=with_memory(tuple(bounded(need, recipe) for need in asked.needs), size.rows, asked.memory_gb),
+        needs=needs,
         rows=size.rows,
         row_bytes=size.row_bytes,
         reads_format=size.format,
@@ -216,7 +206,7 @@ def ask(world: World, asked: Asked) -> Question:
         held_usd=asked.held_usd,
         stage_budgets=asked.stage_budgets,
         deadline_left_s=None if asked.deadline_left_s is None else max(0.0, asked.deadline_left_s - overhead_s(world, len(asked.needs))),
-        pools=world.cluster.pools(),
+        pools=pools,
         quotes=book.quotes,
         quarantined=book.quarantined,
         tariffs=book.tariffs,

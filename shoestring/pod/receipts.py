@@ -9,6 +9,7 @@ from typing import Any
 from shoestring.data.runs import Run, Start, read
 from shoestring.errors import StageFailed
 from shoestring.model import Outcome, record
+from shoestring.pricing.throughput import hardware_of
 from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
@@ -41,6 +42,8 @@ def receipt_for(decision: Decision, started_at: datetime, finished_at: datetime,
         stage=question.stage,
         attempt=question.attempt,
         pool=choice.pool,
+        work=question.needs[0].work,
+        hardware=next((hardware_of(question.needs[0], pool) for pool in question.pools if pool.name == choice.pool), None),
         market=choice.market,
         format=choice.format,
         cache_hit=choice.cached,

@@ -9,14 +9,15 @@ from decimal import Decimal
 from shoestring.data import cache
 from shoestring.data.runs import Run, open_run, read
 from shoestring.errors import BudgetExceeded, LedgerConflict, StageFailed
-from shoestring.model import Outcome, record
+from shoestring.model import Outcome
 from shoestring.pod.asking import Reads, cache_key
 from shoestring.pod.attempt import Attempt, began_s
 from shoestring.pod.child import Ending
 from shoestring.pod.claim import claim
 from shoestring.pod.frame import heartbeat, raise_unless_done, signals, supervise
+from shoestring.pod.lessons import keep_receipt
 from shoestring.pod.overhead import overhead
-from shoestring.pod.receipts import receipt_for, receipt_key
+from shoestring.pod.receipts import receipt_for
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.spending.ledger import Ledger
@@ -124,4 +125,4 @@ def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
         cpu_s=round(attempt.cpu_s, 3),
         peak_rss_bytes=attempt.peak_rss_bytes,
     )
-    world.store.put(receipt_key(receipt.run_id, attempt.hold), record(receipt))
+    keep_receipt(world.store, attempt.hold, receipt)

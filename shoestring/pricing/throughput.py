@@ -1,84 +1,133 @@
-"""How long a stage takes on a pool: a prior from its need and the pool's speeds, and what receipts taught about that prior.
+"""How long a stage should take on a pool, before anything was learned: a roofline of its need and the pool's speeds.
 
-prior seconds  = setup_s / core_gops + samples x row seconds                     (reading and writing are priced by routing/offers)
-row seconds    = op_per_row / 1e9 / (core_gops x speed-up(cores, f)),  speed-up = 1 / ((1 - f) + f / cores)          (Amdahl 1967)
-on a GPU       = max((1 - f) x op_per_row / 1e9 / core_gops,  gpu_flop_per_row / (gpu_tflops x 1e12 x GPU_EFFICIENCY)):
-                 the share that more cores would not help stays with the host, beside the arithmetic.
+seconds        = setup_s / core_gops + samples x row seconds                     (reading and writing are priced by routing)
+on cores       = op_per_row / 1e9 / (core_gops x speed-up(cores, f)),  speed-up = 1 / ((1 - f) + f / cores)          (Amdahl 1967)
+on a GPU       = max((1 - f) x op_per_row / 1e9 / core_gops,  max(FLOPs / FLOP/s, bytes / byte/s)):     (Williams 2009, "Roofline")
+                 the share that more cores would not help stays with the host, beside the GPU's arithmetic and its memory.
+on K GPUs      = a step of B rows each: (T_grad^g + T_sync^g)^(1/g) / (K x B), g = OVERLAP       (Qiao 2021, "Pollux", eq. 11)
+                 T_grad = B x a row on one GPU;  T_sync = a ring's 2 (n - 1) / n x sync_bytes / bytes/s, among the n GPUs of a machine,
+                 and the same among machines; K is what the stage can use at most, however many the pool has.
 
-true / prior   ~ log-normal(m, s) with a normal-inverse-gamma prior: mean 0 worth K runs, variance S0^2 worth V runs
-                 (Murphy 2007, "Conjugate Bayesian analysis of the Gaussian distribution", eq. 86-89). After n runs with logs x:
-                 m   = n x_mean / (K + n)
-                 s^2 = (V S0^2 + sum (x - x_mean)^2 + K n / (K + n) x_mean^2) / (V + n)
+What receipts teach about it: pricing/learning.
 """
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoestring.model import Learned, Need, Pool
-from shoestring.receipt import Receipt
+import numpy as np
+import numpy.typing as npt
+
+from shoestring.model import Hardware, Need, Pool
+from shoestring.pricing.worlds import gpu_type, link_gb_s, memory_gb_s
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 GPU_EFFICIENCY = 0.3
 """Share of a GPU's peak that training reaches; published runs lie between 0.2 and 0.5, and receipts correct it."""
 
-PRIOR_LOG_SD = 0.5
-PRIOR_MEAN_RUNS = 1.0
-PRIOR_SD_RUNS = 2.0
-Z95 = 1.6448536269514722
-"""The standard normal's 95th percentile."""
+MEMORY_EFFICIENCY = 0.7
+"""Share of the bandwidth of its memory, and of its links, that a GPU reaches; receipts correct it."""
+
+OVERLAP = 2.0
+"""How far computing hides synchronising: 1 = not at all; Pollux' fits lie between 1 and 10."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """What to multiply prior seconds with."""
+class Machines:
+    """Pools as arrays of one length, so that any number is priced at once. Fields that a Pool has too are called the same."""
 
-    mean: float
-    p95: float
+    cores: Floats
+    core_gops: Floats
+    gpu_count: Floats
+    gpu_memory_gb: Floats
+    gpu_tflops: Floats
+    gpu_memory_gb_s: Floats
+    gpu_link_gb_s: Floats
+    nodes: Floats
+    network_gb_s: Floats
+
+    @classmethod
+    def of(cls, pools: Sequence[Pool]) -> Machines:
+        """What a pool leaves to be known by the name of its GPU is looked up; 0: nobody knows, and it limits nothing."""
+        rows = [
+            (
+                pool.cores,
+                pool.core_gops,
+                pool.gpu_count,
+                pool.gpu_memory_gb,
+                pool.gpu_tflops,
+                pool.gpu_memory_gb_s or (memory_gb_s(pool.gpu, pool.gpu_memory_gb) if pool.gpu else 0.0),
+                pool.gpu_link_gb_s or (link_gb_s(pool.gpu, pool.gpu_memory_gb) if pool.gpu else 0.0),
+                pool.nodes,
+                pool.network_gb_s,
+            )
+            for pool in pools
+        ]
+        return cls(*np.array(rows, dtype=np.float64).reshape(-1, 9).T)
 
 
 def uses_gpu(need: Need, pool: Pool) -> bool:
-    """Whether the stage would do its per-row work on this pool's GPU."""
-    able = pool.gpu_count > 0 and pool.gpu_tflops > 0 and pool.gpu_memory_gb >= need.gpu_memory_gb
-    return able and (need.gpu == "must" or (need.gpu == "may" and need.gpu_flop_per_row > 0))
+    """Whether the stage would do its per-row work on this pool's GPUs."""
+    return bool(gpu_users(need, pool))
 
 
-def setup_seconds(need: Need, pool: Pool) -> float:
+def gpu_users(need: Need, machines: Machines | Pool) -> Flags | bool:
+    """The same of many."""
+    able = (machines.gpu_count > 0) & (machines.gpu_tflops > 0) & (machines.gpu_memory_gb >= need.gpu_memory_gb)
+    return able & (need.gpu == "must" or (need.gpu == "may" and need.gpu_flop_per_row > 0))
+
+
+def setup_seconds(need: Need, machines: Machines) -> Floats:
     """Prior seconds before the first row."""
-    return need.setup_s / pool.core_gops
+    return need.setup_s / machines.core_gops
 
 
-def row_seconds(need: Need, pool: Pool) -> float:
-    """Prior seconds of computing for one row, once. One GPU is used, however many the machine has."""
-    core_s = need.op_per_row / 1e9 / pool.core_gops
+def row_seconds(need: Need, machines: Machines) -> Floats:
+    """Prior seconds of computing for one row, once."""
+    core_s = need.op_per_row / 1e9 / machines.core_gops
     serial = 1.0 - need.parallel_fraction
-    if uses_gpu(need, pool):
-        return max(serial * core_s, need.gpu_flop_per_row / (pool.gpu_tflops * 1e12 * GPU_EFFICIENCY))
-    return core_s * (serial + need.parallel_fraction / pool.cores)
+    on_cores = core_s * (serial + need.parallel_fraction / machines.cores)
+    users = gpu_users(need, machines)
+    if not np.any(users):
+        return on_cores
+    return np.where(users, np.maximum(serial * core_s / machines.nodes, _gpu_row_seconds(need, machines)), on_cores)
 
 
-def learn(receipts: Iterable[Receipt]) -> tuple[Learned, ...]:
-    """What finished attempts say about the prior, by stage and pool. The order of the receipts does not matter."""
-    logs: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for receipt in receipts:
-        if receipt.status == "done" and receipt.prior_s > 0 and receipt.seconds > 0 and not receipt.cache_hit:
-            logs[receipt.stage, receipt.pool].append(math.log(receipt.seconds / receipt.prior_s))
-    return tuple(_posterior(stage, pool, sorted(logs[stage, pool])) for stage, pool in sorted(logs))
+def _gpu_row_seconds(need: Need, machines: Machines) -> Floats:
+    """Infinite where there is no GPU."""
+    row_s = np.maximum(
+        _over(need.gpu_flop_per_row, machines.gpu_tflops * 1e12 * GPU_EFFICIENCY, np.inf),
+        _over(need.gpu_bytes_per_row, machines.gpu_memory_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0),
+    )
+    gpus = np.maximum(np.minimum(need.most_gpus, machines.gpu_count * machines.nodes), 1.0)
+    here = np.maximum(np.minimum(gpus, machines.gpu_count), 1.0)
+    nodes = np.ceil(gpus / here)
+    sync_s = need.sync_bytes * (
+        _over(2 * (here - 1) / here, machines.gpu_link_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0)
+        + 2 * (nodes - 1) / nodes / (machines.network_gb_s * 1e9 * MEMORY_EFFICIENCY)
+    )
+    step_s = ((need.step_rows * row_s) ** OVERLAP + sync_s**OVERLAP) ** (1 / OVERLAP)
+    seconds: Floats = step_s / (need.step_rows * gpus)
+    return seconds
 
 
-def _posterior(stage: str, pool: str, logs: Sequence[float]) -> Learned:
-    runs = len(logs)
-    mean = math.fsum(logs) / runs
-    scatter = math.fsum((x - mean) ** 2 for x in logs) + PRIOR_MEAN_RUNS * runs / (PRIOR_MEAN_RUNS + runs) * mean**2
-    variance = (PRIOR_SD_RUNS * PRIOR_LOG_SD**2 + scatter) / (PRIOR_SD_RUNS + runs)
-    return Learned(stage=stage, pool=pool, runs=runs, log_mean=runs * mean / (PRIOR_MEAN_RUNS + runs), log_sd=math.sqrt(variance))
+def _over(amount: float | Floats, speed: Floats, unknown: float) -> Floats:
+    """Seconds of an amount at a speed; `unknown` where the speed is."""
+    return np.divide(amount, speed, out=np.full_like(speed, unknown), where=speed > 0)
 
 
-def spread(stage: str, pool: str, learned: Iterable[Learned]) -> Spread:
-    """Mean and 95th percentile of true over prior seconds; never seen: the prior's own. The P95 is never below the mean."""
-    found = next((each for each in learned if (each.stage, each.pool) == (stage, pool)), None)
-    log_mean, log_sd = (found.log_mean, found.log_sd) if found else (0.0, PRIOR_LOG_SD)
-    mean = math.exp(log_mean + log_sd**2 / 2)
-    return Spread(mean=mean, p95=max(mean, math.exp(log_mean + Z95 * log_sd)))
+def hardware_of(need: Need, pool: Pool) -> Hardware:
+    """What would do the stage's per-row work on this pool."""
+    if not uses_gpu(need, pool):
+        return Hardware(kind="cores", type=f"{pool.core_gops:g} Gop/s core", count=pool.cores, gflop_s=pool.core_gops)
+    name = pool.gpu or "GPU"
+    return Hardware(
+        kind="gpu",
+        type=gpu_type(name, pool.gpu_memory_gb),
+        count=min(need.most_gpus, pool.gpu_count * pool.nodes),
+        gflop_s=pool.gpu_tflops * 1e3,
+        gb_s=pool.gpu_memory_gb_s or memory_gb_s(name, pool.gpu_memory_gb),
+    )

@@ -42,6 +42,38 @@ MEMORY_GB = {
 }
 """Of one GPU, by a part of its name, where the name itself holds no size: the smallest that is sold (NVIDIA's data sheets)."""
 
+MEMORY_GB_S = {
+    "T4": 320.0,
+    "V100": 900.0,
+    "A10G": 600.0,
+    "L40S": 864.0,
+    "L4": 300.0,
+    "A100": 1555.0,
+    "A100 80GB": 2039.0,
+    "H100 PCIe": 2000.0,
+    "H100": 3350.0,
+    "H200": 4800.0,
+    "B200": 8000.0,
+}
+"""1e9 bytes a second between one GPU and its memory, by the same names; an A100 with more than 48 GB is "A100 80GB" (data sheets)."""
+
+LINK_GB_S = {
+    "T4": 16.0,
+    "V100": 150.0,
+    "A10G": 32.0,
+    "L40S": 32.0,
+    "L4": 32.0,
+    "A100": 300.0,
+    "A100 80GB": 300.0,
+    "H100 PCIe": 64.0,
+    "H100": 450.0,
+    "H200": 450.0,
+    "B200": 900.0,
+}
+"""1e9 bytes a second from one GPU to another of its machine, one way: NVLink where the cloud's machines have it, else PCIe."""
+
+LARGEST_SMALL_A100_GB = 48.0
+
 UNKNOWN_PEAK_TFLOPS = 20.0
 """An entry-level card; receipts correct it."""
 
@@ -74,6 +106,22 @@ def peak_tflops(gpu: str) -> float:
     return _by_name(PEAK_TFLOPS, gpu) or UNKNOWN_PEAK_TFLOPS
 
 
+def gpu_type(gpu: str, memory_gb: float) -> str:
+    """What a GPU is, whatever a driver, a label or a person calls it; its own name where that says nothing."""
+    part = _part(MEMORY_GB_S, gpu)
+    return "A100 80GB" if part == "A100" and memory_gb > LARGEST_SMALL_A100_GB else part or gpu
+
+
+def memory_gb_s(gpu: str, memory_gb: float) -> float:
+    """1e9 bytes a second between one GPU and its memory, by its name and size; 0 when they say nothing."""
+    return MEMORY_GB_S.get(gpu_type(gpu, memory_gb), 0.0)
+
+
+def link_gb_s(gpu: str, memory_gb: float) -> float:
+    """1e9 bytes a second from one GPU to the next of its machine; 0 when its name says nothing."""
+    return LINK_GB_S.get(gpu_type(gpu, memory_gb), 0.0)
+
+
 def gpu_memory_gb(gpu: str) -> float:
     """Memory of one GPU in GB, by its name; 0 when the name says nothing."""
     said = re.search(r"(\d+)\s?GB", gpu, re.IGNORECASE)
@@ -81,9 +129,12 @@ def gpu_memory_gb(gpu: str) -> float:
 
 
 def _by_name(table: Mapping[str, float], gpu: str) -> float:
-    """Of the parts that fit, the longest one's number. Labels have hyphens where a driver has spaces."""
-    fitting = [part for part in table if part.lower() in gpu.lower().replace("-", " ")]
-    return table[max(fitting, key=len)] if fitting else 0.0
+    return table.get(_part(table, gpu), 0.0)
+
+
+def _part(table: Mapping[str, float], gpu: str) -> str:
+    """Of the parts that fit, the longest. Labels have hyphens where a driver has spaces."""
+    return max((part for part in table if part.lower() in gpu.lower().replace("-", " ")), key=len, default="")
 
 
 def cloud_world(store: str) -> dict[str, Any]:

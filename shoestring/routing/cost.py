@@ -1,6 +1,6 @@
 """What the offers of one stage cost, as arrays.
 
-    seconds  = start-up + multiplier x prior + lost to preemption          multiplier: mean or P95 of true over prior (pricing/throughput)
+    seconds  = start-up + multiplier x prior + lost to preemption          multiplier: mean or P95 of true over prior (pricing/learning)
     prior    = setup + samples x row seconds + reading + writing
     reading  = scan: one pass over the rows in their format;  shuffled: the same once, to decode, then samples x a random
                take of a packed record from memory (a loader keeps what it decoded)
@@ -25,7 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shoestring.model import Format, FormatSpeed, Market, Need, Pool
-from shoestring.pricing.throughput import Z95, row_seconds, setup_seconds, spread, uses_gpu
+from shoestring.pricing.calibration import Z95
+from shoestring.pricing.learning import spreads
+from shoestring.pricing.throughput import Machines, row_seconds, setup_seconds, uses_gpu
 from shoestring.routing.decision import Question, Reason
 from shoestring.routing.policy import BYTES_PER_GB, MOST_LOSSES, MOST_MICRO, UNKNOWN_SIZE_RATIO
 from shoestring.routing.preferences import kept_off, kind_of
@@ -118,13 +120,14 @@ class Cost:
         self.least, self.most = sample_range(need, question.rows)
         self.price = self._by_slot([slot.price for slot in slots])
         self.startup_s = self._by_slot([slot.pool.startup_s for slot in slots])
-        self.setup_s = self._by_slot([setup_seconds(need, slot.pool) for slot in slots])
+        self.machines = Machines.of([slot.pool for slot in slots])
+        self.setup_s = setup_seconds(need, self.machines)[self.slot]
         self.per_hour = self._by_slot([slot.preemptions_per_hour for slot in slots])
 
     def columns(self, stage: int) -> dict[str, Any]:
         """The stage's part of every column of Candidates."""
         scan_s, take_s, write_s = self._scan_s(), self._take_s(), self._write_s()
-        row_s = self._by_slot([row_seconds(self.need, slot.pool) for slot in self.slots]) + take_s
+        row_s = row_seconds(self.need, self.machines)[self.slot] + take_s
         fixed_s = self.setup_s + scan_s + write_s
         transfer, storage = self._transfer_microusd(), self._storage_microusd()
         work = {
@@ -161,8 +164,7 @@ class Cost:
 
     def _estimates(self, fixed_s: Floats, row_s: Floats, fees_micro: Ints) -> dict[str, Any]:
         """Time and money, for all the samples and for the least, at the mean and at P95."""
-        spreads = [spread(self.need.stage, slot.pool.name, self.question.learned) for slot in self.slots]
-        mean, p95 = self._by_slot([each.mean for each in spreads]), self._by_slot([each.p95 for each in spreads])
+        mean, p95 = (each[self.slot] for each in spreads(self.need, [slot.pool for slot in self.slots], self.question.learned))
         found: dict[str, Any] = {"loss_ms": _up(self._loss_s(mean * (fixed_s + row_s * self.most), worst=False) * 1e3)}
         for prefix, samples in (("", self.most), ("least_", self.least)):
             for name, multiplier in (("est", mean), ("p95", p95)):

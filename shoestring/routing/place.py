@@ -26,7 +26,7 @@ def is_stage(label: str) -> bool:
 def place(pool: Pool, market: Market, need: Need, images: Mapping[str, str]) -> Placement:
     """The whole machine, or the whole share of a node: all the cores and memory of the pool, since that is what its price is for.
 
-    Memory is asked for in decimal megabytes, because a pool's is in decimal gigabytes. One GPU is asked for: a stage uses one.
+    Memory is asked for in decimal megabytes, because a pool's is in decimal gigabytes. So many GPUs are asked for as the stage can use.
     `images` are full names by short ones; a name that is not among them is a full one.
     """
     terms, with_gpu = pool.markets[market], uses_gpu(need, pool)
@@ -38,7 +38,7 @@ def place(pool: Pool, market: Market, need: Need, images: Mapping[str, str]) -> 
         cpu=str(pool.cores),
         memory=f"{int(pool.memory_gb * 1000)}M",
         accelerator=GPU_RESOURCE if with_gpu else "",
-        accelerator_count="1" if with_gpu else "",
+        accelerator_count=str(min(need.most_gpus, pool.gpu_count)) if with_gpu else "",
         image=images.get(image, image),
     )
 

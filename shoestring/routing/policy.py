@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoestring.model import digest
-from shoestring.pricing import throughput
+from shoestring.pricing import calibration, learning, throughput
 from shoestring.routing import preferences
 from shoestring.routing.decision import Policy
 from shoestring.tariffs import HOURS_PER_MONTH
@@ -33,12 +33,14 @@ def policy() -> Policy:
         "memory_gb": str(preferences.MEMORY_GB),
         "most_losses": str(MOST_LOSSES),
         "most_micro": str(MOST_MICRO),
-        "prior_log_sd": str(throughput.PRIOR_LOG_SD),
-        "prior_mean_runs": str(throughput.PRIOR_MEAN_RUNS),
-        "prior_sd_runs": str(throughput.PRIOR_SD_RUNS),
+        "gpu_memory_efficiency": str(throughput.MEMORY_EFFICIENCY),
+        "gpu_overlap": str(throughput.OVERLAP),
+        "learning": learning.CONSTANTS,
+        "p95": calibration.CONSTANTS,
+        "prior_log_sd": str(learning.PRIOR_LOG_SD),
         "tie_break": TIE_BREAK,
         "unknown_size_ratio": str(UNKNOWN_SIZE_RATIO),
-        "z95": str(throughput.Z95),
+        "z95": str(calibration.Z95),
     }
     text = "\n".join([str(VERSION), *(f"{name}={constants[name]}" for name in sorted(constants))])
     return Policy(version=VERSION, constants=constants, sha256=digest(text.encode()))

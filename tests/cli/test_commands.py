@@ -106,9 +106,9 @@ def test_a_decision_that_was_edited_does_not_replay(finished: Finished, tmp_path
 
 def test_a_decision_does_not_replay_on_code_with_another_constant(finished: Finished, tmp_path: Path) -> None:
     copy = shutil.copytree(Path(package.__path__[0]), tmp_path / "shoestring", ignore=shutil.ignore_patterns("__pycache__"))
-    source = (copy / "pricing" / "throughput.py").read_text()
+    source = (copy / "pricing" / "learning.py").read_text()
     assert "PRIOR_LOG_SD = 0.5\n" in source
-    (copy / "pricing" / "throughput.py").write_text(source.replace("PRIOR_LOG_SD = 0.5\n", "PRIOR_LOG_SD = 0.6\n"))
+    (copy / "pricing" / "learning.py").write_text(source.replace("PRIOR_LOG_SD = 0.5\n", "PRIOR_LOG_SD = 0.6\n"))
     done = subprocess.run(
         command("replay", str(decision(finished))),
         cwd=tmp_path,

@@ -20,6 +20,7 @@ from shoestring.local import FolderStore
 from shoestring.model import Format, Market, Outcome, record
 from shoestring.pod.admission import Wish, admit
 from shoestring.pod.asking import Reads, cache_key
+from shoestring.pod.lessons import keep_receipt
 from shoestring.pod.overhead import OverheadTime
 from shoestring.pod.route import RACES, decide_and_reserve, route
 from shoestring.receipt import Receipt
@@ -184,11 +185,11 @@ def test_estimates_inside_a_run_do_not_change_when_another_runs_receipts_arrive(
     world.store.put("runs/earlier/receipts/ingest-1.json", record(earlier))
     run = admit(world, asked)
     first, _ = decide_and_reserve(world, run, asked, Reads())
-    assert [(one.stage, one.runs) for one in first.question.learned] == [("ingest", 1)]
+    assert {(one.stage, one.runs) for one in first.question.learned} == {("ingest", 1)}
 
     world.clock.sleep(30)
     for number in range(2, 6):
-        world.store.put(f"runs/later/receipts/ingest-{number}.json", record(receipt("later", number, world.clock.now(), 60.0)))
+        keep_receipt(world.store, f"ingest-{number}", receipt("later", number, world.clock.now(), 60.0))
     second, _ = decide_and_reserve(world, run, asked, Reads())
     assert second.question.learned == first.question.learned
     assert second.candidates == first.candidates
@@ -196,19 +197,19 @@ def test_estimates_inside_a_run_do_not_change_when_another_runs_receipts_arrive(
     world.clock.sleep(1)
     other = wish(flights_slice, run_id="other", needs=INGEST)
     third, _ = decide_and_reserve(world, admit(world, other), other, Reads())
-    assert [one.runs for one in third.question.learned] == [5]
+    assert {one.runs for one in third.question.learned} == {5}
 
 
 def test_a_receipt_or_a_stock_out_of_another_version_stops_no_router(world: World, flights_slice: Path) -> None:
     good = record(receipt("earlier", 1, world.clock.now() - timedelta(hours=1), 3.0))
-    world.store.put("runs/earlier/receipts/ingest-1.json", good)
-    world.store.put("runs/earlier/receipts/ingest-2.json", good.replace(b'"attempt": 1', b'"attempt": 2, "of_tomorrow": 1'))
+    world.store.put("learned/receipts/ingest/0-01.json", good)
+    world.store.put("learned/receipts/ingest/0-02.json", good.replace(b'"attempt": 1', b'"attempt": 2, "of_tomorrow": 1'))
     world.store.put("learned/stockouts/od-spot.json", b"{}")
     asked = wish(flights_slice, needs=INGEST)
     decision, _ = decide_and_reserve(world, admit(world, asked), asked, Reads())
-    assert [(one.stage, one.runs) for one in decision.question.learned] == [("ingest", 1)]
+    assert {(one.stage, one.runs) for one in decision.question.learned} == {("ingest", 1)}
     about_receipt, about_stock_out = decision.question.notes[-2:]
-    assert "runs/earlier/receipts/ingest-2.json" in about_receipt and "of_tomorrow" in about_receipt
+    assert "learned/receipts/ingest/0-02.json" in about_receipt and "of_tomorrow" in about_receipt
     assert "learned/stockouts/od-spot.json" in about_stock_out
 
 

@@ -1,46 +1,25 @@
-"""The prior's arithmetic, and how receipts correct it."""
+"""The prior's arithmetic: cores, one GPU, several, and machines that are priced together."""
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.model import Market, Need, Pool
-from shoestring.pricing.throughput import learn, row_seconds, setup_seconds, spread, uses_gpu
-from shoestring.receipt import Receipt
+from shoestring.model import Need, Pool
+from shoestring.pricing import throughput
+from shoestring.pricing.throughput import GPU_EFFICIENCY, MEMORY_EFFICIENCY, Machines, hardware_of, setup_seconds, uses_gpu
 
-NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 GPU = Pool(name="gpu", cores=4, memory_gb=16, gpu_count=1, gpu_memory_gb=16, gpu_tflops=65)
+EIGHT = Pool(name="eight", cores=96, memory_gb=600, gpu="NVIDIA A100-SXM4-40GB", gpu_count=8, gpu_memory_gb=40, gpu_tflops=312)
+LARGE = Need(stage="s", gpu="must", gpu_flop_per_row=1e12, most_gpus=64, step_rows=10, sync_bytes=1e9)
 
 
-def receipt(seconds: float, prior_s: float = 10.0, **fields: Any) -> Receipt:
-    defaults = {
-        "run_id": "1",
-        "stage": "train",
-        "attempt": 1,
-        "pod_uid": "p",
-        "decision_key": "k",
-        "status": "done",
-        "pool": "cpu",
-        "market": Market.ON_DEMAND,
-        "format": None,
-        "cache_hit": False,
-        "budget_usd": Decimal(1),
-        "est_usd": Decimal(1),
-        "p95_usd": Decimal(1),
-        "est_s": 1.0,
-        "spent_usd": Decimal(1),
-        "started_at": NOON,
-        "finished_at": NOON,
-        "ledger_head": "h",
-    }
-    return Receipt.model_validate(defaults | {"seconds": seconds, "prior_s": prior_s} | fields)
+def row_seconds(need: Need, pool: Pool) -> float:
+    return float(throughput.row_seconds(need, Machines.of([pool]))[0])
 
 
 def test_more_cores_speed_up_the_parallel_share_only() -> None:
@@ -48,13 +27,22 @@ def test_more_cores_speed_up_the_parallel_share_only() -> None:
     assert row_seconds(need, Pool(name="p", cores=1, memory_gb=1)) == pytest.approx(1e-3)
     assert row_seconds(need, Pool(name="p", cores=3, memory_gb=1)) == pytest.approx(0.5e-3)
     assert row_seconds(need, Pool(name="p", cores=3, memory_gb=1, core_gops=2)) == pytest.approx(0.25e-3)
-    assert setup_seconds(Need(stage="s", setup_s=6), Pool(name="p", cores=4, memory_gb=1, core_gops=2)) == 3
+    machines = Machines.of([Pool(name="p", cores=4, memory_gb=1, core_gops=2)])
+    assert setup_seconds(Need(stage="s", setup_s=6), machines).tolist() == [3]
 
 
 def test_a_gpu_is_as_fast_as_its_arithmetic_or_as_its_host() -> None:
     need = Need(stage="s", op_per_row=1e6, parallel_fraction=0.9, gpu="may", gpu_flop_per_row=1e10)
     assert row_seconds(need, GPU) == pytest.approx(1e10 / (65e12 * 0.3))
     assert row_seconds(need.model_copy(update={"gpu_flop_per_row": 1.0}), GPU) == pytest.approx(1e-4)
+
+
+def test_a_gpu_is_as_slow_as_its_memory_where_that_is_known() -> None:
+    need = Need(stage="s", gpu="must", gpu_flop_per_row=1e6, gpu_bytes_per_row=1e9)
+    assert row_seconds(need, GPU) == pytest.approx(1e6 / (65e12 * GPU_EFFICIENCY))
+    by_name = GPU.model_copy(update={"gpu": "Tesla-T4"})
+    assert row_seconds(need, by_name) == pytest.approx(1 / (320 * MEMORY_EFFICIENCY))
+    assert row_seconds(need, by_name.model_copy(update={"gpu_memory_gb_s": 160.0})) == pytest.approx(1 / (160 * MEMORY_EFFICIENCY))
 
 
 @pytest.mark.parametrize(
@@ -71,42 +59,40 @@ def test_a_gpu_is_used_when_the_stage_can_and_it_is_large_enough(fields: dict[st
     assert uses_gpu(Need(stage="s", **fields), GPU) is used
 
 
-def test_what_was_never_seen_has_the_priors_spread() -> None:
-    unseen = spread("train", "cpu", ())
-    assert (unseen.mean, unseen.p95) == (pytest.approx(math.exp(0.125)), pytest.approx(2.2760, abs=1e-3))
+def test_a_stage_that_uses_one_gpu_is_priced_for_one_however_many_there_are() -> None:
+    one = LARGE.model_copy(update={"most_gpus": 1})
+    assert row_seconds(one, EIGHT) == pytest.approx(1e12 / (312e12 * GPU_EFFICIENCY))
+    assert hardware_of(one, EIGHT).name == "1 x A100"
+    assert hardware_of(LARGE, EIGHT).name == "8 x A100"
 
 
-def test_one_run_moves_the_estimate_half_way() -> None:
-    (learned,) = learn([receipt(40.0)])
-    assert (learned.stage, learned.pool, learned.runs) == ("train", "cpu", 1)
-    assert learned.log_mean == pytest.approx(math.log(4) / 2)
-    assert learned.log_sd == pytest.approx(math.sqrt((2 * 0.25 + math.log(4) ** 2 / 2) / 3))
+def test_several_gpus_wait_for_each_other() -> None:
+    alone = 1e12 / (312e12 * GPU_EFFICIENCY)
+    sync_s = 1e9 * 2 * 7 / 8 / (300e9 * MEMORY_EFFICIENCY)
+    assert row_seconds(LARGE, EIGHT) == pytest.approx(((10 * alone) ** 2 + sync_s**2) ** 0.5 / 80)
+    slow_links = EIGHT.model_copy(update={"gpu_link_gb_s": 1.0})
+    assert row_seconds(LARGE, slow_links) > row_seconds(LARGE, EIGHT) > alone / 8
 
 
-@given(st.floats(0.05, 20))
-def test_many_equal_runs_teach_their_ratio_and_narrow_the_spread(ratio: float) -> None:
-    few, many = (learn([receipt(10.0 * ratio)] * runs)[0] for runs in (5, 500))
-    assert math.exp(many.log_mean) == pytest.approx(ratio, rel=0.01)
-    assert many.log_sd < 0.15 and many.log_sd <= few.log_sd
+@given(st.integers(1, 16), st.floats(0, 1e10), st.integers(1, 1000))
+def test_more_machines_never_cost_less_per_row_for_each_gpu_and_never_do_it_more_than_so_many_times_faster(
+    nodes: int, sync_bytes: float, rows: int
+) -> None:
+    need = LARGE.model_copy(update={"most_gpus": 1024, "sync_bytes": sync_bytes, "step_rows": rows})
+    one, several = (row_seconds(need, EIGHT.model_copy(update={"nodes": count})) for count in (1, nodes))
+    assert several * nodes >= one * (1 - 1e-9)
 
 
-@given(st.lists(st.floats(1, 100), min_size=1, max_size=20), st.randoms())
-def test_the_order_of_receipts_teaches_nothing(seconds: list[float], random: Any) -> None:
-    receipts = [receipt(each, pool=f"pool-{int(each) % 3}") for each in seconds]
-    before = learn(receipts)
-    random.shuffle(receipts)
-    assert learn(receipts) == before
+@given(st.lists(st.sampled_from([GPU, EIGHT, Pool(name="p", cores=3, memory_gb=1, core_gops=2)]), min_size=1, max_size=5))
+def test_many_pools_cost_what_each_costs_alone(pools: list[Pool]) -> None:
+    need = LARGE.model_copy(update={"gpu": "may", "op_per_row": 1e6, "parallel_fraction": 0.5, "gpu_bytes_per_row": 1e8})
+    together = throughput.row_seconds(need, Machines.of(pools))
+    assert np.all(np.isfinite(together)) and together.tolist() == [row_seconds(need, pool) for pool in pools]
 
 
-@given(st.lists(st.floats(0.01, 1e4), min_size=1, max_size=20))
-def test_the_p95_is_never_below_the_mean(seconds: list[float]) -> None:
-    learned = learn([receipt(each) for each in seconds])
-    assert 0 < spread("train", "cpu", learned).mean <= spread("train", "cpu", learned).p95
-    assert spread("train", "other", learned) == spread("train", "cpu", ())
-
-
-@pytest.mark.parametrize(
-    "useless", [receipt(5, status="stopped"), receipt(5, status="failed"), receipt(5, prior_s=0), receipt(0), receipt(5, cache_hit=True)]
-)
-def test_a_run_that_did_not_finish_its_own_work_teaches_nothing(useless: Receipt) -> None:
-    assert learn([useless]) == ()
+def test_an_a100_is_told_by_its_memory_and_cores_by_their_speed() -> None:
+    large = EIGHT.model_copy(update={"gpu": "NVIDIA-A100-SXM4-80GB", "gpu_memory_gb": 85.9})
+    assert (hardware_of(LARGE, large).type, hardware_of(LARGE, large).gb_s) == ("A100 80GB", 2039.0)
+    assert hardware_of(Need(stage="s"), EIGHT).name == "96 x 1 Gop/s core"
+    unnamed = hardware_of(LARGE, GPU)
+    assert (unnamed.type, unnamed.gb_s) == ("GPU", 0.0)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, quote
 
-from shoestring.model import Market, Pool, Terms, Toleration
+from shoestring.model import Market, Need, Pool, Terms, Toleration
 from shoestring.routing.decide import decide
 from shoestring.routing.place import argo_patch, driver_outputs, place
 from shoestring.rules import IMAGES
@@ -69,6 +69,12 @@ def test_a_gpu_is_asked_for_only_where_the_stage_uses_one() -> None:
     assert (with_gpu.accelerator, with_gpu.accelerator_count) == ("nvidia.com/gpu", "1")
     assert (without.accelerator, without.accelerator_count) == ("", "")
     assert (with_gpu.cpu, with_gpu.memory) == ("8", "30500M")
+
+
+def test_so_many_gpus_are_asked_for_as_the_stage_can_use() -> None:
+    pool = Pool(name="gpu", cores=4, memory_gb=16, gpu="L4", gpu_count=4, gpu_memory_gb=24, gpu_tflops=121)
+    asked = [place(pool, Market.ON_DEMAND, Need(stage="s", gpu="must", most_gpus=most), IMAGES).accelerator_count for most in (1, 2, 8)]
+    assert asked == ["1", "2", "4"]
 
 
 def test_an_image_is_what_the_stage_says_in_the_worlds_words_and_a_gpu_has_its_own() -> None:

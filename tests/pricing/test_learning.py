@@ -1,0 +1,118 @@
+"""How receipts correct the prior: of a pool that ran the work, of its hardware, of hardware that nobody ran it on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from some_receipts import A100, CPU, H100, NEED, T4, receipt, receipts
+
+from shoestring.model import Learned, Pool
+from shoestring.pricing.learning import learn, spread, spreads
+from shoestring.pricing.throughput import hardware_of
+
+
+def ran_on(pool: Pool, **fields: Any) -> dict[str, Any]:
+    return {"pool": pool.name, "hardware": hardware_of(NEED, pool)} | fields
+
+
+def log_of(learned: tuple[Learned, ...], pool: Pool) -> float:
+    by_name = [each for each in learned if each.pool == pool.name]
+    return (by_name or [each for each in learned if each.hardware == hardware_of(NEED, pool).name])[0].log_mean
+
+
+def test_what_was_never_seen_has_the_priors_spread() -> None:
+    unseen = spread(NEED, CPU, ())
+    assert (unseen.mean, unseen.p95) == (pytest.approx(math.exp(0.125)), pytest.approx(2.2760, abs=1e-3))
+    assert learn([], [NEED], [CPU]) == ()
+
+
+def test_one_run_moves_the_estimate_most_of_the_way() -> None:
+    (learned,) = learn([receipt(20.0)], [NEED], [CPU])
+    assert (learned.stage, learned.pool, learned.hardware, learned.runs) == ("train", "cpu", "1 x 1 Gop/s core", 1)
+    assert 0.5 * math.log(2) < learned.log_mean < math.log(2)
+
+
+@settings(max_examples=25)
+@given(st.floats(0.02, 50))
+def test_many_equal_runs_teach_their_ratio_and_narrow_the_spread(ratio: float) -> None:
+    few, many = (learn(receipts([10.0 * ratio] * runs), [NEED], [CPU])[0] for runs in (5, 100))
+    assert math.exp(many.log_mean) == pytest.approx(ratio, rel=0.03)
+    assert many.log_sd < 0.15 and many.log_sd <= few.log_sd
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(1, 100), min_size=1, max_size=20), st.randoms())
+def test_the_order_of_receipts_teaches_nothing(seconds: list[float], random: Any) -> None:
+    given_in = receipts(seconds)
+    before = learn(given_in, [NEED], [CPU])
+    random.shuffle(given_in)
+    assert learn(given_in, [NEED], [CPU]) == before
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(0.01, 1e4), min_size=1, max_size=20))
+def test_the_p95_is_never_below_the_mean(seconds: list[float]) -> None:
+    found = spread(NEED, CPU, learn(receipts(seconds), [NEED], [CPU]))
+    assert 0 < found.mean <= found.p95 < math.inf
+
+
+def test_a_pool_never_seen_starts_from_its_hardware() -> None:
+    twin = CPU.model_copy(update={"name": "twin"})
+    learned = learn(receipts([30.0] * 5), [NEED], [CPU, twin])
+    assert [(each.pool, each.runs) for each in learned] == [(None, 5), ("cpu", 5)]
+    assert math.log(2) < log_of(learned, twin) <= math.log(3)
+
+
+def test_hardware_never_seen_starts_from_the_work_on_others_of_its_kind() -> None:
+    """The prior is three times too fast wherever the work ran: so it will be elsewhere; on cores, nobody knows."""
+    seen = [*receipts([30.0] * 4, **ran_on(T4)), *receipts([30.0] * 4, **ran_on(A100))]
+    learned = learn(seen, [NEED], [T4, A100, H100])
+    assert math.log(2) < log_of(learned, H100) < math.log(4)
+    on_cores = NEED.model_copy(update={"gpu": "no"})
+    assert [each.log_mean for each in learn(seen, [on_cores], [CPU])] == [0.0]
+
+
+def test_a_work_never_run_starts_from_the_others_on_that_hardware() -> None:
+    """Every work is twice as slow on T4, and as foretold on A100."""
+    seen = []
+    for number in range(6):
+        seen += receipts([20.0], **ran_on(T4, work=f"work-{number}")) + receipts([10.0], **ran_on(A100, work=f"work-{number}"))
+    learned = learn(seen, [NEED], [T4, A100])
+    assert log_of(learned, T4) - log_of(learned, A100) > 0.5 * math.log(2)
+
+
+def test_a_work_that_gains_less_from_faster_arithmetic_is_expected_to_gain_less_again() -> None:
+    seen = [*receipts([10.0] * 8, **ran_on(T4)), *receipts([24.0] * 8, **ran_on(A100))]
+    learned = learn(seen, [NEED], [T4, A100, H100])
+    assert log_of(learned, H100) > math.log(2.4) * 0.9
+
+
+def test_what_is_long_ago_counts_less() -> None:
+    early, late = [10.0] * 60, [20.0] * 60
+    (grew,), (shrank,) = (learn(receipts(each), [NEED], [CPU]) for each in (early + late, late + early))
+    assert grew.log_mean > math.log(1.8) and shrank.log_mean < math.log(1.15)
+
+
+def test_old_receipts_teach_by_the_name_of_their_pool() -> None:
+    old = receipts([30.0] * 5, work="", hardware=None)
+    (of_pool,) = learn(old, [NEED], [CPU])
+    assert of_pool.log_mean > math.log(2) and of_pool.runs == 5
+    gone = receipts([30.0] * 5, work="", hardware=None, pool="no longer there")
+    assert 0 < learn(gone, [NEED], [CPU])[0].log_mean < of_pool.log_mean
+
+
+@pytest.mark.parametrize(
+    "useless", [receipt(5, status="stopped"), receipt(5, status="failed"), receipt(5, prior_s=0), receipt(0), receipt(5, cache_hit=True)]
+)
+def test_a_run_that_did_not_finish_its_own_work_teaches_nothing(useless: Any) -> None:
+    assert learn([useless], [NEED], [CPU]) == ()
+
+
+def test_a_record_from_before_hardware_was_kept_is_looked_up_by_its_pool() -> None:
+    old = Learned.model_validate({"stage": "train", "pool": "cpu", "runs": 3, "log_mean": 1.0, "log_sd": 0.0})
+    mean, p95 = spreads(NEED, [CPU, T4], [old])
+    assert mean.tolist() == pytest.approx([math.e, math.exp(0.125)]) and p95[0] == mean[0]
