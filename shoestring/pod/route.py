@@ -18,7 +18,7 @@ from shoestring.pod.receipts import decision_key
 from shoestring.pod.runs import write_job
 from shoestring.pod.strangers import let_go
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.decision import Choice, Decision, Question
 from shoestring.routing.explain import as_markdown
 from shoestring.routing.place import driver_outputs
 from shoestring.seams import World
@@ -78,6 +78,11 @@ def decide_and_reserve(world: World, run: Run, wish: Wish, reads: Reads) -> tupl
                 raise
 
 
+def to_reserve_usd(question: Question, choice: Choice) -> Decimal:
+    """A stage of fixed work gets its P95, an elastic one all that it may have: it is never extended."""
+    return choice.budget_usd if question.needs[0].elastic else choice.p95_usd
+
+
 def reserve_and_write(world: World, run: Run, ledger: Ledger, decision: Decision, choice: Choice) -> tuple[Decision, str]:
     """The reservation names the decision that it was made for, so that whoever comes second finds it there.
 
@@ -91,7 +96,7 @@ def reserve_and_write(world: World, run: Run, ledger: Ledger, decision: Decision
         world.store.put(key, record(decision), if_absent=True)
         return read(world.store, key, Decision), key
     kept_as = f"blobs/{put_blob(world.store, record(decision))}"
-    amount_usd = choice.budget_usd if question.needs[0].elastic else choice.p95_usd
+    amount_usd = to_reserve_usd(question, choice)
     try:
         ledger.reserve(account, question.hold, question.stage, question.attempt, amount_usd, choice.keep_usd, kept_as)
     except LedgerConflict:

@@ -1,0 +1,153 @@
+"""One pipeline from its wish to its end, as an engine drives it, and an oracle that knows how long everything takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+
+import numpy as np
+
+from shoestring.errors import BudgetExceeded, LedgerConflict, Refused, ShoestringError, StoreError
+from shoestring.money import MICRO, MOST_USD, from_microusd
+from shoestring.pod.again import NO_USE_AGAIN
+from shoestring.pod.overhead import overhead_usd_per_hour
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Candidates, Decision
+from shoestring.simulation.frames import Ended, run_stage
+from shoestring.simulation.loop import Died, Result, Steps
+from shoestring.simulation.outcome import Fate
+from shoestring.simulation.place import Course, Place, question
+from shoestring.simulation.processes import ROUTER_S, admit, end, look_around, route
+from shoestring.simulation.workload import Wanted
+from shoestring.spending.meter import cost_usd
+
+# An engine tries a step so often, and waits so long in between.
+TIMES = 3
+WAITS_S = (5.0, 60.0)
+MS_PER_HOUR = 3_600_000
+
+
+def pipeline(place: Place, wanted: Wanted) -> Steps[None]:
+    """Looks at the plan, sets a budget, begins, and goes on until the exit step, or until its engine is gone."""
+    course = wish(place, wanted)
+    place.courses.append(course)
+    place.coming -= 1
+    fate = course.fate
+    try:
+        yield from tried(place, course, lambda: admit(place, course))
+        if fate.admitted:
+            yield from stages(place, course)
+    except BudgetExceeded as error:
+        fate.ended, fate.why = ("stopped" if fate.admitted else "month-full"), str(error)
+    except Refused as error:
+        fate.ended, fate.why = ("stopped" if fate.admitted else "refused"), str(error)
+    except ShoestringError as error:
+        fate.ended, fate.why = "failed", str(error)
+    if course.starts and fate.ended != "abandoned":
+        try:
+            yield from tried(place, course, lambda: end(place, course))
+        except ShoestringError:
+            course.clean = False
+    course.over = True
+    if course.clean and fate.ended != "abandoned":
+        for run in course.starts:
+            place.open.pop(run.start.account, None)
+
+
+def tried(place: Place, course: Course, make: Callable[[], Steps[Result]]) -> Steps[Result]:
+    """A step by a process of its own, and again when that died. Raises StoreError: again and again."""
+    for left in reversed(range(TIMES)):
+        try:
+            return (yield from place.loop.as_process(place.skew_s(), make()))
+        except (Died, StoreError) as error:
+            place.tally.crashes += 1
+            course.clean = False
+            if not left:
+                raise StoreError("the engine tried often enough") from error
+        yield place.loop.now_s + place.dice.uniform(*WAITS_S)
+    raise AssertionError("the last try returns or raises")
+
+
+def stages(place: Place, course: Course) -> Steps[None]:
+    """Route and run each; an engine tries the pair again. Raises what refuses a stage."""
+    for index in range(len(course.wanted.chain.needs)):
+        for left in reversed(range(TIMES)):
+            if place.dice.random() < place.scenario.faults.abandoned_share:
+                return
+            ended = yield from pair(place, course, index)
+            if ended.done:
+                break
+            if ended.cause in NO_USE_AGAIN or not left:
+                course.fate.ended = "stopped" if ended.cause == "money" else "failed"
+                return
+            yield place.loop.now_s + place.dice.uniform(*WAITS_S)
+    course.fate.ended = "done"
+
+
+def pair(place: Place, course: Course, index: int) -> Steps[Ended]:
+    """A router and the stage's pod; what dies with its process may be tried again."""
+    decision = yield from tried(place, course, lambda: route(place, course, index))
+    try:
+        return (yield from place.loop.as_process(place.skew_s(), run_stage(place, course, decision)))
+    except (Died, StoreError):
+        place.tally.crashes += 1
+        course.clean = False
+        return Ended(False, "lost")
+    except LedgerConflict:
+        return Ended(False, "lost")
+
+
+def wish(place: Place, wanted: Wanted) -> Course:
+    """What a person makes of the plan: a budget that is some times what the router expects."""
+    ample = decide(question(place, wanted, 0, None, budget_usd=Decimal(MOST_USD - 1)))
+    if ample.choice is None:
+        raise Refused(f"no pool can take {wanted.chain.name}: {ample.refusals[0].sentence}")
+    expected_usd = ample.choice.est_usd + sum((later.est_usd for later in ample.plan), Decimal(0))
+    expected_s = ample.choice.est_s + sum(later.est_s for later in ample.plan)
+    times = wanted.chain.deadline_times
+    deadline_s = None if times is None else round(times * expected_s, 3)
+    budget_usd = (expected_usd * Decimal(str(round(wanted.budget_times, 6)))).quantize(MICRO)
+    least_usd, fits = oracle(place, wanted, ample, budget_usd, deadline_s)
+    return Course(wanted, Fate(chain=wanted.chain.name, budget_usd=budget_usd, fits=fits, least_usd=least_usd), deadline_s)
+
+
+def oracle(place: Place, wanted: Wanted, ample: Decision, budget_usd: Decimal, deadline_s: float | None) -> tuple[Decimal, bool]:
+    """The least that the pipeline can truly cost on any pools at today's prices, nothing being taken away; and does it fit?
+
+    An elastic stage counts with its least. Formats are free to differ between neighbours, and the cheapest pools need not be the fastest
+    ones: it lets in rather too much than too little.
+    """
+    micro, ms = true_costs(place, wanted, ample.candidates)
+    stage, possible = np.array(ample.candidates.stage), np.array([not each for each in ample.candidates.objection])
+    least_micro = sum(int(micro[possible & (stage == number)].min()) for number in range(len(wanted.chain.needs)))
+    least_ms = sum(int(ms[possible & (stage == number)].min()) for number in range(len(wanted.chain.needs)))
+    routers = len(wanted.chain.needs) + 1
+    least_usd = from_microusd(least_micro) + cost_usd(overhead_usd_per_hour(place.world()), routers * sum(ROUTER_S) / 2)
+    return least_usd, least_usd <= budget_usd and (deadline_s is None or least_ms <= deadline_s * 1000)
+
+
+def true_costs(place: Place, wanted: Wanted, columns: Candidates) -> tuple[np.ndarray, np.ndarray]:
+    """By candidate: micro-dollars and milliseconds of its stage's least work."""
+    times = np.array(
+        [
+            place.bias(columns.stages[stage], columns.pools[pool]) * wanted.luck[columns.stages[stage]]
+            for stage, pool in zip(columns.stage, columns.pool, strict=True)
+        ]
+    )
+    prior, fixed, least, most = (
+        np.array(column, dtype=np.float64) for column in (columns.prior_ms, columns.fixed_ms, columns.least_samples, columns.samples)
+    )
+    ms = np.array(columns.startup_ms) + times * (fixed + (prior - fixed) * least / np.maximum(most, 1))
+    extra = np.array(columns.transfer_microusd) + np.array(columns.storage_microusd)
+    return np.array(columns.usd_per_hour_micro) * ms / MS_PER_HOUR + extra, ms
+
+
+def sweeper(place: Place) -> Steps[None]:
+    """Now and then, until nothing is left to do. One that dies comes again."""
+    while place.coming or place.open:
+        yield place.loop.now_s + place.scenario.sweep_s
+        if any(course.over for course in place.open.values()):
+            try:
+                yield from place.loop.as_process(place.skew_s(), look_around(place))
+            except (Died, StoreError):
+                place.tally.crashes += 1

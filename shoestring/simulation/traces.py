@@ -1,0 +1,136 @@
+"""Recorded markets, read from a folder of two files or from a file of price changes; CSV, plain or .gz.
+
+    availability.csv    tick,ZONE,...       1 = a spot machine could be had in that tick; ticks are `tick_s` apart
+    prices.csv          tick,ZONE,...       spot dollars an hour by tick; or zone,spot_usd_per_hour,..., constant
+    changes.csv         from_date,machine_type,region,market,usd_per_hour       a pool is found by its name and region
+
+A zone's machines need not be the pool's: from a folder, a pool's own spot price moves as its zone's moved. Prices of a file are taken as
+they stand. A recording that is over begins again.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TextIO
+
+from shoestring.errors import WorldError
+from shoestring.model import Market, Pool
+from shoestring.money import microusd, usd
+from shoestring.simulation.scenario import MarketModel
+
+CHANGE_FIELDS = ("from_date", "machine_type", "region", "market", "usd_per_hour")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """`zones`: pool -> by tick, could it be had. `times`: pool -> by tick, its price over the first.
+
+    `changes`: pool and market -> since when, micro-dollars an hour.
+    """
+
+    starts_at: datetime
+    tick_s: float = 1.0
+    zones: dict[str, Sequence[bool]] = field(default_factory=dict)
+    times: dict[str, Sequence[float]] = field(default_factory=dict)
+    changes: dict[tuple[str, Market], list[tuple[date, int]]] = field(default_factory=dict)
+
+    def up(self, pool: str, at_s: float) -> bool:
+        ticks = self.zones.get(pool)
+        return ticks is None or ticks[int(at_s // self.tick_s) % len(ticks)]
+
+    def taken_s(self, pool: str, from_s: float) -> float:
+        """The beginning of the next tick in which it could not be had; infinity: there is none."""
+        ticks, first = self.zones[pool], int(from_s // self.tick_s)
+        gone = (tick for tick in range(first, first + len(ticks)) if not ticks[tick % len(ticks)])
+        return max(from_s, next(gone, float("inf")) * self.tick_s)
+
+    def micro(self, pool: str, market: Market, first: int, at_s: float) -> int | None:
+        """Micro-dollars an hour of what cost `first` at the beginning; None where nothing is recorded."""
+        if market is Market.SPOT and (times := self.times.get(pool)):
+            return max(1, round(first * times[int(at_s // self.tick_s) % len(times)]))
+        if known := self.changes.get((pool, market)):
+            today = (self.starts_at + timedelta(seconds=at_s)).date()
+            return known[max(0, bisect_right(known, (today, 1 << 62)) - 1)][1]
+        return None
+
+
+def load_trace(model: MarketModel, pools: Sequence[Pool], starts_at: datetime) -> Recorded:
+    """What was recorded for these pools. Raises WorldError: it is not there, or is not what it should be."""
+    assert model.trace is not None
+    if not model.trace.is_dir():
+        return Recorded(starts_at, changes=_changes(model.trace, pools))
+    if not model.zones:
+        raise WorldError(f"{model.trace}: say which pool is in which of its zones, under market.zones of the scenario")
+    availability = _table(_file(model.trace, "availability.csv"))
+    zones: dict[str, Sequence[bool]] = {
+        pool: [value == "1" for value in _column(availability, zone, model.trace)] for pool, zone in model.zones.items()
+    }
+    prices = _table(_file(model.trace, "prices.csv"))
+    times: dict[str, Sequence[float]] = {}
+    if "tick" in prices[0]:
+        for pool, zone in model.zones.items():
+            column = [float(_price(value, model.trace)) for value in _column(prices, zone, model.trace)]
+            times[pool] = [value / column[0] for value in column]
+    return Recorded(starts_at, model.tick_s, zones, times)
+
+
+def _changes(path: Path, pools: Sequence[Pool]) -> dict[tuple[str, Market], list[tuple[date, int]]]:
+    rows, regions = _table(path), {pool.name: pool.region for pool in pools}
+    if missing := [name for name in CHANGE_FIELDS if name not in rows[0]]:
+        raise WorldError(f"{path} has no column {', '.join(missing)}; price changes have {', '.join(CHANGE_FIELDS)}")
+    found: dict[tuple[str, Market], list[tuple[date, int]]] = {}
+    for row in rows:
+        if regions.get(row["machine_type"]) == row["region"]:
+            try:
+                key, since = (row["machine_type"], Market(row["market"])), date.fromisoformat(row["from_date"])
+            except ValueError as error:
+                raise WorldError(f"{path}: {error}") from None
+            found.setdefault(key, []).append((since, microusd(_price(row["usd_per_hour"], path))))
+    if not found:
+        raise WorldError(f"{path} has no price of {', '.join(sorted(regions))} in their regions: it is of other machines")
+    return {key: sorted(changes) for key, changes in found.items()}
+
+
+def _price(text: str, path: Path) -> Decimal:
+    try:
+        amount_usd = usd(Decimal(text))
+    except (ValueError, InvalidOperation):
+        amount_usd = Decimal(0)
+    if amount_usd <= 0:
+        raise WorldError(f"{path}: {text!r} is not a price")
+    return amount_usd
+
+
+def _file(folder: Path, name: str) -> Path:
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.exists():
+            return path
+    raise WorldError(f"there is no {name} in {folder}: a recorded market has availability.csv and prices.csv")
+
+
+def _opened(path: Path) -> TextIO:
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    try:
+        with _opened(path) as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise WorldError(f"cannot read {path}: {error}") from None
+    if not rows:
+        raise WorldError(f"{path} has no rows")
+    return rows
+
+
+def _column(rows: list[dict[str, str]], zone: str, path: Path) -> Iterator[str]:
+    if zone not in rows[0]:
+        raise WorldError(f"{path} has no zone {zone}; there is: {', '.join(name for name in rows[0] if name != 'tick')}")
+    return (row[zone] for row in rows)

@@ -1,0 +1,45 @@
+"""`shoestring simulate` on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commands import shoestring
+
+
+def test_the_same_seed_prints_the_same_json_and_nothing_else() -> None:
+    one, same = (shoestring("simulate", "--pipelines", 4, "--seed", 7, "--json") for _ in range(2))
+    assert one.code == 0, one.err
+    assert one.out == same.out
+    assert one.json["pipelines"] == 4
+    assert one.json["over_cap"] == 0
+
+
+def test_two_policies_stand_side_by_side(tmp_path: Path) -> None:
+    (tmp_path / "plain.yaml").write_text("name: plain\n")
+    (tmp_path / "dear.yaml").write_text("name: dear\nleaving_s: 30\n")
+    ran = shoestring("simulate", "--pipelines", 4, "--policy", tmp_path / "plain.yaml", "--against", tmp_path / "dear.yaml")
+    assert ran.code == 0, ran.err
+    head, *lines = ran.out.splitlines()
+    assert head.split() == [str(tmp_path / "plain.yaml"), str(tmp_path / "dear.yaml")]
+    assert next(line for line in lines if line.startswith("spent above a cap")).split()[-4:] == ["0", "accounts", "0", "accounts"]
+    assert "8 pipelines in" in lines[-1]
+
+
+def test_a_scenario_of_ones_own_is_read_and_a_wrong_one_is_told_where(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\nonly: [n2-standard-4]\nchains: [{name: one, rows: 1e6, needs: [{stage: count, op_per_row: 1e5}]}]\n")
+    ran = shoestring("simulate", path, "--pipelines", 3, "--json")
+    assert ran.json["scenario"] == "mine"
+    assert list(ran.json["chains"]) == ["one"]
+    for text, said in (
+        ("name: mine\n", "chains: Field required"),
+        ("name: mine\nonly: [tpu]\nchains: [{name: one, rows: 1, needs: [{stage: count}]}]\n", "there is no pool called tpu"),
+        ("name: mine\nchains: [{name: one, rows: 1, needs: [{stage: count, gpu: must, gpu_memory_gb: 999}]}]\n", "no pool can take one"),
+    ):
+        path.write_text(text)
+        refused = shoestring("simulate", path, "--pipelines", 1)
+        assert refused.code in (1, 2)
+        assert said in refused.err
+    assert shoestring("simulate", tmp_path / "none.yaml").code == 2
+    assert "there is no policy file" in shoestring("simulate", "--policy", tmp_path / "none.yaml").err

@@ -1,0 +1,97 @@
+"""Whatever goes wrong, no account spends more than its cap, and the books hold."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scenarios import NOTHING_WRONG, DieAt, budgeted, scenario
+
+from shoestring.model import record
+from shoestring.simulation.outcome import Report
+from shoestring.simulation.place import Place
+from shoestring.simulation.simulate import play, simulate
+
+RATES = st.floats(0, 0.05)
+FAULTS = st.fixed_dictionaries(
+    {
+        "crash_per_write": RATES,
+        "error_per_write": RATES,
+        "race_per_write": st.floats(0, 1),
+        "lost_per_hour": st.floats(0, 5),
+        "fails_share": st.floats(0, 0.3),
+        "abandoned_share": st.floats(0, 0.3),
+        "clock_skew_s": st.floats(0, 3600),
+    }
+)
+
+
+def books_hold(report: Report) -> bool:
+    """Nothing past a cap, every entry as it should be, and nothing held when all is over."""
+    held = [month for month in report.months.values() if "$0.000000 held" not in month]
+    return report.over_cap == 0 and report.verified.startswith("every hash") and "pending" not in report.verified and not held
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    faults=FAULTS,
+    seed=st.integers(0, 10**6),
+    budget_times=st.floats(0.3, 6),
+    month_usd=st.sampled_from(["0.2", "3", "10000"]),
+    market=st.fixed_dictionaries(
+        {"log_sd_per_day": st.floats(0, 2), "preemption_times": st.floats(0, 1000), "notice_share": st.floats(0, 1)}
+    ),
+    durations=st.fixed_dictionaries({"log_sd": st.floats(0, 1), "tail_share": st.floats(0, 0.5), "tail_index": st.floats(1.1, 3)}),
+)
+def test_no_account_spends_above_its_cap_whatever_goes_wrong(
+    faults: dict[str, float], seed: int, budget_times: float, month_usd: str, market: dict[str, float], durations: dict[str, float]
+) -> None:
+    base = scenario(per_hour=600, faults=faults, market=market, durations=durations, budgets={"month_usd": month_usd})
+    report = simulate(budgeted(budget_times, base), 8, seed)
+    assert books_hold(report), report
+    assert report.spent_usd <= Decimal(month_usd)
+
+
+def test_a_process_may_die_before_and_after_every_write_of_a_pipeline() -> None:
+    faults = NOTHING_WRONG | {"faults": {"crash_per_write": 0.5}, "sweep_s": 700}
+    calm = DieAt(-1, before=True)
+    assert play(Place(scenario("tables", **faults), 3, calm), 1, True, int).ended == {"done": 1}
+    assert calm.writes > 15
+    for write in range(calm.writes):
+        for before in (True, False):
+            report = play(Place(scenario("tables", **faults), 3, DieAt(write, before)), 1, True, int)
+            assert report.crashes == 1
+            assert books_hold(report), (write, before, report)
+            assert report.ended in ({"done": 1}, {"failed": 1}), (write, before, report)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not() -> None:
+    one, same, other = (record(simulate(scenario("tables"), 10, seed)) for seed in (5, 5, 6))
+    assert one == same != other
+
+
+def test_where_nothing_goes_wrong_and_there_is_money_all_is_done() -> None:
+    report = simulate(budgeted(10.0, scenario("tables", **NOTHING_WRONG)), 10, 1)
+    assert report.ended == {"done": 10}
+    assert (report.crashes, report.preempted, report.swept) == (0, 0, 0)
+    assert report.p95_coverage == 1.0
+
+
+def test_what_the_books_say_is_what_is_billed_also_when_prices_move() -> None:
+    moving = NOTHING_WRONG | {"market": {"log_sd_per_day": 3.0, "step_s": 60.0, "preemption_times": 0.0}}
+    report = simulate(scenario("images", **moving), 6, 2)
+    assert report.admitted
+    assert abs(report.billed_usd - report.spent_usd) < Decimal("0.002") * report.billed_usd
+
+
+def test_a_month_that_is_full_admits_nothing_more() -> None:
+    report = simulate(scenario("images", **NOTHING_WRONG, per_hour=600, budgets={"month_usd": "9"}), 20, 2)
+    assert report.ended["month-full"] > 5
+    assert report.spent_usd <= 9
+
+
+@pytest.mark.parametrize(("times", "fitting"), [(0.6, 0), (1.2, 5)])
+def test_the_oracle_knows_what_is_needed(times: float, fitting: int) -> None:
+    assert simulate(budgeted(times, scenario("tables", **NOTHING_WRONG)), 5, 1).would_fit == fitting
