@@ -45,6 +45,11 @@ class Receipt(Noun):
     hardware: Hardware | None = Field(None, description="what did its per-row work; None in what was written before that was kept")
     spent_usd: Usd
     prices: tuple[Priced, ...] = Field((), description="what its pod cost an hour, each from when on; empty: as was decided, all along")
+    policy_sha256: str = Field("", description="of the policy that its place was chosen by")
+    candidate_sha256: str = Field("", description="of the policy that was on trial for a share of the runs; empty: none was")
+    live_est_usd: Usd | None = Field(
+        None, description="what the policy in force expected of its own choice; None: nothing would have fitted"
+    )
     started_at: AwareDatetime
     finished_at: AwareDatetime
     seconds: float

@@ -14,6 +14,7 @@ IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.1.0" for name in ("base", "trai
 """The published images, by the names that a Need uses. A world may have others under these names; any other name is a full one already."""
 
 
+Arm = Literal["live", "candidate"]
 Price = Annotated[Usd, Field(ge=0, le=10_000)]
 Glob = Annotated[str, Field(min_length=1)]
 
@@ -63,9 +64,33 @@ class Preferences(Noun):
 ANY = Tier()
 
 
-class Rules(Preferences):
-    """What a platform team lets a run do by itself (`policy.yaml`)."""
+class Candidate(Noun):
+    """Another policy on trial: beside the one in force, then for a share of the runs; out of the trial when its runs overspend."""
 
+    policy: Preferences
+    share: float = Field(0.0, ge=0, le=1, description="of the runs, that obey it; 0: what it would choose is recorded, nobody obeys it")
+    most_overspend: float = Field(
+        1.25,
+        ge=1,
+        description="times what its stages, or those of the policy in force, were expected to cost; beyond, it is rolled back",
+    )
+    least_runs: int = Field(5, ge=1, description="runs that have to be over before it is rolled back")
+
+    def propensity(self, arm: Arm, rolled_back: str = "") -> float:
+        """How likely a run is to be given the candidate, or the policy in force."""
+        share = 0.0 if rolled_back else self.share
+        return share if arm == "candidate" else 1.0 - share
+
+    def arm_of(self, run_id: str, rolled_back: str = "") -> Arm:
+        """Which of the two a run obeys: by a hash of its id and the candidate's title, so a share that is raised keeps the runs it had."""
+        point = int(digest(f"{self.policy.title} {run_id}".encode())[:13], 16) / 16**13
+        return "candidate" if point < self.propensity("candidate", rolled_back) else "live"
+
+
+class Rules(Preferences):
+    """What a platform team lets a run do by itself (`policy.yaml`): the policy in force, and what else it says."""
+
+    candidate: Candidate | None = Field(None, description="a policy on trial")
     queue_delay_s: float = Field(300.0, gt=0, description="seconds that a stage's pod may wait for a node; then it is routed again")
     stockout_s: float = Field(900.0, ge=0, description="seconds that a node pool which took no pod in time is left out")
     memory_growth: float = Field(1.5, ge=1, description="how much more memory a stage is given after it ran out of it")
@@ -76,6 +101,12 @@ class Rules(Preferences):
         description="markets where a pod pays the price of the moment; elsewhere that of its decision holds",
     )
     abandoned_s: float = Field(3600.0, gt=0, description="seconds without a pod and without a word after which a run is held to be over")
+
+    @model_validator(mode="after")
+    def _candidate_is_another(self) -> Self:
+        if self.candidate and self.candidate.policy.title == self.title:
+            raise ValueError(f"the candidate is called {self.title} like the policy in force: give it a version or a name of its own")
+        return self
 
 
 class Budgets(Noun):

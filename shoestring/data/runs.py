@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from shoestring.money import Usd
 from shoestring.seams import Store
 from shoestring.spending.entry import READERS
 
+RUN_MOMENT = re.compile(r"\d{8}-\d{6}")
 AnyNoun = TypeVar("AnyNoun", bound=BaseModel)
 
 
@@ -98,6 +100,16 @@ def readable(store: Store, keys: Sequence[str], noun: type[AnyNoun]) -> tuple[li
     unread = [each for each in found if isinstance(each, DataError)]
     notes = (f"{len(unread)} of {len(found)} records were left out, like this one: {unread[0]}",) if unread else ()
     return [each for each in found if isinstance(each, noun)], notes
+
+
+def newest(store: Store, kind: str, most: int) -> list[str]:
+    """Keys of the newest records of a kind (receipts, decisions) of all runs: run ids begin with a recipe's name, and then a moment."""
+
+    def begun(key: str) -> str:
+        found = RUN_MOMENT.search(key)
+        return found.group() if found else key
+
+    return sorted((key for key in store.list("runs/") if f"/{kind}/" in key), key=begun)[-most:]
 
 
 def open_run(store: Store, run_id: str) -> Run:

@@ -21,6 +21,7 @@ from shoestring.errors import UnknownName
 from shoestring.model import Format, Learned, Need, Noun, Outcome, Pool, Probe, digest, record
 from shoestring.pod.lessons import lessons
 from shoestring.pod.overhead import overhead_s
+from shoestring.pod.trials import policies
 from shoestring.pricing.learning import learn
 from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Question
@@ -213,7 +214,7 @@ def ask(world: World, asked: Asked) -> Question:
         speeds=measured_volume(world).speeds,
         learned=taught,
         images=world.images,
-        preferences=world.rules.preferences,
+        **policies(world.store, world.rules),
         stockouts=remembered,
         notes=(*world.notes, *unread, *forgotten, *asked.notes),
         digests={"world": world.digest, "recipe": digest(record(recipe)), "cache": key} | asdict(asked.reads),

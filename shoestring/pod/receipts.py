@@ -12,6 +12,7 @@ from shoestring.model import Outcome, record
 from shoestring.pricing.throughput import hardware_of
 from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision
+from shoestring.routing.trial import tried
 from shoestring.seams import World
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.ledger import Ledger
@@ -56,6 +57,7 @@ def receipt_for(decision: Decision, started_at: datetime, finished_at: datetime,
         finished_at=finished_at,
         seconds=round((finished_at - started_at).total_seconds(), 3),
         outcome=outcome,
+        **tried(decision),
         **took,
     )
 

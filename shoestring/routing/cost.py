@@ -143,7 +143,7 @@ class Cost:
 
     def _names(self, stage: int) -> dict[str, Any]:
         rows, count = self.question.rows, len(self.slot)
-        tier = self.question.preferences.tier(kind_of(self.need, needed_gb(self.need, rows)))
+        tier = self.question.in_force.tier(kind_of(self.need, needed_gb(self.need, rows)))
         # A policy's objections come last: where one is, nothing else stands in the way, and another policy may let it pass.
         objections = [
             slot.objection or objection(self.need, slot.pool, rows) or slot.shortage or kept_off(tier, slot.pool, slot.market) or ""

@@ -7,13 +7,15 @@ from decimal import Decimal
 from shoestring.model import Format, Placement
 from shoestring.money import from_microusd
 from shoestring.routing import sentences
-from shoestring.routing.decision import Candidates, Choice, Decision, Obeyed, Planned, Question
+from shoestring.routing.decision import Candidates, Choice, Decision, Planned, Question, Shadow
 from shoestring.routing.offers import candidates as make_candidates
+from shoestring.routing.offers import objected_anew
 from shoestring.routing.place import place
 from shoestring.routing.plan import Limits, Plans, Table, completions, plans
 from shoestring.routing.policy import VERSION, policy
 from shoestring.routing.refuse import Refuser
-from shoestring.rules import Preferences
+from shoestring.routing.trial import asked_of_the_other, obeyed_by, shadow
+from shoestring.rules import Candidate
 
 MADE_BY = f"shoestring routing {VERSION}"
 MS_PER_HOUR = 3_600_000
@@ -35,22 +37,27 @@ def choose(question: Question, candidates: Candidates) -> Decision:
     pairs = plans(table, limits, completions(table, len(question.needs)))
     ranked = pairs.ranked()
     best = int(ranked[0]) if len(ranked) else None
+    choice = None if best is None else _choice(question, candidates, limits, pairs, best)
     return Decision(
         question=question,
         candidates=candidates,
-        choice=None if best is None else _choice(question, candidates, limits, pairs, best),
+        choice=choice,
         plan=() if best is None else _planned(question, candidates, pairs.path[best].tolist()),
         refusals=Refuser(question, candidates, limits, table, pairs, ranked).all(),
         smallest_budget_usd=_smallest_budget_usd(question, limits, pairs) if best is None else None,
         placement=None if best is None else _placement(question, candidates, int(pairs.candidate[best])),
         policy=policy(),
-        obeyed=_obeyed(question.preferences),
+        obeyed=obeyed_by(question),
+        shadow=None if question.candidate is None else _shadow(question, question.candidate, candidates, choice),
         made_by=MADE_BY,
     )
 
 
-def _obeyed(preferences: Preferences) -> Obeyed:
-    return Obeyed(name=preferences.name, version=preferences.version, sha256=preferences.sha256)
+def _shadow(question: Question, candidate: Candidate, candidates: Candidates, chosen: Choice | None) -> Shadow:
+    """What the policy that is not obeyed chooses from the same offers."""
+    asked = asked_of_the_other(question, candidate)
+    choice = choose(asked, objected_anew(asked, candidates)).choice
+    return shadow(asked.preferences, "live" if question.arm == "candidate" else "candidate", choice, chosen)
 
 
 def _smallest_budget_usd(question: Question, limits: Limits, pairs: Plans) -> Decimal | None:

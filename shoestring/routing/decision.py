@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote
 from shoestring.money import Usd, usd
-from shoestring.rules import IMAGES, Preferences, StockOut
+from shoestring.rules import IMAGES, Arm, Candidate, Preferences, StockOut
 from shoestring.tariffs import Tariffs
 
 NOTHING = usd("0")
@@ -74,6 +74,8 @@ class Question(Noun):
     learned: tuple[Learned, ...] = ()
     images: dict[str, str] = IMAGES
     preferences: Preferences = Field(Preferences(), description="of the policy in force")
+    candidate: Candidate | None = Field(None, description="the policy on trial beside it")
+    rolled_back: str = Field("", description="why no run obeys the candidate any more; empty: none has overspent")
     notes: tuple[str, ...] = Field((), description="what a reader has to know of how this was asked; for the page alone")
     digests: dict[str, str] = Field({}, description="sha256 of the world, recipe, ... that this was made from")
 
@@ -81,6 +83,15 @@ class Question(Noun):
     def hold(self) -> str:
         """What this attempt is called in the ledger, and its records after it."""
         return f"{self.stage}-{self.attempt}"
+
+    @property
+    def arm(self) -> Arm:
+        return self.candidate.arm_of(self.run_id, self.rolled_back) if self.candidate else "live"
+
+    @property
+    def in_force(self) -> Preferences:
+        """The policy that this run obeys."""
+        return self.candidate.policy if self.candidate and self.arm == "candidate" else self.preferences
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
@@ -195,11 +206,31 @@ class Policy(Noun):
 
 
 class Obeyed(Noun):
-    """The policy file that a choice was made by."""
+    """The policy that a choice was made by, and how likely its run was to be given it."""
 
     name: str
     version: int
     sha256: str
+    arm: Arm = "live"
+    propensity: float = 1.0
+
+
+class Shadow(Noun):
+    """What the other of the two policies would have chosen; nothing is done about it. `pool` is None where nothing would fit."""
+
+    name: str
+    version: int
+    sha256: str
+    arm: Arm
+    same: bool = Field(description="it chooses the same offer")
+    pool: str | None = None
+    market: Market | None = None
+    format: Format | None = None
+    samples: int = 0
+    est_usd: Usd = NOTHING
+    p95_usd: Usd = NOTHING
+    est_s: float = 0.0
+    sentence: str = ""
 
 
 class Decision(Noun):
@@ -215,4 +246,5 @@ class Decision(Noun):
     placement: Placement | None
     policy: Policy
     obeyed: Obeyed | None = Field(None, description="None: made before there were policy files")
+    shadow: Shadow | None = Field(None, description="by the other policy, where one is on trial")
     made_by: str

@@ -109,8 +109,26 @@ def _limits(decision: Decision) -> Rows:
         ("money", sums + kept),
         *([("stage budget", f"${declared}, declared")] if declared is not None else []),
         ("time", "no deadline" if question.deadline_left_s is None else f"{question.deadline_left_s:,.1f} s left"),
+        *_other_policy(decision),
         *(("note", note) for note in question.notes),
     ]
+
+
+def _other_policy(decision: Decision) -> Rows:
+    """What the policy that was not obeyed would have chosen, and why none obeys it any more."""
+    shadow, obeyed = decision.shadow, decision.obeyed
+    if shadow is None or obeyed is None:
+        return []
+    named = f"policy {shadow.name} {shadow.version}"
+    if shadow.same:
+        would = f"{named} chooses the same"
+    elif shadow.pool is None or shadow.market is None:
+        would = f"{named} would choose nothing: {shadow.sentence}"
+    else:
+        would = f"{named} would choose {offer(shadow.pool, shadow.market, shadow.format)}: ${shadow.est_usd} in {shadow.est_s:,.1f} s"
+    chance = f"; the chance of {obeyed.name} {obeyed.version} was {obeyed.propensity:.0%}"
+    over = decision.question.rolled_back
+    return [("on trial", would + (chance if obeyed.propensity < 1 else "")), *([("rolled back", over)] if over else [])]
 
 
 def _offers(decision: Decision) -> Grid:

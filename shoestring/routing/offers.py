@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from shoestring.model import Format, Need
 from shoestring.money import microusd
-from shoestring.routing.cost import NONE, Cost, Input, Slot, sample_range, shortage
+from shoestring.routing.cost import NONE, Cost, Input, Slot, needed_gb, sample_range, shortage
 from shoestring.routing.decision import Candidates, Question, Reason
+from shoestring.routing.preferences import BY_POLICY, kept_off, kind_of
 
 NAMES = ("stages", "pools", "markets", "formats")
 
@@ -41,6 +42,22 @@ def candidates(question: Question) -> Candidates:
         "formats": formats,
     }
     return Candidates.model_validate(names | columns)
+
+
+def objected_anew(question: Question, candidates: Candidates) -> Candidates:
+    """The same offers with the objections of this question's policy instead of another's. Prices stay, and so does a cached outcome."""
+    pools, found = {pool.name: pool for pool in question.pools}, list(candidates.objection)
+    kinds = [kind_of(need, needed_gb(need, question.rows)) for need in question.needs]
+    known: dict[tuple[int, int, int], Reason | Literal[""]] = {}
+    for row, key in enumerate(zip(candidates.stage, candidates.pool, candidates.market, strict=True)):
+        if candidates.cached[row] or (found[row] and found[row] not in BY_POLICY):
+            continue
+        if key not in known:
+            stage, pool, market = key
+            tier = question.in_force.tier(kinds[stage])
+            known[key] = kept_off(tier, pools[candidates.pools[pool]], candidates.markets[market]) or ""
+        found[row] = known[key]
+    return candidates.model_copy(update={"objection": tuple(found)})
 
 
 def _number(formats: tuple[Format, ...], name: Format | None) -> int:

@@ -79,7 +79,7 @@ class Table:
         self.p95 = _column(candidates.p95_microusd)
         self.est_ms = _column(candidates.est_ms)
         kinds = [kind_of(need, needed_gb(need, question.rows)) for need in question.needs]
-        self.waiting = _column(tuple(waiting_micro_per_hour(question.preferences, kind) for kind in kinds))[self.stage]
+        self.waiting = _column(tuple(waiting_micro_per_hour(question.in_force, kind) for kind in kinds))[self.stage]
         # What plans are compared by: money, and the time that a policy has a price for.
         self.cost = self.est + time_cost(self.est_ms, self.waiting)
         self.p95_ms = _column(candidates.p95_ms)

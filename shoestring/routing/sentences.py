@@ -37,7 +37,7 @@ def later_stages(question: Question) -> str:
 
 def waiting(question: Question) -> str:
     """Words where plans are compared by more than money; none where an hour of waiting is worth nothing."""
-    of_needs = (waiting_micro_per_hour(question.preferences, kind_of(need, needed_gb(need, question.rows))) for need in question.needs)
+    of_needs = (waiting_micro_per_hour(question.in_force, kind_of(need, needed_gb(need, question.rows))) for need in question.needs)
     prices = [dollars(micro) for micro in dict.fromkeys(of_needs) if micro]
     return f", waiting counted at {' or '.join(prices)} an hour" if prices else ""
 
@@ -45,7 +45,7 @@ def waiting(question: Question) -> str:
 def unusable(code: Reason, question: Question, need: Need, pool: Pool, market: Market) -> str:
     """Why a stage cannot run on a pool at any budget."""
     if code in BY_POLICY:
-        return objected(code, question.preferences, kind_of(need, needed_gb(need, question.rows)), pool, market)
+        return objected(code, question.in_force, kind_of(need, needed_gb(need, question.rows)), pool, market)
     match code:
         case Reason.MEMORY:
             return f"needs {needed_gb(need, question.rows):.2f} GB of memory, {pool.name} has {pool.memory_gb:g}"

@@ -72,7 +72,7 @@ def test_nothing_is_placed_or_planned_where_its_tier_keeps_it_off(question: Ques
     if decision.choice is None:
         return
     chosen = [] if decision.choice.cached else [decision.choice]
-    for need, place in zip(question.needs[-len([*chosen, *decision.plan]) :], [*chosen, *decision.plan], strict=True):
+    for need, place in zip(question.needs[1 - len(chosen) :], [*chosen, *decision.plan], strict=True):
         tier = preferences.tier(kind_of(need, needed_gb(need, question.rows)))
         assert kept_off(tier, pools[place.pool], place.market) is None
 

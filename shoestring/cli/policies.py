@@ -1,0 +1,96 @@
+"""`shoestring policy ...`: what places are chosen by, and how a policy on trial does beside the one in force."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+
+from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
+from shoestring.model import utc_text
+from shoestring.pod.trials import Trial, rolled_back, trials
+from shoestring.routing.offpolicy import Comparison, Estimate
+from shoestring.routing.trial import Rollback
+from shoestring.rules import Candidate, Preferences
+
+app = typer.Typer(help="Policies: the one in force, and one on trial beside it.", no_args_is_help=True)
+
+
+@app.command()
+def show(world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Print the policy in force, and the candidate with what became of it."""
+    opened = world_at(world, store)
+    rules = opened.rules
+    over = rolled_back(opened.store, rules.candidate) if rules.candidate else None
+    if as_json:
+        told: dict[str, Any] = {"policy": rules.model_dump(mode="json"), "sha256": rules.sha256}
+        told |= {"candidate_sha256": rules.candidate.policy.sha256 if rules.candidate else None}
+        typer.echo(json.dumps(told | {"rollback": over.model_dump(mode="json") if over else None}, indent=1))
+        return
+    for line in (*described("policy", rules), *(on_trial(rules.candidate, over) if rules.candidate else ["no candidate"])):
+        typer.echo(line)
+    for note in opened.notes:
+        typer.echo(note, err=True)
+
+
+def described(what: str, policy: Preferences) -> list[str]:
+    """A policy in lines."""
+    lines = [f"{what} {policy.title} ({policy.sha256[:12]}): an hour of waiting is worth ${policy.usd_per_hour_of_waiting}"]
+    for kind, tier in sorted(policy.tiers.items()):
+        said = tier.model_dump(mode="json", exclude_defaults=True)
+        allowed = [f"{name} {', '.join(value) if isinstance(value, list) else value}" for name, value in said.items()]
+        lines.append(f"  {kind}-heavy work: {'; '.join(allowed) or 'anywhere'}")
+    return lines
+
+
+def on_trial(candidate: Candidate, over: Rollback | None) -> list[str]:
+    share = f"obeyed by {candidate.share:.0%} of the runs" if candidate.share else "in shadow: nobody obeys it"
+    state = f"rolled back on {utc_text(over.at)}: {over.why}" if over else share
+    return [*described("candidate", candidate.policy), f"  {state}"]
+
+
+@app.command()
+def compare(world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Estimate what each candidate would have cost, from the choices that were logged beside it."""
+    opened = world_at(world, store)
+    found, notes = trials(opened.store)
+    if as_json:
+        typer.echo(json.dumps([trial.model_dump(mode="json") for trial in found], indent=1))
+        return
+    for line in (line for trial in found for line in compared(trial)):
+        typer.echo(line)
+    if not found:
+        typer.echo("no decision of this store was made with a candidate beside it: name one in the policy, as `candidate`")
+    for note in notes:
+        typer.echo(note, err=True)
+
+
+def compared(trial: Trial) -> list[str]:
+    """What there is to say of one candidate, in lines."""
+    lines = [f"candidate {trial.policy} ({trial.sha256[:12]})"]
+    if trial.rollback:
+        lines.append(f"  rolled back on {utc_text(trial.rollback.at)}: {trial.rollback.why}")
+    if trial.comparison is None:
+        return [*lines, "  no run that it was beside is over yet"]
+    return lines + [f"  {line}" for line in estimates(trial.comparison)]
+
+
+def estimates(found: Comparison) -> list[str]:
+    weighed = found.candidate_by_propensity
+    by_propensity = dollars(weighed) if weighed else "none: some of its choices were nobody's to make"
+    model_alone = f"; for {found.unseen} of them only its expectation speaks, since no run could have obeyed it" if found.unseen else ""
+    return [
+        f"{found.runs} runs, {found.candidate_runs} of them with choices of its own; {found.choices} choices, {found.different} different"
+        + model_alone,
+        f"policy in force     {dollars(found.live)}",
+        f"candidate           {dollars(found.candidate)}",
+        f"  by propensity     {by_propensity}",
+        f"candidate is dearer {dollars(found.more)}",
+    ]
+
+
+def dollars(found: Estimate) -> str:
+    mean = f"{found.usd_per_run:+.6f}" if found.usd_per_run < 0 else f"{found.usd_per_run:.6f}"
+    within = "too few runs for an interval" if found.low_usd is None else f"95% within {found.low_usd:.6f} and {found.high_usd:.6f}"
+    return f"${mean} a run ({within})"
