@@ -138,13 +138,17 @@ def with_room(question: Question) -> Decision:
 
 
 def room_to_extend_usd(question: Question) -> Decimal:
-    """What one extension of every stage of fixed work would take: a run that is admitted survives one each, whatever its budget."""
+    """What one extension of the dearest stage of fixed work would take: a run that is admitted survives one, whatever its budget.
+
+    One stage in twenty is past its P95, two of a run's hardly ever, and then there is what the others did not use of theirs. Room for
+    every stage at once refused half of the runs that could do with twice what they were expected to cost (bench/simulated_money.py).
+    """
     ample = decide(question.model_copy(update={"budget_usd": Decimal(MOST_USD - 1), "stage_budgets": {}}))
     if ample.choice is None:
         return Decimal(0)
     elastic = {need.stage for need in question.needs if need.elastic}
     p95_usd = {question.stage: ample.choice.p95_usd} | {later.stage: later.keep_usd for later in ample.plan}
-    return usd(EXTENSION_SHARE * sum(amount for stage, amount in p95_usd.items() if stage not in elastic))
+    return usd(EXTENSION_SHARE * max((amount for stage, amount in p95_usd.items() if stage not in elastic), default=Decimal(0)))
 
 
 def refuse(store: Store, decision: Decision) -> Refused:

@@ -23,6 +23,7 @@ class Fate:
     """
 
     chain: str
+    month: str
     budget_usd: Decimal
     fits: bool
     least_usd: Decimal
@@ -52,6 +53,8 @@ class ChainReport(Noun):
 class Report(Noun):
     """What came of a simulation. Shares are of 1; None where there is nothing to divide by.
 
+    `would_fit`: with its true durations known, a pipeline keeps to its budget and its deadline, and what it needs at least is there in
+    the month beside what the runs that were admitted before it spent in the end.
     `stranded_share`: of what was set aside for runs, what was never spent; `stranded_stages_share`: of what was reserved for stages.
     `p95_coverage`: finished stages of fixed work that cost no more than the P95 that was reserved for them.
     `over_cap`: accounts in which more was spent than their cap. `billed_over`: runs whose bill was above their budget.
@@ -109,21 +112,32 @@ class Tally:
         return {name: from_microusd(self.money[name]) for name in sorted(self.money)}
 
 
+def fitting(fates: Sequence[Fate], month_usd: Decimal | None) -> list[Fate]:
+    """Those that would have fitted. `fates` are in the order in which they began."""
+    spent: defaultdict[str, Decimal] = defaultdict(Decimal)
+    found = []
+    for fate in fates:
+        if fate.fits and (month_usd is None or spent[fate.month] + fate.least_usd <= month_usd):
+            found.append(fate)
+        spent[fate.month] += fate.spent_usd
+    return found
+
+
 def ended(fates: Sequence[Fate]) -> dict[str, int]:
     return dict(sorted(Counter(fate.ended for fate in fates).items()))
 
 
-def by_chain(fates: Sequence[Fate]) -> dict[str, ChainReport]:
+def by_chain(fates: Sequence[Fate], fitting: Sequence[Fate]) -> dict[str, ChainReport]:
     found = {}
     for name in sorted({fate.chain for fate in fates}):
-        mine = [fate for fate in fates if fate.chain == name]
+        mine, fits = ([fate for fate in some if fate.chain == name] for some in (fates, fitting))
         budgets = sorted(fate.budget_usd for fate in mine)
         found[name] = ChainReport(
             pipelines=len(mine),
             admitted=sum(fate.admitted for fate in mine),
             done=sum(fate.ended == "done" for fate in mine),
-            would_fit=sum(fate.fits for fate in mine),
-            would_fit_admitted=sum(fate.fits and fate.admitted for fate in mine),
+            would_fit=len(fits),
+            would_fit_admitted=sum(fate.admitted for fate in fits),
             median_budget_usd=budgets[len(budgets) // 2],
             spent_usd=sum((fate.spent_usd for fate in mine), NOTHING),
         )

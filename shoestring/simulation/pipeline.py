@@ -108,7 +108,8 @@ def wish(place: Place, wanted: Wanted) -> Course:
     deadline_s = None if times is None else round(times * expected_s, 3)
     budget_usd = (expected_usd * Decimal(str(round(wanted.budget_times, 6)))).quantize(MICRO)
     least_usd, fits = oracle(place, wanted, ample, budget_usd, deadline_s)
-    return Course(wanted, Fate(chain=wanted.chain.name, budget_usd=budget_usd, fits=fits, least_usd=least_usd), deadline_s)
+    month = f"{place.loop.moment(wanted.at_s):%Y-%m}"
+    return Course(wanted, Fate(wanted.chain.name, month, budget_usd, fits, least_usd), deadline_s)
 
 
 def oracle(place: Place, wanted: Wanted, ample: Decision, budget_usd: Decimal, deadline_s: float | None) -> tuple[Decimal, bool]:

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from shoestring.errors import LedgerBroken
 from shoestring.seams import Store
-from shoestring.simulation.outcome import NOTHING, Report, by_chain, ended, share
+from shoestring.simulation.outcome import NOTHING, Report, by_chain, ended, fitting, share
 from shoestring.simulation.pipeline import pipeline, sweeper
 from shoestring.simulation.place import Course, Place
 from shoestring.simulation.processes import state_of
@@ -58,16 +58,16 @@ def report(place: Place, pipelines: int, books: str) -> Report:
     stage_usd = [sum((account.released_usd for account in runs), NOTHING), sum((account.spent_usd for account in runs), NOTHING)]
     cap_usd = sum((account.cap_usd or NOTHING for account in runs), NOTHING)
     over = [max(0.0, float(fate.billed_usd / fate.budget_usd) - 1) for fate in fates if fate.admitted]
-    fitting, tally = [fate for fate in fates if fate.fits], place.tally
+    fit, tally = fitting(fates, place.scenario.budgets.month_usd), place.tally
     return Report(
         scenario=place.scenario.name,
         seed=place.seed,
         pipelines=pipelines,
         ended=ended(fates),
         admitted=sum(fate.admitted for fate in fates),
-        would_fit=len(fitting),
-        would_fit_admitted=sum(fate.admitted for fate in fitting),
-        admitted_share=share(sum(fate.admitted for fate in fitting), len(fitting)),
+        would_fit=len(fit),
+        would_fit_admitted=sum(fate.admitted for fate in fit),
+        admitted_share=share(sum(fate.admitted for fate in fit), len(fit)),
         over_cap=sum(past_cap(state) for state in (*runs, *months)),
         most_of_cap=max((share(state.spent_usd, state.cap_usd or 0) or 0.0 for state in runs), default=None),
         cap_usd=cap_usd,
@@ -86,7 +86,7 @@ def report(place: Place, pipelines: int, books: str) -> Report:
         swept=tally.swept,
         months={state.account: told(state) for state in months},
         money=money(place, runs),
-        chains=by_chain(fates),
+        chains=by_chain(fates, fit),
         ledger_entries=sum(state.entries for state in (*runs, *months)),
         verified=books,
         days=round(place.loop.now_s / 86400, 3),

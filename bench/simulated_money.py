@@ -1,0 +1,117 @@
+"""Claim: of 10,000 simulated pipelines with heavy-tailed durations none spends above its cap, whatever moves, dies or races.
+
+Each mix is so many pipelines through the real router, ledger, admission, frames and exit steps, in one month's account whose cap is
+reached, and then every hash, sequence and balance of its books is recomputed. An oracle that knows every true duration says which
+would have fitted their budgets; a run's budget is log-normal around `times` what the router expects of the whole chain. What of the caps
+was set aside and never spent is stranded; and what share would have been let in, by budget, is a table of its own.
+
+python bench/simulated_money.py [--pipelines 10000] [--mix NAME] [--seeds 1] [--times 4] [--ladder 300]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from machine import describe
+
+from shoestring.simulation.outcome import Report
+from shoestring.simulation.scenario import Scenario, load_scenario
+from shoestring.simulation.simulate import simulate
+
+POOLS = ["n2-standard-4", "n2-standard-16", "g2-standard-4"]
+CALM: dict[str, Any] = {"faults": {}, "market": {"preemption_times": 0.0}}
+MOVES = {"log_sd_per_day": 1.0, "step_s": 300.0, "preemption_times": 1.0}
+TAKEN = {"log_sd_per_day": 0.1, "preemption_times": 300.0, "notice_share": 0.5}
+DEATHS = {"crash_per_write": 0.02, "error_per_write": 0.01, "lost_per_hour": 0.5, "abandoned_share": 0.01}
+RACES = {"race_per_write": 0.5, "clock_skew_s": 120.0}
+MIXES: dict[str, dict[str, Any]] = {
+    "heavy tails alone": CALM,
+    "prices move": CALM | {"market": MOVES},
+    "machines are taken": CALM | {"market": TAKEN},
+    "processes die": CALM | {"faults": DEATHS},
+    "writers race, clocks off": CALM | {"faults": RACES, "per_hour": 120.0},
+    "all at once": {"faults": DEATHS | RACES, "market": TAKEN | {"log_sd_per_day": 1.0, "step_s": 300.0}, "per_hour": 60.0},
+}
+# Spread as widely as the runs of one user are; 2% of stages take many times as long, without variance (Pareto, index 1.5).
+TAILS = {"bias_log_sd": 0.3, "log_sd": 0.2, "tail_share": 0.02, "tail_index": 1.5}
+# Dollars of the month for each pipeline that is to come: the last of them find it gone.
+MONTH_USD_EACH = 0.6
+
+
+def scenario(times: float, changes: dict[str, Any], month_usd: float | None) -> Scenario:
+    base = load_scenario(None).model_dump(mode="json")
+    chains = [chain | {"budget_times": times} for chain in base["chains"]]
+    budgets = {} if month_usd is None else {"month_usd": f"{month_usd:.2f}"}
+    return Scenario.model_validate(base | {"only": POOLS, "chains": chains, "durations": TAILS, "budgets": budgets} | changes)
+
+
+def share(part: int, whole: int) -> str:
+    return f"{part / whole:6.1%}" if whole else "     -"
+
+
+def line(name: str, report: Report, seconds: float) -> str:
+    ended = report.ended
+    return (
+        f"{name:<24} {report.pipelines:>9} {report.would_fit:>9} {share(report.would_fit_admitted, report.would_fit):>8} "
+        f"{ended.get('done', 0):>6} {ended.get('stopped', 0):>7} "
+        f"{ended.get('month-full', 0):>10} {report.preempted:>5} {report.crashes:>5} {report.races:>6} {report.over_cap:>8} "
+        f"{report.billed_over:>11} {report.most_of_cap or 0:>7.1%} {report.stranded_share or 0:>8.1%} "
+        f"{report.p95_coverage or 0:>6.1%} {report.pipelines / seconds * 60:>8.0f}  {report.verified}"
+    )
+
+
+def mixes(pipelines: int, names: list[str], seeds: int, times: float) -> None:
+    print(
+        f"{'mix':<24} {'pipelines':>9} {'would fit':>9} {'admitted':>8} {'done':>6} {'stopped':>7} {'month full':>10} {'taken':>5} "
+        f"{'died':>5} {'races':>6} "
+        f"{'over cap':>8} {'billed over':>11} {'most of':>7} {'stranded':>8} {'in P95':>6} {'a minute':>8}  books"
+    )
+    each = -(-pipelines // (len(names) * seeds))
+    total, over, broken, seconds = 0, 0, 0, 0.0
+    for name in names:
+        for seed in range(seeds):
+            begun_s = time.process_time()
+            report = simulate(scenario(times, MIXES[name], MONTH_USD_EACH * each), each, seed)
+            took_s = time.process_time() - begun_s
+            print(line(name, report, took_s), flush=True)
+            total, over, seconds = total + each, over + report.over_cap, seconds + took_s
+            broken += not report.verified.startswith("every hash")
+    print(f"{total} pipelines, {over} accounts above their caps, {broken} books broken; {total / seconds * 60:.0f} a minute of one core")
+
+
+def ladder(pipelines: int, seeds: int) -> None:
+    """The month without a cap: what a run's own budget lets in."""
+    print(
+        f"\n{'budget over expected':<20} {'would fit':>9} {'admitted of them':>16} {'done of admitted':>16} {'stopped':>7} {'stranded':>8}"
+    )
+    for times in (1.5, 2.0, 3.0, 4.0, 6.0, 10.0):
+        found = [simulate(scenario(times, CALM, None), pipelines, seed, check=False) for seed in range(seeds)]
+        fit, let_in = sum(each.would_fit for each in found), sum(each.would_fit_admitted for each in found)
+        admitted = sum(each.admitted for each in found)
+        ended = {kind: sum(each.ended.get(kind, 0) for each in found) for kind in ("done", "stopped")}
+        stranded = sum(each.cap_usd - each.spent_usd for each in found) / max(1, sum(each.cap_usd for each in found))
+        print(
+            f"{times:<20} {fit:>9} {share(let_in, fit):>16} {share(ended['done'], admitted):>16} {ended['stopped']:>7} {stranded:>8.1%}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pipelines", type=int, default=10_000)
+    parser.add_argument("--mix", choices=sorted(MIXES), action="append")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--times", type=float, default=4.0)
+    parser.add_argument("--ladder", type=int, default=300, help="pipelines for each step of the ladder of budgets; 0: none")
+    options = parser.parse_args()
+    print(describe())
+    if options.pipelines:
+        mixes(options.pipelines, options.mix or list(MIXES), options.seeds, options.times)
+    if options.ladder:
+        ladder(options.ladder, options.seeds)
+
+
+if __name__ == "__main__":
+    main()
