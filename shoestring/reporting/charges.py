@@ -13,6 +13,7 @@ from functools import cached_property
 
 from shoestring.data.runs import RunRecord, Start, readable
 from shoestring.model import Market, Pool
+from shoestring.money import microusd
 from shoestring.receipt import Receipt
 from shoestring.routing.account import expected
 from shoestring.routing.decision import Decision
@@ -20,10 +21,13 @@ from shoestring.seams import Store
 from shoestring.spending.chain import Chain
 from shoestring.spending.entry import Entry, Sealed
 from shoestring.spending.ledger import accounts
-from shoestring.spending.meter import cost_usd
-from shoestring.spending.parents import MONTH
+from shoestring.spending.meter import cost_between_usd, cost_usd
+from shoestring.spending.parents import MONTH, campaign_account
 
 OVERHEAD = "overhead"
+CAMPAIGN_SUFFIX = campaign_account("")
+PRICE = Decimal("1e-12")
+"""A mean price is given to this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +52,13 @@ class Parts:
 # Not slotted: a cached property wants a place to lie in.
 @dataclass(frozen=True)
 class Charge:
-    """One settled hold of a run's account. `above`: the accounts between the month and that one, outermost first.
+    """One settled hold of an account in a month. `campaign`: the one that the account belongs to; empty when it is in none.
 
     Its records are None where nothing was written down, or not by this version. Overhead has a `run` and `start`, an attempt the others.
     """
 
     month: str
-    above: tuple[str, ...]
+    campaign: str
     settled: Sealed
     reserved_microusd: int
     adjustments: tuple[Sealed, ...] = ()
@@ -70,10 +74,6 @@ class Charge:
     @property
     def run_id(self) -> str:
         return self.run.run_id if self.run else self.entry.account
-
-    @property
-    def campaign(self) -> str:
-        return self.above[-1] if self.above else ""
 
     @property
     def paid_microusd(self) -> int:
@@ -94,11 +94,13 @@ class Charge:
 
     @property
     def usd_per_hour(self) -> Decimal | None:
-        """What it was metered by; None where that was not written down."""
+        """What it was metered by, and on the mean, where the price moved; None where that was not written down."""
         if self.entry.stage == OVERHEAD:
             return self.start.overhead_usd_per_hour or None if self.start else None
-        choice = self.decision.choice if self.decision else None
-        return choice.usd_per_hour if choice else None
+        choice, receipt = self.decision.choice if self.decision else None, self.receipt
+        if receipt is None or not receipt.prices or receipt.seconds <= 0:
+            return choice.usd_per_hour if choice else None
+        return (metered_usd(receipt, receipt.prices[0].usd_per_hour) * 3600 / Decimal(str(receipt.seconds))).quantize(PRICE)
 
     @property
     def expected(self) -> tuple[int, int] | None:
@@ -129,10 +131,17 @@ def split(charge: Charge) -> Parts:
         return Parts(computing=paid)
     if receipt.status in ("failed", "lost") and not charge.decision.question.needs[0].checkpoint_s:
         return Parts(lost=paid)
-    inside = min(paid, int(cost_usd(choice.usd_per_hour, receipt.seconds).scaleb(6)))
+    inside = min(paid, microusd(metered_usd(receipt, choice.usd_per_hour)))
     known = charge.use is not None and charge.pool is not None and not charge.pool.gpu_count
     cores = inside * round((1 - (charge.use or 0.0)) * 1_000_000) // 1_000_000 if known else 0
     return Parts(computing=inside - cores, startup=paid - inside, cores=cores)
+
+
+def metered_usd(receipt: Receipt, usd_per_hour: Decimal) -> Decimal:
+    """What an attempt's own seconds cost, by the prices that were in force."""
+    if receipt.prices:
+        return cost_between_usd(receipt.prices, receipt.started_at, receipt.finished_at)
+    return cost_usd(usd_per_hour, receipt.seconds)
 
 
 def charges_of(
@@ -148,34 +157,35 @@ def charges_of(
     for month in [name for name in accounts(store) if MONTH.fullmatch(name)] if months is None else months:
         found += (
             charge
-            for charge in _inside(store, month, month, (), since)
+            for charge in _inside(store, month, month, since)
             if (since is None or charge.entry.at >= since) and (until is None or charge.entry.at < until)
         )
     return _with_records(store, found)
 
 
-def _inside(store: Store, month: str, account: str, above: tuple[str, ...], since: datetime | None) -> Iterator[Charge]:
+def _inside(store: Store, month: str, account: str, since: datetime | None) -> Iterator[Charge]:
     """All charges in an account and in those inside it. An account that was closed before `since` is not read."""
-    entries = Chain(store, account).entries
-    yield from settled(entries, month, above)
-    children = {sealed.entry.child: sealed.entry for sealed in entries if sealed.entry.child is not None}
+    chain = Chain(store, account)
+    yield from settled(chain, month)
+    children = {sealed.entry.child: sealed.entry for sealed in chain.entries if sealed.entry.child is not None}
     for child, last in children.items():
         if since is None or last.kind != "settle" or last.at >= since:
-            yield from _inside(store, month, child, above if account == month else (*above, account), since)
+            yield from _inside(store, month, child, since)
 
 
-def settled(entries: Iterable[Sealed], month: str = "", above: tuple[str, ...] = ()) -> Iterable[Charge]:
+def settled(chain: Chain, month: str = "") -> Iterable[Charge]:
     """The charges of one account itself, without their records, in the order in which they were settled."""
+    campaign = (chain.account.campaign or "").removesuffix(CAMPAIGN_SUFFIX)
     reserved: dict[str, int] = {}
     found: dict[str, Charge] = {}
-    for sealed in entries:
+    for sealed in chain.entries:
         entry = sealed.entry
         if entry.child is not None:
             continue
         if entry.kind in ("reserve", "extend"):
             reserved[entry.hold] = reserved.get(entry.hold, 0) + entry.amount_microusd
         elif entry.kind == "settle":
-            found[entry.hold] = Charge(month, above, sealed, reserved[entry.hold])
+            found[entry.hold] = Charge(month, campaign, sealed, reserved[entry.hold])
         elif entry.kind == "adjust":
             charge = found[entry.hold]
             found[entry.hold] = replace(charge, adjustments=(*charge.adjustments, sealed))

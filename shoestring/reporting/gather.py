@@ -199,7 +199,7 @@ class Reader:
     def _charges(self, run: RunRecord, attempts: list[Attempt]) -> tuple[Charge, ...]:
         """What is settled already."""
         of = {attempt.key: attempt for attempt in attempts}
-        found = [charge for chain in self._chains.values() for charge in settled(chain.entries)]
+        found = [charge for chain in self._chains.values() for charge in settled(chain)]
         return tuple(
             replace(charge, run=run, decision=attempt.decision if attempt else None, receipt=attempt.receipt if attempt else None)
             for charge in found

@@ -15,7 +15,7 @@ from stories import STORIES, Story, done, failed, resumed
 
 from shoestring.model import Pool, digest
 from shoestring.money import from_microusd, usd
-from shoestring.receipt import Receipt
+from shoestring.receipt import Priced, Receipt
 from shoestring.reporting.actuals import actuals
 from shoestring.reporting.charges import OVERHEAD, Charge, charges_of, split
 from shoestring.reporting.plain import actuals_text
@@ -152,11 +152,11 @@ def test_only_what_was_settled_in_the_window_counts(tmp_path: Path) -> None:
     assert {charge.entry.account for charge in second} == {f"{RUN_ID}.2"}
 
 
-def test_accounts_inside_accounts_are_walked_and_name_the_campaign(tmp_path: Path) -> None:
+def test_money_of_a_campaign_is_counted_once_and_by_its_name(tmp_path: Path) -> None:
     run = Recording(tmp_path)
-    run.ledger.open("spring", usd("1"))
+    run.ledger.open("spring.campaign", usd("1"))
     ledger = Ledger(run.store, run.clock)
-    ledger.open("some-run", usd("0.5"), parent="spring")
+    ledger.open("some-run", usd("0.5"), campaign="spring.campaign")
     ledger.reserve("some-run", "ingest-1", "ingest", 1, usd("0.2"))
     ledger.settle("some-run", "ingest-1", usd("0.15"))
     found = actuals(charges(run), ("campaign",))
@@ -185,6 +185,19 @@ def test_overhead_is_neither_idle_nor_computing(tmp_path: Path) -> None:
 def test_a_store_without_a_settlement_says_so(tmp_path: Path) -> None:
     run = Recording(tmp_path)
     assert actuals_text(actuals(charges(run), ("stage",))) == "nothing was settled in that time"
+
+
+def test_a_price_that_moved_is_metered_as_it_was(tmp_path: Path) -> None:
+    charge = charge_of(done(tmp_path), "train-1")
+    receipt = charge.receipt
+    assert receipt is not None
+    half = receipt.started_at + (receipt.finished_at - receipt.started_at) / 2
+    prices = (Priced(at=receipt.started_at, usd_per_hour=usd("0.04")), Priced(at=half, usd_per_hour=usd("0.08")))
+    moved = with_receipt(charge, prices=prices)
+    assert moved.usd_per_hour == pytest.approx(Decimal("0.06"), rel=Decimal("0.01"))
+    paid = replace(moved, settled=_sealed(charge.entry.model_copy(update={"amount_microusd": charge.paid_microusd * 3 // 2})))
+    assert paid.parts.startup <= 1
+    assert replace(paid, receipt=receipt).parts.startup > 100
 
 
 def test_over_p95_counts_what_cost_more_than_was_set_aside(tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def without_records(folder: Path) -> Recording:
 
 def in_a_campaign(folder: Path) -> Recording:
     run = Recording(folder)
-    run.ledger.open("spring", usd("1"))
-    run.ledger.open("stray", usd("0.5"), parent="spring")
+    run.ledger.open("spring.campaign", usd("1"))
+    run.ledger.open("stray", usd("0.5"), campaign="spring.campaign")
     run.ledger.reserve("stray", "ingest-1", "ingest", 1, usd("0.2"))
     run.ledger.settle("stray", "ingest-1", usd("0.15"))
     return run
