@@ -10,12 +10,14 @@ from typing import Annotated, get_args
 import typer
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
+from shoestring.data.runs import open_run
 from shoestring.errors import UnknownName, UsageError
 from shoestring.money import from_microusd
 from shoestring.reporting.actuals import By, actuals
 from shoestring.reporting.charges import charges_of
 from shoestring.reporting.focus import focus_csv, focus_rows, total_microusd
-from shoestring.reporting.plain import actuals_text
+from shoestring.reporting.lookback import look_back, prices_of
+from shoestring.reporting.plain import actuals_text, lookback_text
 from shoestring.seams import Store
 from shoestring.spending.ledger import Ledger, accounts
 from shoestring.spending.parents import MONTH
@@ -63,6 +65,32 @@ def show_actuals(
     typer.echo(found.model_dump_json(indent=1) if as_json else actuals_text(found))
 
 
+def show_hindsight(
+    run_id: Annotated[str | None, typer.Argument(help="a run; default: all runs of the store")] = None,
+    stage: Annotated[str | None, typer.Option(help="of this stage alone")] = None,
+    prices: Annotated[str, typer.Option(help="'then', as they were when it was decided, or 'now'")] = "then",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Price the roads not taken, by what the stages turned out to take: what a better choice would have saved, and why it was not made."""
+    if prices not in ("then", "now"):
+        raise UsageError(f"--prices: there is no {prices!r}; there is: then, now")
+    opened = world_at(world, store)
+    if run_id is not None:
+        open_run(opened.store, run_id)
+    charges, notes = charges_of(opened.store, None, moment("--since", since), moment("--until", until))
+    stages = sorted({charge.entry.stage for charge in charges})
+    if stage is not None and stage not in stages:
+        raise UnknownName("stage that was paid for", stage, stages)
+    quotes = opened.prices.book().quotes if prices == "now" else ()
+    book = prices_of((quote.pool, quote.market, quote.usd_per_hour) for quote in quotes)
+    found = look_back(charges, book, run_id, stage, notes)
+    typer.echo(found.model_dump_json(indent=1) if as_json else lookback_text(found))
+
+
 @exports.callback()
 def export() -> None:
     """Write what was paid in the form of others' books."""
@@ -106,4 +134,5 @@ def month_in(store: Store, month: str) -> str:
 
 def add_to(app: typer.Typer) -> None:
     app.command(name="actuals")(show_actuals)
+    app.command(name="hindsight")(show_hindsight)
     app.add_typer(exports, name="export")

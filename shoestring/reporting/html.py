@@ -10,7 +10,7 @@ from shoestring.reporting.curve import curve_section
 from shoestring.reporting.decisions import decision_article
 from shoestring.reporting.gather import RunStory
 from shoestring.reporting.markup import Html, tag, text
-from shoestring.reporting.outcome import actuals_table
+from shoestring.reporting.outcome import actuals_table, hindsight_table
 from shoestring.reporting.quality import quality_figure, quality_section
 from shoestring.reporting.summary import Summary, summarise
 from shoestring.reporting.tables import ledger_tables, stages_table
@@ -47,6 +47,7 @@ def _sections(story: RunStory) -> list[tuple[str, str, Html | None]]:
         ("actuals", "Estimate against actual", actuals_table(story)),
         ("quality", "Quality", quality_section(story)),
         ("loss", "Loss against dollars", curve_section(story)),
+        ("hindsight", "Hindsight", hindsight_table(story)),
         ("decisions", "Decisions", _decisions(story)),
         ("ledger", "Ledger", ledger_tables(story) if story.books else None),
         ("environment", "Environment", _environment(story)),

@@ -5,7 +5,10 @@ from __future__ import annotations
 from shoestring.reporting import words
 from shoestring.reporting.actuals import Actual, actuals
 from shoestring.reporting.gather import RunStory
+from shoestring.reporting.lookback import look_back
 from shoestring.reporting.markup import Head, Html, table, tag, text
+from shoestring.reporting.plain import BLAME
+from shoestring.routing.hindsight import Hindsight
 
 ACTUAL_HEADS: tuple[Head, ...] = (
     ("Stage", "name"),
@@ -17,6 +20,14 @@ ACTUAL_HEADS: tuple[Head, ...] = (
     ("Idle cores", "n"),
     ("Lost", "n"),
     ("In use", "n"),
+)
+HINDSIGHT_HEADS: tuple[Head, ...] = (
+    ("Stage", "name"),
+    ("Paid", "n"),
+    ("Taken", "place"),
+    ("Best", "place"),
+    ("Regret", "n"),
+    ("To blame", "said"),
 )
 
 
@@ -33,6 +44,24 @@ def actuals_table(story: RunStory) -> Html | None:
         table(caption, ACTUAL_HEADS, rows, totals=[_row("Whole run", found.total)], class_="stack"),
         tag("p", _note(found.total), class_="note"),
     )
+
+
+def hindsight_table(story: RunStory) -> Html | None:
+    """A row a choice: what was paid, the best road by what is known now, and why it was not taken. None while nothing is done."""
+    found = look_back(story.charges, {})
+    if not found.choices:
+        return None
+    caption = "Each choice beside the best that could have been made, by what its stages turned out to take, at the prices of then."
+    total = ("Whole run", words.dollars(found.paid_usd), None, None, words.dollars(found.regret_usd), None)
+    return table(caption, HINDSIGHT_HEADS, [_choice(each) for each in found.each], totals=[total], class_="stack")
+
+
+def _choice(each: Hindsight) -> tuple[object, ...]:
+    taken, best = (next(road for road in each.roads if getattr(road, name)) for name in ("taken", "best"))
+    number = tag("small", f"attempt {each.attempt}") if each.attempt > 1 else None
+    why = words.sentence(BLAME[each.to_blame]) if each.to_blame else "Nothing would have been cheaper."
+    places = (text(road.pool, tag("small", road.market, f", {road.format}" if road.format else None)) for road in (taken, best))
+    return (text(each.stage, number), words.dollars(each.paid_usd), *places, words.dollars(each.regret_usd), why)
 
 
 def _row(name: str, each: Actual) -> tuple[object, ...]:

@@ -7,9 +7,21 @@ from decimal import Decimal
 
 from shoestring.reporting import words
 from shoestring.reporting.actuals import Actual, Actuals
+from shoestring.reporting.lookback import Lookback
 from shoestring.routing.grid import Grid, text_lines
+from shoestring.routing.hindsight import Hindsight
 
 NOTHING = "-"
+MOST_ROADS = 12
+"""Roads that are shown of one choice; all are in the JSON."""
+
+BLAME = {
+    "work": "there was less or more to do than was foreseen, or the money and the time left did not allow it",
+    "price": "the price was another",
+    "speed": "the work took another time than was expected",
+    "start-up": "starting up took another time than was expected",
+    "preemption": "what was lost to preemption was not what was expected",
+}
 
 
 def actuals_text(found: Actuals) -> str:
@@ -62,6 +74,55 @@ def _money(each: Actual) -> tuple[str, ...]:
     amounts = (each.paid_usd, each.computing_usd, idle.startup_usd, idle.cores_usd, idle.lost_usd, each.overhead_usd)
     deviation = None if each.use_variance is None else float(Decimal(str(each.use_variance)).sqrt())
     return (*map(words.dollars, amounts), share(each.use), share(deviation))
+
+
+def lookback_text(found: Lookback) -> str:
+    if not found.choices:
+        return "\n".join(["there is no choice to look back on: nothing was done for money", *found.notes])
+    lines: list[str] = []
+    if len({each.run_id for each in found.each}) == 1:
+        for each in found.each:
+            lines += [*text_lines(roads_grid(each)), f"  {words.sentence(verdict(each))}", ""]
+    else:
+        rows = [(name, words.dollars(usd)) for name, usd in found.by_stage.items()]
+        lines += [*text_lines(Grid("Regret by stage", ("stage", "regret"), rows, frozenset({"regret"}))), ""]
+    if found.by_blame:
+        blamed = [(name, words.dollars(usd)) for name, usd in found.by_blame.items()]
+        lines += [*text_lines(Grid("What was to blame", ("assumption", "regret"), blamed, frozenset({"regret"}))), ""]
+    paid, regret = words.dollars(found.paid_usd), words.dollars(found.regret_usd)
+    total = f"{words.things(found.choices, 'choice')}, {paid} paid, {regret} of it to be regretted"
+    return "\n".join([*lines, total, *found.notes])
+
+
+def roads_grid(each: Hindsight) -> Grid:
+    """The roads of one choice, the best first."""
+    head = ("pool", "market", "writes", "expected", "stage", "time", "with later stages", "")
+    rows = [
+        (
+            road.pool,
+            str(road.market),
+            road.format or NOTHING,
+            words.dollars(road.expected_usd),
+            words.dollars(road.stage_usd),
+            words.duration(road.stage_s),
+            words.dollars(road.total_usd),
+            "taken" if road.taken else "best" if road.best else "",
+        )
+        for road in each.roads[:MOST_ROADS]
+    ]
+    number = f", attempt {each.attempt}" if each.attempt > 1 else ""
+    return Grid(f"{each.stage}{number} of run {each.run_id}", head, rows, frozenset(head[3:7]))
+
+
+def verdict(each: Hindsight) -> str:
+    """What a choice cost beside the best road, and why it was not taken."""
+    if not each.regret_usd:
+        return f"{words.dollars(each.paid_usd)} paid: nothing would have been cheaper"
+    best = next(road for road in each.roads if road.best)
+    sooner = words.duration(abs(each.regret_s)) + (" sooner" if each.regret_s >= 0 else " later")
+    name = f"{best.pool} {best.market}" + (f" writing {best.format}" if best.format else "")
+    why = BLAME[each.to_blame] if each.to_blame else ""
+    return f"{words.dollars(each.paid_usd)} paid; {name} would have saved {words.dollars(each.regret_usd)}, and been {sooner}: {why}"
 
 
 def share(value: float | None) -> str:

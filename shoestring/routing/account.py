@@ -72,11 +72,11 @@ def expected(decision: Decision, samples: int) -> tuple[int, int] | None:
         return columns.est_microusd[row], columns.est_ms[row]
     least, most = columns.least_samples[row], columns.samples[row]
     ends = (columns.least_est_microusd, columns.est_microusd), (columns.least_est_ms, columns.est_ms)
-    microusd, ms = (_on_line(samples, (least, most), (low[row], high[row])) for low, high in ends)
+    microusd, ms = (on_line(samples, (least, most), (low[row], high[row])) for low, high in ends)
     return microusd, ms
 
 
-def _on_line(samples: int, between: tuple[int, int], values: tuple[int, int]) -> int:
+def on_line(samples: int, between: tuple[int, int], values: tuple[int, int]) -> int:
     """Rounded up, never below nothing."""
     (least, most), (low, high) = between, values
     if most == least:

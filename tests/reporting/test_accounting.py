@@ -59,6 +59,32 @@ def test_actuals_says_what_it_cannot_read(look, arguments: tuple[str, ...], said
     assert said in ran.err
 
 
+def test_hindsight_prices_the_roads_not_taken_of_one_run_or_of_all(look) -> None:  # type: ignore[no-untyped-def]
+    said = look("hindsight", RUN_ID)
+    assert said.code == 0, said.err
+    assert f"train of run {RUN_ID}" in said.out
+    assert "4 choices" in said.out
+    whole = look("hindsight", "--json").json
+    assert [each["stage"] for each in whole["each"]] == ["ingest", "preprocess", "train", "evaluate"]
+    assert sum(Decimal(each["regret_usd"]) for each in whole["each"]) == Decimal(whole["regret_usd"])
+    one = look("hindsight", RUN_ID, "--stage", "train", "--prices", "now", "--json").json
+    assert [each["stage"] for each in one["each"]] == ["train"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("no-such-run",), "there is no run called 'no-such-run'"),
+        (("--prices", "later"), "there is: then, now"),
+        (("--stage", "brew"), "brew"),
+    ],
+)
+def test_hindsight_says_what_is_not_there(look, arguments: tuple[str, ...], said: str) -> None:  # type: ignore[no-untyped-def]
+    ran = look("hindsight", *arguments)
+    assert ran.code == 2
+    assert said in ran.err
+
+
 def test_a_month_is_exported_and_its_sum_is_said(look, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     ran = look("export", "focus", "--month", "2026-11", "--out", tmp_path / "new" / "focus.csv", "--provider", "ours", "--json")
     assert ran.code == 0, ran.err

@@ -1,0 +1,289 @@
+"""The road not taken: what a decision's offers would have cost, by what its stages turned out to take. Pure.
+
+Each candidate is priced again for the work that was really done, and the chain is planned again over those prices:
+
+    seconds = start-up + working + lost to preemption           each as it was expected, or as it is known now
+    working = expected working x (true / expected working of the stage, where it ran)     or, on a pool that receipts tell of,
+              prior x the median of true / prior there
+    dollars = price x seconds + what moving and holding bytes costs
+
+The regret of a choice is what it cost with the best way on from it, less the best way of all. What is to blame is the assumption that
+would have saved the most, had it alone been known. ("work": how much there was to do, without the limits of money and time.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+from pydantic import Field
+
+from shoestring.model import Format, Market, Noun
+from shoestring.money import Usd, from_microusd
+from shoestring.routing.account import on_line, taken_row
+from shoestring.routing.cost import NONE
+from shoestring.routing.decide import MS_PER_HOUR, choose
+from shoestring.routing.decision import Candidates, Decision, Question
+
+Assumption = Literal["work", "price", "speed", "start-up", "preemption"]
+KNOWABLE: tuple[Assumption, ...] = ("price", "speed", "start-up", "preemption")
+NO_LIMIT_USD = Decimal(900_000_000)
+MOST_ROADS = 60
+"""Roads that are followed to their end, the cheapest for the stage itself; the best is found among all of them."""
+
+Place = tuple[str, Market]
+NAMES = frozenset({"stages", "pools", "markets", "formats"})
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What a stage took from a decision on. `working_ms`: the attempt that was done, its start-up apart; `lost_ms`: those before it.
+
+    `paid_microusd` is for all of them. `samples`: of an elastic stage; `writes`: of one that does.
+    """
+
+    place: Place
+    paid_microusd: int
+    working_ms: int
+    startup_ms: int
+    lost_ms: int
+    samples: int
+    writes: Format | None = None
+
+    @property
+    def ms(self) -> int:
+        return self.working_ms + self.startup_ms + self.lost_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known now. `took`: by stage. `rates`: true over prior seconds, by stage and pool. `prices`: micro-dollars an hour; a
+    place that is not in it keeps the price that it had."""
+
+    took: Mapping[str, Took]
+    rates: Mapping[tuple[str, str], float]
+    prices: Mapping[Place, int]
+
+
+class Road(Noun):
+    """An offer, and what it would have come to. `total_*`: with the later stages, on the best way on from it."""
+
+    pool: str
+    market: Market
+    format: Format | None
+    expected_usd: Usd = Field(description="for the work that was done, as it was expected then")
+    stage_usd: Usd
+    stage_s: float
+    total_usd: Usd
+    total_s: float
+    taken: bool
+    best: bool
+
+
+class Hindsight(Noun):
+    """What a choice cost beside the best that could have been had."""
+
+    run_id: str
+    stage: str
+    attempt: int
+    paid_usd: Usd = Field(description="for the stage, from this attempt on")
+    took_s: float
+    regret_usd: Usd
+    regret_s: float = Field(description="seconds that the best road would have been sooner; below 0: later")
+    saved_by_knowing: dict[Assumption, Usd] = Field(
+        description="what would have been saved, had that alone been known; 'work': nothing but how much work there was"
+    )
+    to_blame: Assumption | Literal[""] = Field(description="the one that would have saved the most; empty: nothing is to be regretted")
+    roads: tuple[Road, ...] = Field(description="cheapest in total first")
+    left_out: int = Field(0, description="roads that were not followed to their end, all dearer for the stage itself")
+
+
+def hindsight(decision: Decision, known: Known) -> Hindsight | None:
+    """Price all of a decision's offers by what is known now. None where there is nothing to look back on: nothing was chosen, the
+    result was there already, or the stage was never done."""
+    row, stage = taken_row(decision), decision.question.stage
+    if row is None or decision.choice is None or decision.choice.cached or stage not in known.took:
+        return None
+    took, look = known.took[stage], Look(decision, known)
+    truth = look.by(frozenset(KNOWABLE))
+    taken = look.total(truth, row)
+    best_row = look.best(truth)
+    best = look.total(truth, best_row)
+    saved = {"work": taken.micro - look.total(truth, look.best(look.by(frozenset()))).micro}
+    saved |= {name: taken.micro - look.total(truth, look.best(look.by(frozenset({name})))).micro for name in KNOWABLE}
+    regret = taken.micro - best.micro
+    blamed = max(saved, key=lambda name: saved[name]) if regret > 0 else ""
+    mine = [each for each in look.mine if not truth.objection[each]]
+    shown = sorted(mine, key=lambda each: (each not in (row, best_row), truth.est_microusd[each], each))[:MOST_ROADS]
+    roads = [look.road(truth, each, row, best_row) for each in shown]
+    return Hindsight(
+        run_id=decision.question.run_id,
+        stage=stage,
+        attempt=decision.question.attempt,
+        paid_usd=from_microusd(took.paid_microusd),
+        took_s=took.ms / 1000,
+        regret_usd=from_microusd(regret),
+        regret_s=(taken.ms - best.ms) / 1000,
+        saved_by_knowing={name: from_microusd(amount) for name, amount in saved.items()},
+        to_blame=blamed,
+        roads=tuple(sorted(roads, key=lambda road: (road.total_usd, not road.best, road.total_s))),
+        left_out=len(mine) - len(shown),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    micro: int
+    ms: int
+
+
+class Look:
+    """One decision, looked back on."""
+
+    def __init__(self, decision: Decision, known: Known) -> None:
+        self.decision, self.known, self.then = decision, known, decision.candidates
+        self.mine = [row for row, stage in enumerate(self.then.stage) if stage == 0]
+        self.question = self._without_limits(decision.question)
+        self.expected = {row: self._expected_ms(row) for row in range(len(self.then.stage))}
+        self.chosen = self._chosen()
+
+    def by(self, knowing: frozenset[str]) -> Candidates:
+        """The candidates for the work that was done, where of what is known now only `knowing` is."""
+        rows = range(len(self.then.stage))
+        priced = [self._priced(row, knowing) for row in rows]
+        samples = [self._samples(row) or self.then.samples[row] for row in rows]
+        micro, ms = tuple(each.micro for each in priced), tuple(each.ms for each in priced)
+        columns: dict[str, Any] = {f"{prefix}{name}_microusd": micro for prefix in ("", "least_") for name in ("est", "p95")}
+        columns |= {f"{prefix}{name}_ms": ms for prefix in ("", "least_") for name in ("est", "p95")}
+        return self.then.model_copy(update=columns | {"samples": tuple(samples), "least_samples": tuple(samples)})
+
+    def best(self, candidates: Candidates) -> int:
+        """The offer that would be taken by these prices."""
+        found = taken_row(choose(self.question, candidates))
+        assert found is not None, "the road that was taken is open"
+        return found
+
+    def total(self, candidates: Candidates, row: int) -> Total:
+        """What an offer comes to with the best way on from it."""
+        rows = [row, *(other for other, stage in enumerate(candidates.stage) if stage)]
+        made = choose(self.question, only(candidates, rows))
+        if made.choice is None:
+            return Total(candidates.est_microusd[row], candidates.est_ms[row])
+        steps = [(made.choice.est_usd, made.choice.est_s), *((each.est_usd, each.est_s) for each in made.plan)]
+        return Total(sum(int(usd.scaleb(6)) for usd, _ in steps), sum(round(seconds * 1000) for _, seconds in steps))
+
+    def road(self, truth: Candidates, row: int, taken: int, best: int) -> Road:
+        total, columns = self.total(truth, row), self.then
+        return Road(
+            pool=columns.pools[columns.pool[row]],
+            market=columns.markets[columns.market[row]],
+            format=columns.formats[columns.writes[row]] if columns.writes[row] >= 0 else None,
+            expected_usd=from_microusd(self._priced(row, frozenset()).micro),
+            stage_usd=from_microusd(truth.est_microusd[row]),
+            stage_s=truth.est_ms[row] / 1000,
+            total_usd=from_microusd(total.micro),
+            total_s=total.ms / 1000,
+            taken=row == taken,
+            best=row == best,
+        )
+
+    def _without_limits(self, question: Question) -> Question:
+        """All roads are compared by what they cost. The deadline stays, unless the one that was taken broke it."""
+        took = sum(each.ms for each in self.known.took.values()) / 1000
+        left_s = question.deadline_left_s
+        relaxed = {"budget_usd": NO_LIMIT_USD, "stage_budgets": {}, "deadline_left_s": None if left_s is None else max(left_s, took)}
+        return question.model_copy(update=relaxed)
+
+    def _place(self, row: int) -> Place:
+        return self.then.pools[self.then.pool[row]], self.then.markets[self.then.market[row]]
+
+    def _took(self, row: int) -> Took | None:
+        return None if self.then.cached[row] else self.known.took.get(self.then.stages[self.then.stage[row]])
+
+    def _samples(self, row: int) -> int:
+        """Of an elastic stage that ran, what it did; else 0."""
+        took = self._took(row)
+        return took.samples if took and self.decision.question.needs[self.then.stage[row]].elastic else 0
+
+    def _expected_ms(self, row: int) -> int:
+        samples, columns = self._samples(row), self.then
+        if not samples:
+            return columns.est_ms[row]
+        ends = (columns.least_samples[row], columns.samples[row]), (columns.least_est_ms[row], columns.est_ms[row])
+        return on_line(samples, *ends)
+
+    def _working_ms(self, row: int) -> int:
+        return max(0, self.expected[row] - self.then.startup_ms[row] - self.then.loss_ms[row])
+
+    def _chosen(self) -> dict[int, int]:
+        """Stage number -> the row that was taken there: of this stage by the decision, of a later one by where it ran, on what it found."""
+        columns, found, lies = self.then, dict[int, int](), NONE
+        for number in range(len(columns.stages)):
+            rows = [row for row, stage in enumerate(columns.stage) if stage == number]
+            row = taken_row(self.decision) if number == 0 else next((row for row in rows if self._ran(row, lies)), None)
+            if row is not None:
+                found[number] = row
+                lies = columns.writes[row] if columns.writes[row] != NONE else lies
+        return found
+
+    def _ran(self, row: int, lies: int) -> bool:
+        columns, took = self.then, self._took(row)
+        if took is None or columns.objection[row] or took.place != self._place(row) or columns.reads[row] not in (lies, NONE):
+            return False
+        return columns.writes[row] == NONE or columns.formats[columns.writes[row]] == took.writes
+
+    def _priced(self, row: int, knowing: frozenset[str]) -> Total:
+        columns, took = self.then, self._took(row)
+        if took is None or columns.objection[row]:
+            return Total(columns.est_microusd[row], columns.est_ms[row])
+        working = self._known_working_ms(row, took) if "speed" in knowing else self._working_ms(row)
+        startup = self._known_startup_ms(row, took) if "start-up" in knowing else columns.startup_ms[row]
+        same = took.place == self._place(row)
+        loss = took.lost_ms if same and "preemption" in knowing else columns.loss_ms[row]
+        price = columns.usd_per_hour_micro[row]
+        price = self.known.prices.get(self._place(row), price) if "price" in knowing else price
+        ms, fees = startup + working + loss, columns.transfer_microusd[row] + columns.storage_microusd[row]
+        if row == self.chosen.get(columns.stage[row]) and knowing >= set(KNOWABLE) and price == columns.usd_per_hour_micro[row]:
+            return Total(took.paid_microusd + fees, ms)
+        return Total(-(-price * ms // MS_PER_HOUR) + fees, ms)
+
+    def _known_working_ms(self, row: int, took: Took) -> int:
+        stage = self.then.stages[self.then.stage[row]]
+        chosen = self.chosen.get(self.then.stage[row])
+        if row == chosen:
+            return took.working_ms
+        rate = self.known.rates.get((stage, self._place(row)[0]))
+        if rate is not None and took.place[0] != self._place(row)[0]:
+            return round(self._prior_ms(row) * rate)
+        before = self._working_ms(chosen) if chosen is not None else 0
+        return -(-self._working_ms(row) * took.working_ms // before) if before else self._working_ms(row)
+
+    def _prior_ms(self, row: int) -> int:
+        samples, columns = self._samples(row), self.then
+        fixed, most = columns.fixed_ms[row], columns.samples[row]
+        return fixed + (columns.prior_ms[row] - fixed) * samples // most if samples and most else columns.prior_ms[row]
+
+    def _known_startup_ms(self, row: int, took: Took) -> int:
+        """Where nobody was charged for starting up, nobody would have been elsewhere."""
+        if took.place[0] == self._place(row)[0] or not took.startup_ms:
+            return took.startup_ms
+        return self.then.startup_ms[row]
+
+
+def only(candidates: Candidates, rows: Sequence[int]) -> Candidates:
+    """The same candidates without the others."""
+    columns = {name: tuple(getattr(candidates, name)[row] for row in rows) for name in Candidates.model_fields if name not in NAMES}
+    return candidates.model_copy(update=columns)
+
+
+def regrets(found: Iterable[Hindsight]) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
+    """Total regret in dollars by stage, and by the assumption that was to blame."""
+    by_stage: dict[str, Decimal] = {}
+    by_blame: dict[str, Decimal] = {}
+    for each in found:
+        by_stage[each.stage] = by_stage.get(each.stage, Decimal(0)) + each.regret_usd
+        if each.to_blame:
+            by_blame[each.to_blame] = by_blame.get(each.to_blame, Decimal(0)) + each.regret_usd
+    return by_stage, by_blame
