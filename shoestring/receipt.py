@@ -20,6 +20,42 @@ class Priced(Noun):
     usd_per_hour: Usd
 
 
+Lever = Literal["length", "looks", "batch", "pool", "guardrail"]
+"""What a running stage may change of itself, gentlest first; and what a guardrail made it do."""
+
+
+class Change(Noun):
+    """What a running stage changed of itself, and the sentence that says why, with the numbers."""
+
+    at: AwareDatetime
+    samples: int
+    lever: Lever
+    before: str
+    after: str
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        return f"at {self.samples:,} samples, {self.lever} {self.before} -> {self.after}: {self.why}"
+
+
+class Forecast(Noun):
+    """What a stage will have spent at its planned end, by its recent pace and the price now.
+
+    `low_usd` and `high_usd`: by the quickest and the slowest of the last windows. `needed_s`: from now to there; `left_s`: until the
+    money or the time ends.
+    """
+
+    planned_samples: int
+    samples_per_s: float
+    usd: Usd
+    low_usd: Usd
+    high_usd: Usd
+    limit_usd: Usd
+    needed_s: float
+    left_s: float | None = Field(description="null: nothing ends it")
+
+
 class Receipt(Noun):
     """What one attempt at a stage really took. It teaches the next decision."""
 
@@ -55,5 +91,9 @@ class Receipt(Noun):
     seconds: float
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
+    changes: tuple[Change, ...] = Field(
+        (), description="what it changed of itself, in order; those of earlier attempts that it went on from included"
+    )
+    forecast: Forecast | None = Field(None, description="the last one, of what it would have spent at its planned end")
     outcome: Outcome | None = None
     ledger_head: str

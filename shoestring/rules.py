@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from shoestring.bounds import Bounds
 from shoestring.model import Market, Noun, WorkKind, digest, record
 from shoestring.money import Usd, usd
 
@@ -100,6 +101,7 @@ class Rules(Preferences):
         (Market.SPOT,),
         description="markets where a pod pays the price of the moment; elsewhere that of its decision holds",
     )
+    bounds: Bounds = Bounds()
     abandoned_s: float = Field(3600.0, gt=0, description="seconds without a pod and without a word after which a run is held to be over")
 
     @model_validator(mode="after")

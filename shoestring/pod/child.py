@@ -21,7 +21,7 @@ from shoestring.model import Format, Noun, Outcome, record
 from shoestring.money import Usd
 from shoestring.pod.opening import open_world
 from shoestring.pod.terms import TERMS, Hearing, put
-from shoestring.receipt import Cause
+from shoestring.receipt import Cause, Change
 from shoestring.spending.meter import Meter
 from shoestring.stages.work import Origin, Progress, Work
 
@@ -84,16 +84,17 @@ class Stop:
 
 
 class ProgressFile:
-    """Progress as a file that is replaced whole, at most five times a second."""
+    """Progress as a file that is replaced whole, at most five times a second; a change that the stage made of itself is never left out."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._last_s = path, 0.0
+        self._changes: tuple[Change, ...] = ()
 
     def __call__(self, progress: Progress) -> None:
         now_s = time.monotonic()
-        if now_s - self._last_s < PROGRESS_EVERY_S:
+        if now_s - self._last_s < PROGRESS_EVERY_S and progress.changes == self._changes:
             return
-        self._last_s = now_s
+        self._last_s, self._changes = now_s, progress.changes
         put(self._path, record(progress))
 
 
@@ -117,6 +118,7 @@ def work_for(job: Job, scratch: Path, stop: Stop) -> Work:
         scratch=scratch,
         progress=ProgressFile(scratch / "progress.json"),
         stopping=stop,
+        rules=world.rules,
         settings=job.origin.settings if job.origin else {},
     )
 

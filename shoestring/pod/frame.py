@@ -102,6 +102,8 @@ def beat_of(attempt: Attempt, state: str) -> Heartbeat:
         samples=progress.samples,
         total=progress.total,
         quality=progress.quality,
+        changes=progress.changes,
+        forecast=progress.forecast,
     )
 
 
@@ -258,6 +260,7 @@ def supervise(attempt: Attempt, world_argument: str) -> Ending:
             if child.poll() is None:
                 child.kill()
                 child.wait()
+        look(attempt, child.pid, scratch)
         return how_it_ended(attempt, child, scratch)
 
 

@@ -89,6 +89,7 @@ def write_lost_receipts(world: World, run: Run, start: Start, known: Mapping[str
             why=known.get(hold) or (gone if beat else "its pod never began"),
             spent_usd=spent_usd,
             prices=beat.prices if beat else (),
+            changes=beat.changes if beat else (),
             started_at=began,
             finished_at=beat.at if beat else began,
             ledger_head=state.head_hash,

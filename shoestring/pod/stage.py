@@ -21,7 +21,7 @@ from shoestring.pod.receipts import receipt_for
 from shoestring.routing.decision import Decision
 from shoestring.seams import World
 from shoestring.spending.ledger import Ledger
-from shoestring.stages.work import Origin, Progress
+from shoestring.stages.work import Origin
 
 
 def run_stage(
@@ -85,7 +85,7 @@ def close_books(attempt: Attempt, ending: Ending) -> None:
     ending = ending.model_copy(update={"why": f"{ending.why}; {short}".lstrip("; ")}) if short else ending
     if ending.outcome is not None:
         done = ending.outcome.samples or ending.outcome.rows
-        attempt.progress = Progress(phase=ending.status, samples=done, quality=attempt.progress.quality)
+        attempt.progress = attempt.progress.model_copy(update={"phase": ending.status, "samples": done, "total": None})
     write_receipt(attempt, ending, spent_usd)
     heartbeat(attempt, ending.status)
 
@@ -121,6 +121,8 @@ def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         finished_at=now,
         ledger_head=Ledger(world.store, world.clock, world.pod_uid).state(attempt.run.start.account).head_hash,
+        changes=attempt.progress.changes,
+        forecast=attempt.progress.forecast,
         outcome=ending.outcome,
         cpu_s=round(attempt.cpu_s, 3),
         peak_rss_bytes=attempt.peak_rss_bytes,

@@ -30,6 +30,10 @@ class Guard:
         """A step has taken so many seconds."""
         self._ring.append(step_s)
 
+    def larger(self, times: float) -> None:
+        """Steps will be on so many times as many rows."""
+        self._ring = deque((times * step_s for step_s in self._ring), maxlen=RING_STEPS)
+
     def may_step(self, now_s: float) -> bool:
         """False when another step might run past the limit or the deadline: stop, save, leave."""
         return now_s + SLOWEST_TIMES * max(self._ring) + self.exit_s <= self._meter.ends_s

@@ -12,11 +12,12 @@ from shoestring.data.formats import open_rows
 from shoestring.data.recipe import Recipe
 from shoestring.errors import DataError
 from shoestring.model import Manifest, Need, Outcome, record
+from shoestring.receipt import Change, Forecast
 from shoestring.stages.work import Progress, Work
 from shoestring.training.record import ModelRecord
 
 if TYPE_CHECKING:
-    from shoestring.training.torch_.loop import Task
+    from shoestring.training.torch_.task import Task
 
 SHARED = False
 
@@ -43,19 +44,24 @@ lose more in waiting for each other's threads than they win.
 def code() -> str:
     """The digest of the code that computes this stage."""
     return code_digest(
+        "bounds",
         "data.formats",
         "data.loader",
         "data.order",
+        "spending.drift",
+        "spending.guard",
         "stages.train",
         "training.curve",
         "training.outlay",
         "training.record",
         "training.schedule",
+        "training.steering",
         "training.torch_.checkpoint",
         "training.torch_.course",
         "training.torch_.learner",
         "training.torch_.loop",
         "training.torch_.net",
+        "training.torch_.task",
     )
 
 
@@ -88,6 +94,7 @@ def run(work: Work) -> Outcome:
         kept=trained.kept,
         stopped=trained.stopped,
         stall_share=trained.stall_share,
+        look_share=course.look_share,
         windows=course.windows,
     )
     key = f"runs/{work.run_id}/model.json"
@@ -104,7 +111,7 @@ def run(work: Work) -> Outcome:
 
 def task_of(work: Work, manifest: Manifest) -> Task:
     """What training needs of the work; of the data, the test split is not even opened."""
-    from shoestring.training.torch_.loop import Task
+    from shoestring.training.torch_.task import Task
 
     if manifest.encoding is None:
         raise DataError(f"{work.inputs['data']} is not encoded: train reads what preprocess wrote")
@@ -116,8 +123,9 @@ def task_of(work: Work, manifest: Manifest) -> Task:
             raise DataError(f"the {name} split of {work.inputs['data']} has no rows: give it a larger share in the recipe, or more data")
     most = work.recipe.train.max_epochs * len(train)
 
-    def tell(phase: str, samples: int, quality: dict[str, float]) -> None:
-        work.progress(Progress(phase=phase, samples=samples, total=most, quality=quality))
+    def tell(phase: str, samples: int, quality: dict[str, float], changes: tuple[Change, ...], forecast: Forecast | None) -> None:
+        total = forecast.planned_samples if forecast else most
+        work.progress(Progress(phase=phase, samples=samples, total=total, quality=quality, changes=changes, forecast=forecast))
 
     return Task(
         run_id=work.run_id,
@@ -133,4 +141,5 @@ def task_of(work: Work, manifest: Manifest) -> Task:
         cores=work.cores,
         tell=tell,
         stopping=work.stopping,
+        bounds=work.rules.bounds,
     )

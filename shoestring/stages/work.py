@@ -10,6 +10,8 @@ from pydantic import Field, JsonValue
 
 from shoestring.data.recipe import Recipe
 from shoestring.model import Format, Noun
+from shoestring.receipt import Change, Forecast
+from shoestring.rules import Rules
 from shoestring.seams import Clock, Store
 from shoestring.spending.meter import Meter
 
@@ -21,6 +23,11 @@ class Progress(Noun):
     samples: int = 0
     total: int | None = None
     quality: dict[str, float] = Field({}, description="metric -> the last value")
+    changes: tuple[Change, ...] = ()
+    forecast: Forecast | None = None
+
+
+RULES = Rules()
 
 
 class Origin(Noun):
@@ -56,4 +63,5 @@ class Work:
     scratch: Path
     progress: Callable[[Progress], None]
     stopping: Callable[[], bool]
+    rules: Rules = RULES
     settings: Mapping[str, JsonValue] = field(default_factory=dict)

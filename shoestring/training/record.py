@@ -38,6 +38,7 @@ class ModelRecord(Noun):
     kept: str = Field(description="which weights these are: 'annealed', 'averaged' of the plateau, or the 'prior', untrained")
     stopped: str = Field(description="why training ended, and what was wrong with checkpoints")
     stall_share: float = Field(description="share of the time in which training waited for data")
+    look_share: float = Field(1.0, description="share of the signal split that val_loss is of")
     windows: tuple[Window, ...] = Field(description="what was seen, merged where it is contiguous; across kills and resumes")
 
 

@@ -28,11 +28,13 @@ class Schedule:
     """Warm-up, plateau, linear decay (the shape of Hu et al. 2024, arXiv 2404.06395), with every end in sight taken into account.
 
     The way down is a function of the share of the budget that is left, money or deadline, whichever ends first; and of the samples
-    that are left until `end_samples`. Whichever runs out first, the rate is at zero when it does: every stop is annealed.
+    that are left until `end_samples`. Whichever runs out first, the rate is at zero when it does: every stop is annealed. One that may not
+    follow the money (`Bounds.length`) goes by the samples that were planned, and is cut off where the money ends before.
     """
 
     end_samples: int
     decaying: bool = False
+    follows_money: bool = True
 
     def factor(self, at: Progress) -> float:
         """The share of the peak learning rate, in [0, 1]."""
@@ -58,6 +60,8 @@ class Schedule:
 
     def _money(self, at: Progress) -> float:
         """Seconds left over the seconds that the way down takes: those of its samples, or all that the budget had beyond warm-up."""
+        if not self.follows_money:
+            return 1.0
         whole_s = (at.spent_s + at.left_s) * (1 - WARMUP_SHARE)
         decay_s = min(DECAY_EPOCHS * at.rows / at.rows_per_s, whole_s)
         return at.left_s / decay_s if decay_s > 0 else 0.0

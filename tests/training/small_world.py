@@ -12,20 +12,24 @@ from typing import Any
 import numpy as np
 import torch
 
+from shoestring.bounds import Bounds
 from shoestring.data.formats import Rows
 from shoestring.data.recipe import TrainSettings
 from shoestring.local import FolderStore
 from shoestring.model import Encoding, Feature
+from shoestring.receipt import Change, Forecast
 from shoestring.seams import Clock, Store
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_.checkpoint import from_bytes
-from shoestring.training.torch_.loop import Task, Training
+from shoestring.training.torch_.loop import Training
+from shoestring.training.torch_.task import Task
 
 Array = np.ndarray[Any, np.dtype[Any]]
 CODE = Feature(name="code", kind="categorical", cardinality=9)
 NUMBER = Feature(name="number", kind="numeric")
 RECORD = np.dtype([("code", "i4"), ("number", "f4"), ("y", "i4")])
 TINY = TrainSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
+BOUNDS = Bounds()
 FREE = Meter(Decimal(0), 0.0, Decimal(0), None)
 
 
@@ -110,10 +114,16 @@ class Bench:
     seed: int = 0
     stopping: Callable[[], bool] = lambda: False
     told: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
+    forecasts: list[Forecast] = field(default_factory=list)
+    bounds: Bounds = BOUNDS
     encoding: Encoding | None = None
     step_s: Callable[[], float] = lambda: 0.0
     look_s: Callable[[], float] = lambda: 0.0
     put_s: Callable[[], float] = lambda: 0.0
+
+    def tell(self, phase: str, samples: int, quality: dict[str, float], changes: tuple[Change, ...], forecast: Forecast | None) -> None:
+        self.told.append((phase, samples, quality))
+        self.forecasts += [forecast] if forecast else []
 
     @property
     def store(self) -> SlowStore:
@@ -133,8 +143,9 @@ class Bench:
             meter=self.meter,
             clock=self.clock,
             cores=1,
-            tell=lambda phase, samples, quality: self.told.append((phase, samples, quality)),
+            tell=self.tell,
             stopping=self.stopping,
+            bounds=self.bounds,
         )
 
     def training(self) -> Training:

@@ -18,7 +18,8 @@ from small_world import Bench, Ticking, stop_after, table
 from shoestring.data.recipe import TrainSettings
 from shoestring.errors import StageStopped
 from shoestring.spending.meter import Meter, cost_usd
-from shoestring.training.torch_.loop import CHECKPOINT_EVERY_S, Trained
+from shoestring.training.torch_.loop import CHECKPOINT_EVERY_S
+from shoestring.training.torch_.task import Trained
 
 SMALL = TrainSettings(max_epochs=10, hidden=(4,), bins=2, batch_rows=64, patience=3)
 

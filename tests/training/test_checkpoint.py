@@ -18,7 +18,7 @@ from shoestring.errors import StageStopped, StoreError
 from shoestring.local import FolderStore
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_ import checkpoint
-from shoestring.training.torch_.loop import Trained
+from shoestring.training.torch_.task import Trained
 
 KEY = "runs/one/checkpoints/train-{}.pt"
 # Stalls on its plateau, so that a run goes back to its best weights on the way.

@@ -10,6 +10,7 @@ import torch
 
 from shoestring.data.order import Cursor
 from shoestring.data.recipe import TrainSettings
+from shoestring.receipt import Change
 from shoestring.training.curve import Point
 from shoestring.training.record import Window
 from shoestring.training.schedule import Schedule, Stall
@@ -18,7 +19,10 @@ from shoestring.training.torch_.learner import Learner
 
 @dataclass(slots=True)
 class Course:
-    """All that changes while a training goes on, but the learner itself. `seconds` and `spent_usd` are of earlier starts."""
+    """All that changes while a training goes on, but the learner itself. `seconds` and `spent_usd` are of earlier starts.
+
+    `batch_rows` 0: as the recipe says.
+    """
 
     cursor: Cursor
     schedule: Schedule
@@ -33,6 +37,9 @@ class Course:
     best_loss: float = float("inf")
     best_weights: dict[str, Any] | None = None
     plateau: dict[str, Any] | None = None
+    batch_rows: int = 0
+    look_share: float = 1.0
+    changes: list[Change] = field(default_factory=list)
 
 
 def fresh(seed: int, settings: TrainSettings, rows: int) -> Course:
@@ -57,6 +64,9 @@ def put_down(course: Course, learner: Learner, seconds: float, spent_usd: Decima
         "best_loss": course.best_loss,
         "best_weights": course.best_weights,
         "plateau": course.plateau,
+        "batch_rows": course.batch_rows,
+        "look_share": course.look_share,
+        "changes": [change.model_dump(mode="json") for change in course.changes],
     }
 
 
@@ -78,4 +88,7 @@ def resumed(state: dict[str, Any], learner: Learner) -> Course:
         best_loss=state["best_loss"],
         best_weights=state["best_weights"],
         plateau=state["plateau"],
+        batch_rows=state.get("batch_rows", 0),
+        look_share=state.get("look_share", 1.0),
+        changes=[Change(**change) for change in state.get("changes", [])],
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from shoestring.data.formats import Rows
+from shoestring.data.order import samples_at
 from shoestring.data.recipe import TrainSettings
 from shoestring.model import Encoding
 from shoestring.training.torch_.net import Array, Columns, TableNet, loss_of, quantile_edges
@@ -18,6 +21,16 @@ from shoestring.training.torch_.net import Array, Columns, TableNet, loss_of, qu
 AVERAGE_HALF_LIFE_EPOCHS = 0.1
 EVALUATION_ROWS = 8192
 LARGEST_NORM = 1.0
+
+
+def part_of(rows: Rows, seed: int, share: float) -> Iterator[Array]:
+    """Batches of all rows, or of a share of them, always the same ones."""
+    if share == 1:
+        yield from rows.scan(EVALUATION_ROWS)
+        return
+    chosen = np.sort(samples_at(len(rows), seed, 0, 0, max(1, int(share * len(rows)))))
+    for first in range(0, len(chosen), EVALUATION_ROWS):
+        yield rows.take(chosen[first : first + EVALUATION_ROWS])
 
 
 class Learner:

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from decimal import Decimal
 
 import torch
 
-from shoestring.data.formats import Rows
 from shoestring.data.loader import Loader
 from shoestring.data.order import samples_at
 from shoestring.data.recipe import TrainSettings
 from shoestring.errors import StageFailed, StageStopped
-from shoestring.model import Encoding, record
-from shoestring.seams import Clock, Store
+from shoestring.model import record
+from shoestring.receipt import Change
+from shoestring.spending.drift import Drift, Move, Standing
 from shoestring.spending.guard import Guard
-from shoestring.spending.meter import Meter
-from shoestring.training.curve import Curve, Metric, Point
+from shoestring.training.curve import Curve, Point
 from shoestring.training.outlay import Outlay
 from shoestring.training.record import seen
 from shoestring.training.schedule import Progress
+from shoestring.training.steering import Steering
 from shoestring.training.torch_ import checkpoint
 from shoestring.training.torch_.course import Course, fresh, put_down, resumed
-from shoestring.training.torch_.learner import EVALUATION_ROWS, Learner, snapshot, weights
+from shoestring.training.torch_.learner import Learner, part_of, snapshot, weights
 from shoestring.training.torch_.net import TableNet
+from shoestring.training.torch_.task import Task, Trained
 
 LOOKS_PER_EPOCH = 2
 POINTS_PER_EPOCH = 20
@@ -38,37 +39,6 @@ CHECKPOINT_SHARE = 0.02
 # A first step on a warm machine took 0.05-0.2 s; one on many rows takes this many times a look at as many.
 FIRST_STEP_S, STEP_LOOKS = 0.2, 6.0
 SIZING_ROWS = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What to train on, within what, and whom to tell."""
-
-    run_id: str
-    seed: int
-    encoding: Encoding
-    settings: TrainSettings
-    train: Rows
-    signal: Rows
-    metric: Metric
-    store: Store
-    meter: Meter
-    clock: Clock
-    cores: int
-    tell: Callable[[str, int, dict[str, float]], None]
-    stopping: Callable[[], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """The weights that were kept, as `torch.load(weights_only=True)` reads them, and how it went."""
-
-    weights: bytes
-    val_loss: float | None
-    kept: str
-    stopped: str
-    course: Course
-    stall_share: float
 
 
 class Training:
@@ -84,10 +54,11 @@ class Training:
         self.course = resumed(state, self.learner) if state else fresh(task.seed, task.settings, self.rows)
         self.began_s = self.saved_s = task.clock.monotonic_s()
         self.outlay = Outlay(self._time_a_look())
-        self.batch_rows = min(task.settings.batch_rows, max(SMALLEST_BATCH_ROWS, self.rows // LEAST_STEPS_PER_EPOCH), self._look_every())
+        self.recipe_rows = min(task.settings.batch_rows, max(SMALLEST_BATCH_ROWS, self.rows // LEAST_STEPS_PER_EPOCH), self._look_every())
+        self.batch_rows = self.course.batch_rows or self.recipe_rows
         step_s = max(FIRST_STEP_S, STEP_LOOKS * self.outlay.look_s / len(task.signal) * self.batch_rows)
         self.guard = Guard(task.meter, step_s=step_s, exit_s=self.outlay.exit_s)
-        self.rows_per_s, self.stepping_s, self.stepped = self.batch_rows / step_s, 0.0, 0
+        self.steering = Steering(Drift(task.bounds), self.batch_rows / step_s)
 
     def run(self) -> Trained:
         """Until the money, the time or what is worth learning ends.
@@ -98,11 +69,12 @@ class Training:
         """
         task, course = self.task, self.course
         if self.said:
-            task.tell(self.said, course.samples, {})
+            task.tell(self.said, course.samples, {}, tuple(course.changes), None)
         with Loader(task.train, course.cursor) as loader:
             while self.guard.may_step(task.clock.monotonic_s()) and not course.schedule.ends(self.progress()):
                 loss, rate = self._step(loader)
                 self._point(loss, rate)
+                self._steer()
                 if course.samples % self._look_every() == 0:
                     self._look_if_affordable(rate)
                 if task.stopping():
@@ -117,7 +89,7 @@ class Training:
     def progress(self) -> Progress:
         now_s = self.task.clock.monotonic_s()
         left_s = max(0.0, self.task.meter.seconds_left(now_s) - self.guard.exit_s)
-        return Progress(self.course.samples, self.rows, now_s - self.began_s, left_s, self.rows_per_s)
+        return Progress(self.course.samples, self.rows, now_s - self.began_s, left_s, self.steering.rows_per_s)
 
     def _step(self, loader: Loader) -> tuple[float, float]:
         """The loss of the next batch, and the rate that it was learned at. The time of a step is that of its rows, too."""
@@ -125,16 +97,71 @@ class Training:
         batch = loader.take(self._rows_to_the_next_look())
         # A short batch, before a look or at the end of an epoch, is noisier: it moves the weights in proportion.
         share = len(batch.records) / self.batch_rows
+        # A batch of other than the recipe's rows: by the root of how many more, as Adam wants it (arXiv 2205.10287).
+        share *= math.sqrt(self.batch_rows / self.recipe_rows)
         rate = self.task.settings.learning_rate * course.schedule.factor(self.progress()) * share
         loss = self._finite(self.learner.step(batch.records, rate))
         course.cursor, course.samples = loader.cursor, course.samples + len(batch.records)
         course.windows = seen(course.windows, batch.epoch, batch.first, batch.first + len(batch.records))
         took_s = self.task.clock.monotonic_s() - began_s
         self.guard.took(took_s)
-        self.stepping_s, self.stepped = self.stepping_s + took_s, self.stepped + len(batch.records)
-        if self.stepping_s:
-            self.rows_per_s = self.stepped / self.stepping_s
+        self.steering.took(len(batch.records), took_s)
         return loss, rate
+
+    def _steer(self) -> None:
+        """At the end of a window: will the money reach to the planned end?"""
+        course = self.course
+        if not self.steering.is_due:
+            return
+        move = self.steering.look_ahead(self._standing(), self.task.meter.spent_usd(self.task.clock.monotonic_s()))
+        if not self.task.bounds.length and course.schedule.follows_money and (planned := self.steering.drift.planned):
+            course.schedule = replace(course.schedule, end_samples=min(course.schedule.end_samples, planned), follows_money=False)
+        if move is not None and self._changed(move):
+            at = self.task.clock.now()
+            course.changes.append(
+                Change(at=at, samples=course.samples, lever=move.lever, before=move.before, after=move.after, why=move.why)
+            )
+            self._tell()
+
+    def _standing(self) -> Standing:
+        meter, progress, now_s = self.task.meter, self.progress(), self.task.clock.monotonic_s()
+        price, due = meter.price_usd_per_hour, meter.ends_s == meter.deadline_s
+        return Standing(
+            samples=self.course.samples,
+            most_samples=self.course.schedule.end_samples,
+            gone_s=progress.spent_s if due or not price else float(meter.spent_usd(now_s) / price) * 3600,
+            left_s=progress.left_s,
+            usd_per_hour=price,
+            look_s=self.outlay.look_s,
+            look_rows=self._look_every(),
+            look_share=self.course.look_share,
+            batch_rows=self.batch_rows,
+            recipe_batch_rows=self.recipe_rows,
+            annealing=self.course.schedule.phase(progress) == "decay",
+        )
+
+    def _changed(self, move: Move) -> bool:
+        """Do it; false where it could not be done."""
+        if move.lever == "batch":
+            self.guard.larger(max(1.0, move.to / self.batch_rows))
+            self.batch_rows = self.course.batch_rows = int(move.to)
+        if move.lever == "looks":
+            return self._thin_looks(move.to)
+        return True
+
+    def _thin_looks(self, share: float) -> bool:
+        """Losses of different rows cannot be compared: what was best is looked at again."""
+        course = self.course
+        if not self.guard.may_step(self.task.clock.monotonic_s() + self.outlay.look_more_s):
+            return False
+        self.outlay.thinned(share / course.look_share)
+        course.look_share = share
+        if course.best_weights is not None:
+            net = copy.deepcopy(self.learner.average)
+            net.load_state_dict(course.best_weights)
+            course.best_loss = self._validate(net)
+            course.stall = replace(course.stall, best=course.best_loss)
+        return True
 
     def _finite(self, loss: float) -> float:
         if not math.isfinite(loss):
@@ -178,7 +205,7 @@ class Training:
 
     def _validate(self, net: TableNet) -> float:
         began_s = self.task.clock.monotonic_s()
-        loss = self._finite(self.learner.loss(self.task.signal.scan(EVALUATION_ROWS), net))
+        loss = self._finite(self.learner.loss(part_of(self.task.signal, self.task.seed, self.course.look_share), net))
         self.outlay.looked(self.task.clock.monotonic_s() - began_s)
         self.guard.exit_s = self.outlay.exit_s
         return loss
@@ -204,8 +231,13 @@ class Training:
                 phase=course.schedule.phase(at),
             )
         )
+        self._tell()
+
+    def _tell(self) -> None:
+        course = self.course
         quality: dict[str, float] = {} if course.best_loss == float("inf") else {self.task.metric: course.best_loss}
-        self.task.tell(course.points[-1].phase, course.samples, quality)
+        phase = course.schedule.phase(self.progress())
+        self.task.tell(phase, course.samples, quality, tuple(course.changes), self.steering.forecast)
 
     def _spent_usd(self) -> Decimal:
         return self.course.spent_usd + self.task.meter.spent_usd(self.task.clock.monotonic_s())

@@ -1,0 +1,41 @@
+"""The report's table of what moved while stages ran: prices, and what a stage changed of itself."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from shoestring.model import utc_text
+from shoestring.reporting import words
+from shoestring.reporting.gather import Attempt, RunStory
+from shoestring.reporting.markup import Html, table
+
+HEADS = (("Attempt", "name"), ("At", ""), ("What", ""), ("Before", ""), ("After", ""), ("Why", "why"))
+
+Row = tuple[str, str, str, str, str, str]
+
+
+def changes_table(story: RunStory) -> Html | None:
+    """None where nothing moved."""
+    rows = [row for attempt in story.attempts for row in changes_of(attempt)]
+    caption = "What moved while a stage ran: its price, and what it changed of itself to stay inside its money."
+    return table(caption, HEADS, rows, class_="stack") if rows else None
+
+
+def changes_of(attempt: Attempt) -> list[Row]:
+    """In the order in which they came; by the receipt, and before there is one by the last heartbeat."""
+    said = attempt.receipt or attempt.heartbeat
+    if said is None:
+        return []
+    # An attempt that went on from another's checkpoint tells that one's changes again.
+    began = said.started_at
+    why = "the world's prices said so; on this market a pod pays the price of the moment"
+    moved = [
+        (after.at, (attempt.key, utc_text(after.at), "price", words.hourly(before.usd_per_hour), words.hourly(after.usd_per_hour), why))
+        for before, after in pairwise(said.prices)
+    ]
+    changed = [
+        (change.at, (attempt.key, utc_text(change.at), change.lever, change.before, change.after, change.why))
+        for change in said.changes
+        if change.at >= began
+    ]
+    return [row for _, row in sorted([*moved, *changed], key=lambda found: found[0])]

@@ -1,0 +1,209 @@
+"""The forecast of a run's spend, and what is changed when it drifts: laws on a machine whose pace and price are set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoestring.bounds import Bounds
+from shoestring.spending.drift import (
+    BAND,
+    BATCH_BELOW,
+    DWELL_WINDOWS,
+    FIRST_WINDOWS,
+    LOOKS_BELOW,
+    POOL_BELOW,
+    WINDOWS,
+    Drift,
+    Move,
+    Standing,
+)
+
+WINDOW_ROWS = 1000
+DOLLAR = Decimal(1)
+
+
+@dataclass
+class Machine:
+    """Trains windows of a thousand rows and does what it is told. `pace`: seconds a row of a batch of `batch_rows`."""
+
+    pace: float = 0.001
+    price: Decimal = DOLLAR
+    budget_usd: float = 0.05
+    most_samples: int = 10**9
+    look_s: float = 0.0
+    bounds: Bounds = field(default_factory=Bounds)
+    larger_is_quicker: float = 1.0
+    annealing: bool = False
+    samples: int = 0
+    spent_usd: float = 0.0
+    look_share: float = 1.0
+    batch_rows: int = 1024
+    windows: int = 0
+    moves: list[tuple[int, Move]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.drift = Drift(self.bounds)
+
+    def standing(self) -> Standing:
+        an_hour = float(self.price)
+        return Standing(
+            samples=self.samples,
+            most_samples=self.most_samples,
+            gone_s=self.spent_usd / an_hour * 3600,
+            left_s=max(0.0, self.budget_usd - self.spent_usd) / an_hour * 3600,
+            usd_per_hour=self.price,
+            look_s=self.look_s * self.look_share,
+            look_rows=5000,
+            look_share=self.look_share,
+            batch_rows=self.batch_rows,
+            recipe_batch_rows=1024,
+            annealing=self.annealing,
+        )
+
+    def window(self, times: float = 1.0) -> Move | None:
+        pace = self.pace * times / self.larger_is_quicker ** (self.batch_rows > 1024)
+        self.samples, self.windows = self.samples + WINDOW_ROWS, self.windows + 1
+        self.spent_usd += WINDOW_ROWS * (pace + self.look_s * self.look_share / 5000) * float(self.price) / 3600
+        self.drift, move = self.drift.saw(pace, self.standing())
+        if move is not None:
+            self.moves.append((self.windows, move))
+            self.look_share = move.to if move.lever == "looks" else self.look_share
+            self.batch_rows = int(move.to) if move.lever == "batch" else self.batch_rows
+        return move
+
+    def run(self, windows: int) -> Machine:
+        for _ in range(windows):
+            if self.spent_usd < self.budget_usd and self.samples < min(self.most_samples, self.drift.planned or self.most_samples):
+                self.window()
+        return self
+
+    def levers(self) -> list[str]:
+        return [move.lever for _, move in self.moves]
+
+
+paces, prices = st.floats(1e-5, 1e-2), st.decimals("0.01", "50", places=4)
+
+
+@given(paces, prices, st.lists(st.floats(0.95, 1.05), min_size=60, max_size=60))
+def test_a_steady_machine_changes_nothing(pace: float, price: Decimal, noise: list[float]) -> None:
+    machine = Machine(pace=pace, price=price, budget_usd=100 * WINDOW_ROWS * pace * float(price) / 3600)
+    for times in noise:
+        machine.window(times)
+    assert machine.moves == []
+
+
+@given(st.integers(5, 60), st.floats(2, 100))
+def test_one_slow_window_changes_nothing(at: int, times: float) -> None:
+    machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600 + 10)
+    for number in range(80):
+        machine.window(times if number == at else 1.0)
+    assert machine.moves == []
+
+
+@given(st.floats(1.5, 20), st.integers(10, 40), st.booleans())
+def test_drift_is_answered_by_a_plan_that_ends_inside_the_money(times: float, after: int, by_price: bool) -> None:
+    """A slower machine, or a dearer one: the same."""
+    machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600).run(after)
+    if by_price:
+        machine.price *= Decimal(str(round(times, 3)))
+    else:
+        machine.pace *= times
+    machine.run(4 * DWELL_WINDOWS)
+    at = machine.standing()
+    on_trial = not machine.drift.paces
+    assert on_trial or machine.drift.ratio(at) <= 1 + BAND or at.left_s * 3600 < 2 * DWELL_WINDOWS * WINDOW_ROWS * machine.pace
+    if machine.moves:
+        assert machine.levers()[0] == "length"
+        assert machine.drift.planned < machine.drift.first_planned
+
+
+@given(st.lists(st.sampled_from([0.3, 1.0, 4.0]), min_size=20, max_size=200))
+def test_whatever_happens_changes_are_a_dwell_apart(turns: list[float]) -> None:
+    machine = Machine(budget_usd=1.0, look_s=2.0)
+    for times in turns:
+        machine.window(times)
+    numbers = [number for number, _ in machine.moves]
+    assert all(later - earlier >= DWELL_WINDOWS for earlier, later in pairwise(numbers))
+
+
+def test_a_machine_that_gets_quicker_is_given_a_longer_plan_and_no_more_than_there_is_to_learn() -> None:
+    machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600, most_samples=150_000).run(20)
+    assert machine.drift.planned == pytest.approx(100_000, rel=0.01)
+    machine.pace /= 4
+    machine.run(200)
+    assert machine.levers() == ["length"]
+    assert machine.drift.planned == machine.samples == 150_000
+
+
+def test_a_run_that_ends_before_its_money_does_is_left_alone() -> None:
+    machine = Machine(budget_usd=1.0, most_samples=60_000).run(20)
+    machine.pace *= 3
+    assert machine.run(100).moves == []
+
+
+def slowed(times: float, **kinds: object) -> Machine:
+    machine = Machine(budget_usd=400 * WINDOW_ROWS * 0.001 / 3600, **kinds).run(20)  # type: ignore[arg-type]
+    machine.pace *= times
+    return machine.run(300)
+
+
+def test_levers_are_moved_from_the_gentlest_on() -> None:
+    machine = slowed(7.0, look_s=6.0, larger_is_quicker=1.5)
+    assert list(dict.fromkeys(machine.levers())) == ["length", "looks", "batch", "pool"]
+    assert machine.look_share == Bounds().least_look_share
+    assert machine.batch_rows == 2048
+    assert machine.levers().count("pool") == 1
+    for _, move in machine.moves:
+        assert any(sign.isdigit() for sign in move.why)
+
+
+def test_a_larger_batch_that_is_no_quicker_is_taken_back_once_and_for_all() -> None:
+    machine = slowed(4.0)
+    batches = [move for _, move in machine.moves if move.lever == "batch"]
+    assert [move.to for move in batches] == [2048, 1024]
+    assert "not 5% more" in batches[1].why
+
+
+@pytest.mark.parametrize(
+    ("bounds", "missing"),
+    [
+        (Bounds(length=False), "length"),
+        (Bounds(least_look_share=1), "looks"),
+        (Bounds(batch_factor=1), "batch"),
+        (Bounds(pool=False), "pool"),
+    ],
+)
+def test_what_the_policy_does_not_allow_is_not_done(bounds: Bounds, missing: str) -> None:
+    levers = slowed(6.0, look_s=2.0, larger_is_quicker=1.5, bounds=bounds).levers()
+    assert missing not in levers
+    assert levers
+
+
+def test_in_the_annealing_only_its_end_may_move() -> None:
+    machine = Machine(budget_usd=400 * WINDOW_ROWS * 0.001 / 3600, look_s=1.0).run(20)
+    machine.pace, machine.annealing = machine.pace * 6, True
+    assert set(machine.run(300).levers()) == {"length"}
+
+
+def test_gentleness_is_in_order() -> None:
+    assert 1 > LOOKS_BELOW > BATCH_BELOW > POOL_BELOW > 0
+
+
+@given(st.floats(0.5, 2), st.integers(FIRST_WINDOWS, 60))
+def test_the_forecast_lies_between_its_ends_and_holds_the_money(times: float, windows: int) -> None:
+    machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600)
+    assert machine.drift.forecast(machine.standing(), Decimal(0)) is None if machine.drift.paces else True
+    machine.run(windows)
+    machine.pace *= times
+    machine.run(WINDOWS)
+    spent_usd = Decimal(str(round(machine.spent_usd, 6)))
+    forecast = machine.drift.forecast(machine.standing(), spent_usd)
+    assert forecast is not None
+    assert forecast.low_usd <= forecast.usd <= forecast.high_usd
+    assert float(forecast.limit_usd) == pytest.approx(max(machine.budget_usd, machine.spent_usd), abs=5e-6)
