@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field
 from shoestring.model import Format, Hardware, Market, Noun, Outcome
 from shoestring.money import Usd
 
-Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost"]
+Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost", "moved"]
 """Why an attempt was not done: trying again may help with all but money and code. Empty when it was done."""
 
 

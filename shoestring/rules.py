@@ -88,6 +88,17 @@ class Candidate(Noun):
         return "candidate" if point < self.propensity("candidate", rolled_back) else "live"
 
 
+class SecondLooks(Noun):
+    """When an elastic stage that runs is stopped at a checkpoint and placed anew. Whatever runs the pipeline has to try it again."""
+
+    every_s: float = Field(0.0, ge=0, description="seconds between two looks at prices; 0: never")
+    saving_over_disruption: float = Field(2.0, ge=1, description="the relative saving has to be so many times what moving takes of it")
+    dwell_s: float = Field(600.0, ge=0, description="no move before so many seconds in a place")
+    margin_back: float = Field(0.1, ge=0, description="relative saving needed besides, to go back to a place that it has left")
+    most_moves: int = Field(1, ge=0, description="in one run; each is an attempt, of which an engine makes only so many")
+    critical_phases: tuple[str, ...] = Field((), description="phases in which nothing is moved, beside warm-up and decay")
+
+
 class Rules(Preferences):
     """What a platform team lets a run do by itself (`policy.yaml`): the policy in force, and what else it says."""
 
@@ -97,6 +108,7 @@ class Rules(Preferences):
     memory_growth: float = Field(1.5, ge=1, description="how much more memory a stage is given after it ran out of it")
     leaving_s: float = Field(0.0, ge=0, description="seconds from a pod's last entry in the books to its end, for which it is paid")
     heartbeat_s: float = Field(1.0, gt=0, description="seconds between a stage's signs of life, each of which the store may charge for")
+    second_look: SecondLooks = SecondLooks()
     moving_markets: tuple[Market, ...] = Field(
         (Market.SPOT,),
         description="markets where a pod pays the price of the moment; elsewhere that of its decision holds",

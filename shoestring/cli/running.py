@@ -7,6 +7,7 @@ import os
 import secrets
 import sys
 import threading
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ import typer
 
 from shoestring.cli.worlds import ensure_default_world
 from shoestring.data.recipe import Recipe, find_recipe
-from shoestring.data.runs import Run, open_run
+from shoestring.data.runs import Run, open_run, readable
 from shoestring.errors import Refused, UsageError
 from shoestring.local import default_world_path, read_world_file
 from shoestring.model import record
@@ -23,6 +24,7 @@ from shoestring.money import budget as budget_in
 from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, foresee, stage_budgets
 from shoestring.pod.opening import STORE_VARIABLE, open_world
 from shoestring.pod.settle import settle_abandoned, settle_run
+from shoestring.receipt import Receipt
 from shoestring.reporting.gather import gather
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import export, publish
@@ -192,11 +194,22 @@ def begin(world: World, wish: Wish, world_argument: str, folder: Path, as_json: 
     try:
         admit(world, wish)
         launch(world, wish, world_argument, folder, as_json)
+        while was_moved(world, wish.run_id):
+            left_s = open_run(world.store, wish.run_id).deadline_left_s(world.clock.now())
+            again = replace(wish, deadline_s=None if left_s is None else max(1.0, left_s))
+            admit(world, again)
+            launch(world, again, world_argument, folder, as_json)
     except Refused:
         publish(world.store, wish.run_id)
         attempts = gather(world.store, wish.run_id).attempts
         if not attempts or attempts[-1].state != "refused":
             raise
+
+
+def was_moved(world: World, run_id: str) -> bool:
+    """Did the run end by a second look, to go on elsewhere? The engine here tries nothing again."""
+    receipts, _ = readable(world.store, list(world.store.list(f"runs/{run_id}/receipts/")), Receipt)
+    return bool(receipts) and max(receipts, key=lambda each: each.finished_at).cause == "moved"
 
 
 def tell(summary: Summary, report: str, hints: tuple[str, ...], as_json: bool) -> None:

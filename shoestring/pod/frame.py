@@ -24,6 +24,7 @@ from shoestring.pod.admission import EXTENSION_SHARE, SUPERVISOR_VARIABLE
 from shoestring.pod.attempt import Attempt
 from shoestring.pod.child import Ending, Job
 from shoestring.pod.clerk import ANSWER_S, Answers, Clerk, clerk
+from shoestring.pod.looking import look_again, looks_of, write_down
 from shoestring.pod.terms import reprice, tell
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
 from shoestring.spending.ledger import Ledger
@@ -181,6 +182,7 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk
     """Until the child ends: hear signals, see the parent go, beat, extend or stop. TERM, a grace, KILL."""
     world, ledger, gone = attempt.world, Ledger(attempt.world.store, attempt.world.clock, attempt.world.pod_uid), parent_is_gone()
     beat_s, look_s, told, ended = float("-inf"), float("-inf"), False, ending(child)
+    looks = looks_of(attempt)
     # Read now what is there, so that whatever is asked later needs only what is new.
     clerk.prepare(partial(ledger.state, attempt.run.start.account))
     while child.poll() is None:
@@ -199,11 +201,13 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk
                 attempt.stop("whoever launched the run is gone")
             look(attempt, child.pid, scratch)
             reprice(attempt)
+            look_again(attempt, looks)
         if now_s - beat_s >= world.rules.heartbeat_s:
             beat_s = now_s
             beat = record(beat_of(attempt, "stopping" if attempt.stopping else "running"))
             clerk.note(partial(world.store.put, heartbeat_key(attempt.run.run_id, attempt.hold), beat))
         ended.wait(POLL_S)
+    clerk.prepare(partial(write_down, attempt, looks))
 
 
 def ending(child: subprocess.Popen[bytes]) -> threading.Event:

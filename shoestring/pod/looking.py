@@ -1,0 +1,185 @@
+"""A running stage's second looks: what is true by now, put to the router's own code; on a move the child stops at a checkpoint.
+
+Prices are those of now. Pools are those of its decision: a stage's pod may not read nodes, and whether there is room is for the router to
+find, which routes the stage again. What this attempt measured corrects the model for every place alike.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+
+from shoestring.data.runs import readable
+from shoestring.errors import StoreError
+from shoestring.model import Market, Need, Noun, Pool, Quote, record
+from shoestring.money import usd
+from shoestring.pod.attempt import EXIT_S, Attempt
+from shoestring.receipt import Receipt
+from shoestring.routing.cost import needed_gb
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Choice, Question
+from shoestring.routing.preferences import kind_of, waiting_micro_per_hour
+from shoestring.routing.second import Elsewhere, Standing, Verdict, second_look
+
+# Of what it does in its first moments nothing is measured.
+LEAST_MEASURED_S = 1.0
+
+
+class Look(Noun):
+    """What was put to `second_look`, and its answer: `runs/RUN_ID/looks/STAGE-N.json` is the last one of an attempt."""
+
+    standing: Standing
+    elsewhere: Elsewhere | None
+    verdict: Verdict
+
+
+@dataclass(slots=True)
+class Looks:
+    """The looks of one attempt. `left`: where the run has been before, by pool and market; `since`: when samples were counted first, and
+    how many; `last_s`: when it looked last, infinity where it never does."""
+
+    left: tuple[tuple[str, Market], ...]
+    last_s: float
+    since: tuple[float, int] | None = None
+    last: Look | None = None
+
+
+def looks_of(attempt: Attempt) -> Looks:
+    """Begin to look, knowing what became of the attempts before this one. Where that cannot be read, none of it is looked at twice."""
+    store, run_id, now_s = attempt.world.store, attempt.run.run_id, attempt.world.clock.monotonic_s()
+    if not attempt.world.rules.second_look.every_s or not attempt.decision.question.needs[0].elastic:
+        return Looks((), math.inf)
+    try:
+        receipts, _ = readable(store, list(store.list(f"runs/{run_id}/receipts/{attempt.stage}-")), Receipt)
+    except StoreError:
+        return Looks((), math.inf)
+    return Looks(tuple((each.pool, each.market) for each in receipts if each.cause == "moved"), now_s)
+
+
+def look_again(attempt: Attempt, looks: Looks) -> None:
+    """Every so often, where the policy says so and the stage takes as much as its money buys: stay, or ask the child to stop."""
+    rules, now_s = attempt.world.rules.second_look, attempt.world.clock.monotonic_s()
+    if looks.last_s == math.inf or attempt.stopping:
+        return
+    measure(attempt, looks, now_s)
+    if now_s - looks.last_s < rules.every_s or (standing := standing_of(attempt, looks, now_s)) is None:
+        return
+    looks.last_s = now_s
+    elsewhere = place_now(attempt, looks, standing)
+    looks.last = Look(standing=standing, elsewhere=elsewhere, verdict=second_look(standing, elsewhere, rules))
+    if looks.last.verdict.moves:
+        attempt.stop(looks.last.verdict.sentence, "moved")
+
+
+def measure(attempt: Attempt, looks: Looks, now_s: float) -> None:
+    """From the first samples of this attempt on: those before it are its checkpoint's."""
+    if looks.since is None and attempt.progress.samples:
+        looks.since = (now_s, attempt.progress.samples)
+
+
+def standing_of(attempt: Attempt, looks: Looks, now_s: float) -> Standing | None:
+    """None: nothing is measured yet, or there is nothing left to do."""
+    progress, question, choice = attempt.progress, attempt.decision.question, attempt.choice
+    began_s, began = looks.since or (now_s, 0)
+    samples, seconds = progress.samples - began, now_s - began_s
+    left = (progress.total or choice.samples + began) - progress.samples
+    if seconds < LEAST_MEASURED_S or samples <= 0 or left <= 0:
+        return None
+    need = question.needs[0]
+    kind = kind_of(need, needed_gb(need, question.rows))
+    limit = attempt.meter()
+    return Standing(
+        pool=choice.pool,
+        market=choice.market,
+        usd_per_hour=float(attempt.usd_per_hour),
+        s_per_sample=seconds / samples,
+        phase=progress.phase,
+        here_s=now_s - attempt.started_s,
+        moves=len(looks.left),
+        left_usd=float(limit.limit_usd - attempt.spent_usd()),
+        left_s=None if limit.deadline_s is None else limit.deadline_s - now_s,
+        samples_left=left,
+        leave_s=EXIT_S + need.checkpoint_s + attempt.world.rules.leaving_s,
+        usd_per_hour_of_waiting=waiting_micro_per_hour(question.in_force, kind) / 1e6,
+    )
+
+
+def place_now(attempt: Attempt, looks: Looks, at: Standing) -> Elsewhere | None:
+    """Where the router's own code would put what is left of the stage; None: nowhere, or where it is."""
+    question = asked_now(attempt, at)
+    choice = decide(question).choice
+    if choice is None or (choice.pool, choice.market) == (at.pool, at.market):
+        return None
+    slower = s_per_sample(attempt.decision.question, attempt.choice)
+    if not slower:
+        return None
+    pool = pool_of(question, choice.pool)
+    return Elsewhere(
+        pool=choice.pool,
+        market=choice.market,
+        usd_per_hour=float(choice.usd_per_hour),
+        s_per_sample=at.s_per_sample * s_per_sample(question, choice) / slower,
+        start_s=pool.startup_s + choice.fixed_s * stretch(question, choice),
+        been_there=(choice.pool, choice.market) in looks.left,
+    )
+
+
+def asked_now(attempt: Attempt, at: Standing) -> Question:
+    """The question of the attempt's decision, about what is left of its work, money and time, at the prices of now."""
+    question, world = attempt.decision.question, attempt.world
+    now, need = world.clock.now(), question.needs[0]
+    return question.model_copy(
+        update={
+            "asked_at": now,
+            "needs": (rest_of(need, attempt), *question.needs[1:]),
+            "spent_usd": question.spent_usd + attempt.spent_usd() + attempt.exit_usd,
+            "deadline_left_s": None if question.deadline_left_s is None else max(0.0, question.deadline_left_s - at.here_s),
+            "quotes": tuple(fresh(attempt, question, quote) for quote in question.quotes),
+            "stockouts": tuple(each for each in question.stockouts if each.until > now),
+            "cached_outcome": None,
+            "candidate": None,
+            "preferences": question.in_force,
+        }
+    )
+
+
+def rest_of(need: Need, attempt: Attempt) -> Need:
+    """The stage without the passes that are made."""
+    done, total = attempt.progress.samples, attempt.progress.total
+    share = 1 - done / total if total else 1.0
+    passes = max(need.passes * share, 1e-6)
+    return need.model_copy(update={"passes": passes, "min_passes": min(need.min_passes, passes)})
+
+
+def fresh(attempt: Attempt, question: Question, quote: Quote) -> Quote:
+    """A quote at the price of now; where that is not known, as it was."""
+    if quote.pool == attempt.choice.pool and quote.market == attempt.choice.market:
+        return quote.model_copy(update={"usd_per_hour": attempt.usd_per_hour})
+    now_usd: Decimal | None = attempt.world.prices.afresh(quote, pool_of(question, quote.pool))
+    return quote.model_copy(update={"usd_per_hour": usd(now_usd)}) if now_usd else quote
+
+
+def pool_of(question: Question, name: str) -> Pool:
+    return next(pool for pool in question.pools if pool.name == name)
+
+
+def stretch(question: Question, choice: Choice) -> float:
+    """What receipts make of the prior's seconds, on the whole."""
+    running_s = choice.est_s - pool_of(question, choice.pool).startup_s
+    return running_s / choice.prior_s if choice.prior_s > 0 and running_s > 0 else 1.0
+
+
+def s_per_sample(question: Question, choice: Choice) -> float:
+    """What the model expects of a place, for one sample more; 0: nothing can be said."""
+    return stretch(question, choice) * (choice.prior_s - choice.fixed_s) / choice.samples if choice.samples else 0.0
+
+
+def look_key(run_id: str, hold: str) -> str:
+    return f"runs/{run_id}/looks/{hold}.json"
+
+
+def write_down(attempt: Attempt, looks: Looks) -> None:
+    """The last look of an attempt. Raises StoreError."""
+    if looks.last:
+        attempt.world.store.put(look_key(attempt.run.run_id, attempt.hold), record(looks.last))

@@ -1,0 +1,121 @@
+"""A second look at where a stage runs: stay, or stop at a checkpoint and be placed anew. Pure.
+
+Compared are the samples that the money and the time that are left buy here, and elsewhere:
+
+    saving      1 - here / elsewhere, as if moving were free
+    disruption  1 - elsewhere after moving / elsewhere as if moving were free
+    moving      the checkpoint and the exit at this price, start-up and set-up at that one; nothing is lost, since it leaves by a checkpoint
+
+Where all samples that are left can be had at both, their cost takes the place of samples: dollars and what the time is worth. A stage
+moves only when saving >= k x disruption (+ a margin, to go back where it has been), k >= 1: what it moves for always outweighs the move.
+The time that is left counts like the money, so a place that is faster and dearer wins where the deadline is what ends the training.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from shoestring.model import Market, Noun
+from shoestring.rules import SecondLooks
+
+NEVER_IN = frozenset({"", "warm-up", "decay"})
+"""Before it learns, while it warms up, while it anneals: what is begun there is brought to its end."""
+
+
+class Standing(Noun):
+    """A stage that runs. `s_per_sample` is measured; `left_s` None: no deadline. `leave_s`: a checkpoint and the exit."""
+
+    pool: str
+    market: Market
+    usd_per_hour: float = Field(gt=0)
+    s_per_sample: float = Field(gt=0)
+    phase: str
+    here_s: float = Field(ge=0, description="since it began here")
+    moves: int = Field(ge=0, description="made in this run already")
+    left_usd: float
+    left_s: float | None
+    samples_left: float = Field(ge=0)
+    leave_s: float = Field(ge=0)
+    usd_per_hour_of_waiting: float = Field(0.0, ge=0)
+
+
+class Elsewhere(Noun):
+    """The place that a router would choose now. `s_per_sample`: by the model, scaled like what was measured here is to its own."""
+
+    pool: str
+    market: Market
+    usd_per_hour: float = Field(gt=0)
+    s_per_sample: float = Field(gt=0)
+    start_s: float = Field(ge=0, description="start-up and set-up")
+    been_there: bool
+
+
+class Why(StrEnum):
+    MOVE = "move"
+    PHASE = "phase"
+    DWELL = "dwell"
+    MOVES = "moves"
+    SAME = "same-place"
+    NO_SAVING = "no-saving"
+    DISRUPTION = "disruption"
+
+
+class Verdict(Noun):
+    """Move, or stay; the sentence holds the numbers."""
+
+    code: Why
+    sentence: str
+    saving: float = 0.0
+    disruption: float = 0.0
+
+    @property
+    def moves(self) -> bool:
+        return self.code is Why.MOVE
+
+
+def second_look(at: Standing, there: Elsewhere | None, rules: SecondLooks) -> Verdict:
+    """What to do about a stage that runs. `there` None: a router would choose the same place."""
+    if at.phase in NEVER_IN or at.phase in rules.critical_phases:
+        return Verdict(code=Why.PHASE, sentence=f"stays: nothing is moved in {at.phase or 'its first steps'}")
+    if at.here_s < rules.dwell_s:
+        return Verdict(code=Why.DWELL, sentence=f"stays: {at.here_s:.0f} s here, and it dwells for {rules.dwell_s:g}")
+    if at.moves >= rules.most_moves:
+        return Verdict(code=Why.MOVES, sentence=f"stays: it was moved {at.moves} times, {rules.most_moves} are allowed")
+    if there is None or (there.pool, there.market) == (at.pool, at.market):
+        return Verdict(code=Why.SAME, sentence=f"stays: {at.pool} {at.market} is what a router would choose now")
+    saving, disruption, what = weighed(at, there)
+    named = f"{there.pool} {there.market} at ${there.usd_per_hour:.6f} an hour"
+    if saving <= 0:
+        return Verdict(code=Why.NO_SAVING, sentence=f"stays: {named} saves nothing", saving=saving, disruption=disruption)
+    needed = rules.saving_over_disruption * disruption + (rules.margin_back if there.been_there else 0.0)
+    numbers = f"{named} saves {saving:.1%}{what}, moving takes {disruption:.1%}"
+    if saving < needed:
+        sentence = f"stays: {numbers}, and {needed:.1%} would have to be saved"
+        return Verdict(code=Why.DISRUPTION, sentence=sentence, saving=saving, disruption=disruption)
+    return Verdict(code=Why.MOVE, sentence=f"moves: {numbers}", saving=saving, disruption=disruption)
+
+
+def weighed(at: Standing, there: Elsewhere) -> tuple[float, float, str]:
+    """Relative saving and disruption, and of what. Each at most 1; the saving may be below 0."""
+    moving_usd = (at.usd_per_hour * at.leave_s + there.usd_per_hour * there.start_s) / 3600
+    moving_s = at.leave_s + there.start_s
+    here = bought(at, at.usd_per_hour, at.s_per_sample)
+    free = bought(at, there.usd_per_hour, there.s_per_sample)
+    moved = bought(at, there.usd_per_hour, there.s_per_sample, moving_usd, moving_s)
+    if here >= at.samples_left > 0 and moved >= at.samples_left:
+        waiting = at.usd_per_hour_of_waiting
+        cost_here = at.samples_left * at.s_per_sample * (at.usd_per_hour + waiting) / 3600
+        cost_there = at.samples_left * there.s_per_sample * (there.usd_per_hour + waiting) / 3600
+        return 1 - cost_there / cost_here, (moving_usd + waiting * moving_s / 3600) / cost_here, ""
+    if free <= 0:
+        return 0.0, 1.0, ""
+    return 1 - here / free, 1 - moved / free, " a sample"
+
+
+def bought(at: Standing, usd_per_hour: float, s_per_sample: float, usd: float = 0.0, seconds: float = 0.0) -> float:
+    """Samples that money and time buy at a price and a pace, after so much of both is gone."""
+    by_money_s = (at.left_usd - usd) * 3600 / usd_per_hour
+    by_time_s = by_money_s if at.left_s is None else at.left_s - seconds
+    return min(at.samples_left, max(0.0, min(by_money_s, by_time_s)) / s_per_sample)

@@ -1,0 +1,168 @@
+"""Laws of second looks: a move always pays for itself, some moments are sacred, and prices that wobble move nothing back and forth."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoestring.model import Market
+from shoestring.routing.second import NEVER_IN, Elsewhere, Standing, Why, bought, second_look, weighed
+from shoestring.rules import SecondLooks
+
+HERE: dict[str, Any] = {
+    "pool": "a",
+    "market": Market.SPOT,
+    "usd_per_hour": 1.0,
+    "s_per_sample": 0.01,
+    "phase": "stable",
+    "here_s": 3600.0,
+    "moves": 0,
+    "left_usd": 10.0,
+    "left_s": None,
+    "samples_left": 1e9,
+    "leave_s": 5.0,
+}
+THERE: dict[str, Any] = {
+    "pool": "b",
+    "market": Market.SPOT,
+    "usd_per_hour": 0.5,
+    "s_per_sample": 0.01,
+    "start_s": 120.0,
+    "been_there": False,
+}
+amounts = st.floats(0.001, 1000)
+standings = st.builds(
+    Standing,
+    pool=st.just("a"),
+    market=st.just(Market.SPOT),
+    usd_per_hour=amounts,
+    s_per_sample=amounts,
+    phase=st.sampled_from(["", "warm-up", "stable", "decay", "tuning"]),
+    here_s=st.floats(0, 2000),
+    moves=st.integers(0, 3),
+    left_usd=st.floats(-1, 1000),
+    left_s=st.none() | st.floats(-1, 1e6),
+    samples_left=st.floats(0, 1e9),
+    leave_s=st.floats(0, 100),
+    usd_per_hour_of_waiting=st.just(0.0) | st.floats(0, 10),
+)
+places = st.builds(
+    Elsewhere,
+    pool=st.sampled_from(["a", "b"]),
+    market=st.just(Market.SPOT),
+    usd_per_hour=amounts,
+    s_per_sample=amounts,
+    start_s=st.floats(0, 1000),
+    been_there=st.booleans(),
+)
+settings_ = st.builds(
+    SecondLooks,
+    saving_over_disruption=st.floats(1, 5),
+    dwell_s=st.floats(0, 2000),
+    margin_back=st.floats(0, 1),
+    most_moves=st.integers(0, 3),
+    critical_phases=st.sampled_from([(), ("tuning",)]),
+)
+
+
+@given(standings, places, settings_)
+def test_a_move_is_never_made_in_a_sacred_moment_or_for_nothing(at: Standing, there: Elsewhere, rules: SecondLooks) -> None:
+    found = second_look(at, there, rules)
+    if not found.moves:
+        assert found.sentence.startswith("stays: ")
+        return
+    assert at.phase not in NEVER_IN and at.phase not in rules.critical_phases
+    assert at.here_s >= rules.dwell_s and at.moves < rules.most_moves and there.pool != at.pool
+    assert found.saving > 0
+    assert found.saving >= found.disruption * rules.saving_over_disruption + (rules.margin_back if there.been_there else 0)
+
+
+@given(standings, places, settings_)
+def test_what_a_move_leaves_is_never_less_than_staying(at: Standing, there: Elsewhere, rules: SecondLooks) -> None:
+    if not second_look(at, there, rules).moves:
+        return
+    moving_usd, moving_s = (at.usd_per_hour * at.leave_s + there.usd_per_hour * there.start_s) / 3600, at.leave_s + there.start_s
+    here = bought(at, at.usd_per_hour, at.s_per_sample)
+    moved = bought(at, there.usd_per_hour, there.s_per_sample, moving_usd, moving_s)
+    assert moved >= here * (1 - 1e-9)
+    if moved == here == at.samples_left:
+        price_here, price_there = at.usd_per_hour + at.usd_per_hour_of_waiting, there.usd_per_hour + at.usd_per_hour_of_waiting
+        cost = moving_usd + at.usd_per_hour_of_waiting * moving_s / 3600 + at.samples_left * there.s_per_sample * price_there / 3600
+        assert cost <= at.samples_left * at.s_per_sample * price_here / 3600 * (1 + 1e-9)
+
+
+@given(standings, settings_, amounts)
+def test_nothing_moves_for_a_place_that_is_no_better(at: Standing, rules: SecondLooks, dearer: float) -> None:
+    like = Elsewhere.model_validate(
+        THERE | {"usd_per_hour": at.usd_per_hour * (1 + dearer), "s_per_sample": at.s_per_sample * (1 + dearer)}
+    )
+    assert not second_look(at, like, rules).moves
+    assert not second_look(at, None, rules).moves
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "code", "sentence"),
+    [
+        ({}, {}, Why.MOVE, "moves: b spot at $0.500000 an hour saves 50.0% a sample, moving takes 0.2%"),
+        ({"samples_left": 1e6}, {}, Why.MOVE, "moves: b spot at $0.500000 an hour saves 50.0%, moving takes 0.7%"),
+        (
+            {"left_usd": 0.02},
+            {"usd_per_hour": 0.9},
+            Why.DISRUPTION,
+            "stays: b spot at $0.900000 an hour saves 10.0% a sample, moving takes 100.0%, and 200.0% would have to be saved",
+        ),
+        ({}, {"usd_per_hour": 1.2}, Why.NO_SAVING, "stays: b spot at $1.200000 an hour saves nothing"),
+        ({}, {"usd_per_hour": 0.95, "been_there": True}, Why.DISRUPTION, None),
+        ({"left_s": 3600.0}, {"usd_per_hour": 4.0, "s_per_sample": 0.0025}, Why.MOVE, None),
+        ({}, {"usd_per_hour": 4.0, "s_per_sample": 0.0025}, Why.NO_SAVING, None),
+        ({"phase": "decay"}, {}, Why.PHASE, "stays: nothing is moved in decay"),
+        ({"phase": ""}, {}, Why.PHASE, "stays: nothing is moved in its first steps"),
+        ({"here_s": 599.0}, {}, Why.DWELL, "stays: 599 s here, and it dwells for 600"),
+        ({"moves": 1}, {}, Why.MOVES, "stays: it was moved 1 times, 1 are allowed"),
+        ({}, {"pool": "a"}, Why.SAME, "stays: a spot is what a router would choose now"),
+    ],
+)
+def test_what_is_done_and_said(here: dict[str, Any], there: dict[str, Any], code: Why, sentence: str | None) -> None:
+    """Among them: with an hour to the deadline the faster place at four times the price wins; without one it saves nothing."""
+    found = second_look(Standing.model_validate(HERE | here), Elsewhere.model_validate(THERE | there), SecondLooks())
+    assert found.code is code
+    assert sentence is None or found.sentence == sentence
+
+
+def test_the_price_of_waiting_can_make_the_faster_place_worth_its_price() -> None:
+    there = Elsewhere.model_validate(THERE | {"usd_per_hour": 1.5, "s_per_sample": 0.008})
+    assert weighed(Standing.model_validate(HERE | {"samples_left": 1e6}), there)[0] < 0
+    assert weighed(Standing.model_validate(HERE | {"samples_left": 1e6, "usd_per_hour_of_waiting": 5.0}), there)[0] > 0
+
+
+def moves_over(prices: list[tuple[float, float]], rules: SecondLooks) -> list[int]:
+    """Looks at two like places, one every ten minutes, at which the stage moved."""
+    place, since, moved, left = 0, 0, [], {0}
+    for number, now in enumerate(prices):
+        at = HERE | {"usd_per_hour": now[place], "here_s": 600.0 * (number - since), "moves": len(moved), "left_usd": 100.0}
+        there = THERE | {"usd_per_hour": now[1 - place], "been_there": 1 - place in left}
+        if second_look(Standing.model_validate(at), Elsewhere.model_validate(there), rules).moves:
+            moved, place, since, left = [*moved, number], 1 - place, number, left | {1 - place}
+    return moved
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_prices_that_wobble_within_the_margin_move_a_stage_once_at_most(seed: int) -> None:
+    rng = random.Random(seed)
+    prices = [(1 + rng.uniform(-0.03, 0.03), 1 + rng.uniform(-0.03, 0.03)) for _ in range(1000)]
+    eager = SecondLooks(saving_over_disruption=1, dwell_s=0, margin_back=0, most_moves=1000)
+    calm = SecondLooks(most_moves=1000)
+    assert len(moves_over(prices, eager)) > 100
+    assert len(moves_over(prices, calm)) <= 1
+
+
+def test_a_stage_never_moves_twice_within_its_dwell_time() -> None:
+    rng = random.Random(3)
+    prices = [(rng.uniform(0.2, 2), rng.uniform(0.2, 2)) for _ in range(2000)]
+    moved = moves_over(prices, SecondLooks(dwell_s=3600, most_moves=10_000))
+    assert len(moved) > 20 and min(b - a for a, b in pairwise(moved)) >= 6
