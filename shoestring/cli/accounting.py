@@ -1,4 +1,4 @@
-"""`shoestring actuals` and `export`: what came of the estimates, and what was paid, for others' books."""
+"""`shoestring actuals`, `hindsight`, `reconcile` and `export`: what came of the estimates and the choices, and others' books."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from shoestring.errors import UnknownName, UsageError
 from shoestring.money import from_microusd
 from shoestring.reporting.actuals import By, actuals
 from shoestring.reporting.charges import charges_of
-from shoestring.reporting.focus import focus_csv, focus_rows, total_microusd
+from shoestring.reporting.focus import focus_csv, focus_rows, period, total_microusd
 from shoestring.reporting.lookback import look_back, prices_of
-from shoestring.reporting.plain import actuals_text, lookback_text
+from shoestring.reporting.opencost import read_allocations
+from shoestring.reporting.plain import actuals_text, lookback_text, reconciled_text
+from shoestring.reporting.reconcile import reconcile
 from shoestring.seams import Store
 from shoestring.spending.ledger import Ledger, accounts
 from shoestring.spending.parents import MONTH
@@ -91,6 +93,31 @@ def show_hindsight(
     typer.echo(found.model_dump_json(indent=1) if as_json else lookback_text(found))
 
 
+def show_reconciled(
+    file: Annotated[Path, typer.Argument(help="what OpenCost's /allocation API answered, as JSON")],
+    month: Annotated[str | None, typer.Option("--month", help="this month alone; default: the file's own window")] = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold the ledger against what OpenCost, or Kubecost, allocated to its pods: by run and stage, with what neither explains."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    opened = world_at(world, store)
+    charges, notes = charges_of(opened.store)
+    allocations = read_allocations(data, {charge.run_id for charge in charges})
+    if month is not None:
+        since, until = period(month_in(opened.store, month))
+    elif allocations:
+        since, until = min(each.start for each in allocations), max(each.end for each in allocations)
+    else:
+        raise UsageError(f"{file} holds no allocation: ask OpenCost for a window in which something ran")
+    found = reconcile(charges, allocations, since, until, notes)
+    typer.echo(found.model_dump_json(indent=1) if as_json else reconciled_text(found))
+
+
 @exports.callback()
 def export() -> None:
     """Write what was paid in the form of others' books."""
@@ -135,4 +162,5 @@ def month_in(store: Store, month: str) -> str:
 def add_to(app: typer.Typer) -> None:
     app.command(name="actuals")(show_actuals)
     app.command(name="hindsight")(show_hindsight)
+    app.command(name="reconcile")(show_reconciled)
     app.add_typer(exports, name="export")

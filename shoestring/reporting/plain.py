@@ -8,6 +8,7 @@ from decimal import Decimal
 from shoestring.reporting import words
 from shoestring.reporting.actuals import Actual, Actuals
 from shoestring.reporting.lookback import Lookback
+from shoestring.reporting.reconcile import Reconciled
 from shoestring.routing.grid import Grid, text_lines
 from shoestring.routing.hindsight import Hindsight
 
@@ -123,6 +124,35 @@ def verdict(each: Hindsight) -> str:
     name = f"{best.pool} {best.market}" + (f" writing {best.format}" if best.format else "")
     why = BLAME[each.to_blame] if each.to_blame else ""
     return f"{words.dollars(each.paid_usd)} paid; {name} would have saved {words.dollars(each.regret_usd)}, and been {sooner}: {why}"
+
+
+def reconciled_text(found: Reconciled) -> str:
+    head = ("run", "stage", "ledger", "OpenCost", "idle", "shared", "beside", "unexplained")
+    rows = [
+        (
+            each.run_id,
+            each.stage or "not told",
+            words.dollars(each.ledger_usd) if each.where != "theirs" else NOTHING,
+            words.dollars(each.theirs_usd) if each.where != "ledger" else NOTHING,
+            *(words.dollars(amount) for amount in (each.idle_usd, each.shared_usd, each.beside_usd, each.unexplained_usd)),
+        )
+        for each in found.lines
+    ]
+    note = "idle, shared, beside (volumes, network): inside of OpenCost's; unexplained: OpenCost's less the ledger's and these"
+    caption = f"From {words.moment(found.since)} to {words.moment(found.until)}"
+    lines = text_lines(Grid(caption, head, rows, frozenset(head[2:]), note)) if rows else [f"{caption}: nothing of ours"]
+    sums = (
+        ("ledger", found.ledger_usd),
+        ("OpenCost, of ours", found.ours_of_theirs_usd),
+        ("unexplained", found.unexplained_usd),
+        ("idle nodes", found.idle_usd),
+        ("shared", found.shared_usd),
+        ("volumes of no pod", found.unmounted_usd),
+        ("other workloads", found.elsewhere_usd),
+        ("OpenCost, all", found.theirs_usd),
+    )
+    grid = Grid("Sums", ("", "dollars"), [(name, words.dollars(usd)) for name, usd in sums], frozenset({"dollars"}))
+    return "\n".join([*lines, "", *text_lines(grid), *found.notes])
 
 
 def share(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from decimal import Decimal
 from pathlib import Path
 
@@ -83,6 +84,20 @@ def test_hindsight_says_what_is_not_there(look, arguments: tuple[str, ...], said
     ran = look("hindsight", *arguments)
     assert ran.code == 2
     assert said in ran.err
+
+
+def test_the_ledger_is_held_against_what_opencost_says(look, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    window = {"start": "2026-11-21T00:00:00Z", "end": "2026-11-22T00:00:00Z"}
+    labels = {"shoestring_dev_run": RUN_ID, "shoestring_dev_stage": "train"}
+    pod = {"name": "c/n/ns/p/main", "properties": {"labels": labels}, "totalCost": 0.25, **window}
+    (tmp_path / "allocation.json").write_text(json.dumps({"code": 200, "data": [{pod["name"]: pod}]}))
+    found = look("reconcile", tmp_path / "allocation.json", "--json").json
+    assert [line["stage"] for line in found["lines"] if line["where"] == "both"] == ["train"]
+    assert Decimal(found["unexplained_usd"]) == Decimal("0.25") - Decimal(found["ledger_usd"])
+    assert "unexplained" in look("reconcile", tmp_path / "allocation.json", "--month", "2026-11").out
+    (tmp_path / "empty.json").write_text('{"data": []}')
+    assert "holds no allocation" in look("reconcile", tmp_path / "empty.json").err
+    assert look("reconcile", tmp_path / "none.json").code == 2
 
 
 def test_a_month_is_exported_and_its_sum_is_said(look, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -1,0 +1,155 @@
+"""The ledger beside OpenCost. The files are made here, in the form of opencost/opencost: core/pkg/opencost/allocation_json.go, wrapped as
+pkg/costmodel/router.go answers."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded import NOON, RUN_ID
+from stories import done
+
+from shoestring.errors import UsageError
+from shoestring.model import utc_text
+from shoestring.money import from_microusd
+from shoestring.reporting.charges import Charge, charges_of
+from shoestring.reporting.opencost import read_allocations, sanitised
+from shoestring.reporting.plain import reconciled_text
+from shoestring.reporting.reconcile import Reconciled, reconcile
+
+DAY = ("2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z")
+STAGES = ("train", "evaluate", "route-train", "", "brew")
+LABELS = {"shoestring_dev_run": RUN_ID, "shoestring_dev_stage": "train"}
+
+
+def allocation(name: str, total: float, labels: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+    """One allocation, as OpenCost marshals it; amounts in dollars."""
+    parts = dict(zip(("cluster", "node", "namespace", "pod", "container"), name.split("/"), strict=False))
+    zeros = dict.fromkeys(
+        ("cpuCostIdle", "gpuCostIdle", "ramCostIdle", "pvCost", "networkCost", "loadBalancerCost", "sharedCost", "externalCost"), 0
+    )
+    window = {"window": {"start": DAY[0], "end": DAY[1]}, "start": DAY[0], "end": DAY[1], "minutes": 1440}
+    return {"name": name, "properties": parts | ({"labels": labels} if labels else {}), "totalCost": total} | window | zeros | fields
+
+
+def answer(*allocations: dict[str, Any]) -> bytes:
+    return json.dumps({"code": 200, "status": "success", "data": [{each["name"]: each for each in allocations}]}).encode()
+
+
+@pytest.fixture(scope="module")
+def charges(tmp_path_factory: pytest.TempPathFactory) -> list[Charge]:
+    return charges_of(done(tmp_path_factory.mktemp("done")).store)[0]
+
+
+def reconciled(charges: list[Charge], data: bytes) -> Reconciled:
+    found = read_allocations(data, {RUN_ID})
+    return reconcile(charges, found, min(each.start for each in found), max(each.end for each in found))
+
+
+def paid_usd(charges: list[Charge], stage: str) -> Decimal:
+    return sum((from_microusd(charge.paid_microusd) for charge in charges if charge.entry.stage == stage), Decimal(0))
+
+
+def test_a_pod_is_known_by_its_labels_and_the_rest_of_its_cost_is_told_apart(charges: list[Charge]) -> None:
+    train_usd = paid_usd(charges, "train")
+    theirs = float(train_usd) + 0.5
+    data = answer(
+        allocation("c/n/ns/pod-a/main", theirs, LABELS, pvCost=0.1, sharedCost=0.25, cpuCostIdle=0.05),
+        allocation("c/__idle__", 3.0),
+        allocation("c/__unmounted__/__unmounted__", 0.5),
+        allocation("c/n/kube-system/dns/dns", 0.2),
+    )
+    found = reconciled(charges, data)
+    line = next(line for line in found.lines if line.stage == "train")
+    assert (line.where, line.ledger_usd, line.theirs_usd) == ("both", train_usd, train_usd + Decimal("0.5"))
+    assert (line.beside_usd, line.shared_usd, line.idle_usd, line.unexplained_usd) == tuple(map(Decimal, ("0.1", "0.25", "0.05", "0.1")))
+    assert (found.idle_usd, found.unmounted_usd, found.elsewhere_usd) == (Decimal(3), Decimal("0.5"), Decimal("0.2"))
+    assert {line.where for line in found.lines if line.stage != "train"} == {"ledger"}
+    assert "unexplained" in reconciled_text(found)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**9), st.sampled_from(STAGES), st.booleans(), st.integers(0, 10**6)),
+        max_size=8,
+    )
+)
+def test_everything_sums_to_the_micro_dollar(charges: list[Charge], made: list[tuple[int, str, bool, int]]) -> None:
+    pods = [
+        allocation(
+            f"c/n/ns/pod-{number}/main",
+            micro / 1e6,
+            {"shoestring_dev_run": RUN_ID, "shoestring_dev_stage": stage} if ours else None,
+            networkCost=beside / 1e6,
+        )
+        for number, (micro, stage, ours, beside) in enumerate(made)
+    ]
+    found = reconciled(charges, answer(*pods, allocation("c/__idle__", 1.5)))
+    assert found.theirs_usd == from_microusd(sum(micro for micro, *_ in made) + 1_500_000)
+    assert found.theirs_usd == found.ours_of_theirs_usd + found.idle_usd + found.shared_usd + found.unmounted_usd + found.elsewhere_usd
+    assert sum((line.theirs_usd for line in found.lines), Decimal(0)) == found.ours_of_theirs_usd
+    assert sum((line.ledger_usd for line in found.lines), Decimal(0)) == found.ledger_usd
+    explained = sum((line.idle_usd + line.shared_usd + line.beside_usd for line in found.lines), Decimal(0))
+    assert found.ours_of_theirs_usd - found.ledger_usd == explained + found.unexplained_usd
+
+
+@pytest.mark.parametrize(
+    ("made", "stage"),
+    [
+        (allocation("c/n/ns/any/main", 1, {"pipeline_runid": RUN_ID, "shoestring_dev_stage": "train"}), "train"),
+        (allocation("c/n/ns/any/main", 1, {"shoestring.dev/run": RUN_ID, "shoestring.dev/stage": "route-train"}), "overhead"),
+        (allocation("c/n/ns/any/main", 1, {"shoestring_dev_run": RUN_ID, "shoestring_dev_stage": "settle"}), "overhead"),
+        (allocation(f"{RUN_ID}/evaluate", 1) | {"properties": {}}, "evaluate"),
+        (allocation(f"c/n/ns/{RUN_ID}-train-8271/main", 1), ""),
+    ],
+    ids=["kubeflow", "router", "exit-step", "aggregated", "pod-name"],
+)
+def test_a_pod_of_ours_is_known(made: dict[str, Any], stage: str) -> None:
+    found = read_allocations(answer(made), {RUN_ID})
+    assert [(each.run, each.stage) for each in found] == [(RUN_ID, stage)]
+
+
+def test_sets_of_several_days_are_read_and_an_empty_one_is_no_harm(charges: list[Charge]) -> None:
+    one = allocation("c/n/ns/p/main", 1.25, LABELS)
+    data = json.dumps({"code": 200, "data": [{one["name"]: one}, None, {}, {one["name"]: one}]}).encode()
+    found = reconciled(charges, data)
+    assert found.ours_of_theirs_usd == Decimal("2.5")
+
+
+def test_only_charges_of_the_window_are_compared(charges: list[Charge]) -> None:
+    early = {"start": "2026-11-01T00:00:00Z", "end": "2026-11-02T00:00:00Z"}
+    found = reconciled(charges, answer(allocation("c/n/ns/p/main", 1, LABELS, **early)))
+    assert (found.ledger_usd, [line.where for line in found.lines]) == (Decimal(0), ["theirs"])
+
+
+def test_a_charge_that_goes_on_after_the_window_is_said(charges: list[Charge]) -> None:
+    short = {"start": DAY[0], "end": utc_text(NOON.replace(second=10))}
+    assert "ended after 2026-11-21 12:00 UTC" in reconciled(charges, answer(allocation("c/n/ns/p/main", 1, LABELS, **short))).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"cost,usd", "not JSON"),
+        (b'{"code": 500, "message": "no Prometheus"}', "OpenCost answered 500: no Prometheus"),
+        (b'{"data": {"pod": 1}}', "no list of sets"),
+        (b'"text"', "no list of sets"),
+        (b'{"data": [{"a": 3}]}', "data[0]['a'] is not an allocation"),
+        (answer(allocation("a", 1) | {"totalCost": None}), "has no totalCost"),
+        (answer(allocation("a", 1) | {"totalCost": "1"}), "totalCost '1'"),
+        (answer(allocation("a", 1) | {"start": "soon"}), "start 'soon'"),
+        (answer(allocation("a", 1, pvCost=[1])), "a number of dollars is expected"),
+    ],
+)
+def test_what_is_no_such_answer_is_refused_with_the_place(data: bytes, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_allocations(data, set())
+    assert said in str(refused.value)
+
+
+def test_labels_are_sanitised_as_prometheus_does() -> None:
+    assert sanitised("shoestring.dev/run") == "shoestring_dev_run"
