@@ -86,8 +86,9 @@ def main() -> None:
                 median_ms(partial(replay, data), repeats),
             )
             shown = "  ".join(f"{each:8.1f}" for each in times)
+            offers = decision.candidates.first(len(NEEDS))
             limit = "-" if deadline_s is None else f"{deadline_s:.0f} s"
-            print(f"{name:<16} {limit:>8} {len(asked.pools):>5} {len(decision.candidates.stage):>6}  {shown} {len(data) / 1024:>5.0f}")
+            print(f"{name:<16} {limit:>8} {len(asked.pools):>5} {offers:>6}  {shown} {len(data) / 1024:>5.0f}")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from shoestring.money import from_microusd
 from shoestring.reporting import words
 from shoestring.reporting.gather import Attempt
 from shoestring.reporting.markup import Head, Html, Row, scroll, table, tag, text
-from shoestring.routing.account import Offered, left_usd, offers_of, taken_from_it
+from shoestring.routing.account import Offered, left_usd, offers_of, taken_from_it, unspoken
 from shoestring.routing.decision import Choice, Decision, Question
+from shoestring.routing.priced import Rows, rows_of
 
 SHOWN = 8
 OFFER_HEADS: tuple[Head, ...] = (("Offer", "name"), ("Price", "n"), ("Expected", "n"), ("P95", "n"), ("Verdict", "said"))
@@ -61,23 +62,27 @@ def _money(question: Question, choice: Choice | None) -> str:
 
 def _offers(decision: Decision) -> Iterable[Html]:
     """The candidates for this stage: the first few in sight, the others folded away."""
-    rows = [_offer(decision, offered) for offered in offers_of(decision)]
+    columns, offers = rows_of(decision.candidates, 0), offers_of(decision)
+    rows = [_offer(decision, columns, offered) for offered in offers]
     stage, some = decision.question.stage, f", the first {SHOWN}" if len(rows) > SHOWN else ""
     whole = ", each priced for all the samples that it could use" if decision.question.needs[0].elastic else ""
-    yield table(f"Offers for {stage}: {len(rows)}{some}{whole}", OFFER_HEADS, rows[:SHOWN], class_="stack offers")
+    yield table(f"Offers for {stage}: {len(decision.code)}{some}{whole}", OFFER_HEADS, rows[:SHOWN], class_="stack offers")
     if rows[SHOWN:]:
         rest = table(f"The other offers for {stage}", OFFER_HEADS, rows[SHOWN:], class_="stack offers")
         yield tag("details", tag("summary", f"The other {len(rows) - SHOWN} offers, and why not"), rest)
+    if more := unspoken(decision):
+        told = ", ".join(f"{words.count(count)} {code}" for code, count in more.items())
+        yield tag("p", f"And more, each with its code in the JSON: {told}.", class_="note")
 
 
-def _offer(decision: Decision, offered: Offered) -> tuple[object, ...]:
-    columns, row = decision.candidates, offered.row
+def _offer(decision: Decision, columns: Rows, offered: Offered) -> tuple[object, ...]:
+    row = offered.row
     price = offered.usd_per_hour_micro
     return (
         text(offered.pool, tag("small", offered.market, f", writes {offered.writes}" if offered.writes else None)),
         words.hourly(from_microusd(price)) if price else "none",
-        _cost(columns.est_microusd[row], columns.est_ms[row]) if offered.priced else None,
-        _cost(columns.p95_microusd[row], columns.p95_ms[row]) if offered.priced else None,
+        _cost(int(columns.est_microusd[row]), int(columns.est_ms[row])) if offered.priced else None,
+        _cost(int(columns.p95_microusd[row]), int(columns.p95_ms[row])) if offered.priced else None,
         _taken(decision) if offered.taken else words.sentence(offered.verdict),
     )
 

@@ -9,7 +9,8 @@ from pydantic import Field
 from shoestring.model import Format, Market, Noun
 from shoestring.money import Usd
 from shoestring.reporting.gather import Attempt, RunStory, Stage, State, Status
-from shoestring.routing.decision import Reason
+from shoestring.routing.candidates import NONE, Reason
+from shoestring.routing.priced import rows_of
 
 SENTENCES = 3
 
@@ -118,13 +119,13 @@ def sentence(story: RunStory) -> str:
 def refusal(attempt: Attempt) -> str:
     """The smallest budget that would do, and what stands against the cheapest offer; else the first few reasons."""
     decision = attempt.decision
-    question, smallest_usd, columns = decision.question, decision.smallest_budget_usd, decision.candidates
+    question, smallest_usd, columns = decision.question, decision.smallest_budget_usd, rows_of(decision.candidates, 0)
     if smallest_usd is None:
         # Money is not what is missing, so what is said of it does not help.
         other = [refused for refused in decision.refusals if refused.code is not Reason.BUDGET] or decision.refusals
         why = list(dict.fromkeys(refused.sentence for refused in other))[:SENTENCES]
         return f"nothing can take {question.stage}, whatever the budget: {'; '.join(why)}"
-    takeable = [refused for refused in decision.refusals if not columns.objection[refused.candidate]]
+    takeable = [refused for refused in decision.refusals if columns.objection[refused.candidate] == NONE]
     cheapest = min(takeable, key=lambda refused: columns.least_p95_microusd[refused.candidate])
     small = f"a budget of ${question.budget_usd} is too small: ${smallest_usd} is the smallest that would work"
     return f"{small}. The cheapest offer for {question.stage}: {cheapest.sentence}"

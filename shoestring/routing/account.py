@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
+import numpy as np
+
 from shoestring.model import Format, Market
+from shoestring.routing.candidates import NONE, Reason
 from shoestring.routing.decision import Decision, Question
+from shoestring.routing.priced import rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +31,31 @@ class Offered:
 
 
 def offers_of(decision: Decision) -> list[Offered]:
-    """All offers for the stage: first the one taken, then those that could be used, cheapest first, then the others."""
-    columns = decision.candidates
+    """The offers for the stage that are put into words: first the one taken, then those that could be used, cheapest first, then others."""
+    names, columns = decision.candidates, rows_of(decision.candidates, 0)
     verdicts = {refusal.candidate: refusal.sentence for refusal in decision.refusals}
-    mine = [row for row, stage in enumerate(columns.stage) if stage == 0]
-    order = sorted(mine, key=lambda row: (row in verdicts, columns.objection[row] != "", columns.est_microusd[row], row))
+    taken = [] if decision.choice is None else [decision.choice.candidate]
+    order = sorted([*taken, *verdicts], key=lambda row: (row in verdicts, columns.objection[row] != NONE, columns.est_microusd[row], row))
     return [
         Offered(
             row=row,
-            pool=columns.pools[columns.pool[row]],
-            market=columns.markets[columns.market[row]],
-            writes=columns.formats[columns.writes[row]] if columns.writes[row] >= 0 else None,
-            usd_per_hour_micro=columns.usd_per_hour_micro[row],
-            priced=not columns.objection[row],
+            pool=names.pools[columns.pool[row]],
+            market=names.markets[columns.market[row]],
+            writes=names.formats[columns.writes[row]] if columns.writes[row] >= 0 else None,
+            usd_per_hour_micro=int(columns.usd_per_hour_micro[row]),
+            priced=bool(columns.objection[row] == NONE),
             verdict=verdicts.get(row, ""),
         )
         for row in order
     ]
+
+
+def unspoken(decision: Decision) -> dict[Reason, int]:
+    """How many more offers there are for the stage, by the code of what stands against them."""
+    unsaid = np.ones(len(decision.code), dtype=np.bool_)
+    unsaid[[refusal.candidate for refusal in decision.refusals]] = False
+    counts = np.bincount(decision.code[unsaid & (decision.code >= 0)], minlength=len(decision.codes)).tolist()
+    return {code: count for code, count in zip(decision.codes, counts, strict=True) if count}
 
 
 def left_usd(question: Question) -> Decimal:
@@ -58,21 +70,20 @@ def taken_from_it(question: Question) -> list[tuple[Decimal, str]]:
 
 def taken_row(decision: Decision) -> int | None:
     """The candidate that was taken; None when nothing was."""
-    refused = {refusal.candidate for refusal in decision.refusals}
-    return next((row for row, stage in enumerate(decision.candidates.stage) if stage == 0 and row not in refused), None)
+    return None if decision.choice is None else decision.choice.candidate
 
 
 def expected(decision: Decision, samples: int) -> tuple[int, int] | None:
     """Micro-dollars and milliseconds that were expected of the work that was done: of an elastic stage so many samples, on the line through
     its least and all of them; of any other all that it does. None when nothing was taken."""
-    row, columns = taken_row(decision), decision.candidates
-    if row is None:
+    if decision.choice is None:
         return None
+    row, columns = decision.choice.candidate, rows_of(decision.candidates, 0)
     if not decision.question.needs[0].elastic or columns.cached[row]:
-        return columns.est_microusd[row], columns.est_ms[row]
-    least, most = columns.least_samples[row], columns.samples[row]
+        return int(columns.est_microusd[row]), int(columns.est_ms[row])
+    between = int(columns.least_samples[row]), int(columns.samples[row])
     ends = (columns.least_est_microusd, columns.est_microusd), (columns.least_est_ms, columns.est_ms)
-    microusd, ms = (on_line(samples, (least, most), (low[row], high[row])) for low, high in ends)
+    microusd, ms = (on_line(samples, between, (int(low[row]), int(high[row]))) for low, high in ends)
     return microusd, ms
 
 

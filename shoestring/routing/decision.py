@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
 from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote
 from shoestring.money import Usd, usd
+from shoestring.routing.candidates import NONE, Column
+from shoestring.routing.candidates import Candidates as Candidates
+from shoestring.routing.candidates import Reason as Reason
 from shoestring.rules import IMAGES, Arm, Candidate, Preferences, StockOut
 from shoestring.tariffs import Tariffs
 
 NOTHING = usd("0")
-
-
-class Reason(StrEnum):
-    """Why a candidate was not taken."""
-
-    MEMORY = "memory"
-    NO_GPU = "no-gpu"
-    GPU_MEMORY = "gpu-memory"
-    NO_PRICE = "no-price"
-    NO_TERMS = "no-terms"
-    NO_ROOM = "no-room"
-    STOCKED_OUT = "stocked-out"
-    MARKET = "market-not-allowed"
-    POOL = "pool-not-allowed"
-    HARDWARE = "hardware-not-allowed"
-    GPU_TYPE = "gpu-type-not-allowed"
-    PREEMPTIONS = "preempted-too-often"
-    STAGE_BUDGET = "stage-budget"
-    LATER_STAGE = "later-stage"
-    BUDGET = "budget"
-    DEADLINE = "deadline"
-    BUDGET_AND_DEADLINE = "budget-and-deadline"
-    COSTLIER = "costlier"
-    FEWER_SAMPLES = "fewer-samples"
-    TIE = "tie"
 
 
 class Question(Noun):
@@ -107,53 +84,13 @@ class Question(Noun):
         return self
 
 
-class Candidates(Noun):
-    """All offers for all remaining stages, as columns; row i of every column is one offer.
-
-    `stage`, `pool`, `market`, `reads` and `writes` index the lists of names; -1 in `reads` or `writes` is no format, or an unknown one.
-    Money is whole micro-dollars, time whole milliseconds. `est` and `p95` are for all of a stage's work (an elastic stage: all its
-    passes), `least_*` for the least worth starting for (a fixed stage: the same). `prior` is what the throughput model says before
-    anything learned, start-up and preemption; `fixed` the part of it that does not grow with the samples.
-    """
-
-    stages: tuple[str, ...]
-    pools: tuple[str, ...]
-    markets: tuple[Market, ...]
-    formats: tuple[Format, ...]
-    stage: tuple[int, ...]
-    pool: tuple[int, ...]
-    market: tuple[int, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    cached: tuple[int, ...]
-    objection: tuple[Reason | Literal[""], ...]
-    usd_per_hour_micro: tuple[int, ...]
-    samples: tuple[int, ...]
-    least_samples: tuple[int, ...]
-    prior_ms: tuple[int, ...]
-    fixed_ms: tuple[int, ...]
-    startup_ms: tuple[int, ...]
-    read_ms: tuple[int, ...]
-    write_ms: tuple[int, ...]
-    loss_ms: tuple[int, ...]
-    transfer_microusd: tuple[int, ...]
-    storage_microusd: tuple[int, ...]
-    est_ms: tuple[int, ...]
-    p95_ms: tuple[int, ...]
-    est_microusd: tuple[int, ...]
-    p95_microusd: tuple[int, ...]
-    least_est_ms: tuple[int, ...]
-    least_p95_ms: tuple[int, ...]
-    least_est_microusd: tuple[int, ...]
-    least_p95_microusd: tuple[int, ...]
-
-
 class Choice(Noun):
     """The offer taken. `format` is what this stage writes; `keep_usd` is set aside for the stages after it."""
 
     pool: str
     market: Market
     format: Format | None
+    candidate: int = Field(NONE, description="its number; -1: recorded before candidates were numbered so")
     usd_per_hour: Usd
     est_usd: Usd
     p95_usd: Usd
@@ -234,13 +171,19 @@ class Shadow(Noun):
 
 
 class Decision(Noun):
-    """The artifact. `choice` is None when nothing fits; then `smallest_budget_usd` is what would, None when no budget would."""
+    """The artifact. `choice` is None when nothing fits; then `smallest_budget_usd` is what would, None when no budget would.
 
-    schema_version: Literal[1] = 1
+    `code` says of each candidate of this stage why it was not taken, as a number in `codes`, -1 for the one that was. `refusals` says
+    it in sentences, of those that a page shows first.
+    """
+
+    schema_version: Literal[2] = 2
     question: Question
     candidates: Candidates
     choice: Choice | None
     plan: tuple[Planned, ...]
+    codes: tuple[Reason, ...]
+    code: Column
     refusals: tuple[Refusal, ...]
     smallest_budget_usd: Usd | None
     placement: Placement | None

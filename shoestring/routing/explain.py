@@ -9,6 +9,7 @@ from shoestring.money import from_microusd, microusd
 from shoestring.routing.account import left_usd, offers_of, taken_from_it
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.grid import Grid, cell_of, markdown_lines, text_lines
+from shoestring.routing.priced import rows_of
 from shoestring.routing.sentences import dollars, later_stages, offer, seconds
 
 MOST_OFFERS = 12
@@ -85,7 +86,7 @@ def _choice_facts(decision: Decision, choice: Choice) -> Rows:
 
 def _parts(decision: Decision, choice: Choice) -> str:
     """Where the time and money of all of the stage's work go, before what receipts taught."""
-    columns, row = decision.candidates, offers_of(decision)[0].row
+    columns, row = rows_of(decision.candidates, 0), choice.candidate
     spent = columns.startup_ms[row] + columns.read_ms[row] + columns.write_ms[row]
     parts = [
         ("start-up", columns.startup_ms[row]),
@@ -137,7 +138,7 @@ def _offers(decision: Decision) -> Grid:
         (each.pool, str(each.market), each.writes or "-", _hourly(each.usd_per_hour_micro), each.verdict or "taken")
         for each in offers[:MOST_OFFERS]
     ]
-    more = len(offers) - len(rows)
+    more = len(decision.code) - len(rows)
     note = f"and {more} more, each with its reason in the JSON" if more else ""
     return Grid("Offers", ("pool", "market", "writes", "$/hour", "verdict"), rows, frozenset({"$/hour"}), note)
 

@@ -13,28 +13,29 @@ would have saved the most, had it alone been known. ("work": how much there was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
+import numpy as np
 from pydantic import Field
 
 from shoestring.model import Format, Market, Noun
 from shoestring.money import Usd, from_microusd
 from shoestring.routing.account import on_line, taken_row
-from shoestring.routing.cost import NONE
-from shoestring.routing.decide import MS_PER_HOUR, choose
-from shoestring.routing.decision import Candidates, Decision, Question
+from shoestring.routing.candidates import MS_PER_HOUR, NONE
+from shoestring.routing.decision import Decision
+from shoestring.routing.plan import UNBOUNDED
+from shoestring.routing.priced import all_rows
+from shoestring.routing.roads import Roads, Total
 
 Assumption = Literal["work", "price", "speed", "start-up", "preemption"]
 KNOWABLE: tuple[Assumption, ...] = ("price", "speed", "start-up", "preemption")
-NO_LIMIT_USD = Decimal(900_000_000)
 MOST_ROADS = 60
 """Roads that are followed to their end, the cheapest for the stage itself; the best is found among all of them."""
 
 Place = tuple[str, Market]
-NAMES = frozenset({"stages", "pools", "markets", "formats"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +109,15 @@ def hindsight(decision: Decision, known: Known) -> Hindsight | None:
         return None
     took, look = known.took[stage], Look(decision, known)
     truth = look.by(frozenset(KNOWABLE))
-    taken = look.total(truth, row)
-    best_row = look.best(truth)
-    best = look.total(truth, best_row)
-    saved = {"work": taken.micro - look.total(truth, look.best(look.by(frozenset()))).micro}
-    saved |= {name: taken.micro - look.total(truth, look.best(look.by(frozenset({name})))).micro for name in KNOWABLE}
+    taken = truth.total(row)
+    best_row = truth.best()
+    best = truth.total(best_row)
+    saved = {"work": taken.micro - truth.total(look.by(frozenset()).best()).micro}
+    saved |= {name: taken.micro - truth.total(look.by(frozenset({name})).best()).micro for name in KNOWABLE}
     regret = taken.micro - best.micro
     blamed = max(saved, key=lambda name: saved[name]) if regret > 0 else ""
-    mine = [each for each in look.mine if not truth.objection[each]]
-    shown = sorted(mine, key=lambda each: (each not in (row, best_row), truth.est_microusd[each], each))[:MOST_ROADS]
+    mine = [each for each in look.mine if look.then.objection[each] == NONE]
+    shown = sorted(mine, key=lambda each: (each not in (row, best_row), truth.micro[each], each))[:MOST_ROADS]
     roads = [look.road(truth, each, row, best_row) for each in shown]
     return Hindsight(
         run_id=decision.question.run_id,
@@ -133,74 +134,49 @@ def hindsight(decision: Decision, known: Known) -> Hindsight | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
-    micro: int
-    ms: int
-
-
 class Look:
     """One decision, looked back on."""
 
     def __init__(self, decision: Decision, known: Known) -> None:
-        self.decision, self.known, self.then = decision, known, decision.candidates
-        self.mine = [row for row, stage in enumerate(self.then.stage) if stage == 0]
-        self.question = self._without_limits(decision.question)
+        self.decision, self.known, self.names, self.then = decision, known, decision.candidates, all_rows(decision.candidates)
+        self.needs = decision.question.needs
+        self.mine: list[int] = np.flatnonzero(self.then.stage == 0).tolist()
+        self.left_ms = self._left_ms()
         self.expected = {row: self._expected_ms(row) for row in range(len(self.then.stage))}
         self.chosen = self._chosen()
 
-    def by(self, knowing: frozenset[str]) -> Candidates:
-        """The candidates for the work that was done, where of what is known now only `knowing` is."""
-        rows = range(len(self.then.stage))
-        priced = [self._priced(row, knowing) for row in rows]
-        samples = [self._samples(row) or self.then.samples[row] for row in rows]
-        micro, ms = tuple(each.micro for each in priced), tuple(each.ms for each in priced)
-        columns: dict[str, Any] = {f"{prefix}{name}_microusd": micro for prefix in ("", "least_") for name in ("est", "p95")}
-        columns |= {f"{prefix}{name}_ms": ms for prefix in ("", "least_") for name in ("est", "p95")}
-        return self.then.model_copy(update=columns | {"samples": tuple(samples), "least_samples": tuple(samples)})
+    def by(self, knowing: frozenset[str]) -> Roads:
+        """Every offer for the work that was done, where of what is known now only `knowing` is."""
+        priced = [self._priced(row, knowing) for row in range(len(self.then.stage))]
+        micro, ms = np.array([each.micro for each in priced]), np.array([each.ms for each in priced])
+        return Roads(self.decision.question, self.then, micro, ms, self.left_ms)
 
-    def best(self, candidates: Candidates) -> int:
-        """The offer that would be taken by these prices."""
-        found = taken_row(choose(self.question, candidates))
-        assert found is not None, "the road that was taken is open"
-        return found
-
-    def total(self, candidates: Candidates, row: int) -> Total:
-        """What an offer comes to with the best way on from it."""
-        rows = [row, *(other for other, stage in enumerate(candidates.stage) if stage)]
-        made = choose(self.question, only(candidates, rows))
-        if made.choice is None:
-            return Total(candidates.est_microusd[row], candidates.est_ms[row])
-        steps = [(made.choice.est_usd, made.choice.est_s), *((each.est_usd, each.est_s) for each in made.plan)]
-        return Total(sum(int(usd.scaleb(6)) for usd, _ in steps), sum(round(seconds * 1000) for _, seconds in steps))
-
-    def road(self, truth: Candidates, row: int, taken: int, best: int) -> Road:
-        total, columns = self.total(truth, row), self.then
+    def road(self, truth: Roads, row: int, taken: int, best: int) -> Road:
+        total, names, columns = truth.total(row), self.names, self.then
         return Road(
-            pool=columns.pools[columns.pool[row]],
-            market=columns.markets[columns.market[row]],
-            format=columns.formats[columns.writes[row]] if columns.writes[row] >= 0 else None,
+            pool=names.pools[columns.pool[row]],
+            market=names.markets[columns.market[row]],
+            format=names.formats[columns.writes[row]] if columns.writes[row] >= 0 else None,
             expected_usd=from_microusd(self._priced(row, frozenset()).micro),
-            stage_usd=from_microusd(truth.est_microusd[row]),
-            stage_s=truth.est_ms[row] / 1000,
+            stage_usd=from_microusd(truth.micro[row]),
+            stage_s=int(truth.ms[row]) / 1000,
             total_usd=from_microusd(total.micro),
             total_s=total.ms / 1000,
             taken=row == taken,
             best=row == best,
         )
 
-    def _without_limits(self, question: Question) -> Question:
-        """All roads are compared by what they cost. The deadline stays, unless the one that was taken broke it."""
-        took = sum(each.ms for each in self.known.took.values()) / 1000
-        left_s = question.deadline_left_s
-        relaxed = {"budget_usd": NO_LIMIT_USD, "stage_budgets": {}, "deadline_left_s": None if left_s is None else max(left_s, took)}
-        return question.model_copy(update=relaxed)
+    def _left_ms(self) -> int:
+        """The deadline stays, unless the road that was taken broke it."""
+        left_s = self.decision.question.deadline_left_s
+        took = sum(each.ms for each in self.known.took.values())
+        return UNBOUNDED if left_s is None else max(int(left_s * 1000), took)
 
     def _place(self, row: int) -> Place:
-        return self.then.pools[self.then.pool[row]], self.then.markets[self.then.market[row]]
+        return self.names.pools[self.then.pool[row]], self.names.markets[self.then.market[row]]
 
     def _took(self, row: int) -> Took | None:
-        return None if self.then.cached[row] else self.known.took.get(self.then.stages[self.then.stage[row]])
+        return None if self.then.cached[row] else self.known.took.get(self.names.stages[self.then.stage[row]])
 
     def _samples(self, row: int) -> int:
         """Of an elastic stage that ran, what it did; else 0."""
@@ -210,48 +186,48 @@ class Look:
     def _expected_ms(self, row: int) -> int:
         samples, columns = self._samples(row), self.then
         if not samples:
-            return columns.est_ms[row]
-        ends = (columns.least_samples[row], columns.samples[row]), (columns.least_est_ms[row], columns.est_ms[row])
-        return on_line(samples, *ends)
+            return int(columns.est_ms[row])
+        between = int(columns.least_samples[row]), int(columns.samples[row])
+        return on_line(samples, between, (int(columns.least_est_ms[row]), int(columns.est_ms[row])))
 
     def _working_ms(self, row: int) -> int:
-        return max(0, self.expected[row] - self.then.startup_ms[row] - self.then.loss_ms[row])
+        return max(0, self.expected[row] - int(self.then.startup_ms[row] + self.then.loss_ms[row]))
 
     def _chosen(self) -> dict[int, int]:
         """Stage number -> the row that was taken there: of this stage by the decision, of a later one by where it ran, on what it found."""
         columns, found, lies = self.then, dict[int, int](), NONE
-        for number in range(len(columns.stages)):
-            rows = [row for row, stage in enumerate(columns.stage) if stage == number]
+        for number in range(len(self.needs)):
+            rows: list[int] = np.flatnonzero(columns.stage == number).tolist()
             row = taken_row(self.decision) if number == 0 else next((row for row in rows if self._ran(row, lies)), None)
             if row is not None:
                 found[number] = row
-                lies = columns.writes[row] if columns.writes[row] != NONE else lies
+                lies = int(columns.writes[row]) if columns.writes[row] != NONE else lies
         return found
 
     def _ran(self, row: int, lies: int) -> bool:
         columns, took = self.then, self._took(row)
-        if took is None or columns.objection[row] or took.place != self._place(row) or columns.reads[row] not in (lies, NONE):
+        if took is None or columns.objection[row] != NONE or took.place != self._place(row) or columns.reads[row] not in (lies, NONE):
             return False
-        return columns.writes[row] == NONE or columns.formats[columns.writes[row]] == took.writes
+        return bool(columns.writes[row] == NONE) or self.names.formats[columns.writes[row]] == took.writes
 
     def _priced(self, row: int, knowing: frozenset[str]) -> Total:
         columns, took = self.then, self._took(row)
-        if took is None or columns.objection[row]:
-            return Total(columns.est_microusd[row], columns.est_ms[row])
+        if took is None or columns.objection[row] != NONE:
+            return Total(int(columns.est_microusd[row]), int(columns.est_ms[row]))
         working = self._known_working_ms(row, took) if "speed" in knowing else self._working_ms(row)
-        startup = self._known_startup_ms(row, took) if "start-up" in knowing else columns.startup_ms[row]
+        startup = self._known_startup_ms(row, took) if "start-up" in knowing else int(columns.startup_ms[row])
         same = took.place == self._place(row)
-        loss = took.lost_ms if same and "preemption" in knowing else columns.loss_ms[row]
-        price = columns.usd_per_hour_micro[row]
+        loss = took.lost_ms if same and "preemption" in knowing else int(columns.loss_ms[row])
+        price = int(columns.usd_per_hour_micro[row])
         price = self.known.prices.get(self._place(row), price) if "price" in knowing else price
-        ms, fees = startup + working + loss, columns.transfer_microusd[row] + columns.storage_microusd[row]
-        if row == self.chosen.get(columns.stage[row]) and knowing >= set(KNOWABLE) and price == columns.usd_per_hour_micro[row]:
+        ms, fees = startup + working + loss, int(columns.transfer_microusd[row] + columns.storage_microusd[row])
+        if row == self.chosen.get(int(columns.stage[row])) and knowing >= set(KNOWABLE) and price == columns.usd_per_hour_micro[row]:
             return Total(took.paid_microusd + fees, ms)
         return Total(-(-price * ms // MS_PER_HOUR) + fees, ms)
 
     def _known_working_ms(self, row: int, took: Took) -> int:
-        stage = self.then.stages[self.then.stage[row]]
-        chosen = self.chosen.get(self.then.stage[row])
+        stage = self.names.stages[self.then.stage[row]]
+        chosen = self.chosen.get(int(self.then.stage[row]))
         if row == chosen:
             return took.working_ms
         rate = self.known.rates.get((stage, self._place(row)[0]))
@@ -262,20 +238,14 @@ class Look:
 
     def _prior_ms(self, row: int) -> int:
         samples, columns = self._samples(row), self.then
-        fixed, most = columns.fixed_ms[row], columns.samples[row]
-        return fixed + (columns.prior_ms[row] - fixed) * samples // most if samples and most else columns.prior_ms[row]
+        fixed, most, prior = int(columns.fixed_ms[row]), int(columns.samples[row]), int(columns.prior_ms[row])
+        return fixed + (prior - fixed) * samples // most if samples and most else prior
 
     def _known_startup_ms(self, row: int, took: Took) -> int:
         """Where nobody was charged for starting up, nobody would have been elsewhere."""
         if took.place[0] == self._place(row)[0] or not took.startup_ms:
             return took.startup_ms
-        return self.then.startup_ms[row]
-
-
-def only(candidates: Candidates, rows: Sequence[int]) -> Candidates:
-    """The same candidates without the others."""
-    columns = {name: tuple(getattr(candidates, name)[row] for row in rows) for name in Candidates.model_fields if name not in NAMES}
-    return candidates.model_copy(update=columns)
+        return int(self.then.startup_ms[row])
 
 
 def regrets(found: Iterable[Hindsight]) -> tuple[dict[str, Decimal], dict[str, Decimal]]:

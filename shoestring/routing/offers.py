@@ -3,101 +3,140 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from operator import attrgetter
 
 import numpy as np
 
-from shoestring.model import Format, Need
+from shoestring.model import Format, Pool
 from shoestring.money import microusd
-from shoestring.routing.cost import NONE, Cost, Input, Slot, needed_gb, sample_range, shortage
-from shoestring.routing.decision import Candidates, Question, Reason
-from shoestring.routing.preferences import BY_POLICY, kept_off, kind_of
+from shoestring.routing.candidates import NONE, PPB, Cached, Candidates, Floats, Ints, Reason, StageOffers, up
+from shoestring.routing.cost import REASONS, Cost, Fleet, Input, coded, is_full, needed_gb, policed
+from shoestring.routing.decision import Question
+from shoestring.routing.preferences import BY_POLICY, kind_of
 
-NAMES = ("stages", "pools", "markets", "formats")
+WHERE = frozenset({"name", "node_pool", "startup_s", "region", "markets", "room"})
+"""What a pool says of the place where it is. All else it says of its machines, and decides how long work takes on them."""
+
+MACHINE = attrgetter(*sorted(set(Pool.model_fields) - WHERE))
 
 
 def candidates(question: Question) -> Candidates:
-    """Price everything. Rows are sorted by stage, pool, market, format read, format written, whatever the order asked in."""
+    """What every offer is made of. Its order is that of names, whatever the order asked in."""
     formats = tuple(sorted(speed.format for speed in question.speeds))
-    slots = _slots(question)
-    # By the time of a later stage there may be room again.
-    later = [replace(slot, shortage=None) for slot in slots]
+    fleet = _fleet(question)
     given = Input((_number(formats, question.reads_format),), question.row_bytes, question.data_region)
-    blocks: list[dict[str, Any]] = []
+    offers: list[StageOffers] = []
     for stage, need in enumerate(question.needs):
         writes = tuple(range(len(formats))) if need.writes_bytes_per_row else (NONE,)
-        blocks.append(Cost(question, need, later if stage else slots, given, writes).columns(stage))
-        left = set(writes)
-        if stage == 0 and question.cached_outcome and (row := _cached(question, need, slots, formats, given)):
-            blocks.append(row)
-            left.add(row["writes"][0])
+        # By the time of a later stage there may be room again.
+        found, left = Cost(question, need, fleet, given).offers(writes, now=not stage), set(writes)
+        if stage == 0 and question.cached_outcome and (cached := _cached(question, fleet, formats, found)):
+            found = found.model_copy(update={"cached": cached})
+            left.add(cached.writes)
+        offers.append(found)
         if need.writes_bytes_per_row:
             given = Input(tuple(sorted(left)), need.writes_bytes_per_row, question.tariffs.store_region)
-    columns = {name: tuple(np.concatenate([block[name] for block in blocks]).tolist()) for name in blocks[0]}
-    names = {
-        "stages": tuple(need.stage for need in question.needs),
-        "pools": tuple(sorted({slot.pool.name for slot in slots})),
-        "markets": tuple(sorted({slot.market for slot in slots})),
-        "formats": formats,
-    }
-    return Candidates.model_validate(names | columns)
+    return Candidates(
+        stages=tuple(need.stage for need in question.needs),
+        pools=tuple(pool.name for pool in fleet.pools),
+        markets=fleet.markets,
+        regions=fleet.regions,
+        formats=formats,
+        pool=fleet.pool,
+        market=fleet.market,
+        region=fleet.region,
+        machine=fleet.machine,
+        usd_per_hour_micro=fleet.price,
+        startup_ms=fleet.startup_ms,
+        preemptions_ppb=fleet.preemptions_ppb,
+        offers=tuple(offers),
+    )
 
 
 def objected_anew(question: Question, candidates: Candidates) -> Candidates:
     """The same offers with the objections of this question's policy instead of another's. Prices stay, and so does a cached outcome."""
-    pools, found = {pool.name: pool for pool in question.pools}, list(candidates.objection)
-    kinds = [kind_of(need, needed_gb(need, question.rows)) for need in question.needs]
-    known: dict[tuple[int, int, int], Reason | Literal[""]] = {}
-    for row, key in enumerate(zip(candidates.stage, candidates.pool, candidates.market, strict=True)):
-        if candidates.cached[row] or (found[row] and found[row] not in BY_POLICY):
-            continue
-        if key not in known:
-            stage, pool, market = key
-            tier = question.in_force.tier(kinds[stage])
-            known[key] = kept_off(tier, pools[candidates.pools[pool]], candidates.markets[market]) or ""
-        found[row] = known[key]
-    return candidates.model_copy(update={"objection": tuple(found)})
+    by_name = {pool.name: pool for pool in question.pools}
+    pools = [by_name[name] for name in candidates.pools]
+    offers = []
+    for need, before in zip(question.needs, candidates.offers, strict=True):
+        tier = question.in_force.tier(kind_of(need, needed_gb(need, question.rows)))
+        kept = policed(tier, pools, candidates.markets, candidates.pool, candidates.market)
+        lasting = np.array([*(NONE if each in BY_POLICY else REASONS.index(each) for each in before.objections), NONE])[before.objection]
+        reasons, objection = coded(np.where(lasting != NONE, lasting, kept))
+        offers.append(before.model_copy(update={"objections": reasons, "objection": objection}))
+    return candidates.model_copy(update={"offers": tuple(offers)})
 
 
 def _number(formats: tuple[Format, ...], name: Format | None) -> int:
     return NONE if name is None else formats.index(name)
 
 
-def _slots(question: Question) -> list[Slot]:
-    """Pools x the markets they declare or are quoted on, by name."""
-    prices = {(quote.pool, quote.market): microusd(quote.usd_per_hour) for quote in question.quotes}
-    pools = {pool.name: pool for pool in question.pools}
-    declared = {(pool.name, market) for pool in question.pools for market in pool.markets}
-    pairs = sorted(declared | {(name, market) for name, market in prices if name in pools})
-    names, markets = sorted({name for name, _ in pairs}), sorted({market for _, market in pairs})
-    slots = []
-    for name, market in pairs:
-        price = prices.get((name, market), 0)
-        objection = Reason.NO_TERMS if (name, market) not in declared else None if price else Reason.NO_PRICE
-        short = shortage(question, pools[name], market)
-        slots.append(Slot(pools[name], market, names.index(name), markets.index(market), price, objection, short))
-    return slots
+def _fleet(question: Question) -> Fleet:
+    """Pools x the markets they declare or are quoted on, by name; arrays from here on."""
+    pools = tuple(sorted(question.pools, key=attrgetter("name")))
+    number = {pool.name: place for place, pool in enumerate(pools)}
+    quotes = [quote for quote in question.quotes if quote.pool in number]
+    markets = tuple(sorted({market for pool in pools for market in pool.markets} | {quote.market for quote in quotes}))
+    column = {market: place for place, market in enumerate(markets)}
+    terms = [(place * len(markets) + column[market], each) for place, pool in enumerate(pools) for market, each in pool.markets.items()]
+    price: Ints = np.zeros(len(pools) * len(markets), dtype=np.int64)
+    quoted = [number[quote.pool] * len(markets) + column[quote.market] for quote in quotes]
+    price[quoted] = [microusd(quote.usd_per_hour) for quote in quotes]
+    rate: Floats = np.full(len(price), np.nan)
+    rate[[place for place, _ in terms]] = [each.preemptions_per_hour for _, each in terms]
+    declared = ~np.isnan(rate)
+    slots = np.flatnonzero(declared | (price > 0))
+    pool, market = np.divmod(slots, max(len(markets), 1))
+    regions, region = np.unique([each.region for each in pools], return_inverse=True)
+    machines, machine = _machines(question, pools)
+    no_terms, no_price = REASONS.index(Reason.NO_TERMS), REASONS.index(Reason.NO_PRICE)
+    return Fleet(
+        pools=pools,
+        markets=markets,
+        regions=tuple(regions.tolist()),
+        machines=machines,
+        pool=pool,
+        market=market,
+        region=region.reshape(-1)[pool].astype(np.int64),
+        machine=machine[pool],
+        price=price[slots],
+        startup_ms=up(np.array([each.startup_s for each in pools]) * 1e3)[pool],
+        preemptions_ppb=up(np.nan_to_num(rate[slots]) * PPB),
+        objection=np.where(~declared[slots], no_terms, np.where(price[slots] > 0, NONE, no_price)),
+        shortage=_shortages(question, pools, markets, pool, market),
+    )
 
 
-def _cached(question: Question, need: Need, slots: Sequence[Slot], formats: tuple[Format, ...], given: Input) -> dict[str, Any] | None:
-    """The outcome that is there already, as a free row on the priced pool with room where a pod's start is cheapest; None if there is none.
+def _machines(question: Question, pools: Sequence[Pool]) -> tuple[tuple[Pool, ...], Ints]:
+    """One pool of each kind of machine, and the kind of each pool. What receipts taught of a pool makes it a kind of its own."""
+    taught = {each.pool for each in question.learned if each.pool}
+    kinds: dict[object, int] = {}
+    kind = [kinds.setdefault((MACHINE(pool), pool.name if pool.name in taught else ""), len(kinds)) for pool in pools]
+    _, first = np.unique(kind, return_index=True)
+    return tuple(pools[place] for place in first.tolist()), np.array(kind, dtype=np.int64)
+
+
+def _shortages(question: Question, pools: Sequence[Pool], markets: Sequence[str], pool: Ints, market: Ints) -> Ints:
+    """By slot: no room now, or a node pool that took no pod in time a moment ago; -1 where neither is known."""
+    full = np.array([is_full(each) for each in pools], dtype=np.bool_)[pool]
+    short = np.where(full, REASONS.index(Reason.NO_ROOM), NONE)
+    node_pools = np.array([each.node_pool or each.name for each in pools], dtype=np.str_)
+    for found in question.stockouts:
+        if found.market in markets:
+            out = (node_pools == found.node_pool)[pool] & (market == markets.index(found.market))
+            short[out] = REASONS.index(Reason.STOCKED_OUT)
+    return short
+
+
+def _cached(question: Question, fleet: Fleet, formats: tuple[Format, ...], offers: StageOffers) -> Cached | None:
+    """The outcome that is there already, on the priced slot with room where a pod's start is cheapest; None if there is none.
 
     Its start is all that such a pod takes: where a node has to be made for it, that is waited for and paid.
     """
-    priced = [slot for slot in slots if slot.objection is None and slot.shortage is None]
-    if not priced:
+    able = np.flatnonzero((fleet.objection == NONE) & (fleet.shortage == NONE))
+    if not able.size:
         return None
-    slot = min(priced, key=lambda slot: (slot.price * slot.pool.startup_s, slot.price))
-    _, most = sample_range(need, question.rows)
-    return {name: [0] for name in Candidates.model_fields if name not in NAMES} | {
-        "pool": [slot.pool_number],
-        "market": [slot.market_number],
-        "reads": [given.formats[0]],
-        "writes": [_number(formats, question.cached_format) if need.writes_bytes_per_row else NONE],
-        "cached": [1],
-        "objection": [""],
-        "usd_per_hour_micro": [slot.price],
-        "samples": [most],
-        "least_samples": [most],
-    }
+    price = fleet.price[able].astype(np.float64)
+    slot = int(able[np.lexsort((price, price * fleet.startup_ms[able]))[0]])
+    writes = NONE if offers.writes == (NONE,) else _number(formats, question.cached_format)
+    return Cached(slot=slot, reads=offers.reads[0], writes=writes)

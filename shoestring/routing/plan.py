@@ -2,11 +2,13 @@
 
 What couples neighbours is the format: a stage reads what the last writer before it wrote. So, from the last stage backwards and for each
 format that a stage may find, the completions of the chain are combined and the dominated dropped (one that another beats or equals
-in cost, P95 dollars and P95 seconds can be replaced by it in any plan). What is left is small, and loses no optimum.
+in expected cost, P95 dollars and P95 seconds can be replaced by it in any plan). What is left is small, and loses no optimum.
 
-Cost is expected dollars, and where a policy has a price for an hour of waiting, the expected time at that.
+The expected cost is dollars and, where a policy gives an hour of waiting a price, the expected time at that price.
 
-A stage of fixed work: the least cost for all that remains, among plans whose summed P95 fits money and deadline. A later
+Before its formats are looked at, a slot is dropped whose best case, over all formats, another slot's worst case beats.
+
+A stage of fixed work: the least expected cost of all that remains, among plans whose summed P95 fits money and deadline. A later
 elastic stage counts with all its passes in the cost and with its least in what has to fit.
 The elastic stage: the most expected samples with what the P95 of the later stages leaves of money and deadline; then the least cost.
 """
@@ -16,21 +18,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from shoestring.money import microusd
+from shoestring.routing.candidates import NONE, Candidates, Floats, Ints
 from shoestring.routing.cost import needed_gb
-from shoestring.routing.decision import Candidates, Question
-from shoestring.routing.policy import MOST_MICRO
+from shoestring.routing.decision import Question
+from shoestring.routing.front import undominated
 from shoestring.routing.preferences import kind_of, waiting_micro_per_hour
+from shoestring.routing.priced import Block, time_cost
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-
-MS_PER_HOUR = 3_600_000
 UNBOUNDED = 2**60
 """Milliseconds or micro-dollars where there is no limit."""
+
+CACHED = -1
+"""In place of a slot: the outcome that is there already."""
+
+
+def waiting(question: Question, stage: int) -> int:
+    """What an hour of a stage is worth to whoever waits, in micro-dollars."""
+    need = question.needs[stage]
+    return waiting_micro_per_hour(question.in_force, kind_of(need, needed_gb(need, question.rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,182 +61,181 @@ class Limits:
             },
         )
 
+    @property
+    def timed(self) -> bool:
+        return self.left_ms < UNBOUNDED
+
     def cap_micro(self, stage: int) -> int:
         return self.caps.get(stage, UNBOUNDED)
 
 
-def _column(values: tuple[int, ...]) -> Ints:
-    return np.array(values, dtype=np.int64)
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The offer that a stage takes: its slot (or CACHED), the formats read and written by their number."""
 
-
-def time_cost(ms: Ints, micro_per_hour: Ints) -> Ints:
-    """What waiting so long is worth, in micro-dollars. Hours and the rest apart, so that products stay within 64 bits."""
-    hours, rest = np.divmod(ms, MS_PER_HOUR)
-    found: Ints = np.minimum(hours * micro_per_hour + rest * micro_per_hour // MS_PER_HOUR, MOST_MICRO)
-    return found
-
-
-class Table:
-    """Candidates as arrays, with what each leaves to the next stage and whether it can be taken at all."""
-
-    def __init__(self, question: Question, candidates: Candidates, limits: Limits) -> None:
-        self.stage = _column(candidates.stage)
-        self.reads = _column(candidates.reads)
-        self.est = _column(candidates.est_microusd)
-        self.p95 = _column(candidates.p95_microusd)
-        self.est_ms = _column(candidates.est_ms)
-        kinds = [kind_of(need, needed_gb(need, question.rows)) for need in question.needs]
-        self.waiting = _column(tuple(waiting_micro_per_hour(question.in_force, kind) for kind in kinds))[self.stage]
-        # What plans are compared by: money, and the time that a policy has a price for.
-        self.cost = self.est + time_cost(self.est_ms, self.waiting)
-        self.p95_ms = _column(candidates.p95_ms)
-        self.least_est = _column(candidates.least_est_microusd)
-        self.least_est_ms = _column(candidates.least_est_ms)
-        self.least_p95 = _column(candidates.least_p95_microusd)
-        self.least_p95_ms = _column(candidates.least_p95_ms)
-        self.samples = _column(candidates.samples)
-        self.least_samples = _column(candidates.least_samples)
-        writes_data = np.array([need.writes_bytes_per_row > 0 for need in question.needs])[self.stage]
-        self.leaves = np.where(writes_data, _column(candidates.writes), self.reads)
-        self.possible = np.array([not each for each in candidates.objection], dtype=np.bool_)
-        cap = np.array([limits.cap_micro(number) for number in range(len(question.needs))])
-        self.within_cap = self.least_p95 <= cap[self.stage]
-        self.usable = self.possible & self.within_cap
+    slot: int
+    reads: int
+    writes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Completions:
-    """Ways to do the stages that follow: sums, and the candidate taken for each stage (one row a way)."""
+class Ways:
+    """Ways to do some stages, one an index: sums, the first of those stages' offer, and what follows it.
+
+    `then` is a place among the ways to go on from the format that `leaves` numbers.
+    """
 
     cost: Ints
     p95: Ints
-    p95_ms: Ints
-    path: Ints
+    ms: Ints
+    slot: Ints
+    writes: Ints
+    leaves: Ints
+    then: Ints
 
     def __len__(self) -> int:
         return len(self.cost)
 
+    def at(self, places: Ints) -> Ways:
+        return Ways(*(getattr(self, name)[places] for name in Ways.__slots__))
 
-def nothing_more() -> Completions:
+
+def nothing_more() -> Ways:
     zero = np.zeros(1, dtype=np.int64)
-    return Completions(zero, zero, zero, np.zeros((1, 0), dtype=np.int64))
+    return Ways(zero, zero, zero, zero, zero, zero, zero)
 
 
-def completions(table: Table, stages: int) -> dict[int, Completions]:
-    """By the format that the first stage leaves: the undominated ways to do all the others. A format with no way is not there."""
-    following = {int(state): nothing_more() for state in np.unique(table.leaves)}
-    for stage in range(stages - 1, 0, -1):
-        here = np.flatnonzero((table.stage == stage) & table.usable)
-        ways = {int(state): _extend(table, here[table.reads[here] == state], following) for state in np.unique(table.reads[here])}
-        following = {state: found for state, found in ways.items() if len(found)}
-    return following
+def joined(parts: list[Ways]) -> Ways:
+    none = np.zeros(0, dtype=np.int64)
+    return Ways(*(np.concatenate([none, *(getattr(part, name) for part in parts)]) for name in Ways.__slots__))
 
 
-def _extend(table: Table, rows: Ints, following: dict[int, Completions]) -> Completions:
-    """Each of the candidate rows before each completion of what it leaves."""
-    parts = []
-    for state in np.unique(table.leaves[rows]):
-        if (after := following.get(int(state))) is None:
-            continue
-        own = rows[table.leaves[rows] == state]
-        own = own[undominated(table.cost[own], table.least_p95[own], table.least_p95_ms[own])]
-        first, then = np.repeat(own, len(after)), np.tile(np.arange(len(after)), len(own))
-        parts.append(
-            Completions(
-                table.cost[first] + after.cost[then],
-                table.least_p95[first] + after.p95[then],
-                table.least_p95_ms[first] + after.p95_ms[then],
-                np.concatenate([first[:, None], after.path[then]], axis=1),
+class Ahead:
+    """The stages after this one: for each stage, by the format it finds, the undominated ways to do it and all after it.
+
+    A format from which there is no way is not there.
+    """
+
+    def __init__(self, question: Question, candidates: Candidates, limits: Limits) -> None:
+        self.question, self.candidates, self.limits = question, candidates, limits
+        self.by_stage: dict[int, dict[int, Ways]] = {}
+        # Stages that nothing can take, with what their first offer costs where only a cap of its own stands against it.
+        self.blocked: dict[int, tuple[int, int] | None] = {}
+        for stage in range(len(question.needs) - 1, 0, -1):
+            own = OwnWays(question, candidates, limits, stage)
+            if not own.any():
+                self.blocked[stage] = own.first()
+            found = {reads: self._before(own, reads, stage) for reads in candidates.offers[stage].reads}
+            self.by_stage[stage] = {reads: ways for reads, ways in found.items() if len(ways)}
+
+    def after(self, stage: int, leaves: int) -> Ways | None:
+        """The ways to go on after a stage."""
+        return nothing_more() if stage + 1 == len(self.question.needs) else self.by_stage[stage + 1].get(leaves)
+
+    def _before(self, own: OwnWays, reads: int, stage: int) -> Ways:
+        """Each of a stage's own ways before each way to go on from what it leaves."""
+        parts = []
+        for here in own.of(reads):
+            if not len(here) or (after := self.after(stage, int(here.leaves[0]))) is None:
+                continue
+            first, then = np.repeat(np.arange(len(here)), len(after)), np.tile(np.arange(len(after)), len(here))
+            parts.append(
+                Ways(
+                    here.cost[first] + after.cost[then],
+                    here.p95[first] + after.p95[then],
+                    here.ms[first] + after.ms[then],
+                    here.slot[first],
+                    here.writes[first],
+                    here.leaves[first],
+                    then,
+                )
             )
+        ways = joined(parts)
+        return ways.at(undominated(ways.cost, ways.p95, ways.ms, timed=self.limits.timed))
+
+    def path(self, leaves: int, place: int) -> list[Step]:
+        """The offers of all later stages, of one way to go on from what this stage leaves."""
+        steps = []
+        for stage in range(1, len(self.question.needs)):
+            ways = self.by_stage[stage][leaves]
+            steps.append(Step(int(ways.slot[place]), leaves, int(ways.writes[place])))
+            leaves, place = int(ways.leaves[place]), int(ways.then[place])
+        return steps
+
+
+class OwnWays:
+    """One later stage by itself: its undominated offers, by the formats that they read and write."""
+
+    def __init__(self, question: Question, candidates: Candidates, limits: Limits, stage: int) -> None:
+        self.offers, self.writes_data = candidates.offers[stage], question.needs[stage].writes_bytes_per_row > 0
+        self.limits, self.cap, self.waiting = limits, limits.cap_micro(stage), waiting(question, stage)
+        usable = np.flatnonzero(self.offers.objection == NONE)
+        block = Block(candidates, stage, usable)
+        fixed_us, fees = block.fixed_us(), block.fees_microusd()
+        if usable.size:
+            few = self._promising(block, fixed_us, fees)
+            usable, block, fees = usable[few], Block(candidates, stage, usable[few]), fees[..., few]
+        self.slots = usable
+        mean = block.prices(fixed_us, fees)
+        self.est, self.cost = mean.microusd, mean.microusd + time_cost(mean.ms, self.waiting)
+        worst = block.prices(fixed_us, fees, least=True, worst=True)
+        self.p95, self.ms = worst.microusd, worst.ms
+
+    def _promising(self, block: Block, fixed_us: Floats, fees: Ints) -> Ints:
+        """Places of the slots that no other one beats whatever formats they read and write."""
+        best, worst = (
+            self._sums(block, fixed, fee)
+            for fixed, fee in ((fixed_us.min(), fees.min(axis=(0, 1))), (fixed_us.max(), fees.max(axis=(0, 1))))
         )
-    joined = _joined(parts)
-    best = undominated(joined.cost, joined.p95, joined.p95_ms)
-    return Completions(joined.cost[best], joined.p95[best], joined.p95_ms[best], joined.path[best])
+        dimensions = 3 if self.limits.timed else 2
+        # A cap that one slot keeps to in every format.
+        within = np.flatnonzero(worst[1] <= self.cap)
+        if not within.size:
+            return np.arange(len(worst[0]))
+        kept = np.ones(len(worst[0]), dtype=np.bool_)
+        for pivot in self._pivots([column[within] for column in worst]):
+            place = within[pivot]
+            no_better = np.all([best[each] >= worst[each][place] for each in range(dimensions)], axis=0)
+            truly = np.any([best[each] > worst[each][place] for each in range(dimensions)], axis=0)
+            kept &= ~(no_better & truly)
+        return np.flatnonzero(kept)
 
+    def _sums(self, block: Block, fixed_us: Floats, fees: Ints) -> list[Ints]:
+        """Expected cost, P95 dollars and P95 time by slot, in one case."""
+        mean, worst = block.prices(fixed_us, fees), block.prices(fixed_us, fees, least=True, worst=True)
+        return [each.ravel() for each in (mean.microusd + time_cost(mean.ms, self.waiting), worst.microusd, worst.ms)]
 
-def undominated(cost: Ints, p95: Ints, p95_ms: Ints) -> Ints:
-    """Indices of the points that no other beats or equals in all three; of equal points the first. In lexicographic order."""
-    left = np.lexsort((p95_ms, p95, cost))
-    best = []
-    while left.size:
-        winner = left[0]
-        best.append(winner)
-        left = left[(p95[left] < p95[winner]) | (p95_ms[left] < p95_ms[winner])]
-    return np.array(best, dtype=np.int64)
+    def _pivots(self, worst: list[Ints]) -> list[int]:
+        """A few slots that are good whatever the formats: the cheapest, the quickest, and some between."""
+        cost, p95, ms = (column.astype(np.float64) for column in worst)
+        dollars, seconds = max(np.median(cost), 1.0), max(np.median(ms), 1.0)
+        scores = [cost, p95, ms, *(cost / dollars + share * ms / seconds for share in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0))]
+        return sorted({int(np.argmin(score)) for score in scores})
 
+    def any(self) -> bool:
+        """Is there an offer at all that can be taken?"""
+        return self.offers.cached is not None or bool((self.p95 <= self.cap).any())
 
-@dataclass(frozen=True, slots=True)
-class Plans:
-    """Every candidate of this stage with every completion of what it leaves, one pair an index.
+    def first(self) -> tuple[int, int] | None:
+        """What the first offer costs, expected and at P95; None when something else than the cap stands against it."""
+        return (int(self.est[0, 0, 0]), int(self.p95[0, 0, 0])) if self.slots.size and self.slots[0] == 0 else None
 
-    `needs_micro` and `needs_ms` have to fit; `keep_*` of them are the later stages'. `samples` and `est` are this stage's. `cost_total` is
-    the expected money for all that remains, with what its time is worth.
-    """
+    def of(self, reads: int) -> list[Ways]:
+        """The offers that read a format, one part for each format that they leave."""
+        place = self.offers.reads.index(reads)
+        parts = [self._cell(reads, place, number, writes) for number, writes in enumerate(self.offers.writes)]
+        cached = self.offers.cached
+        if cached is not None and cached.reads == reads:
+            parts.append(self._ways(np.zeros((3, 1), dtype=np.int64), np.array([CACHED]), reads, cached.writes))
+        return parts
 
-    candidate: Ints
-    keep_micro: Ints
-    keep_ms: Ints
-    needs_micro: Ints
-    needs_ms: Ints
-    samples: Ints
-    est: Ints
-    cost_total: Ints
-    path: Ints
-    fits: Flags
+    def _cell(self, reads: int, place: int, number: int, writes: int) -> Ways:
+        within = np.flatnonzero(self.p95[place, number] <= self.cap)
+        found = np.stack([column[place, number][within] for column in (self.cost, self.p95, self.ms)])
+        best = undominated(*found, timed=self.limits.timed)
+        return self._ways(found[:, best], self.slots[within[best]], reads, writes)
 
-    def ranked(self) -> Ints:
-        """The plans that fit, best first. Ties go to the first candidate, and candidates are sorted by name."""
-        keys = (self.needs_ms, self.needs_micro, self.cost_total, -self.samples)
-        order = np.lexsort(keys)
-        return order[self.fits[order]]
-
-
-def plans(table: Table, limits: Limits, after: dict[int, Completions]) -> Plans:
-    """Pair this stage's candidates with the ways to go on."""
-    own, way, ways = _pairs(table, after)
-    keep_micro, keep_ms = ways.p95[way], ways.p95_ms[way]
-    needs_micro, needs_ms = table.least_p95[own] + keep_micro, table.least_p95_ms[own] + keep_ms
-    fits = (needs_micro <= limits.left_micro) & (needs_ms <= limits.left_ms)
-    money = np.minimum(limits.left_micro - keep_micro, limits.cap_micro(0))
-    samples, est, cost = expected(table, own, money, limits.left_ms - keep_ms)
-    return Plans(own, keep_micro, keep_ms, needs_micro, needs_ms, samples, est, cost + ways.cost[way], ways.path[way], fits)
-
-
-def _pairs(table: Table, after: dict[int, Completions]) -> tuple[Ints, Ints, Completions]:
-    """Candidate and completion of each pair, by candidate, and the completions of all formats in one list."""
-    ways = _joined([after[state] for state in sorted(after)])
-    first = np.cumsum([0, *(len(after[state]) for state in sorted(after))])
-    begins = dict(zip(sorted(after), zip(first[:-1].tolist(), first[1:].tolist(), strict=True), strict=True))
-    rows = [row for row in np.flatnonzero((table.stage == 0) & table.usable).tolist() if table.leaves[row] in begins]
-    way = [np.arange(*begins[int(table.leaves[row])]) for row in rows]
-    own = np.repeat(np.array(rows, dtype=np.int64), [len(each) for each in way])
-    return own, np.concatenate(way, dtype=np.int64) if way else np.zeros(0, dtype=np.int64), ways
-
-
-def _joined(parts: list[Completions]) -> Completions:
-    if not parts:
-        none = np.zeros(0, dtype=np.int64)
-        return Completions(none, none, none, np.zeros((0, 0), dtype=np.int64))
-    return Completions(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("cost", "p95", "p95_ms", "path")))
-
-
-def expected(table: Table, own: Ints, money_micro: Ints, time_ms: Ints) -> tuple[Ints, Ints, Ints]:
-    """Samples that money and time buy at the mean, their expected price, and that with the price of their time. Fixed work is all done.
-
-    Between its least and all of its passes an elastic stage's price and time grow linearly with its samples.
-    """
-    share = np.minimum(
-        _share(money_micro, table.least_est[own], table.est[own]),
-        _share(time_ms, table.least_est_ms[own], table.est_ms[own]),
-    )
-    least, most = table.least_samples[own], table.samples[own]
-    samples = least + np.floor((most - least) * share).astype(np.int64)
-    est = table.least_est[own] + np.ceil((table.est[own] - table.least_est[own]) * share).astype(np.int64)
-    ms = table.least_est_ms[own] + np.ceil((table.est_ms[own] - table.least_est_ms[own]) * share).astype(np.int64)
-    return samples, est, est + time_cost(ms, table.waiting[own])
-
-
-def _share(limit: Ints, least: Ints, most: Ints) -> Floats:
-    """How far from `least` to `most` a limit reaches, from 0 to 1."""
-    width = np.maximum(most - least, 1)
-    return np.where(limit >= most, 1.0, np.clip((limit - least) / width, 0.0, 1.0))
+    def _ways(self, sums: Ints, slots: Ints, reads: int, writes: int) -> Ways:
+        writing = np.full(len(slots), writes)
+        leaves = writing if self.writes_data else np.full(len(slots), reads)
+        return Ways(sums[0], sums[1], sums[2], slots, writing, leaves, np.zeros(len(slots), dtype=np.int64))

@@ -5,18 +5,13 @@ from __future__ import annotations
 from shoestring.model import digest
 from shoestring.pricing import calibration, learning, throughput
 from shoestring.routing import preferences
+from shoestring.routing.candidates import MOST_LOSSES, MOST_MICRO
 from shoestring.routing.decision import Policy
 from shoestring.tariffs import HOURS_PER_MONTH
 
-VERSION = 1
+VERSION = 2
 
 BYTES_PER_GB = 1e9
-MOST_MICRO = 10**15
-"""Estimates stop here (a billion dollars, thirty thousand years), so that sums of them fit 64 bits."""
-
-MOST_LOSSES = 50.0
-"""Expected preemptions beyond which an offer is hopeless and the exponential only overflows."""
-
 UNKNOWN_SIZE_RATIO = 1.0
 """Bytes on disk for each byte of row, of a data set whose format is not known."""
 

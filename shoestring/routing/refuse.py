@@ -1,4 +1,4 @@
-"""Why each candidate of this stage was not taken."""
+"""Why each candidate of this stage was not taken: a code for all, and a sentence for those that a page shows first."""
 
 from __future__ import annotations
 
@@ -6,87 +6,125 @@ import numpy as np
 
 from shoestring.model import Market, Pool
 from shoestring.routing import sentences
-from shoestring.routing.decision import Candidates, Question, Reason, Refusal
-from shoestring.routing.plan import Ints, Limits, Plans, Table
+from shoestring.routing.candidates import NONE, Candidates, Ints, Reason
+from shoestring.routing.cost import REASONS, coded
+from shoestring.routing.decision import Question, Refusal
+from shoestring.routing.here import Plans
+
+SPOKEN = 200
+"""Candidates whose refusals are put into words: more than anybody reads, and few enough to be written at once."""
 
 
-def first_by_candidate(pairs: Plans, order: Ints) -> dict[int, int]:
-    """Candidate -> its first plan in this order."""
-    rows, at = np.unique(pairs.candidate[order], return_index=True)
-    return dict(zip(rows.tolist(), order[at].tolist(), strict=True))
+def by_price(possible: np.ndarray[tuple[int], np.dtype[np.bool_]], est: Ints, most: int) -> list[int]:
+    """The first few candidates as a page lists them: those that could be used, the cheapest first, then the others by number."""
+    able = np.flatnonzero(possible)
+    if able.size > most:
+        able = able[est[able] <= np.partition(est[able], most - 1)[most - 1]]
+    rows: list[int] = [*able[np.argsort(est[able], kind="stable")].tolist(), *np.flatnonzero(~possible)[:most].tolist()]
+    return rows[:most]
 
 
 class Refuser:
-    """Everything that a refusal may have to say, looked up once. `ranked` holds the plans that fit, best first."""
+    """Everything that a refusal may have to say, looked up once. `best` is the candidate that was taken."""
 
-    def __init__(self, question: Question, candidates: Candidates, limits: Limits, table: Table, pairs: Plans, ranked: Ints) -> None:
-        self.question, self.candidates, self.limits, self.table, self.pairs = question, candidates, limits, table, pairs
+    def __init__(self, question: Question, candidates: Candidates, plans: Plans, best: int | None) -> None:
+        self.question, self.candidates, self.plans, self.best = question, candidates, plans, best
+        self.here, self.limits = plans.here, plans.limits
         self.pools = {pool.name: pool for pool in question.pools}
-        self.later = sentences.later_stages(question)
-        self.best = int(ranked[0]) if len(ranked) else None
-        self.best_of = first_by_candidate(pairs, ranked)
-        self.cheapest_of = first_by_candidate(pairs, np.lexsort((pairs.needs_ms, pairs.needs_micro)))
-        self.quickest_of = first_by_candidate(pairs, np.lexsort((pairs.needs_micro, pairs.needs_ms)))
-        affordable_ms = pairs.needs_ms[pairs.needs_micro <= limits.left_micro]
-        self.shortest_ms = int(affordable_ms.min()) if len(affordable_ms) else None
-        self.blocked = self._blocked()
+        self.later, self.waits = sentences.later_stages(question), sentences.waiting(question)
+        self.codes, self.code = self._codes()
 
-    def all(self) -> tuple[Refusal, ...]:
-        """One refusal for every candidate of this stage but the chosen."""
-        chosen = None if self.best is None else int(self.pairs.candidate[self.best])
-        rows = [row for row in np.flatnonzero(self.table.stage == 0).tolist() if row != chosen]
-        return tuple(Refusal(candidate=row, code=code, sentence=sentence) for row in rows for code, sentence in [self._why(row)])
+    def _codes(self) -> tuple[tuple[Reason, ...], Ints]:
+        """The reasons that occur, and by candidate which of them it is; -1 for the one that was taken."""
+        here, plans, limits, best = self.here, self.plans, self.limits, self.plans.best
+        objections = np.array([*(REASONS.index(each) for each in here.offers.objections), NONE])
+        code = np.select(
+            [
+                ~here.possible,
+                ~here.within_cap,
+                best.way != NONE,
+                ~plans.followed,
+                here.least_p95 + plans.cheapest > limits.left_micro,
+                here.least_p95_ms + plans.quickest > limits.left_ms,
+            ],
+            [
+                objections[here.objection],
+                REASONS.index(Reason.STAGE_BUDGET),
+                self._beaten(),
+                REASONS.index(Reason.LATER_STAGE),
+                REASONS.index(Reason.BUDGET),
+                REASONS.index(Reason.DEADLINE),
+            ],
+            REASONS.index(Reason.BUDGET_AND_DEADLINE),
+        )
+        if self.best is not None:
+            code[self.best] = NONE
+        return coded(code)
 
-    def _pool(self, row: int) -> Pool:
-        return self.pools[self.candidates.pools[self.candidates.pool[row]]]
+    def _beaten(self) -> Ints:
+        best = self.plans.best
+        if self.best is None:
+            return best.way
+        behind = [best.samples < best.samples[self.best], best.total > best.total[self.best]]
+        found: Ints = np.select(behind, [REASONS.index(Reason.FEWER_SAMPLES), REASONS.index(Reason.COSTLIER)], REASONS.index(Reason.TIE))
+        return found
 
-    def _market(self, row: int) -> Market:
-        return self.candidates.markets[self.candidates.market[row]]
+    def spoken(self) -> tuple[Refusal, ...]:
+        """The refusals of the candidates that a page lists first, by number."""
+        rows = sorted(by_price(self.here.possible, self.here.est, SPOKEN + 1))
+        return tuple(
+            Refusal(candidate=row, code=code, sentence=self._sentence(row, code))
+            for row in rows
+            if row != self.best
+            for code in [self.codes[self.code[row]]]
+        )
 
-    def _why(self, row: int) -> tuple[Reason, str]:
-        table = self.table
-        if not table.possible[row]:
-            return self._unusable(row)
-        least, least_p95 = int(table.least_est[row]), int(table.least_p95[row])
-        if not table.within_cap[row]:
-            return Reason.STAGE_BUDGET, sentences.over_stage_budget(least, least_p95, self.limits.cap_micro(0))
-        if row in self.best_of:
-            return self._beaten(self.best_of[row])
-        if row not in self.cheapest_of:
-            return Reason.LATER_STAGE, self.blocked
-        cheapest, quickest = self.cheapest_of[row], self.quickest_of[row]
-        money = sentences.over_budget(least, least_p95, self.limits.left_micro, int(self.pairs.keep_micro[cheapest]), self.later)
-        time = sentences.over_deadline(int(self.pairs.needs_ms[quickest]), self.limits.left_ms, self.shortest_ms, self.later)
-        if self.pairs.needs_micro[cheapest] > self.limits.left_micro:
-            return Reason.BUDGET, money
-        if self.pairs.needs_ms[quickest] > self.limits.left_ms:
-            return Reason.DEADLINE, time
-        return Reason.BUDGET_AND_DEADLINE, sentences.over_either(money, time)
+    def _sentence(self, row: int, code: Reason) -> str:
+        here, limits, best = self.here, self.limits, self.plans.best
+        est, least_est, least_p95 = (int(column[row]) for column in (best.est, here.least_est, here.least_p95))
+        match code:
+            case Reason.STAGE_BUDGET:
+                return sentences.over_stage_budget(least_est, least_p95, limits.cap_micro(0))
+            case Reason.LATER_STAGE:
+                return self._blocked()
+            case Reason.BUDGET:
+                return self._over_budget(row)
+            case Reason.DEADLINE:
+                return self._over_deadline(row)
+            case Reason.BUDGET_AND_DEADLINE:
+                return sentences.over_either(self._over_budget(row), self._over_deadline(row))
+            case Reason.FEWER_SAMPLES:
+                return sentences.fewer_samples(int(best.samples[row]), int(best.samples[self.best] - best.samples[row]))
+            case Reason.COSTLIER:
+                return sentences.dearer(est, int(here.p95[row]), int(best.total[row] - best.total[self.best]), self.later, self.waits)
+            case Reason.TIE:
+                return sentences.as_good(est, int(here.p95[row]))
+            case _:
+                return self._unusable(code, 0, row // here.width)
 
-    def _unusable(self, row: int) -> tuple[Reason, str]:
-        code, need = Reason(self.candidates.objection[row]), self.question.needs[int(self.table.stage[row])]
-        return code, sentences.unusable(code, self.question, need, self._pool(row), self._market(row))
+    def _over_budget(self, row: int) -> str:
+        keep_micro = int(self.plans.cheapest[row])
+        return sentences.over_budget(
+            int(self.here.least_est[row]), int(self.here.least_p95[row]), self.limits.left_micro, keep_micro, self.later
+        )
 
-    def _beaten(self, plan: int) -> tuple[Reason, str]:
-        pairs, row = self.pairs, int(self.pairs.candidate[plan])
-        est, p95 = int(pairs.est[plan]), int(self.table.p95[row])
-        if fewer := int(pairs.samples[self.best] - pairs.samples[plan]):
-            return Reason.FEWER_SAMPLES, sentences.fewer_samples(int(pairs.samples[plan]), fewer)
-        if dearer := int(pairs.cost_total[plan] - pairs.cost_total[self.best]):
-            return Reason.COSTLIER, sentences.dearer(est, p95, dearer, self.later, sentences.waiting(self.question))
-        return Reason.TIE, sentences.as_good(est, p95)
+    def _over_deadline(self, row: int) -> str:
+        needs_ms = int(self.here.least_p95_ms[row] + self.plans.quickest[row])
+        return sentences.over_deadline(needs_ms, self.limits.left_ms, self.plans.shortest_ms, self.later)
+
+    def _unusable(self, code: Reason, stage: int, slot: int) -> str:
+        pool: Pool = self.pools[self.candidates.pools[self.candidates.pool[slot]]]
+        market: Market = self.candidates.markets[self.candidates.market[slot]]
+        return sentences.unusable(code, self.question, self.question.needs[stage], pool, market)
 
     def _blocked(self) -> str:
         """The first later stage that nothing can take, and what keeps it off the first offer it has; empty when each has an offer."""
-        for number, need in enumerate(self.question.needs[1:], 1):
-            rows = np.flatnonzero(self.table.stage == number).tolist()
-            if not self.table.usable[rows].any():
-                why = self._keeps_off(rows[0], number) if rows else "there is no pool"
-                return sentences.could_not_follow(need.stage, why)
+        for stage, least in sorted(self.plans.ahead.blocked.items()):
+            why = "there is no pool"
+            objections = self.candidates.offers[stage].objection
+            if least is not None:
+                why = sentences.over_stage_budget(*least, self.limits.cap_micro(stage))
+            elif objections.size:
+                why = self._unusable(self.candidates.offers[stage].objections[objections[0]], stage, 0)
+            return sentences.could_not_follow(self.question.needs[stage].stage, why)
         return ""
-
-    def _keeps_off(self, row: int, number: int) -> str:
-        if not self.table.possible[row]:
-            return self._unusable(row)[1]
-        est, p95 = int(self.table.least_est[row]), int(self.table.least_p95[row])
-        return sentences.over_stage_budget(est, p95, self.limits.cap_micro(number))

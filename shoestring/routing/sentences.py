@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from shoestring.model import Format, Market, Need, Pool, Room, utc_text
 from shoestring.money import from_microusd
+from shoestring.routing.candidates import Reason
 from shoestring.routing.cost import needed_gb, stockout
-from shoestring.routing.decision import Question, Reason
+from shoestring.routing.decision import Question
 from shoestring.routing.preferences import BY_POLICY, kind_of, objected, waiting_micro_per_hour
 from shoestring.rules import StockOut
 

@@ -13,6 +13,7 @@ from shoestring.pod.again import NO_USE_AGAIN
 from shoestring.pod.overhead import overhead_usd_per_hour
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Candidates, Decision
+from shoestring.routing.priced import Rows, all_rows
 from shoestring.simulation.frames import Ended, run_stage
 from shoestring.simulation.loop import Died, Result, Steps
 from shoestring.simulation.outcome import Fate
@@ -118,8 +119,9 @@ def oracle(place: Place, wanted: Wanted, ample: Decision, budget_usd: Decimal, d
     An elastic stage counts with its least. Formats are free to differ between neighbours, and the cheapest pools need not be the fastest
     ones: it lets in rather too much than too little.
     """
-    micro, ms = true_costs(place, wanted, ample.candidates)
-    stage, possible = np.array(ample.candidates.stage), np.array([not each for each in ample.candidates.objection])
+    columns = all_rows(ample.candidates)
+    micro, ms = true_costs(place, wanted, ample.candidates, columns)
+    stage, possible = columns.stage, columns.objection < 0
     least_micro = sum(int(micro[possible & (stage == number)].min()) for number in range(len(wanted.chain.needs)))
     least_ms = sum(int(ms[possible & (stage == number)].min()) for number in range(len(wanted.chain.needs)))
     routers = len(wanted.chain.needs) + 1
@@ -127,20 +129,17 @@ def oracle(place: Place, wanted: Wanted, ample: Decision, budget_usd: Decimal, d
     return least_usd, least_usd <= budget_usd and (deadline_s is None or least_ms <= deadline_s * 1000)
 
 
-def true_costs(place: Place, wanted: Wanted, columns: Candidates) -> tuple[np.ndarray, np.ndarray]:
+def true_costs(place: Place, wanted: Wanted, names: Candidates, columns: Rows) -> tuple[np.ndarray, np.ndarray]:
     """By candidate: micro-dollars and milliseconds of its stage's least work."""
     times = np.array(
         [
-            place.bias(columns.stages[stage], columns.pools[pool]) * wanted.luck[columns.stages[stage]]
-            for stage, pool in zip(columns.stage, columns.pool, strict=True)
+            place.bias(names.stages[stage], names.pools[pool]) * wanted.luck[names.stages[stage]]
+            for stage, pool in zip(columns.stage.tolist(), columns.pool.tolist(), strict=True)
         ]
     )
-    prior, fixed, least, most = (
-        np.array(column, dtype=np.float64) for column in (columns.prior_ms, columns.fixed_ms, columns.least_samples, columns.samples)
-    )
-    ms = np.array(columns.startup_ms) + times * (fixed + (prior - fixed) * least / np.maximum(most, 1))
-    extra = np.array(columns.transfer_microusd) + np.array(columns.storage_microusd)
-    return np.array(columns.usd_per_hour_micro) * ms / MS_PER_HOUR + extra, ms
+    prior, fixed, least, most = columns.prior_ms, columns.fixed_ms, columns.least_samples, columns.samples
+    ms = columns.startup_ms + times * (fixed + (prior - fixed) * least / np.maximum(most, 1))
+    return columns.usd_per_hour_micro * ms / MS_PER_HOUR + columns.transfer_microusd + columns.storage_microusd, ms
 
 
 def sweeper(place: Place) -> Steps[None]:

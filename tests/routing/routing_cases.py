@@ -13,6 +13,7 @@ from shoestring.money import usd
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
 from shoestring.routing.offers import candidates
+from shoestring.routing.priced import all_rows
 from shoestring.tariffs import Tariffs
 
 PARQUET = FormatSpeed(
@@ -139,14 +140,15 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
 def tightened(question: Question, more_money: float, more_time: float | None) -> Question:
     """The question with a budget just above the smallest that works, and a deadline just above the shortest; if any would do."""
     broke = question.model_copy(update={"budget_usd": Decimal(0), "deadline_left_s": None})
-    columns = candidates(broke)
+    made = candidates(broke)
+    columns = all_rows(made)
     if more_time is not None:
         shortest_s = 0.0
         for stage in range(len(question.needs)):
-            rows = [row for row in range(len(columns.stage)) if columns.stage[row] == stage and not columns.objection[row]]
+            rows = [row for row in range(len(columns.stage)) if columns.stage[row] == stage and columns.objection[row] < 0]
             shortest_s += min((columns.least_p95_ms[row] for row in rows), default=0) / 1000
         broke = broke.model_copy(update={"deadline_left_s": shortest_s * (1 + more_time)})
-    smallest_usd = choose(broke, columns).smallest_budget_usd
+    smallest_usd = choose(broke, made).smallest_budget_usd
     if smallest_usd is None:
         return question
     work_usd = smallest_usd - question.spent_usd - question.held_usd

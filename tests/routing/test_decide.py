@@ -79,7 +79,7 @@ def test_no_budget_is_named_when_none_would_do(question: Question) -> None:
 @given(questions())
 def test_every_candidate_of_this_stage_is_either_taken_or_refused_with_a_sentence(question: Question) -> None:
     decision = decide(question)
-    this_stage = [row for row, stage in enumerate(decision.candidates.stage) if stage == 0]
+    this_stage = range(decision.candidates.first(1))
     refused = [refusal.candidate for refusal in decision.refusals]
     assert len(refused) == len(set(refused)) == len(this_stage) - (decision.choice is not None)
     assert set(refused) <= set(this_stage) and all(refusal.sentence for refusal in decision.refusals)

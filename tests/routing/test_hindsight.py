@@ -16,6 +16,7 @@ from shoestring.routing.account import expected, taken_row
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
 from shoestring.routing.hindsight import KNOWABLE, Hindsight, Known, Took, hindsight
+from shoestring.routing.priced import rows_of
 
 MS_PER_HOUR = 3_600_000
 RATES = st.dictionaries(st.sampled_from(["pool-0", "pool-1", "pool-2"]), st.floats(0.1, 10))
@@ -23,7 +24,7 @@ RATES = st.dictionaries(st.sampled_from(["pool-0", "pool-1", "pool-2"]), st.floa
 
 def as_it_went(decision: Decision, slower: float = 1.0, **changes: Any) -> Took:
     """The stage took what was expected of it, or so many times as long in working."""
-    row, columns, choice = taken_row(decision), decision.candidates, decision.choice
+    row, columns, choice = taken_row(decision), rows_of(decision.candidates, 0), decision.choice
     assert row is not None and choice is not None
     samples = choice.samples if decision.question.needs[0].elastic else 0
     found = expected(decision, samples)
@@ -80,7 +81,7 @@ def test_the_taken_road_costs_what_was_paid() -> None:
 def test_a_pool_that_receipts_know_to_be_fast_is_regretted_and_speed_is_to_blame() -> None:
     decision = decide(laptop_question((EVALUATE,)))
     assert decision.choice is not None and decision.choice.pool == "cpu-1"
-    prior_s = decision.candidates.prior_ms[1] / 1000
+    prior_s = rows_of(decision.candidates, 0).prior_ms[1] / 1000
     found = looked(decision, as_it_went(decision, 3.0), {("evaluate", "cpu-2"): 0.5})
     best = found.roads[0]
     assert (best.pool, best.best, found.to_blame) == ("cpu-2", True, "speed")

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from routing_cases import CPU_1, EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question, questions, quote
 
 from shoestring.model import Format, Learned, Market, Need, Pool, Terms
-from shoestring.routing.decision import Candidates, Question
+from shoestring.routing.decision import Question
 from shoestring.routing.offers import candidates
+from shoestring.routing.priced import Rows, all_rows
 from shoestring.tariffs import Tariffs
 
 ROWS = 1_000_000
@@ -20,20 +21,19 @@ MEAN, P95 = exp(0.125), exp(1.6448536269514722 / 2)
 
 def only(question: Question, **fields: int) -> int:
     """The row whose columns hold these numbers."""
-    columns = candidates(question)
+    columns = all_rows(candidates(question))
     (row,) = (row for row in range(len(columns.stage)) if all(getattr(columns, name)[row] == value for name, value in fields.items()))
     return row
 
 
-def one_pool(need: Need, pool: Pool = CPU_1, price: str = "0.36", market: Market = Market.ON_DEMAND, **fields: object) -> Candidates:
-    return candidates(laptop_question((need,), rows=ROWS, pools=(pool,), quotes=(quote(pool.name, price, market),), **fields))
+def one_pool(need: Need, pool: Pool = CPU_1, price: str = "0.36", market: Market = Market.ON_DEMAND, **fields: object) -> Rows:
+    return all_rows(candidates(laptop_question((need,), rows=ROWS, pools=(pool,), quotes=(quote(pool.name, price, market),), **fields)))
 
 
 def test_a_scan_is_priced_as_setup_reading_computing_and_writing() -> None:
     """0.36 dollars an hour is 100 micro-dollars a second."""
     columns = one_pool(PREPROCESS, reads_format=Format.PARQUET, row_bytes=500)
-    packed = columns.formats[1]
-    assert packed == Format.PARQUET and columns.writes == (0, 1)
+    assert columns.writes.tolist() == [0, 1]
     reading_s = ROWS * 300e-9 + ROWS * 500 / 1e9
     writing_s = ROWS * 900e-9 + ROWS * 60 / 1e9
     prior_s = 1.5 + ROWS * 4000 / 1e9 + reading_s + writing_s
@@ -58,7 +58,7 @@ def test_bytes_that_cross_regions_pay_egress_both_ways_by_their_size_on_disk() -
     far = CPU_1.model_copy(update={"region": "far"})
     tariffs = Tariffs(egress_usd_per_gb={"local->far": Decimal("0.02"), "far->local": Decimal("0.09")})
     columns = one_pool(PREPROCESS, far, reads_format=Format.PACKED, row_bytes=1000, tariffs=tariffs)
-    parquet = columns.formats.index(Format.PARQUET)
+    parquet = sorted((Format.PACKED, Format.PARQUET)).index(Format.PARQUET)
     assert columns.transfer_microusd[parquet] == pytest.approx(1e6 * (0.02 * 1.1 + 0.09 * 0.06 * 0.4), abs=1)
     assert set(one_pool(PREPROCESS, reads_format=Format.PACKED, row_bytes=1000, tariffs=tariffs).transfer_microusd) == {0}
 
@@ -98,7 +98,7 @@ def test_what_receipts_taught_moves_the_estimate_and_not_the_prior() -> None:
 
 
 def test_each_later_stage_meets_each_format_that_the_one_before_may_write() -> None:
-    columns = candidates(laptop_question((INGEST, PREPROCESS, TRAIN)))
+    columns = all_rows(candidates(laptop_question((INGEST, PREPROCESS, TRAIN))))
     met: dict[int, set[tuple[int, int]]] = {0: set(), 1: set(), 2: set()}
     for stage, reads, writes in zip(columns.stage, columns.reads, columns.writes, strict=True):
         met[stage].add((reads, writes))
@@ -108,15 +108,16 @@ def test_each_later_stage_meets_each_format_that_the_one_before_may_write() -> N
 def test_a_cached_outcome_is_one_free_row_on_the_cheapest_pool() -> None:
     question = laptop_question((PREPROCESS,), cached_outcome="cache/1.json", cached_format="parquet")
     row = only(question, cached=1)
-    columns = candidates(question)
-    assert (columns.pools[columns.pool[row]], columns.formats[columns.writes[row]]) == ("cpu-1", Format.PARQUET)
+    names = candidates(question)
+    columns = all_rows(names)
+    assert (names.pools[columns.pool[row]], names.formats[columns.writes[row]]) == ("cpu-1", Format.PARQUET)
     assert columns.est_microusd[row] == columns.p95_microusd[row] == columns.est_ms[row] == 0
 
 
 @settings(max_examples=50)
 @given(questions())
 def test_estimates_are_ordered_and_small_enough_to_add(question: Question) -> None:
-    columns = candidates(question)
+    columns = all_rows(candidates(question))
     for row in range(len(columns.stage)):
         assert 0 <= columns.least_est_microusd[row] <= columns.est_microusd[row] <= columns.p95_microusd[row] <= 10**15
         assert columns.least_est_microusd[row] <= columns.least_p95_microusd[row] <= columns.p95_microusd[row]

@@ -13,17 +13,18 @@ from routing_cases import questions, tight_questions
 
 from shoestring.money import microusd
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Candidates, Decision, Question
-from shoestring.routing.plan import undominated
+from shoestring.routing.decision import Decision, Question
+from shoestring.routing.front import undominated
+from shoestring.routing.priced import Rows, all_rows
 
 
-def every_plan(question: Question, candidates: Candidates) -> Iterator[list[int]]:
+def every_plan(question: Question, candidates: Rows) -> Iterator[list[int]]:
     """Every sequence of candidates, one a stage, whose formats follow on one another and that nothing rules out alone."""
     caps = {number: question.stage_budgets.get(need.stage) for number, need in enumerate(question.needs)}
 
     def usable(row: int) -> bool:
         cap = caps[candidates.stage[row]]
-        return not candidates.objection[row] and (cap is None or candidates.least_p95_microusd[row] <= microusd(cap))
+        return candidates.objection[row] < 0 and (cap is None or candidates.least_p95_microusd[row] <= microusd(cap))
 
     def go_on(plan: list[int], lies_in: int) -> Iterator[list[int]]:
         if len(plan) == len(question.needs):
@@ -37,7 +38,7 @@ def every_plan(question: Question, candidates: Candidates) -> Iterator[list[int]
     yield from go_on([], candidates.reads[0])
 
 
-def samples_and_price(question: Question, columns: Candidates, plan: list[int]) -> tuple[int, int]:
+def samples_and_price(question: Question, columns: Rows, plan: list[int]) -> tuple[int, int]:
     """Expected samples of this stage in a plan, and the plan's expected micro-dollars; exact arithmetic."""
     row, later = plan[0], plan[1:]
     later_micro = sum(columns.est_microusd[each] for each in later)
@@ -59,7 +60,7 @@ def samples_and_price(question: Question, columns: Candidates, plan: list[int]) 
     return samples, columns.least_est_microusd[row] + ceil(growing_micro * share) + later_micro
 
 
-def fits(question: Question, columns: Candidates, plan: list[int]) -> bool:
+def fits(question: Question, columns: Rows, plan: list[int]) -> bool:
     left_micro = microusd(question.budget_usd - question.spent_usd - question.held_usd)
     in_time = question.deadline_left_s is None or sum(columns.least_p95_ms[row] for row in plan) <= int(question.deadline_left_s * 1000)
     return in_time and sum(columns.least_p95_microusd[row] for row in plan) <= left_micro
@@ -74,11 +75,8 @@ def total_est_micro(decision: Decision) -> int:
 @given(st.one_of(questions(), tight_questions(), tight_questions(2)))
 def test_the_choice_is_as_good_as_trying_every_plan(question: Question) -> None:
     decision = decide(question)
-    found = [
-        samples_and_price(question, decision.candidates, plan)
-        for plan in every_plan(question, decision.candidates)
-        if fits(question, decision.candidates, plan)
-    ]
+    columns = all_rows(decision.candidates)
+    found = [samples_and_price(question, columns, plan) for plan in every_plan(question, columns) if fits(question, columns, plan)]
     assert (decision.choice is None) == (not found)
     if decision.choice is None:
         return
@@ -94,11 +92,8 @@ def test_the_smallest_budget_is_that_of_the_cheapest_plan(question: Question) ->
     broke = question.model_copy(update={"budget_usd": question.spent_usd})
     decision = decide(broke)
     rich = broke.model_copy(update={"budget_usd": question.budget_usd + 10**6})
-    needed = [
-        sum(decision.candidates.least_p95_microusd[row] for row in plan)
-        for plan in every_plan(rich, decision.candidates)
-        if fits(rich, decision.candidates, plan)
-    ]
+    columns = all_rows(decision.candidates)
+    needed = [sum(columns.least_p95_microusd[row] for row in plan) for plan in every_plan(rich, columns) if fits(rich, columns, plan)]
     if decision.choice is None:
         smallest = decision.smallest_budget_usd
         assert (None if smallest is None else microusd(smallest - question.spent_usd - question.held_usd)) == min(needed, default=None)

@@ -12,6 +12,7 @@ from shoestring.model import Market, Pool, Room, record
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Reason
 from shoestring.routing.explain import as_markdown, as_text
+from shoestring.routing.priced import rows_of
 from shoestring.routing.replay import replay
 from shoestring.rules import StockOut
 
@@ -24,11 +25,8 @@ def with_room(pool: Pool, **room: Any) -> Pool:
 
 def refusal(decision: Decision, pool: str) -> tuple[Reason, str]:
     """The one of a pool's refusals; every offer of it says the same."""
-    of_pool = {
-        (each.code, each.sentence)
-        for each in decision.refusals
-        if decision.candidates.pools[decision.candidates.pool[each.candidate]] == pool
-    }
+    columns = rows_of(decision.candidates, 0)
+    of_pool = {(each.code, each.sentence) for each in decision.refusals if decision.candidates.pools[columns.pool[each.candidate]] == pool}
     (found,) = of_pool
     return found
 

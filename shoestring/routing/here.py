@@ -1,0 +1,177 @@
+"""The offers for the stage that is decided, and for each of them the best way to go on. Arrays go by candidate, in its stage's order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from shoestring.routing.candidates import NONE, Candidates, Floats, Ints
+from shoestring.routing.decision import Question
+from shoestring.routing.front import undominated
+from shoestring.routing.plan import CACHED, UNBOUNDED, Ahead, Limits, Step, Ways, waiting
+from shoestring.routing.priced import Block, Prices, time_cost
+
+Flags = npt.NDArray[np.bool_]
+
+
+class Here:
+    """What the stage's offers cost. `possible`: nothing stands against it at any budget; `usable`: it keeps to the stage's own, too."""
+
+    def __init__(self, question: Question, candidates: Candidates, limits: Limits) -> None:
+        self.limits, self.waiting = limits, waiting(question, 0)
+        self.offers = offers = candidates.offers[0]
+        self.width, self.slots = len(offers.writes), len(candidates.pool)
+        block = Block(candidates, 0, np.arange(self.slots))
+        fixed_us, fees = block.fixed_us(), block.fees_microusd()
+        self.est, self.est_ms = self._flat(block.prices(fixed_us, fees))
+        self.p95, self.p95_ms = self._flat(block.prices(fixed_us, fees, worst=True))
+        self.least_est, self.least_est_ms = self.est, self.est_ms
+        self.least_p95, self.least_p95_ms = self.p95, self.p95_ms
+        if question.needs[0].elastic:
+            self.least_est, self.least_est_ms = self._flat(block.prices(fixed_us, fees, least=True))
+            self.least_p95, self.least_p95_ms = self._flat(block.prices(fixed_us, fees, least=True, worst=True))
+        self.objection = self._with_cached(np.repeat(offers.objection, self.width), NONE)
+        self.least_samples = self._with_cached(np.full(self.slots * self.width, offers.least_samples), offers.samples)
+        writes = self._with_cached(np.tile(offers.writes, self.slots), offers.cached.writes if offers.cached else NONE)
+        writing = question.needs[0].writes_bytes_per_row > 0
+        self.leaves = writes if writing else np.full(len(writes), offers.reads[0])
+        self.possible = self.objection == NONE
+        self.within_cap = self.least_p95 <= limits.cap_micro(0)
+        self.usable = self.possible & self.within_cap
+
+    def _flat(self, prices: Prices) -> tuple[Ints, Ints]:
+        flat = (values.reshape(self.width, self.slots).T.ravel() for values in (prices.microusd, prices.ms))
+        micro, ms = (self._with_cached(values, 0) for values in flat)
+        return micro, ms
+
+    def _with_cached(self, values: Ints, of_cached: int) -> Ints:
+        return np.append(values, of_cached) if self.offers.cached else values
+
+    def __len__(self) -> int:
+        return len(self.est)
+
+    def is_cached(self, row: int) -> bool:
+        return row == self.slots * self.width
+
+    def step(self, row: int) -> Step:
+        if self.offers.cached and self.is_cached(row):
+            return Step(CACHED, self.offers.cached.reads, self.offers.cached.writes)
+        return Step(row // self.width, self.offers.reads[0], self.offers.writes[row % self.width])
+
+    def expected(self, rows: Ints, money_micro: int, time_ms: int) -> tuple[Ints, Ints, Ints]:
+        """Samples that money and time buy at the mean, their expected price, and that with the price of their time. Fixed work is all done.
+
+        Between its least and all of its passes an elastic stage's price and time grow linearly with its samples.
+        """
+        share = np.minimum(
+            _share(money_micro, self.least_est[rows], self.est[rows]), _share(time_ms, self.least_est_ms[rows], self.est_ms[rows])
+        )
+        least, most = self.least_samples[rows], self.offers.samples
+        samples = least + np.floor((most - least) * share).astype(np.int64)
+        est = self.least_est[rows] + np.ceil((self.est[rows] - self.least_est[rows]) * share).astype(np.int64)
+        ms = self.least_est_ms[rows] + np.ceil((self.est_ms[rows] - self.least_est_ms[rows]) * share).astype(np.int64)
+        return samples, est, est + time_cost(ms, self.waiting)
+
+
+def _share(limit: int, least: Ints, most: Ints) -> Floats:
+    """How far from `least` to `most` a limit reaches, from 0 to 1."""
+    width = np.maximum(most - least, 1)
+    return np.where(limit >= most, 1.0, np.clip((limit - least) / width, 0.0, 1.0))
+
+
+@dataclass(slots=True)
+class Best:
+    """For each candidate its best plan that fits: the place of the way to go on (-1: none fits), samples and price of this stage,
+    the plan's expected cost, and what of money and time it needs at P95."""
+
+    way: Ints
+    samples: Ints
+    est: Ints
+    total: Ints
+    needs_micro: Ints
+    needs_ms: Ints
+
+    def first(self, rows: Ints) -> int | None:
+        """The best of some candidates: most samples, least expected cost, P95 price, P95 time; then the first by name."""
+        rows = rows[self.way[rows] >= 0]
+        for column in (-self.samples, self.total, self.needs_micro, self.needs_ms):
+            if rows.size:
+                rows = rows[column[rows] == column[rows].min()]
+        return int(rows[0]) if rows.size else None
+
+
+class Plans:
+    """Every candidate of this stage with the ways to go on."""
+
+    def __init__(self, here: Here, ahead: Ahead) -> None:
+        self.here, self.ahead, self.limits = here, ahead, here.limits
+        self.after = {leaves: ahead.after(0, leaves) for leaves in np.unique(here.leaves).tolist()}
+        self.cheapest, self.quickest = (self._least(name) for name in ("p95", "ms"))
+        self.followed = self.cheapest < UNBOUNDED
+        self.best = Best(np.full(len(here), -1), *(np.zeros(len(here), dtype=np.int64) for _ in range(5)))
+        for leaves, ways in self.after.items():
+            if ways is not None:
+                self._settle(leaves, ways)
+
+    def _least(self, name: str) -> Ints:
+        """By candidate: the least that any way to go on from what it leaves needs of money, or of time; no way: no end of it."""
+        found = np.full(len(self.here), UNBOUNDED)
+        for leaves, ways in self.after.items():
+            if ways is not None:
+                found[self.here.leaves == leaves] = getattr(ways, name).min()
+        return found
+
+    def _settle(self, leaves: int, ways: Ways) -> None:
+        """The best way for each candidate that leaves this format. Ways come by expected cost: the first that fits is the cheapest."""
+        here, limits = self.here, self.limits
+        fits = (here.least_p95 + self.cheapest <= limits.left_micro) & (here.least_p95_ms + self.quickest <= limits.left_ms)
+        still = np.flatnonzero(here.usable & fits & (here.leaves == leaves))
+        for place, (cost, p95, ms) in enumerate(zip(ways.cost.tolist(), ways.p95.tolist(), ways.ms.tolist(), strict=True)):
+            if not still.size:
+                break
+            fit = (here.least_p95[still] <= limits.left_micro - p95) & (here.least_p95_ms[still] <= limits.left_ms - ms)
+            rows = still[fit]
+            done = self._take(rows, place, cost, p95, ms)
+            fit[np.flatnonzero(fit)[~done]] = False
+            still = still[~fit]
+
+    def _take(self, rows: Ints, place: int, way_cost: int, keep_micro: int, keep_ms: int) -> Flags:
+        """Let the candidates go on in this way, where it is better than those before it. Whether no later way can be better still."""
+        here, best = self.here, self.best
+        money = min(self.limits.left_micro - keep_micro, self.limits.cap_micro(0))
+        samples, est, cost = here.expected(rows, money, self.limits.left_ms - keep_ms)
+        total, needs_micro, needs_ms = cost + way_cost, here.least_p95[rows] + keep_micro, here.least_p95_ms[rows] + keep_ms
+        # Later ways are dearer: no better with as many samples, unless fewer of them were bought before.
+        better = (best.way[rows] < 0) | (samples > best.samples[rows])
+        same = ~better & (samples == best.samples[rows])
+        before = (best.total[rows], best.needs_micro[rows], best.needs_ms[rows])
+        for old, new in zip(before, (total, needs_micro, needs_ms), strict=True):
+            better |= same & (new < old)
+            same &= new == old
+        at = rows[better]
+        best.way[at], best.samples[at], best.est[at], best.total[at] = place, samples[better], est[better], total[better]
+        best.needs_micro[at], best.needs_ms[at] = needs_micro[better], needs_ms[better]
+        all_done: Flags = samples == here.offers.samples
+        return all_done
+
+    @cached_property
+    def shortest_ms(self) -> int | None:
+        """The least time at P95 of any plan that the money allows."""
+        needs_micro, needs_ms = self.corners()
+        affordable_ms = needs_ms[needs_micro <= self.limits.left_micro]
+        return int(affordable_ms.min()) if len(affordable_ms) else None
+
+    def corners(self) -> tuple[Ints, Ints]:
+        """What plans need of money and of time at P95, of those where less of the one means more of the other."""
+        micro, ms = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        for leaves, ways in self.after.items():
+            if ways is not None:
+                rows = np.flatnonzero(self.here.usable & (self.here.leaves == leaves))
+                own = (self.here.least_p95[rows], self.here.least_p95_ms[rows])
+                some, go_on = (undominated(np.zeros_like(each[0]), *each) for each in (own, (ways.p95, ways.ms)))
+                micro.append((own[0][some][:, None] + ways.p95[go_on]).ravel())
+                ms.append((own[1][some][:, None] + ways.ms[go_on]).ravel())
+        return np.concatenate(micro), np.concatenate(ms)
