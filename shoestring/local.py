@@ -13,14 +13,16 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import psutil
 from pydantic import Field, model_validator
 
 from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
-from shoestring.model import Noun, Placement, Pool, Quote, digest
-from shoestring.pricing.book import parse_book
+from shoestring.model import Placement, Pool, Quote, digest
+from shoestring.pricing.book import Listing, parse_book, read_listing
+from shoestring.pricing.catalogue import open_catalogue
+from shoestring.pricing.terms import PriceList
 from shoestring.rules import IMAGES, Budgets, Rules
 from shoestring.seams import Clock, Life, PriceBook, Usage, World
 from shoestring.tariffs import Tariffs
@@ -32,7 +34,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 MOUNTED_WORLD = Path("/etc/shoestring")
 
 
-class WorldFile(Noun):
+class WorldFile(PriceList):
     """`world.yaml`: what there is to run on, what it costs, and where the store is."""
 
     schema_version: Literal[1] = 1
@@ -40,9 +42,6 @@ class WorldFile(Noun):
     purpose: Literal["run", "plan"] = Field("run", description="'plan': a price list to think with; nothing runs on it")
     store: str = Field(min_length=1, description="folder of the object store; ~ is the home directory")
     pools: tuple[Pool, ...] = Field(min_length=1)
-    prices: tuple[dict[str, Any], ...] = Field(
-        description="rows of pool, market, usd_per_hour, as_of, source; a row that cannot be true is set aside, with the reason"
-    )
     tariffs: Tariffs = Tariffs()
     rules: Rules = Rules()
     budgets: Budgets = Budgets()
@@ -128,10 +127,15 @@ class FolderStore:
 class FilePrices:
     """The price rows of the world file."""
 
-    def __init__(self, world: WorldFile, source: Path | None = None) -> None:
-        """`source`: the file that the world was read from, to be read again; None: prices never move."""
-        self._book, self._source = parse_book(world.prices, world.pools, world.tariffs), source
+    def __init__(self, world: WorldFile, source: Path | None = None, clock: Clock | None = None) -> None:
+        """`source`: the file that the world was read from, to be read again; None: prices never move. Raises WorldError."""
+        self._source, self._clock = source, clock or WallClock()
+        self.listing = listing_of(world, source)
+        self._book = self._parsed(world, self.listing)
         self._written, self._newest = written_at(source), self._book
+
+    def _parsed(self, world: WorldFile, listing: Listing) -> PriceBook:
+        return parse_book(listing, world.pools, world.tariffs, self._clock.now().date())
 
     def book(self) -> PriceBook:
         return self._book
@@ -141,8 +145,13 @@ class FilePrices:
         if self._source and (written := written_at(self._source)) != self._written:
             with contextlib.suppress(WorldError):
                 file = read_world_file(self._source)
-                self._newest, self._written = parse_book(file.prices, file.pools, file.tariffs), written
+                self._newest, self._written = self._parsed(file, listing_of(file, self._source)), written
         return price_of(self._newest.quotes, quote)
+
+
+def listing_of(world: WorldFile, source: Path | None) -> Listing:
+    """A world file's prices, and the lists that it names, from where it lies. Raises WorldError."""
+    return read_listing(world, lambda file: open_catalogue(file, source.parent if source else Path()))
 
 
 def written_at(source: Path | None) -> tuple[int, int]:
@@ -267,14 +276,15 @@ def open_local_world(path: Path | None = None, *, store: Path | None = None, clo
     cores = os.cpu_count() or 1
     if file.purpose == "run" and (large := [f"{pool.name} has {pool.cores}" for pool in file.pools if pool.cores > cores]):
         raise WorldError(f"{source}: {', '.join(large)} cores, and this machine {cores}: mend it, or set `purpose: plan` to think with it")
+    prices = FilePrices(file, source, clock)
     return World(
         name=file.name,
-        digest=digest(file.model_dump_json(exclude={"store"}).encode()),
+        digest=digest(file.model_dump_json(exclude={"store"}).encode() + prices.listing.bytes),
         rules=file.rules,
         budgets=file.budgets,
         images=IMAGES | file.images,
         notes=(),
-        prices=FilePrices(file, source),
+        prices=prices,
         cluster=LocalCluster(file.pools),
         store=FolderStore((store or Path(file.store)).expanduser().absolute()),
         telemetry=PsutilTelemetry(),

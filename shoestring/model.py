@@ -118,6 +118,9 @@ class Pool(Noun):
     network_gb_s: float = Field(1.25, gt=0, description="1e9 bytes a second from one of those machines to the next; 1.25: 10 Gbit/s")
     startup_s: float = Field(0.0, ge=0, description="seconds from asking for the pod to its first line, billed")
     region: str = "local"
+    provider: str = Field("", description="who sells the machine: aws, gcp, ...; with the machine's name, price lists price it")
+    zone: str = ""
+    machine: str = Field("", description="the machine's name in price lists: n2-standard-4, p5.48xlarge, ...")
     markets: dict[Market, Terms] = {Market.ON_DEMAND: Terms()}
     room: Room | None = Field(None, description="None: not known, so nothing is refused for it")
 
@@ -137,11 +140,12 @@ class Hardware(Noun):
 
 
 class Quote(Noun):
-    """A price that passed quarantine."""
+    """A price that passed quarantine: what is paid, after discounts. `list_usd_per_hour`: before them, where there are any."""
 
     pool: str
     market: Market
     usd_per_hour: Usd
+    list_usd_per_hour: Usd | None = None
     as_of: date
     source: str
 

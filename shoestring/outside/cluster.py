@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from shoestring.errors import ClusterError, NotAllowed, WorldError
-from shoestring.local import PsutilTelemetry, WallClock, price_of, this_pod_uid, threads, written_at
+from shoestring.local import PsutilTelemetry, WallClock, this_pod_uid, threads, written_at
 from shoestring.model import Placement, Pool, Quote
 from shoestring.money import usd
 from shoestring.outside.facts import node_facts, pod_facts
@@ -25,9 +25,9 @@ from shoestring.outside.folder import Folder, NodePool, file_path, read_folder, 
 from shoestring.outside.kube import Kube, connect
 from shoestring.outside.pools import Seen, priced, see, unseen
 from shoestring.outside.s3 import open_s3_store
+from shoestring.pricing.book import price_now
 from shoestring.rules import IMAGES
 from shoestring.seams import Clock, Life, PriceBook, World
-from shoestring.tariffs import Tariffs
 
 FRESH_S = 10.0
 """A decision asks for the pools several times; for so long it is given the same."""
@@ -109,21 +109,21 @@ class KubeCluster:
 class NodePrices:
     """The folder's prices of whole nodes, for the shares that there are."""
 
-    def __init__(self, folder: Folder, source: Path, cluster: KubeCluster, tariffs: Tariffs) -> None:
+    def __init__(self, folder: Folder, source: Path, cluster: KubeCluster, clock: Clock) -> None:
         """`source`: where the folder's prices are read again while a pod runs."""
-        self._folder, self._source, self._cluster, self._tariffs = folder, source, cluster, tariffs
-        self._written, self._newest = written_at(source), folder.quotes
+        self._folder, self._source, self._cluster, self._clock = folder, source, cluster, clock
+        self._written, self._newest = written_at(source), folder.listing
 
     def book(self) -> PriceBook:
-        return priced(self._folder.quotes, self._cluster.seen(), self._tariffs)
+        return priced(self._folder.listing, self._cluster.seen(), self._folder.world.tariffs, self._clock.now().date())
 
     def afresh(self, quote: Quote, pool: Pool) -> Decimal | None:
         """By as much as the whole node's price has moved since this pod began: a stage may not read nodes, whose shares are priced."""
         if (written := written_at(self._source)) != self._written:
             with suppress(WorldError):
                 self._newest, self._written = read_prices(self._source), written
-        node = quote.model_copy(update={"pool": pool.node_pool or pool.name})
-        before, now = price_of(self._folder.quotes, node), price_of(self._newest, node)
+        node, today = pool.model_copy(update={"name": pool.node_pool or pool.name}), self._clock.now().date()
+        before, now = (price_now(listing, node, quote.market, today) for listing in (self._folder.listing, self._newest))
         return None if not before or not now else usd(quote.usd_per_hour * now / before)
 
 
@@ -210,7 +210,7 @@ def open_cluster_world(folder: Path, *, context: str | None = None) -> World:
         budgets=files.budgets,
         images=IMAGES | world.images,
         notes=notes,
-        prices=NodePrices(files, file_path(folder, "prices"), cluster, world.tariffs),
+        prices=NodePrices(files, file_path(folder, "prices"), cluster, clock),
         cluster=cluster,
         store=store,
         telemetry=PsutilTelemetry(),

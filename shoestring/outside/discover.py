@@ -34,6 +34,16 @@ SPOT_LABELS = {
 }
 MARKET_LABEL = "shoestring.dev/market"
 REGION_LABEL = "topology.kubernetes.io/region"
+ZONE_LABEL = "topology.kubernetes.io/zone"
+MACHINE_LABEL = "node.kubernetes.io/instance-type"
+PROVIDER_LABELS = {
+    "cloud.google.com/": "gcp",
+    "eks.amazonaws.com/": "aws",
+    "karpenter.k8s.aws/": "aws",
+    "k8s.amazonaws.com/": "aws",
+    "kubernetes.azure.com/": "azure",
+}
+"""How labels begin that only one provider puts on its nodes."""
 
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 # What a cluster and its autoscalers taint a node with while it should take no pod. Everything else is its pool's own.
@@ -47,6 +57,11 @@ def market_of(labels: Mapping[str, str]) -> Market:
         return Market(said)
     spot = any(labels.get(label) == value for label, value in SPOT_LABELS.items())
     return Market.SPOT if spot else Market.ON_DEMAND
+
+
+def provider_of(labels: Mapping[str, str]) -> str:
+    """Who sells these nodes; empty where no label tells."""
+    return next((name for start, name in PROVIDER_LABELS.items() if any(label.startswith(start) for label in labels)), "")
 
 
 def runs_the_cluster(node: NodeFacts) -> bool:

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from shoestring.errors import NotInStore, WorldError
-from shoestring.model import Market, Noun, Quote, digest, record
+from shoestring.model import Market, Noun, digest, record
 from shoestring.outside.s3_wire import S3Place
-from shoestring.pricing.book import parse_rows
+from shoestring.pricing.book import Listing, read_listing
+from shoestring.pricing.catalogue import Catalogue, default_catalogue, open_catalogue
+from shoestring.pricing.rows import parse_rows
+from shoestring.pricing.terms import DEFAULT_CATALOGUE, CatalogueFile, PriceList
 from shoestring.rules import Budgets, Rules
 from shoestring.seams import Store
 from shoestring.tariffs import Tariffs
@@ -27,7 +30,7 @@ FILES = ("world", "pools", "prices", "policy", "budgets")
 # Spot machines of which AWS' spot advisor (2025-06-28) says that over 20% are interrupted in a month: -ln(1 - 0.2) / 730 an hour.
 SPOT_PREEMPTIONS_PER_HOUR = 0.0003
 
-Written = TypeVar("Written", bound=Noun)
+Good = TypeVar("Good")
 
 
 class ClusterWorldFile(Noun):
@@ -51,6 +54,7 @@ class Taint(Noun):
 class Machine(Noun):
     """What one node gives to stages: what is allocatable, less what daemonsets and an engine's own containers ask for."""
 
+    name: str = Field("", description="in price lists: n2-standard-4, p5.48xlarge, ...; empty: by the nodes' labels")
     cores: int = Field(ge=1)
     memory_gb: float = Field(gt=0)
     gpu: str | None = None
@@ -95,14 +99,10 @@ class PoolsFile(Noun):
         return self
 
 
-class PricesFile(Noun):
-    """`prices.yaml`: what whole nodes cost."""
+class PricesFile(PriceList):
+    """`prices.yaml`: what whole nodes cost. Price lists that it names lie beside it."""
 
     schema_version: Literal[1] = 1
-    prices: tuple[dict[str, Any], ...] = Field(
-        description="rows of pool (a node pool's name), market, usd_per_hour of a whole node, as_of, source; "
-        "a row that cannot be true is set aside, with the reason"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Folder:
 
     world: ClusterWorldFile
     pools: tuple[NodePool, ...]
-    quotes: tuple[Quote, ...]
+    listing: Listing
     rules: Rules
     budgets: Budgets
     notes: tuple[str, ...]
@@ -119,8 +119,10 @@ class Folder:
     @property
     def digest(self) -> str:
         """Of what decisions depend on: where the store is does not matter."""
-        files = (PoolsFile(pools=self.pools), *self.quotes, self.rules, self.budgets)
-        return digest(self.world.model_dump_json(exclude={"store"}).encode() + b"".join(record(file) for file in files))
+        files = (PoolsFile(pools=self.pools), self.rules, self.budgets)
+        return digest(
+            self.world.model_dump_json(exclude={"store"}).encode() + b"".join(record(file) for file in files) + self.listing.bytes
+        )
 
 
 def file_path(folder: Path, name: str) -> Path:
@@ -142,46 +144,53 @@ def read_folder(folder: Path, world: ClusterWorldFile, store: Store) -> Folder:
     """
     notes: list[str] = []
 
-    def good(name: str, parsed: Callable[[str, str], Written]) -> Written:
-        file, note = _good(folder, name, parsed, store)
-        notes.extend(note)
-        return file
+    def good(name: str, parsed: Callable[[str, str], Good]) -> Good:
+        missing = f"there is no {file_path(folder, name)}: mount the ConfigMap shoestring-{name} there"
+        return _good(file_path(folder, name), f"learned/world/{name}.yaml", missing, parsed, store, notes)
+
+    def catalogue(file: CatalogueFile) -> Catalogue:
+        if file.file == DEFAULT_CATALOGUE:
+            return default_catalogue()
+        path = folder / "prices" / file.file
+        missing = f"there is no {path}: put the file into the ConfigMap shoestring-prices"
+        return _good(path, f"learned/world/lists/{file.file}", missing, lambda text, _: Catalogue(file, text).checked(), store, notes)
 
     pools = good("pools", lambda text, place: parse(text, PoolsFile, place, WorldError))
     prices = good("prices", _prices)
     rules = good("policy", lambda text, place: parse(text, Rules, place, WorldError))
     budgets = good("budgets", lambda text, place: parse(text, Budgets, place, WorldError))
-    return Folder(world, pools.pools, parse_rows(prices.prices), rules, budgets, tuple(notes))
+    return Folder(world, pools.pools, read_listing(prices, catalogue), rules, budgets, tuple(notes))
 
 
-def read_prices(path: Path) -> tuple[Quote, ...]:
-    """The prices of whole nodes as `prices.yaml` has them now, not doubted yet. Raises WorldError."""
-    return parse_rows(_prices(read_text(path, f"there is no {path}", WorldError), str(path)).prices)
+def read_prices(path: Path) -> Listing:
+    """The prices of whole nodes as `prices.yaml` and its lists have them now, not doubted yet. Raises WorldError."""
+    file = _prices(read_text(path, f"there is no {path}", WorldError), str(path))
+    return read_listing(file, lambda catalogue: open_catalogue(catalogue, path.parent))
 
 
 def _prices(text: str, place: str) -> PricesFile:
     file = parse(text, PricesFile, place, WorldError)
     try:
-        parse_rows(file.prices)
+        parse_rows(file.prices, file.rates)
     except WorldError as error:
         raise WorldError(f"{place}: {error}") from None
     return file
 
 
-def _good(folder: Path, name: str, parsed: Callable[[str, str], Written], store: Store) -> tuple[Written, list[str]]:
-    """A file, or its last good copy with the sentence that says so."""
-    path, key = file_path(folder, name), f"learned/world/{name}.yaml"
+def _good(path: Path, key: str, missing: str, parsed: Callable[[str, str], Good], store: Store, notes: list[str]) -> Good:
+    """A file, or its last good copy, with a note that says so."""
     kept = _kept(store, key)
     try:
-        text = read_text(path, f"there is no {path}: mount the ConfigMap shoestring-{name} there", WorldError)
+        text = read_text(path, missing, WorldError)
         file = parsed(text, str(path))
     except WorldError as error:
         if kept is None:
             raise
-        return parsed(kept.decode(), f"{key} in the store"), [f"{error}; the last good copy is used, {key} in the store"]
+        notes.append(f"{error}; the last good copy is used, {key} in the store")
+        return parsed(kept.decode(), f"{key} in the store")
     if text.encode() != kept:
         store.put(key, text.encode())
-    return file, []
+    return file
 
 
 def _kept(store: Store, key: str) -> bytes | None:

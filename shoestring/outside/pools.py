@@ -13,18 +13,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
 from functools import reduce
 from math import ceil
 from typing import Any
 
-from shoestring.model import Market, Pool, Quote, Room, Terms, Toleration
+from shoestring.model import Market, Pool, Room, Terms, Toleration
 from shoestring.money import from_microusd, microusd
-from shoestring.outside.discover import discovered, hard, runs_the_cluster
+from shoestring.outside.discover import MACHINE_LABEL, ZONE_LABEL, discovered, hard, provider_of, runs_the_cluster
 from shoestring.outside.facts import Amount, NodeFacts, PodFacts, totals
 from shoestring.outside.folder import SPOT_PREEMPTIONS_PER_HOUR, Machine, NodePool
-from shoestring.pricing.book import believed
-from shoestring.pricing.worlds import gpu_memory_gb, peak_tflops
+from shoestring.pricing.book import Listing, believed
+from shoestring.pricing.gpus import gpu_memory_gb, peak_tflops
 from shoestring.seams import PriceBook
 from shoestring.tariffs import Tariffs
 
@@ -69,6 +70,13 @@ class Now:
     nodes: int = 0
     free: tuple[Amount, ...] | None = None
     waiting: int = 0
+    machines: frozenset[str] = frozenset()
+
+    @property
+    def machine(self) -> str:
+        """What price lists call a node of it; empty where its nodes are of several kinds, or of none yet."""
+        declared = (self.pool.machine and self.pool.machine.name) or self.pool.labels.get(MACHINE_LABEL)
+        return declared or (next(iter(self.machines)) if len(self.machines) == 1 else "")
 
     @property
     def cores(self) -> int:
@@ -93,16 +101,17 @@ def unseen(declared: Sequence[NodePool]) -> Seen:
     return _seen([Now(pool, {}, _usable(pool.machine)) for pool in declared], ())
 
 
-def priced(quotes: Sequence[Quote], seen: Seen, tariffs: Tariffs) -> PriceBook:
+def priced(listing: Listing, seen: Seen, tariffs: Tariffs, today: date) -> PriceBook:
     """Prices of whole nodes, doubted as such, as prices of their shares, rounded up to the micro-dollar."""
-    book = believed(quotes, seen.wholes, tariffs)
+    book = believed(listing, seen.wholes, tariffs, today)
     shared = []
     for quote in book.quotes:
         price = microusd(quote.usd_per_hour)
         for share in seen.shares:
             if share.pool.node_pool == quote.pool:
-                usd_per_hour = from_microusd(ceil(share.of_node * price))
-                shared.append(quote.model_copy(update={"pool": share.pool.name, "usd_per_hour": usd_per_hour}))
+                listed = quote.list_usd_per_hour and from_microusd(ceil(share.of_node * microusd(quote.list_usd_per_hour)))
+                part = {"usd_per_hour": from_microusd(ceil(share.of_node * price)), "list_usd_per_hour": listed}
+                shared.append(quote.model_copy(update={"pool": share.pool.name} | part))
     return PriceBook(tuple(sorted(shared, key=lambda quote: (quote.pool, quote.market))), book.quarantined, tariffs)
 
 
@@ -135,6 +144,7 @@ def _now(
         nodes=len(nodes),
         free=tuple(node.allocatable - asked.get(node.name, Amount()) for node in taking),
         waiting=sum(selector.items() <= labels.items() for selector in waiting),
+        machines=frozenset(node.labels.get(MACHINE_LABEL, "") for node in nodes),
     )
 
 
@@ -182,6 +192,9 @@ def _shares(now: Now) -> Iterator[Share]:
             **(_gpu(now, size) if gpus else {}),
             startup_s=_startup_s(now, needs),
             region=now.pool.region,
+            provider=provider_of(now.labels),
+            zone=now.pool.labels.get(ZONE_LABEL, ""),
+            machine=now.machine,
             markets={now.pool.market: _terms(now.pool)},
             room=_room(now, needs),
         )

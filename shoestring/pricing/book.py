@@ -1,126 +1,144 @@
 """The price book: parsed once, at the door, and distrusted there.
 
-A row that says nothing (a field missing, a price that is no number) is an error of the file. A row that says something nobody
-would sell at is set aside with a sentence, and the rest of the book is used.
+A row that a person wrote and that says nothing (a field missing, a price that is no number) is an error of the file; in somebody
+else's list it is set aside. A row that says something nobody would sell at is set aside with a sentence, and the rest is used.
+
+Of the rows that price a pool, the one that says most wins: the pool's own name, then its zone, then its region, then neither. A list
+that prices zones of a pool that may be in any of them prices it at the dearest.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
-from typing import Any
 
 from shoestring.errors import WorldError
-from shoestring.model import Market, Pool, Quarantined, Quote
-from shoestring.money import usd
+from shoestring.model import Market, Pool, Quarantined, Quote, record
+from shoestring.pricing.catalogue import Catalogue
+from shoestring.pricing.doubts import Body, distrust, not_below
+from shoestring.pricing.rows import PriceRow, parse_rows
+from shoestring.pricing.terms import CatalogueFile, PriceList, discounted
 from shoestring.seams import PriceBook
 from shoestring.tariffs import Tariffs
 
-FIELDS = ("pool", "market", "usd_per_hour", "as_of", "source")
 
-# Catalogs write 700.0 for "unknown" beside a TPU machine of 44 cores at 2.70. The dearest list prices of 2026 are about
-# $14 for a GPU-hour and $0.15 for a core-hour; several times that is no price.
-BELIEVABLE_USD_PER_CORE_HOUR = Decimal("2.50")
-BELIEVABLE_USD_PER_GPU_HOUR = Decimal("100")
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A file of prices as it was read, with the lists that it names: parsed, and not doubted yet."""
 
+    rows: tuple[PriceRow, ...]
+    terms: PriceList
+    catalogues: tuple[Catalogue, ...] = ()
 
-def parse_book(rows: Sequence[Mapping[str, Any]], pools: Sequence[Pool], tariffs: Tariffs) -> PriceBook:
-    """Price rows (pool, market, usd_per_hour, as_of, source) of these pools as a book.
-
-    Raises:
-        WorldError: a row is malformed or names a pool that is not there.
-    """
-    quotes, names = parse_rows(rows), sorted(pool.name for pool in pools)
-    for number, quote in enumerate(quotes, 1):
-        if quote.pool not in names:
-            raise WorldError(f"price row {number} ({quote.pool}): there is no pool called {quote.pool!r}; there is: {', '.join(names)}")
-    return believed(quotes, pools, tariffs)
+    @property
+    def bytes(self) -> bytes:
+        """All that it says, for a digest."""
+        return record(self.terms) + b"".join(catalogue.text.encode() for catalogue in self.catalogues)
 
 
-def parse_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Quote, ...]:
-    """Price rows as quotes that nobody has doubted yet. Raises WorldError: a row is malformed."""
-    return tuple(_parse(number, row) for number, row in enumerate(rows, 1))
+def read_listing(file: PriceList, opened: Callable[[CatalogueFile], Catalogue]) -> Listing:
+    """The rows of a file, and its lists as `opened` gives them. Raises WorldError: a row is malformed, a list cannot be read."""
+    terms = PriceList.model_validate({name: getattr(file, name) for name in PriceList.model_fields})
+    return Listing(parse_rows(file.prices, file.rates), terms, tuple(opened(catalogue) for catalogue in file.catalogues))
 
 
-def believed(quotes: Sequence[Quote], pools: Sequence[Pool], tariffs: Tariffs) -> PriceBook:
-    """One quote a pool and market, the newest, sorted; what cannot be believed of these machines in quarantine."""
+def parse_book(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today: date) -> PriceBook:
+    """A listing as the book of these pools. Raises WorldError: a row names a pool that is not there, or a list is none."""
+    names = sorted(pool.name for pool in pools)
+    for number, row in enumerate(listing.rows, 1):
+        if row.pool and row.pool not in names:
+            raise WorldError(f"price row {number} ({row.pool}): there is no pool called {row.pool!r}; there is: {', '.join(names)}")
+    return believed(listing, pools, tariffs, today)
+
+
+def believed(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today: date) -> PriceBook:
+    """One quote a pool and market, sorted; what cannot be believed of these machines in quarantine. Raises WorldError."""
     by_name = {pool.name: pool for pool in pools}
-    kept, quarantined = [], []
-    for quote, why in zip(quotes, _doubts(quotes, by_name), strict=True):
-        if why:
-            quarantined.append(
-                Quarantined(row=f"{quote.pool} {quote.market} ${quote.usd_per_hour} ({quote.as_of}, {quote.source})", why=why)
-            )
-        else:
-            kept.append(quote)
-    newest = {(quote.pool, quote.market): quote for quote in sorted(kept, key=lambda quote: (quote.as_of, quote.source))}
-    return PriceBook(tuple(newest[key] for key in sorted(newest)), tuple(quarantined), tariffs)
+    found, doubted = _of_pools(listing, pools)
+    gone = [row for row in listing.rows if row.pool and row.pool not in by_name]
+    doubted += [Quarantined(row=row.said, why=f"there is no pool called {row.pool} now") for row in gone]
+    kept, unbelieved = distrust(found, lambda row: _body(row, by_name, pools), listing.terms.most_days, today)
+    quotes = []
+    for pool in pools:
+        of_pool, beside = _of_pool(pool, [row for row in kept if prices(row, pool)])
+        quotes += [_quote(pool, row, listing.terms) for row in of_pool]
+        unbelieved += [each for each in beside if each not in unbelieved]
+    return PriceBook(tuple(sorted(quotes, key=lambda quote: (quote.pool, quote.market))), (*doubted, *unbelieved), tariffs)
 
 
-def _parse(number: int, row: Mapping[str, Any]) -> Quote:
-    place = f"price row {number} ({row.get('pool', 'no pool')})"
-    if missing := [field for field in FIELDS if row.get(field) in (None, "")]:
-        raise WorldError(f"{place}: no {', '.join(missing)}; a row has {', '.join(FIELDS)}")
-    if unknown := sorted(set(row) - set(FIELDS)):
-        raise WorldError(f"{place}: unknown field {', '.join(map(str, unknown))}; a row has {', '.join(FIELDS)}")
-    try:
-        market = Market(row["market"])
-    except ValueError:
-        raise WorldError(f"{place}: {row['market']!r} is not a market; there is: {', '.join(Market)}") from None
+def price_now(listing: Listing, pool: Pool, market: Market, today: date) -> Decimal | None:
+    """What a listing asks for a pool whose machine is not known, before discounts: what cannot be true of any machine is not believed."""
+    found, _ = _of_pools(listing, [pool])
+    kept, _ = distrust(found, lambda row: Body(None, None), listing.terms.most_days, today)
+    best = next((row for row in _of_pool(pool, kept)[0] if row.market is market), None)
+    return best.usd_per_hour if best else None
+
+
+def _of_pools(listing: Listing, pools: Sequence[Pool]) -> tuple[list[PriceRow], list[Quarantined]]:
+    """All rows that speak of one of these pools, and those of their machines that cannot be read."""
+    machines = {pool.machine.lower() for pool in pools if pool.machine}
+    rows, doubted = list(listing.rows), []
+    for catalogue in listing.catalogues:
+        found, bad = catalogue.read(listing.terms.rates, lambda machine: machine.lower() in machines)
+        rows += found
+        doubted += bad
+    return [row for row in rows if any(prices(row, pool) for pool in pools)], doubted
+
+
+def prices(row: PriceRow, pool: Pool) -> bool:
+    """Does the row speak of this pool?"""
+    if row.pool:
+        return row.pool == pool.name
+    same = bool(pool.machine) and row.machine.lower() == pool.machine.lower()
+    sold = not row.provider or not pool.provider or row.provider.lower() == pool.provider.lower()
+    return same and sold and row.region in ("", pool.region) and (not row.zone or not pool.zone or row.zone == pool.zone)
+
+
+def _body(row: PriceRow, by_name: Mapping[str, Pool], pools: Sequence[Pool]) -> Body:
+    """A pool of ours is known; it may be a share of its machine, or declare less than the machine has, so a list says more of that."""
+    if row.pool:
+        pool = by_name[row.pool]
+        return Body(pool.cores, pool.gpu_count)
+    pool = next(pool for pool in pools if prices(row, pool))
+    return Body(row.cores or pool.cores, pool.gpu_count)
+
+
+def _of_pool(pool: Pool, rows: Sequence[PriceRow]) -> tuple[list[PriceRow], list[Quarantined]]:
+    """The row of each market that says most of the pool; and the spot rows that are not below the pool's on-demand price."""
+    on_demand = _best(pool, [row for row in rows if row.market is Market.ON_DEMAND])
+    found, doubted = [on_demand] if on_demand else [], []
+    for market in (Market.SPOT, Market.RESERVED):
+        of_market = []
+        for row in rows:
+            why = not_below(row, on_demand.usd_per_hour) if on_demand and row.market is Market.SPOT else ""
+            if row.market is market and why:
+                doubted.append(Quarantined(row=row.said, why=why))
+            elif row.market is market:
+                of_market.append(row)
+        best = _best(pool, of_market)
+        found += [best] if best else []
+    return found, doubted
+
+
+def _best(pool: Pool, rows: Sequence[PriceRow]) -> PriceRow | None:
+    """What says most; of equals the newest, and of zones that the pool may be in, the dearest."""
+
+    def rank(row: PriceRow) -> tuple[object, ...]:
+        says = 4 if row.pool else 3 if row.zone and pool.zone else 2 if row.region and not row.zone else 1 if row.zone else 0
+        return (says, bool(row.provider), row.usd_per_hour if says == 1 else 0, row.as_of, row.usd_per_hour)
+
+    return max(rows, key=rank, default=None)
+
+
+def _quote(pool: Pool, row: PriceRow, terms: PriceList) -> Quote:
+    price = discounted(row, pool.name, terms.discounts)
     return Quote(
-        pool=str(row["pool"]),
-        market=market,
-        usd_per_hour=_price(place, row["usd_per_hour"]),
-        as_of=_day(place, row["as_of"]),
-        source=str(row["source"]),
+        pool=pool.name,
+        market=row.market,
+        usd_per_hour=price,
+        list_usd_per_hour=None if price == row.usd_per_hour else row.usd_per_hour,
+        as_of=row.as_of,
+        source=row.source,
     )
-
-
-def _price(place: str, value: object) -> Decimal:
-    try:
-        return usd(value)
-    except ValueError as error:
-        raise WorldError(f"{place}: usd_per_hour: {error}") from None
-
-
-def _day(place: str, value: object) -> date:
-    if isinstance(value, datetime):
-        return value.date()
-    if isinstance(value, date):
-        return value
-    try:
-        return date.fromisoformat(str(value))
-    except ValueError:
-        raise WorldError(f"{place}: as_of: {value!r} is not a day: write it like 2026-07-30") from None
-
-
-def _doubts(quotes: Sequence[Quote], pools: Mapping[str, Pool]) -> list[str]:
-    """Why each quote is not believed; empty when it is."""
-    prices: dict[tuple[str, Market], set[Decimal]] = defaultdict(set)
-    for quote in quotes:
-        prices[quote.pool, quote.market].add(quote.usd_per_hour)
-    doubts = [_doubt(quote, pools.get(quote.pool), prices[quote.pool, quote.market]) for quote in quotes]
-    on_demand = {
-        quote.pool: quote.usd_per_hour for quote, why in zip(quotes, doubts, strict=True) if quote.market is Market.ON_DEMAND and not why
-    }
-    for index, quote in enumerate(quotes):
-        ceiling_usd = on_demand.get(quote.pool)
-        if quote.market is Market.SPOT and not doubts[index] and ceiling_usd is not None and quote.usd_per_hour >= ceiling_usd:
-            doubts[index] = f"spot at ${quote.usd_per_hour} an hour is not below on-demand at ${ceiling_usd}"
-    return doubts
-
-
-def _doubt(quote: Quote, pool: Pool | None, same_offer_usd: set[Decimal]) -> str:
-    price = quote.usd_per_hour
-    if pool is None:
-        return f"there is no pool called {quote.pool} now"
-    if price <= 0:
-        return f"${price} an hour is not a price: nobody gives {quote.pool} away"
-    if len(same_offer_usd) > 1:
-        return f"rows for {quote.pool} {quote.market} disagree: {', '.join(f'${each}' for each in sorted(same_offer_usd))}; keep one"
-    ceiling_usd = pool.cores * BELIEVABLE_USD_PER_CORE_HOUR + pool.gpu_count * BELIEVABLE_USD_PER_GPU_HOUR
-    if price > ceiling_usd:
-        return f"${price} an hour is a placeholder, not a price: {pool.cores} cores and {pool.gpu_count} GPUs cost less than ${ceiling_usd}"
-    return ""

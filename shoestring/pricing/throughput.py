@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoestring.model import Hardware, Need, Pool
-from shoestring.pricing.worlds import gpu_type, link_gb_s, memory_gb_s
+from shoestring.pricing.gpus import gpu_type, link_gb_s, memory_gb_s
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from importlib import resources
@@ -11,71 +10,10 @@ from typing import Any
 
 import yaml
 
+from shoestring.pricing.gpus import peak_tflops
+
 USD_PER_CORE_HOUR = Decimal("0.04")
 USD_PER_GPU_HOUR = Decimal("0.50")
-
-PEAK_TFLOPS = {
-    "T4": 65.0,
-    "V100": 125.0,
-    "A10G": 125.0,
-    "L40S": 362.0,
-    "L4": 121.0,
-    "A100": 312.0,
-    "H100 PCIe": 756.0,
-    "H100": 989.0,
-    "H200": 989.0,
-    "B200": 2250.0,
-}
-"""Dense fp16/bf16 peaks by a part of the name the driver gives; of several parts that fit, the longest (Lightning's throughput.py,
-Composer's speed_monitor.py)."""
-
-MEMORY_GB = {
-    "T4": 16.0,
-    "V100": 16.0,
-    "A10G": 24.0,
-    "L40S": 48.0,
-    "L4": 24.0,
-    "A100": 40.0,
-    "H100": 80.0,
-    "H200": 141.0,
-    "B200": 180.0,
-}
-"""Of one GPU, by a part of its name, where the name itself holds no size: the smallest that is sold (NVIDIA's data sheets)."""
-
-MEMORY_GB_S = {
-    "T4": 320.0,
-    "V100": 900.0,
-    "A10G": 600.0,
-    "L40S": 864.0,
-    "L4": 300.0,
-    "A100": 1555.0,
-    "A100 80GB": 2039.0,
-    "H100 PCIe": 2000.0,
-    "H100": 3350.0,
-    "H200": 4800.0,
-    "B200": 8000.0,
-}
-"""1e9 bytes a second between one GPU and its memory, by the same names; an A100 with more than 48 GB is "A100 80GB" (data sheets)."""
-
-LINK_GB_S = {
-    "T4": 16.0,
-    "V100": 150.0,
-    "A10G": 32.0,
-    "L40S": 32.0,
-    "L4": 32.0,
-    "A100": 300.0,
-    "A100 80GB": 300.0,
-    "H100 PCIe": 64.0,
-    "H100": 450.0,
-    "H200": 450.0,
-    "B200": 900.0,
-}
-"""1e9 bytes a second from one GPU to another of its machine, one way: NVLink where the cloud's machines have it, else PCIe."""
-
-LARGEST_SMALL_A100_GB = 48.0
-
-UNKNOWN_PEAK_TFLOPS = 20.0
-"""An entry-level card; receipts correct it."""
 
 
 def laptop_world(cores: int, memory_gb: float, store: str, as_of: date, gpus: Sequence[tuple[str, float]] = ()) -> dict[str, Any]:
@@ -99,42 +37,6 @@ def laptop_world(cores: int, memory_gb: float, store: str, as_of: date, gpus: Se
 def _assumed(pool: str, usd_per_hour: Decimal, what: str, as_of: date) -> dict[str, Any]:
     source = f"assumption: {what}; put your own price here"
     return {"pool": pool, "market": "on-demand", "usd_per_hour": str(usd_per_hour), "as_of": as_of, "source": source}
-
-
-def peak_tflops(gpu: str) -> float:
-    """Peak of one GPU in TFLOP/s, by its name; an entry-level card's when the name says nothing."""
-    return _by_name(PEAK_TFLOPS, gpu) or UNKNOWN_PEAK_TFLOPS
-
-
-def gpu_type(gpu: str, memory_gb: float) -> str:
-    """What a GPU is, whatever a driver, a label or a person calls it; its own name where that says nothing."""
-    part = _part(MEMORY_GB_S, gpu)
-    return "A100 80GB" if part == "A100" and memory_gb > LARGEST_SMALL_A100_GB else part or gpu
-
-
-def memory_gb_s(gpu: str, memory_gb: float) -> float:
-    """1e9 bytes a second between one GPU and its memory, by its name and size; 0 when they say nothing."""
-    return MEMORY_GB_S.get(gpu_type(gpu, memory_gb), 0.0)
-
-
-def link_gb_s(gpu: str, memory_gb: float) -> float:
-    """1e9 bytes a second from one GPU to the next of its machine; 0 when its name says nothing."""
-    return LINK_GB_S.get(gpu_type(gpu, memory_gb), 0.0)
-
-
-def gpu_memory_gb(gpu: str) -> float:
-    """Memory of one GPU in GB, by its name; 0 when the name says nothing."""
-    said = re.search(r"(\d+)\s?GB", gpu, re.IGNORECASE)
-    return float(said.group(1)) if said else _by_name(MEMORY_GB, gpu)
-
-
-def _by_name(table: Mapping[str, float], gpu: str) -> float:
-    return table.get(_part(table, gpu), 0.0)
-
-
-def _part(table: Mapping[str, float], gpu: str) -> str:
-    """Of the parts that fit, the longest. Labels have hyphens where a driver has spaces."""
-    return max((part for part in table if part.lower() in gpu.lower().replace("-", " ")), key=len, default="")
 
 
 def cloud_world(store: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pipelines.routed import CREDENTIALS, IDENTITY, WORLD_FILES
 from shoestring.errors import WorldError
 from shoestring.local import MOUNTED_WORLD
 from shoestring.outside.folder import ClusterWorldFile, NodePool, PoolsFile, PricesFile
-from shoestring.pricing.book import parse_rows
+from shoestring.pricing.rows import parse_rows
 from shoestring.rules import IMAGES, Budgets, Rules
 from shoestring.written import parse
 

@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodes import by_name, node, only, pod, pod_item, room, taint
 
-from shoestring.model import Market, Quote, Toleration
+from shoestring.model import Market, Toleration
 from shoestring.money import microusd
 from shoestring.outside.facts import Amount, NodeFacts, PodFacts, pod_facts
 from shoestring.outside.folder import Machine, NodePool, Taint
 from shoestring.outside.pools import priced, see, unseen
+from shoestring.pricing.book import Listing
+from shoestring.pricing.rows import PriceRow
+from shoestring.pricing.terms import PriceList
 from shoestring.tariffs import Tariffs
 
 CPU = NodePool(name="cpu", labels={"pool": "cpu"})
@@ -107,8 +110,10 @@ def test_a_share_costs_at_least_its_part_and_all_of_a_node_costs_the_node(
     nodes: list[NodeFacts], pods: list[PodFacts], usd_per_hour: Decimal
 ) -> None:
     seen = see(nodes, pods, [CPU])
-    quotes = [Quote(pool=whole.name, market=Market.ON_DEMAND, usd_per_hour=usd_per_hour, as_of=DAY, source="list") for whole in seen.wholes]
-    book = priced(quotes, seen, Tariffs())
+    quotes = [
+        PriceRow(pool=whole.name, market=Market.ON_DEMAND, usd_per_hour=usd_per_hour, as_of=DAY, source="list") for whole in seen.wholes
+    ]
+    book = priced(listing(*quotes), seen, Tariffs(), DAY)
     prices = {quote.pool: microusd(quote.usd_per_hour) for quote in book.quotes}
     wholes = {whole.name: whole for whole in seen.wholes if whole.name not in {row.row.split()[0] for row in book.quarantined}}
     assert len(prices) == sum(share.pool.node_pool in wholes for share in seen.shares)
@@ -125,8 +130,12 @@ def test_a_share_costs_at_least_its_part_and_all_of_a_node_costs_the_node(
 DAY = date(2026, 7, 30)
 
 
-def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> Quote:
-    return Quote(pool=pool, market=market, usd_per_hour=Decimal(usd_per_hour), as_of=DAY, source="list")
+def listing(*rows: PriceRow) -> Listing:
+    return Listing(rows, PriceList())
+
+
+def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> PriceRow:
+    return PriceRow(pool=pool, market=market, usd_per_hour=Decimal(usd_per_hour), as_of=DAY, source="list")
 
 
 def test_a_node_is_shared_by_powers_of_two_and_all_that_daemonsets_leave() -> None:
@@ -141,7 +150,7 @@ def test_a_node_is_shared_by_powers_of_two_and_all_that_daemonsets_leave() -> No
 def test_a_price_is_doubted_as_that_of_a_whole_node() -> None:
     """$9 an hour is believable for 8 cores; for the one core of the smallest share it would not be."""
     seen = see([node("a", cpu="8.1", memory="32Gi")], [], [])
-    book = priced([quote("cpu", "9")], seen, Tariffs())
+    book = priced(listing(quote("cpu", "9")), seen, Tariffs(), DAY)
     assert {each.pool: str(each.usd_per_hour) for each in book.quotes} == {
         "cpu/1": "1.125000",
         "cpu/2": "2.250000",
@@ -149,11 +158,11 @@ def test_a_price_is_doubted_as_that_of_a_whole_node() -> None:
         "cpu/8": "9.000000",
     }
     assert {each.source for each in book.quotes} == {"list"}
-    assert "placeholder" in priced([quote("cpu", "21")], seen, Tariffs()).quarantined[0].why
+    assert "placeholder" in priced(listing(quote("cpu", "21")), seen, Tariffs(), DAY).quarantined[0].why
 
 
 def test_a_price_of_a_pool_that_is_not_there_now_is_set_aside_with_a_sentence() -> None:
-    book = priced([quote("gone", "9")], see([node("a")], [], []), Tariffs())
+    book = priced(listing(quote("gone", "9")), see([node("a")], [], []), Tariffs(), DAY)
     assert [row.why for row in book.quarantined] == ["there is no pool called gone now"]
 
 

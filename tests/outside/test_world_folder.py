@@ -74,7 +74,7 @@ def test_what_the_files_say_is_what_is_used_and_kept(folder: Path, place: Place)
     store = place.open()
     found = read(folder, store)
     assert [pool.name for pool in found.pools] == ["cpu-spot", "gpu"]
-    assert [(quote.pool, quote.market, quote.usd_per_hour) for quote in found.quotes] == [
+    assert [(quote.pool, quote.market, quote.usd_per_hour) for quote in found.listing.rows] == [
         ("cpu-spot", Market.SPOT, Decimal("0.040000")),
         ("gpu", Market.ON_DEMAND, Decimal("0.710000")),
     ]
@@ -89,7 +89,7 @@ def test_a_broken_file_is_replaced_by_its_last_good_copy_and_a_note_says_what_is
     good = read(folder, store)
     text, what = BROKEN[name]
     again = read(write(folder, **{name: text}), place.open())
-    assert (again.pools, again.quotes, again.rules, again.budgets) == (good.pools, good.quotes, good.rules, good.budgets)
+    assert (again.pools, again.listing, again.rules, again.budgets) == (good.pools, good.listing, good.rules, good.budgets)
     assert again.digest == good.digest
     (note,) = again.notes
     assert what in note

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from shoestring.local import FilePrices, WorldFile, open_local_world
 from shoestring.model import Market
-from shoestring.pricing.worlds import cloud_world, laptop_world, peak_tflops
+from shoestring.pricing.gpus import peak_tflops
+from shoestring.pricing.worlds import cloud_world, laptop_world
 
 TODAY = date(2026, 11, 1)
 

@@ -1,0 +1,141 @@
+"""What holds of any price book. Inherit `BookLaws`, say what the prices are, and all of it is tested: of a list of one's own, too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from decimal import Decimal
+
+import pytest
+
+from shoestring.model import Market, Pool, Terms
+from shoestring.money import MICRO
+from shoestring.pricing.book import Listing, believed, prices
+from shoestring.pricing.catalogue import Catalogue
+from shoestring.pricing.doubts import BELIEVABLE_USD_PER_CORE_HOUR, BELIEVABLE_USD_PER_GPU_HOUR, PLACEHOLDERS
+from shoestring.pricing.rows import PriceRow
+from shoestring.pricing.terms import PriceList
+from shoestring.seams import PriceBook
+from shoestring.tariffs import Tariffs
+
+Poison = Callable[[PriceRow], PriceRow]
+
+
+def poisoned(**changed: object) -> Poison:
+    return lambda row: row.model_copy(update=changed)
+
+
+POISONS: dict[str, Poison] = {
+    "the placeholder of a catalog": poisoned(usd_per_hour=Decimal("700.000000")),
+    "a row of nines": poisoned(usd_per_hour=Decimal("99999.000000")),
+    "nothing": poisoned(usd_per_hour=Decimal("0.000000")),
+    "less than nothing": poisoned(usd_per_hour=Decimal("-1.000000")),
+    "a day that has not come": lambda row: row.model_copy(update={"as_of": row.as_of + timedelta(days=36_500)}),
+    "the same again": poisoned(),
+    "spot at the price of on-demand": poisoned(market=Market.SPOT),
+    "a GPU that is not counted": poisoned(gpu="H100", gpu_count=0),
+}
+
+
+def pools_of(rows: Sequence[PriceRow]) -> tuple[Pool, ...]:
+    """A pool for each machine and place of a price list, as the list describes it."""
+    found: dict[tuple[str, ...], PriceRow] = {}
+    for row in rows:
+        found.setdefault((row.provider, row.region, row.zone, row.machine), row)
+    return tuple(
+        Pool(
+            name="/".join(key),
+            cores=int(row.cores or 1),
+            memory_gb=row.memory_gb or 1,
+            gpu=row.gpu or None,
+            gpu_count=row.gpu_count or 0,
+            region=row.region or "local",
+            provider=row.provider,
+            zone=row.zone,
+            machine=row.machine,
+            markets=dict.fromkeys(Market, Terms()),
+        )
+        for key, row in found.items()
+    )
+
+
+class BookLaws:
+    """Say `listing`, and `pools` where they are not those of a price list's own machines."""
+
+    today = date(2026, 11, 1)
+
+    def listing(self) -> Listing:
+        raise NotImplementedError
+
+    def pools(self) -> Sequence[Pool]:
+        return pools_of(self.all_rows())
+
+    def all_rows(self) -> list[PriceRow]:
+        listing = self.listing()
+        lists = [catalogue.read(listing.terms.rates)[0] for catalogue in listing.catalogues]
+        return [*listing.rows, *(row for rows in lists for row in rows)]
+
+    def book(self, listing: Listing | None = None) -> PriceBook:
+        return believed(listing or self.listing(), self.pools(), Tariffs(), self.today)
+
+    def test_it_prices_something(self) -> None:
+        assert self.book().quotes
+
+    def test_prices_are_above_nothing_in_whole_micro_dollars_and_never_above_the_list(self) -> None:
+        for quote in self.book().quotes:
+            assert quote.usd_per_hour > 0 and quote.usd_per_hour == quote.usd_per_hour.quantize(MICRO)
+            assert quote.usd_per_hour not in PLACEHOLDERS and quote.usd_per_hour <= (quote.list_usd_per_hour or quote.usd_per_hour)
+
+    def test_a_pool_and_market_have_one_price_and_prices_are_in_order(self) -> None:
+        keys = [(quote.pool, quote.market) for quote in self.book().quotes]
+        assert keys == sorted(set(keys))
+
+    def test_spot_is_listed_below_on_demand(self) -> None:
+        listed = {(quote.pool, quote.market): quote.list_usd_per_hour or quote.usd_per_hour for quote in self.book().quotes}
+        for (pool, market), price in listed.items():
+            assert market != Market.SPOT or price < listed.get((pool, Market.ON_DEMAND), price + 1)
+
+    def test_every_price_has_a_source_and_a_day_that_has_come(self) -> None:
+        assert all(quote.source and quote.as_of <= self.today + timedelta(days=1) for quote in self.book().quotes)
+
+    def test_no_machine_costs_what_its_cores_and_gpus_cannot(self) -> None:
+        pools, most = {pool.name: pool for pool in self.pools()}, {row.machine.lower(): row.cores or 0 for row in self.all_rows()}
+        for quote in self.book().quotes:
+            pool = pools[quote.pool]
+            cores = Decimal(str(max(pool.cores, most.get(pool.machine.lower(), 0))))
+            assert quote.usd_per_hour <= cores * BELIEVABLE_USD_PER_CORE_HOUR + pool.gpu_count * BELIEVABLE_USD_PER_GPU_HOUR
+
+    def test_every_row_of_a_pool_is_quoted_or_outdone_or_set_aside_with_a_sentence(self) -> None:
+        book, pools = self.book(), self.pools()
+        said = Counter(each.row for each in book.quarantined)
+        assert all(each.why for each in book.quarantined)
+        for row in self.all_rows():
+            if said[row.said]:
+                said[row.said] -= 1
+                continue
+            for pool in (pool for pool in pools if prices(row, pool)):
+                assert (pool.name, row.market) in {(quote.pool, quote.market) for quote in book.quotes}, row.said
+
+    def test_the_order_of_rows_does_not_matter(self) -> None:
+        listing, rows = self.listing(), self.all_rows()
+        forth, back = (self.book(replace(listing, rows=tuple(order), catalogues=())) for order in (rows, rows[::-1]))
+        assert forth.quotes == back.quotes
+        assert Counter(each.why for each in forth.quarantined) == Counter(each.why for each in back.quarantined)
+
+    @pytest.mark.parametrize("poison", POISONS)
+    def test_a_poisoned_row_is_set_aside_and_changes_no_price(self, poison: str) -> None:
+        listing, book = self.listing(), self.book()
+        clean = [row for row in self.all_rows() if row.said not in {each.row for each in book.quarantined}]
+        for row in [row for row in clean if row.market is Market.ON_DEMAND and any(prices(row, pool) for pool in self.pools())][:8]:
+            bad = POISONS[poison](row)
+            spiked = self.book(replace(listing, rows=(*listing.rows, bad)))
+            assert spiked.quotes == book.quotes
+            assert len(spiked.quarantined) == len(book.quarantined) + 1
+
+
+def listed(text: str, file: str = "list.csv", **terms: object) -> Listing:
+    """A price list's text as a listing."""
+    catalogue = Catalogue(PriceList.model_validate({"catalogues": [{"file": file} | terms]}).catalogues[0], text)
+    return Listing((), PriceList(), (catalogue,))

@@ -1,0 +1,241 @@
+"""Price lists by others are read by the names of their columns; what cannot be true in them is set aside, and the rest is used."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from book_laws import BookLaws, listed, pools_of
+
+from shoestring.errors import WorldError
+from shoestring.model import Market, Pool
+from shoestring.pricing.book import Listing, believed
+from shoestring.pricing.catalogue import default_catalogue, open_catalogue
+from shoestring.pricing.gpus import GPUS, known_gpu
+from shoestring.pricing.rows import PriceRow, parse_rows
+from shoestring.pricing.terms import CatalogueFile, PriceList
+from shoestring.tariffs import Tariffs
+
+TODAY = date(2026, 11, 1)
+SKYPILOT_AWS = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone,Arch
+p5.48xlarge,H100,8.0,192.0,2048.0,"{'Gpus': [{'Name': 'H100'}]}",55.04,26.4,us-east-1,use1-az6,x86_64
+p5.48xlarge,H100,8.0,192.0,2048.0,,55.04,31.0,us-east-1,use1-az2,x86_64
+m6i.xlarge,,,4.0,16.0,,0.192,0.08,us-east-1,use1-az6,x86_64
+m6i.xlarge,,,4.0,16.0,,0.192,0.192,us-east-1,use1-az2,x86_64
+"""
+SKYPILOT_GCP = """InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,AvailabilityZone,Price,SpotPrice
+n2-standard-4,4.0,16.0,,,,us-central1,us-central1-a,0.194236,0.05552
+n2-standard-2,2.0,8.0,,,,us-central1,us-central1-a,0.0,
+,,,tpu-v6e-1,1.0,,us-central1,us-central1-a,2.70,700.0
+n2-standard-4,4.0,16.0,,,,us-central1,us-central1-a,0.194236,0.05552
+"""
+GPUHUNT = """instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size,provider,gpu_vendor,flags
+g2-standard-4,us-central1,0.707,4,16.0,1,L4,24.0,False,,gcp,nvidia,
+g2-standard-4,us-central1,0.397,4,16.0,1,L4,24.0,True,,gcp,nvidia,
+g2-standard-4,europe-west4,nan,4,16.0,1,L4,24.0,False,,gcp,nvidia,
+g2-standard-4,europe-west1,inf,4,16.0,1,L4,24.0,False,,gcp,nvidia,
+"""
+DATED = {"as_of": TODAY, "provider": "aws"}
+
+
+class TestTheListOfThePackage(BookLaws):
+    def listing(self) -> Listing:
+        return Listing((), PriceList(), (default_catalogue(),))
+
+
+class TestALaptop(BookLaws):
+    def listing(self) -> Listing:
+        rows = [
+            {"pool": f"cpu-{n}", "market": "on-demand", "usd_per_hour": f"{n * 4}e-2", "as_of": "2026-07-30", "source": "own"}
+            for n in (1, 2)
+        ]
+        return Listing(parse_rows(rows), PriceList())
+
+    def pools(self) -> tuple[Pool, ...]:
+        return (Pool(name="cpu-1", cores=1, memory_gb=8), Pool(name="cpu-2", cores=2, memory_gb=8))
+
+
+class TestASkyPilotListOfAWS(BookLaws):
+    def listing(self) -> Listing:
+        return listed(SKYPILOT_AWS, **DATED)
+
+
+class TestASkyPilotListOfGCP(BookLaws):
+    def listing(self) -> Listing:
+        return listed(SKYPILOT_GCP, **DATED)
+
+
+class TestAListOfGpuhunt(BookLaws):
+    def listing(self) -> Listing:
+        return listed(GPUHUNT, **DATED)
+
+
+class TestADiscountedList(BookLaws):
+    def listing(self) -> Listing:
+        terms = PriceList.model_validate({"discounts": [{"share": "0.4", "market": "on-demand"}, {"share": "0.1", "provider": "g*"}]})
+        return Listing((), terms, (default_catalogue(),))
+
+
+def quotes_of(listing: Listing, *pools: Pool) -> dict[tuple[str, Market], str]:
+    book = believed(listing, pools or pools_of(listing.catalogues[0].read({})[0]), Tariffs(), TODAY)
+    return {(quote.pool, quote.market): format(quote.usd_per_hour.normalize(), "f") for quote in book.quotes}
+
+
+def whys(listing: Listing) -> list[str]:
+    """Why rows are set aside, of those that cannot be read and of those that are not believed."""
+    rows, bad = listing.catalogues[0].read({})
+    parsed = Listing(tuple(rows), PriceList())
+    return [f"{each.row}: {each.why}" for each in (*bad, *believed(parsed, pools_of(rows), Tariffs(), TODAY).quarantined)]
+
+
+def test_a_line_of_skypilot_is_a_price_on_demand_and_one_on_spot() -> None:
+    assert quotes_of(listed(SKYPILOT_AWS, **DATED)) == {
+        ("aws/us-east-1/use1-az2/m6i.xlarge", Market.ON_DEMAND): "0.192",
+        ("aws/us-east-1/use1-az2/p5.48xlarge", Market.ON_DEMAND): "55.04",
+        ("aws/us-east-1/use1-az2/p5.48xlarge", Market.SPOT): "31",
+        ("aws/us-east-1/use1-az6/m6i.xlarge", Market.ON_DEMAND): "0.192",
+        ("aws/us-east-1/use1-az6/m6i.xlarge", Market.SPOT): "0.08",
+        ("aws/us-east-1/use1-az6/p5.48xlarge", Market.ON_DEMAND): "55.04",
+        ("aws/us-east-1/use1-az6/p5.48xlarge", Market.SPOT): "26.4",
+    }
+
+
+def test_what_cannot_be_true_in_a_list_is_said_with_its_numbers() -> None:
+    (why,) = whys(listed(SKYPILOT_AWS, **DATED))
+    assert why.endswith("spot at $0.192000 an hour is not below on-demand at $0.192000")
+    said = "\n".join(whys(listed(SKYPILOT_GCP, as_of=TODAY)))
+    assert "$0.000000 an hour is not a price: nobody gives us-central1-a n2-standard-2 away" in said
+    assert said.count("it says again what another row says") == 2
+    assert said.count("row 4: us-central1 on-demand: no pool") == said.count("row 4: us-central1 spot: no pool") == 1
+    assert [why.partition(": usd_per_hour: ")[2] for why in whys(listed(GPUHUNT, as_of=TODAY))] == [
+        "'nan' is not an amount of dollars: it has to be finite",
+        "'inf' is not an amount of dollars: it has to be finite",
+    ]
+
+
+HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,source\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("aws,r,m,96,,0,on-demand,,2026-07-30,list", "no usd_per_hour; a row has pool"),
+        ("aws,r,m,96,,0,sopt,1,2026-07-30,list", "'sopt' is not a market"),
+        ("aws,r,m,96,,0,on-demand,cheap,2026-07-30,list", "'cheap' is not an amount of dollars"),
+        ("aws,r,m,96,,0,on-demand,1,30 July,list", "'30 July' is not a day"),
+        ("aws,r,m,96,,0,on-demand,1,,list", "no as_of"),
+        ("aws,r,m,many,,0,on-demand,1,2026-07-30,list", "cores: 'many' is not a number"),
+        ("aws,r,m,96,T4,half,on-demand,1,2026-07-30,list", "gpu_count: 'half' is not a whole number"),
+        ("aws,r,m,96,,0,on-demand,1,2026-07-30,list,and,more", "unknown field more"),
+        ("aws,r,m,96,H100,0,on-demand,1,2026-07-30,list", "it names a GPU, H100, and counts none"),
+        ("aws,r,m,96,,8,on-demand,1,2026-07-30,list", "it counts 8 GPUs and names none"),
+        ("aws,r,m,96,H100,8,on-demand,0.05,2026-07-30,list", "too little to be a price: 96 cores and 8 GPUs cost more than $0.2080"),
+        ("aws,r,m,4,,0,on-demand,11,2026-07-30,list", "4 cores and 0 GPUs cost less than $10.00"),
+        ("aws,r,m,4,,0,on-demand,0.2,2027-07-30,list", "it is dated 2027-07-30, and today is 2026-11-01"),
+        ("aws,r,m,4,,0,on-demand,0.2,2025-07-30,list", "it is 459 days old, and on-demand prices are believed for 366"),
+        ("aws,r,m,4,,0,spot,0.2,2026-04-30,list", "it is 185 days old, and spot prices are believed for"),
+    ],
+)
+def test_a_row_of_a_list_that_cannot_be_is_set_aside_by_its_line_and_what_is_wrong(line: str, why: str) -> None:
+    (said,) = whys(listed(HEAD + line))
+    assert why in said
+    assert believed(listed(HEAD + line), [], Tariffs(), TODAY).quotes == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "list.csv is not a price list: its first line has to name the columns machine, market; or instance_name"),
+        ("a,b\n1,2\n", "is not a price list"),
+        (GPUHUNT, r"list.csv has no dates: write \{file: list.csv, as_of: 2026-07-30\} in `catalogues`"),
+        (HEAD + '"' + "x" * 200_000, "list.csv is not CSV: line"),
+    ],
+)
+def test_a_file_that_is_no_price_list_is_refused_with_what_to_write(text: str, what: str) -> None:
+    with pytest.raises(WorldError, match=what):
+        listed(text).catalogues[0].read({})
+
+
+def test_a_list_may_be_yaml(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "prices:\n"
+        "  - {machine: m6i.xlarge, region: us-east-1, cores: 4, market: spot, usd_per_hour: 0.08, as_of: 2026-10-01, source: own}\n"
+        "  - {machine: m6i.xlarge, region: us-east-1, market: on-demand, usd_per_hour: .nan, as_of: 2026-10-01, source: own}\n"
+    )
+    rows, bad = open_catalogue(CatalogueFile(file="mine.yaml", provider="aws"), tmp_path).read({})
+    assert [(row.name, row.usd_per_hour) for row in rows] == [("aws us-east-1 m6i.xlarge", Decimal("0.080000"))]
+    assert "must be a string or a Decimal, not nan" in bad[0].why
+    with pytest.raises(WorldError, match=r"no price list at .*none.csv: mend `catalogues`"):
+        open_catalogue(CatalogueFile(file="none.csv"), tmp_path)
+
+
+def pool(**fields: str) -> Pool:
+    return Pool.model_validate(
+        {"name": "p", "cores": 4, "memory_gb": 16, "provider": "aws", "machine": "m6i.xlarge", "region": "us-east-1"} | fields
+    )
+
+
+def mine(usd_per_hour: str, **fields: object) -> PriceRow:
+    told = {"machine": "m6i.xlarge", "provider": "aws", "market": "on-demand", "as_of": TODAY, "source": "list"}
+    return PriceRow.model_validate(told | {"usd_per_hour": usd_per_hour} | fields)
+
+
+def test_of_the_rows_that_price_a_pool_the_one_that_says_most_wins() -> None:
+    rows = [mine("0.20"), mine("0.21", region="us-east-1"), mine("0.22", region="us-east-1", zone="a"), mine("0.9", region="elsewhere")]
+    named = PriceRow.model_validate({"pool": "p", "market": "on-demand", "as_of": "2020-01-01", "source": "mine", "usd_per_hour": "0.5"})
+    for expected, count, zone in (("0.5", 5, "a"), ("0.22", 4, "a"), ("0.21", 2, "a"), ("0.2", 1, "a"), ("0.21", 4, "")):
+        listing = Listing(tuple([*rows[:3], rows[3], named][:count]), PriceList())
+        assert quotes_of(listing, pool(zone=zone)) == {("p", Market.ON_DEMAND): expected}
+
+
+def test_a_pool_that_may_be_in_any_zone_costs_what_the_dearest_does() -> None:
+    rows = tuple(mine(price, region="us-east-1", zone=zone) for zone, price in (("a", "0.20"), ("b", "0.23"), ("c", "0.21")))
+    assert quotes_of(Listing(rows, PriceList()), pool()) == {("p", Market.ON_DEMAND): "0.23"}
+
+
+def test_a_spot_price_of_one_list_is_held_against_the_on_demand_price_of_another() -> None:
+    named = PriceRow.model_validate({"pool": "p", "market": "on-demand", "as_of": TODAY, "source": "mine", "usd_per_hour": "0.1"})
+    listing = Listing((named, mine("0.12", market="spot"), mine("0.2")), PriceList())
+    book = believed(listing, [pool()], Tariffs(), TODAY)
+    assert [each.why for each in book.quarantined] == ["spot at $0.120000 an hour is not below on-demand at $0.100000"]
+
+
+def test_discounts_count_one_after_the_other_and_the_list_price_is_kept() -> None:
+    terms = PriceList.model_validate(
+        {"discounts": [{"share": "0.2", "machine": "m6i*"}, {"share": "0.5", "market": "on-demand"}, {"share": "0.9", "provider": "gcp"}]}
+    )
+    (quote,) = believed(Listing((mine("0.192001"),), terms), [pool()], Tariffs(), TODAY).quotes
+    assert (quote.usd_per_hour, quote.list_usd_per_hour) == (Decimal("0.076801"), Decimal("0.192001"))
+
+
+def test_a_price_in_another_currency_is_as_old_as_the_older_of_itself_and_its_rate() -> None:
+    rates = {"EUR": {"usd": "1.10", "as_of": "2026-10-01", "source": "ECB"}}
+    raw = {"machine": "m6i.xlarge", "market": "on-demand", "per_hour": "0.20", "currency": "EUR", "as_of": TODAY, "source": "list"}
+    file = PriceList.model_validate({"rates": rates, "prices": [raw]})
+    (row,) = parse_rows(file.prices, file.rates)
+    assert (row.usd_per_hour, row.as_of, row.source) == (Decimal("0.220000"), date(2026, 10, 1), "list, at $1.100000 a EUR (ECB)")
+    with pytest.raises(WorldError, match=r"no exchange rate for 'CHF' \(there is: EUR\): declare it in `rates`, with its date"):
+        parse_rows([raw | {"currency": "CHF"}], file.rates)
+    with pytest.raises(WorldError, match="usd_per_hour is in dollars: write per_hour and currency"):
+        parse_rows([{**raw, "usd_per_hour": "1"}], file.rates)
+
+
+def test_a_declared_age_holds_for_a_pools_own_rows_too() -> None:
+    named = PriceRow.model_validate({"pool": "p", "market": "on-demand", "as_of": "2020-01-01", "source": "mine", "usd_per_hour": "0.1"})
+    assert quotes_of(Listing((named,), PriceList()), pool())
+    (doubt,) = believed(
+        Listing((named,), PriceList.model_validate({"max_age_days": {"on-demand": 30}})), [pool()], Tariffs(), TODAY
+    ).quarantined
+    assert doubt.why == "it is 2496 days old, and on-demand prices are believed for 30"
+
+
+def test_the_list_of_the_package_covers_the_gpus_on_three_clouds_with_a_source_a_row() -> None:
+    rows, bad = default_catalogue().read({})
+    assert not bad and all(row.source and row.cores and row.memory_gb and row.gpu_count is not None for row in rows)
+    named = {known_gpu(row.gpu).part for row in rows if row.gpu and known_gpu(row.gpu)}
+    assert named >= {gpu.part for gpu in GPUS} - {"H100 PCIe"}
+    assert {"A100-40GB", "A100-80GB"} <= {row.gpu for row in rows}
+    for provider in ("aws", "gcp", "azure"):
+        assert {bool(row.gpu) for row in rows if row.provider == provider} == {True, False}
