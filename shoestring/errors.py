@@ -7,6 +7,7 @@ ShoestringError                 exit code 1; the message is the whole story
 │   └── UnknownName             a stage, recipe, pool or run that does not exist
 ├── Refused                     nothing was started: it would not fit
 │   ├── BudgetTooSmall          holds the smallest budget that would work
+│   ├── ApprovalNeeded          somebody with a name has to say yes first
 │   └── BudgetExceeded          the ledger's own no, at the moment of reserving
 ├── DataError                   the data cannot be used as it is: empty, truncated, a column missing
 ├── CorruptObject               an object's bytes are not the bytes its name promises
@@ -58,6 +59,20 @@ class BudgetTooSmall(Refused):
         self.budget_usd, self.smallest_usd, self.sentences = budget_usd, smallest_usd, sentences
         why = "\n  ".join(sentences)
         super().__init__(f"a budget of ${budget_usd} is too small: ${smallest_usd} is the smallest that would work\n  {why}")
+
+
+class ApprovalNeeded(Refused):
+    """`shoestring approve` is what it waits for. `why_not`: why an approval that there is does not do."""
+
+    def __init__(self, run_id: str, budget_usd: Decimal, ceiling_usd: Decimal, why_not: str = "") -> None:
+        self.run_id, self.budget_usd, self.ceiling_usd = run_id, budget_usd, ceiling_usd
+        given = f" ({why_not})" if why_not else ""
+        above = f"its budget of ${budget_usd} is above the ${ceiling_usd} that a run may have without one{given}"
+        super().__init__(
+            f"{run_id} waits for an approval: {above}\n"
+            f"  shoestring approve {run_id} --by NAME\n"
+            f"  shoestring run --resume {run_id}     (on a cluster: let its engine try the run again)"
+        )
 
 
 class BudgetExceeded(Refused):

@@ -8,7 +8,7 @@ import sys
 import typer
 from rich.console import Console
 
-from shoestring.cli import accounting, books, making, pipeline, pods, policies, running, simulating, sweeping, uploading, worlds
+from shoestring.cli import accounting, approving, books, making, pipeline, pods, policies, running, simulating, sweeping, uploading, worlds
 from shoestring.errors import ShoestringError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ making.add_to(app)
 pods.add_to(app)
 sweeping.add_to(app)
 books.add_to(app)
+approving.add_to(app)
 accounting.add_to(app)
 simulating.add_to(app)
 

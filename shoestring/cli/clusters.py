@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 import typer
 from pydantic import ValidationError
 
-from shoestring.cli.running import budget_of, tell
-from shoestring.data.recipe import find_recipe
+from shoestring.cli.running import tell
+from shoestring.cli.wishes import budget_of
+from shoestring.data.recipe import Recipe
 from shoestring.errors import ClusterError
 from shoestring.model import sentences
 from shoestring.outside.argo import Argo, Progress, Step, open_argo
@@ -26,10 +27,9 @@ LOOK_EVERY_S = 1.0
 
 
 def run_on(
-    context: str, namespace: str, recipe: str, budget: str | None, deadline_s: float | None, seed: int | None, as_json: bool
+    context: str, namespace: str, found: Recipe, budget: str | None, deadline_s: float | None, seed: int | None, as_json: bool
 ) -> None:
-    """Start a run there and follow it to its end."""
-    found = find_recipe(recipe)
+    """Start a run of a recipe there and follow it to its end."""
     budget_usd = budget_of(budget, found.budget_usd)
     argo = open_argo(context, namespace)
     # A Workflow's name is a label's value: no underscores, 63 characters.

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
 import threading
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from shoestring.cli.wishes import budget_of, chain, recipe_in, wish_for
 from shoestring.cli.worlds import ensure_default_world
-from shoestring.data.recipe import Recipe, find_recipe
+from shoestring.data.recipe import find_recipe
 from shoestring.data.runs import Run, open_run, readable
 from shoestring.errors import Refused, UsageError
 from shoestring.local import default_world_path, read_world_file
 from shoestring.model import record
-from shoestring.money import budget as budget_in
 from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, foresee, stage_budgets
 from shoestring.pod.opening import STORE_VARIABLE, open_world
 from shoestring.pod.settle import settle_abandoned, settle_run
@@ -46,6 +45,8 @@ DeadlineOption = Annotated[
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, max=MOST_SEED, help="default: the recipe's")]
 
+CampaignOption = Annotated[str | None, typer.Option("--campaign", help="the campaign that pays for it as well; default: the recipe's")]
+
 OnOption = Annotated[str | None, typer.Option("--on", help="context of your kubeconfig: on that cluster, by Argo Workflows")]
 NamespaceOption = Annotated[str, typer.Option(help="with --on: the namespace there that Shoestring is installed in")]
 NAMESPACE = "shoestring"
@@ -61,53 +62,6 @@ def world_at(path: Path | None, store: Path | None) -> World:
     for doubted in world.prices.book().quarantined:
         typer.echo(f"a price is not believed: {doubted.row}: {doubted.why}", err=True)
     return world
-
-
-def budget_of(text: str | None, default_usd: Decimal) -> Decimal:
-    """Raises UsageError for what is not an amount above zero."""
-    try:
-        return default_usd if text is None else budget_in(text)
-    except ValueError as error:
-        raise UsageError(f"--budget: {error}") from None
-
-
-def new_run_id(world: World, recipe: Recipe) -> str:
-    return f"{recipe.name}-{world.clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-
-def chain() -> Any:
-    """The stages' NEEDs, from the pipeline itself. Raises UsageError without kfp."""
-    try:
-        from pipelines.train import CHAIN
-    except ImportError as error:
-        raise UsageError(f"running needs kfp and torch ({error.name} is missing): pip install 'shoestring[kfp,train]'") from None
-    return CHAIN
-
-
-def wish_for(world: World, recipe: str, resume: str | None, budget: str | None, deadline: float | None, seed: int | None) -> Wish:
-    """What the command line asks for; a resumed run keeps its recipe and seed, and its budget and deadline unless told otherwise."""
-    if resume is None:
-        found = find_recipe(recipe)
-        return Wish(
-            run_id=new_run_id(world, found),
-            recipe=found,
-            needs=chain(),
-            budget_usd=budget_of(budget, found.budget_usd),
-            deadline_s=deadline or found.deadline_s,
-            seed=found.seed if seed is None else seed,
-        )
-    run = open_run(world.store, resume)
-    if seed not in (None, run.record.seed):
-        raise UsageError(f"{resume} was begun with seed {run.record.seed}: a resumed run keeps it")
-    allowed_s = (run.start.deadline_at - run.start.started_at).total_seconds() if run.starts and run.start.deadline_at else None
-    return Wish(
-        run_id=resume,
-        recipe=run.record.recipe,
-        needs=chain(),
-        budget_usd=budget_of(budget, run.start.budget_usd if run.starts else run.record.recipe.budget_usd),
-        deadline_s=deadline or allowed_s,
-        seed=run.record.seed,
-    )
 
 
 def leave_no_other(world: World, run: Run) -> None:
@@ -154,6 +108,7 @@ def run(
     store: StoreOption = None,
     out: Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")] = None,
     seed: SeedOption = None,
+    campaign: CampaignOption = None,
     resume: Annotated[str | None, typer.Option(help="go on with a run that did not finish")] = None,
     on: OnOption = None,
     namespace: NamespaceOption = NAMESPACE,
@@ -166,15 +121,13 @@ def run(
         from shoestring.cli.clusters import run_on
 
         here_only(world=world, store=store, out=out, resume=resume)
-        run_on(on, namespace, recipe, budget, deadline, seed, as_json)
+        run_on(on, namespace, recipe_in(campaign, recipe), budget, deadline, seed, as_json)
         return
     opened = world_at(world, store)
     path = world or default_world_path()
     if read_world_file(path).purpose == "plan":
-        raise UsageError(
-            f"{path} is a price list to plan with, and nothing can run on it: make one for this machine with `shoestring world init`"
-        )
-    wish = wish_for(opened, recipe, resume, budget, deadline, seed)
+        raise UsageError(f"{path} is a price list to plan with, and nothing can run on it: make a world with `shoestring world init`")
+    wish = wish_for(opened, recipe, resume, budget, deadline, seed, campaign)
     if resume:
         leave_no_other(opened, open_run(opened.store, resume))
     os.environ[SUPERVISOR_VARIABLE] = opened.pod_uid

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from shoestring.cli.running import BudgetOption, DeadlineOption, JsonOption, SeedOption, budget_of
+from shoestring.cli.running import BudgetOption, DeadlineOption, JsonOption, SeedOption
+from shoestring.cli.wishes import budget_of
 from shoestring.data.recipe import find_recipe
 from shoestring.errors import UsageError
 from shoestring.written import read_text

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from shoestring.errors import RecipeError, UnknownName
 from shoestring.model import Noun
 from shoestring.money import Usd, usd
+from shoestring.rules import CAMPAIGN_NAME
 from shoestring.written import parse, read_text
 
 TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
@@ -128,6 +129,7 @@ class Recipe(Noun):
     deadline_s: float | None = Field(
         None, gt=0, description="how long a run may take when --deadline is not given; null: as long as it likes"
     )
+    campaign: str = Field("", pattern=f"^({CAMPAIGN_NAME})?$", description="the campaign of the world's budgets that pays for it as well")
     seed: int = Field(0, ge=0, lt=1 << 32)
     budgets: dict[str, Usd] = Field({}, description="stage -> the most it may spend; a stage that is not named shares the run's budget")
     train: TrainSettings = TrainSettings()

@@ -11,9 +11,10 @@ from decimal import Decimal
 from shoestring.data import cache
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import Run, Start, open_run
-from shoestring.errors import BudgetTooSmall, LedgerConflict, RecipeError, Refused, UnknownName
+from shoestring.errors import BudgetTooSmall, RecipeError, Refused, UnknownName
 from shoestring.model import Need, digest, record
 from shoestring.money import MOST_USD, usd
+from shoestring.pod.allowing import approval_for, cap_parents, check_allowed
 from shoestring.pod.asking import Asked, Reads, ask, cache_key, serves_any_run
 from shoestring.pod.overhead import OVERHEAD, overhead_hold, overhead_usd
 from shoestring.pod.receipts import decision_key
@@ -117,15 +118,11 @@ def foresee(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: dict[st
     """What admission goes by: the decision for the first stage to pay, with deciding and room to extend held back for all.
 
     Raises:
-        Refused: the budget is above what one run may be given.
+        Refused: the budget is above what one run may be given, or its campaign is over.
+        UnknownName: there is no such campaign.
         RecipeError: a budget for a stage that there is not.
     """
-    most_usd = world.budgets.run_usd
-    if most_usd is not None and wish.budget_usd > most_usd:
-        raise Refused(
-            f"a budget of ${wish.budget_usd} is above the ${most_usd} that one run may be given here: "
-            "ask for less, or let whoever keeps this world's budgets raise run_usd"
-        )
+    check_allowed(world, wish.budget_usd, wish.recipe.campaign)
     stages = [need.stage for need in wish.needs]
     if unknown := sorted(set(wish.recipe.budgets) - set(stages)):
         raise RecipeError(f"the recipe has a budget for {', '.join(unknown)}; the stages are {', '.join(stages)}")
@@ -170,6 +167,8 @@ def admit(world: World, wish: Wish) -> Run:
         UsageError: its id cannot be a run's.
         BudgetTooSmall: with the smallest budget that would work.
         Refused: no pool fits, or the deadline cannot be kept.
+        ApprovalNeeded: somebody has to allow the budget first.
+        BudgetExceeded: the month or the campaign has not that much left; names which.
     """
     check_run_id(wish.run_id)
     kept = write_record(world, wish.run_id, wish.recipe, wish.seed)
@@ -182,32 +181,14 @@ def admit(world: World, wish: Wish) -> Run:
     decision = foresee(world, wish, spent_usd, caps)
     if decision.choice is None:
         raise refuse(world.store, decision)
+    approval = approval_for(world, wish.run_id, wish.budget_usd, wish.deadline_s, wish.recipe.campaign)
     supervisor = os.environ.get(SUPERVISOR_VARIABLE)
     start = write_start(world, wish.run_id, len(before) + 1, wish.budget_usd, wish.deadline_s, supervisor)
     month = f"{start.started_at:%Y-%m}"
-    cap_month(world, ledger, month)
-    ledger.open(start.account, wish.budget_usd - spent_usd, parent=month, stage_caps=caps)
+    campaign = cap_parents(world, ledger, month, wish.recipe.campaign)
+    ledger.open(start.account, wish.budget_usd - spent_usd, parent=month, stage_caps=caps, campaign=campaign, approval=approval)
     set_aside_overhead(world, ledger, start, len(wish.needs))
     return open_run(world.store, wish.run_id)
-
-
-def cap_month(world: World, ledger: Ledger, month: str) -> None:
-    """Let the month's cap be what the world's budgets say; where they say nothing, a cap that is there stays.
-
-    Raises:
-        Refused: more than that is spent and held already.
-    """
-    if world.budgets.month_usd is None:
-        return
-    try:
-        ledger.state(month)
-        ledger.set_cap(month, world.budgets.month_usd)
-    except UnknownName:
-        ledger.open(month, world.budgets.month_usd)
-    except LedgerConflict as error:
-        raise Refused(
-            f"no run can be begun this month: {error}; wait, or let whoever keeps this world's budgets raise month_usd"
-        ) from error
 
 
 def set_aside_overhead(world: World, ledger: Ledger, start: Start, stages: int) -> None:

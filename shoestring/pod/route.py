@@ -28,9 +28,11 @@ RACES = 5
 
 
 def asked_now(world: World, run: Run, wish: Wish, reads: Reads, ledger: Ledger, earlier: Earlier) -> Asked:
-    """What is known at this moment. An earlier start's spending is not in the start's account, but in its cap."""
+    """What is known at this moment. An earlier start's spending is not in the start's account, but in its cap; what was approved since
+    is in both."""
     state, stage = ledger.state(run.start.account), wish.needs[0].stage
-    earlier_usd = run.start.budget_usd - (state.cap_usd or Decimal(0))
+    budget_usd = run.start.budget_usd + state.raised_usd
+    earlier_usd = budget_usd - (state.cap_usd or Decimal(0))
     return Asked(
         run_id=run.run_id,
         recipe=run.record.recipe,
@@ -38,7 +40,7 @@ def asked_now(world: World, run: Run, wish: Wish, reads: Reads, ledger: Ledger, 
         needs=wish.needs,
         reads=reads,
         attempt=next_attempt(world.store, run.run_id, stage, state.settled_usd),
-        budget_usd=run.start.budget_usd,
+        budget_usd=budget_usd,
         spent_usd=earlier_usd + state.spent_usd,
         held_usd=state.held_usd,
         stage_budgets=stage_budgets_left(world, ledger, run.record.recipe, run.starts),

@@ -18,6 +18,7 @@ from shoestring.pod.strangers import settle_strangers
 from shoestring.reporting.publish import publish
 from shoestring.seams import Store, World
 from shoestring.spending.ledger import Ledger
+from shoestring.spending.parents import campaign_account
 from shoestring.spending.sweep import sweep
 
 
@@ -77,6 +78,9 @@ def settle_abandoned(world: World) -> list[str]:
     for month in last_months(world):
         said += for_open_starts(world, ledger, month, settle)
         said += ledger.sweep_parent(month)
+    for campaign in map(campaign_account, world.budgets.campaigns):
+        if any(world.store.list(f"ledger/{campaign}/")):
+            said += ledger.sweep_parent(campaign)
     return said
 
 

@@ -128,9 +128,9 @@ class RunStory:
 
     @property
     def budget_usd(self) -> Decimal:
-        """What the last start was given; when nothing was started, what the router was asked to keep to."""
+        """What the last start was given, and what was approved since; when nothing was started, what the router was asked to keep to."""
         if self.books:
-            return self.books[-1].start.budget_usd
+            return self.books[-1].start.budget_usd + self.books[-1].account.raised_usd
         return self.attempts[-1].decision.question.budget_usd if self.attempts else self.record.recipe.budget_usd
 
     @property

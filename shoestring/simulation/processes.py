@@ -10,8 +10,9 @@ from decimal import Decimal
 from shoestring.data.runs import Run
 from shoestring.errors import BudgetExceeded, Refused, UnknownName
 from shoestring.pod.adjust import adjust_one
-from shoestring.pod.admission import cap_month, set_aside_overhead, with_room
+from shoestring.pod.admission import set_aside_overhead, with_room
 from shoestring.pod.again import SAME_ROUTER_S, number_of
+from shoestring.pod.allowing import cap_parents
 from shoestring.pod.overhead import overhead_hold, overhead_usd
 from shoestring.pod.route import RACES, to_reserve_usd
 from shoestring.receipt import Priced
@@ -74,7 +75,7 @@ def admit(place: Place, course: Course) -> Steps[None]:
     place.open[course.account] = course
     month = f"{course.run.start.started_at:%Y-%m}"
     place.months.add(month)
-    cap_month(world, ledger, month)
+    cap_parents(world, ledger, month, "")
     ledger.open(course.account, course.fate.budget_usd - spent_usd, parent=month, stage_caps=world.budgets.stages)
     course.fate.admitted = True
     set_aside_overhead(world, ledger, course.run.start, stages)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from shoestring.errors import LedgerBroken, NotInStore, StoreError, UnknownName, UsageError
 from shoestring.model import Noun, record
 from shoestring.seams import Store
+from shoestring.spending.approval import approval_key
 from shoestring.spending.chain import Chain
 from shoestring.spending.entry import Head, entry_key, head_key
 
@@ -68,6 +69,9 @@ def export(store: Store, folder: Path, *accounts: str) -> None:
     for name, chain in chains.items():
         for sealed in chain.entries:
             _write(folder, entry_key(name, sealed.entry.number), record(sealed))
+            if sealed.entry.approval is not None:
+                key = approval_key(name.partition(".")[0], sealed.entry.approval)
+                _write(folder, key, store.fetch(key).read_bytes())
         _write(folder, head_key(name), record(Head(number=chain.account.number, sha256=chain.account.head)))
 
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict
 from shoestring.money import from_microusd
+from shoestring.rules import CAMPAIGN_NAME
 from shoestring.seams import Clock
 from shoestring.spending.account import Held
 from shoestring.spending.books import Books
@@ -19,7 +20,7 @@ from shoestring.spending.entry import NO_ENTRY, Entry, Sealed, read_entry
 
 MONTH = re.compile(r"\d{4}-\d{2}")
 # No run's account ends like this: what stands behind a run's dot is a number.
-CAMPAIGN = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,62})\.campaign")
+CAMPAIGN = re.compile(rf"({CAMPAIGN_NAME})\.campaign")
 # How old a parent's hold must be before nobody is still about to open its child; opening takes a few writes.
 LEASE_S = 600
 

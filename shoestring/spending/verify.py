@@ -13,6 +13,7 @@ from shoestring.money import Usd, from_microusd
 from shoestring.receipt import Receipt
 from shoestring.seams import Store
 from shoestring.spending.account import Account, AccountState, Held
+from shoestring.spending.approval import check_used, read_approval
 from shoestring.spending.chain import Chain
 from shoestring.spending.checkpoint import checkpoint_key
 from shoestring.spending.entry import Entry, entry_key, head_key, read_head
@@ -69,6 +70,8 @@ def verify(store: Store, anchors: Anchors) -> Verification:
         for sealed in chain.entries:
             _check_reserved(sealed.entry, chains)
             _check_settled(sealed.entry, chains, part)
+            if sealed.entry.approval is not None:
+                check_used(store, sealed.entry)
     for run, heads in sorted(anchors.items()):
         for head in heads:
             if not any(chain.find(head) for chain in chains.values()):
@@ -108,6 +111,9 @@ def _listed(store: Store) -> dict[str, int]:
     last: dict[str, int] = {}
     for key in store.list("ledger/"):
         account, _, file = key.removeprefix("ledger/").partition("/")
+        if file.startswith("approvals/"):
+            read_approval(store, key)
+            continue
         number = int(file[:-5]) if file.endswith(".json") and file[:-5].isdecimal() else 0
         if not (number and key == entry_key(account, number)) and key not in (head_key(account), checkpoint_key(account), EXPORT_KEY):
             raise LedgerBroken(account, 0, f"{key} is no entry: a stray file")

@@ -1,0 +1,108 @@
+"""An approval counts for so much, until its end, as it was given; the entry that used it names it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from spending_world import NOON, StillClock
+
+from shoestring.errors import LedgerBroken
+from shoestring.local import FolderStore
+from shoestring.model import record
+from shoestring.spending.approval import ENTRY_S, Approval, approval_key, approvals, approve, standing, why_not
+from shoestring.spending.export import export
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.verify import open_for_verify, verify
+
+
+def approval(amount: str = "5", days: float = 1, by: str = "ann", at: float = 0) -> Approval:
+    return Approval(
+        run_id="run",
+        by=by,
+        at=NOON + timedelta(seconds=at),
+        amount_usd=Decimal(amount),
+        expires_at=NOON + timedelta(days=days),
+        pod_uid="host.1.2",
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "store")
+
+
+def test_of_several_that_are_enough_the_last_counts_and_one_that_is_not_says_why(store):
+    first, last = approve(store, approval("5")), approve(store, approval("6", at=9, by="bob"))
+    approve(store, approval("1", at=10))
+    found = approvals(store, "run")
+    assert standing(found, Decimal("5"), NOON) == last
+    assert standing({first: found[first]}, Decimal("5"), NOON) == first
+    assert standing(found, Decimal("6.000001"), NOON) is None
+    assert why_not(found, Decimal("7"), NOON) == "ann allowed it $1.000000, which is less"
+    assert why_not({}, Decimal("7"), NOON) == ""
+
+
+def test_one_that_ends_before_an_entry_could_be_written_does_not_count(store):
+    sha256 = approve(store, approval())
+    found, end = approvals(store, "run"), NOON + timedelta(days=1)
+    assert standing(found, Decimal("5"), end - timedelta(seconds=ENTRY_S + 1)) == sha256
+    assert standing(found, Decimal("5"), end - timedelta(seconds=ENTRY_S)) is None
+    assert why_not(found, Decimal("5"), end) == "that of ann is good until 2026-11-22 12:00 UTC, and it is 2026-11-22 12:00"
+
+
+@pytest.fixture
+def used(store: FolderStore) -> str:
+    """The digest of an approval that a run was opened by."""
+    sha256 = approve(store, approval())
+    Ledger(store, StillClock()).open("run", Decimal("5"), approval=sha256)
+    return sha256
+
+
+def test_books_with_an_approval_hold_also_where_they_were_exported_to(store, used, tmp_path):
+    verify(store, {})
+    export(store, tmp_path / "copy", "run")
+    verify(*open_for_verify(tmp_path / "copy"))
+    (tmp_path / "copy/run/approvals" / f"{used}.json").unlink()
+    with pytest.raises(LedgerBroken, match=rf"names the approval {used[:12]}\.\.\., which is not there"):
+        verify(*open_for_verify(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("by", ["eve", ""])
+def test_one_that_was_changed_is_found_by_whoever_reads_it(store, used, by):
+    path = store.root / approval_key("run", used)
+    path.write_bytes(path.read_bytes().replace(b'"by": "ann"', f'"by": "{by}"'.encode()))
+    for look in (lambda: verify(store, {}), lambda: approvals(store, "run")):
+        with pytest.raises(LedgerBroken, match="was changed since it was given"):
+            look()
+
+
+def test_one_that_is_put_under_another_runs_name_is_found(store, used):
+    store.put(approval_key("other", used), record(approval()))
+    with pytest.raises(LedgerBroken, match="was changed since it was given"):
+        approvals(store, "other")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (approval("4.999999"), r"has a cap of \$5\.000000, and the approval .* of ann is over \$4\.999999"),
+        (approval(days=-1), r"was written after the approval .* of ann had ended"),
+    ],
+)
+def test_a_cap_that_its_approval_does_not_allow_breaks_the_books(store, given, why):
+    Ledger(store, StillClock()).open("run", Decimal("5"), approval=approve(store, given))
+    with pytest.raises(LedgerBroken, match=why):
+        verify(store, {})
+
+
+def test_a_raised_cap_names_its_approval_too(store, used):
+    ledger = Ledger(store, StillClock())
+    more = approve(store, approval("8", at=1))
+    assert ledger.set_cap("run", Decimal("8"), more).entry.approval == more
+    verify(store, {})
+    (store.root / approval_key("run", more)).unlink()
+    with pytest.raises(LedgerBroken, match="run/00000002"):
+        verify(store, {})

@@ -1,0 +1,272 @@
+"""A run in a campaign lies in two accounts, its month's and its campaign's: money is held in both, or in neither."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spending_world import MONTH, NOON, DyingStore, StillClock, fast_folder
+from test_ledger_laws import laws
+
+from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError
+from shoestring.local import FolderStore
+from shoestring.memory import MemoryStore
+from shoestring.model import record
+from shoestring.money import from_microusd
+from shoestring.spending.books import Books
+from shoestring.spending.entry import entry_key, read_entry, seal
+from shoestring.spending.export import export
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.parents import LEASE_S, Parents, campaign_account, is_top
+from shoestring.spending.verify import open_for_verify, verify
+
+SPRING = campaign_account("spring")
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "store")
+
+
+@pytest.fixture
+def ledger(store: FolderStore, clock: StillClock) -> Ledger:
+    ledger = Ledger(store, clock)
+    ledger.open(MONTH, Decimal("3"))
+    ledger.open(SPRING, Decimal("2"))
+    return ledger
+
+
+def held(ledger: Ledger) -> tuple[Decimal, Decimal]:
+    return ledger.state(MONTH).held_usd, ledger.state(SPRING).held_usd
+
+
+def test_months_and_campaigns_lie_in_nothing_and_no_run_is_taken_for_one():
+    assert [is_top(name) for name in (MONTH, SPRING, "spring", "spring.2", "spring.campaign.2")] == [True, True, False, False, False]
+
+
+def test_a_run_in_a_campaign_is_held_settled_and_released_in_both_accounts(store, ledger):
+    ledger.open("run", Decimal("1"), campaign=SPRING)
+    assert held(ledger) == (Decimal("1"), Decimal("1"))
+    ledger.set_cap("run", Decimal("1.5"))
+    assert held(ledger) == (Decimal("1.5"), Decimal("1.5"))
+    ledger.reserve("run", "train-1", "train", 1, Decimal("1.2"))
+    ledger.settle("run", "train-1", Decimal("0.7"))
+    ledger.close("run")
+    for account in (MONTH, SPRING):
+        state = ledger.state(account)
+        assert (state.spent_usd, state.held_usd, state.released_usd) == (Decimal("0.7"), 0, Decimal("0.8"))
+    found = verify(store, {})
+    assert (found.spent_usd, found.pending) == (Decimal("0.7"), ())
+
+
+@pytest.mark.parametrize(("asked", "lacks"), [("2.5", SPRING), ("3.5", MONTH)])
+def test_a_run_that_one_of_its_accounts_has_no_money_for_is_held_in_neither(store, ledger, asked, lacks):
+    left = {SPRING: "2.000000", MONTH: "3.000000"}[lacks]
+    with pytest.raises(BudgetExceeded, match=rf"reserve run of {lacks}: \${asked}00000 asked, \${left} left of \${left}"):
+        ledger.open("run", Decimal(asked), campaign=SPRING)
+    assert held(ledger) == (0, 0)
+    assert verify(store, {}).pending == ()
+    ledger.open("run.2", Decimal("1"), campaign=SPRING)
+
+
+def test_more_money_is_refused_by_either_account_and_then_held_in_neither(ledger):
+    ledger.open("run", Decimal("1"), campaign=SPRING)
+    ledger.open("other", Decimal("1.5"))
+    with pytest.raises(BudgetExceeded, match="extend run of 2026-11"):
+        ledger.set_cap("run", Decimal("1.8"))
+    ledger.close("other")
+    with pytest.raises(BudgetExceeded, match=r"extend run of spring\.campaign"):
+        ledger.set_cap("run", Decimal("2.5"))
+    assert held(ledger) == (Decimal("1"), Decimal("1"))
+
+
+def test_a_campaign_goes_on_over_the_turn_of_a_month_and_keeps_its_cap(store):
+    clock = StillClock(datetime(2026, 11, 30, 23, 59, tzinfo=UTC))
+    ledger = Ledger(store, clock)
+    ledger.open(SPRING, Decimal("2"))
+    ledger.open("november", Decimal("1.5"), campaign=SPRING)
+    clock.sleep(120)
+    with pytest.raises(BudgetExceeded, match=r"reserve december of spring\.campaign: \$1\.000000 asked, \$0\.500000 left of \$2"):
+        ledger.open("december", Decimal("1"), campaign=SPRING)
+    ledger.reserve("november", "train-1", "train", 1, Decimal("1"))
+    ledger.settle("november", "train-1", Decimal("0.9"))
+    ledger.close("november")
+    ledger.open("december.2", Decimal("1.1"), campaign=SPRING)
+    assert [ledger.state(month).spent_usd for month in ("2026-11", "2026-12")] == [Decimal("0.9"), 0]
+    assert ledger.state(SPRING).left_usd == 0
+    assert verify(store, {}).pending == ()
+
+
+def test_a_campaign_that_was_never_opened_holds_nothing_for_anybody(ledger):
+    with pytest.raises(LedgerConflict, match="has not been opened"):
+        ledger.open("run", Decimal("1"), campaign=campaign_account("nobodys"))
+    assert held(ledger) == (0, 0)
+
+
+def a_whole_run(ledger: Ledger) -> None:
+    ledger.open(SPRING, Decimal("5"))
+    ledger.open("run", Decimal("1"), campaign=SPRING)
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.5"))
+    ledger.set_cap("run", Decimal("2"))
+    ledger.settle("run", "train-1", Decimal("0.4"))
+    ledger.close("run")
+
+
+def writes_of_a_whole_run() -> int:
+    with fast_folder() as folder:
+        store = DyingStore(folder, 10_000, wrote=False)
+        a_whole_run(Ledger(store, StillClock()))
+        return 10_000 - store.left
+
+
+@pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
+def test_a_writer_that_dies_at_any_write_is_completed_by_asking_again(wrote: bool):
+    for at in range(1, writes_of_a_whole_run() + 1):
+        with fast_folder() as folder:
+            store, clock = FolderStore(folder), StillClock()
+            with suppress(StoreError):
+                a_whole_run(Ledger(DyingStore(folder, at, wrote=wrote), clock))
+            verify(store, {})
+            again = Ledger(store, clock)
+            a_whole_run(again)
+            found = verify(store, {})
+            assert (found.spent_usd, found.held_usd, found.pending) == (Decimal("0.4"), 0, ())
+            assert [again.state(name).spent_usd for name in ("run", SPRING, MONTH)] == [Decimal("0.4")] * 3
+
+
+@pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("order", [(MONTH, SPRING), (SPRING, MONTH)], ids=["month first", "campaign first"])
+def test_what_a_writer_that_died_left_in_either_account_is_swept(wrote: bool, order: tuple[str, str]):
+    for at in range(1, writes_of_a_whole_run() + 1):
+        with fast_folder() as folder:
+            store, clock = FolderStore(folder), StillClock()
+            with suppress(StoreError):
+                a_whole_run(Ledger(DyingStore(folder, at, wrote=wrote), clock))
+            sweeper = Ledger(store, clock)
+            clock.sleep(LEASE_S)
+            there = [name for name in order if any(store.list(f"ledger/{name}/"))]
+            for name in there:
+                sweeper.sweep_parent(name)
+            found = verify(store, {})
+            assert found.pending == ()
+            run = next((state for state in found.accounts if state.account == "run"), None)
+            for name in there:
+                state = sweeper.state(name)
+                assert set(state.holds) == ({"run"} if run and not run.closed else set())
+                assert state.spent_usd == (run.spent_usd if run and run.closed else 0)
+
+
+asks = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 60), st.booleans()), max_size=15)
+
+
+@laws
+@given(asks, st.integers(0, 150), st.integers(0, 150))
+def test_whatever_is_asked_neither_account_passes_its_cap_and_both_agree(asking, month_cap, campaign_cap):
+    store, clock = MemoryStore(), StillClock()
+    writers = [Ledger(store, clock) for _ in range(2)]
+    writers[0].open(MONTH, from_microusd(month_cap))
+    writers[0].open(SPRING, from_microusd(campaign_cap))
+    inside = set()
+    for writer, run, amount, is_inside in asking:
+        name, ledger = f"run-{run}", writers[writer]
+        with suppress(BudgetExceeded, LedgerConflict):
+            ledger.open(name, from_microusd(amount), campaign=SPRING if is_inside else None)
+            inside |= {name} if ledger.state(name).campaign else set()
+            ledger.set_cap(name, from_microusd(amount + 5))
+            ledger.reserve(name, "train-1", "train", 1, from_microusd(amount // 2))
+            ledger.settle(name, "train-1", from_microusd(amount // 3))
+            if amount % 2:
+                ledger.close(name)
+        month, campaign = ledger.state(MONTH), ledger.state(SPRING)
+        for state in (month, campaign):
+            assert state.spent_usd + state.held_usd <= state.cap_usd
+        for name in inside:
+            mine = [state.holds[name].amount_usd if name in state.holds else state.settled_usd[name] for state in (month, campaign)]
+            assert (mine[0] == mine[1]) or name in month.holds
+    found = verify(store, {})
+    assert found.pending == ()
+    assert set(campaign_holds(found)) <= inside
+
+
+def campaign_holds(found) -> list[str]:
+    state = next(state for state in found.accounts if state.account == SPRING)
+    return [name for name, amount in state.settled_usd.items() if amount] + list(state.holds)
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "why"),
+    [
+        (1, {"campaign_hash": "0" * 64}, r"names entry 000000000000\.\.\. of spring\.campaign, which is not there"),
+        (1, {"campaign": "autumn.campaign"}, r"is inside autumn\.campaign, which is not here"),
+        (1, {"cap_microusd": 2_500_000}, r"is not what entry .* reserved"),
+        (1, {"parent": None, "parent_hash": None}, "has to be inside a month as well"),
+    ],
+)
+def test_an_account_that_names_what_its_campaign_did_not_reserve_breaks_the_books(store, ledger, number, change, why):
+    ledger.open("run", Decimal("1"), campaign=SPRING)
+    sealed = read_entry(store, "run", number)
+    (store.root / "ledger/run/head.json").unlink()
+    store.put(entry_key("run", number), record(seal(sealed.entry.model_copy(update=change))))
+    with pytest.raises(LedgerBroken, match=why):
+        verify(store, {})
+
+
+def test_the_export_of_a_run_holds_its_campaigns_chain_too(store, ledger, tmp_path):
+    ledger.open("run", Decimal("1"), campaign=SPRING)
+    ledger.open("other", Decimal("0.5"), campaign=SPRING)
+    export(store, tmp_path / "copy", "run")
+    found = verify(*open_for_verify(tmp_path / "copy"))
+    assert [state.account for state in found.accounts] == [MONTH, "run", SPRING]
+    assert len(found.not_here) == 2
+
+
+def test_entries_from_before_there_were_campaigns_keep_their_bytes_and_hashes(store, ledger):
+    ledger.open("run", Decimal("1"))
+    data = store.fetch(entry_key("run", 1)).read_bytes()
+    assert not {b"campaign", b"campaign_hash", b"approval"} & set(data.replace(b'"', b" ").split())
+
+
+def die_between_the_accounts(store: FolderStore, clock: StillClock) -> None:
+    with pytest.raises(StoreError):
+        Ledger(DyingStore(store.root, 3, wrote=False), clock).open("late", Decimal("0.5"), MONTH, campaign=SPRING)
+
+
+def test_a_hold_by_a_clock_that_was_years_ahead_is_released_by_what_came_after_it(store, ledger, clock):
+    die_between_the_accounts(store, StillClock(NOON + timedelta(days=1000)))
+    clock.sleep(LEASE_S)
+    assert ledger.sweep_parent(MONTH) == []
+    # Nothing has come after it: nobody can tell how old it is.
+    ledger.open("other", Decimal("0.1"))
+    assert ledger.sweep_parent(MONTH) == []
+    clock.sleep(LEASE_S)
+    assert ledger.sweep_parent(MONTH) == ["late in 2026-11: $0.500000 held, settled at $0.000000"]
+    verify(store, {})
+
+
+def test_a_clock_that_goes_back_changes_no_order_and_no_cap(store, ledger, clock):
+    for hours in (0, -5000, 3, -1):
+        clock.sleep(hours * 3600)
+        ledger.open(f"run-{hours}", Decimal("0.25"), parent=MONTH, campaign=SPRING)
+    state = Ledger(store, clock).state(MONTH)
+    assert (list(state.holds), state.entries) == (sorted(["run-0", "run--5000", "run-3", "run--1"]), 5)
+    verify(store, {})
+
+
+def test_a_late_opener_is_not_closed_by_the_sweep_that_it_raced(store, clock, ledger):
+    """The sweeper saw nothing there, and the account is opened before its own entry is."""
+    ledger.open("run", Decimal("1"), campaign=SPRING)
+    sealed = read_entry(store, MONTH, 2)
+    with pytest.raises(LedgerConflict, match="is open already"):
+        books = Books(store, clock)
+        books.append(Parents(books, clock, "").draft("run", kind="close", id="close", parent=MONTH, parent_hash=sealed.sha256))
+    assert not ledger.state("run").closed
