@@ -53,5 +53,5 @@ def as_text(named: Sequence[tuple[str, Report]]) -> str:
         "  ".join([what.ljust(widths[0]), *(cell.ljust(width) for cell, width in zip(cells, widths[1:], strict=True))]).rstrip()
         for what, cells in rows
     ]
-    books = [f"{name}{': ' if name else ''}{report.verified}" for name, report in named if len(named) > 1 or report.verified]
-    return "\n".join([line for line in lines if line] + [f"the books{' of ' if len(named) > 1 else ': '}{book}" for book in books])
+    books = [f"the books of {name}: {report.verified}" if len(named) > 1 else f"the books: {report.verified}" for name, report in named]
+    return "\n".join([line for line in lines if line] + books)
