@@ -31,13 +31,16 @@ MIXES: dict[str, dict[str, Any]] = {
     "prices move": CALM | {"market": MOVES},
     "machines are taken": CALM | {"market": TAKEN},
     "processes die": CALM | {"faults": DEATHS},
-    "writers race, clocks off": CALM | {"faults": RACES, "per_hour": 120.0},
-    "all at once": {"faults": DEATHS | RACES, "market": TAKEN | {"log_sd_per_day": 1.0, "step_s": 300.0}, "per_hour": 60.0},
+    "writers race, clocks off": CALM | {"faults": RACES},
+    "all at once": {"faults": DEATHS | RACES, "market": TAKEN | {"log_sd_per_day": 1.0, "step_s": 300.0}},
 }
+# Days in which a mix's pipelines begin: a month's runs in its month; races need many at once.
+DAYS = {"writers race, clocks off": 2.0, "all at once": 7.0}
+MONTH_DAYS = 27.0
 # Spread as widely as the runs of one user are; 2% of stages take many times as long, without variance (Pareto, index 1.5).
 TAILS = {"bias_log_sd": 0.3, "log_sd": 0.2, "tail_share": 0.02, "tail_index": 1.5}
 # Dollars of the month for each pipeline that is to come: the last of them find it gone.
-MONTH_USD_EACH = 0.6
+MONTH_USD_EACH = 0.7
 
 
 def scenario(times: float, changes: dict[str, Any], month_usd: float | None) -> Scenario:
@@ -73,7 +76,8 @@ def mixes(pipelines: int, names: list[str], seeds: int, times: float) -> None:
     for name in names:
         for seed in range(seeds):
             begun_s = time.process_time()
-            report = simulate(scenario(times, MIXES[name], MONTH_USD_EACH * each), each, seed)
+            changes = MIXES[name] | {"per_hour": each / DAYS.get(name, MONTH_DAYS) / 24}
+            report = simulate(scenario(times, changes, MONTH_USD_EACH * each), each, seed)
             took_s = time.process_time() - begun_s
             print(line(name, report, took_s), flush=True)
             total, over, seconds = total + each, over + report.over_cap, seconds + took_s

@@ -6,13 +6,13 @@ Times are UTC. Every record that is written carries `schema_version`, so that an
 from __future__ import annotations
 
 import hashlib
-import json
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from shoestring.json_text import json_text
 from shoestring.money import Usd
 
 
@@ -270,7 +270,7 @@ def utc_text(moment: datetime) -> str:
 
 def record(noun: BaseModel) -> bytes:
     """The one way a noun is written down: JSON with sorted keys, so that equal values are equal bytes."""
-    return (json.dumps(noun.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+    return (json_text(noun.model_dump(mode="json")) + "\n").encode()
 
 
 def digest(data: bytes) -> str:
