@@ -8,6 +8,7 @@ ShoestringError                 exit code 1; the message is the whole story
 ├── Refused                     nothing was started: it would not fit
 │   ├── BudgetTooSmall          holds the smallest budget that would work
 │   ├── ApprovalNeeded          somebody with a name has to say yes first
+│   ├── NotYet                  it would fit, and is to wait: holds until when
 │   └── BudgetExceeded          the ledger's own no, at the moment of reserving
 ├── DataError                   the data cannot be used as it is: empty, truncated, a column missing
 ├── CorruptObject               an object's bytes are not the bytes its name promises
@@ -24,6 +25,7 @@ ShoestringError                 exit code 1; the message is the whole story
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 
 
@@ -73,6 +75,14 @@ class ApprovalNeeded(Refused):
             f"  shoestring approve {run_id} --by NAME\n"
             f"  shoestring run --resume {run_id}     (on a cluster: let its engine try the run again)"
         )
+
+
+class NotYet(Refused):
+    """A run that starts later by what its policy says. Trying again then, or as urgent, helps."""
+
+    def __init__(self, sentence: str, until: datetime) -> None:
+        self.sentence, self.until = sentence, until
+        super().__init__(f"{sentence}; start it then, have it wait (--wait), or give it --priority high")
 
 
 class BudgetExceeded(Refused):

@@ -19,6 +19,9 @@ IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.1.0" for name in ("base", "trai
 Arm = Literal["live", "candidate"]
 CAMPAIGN_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 CampaignName = Annotated[str, Field(pattern=f"^{CAMPAIGN_NAME}$")]
+Priority = Literal["low", "normal", "high"]
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 Price = Annotated[Usd, Field(ge=0, le=10_000)]
 Glob = Annotated[str, Field(min_length=1)]
 
@@ -102,6 +105,33 @@ class SecondLooks(Noun):
     critical_phases: tuple[str, ...] = Field((), description="phases in which nothing is moved, beside warm-up and decay")
 
 
+class Window(Noun):
+    """Hours of the week, in UTC, when prices or crowds are usually others. Where it ends before it begins, it lasts over midnight."""
+
+    days: tuple[Day, ...] = Field(DAYS, min_length=1)
+    from_hour: int = Field(ge=0, le=23)
+    to_hour: int = Field(ge=0, le=24)
+    price_factor: float = Field(1.0, gt=0, description="prices then, over prices outside all windows")
+    peak: bool = Field(False, description="runs of low priority yield")
+
+    @model_validator(mode="after")
+    def _lasts(self) -> Self:
+        if self.from_hour == self.to_hour:
+            raise ValueError(f"it begins and ends at {self.from_hour}: a whole day is from_hour 0, to_hour 24")
+        return self
+
+
+class Waiting(Noun):
+    """Whether a run starts now or later. It says nothing of prices that are paid: those are the book's, when it starts."""
+
+    most_wait_s: float = Field(0.0, ge=0, le=7 * 86400, description="the longest that a start is put off; 0: never")
+    least_saving: float = Field(0.1, ge=0, le=1, description="share of its expected cost that a run has to save by waiting")
+    windows: tuple[Window, ...] = Field((), description="the first that is open counts")
+    yield_to_queue: int = Field(0, ge=0, description="so many pods waiting for its pool, and a run of low priority waits; 0: never")
+    look_again_s: float = Field(300.0, gt=0, description="how long it waits before it looks at the queue again")
+    router_waits_s: float = Field(0.0, ge=0, le=600, description="so long a router on a cluster waits, paid as overhead; else it refuses")
+
+
 class Rules(Preferences):
     """What a platform team lets a run do by itself (`policy.yaml`): the policy in force, and what else it says."""
 
@@ -112,6 +142,7 @@ class Rules(Preferences):
     leaving_s: float = Field(0.0, ge=0, description="seconds from a pod's last entry in the books to its end, for which it is paid")
     heartbeat_s: float = Field(1.0, gt=0, description="seconds between a stage's signs of life, each of which the store may charge for")
     second_look: SecondLooks = SecondLooks()
+    waiting: Waiting = Waiting()
     moving_markets: tuple[Market, ...] = Field(
         (Market.SPOT,),
         description="markets where a pod pays the price of the moment; elsewhere that of its decision holds",

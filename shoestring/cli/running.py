@@ -5,28 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shoestring.cli.launching import begin, prioritised
 from shoestring.cli.wishes import budget_of, chain, recipe_in, wish_for
 from shoestring.cli.worlds import ensure_default_world
 from shoestring.data.recipe import find_recipe
-from shoestring.data.runs import Run, open_run, readable
-from shoestring.errors import Refused, UsageError
+from shoestring.data.runs import Run, open_run
+from shoestring.errors import UsageError
 from shoestring.local import default_world_path, read_world_file
 from shoestring.model import record
-from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, admit, foresee, stage_budgets
+from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, foresee, stage_budgets
 from shoestring.pod.opening import STORE_VARIABLE, open_world
 from shoestring.pod.settle import settle_abandoned, settle_run
-from shoestring.receipt import Receipt
 from shoestring.reporting.gather import gather
 from shoestring.reporting.live import follow
-from shoestring.reporting.publish import export, publish
+from shoestring.reporting.publish import export
 from shoestring.reporting.summary import Summary, summarise
 from shoestring.routing.explain import as_text
 from shoestring.seams import World
@@ -47,6 +45,8 @@ SeedOption = Annotated[int | None, typer.Option("--seed", min=0, max=MOST_SEED, 
 
 CampaignOption = Annotated[str | None, typer.Option("--campaign", help="the campaign that pays for it as well; default: the recipe's")]
 
+PriorityOption = Annotated[str | None, typer.Option("--priority", help="low, normal or high: whether it may wait; default: the recipe's")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="where the policy puts its start off, or its data is not there yet: wait here")]
 OnOption = Annotated[str | None, typer.Option("--on", help="context of your kubeconfig: on that cluster, by Argo Workflows")]
 NamespaceOption = Annotated[str, typer.Option(help="with --on: the namespace there that Shoestring is installed in")]
 NAMESPACE = "shoestring"
@@ -72,32 +72,13 @@ def leave_no_other(world: World, run: Run) -> None:
     settle_run(world, run.run_id)
 
 
-def launch(world: World, wish: Wish, world_argument: str, out: Path, as_json: bool) -> None:
-    """Drive the compiled pipeline and follow its heartbeats until it ends; Ctrl-C settles before it leaves."""
-    from pipelines.drive import drive
-
-    over = threading.Event()
-    watcher = threading.Thread(target=follow, args=(world.store, wish.run_id, world.clock, over.is_set, sys.stderr), daemon=True)
-    if not as_json:
-        watcher.start()
-    arguments = {
-        "recipe": wish.recipe.model_dump_json(),
-        "run_id": wish.run_id,
-        "world": world_argument,
-        "budget_usd": str(wish.budget_usd),
-        "deadline_s": float(wish.deadline_s or 0),
-        "seed": wish.seed,
-    }
-    try:
-        with contextlib.suppress(KeyboardInterrupt):
-            drive(arguments, out / "log.txt")
-    finally:
-        # Where the exit step did not come to it: a Ctrl-C, or an engine that failed before it.
-        settle_run(world, wish.run_id)
-        publish(world.store, wish.run_id)
-        over.set()
-        if watcher.is_alive():
-            watcher.join(timeout=5)
+def made_ready(world: World, folder: Path) -> Path:
+    """The folder of a run that this process launches, after what others left behind is settled."""
+    os.environ[SUPERVISOR_VARIABLE] = world.pod_uid
+    for sentence in settle_abandoned(world):
+        typer.echo(sentence, err=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def run(
@@ -109,6 +90,8 @@ def run(
     out: Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")] = None,
     seed: SeedOption = None,
     campaign: CampaignOption = None,
+    priority: PriorityOption = None,
+    wait: WaitOption = False,
     resume: Annotated[str | None, typer.Option(help="go on with a run that did not finish")] = None,
     on: OnOption = None,
     namespace: NamespaceOption = NAMESPACE,
@@ -120,7 +103,7 @@ def run(
     if on:
         from shoestring.cli.clusters import run_on
 
-        here_only(world=world, store=store, out=out, resume=resume)
+        here_only(world=world, store=store, out=out, resume=resume, priority=priority, wait=wait)
         run_on(on, namespace, recipe_in(campaign, recipe), budget, deadline, seed, as_json)
         return
     opened = world_at(world, store)
@@ -130,39 +113,12 @@ def run(
     wish = wish_for(opened, recipe, resume, budget, deadline, seed, campaign)
     if resume:
         leave_no_other(opened, open_run(opened.store, resume))
-    os.environ[SUPERVISOR_VARIABLE] = opened.pod_uid
-    for sentence in settle_abandoned(opened):
-        typer.echo(sentence, err=True)
-    folder = out or Path("runs") / wish.run_id
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = made_ready(opened, out or Path("runs") / wish.run_id)
     if not (resume and summarise(gather(opened.store, resume)).status == "done"):
-        begin(opened, wish, str(path.absolute()), folder, as_json)
+        begin(opened, prioritised(wish, priority), str(path.absolute()), folder, as_json, wait)
     options = "".join(f" {name} {value}" for name, value in (("--world", world), ("--store", store), ("--out", out)) if value)
     hints = (f"what its steps printed: {folder / 'log.txt'}", f"go on with it: shoestring run --resume {wish.run_id}{options}")
     tell(export(opened.store, wish.run_id, folder), str(folder / "report.html"), hints, as_json)
-
-
-def begin(world: World, wish: Wish, world_argument: str, folder: Path, as_json: bool) -> None:
-    """Admit the run and drive it to its end; a refusal by a decision is written down like any other end, and one without is raised."""
-    try:
-        admit(world, wish)
-        launch(world, wish, world_argument, folder, as_json)
-        while was_moved(world, wish.run_id):
-            left_s = open_run(world.store, wish.run_id).deadline_left_s(world.clock.now())
-            again = replace(wish, deadline_s=None if left_s is None else max(1.0, left_s))
-            admit(world, again)
-            launch(world, again, world_argument, folder, as_json)
-    except Refused:
-        publish(world.store, wish.run_id)
-        attempts = gather(world.store, wish.run_id).attempts
-        if not attempts or attempts[-1].state != "refused":
-            raise
-
-
-def was_moved(world: World, run_id: str) -> bool:
-    """Did the run end by a second look, to go on elsewhere? The engine here tries nothing again."""
-    receipts, _ = readable(world.store, list(world.store.list(f"runs/{run_id}/receipts/")), Receipt)
-    return bool(receipts) and max(receipts, key=lambda each: each.finished_at).cause == "moved"
 
 
 def tell(summary: Summary, report: str, hints: tuple[str, ...], as_json: bool) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from shoestring.errors import RecipeError, UnknownName
 from shoestring.model import Noun
 from shoestring.money import Usd, usd
-from shoestring.rules import CAMPAIGN_NAME
+from shoestring.rules import CAMPAIGN_NAME, Priority
 from shoestring.written import parse, read_text
 
 TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
@@ -126,6 +126,7 @@ class Recipe(Noun):
         None, description="what quality is judged by, beside the baselines; training minimises log loss or squared error all the same"
     )
     budget_usd: Usd = Field(usd("0.01"), description="what a run may spend when --budget is not given")
+    priority: Priority = Field("normal", description="low: may wait, and yields at peak; high: never waits; see docs/policies.md")
     deadline_s: float | None = Field(
         None, gt=0, description="how long a run may take when --deadline is not given; null: as long as it likes"
     )

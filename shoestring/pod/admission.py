@@ -19,6 +19,7 @@ from shoestring.pod.asking import Asked, Reads, ask, cache_key, serves_any_run
 from shoestring.pod.overhead import OVERHEAD, overhead_hold, overhead_usd
 from shoestring.pod.receipts import decision_key
 from shoestring.pod.runs import check_run_id, write_record, write_start
+from shoestring.pod.starting import check_data, check_moment
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
 from shoestring.routing.sentences import listed
@@ -34,7 +35,9 @@ EXTENSION_SHARE = Decimal("0.5")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a person asked for. `job_id`: what its engine calls the run, where that has an id of its own for it."""
+    """What a person asked for. `job_id`: what its engine calls the run, where that has an id of its own for it.
+
+    `waited_s`: for the moment to begin at."""
 
     run_id: str
     recipe: Recipe
@@ -45,6 +48,13 @@ class Wish:
     origin: Origin | None = None
     keeps_books: bool = True
     job_id: str = ""
+    waited_s: float = 0.0
+
+
+def having_waited(wish: Wish, waited_s: float) -> Wish:
+    """What is still asked for, so much later: a deadline comes nearer."""
+    left_s = None if wish.deadline_s is None else max(1.0, wish.deadline_s - waited_s)
+    return replace(wish, waited_s=waited_s, deadline_s=left_s)
 
 
 def next_attempt(store: Store, run_id: str, stage: str, held: Collection[str] = ()) -> int:
@@ -169,8 +179,10 @@ def admit(world: World, wish: Wish) -> Run:
         Refused: no pool fits, or the deadline cannot be kept.
         ApprovalNeeded: somebody has to allow the budget first.
         BudgetExceeded: the month or the campaign has not that much left; names which.
+        NotYet: its policy has it wait.
     """
     check_run_id(wish.run_id)
+    check_data(world, wish.recipe, wish.waited_s)
     kept = write_record(world, wish.run_id, wish.recipe, wish.seed)
     wish = replace(wish, recipe=kept.recipe, seed=kept.seed)
     before = open_run(world.store, wish.run_id).starts
@@ -182,6 +194,8 @@ def admit(world: World, wish: Wish) -> Run:
     if decision.choice is None:
         raise refuse(world.store, decision)
     approval = approval_for(world, wish.run_id, wish.budget_usd, wish.deadline_s, wish.recipe.campaign)
+    if not before:
+        check_moment(world, decision, decision.choice, wish.recipe, wish.waited_s)
     supervisor = os.environ.get(SUPERVISOR_VARIABLE)
     start = write_start(world, wish.run_id, len(before) + 1, wish.budget_usd, wish.deadline_s, supervisor)
     month = f"{start.started_at:%Y-%m}"

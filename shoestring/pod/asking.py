@@ -137,7 +137,7 @@ def cache_key(
     if reads.also:
         inputs["also"] = digest(store.fetch(reads.also).read_bytes())
     if origin is not None:
-        told = recipe.model_dump(mode="json", exclude={"budget_usd", "budgets", "campaign", "deadline_s"})
+        told = recipe.model_dump(mode="json", exclude={"budget_usd", "budgets", "campaign", "deadline_s", "priority"})
         settings: dict[str, JsonValue] = {"settings": origin.settings, "recipe": told, "seed": seed}
         return cache.key_of(stage, origin.code, settings, inputs, None if origin.shared else run_id)
     module = stage_module(stage)

@@ -37,18 +37,21 @@ class Look(Noun):
 @dataclass(slots=True)
 class Looks:
     """The looks of one attempt. `left`: where the run has been before, by pool and market; `since`: when samples were counted first, and
-    how many; `last_s`: when it looked last, infinity where it never does."""
+    how many; `last_s`: when it looked last, infinity where it never does; `asks`: how often
+    the stage has asked for another place by then."""
 
     left: tuple[tuple[str, Market], ...]
     last_s: float
     since: tuple[float, int] | None = None
+    asks: int = 0
     last: Look | None = None
 
 
 def looks_of(attempt: Attempt) -> Looks:
     """Begin to look, knowing what became of the attempts before this one. Where that cannot be read, none of it is looked at twice."""
     store, run_id, now_s = attempt.world.store, attempt.run.run_id, attempt.world.clock.monotonic_s()
-    if not attempt.world.rules.second_look.every_s or not attempt.decision.question.needs[0].elastic:
+    rules = attempt.world.rules
+    if not (rules.second_look.every_s and rules.bounds.pool) or not attempt.decision.question.needs[0].elastic:
         return Looks((), math.inf)
     try:
         receipts, _ = readable(store, list(store.list(f"runs/{run_id}/receipts/{attempt.stage}-")), Receipt)
@@ -63,9 +66,10 @@ def look_again(attempt: Attempt, looks: Looks) -> None:
     if looks.last_s == math.inf or attempt.stopping:
         return
     measure(attempt, looks, now_s)
-    if now_s - looks.last_s < rules.every_s or (standing := standing_of(attempt, looks, now_s)) is None:
+    asks = sum(change.lever == "pool" for change in attempt.progress.changes)
+    if (now_s - looks.last_s < rules.every_s and asks <= looks.asks) or (standing := standing_of(attempt, looks, now_s)) is None:
         return
-    looks.last_s = now_s
+    looks.last_s, looks.asks = now_s, asks
     elsewhere = place_now(attempt, looks, standing)
     looks.last = Look(standing=standing, elsewhere=elsewhere, verdict=second_look(standing, elsewhere, rules))
     if looks.last.verdict.moves:

@@ -10,12 +10,13 @@ from shoestring.data.blobs import put_blob
 from shoestring.data.runs import Run, read
 from shoestring.errors import BudgetExceeded, LedgerConflict
 from shoestring.model import record
-from shoestring.pod.admission import Wish, admitted, as_begun, next_attempt, refuse, stage_budgets_left
+from shoestring.pod.admission import Wish, admitted, as_begun, having_waited, next_attempt, refuse, stage_budgets_left
 from shoestring.pod.again import Earlier, adopt, look_back, undelivered
 from shoestring.pod.asking import Asked, Reads, ask
 from shoestring.pod.overhead import overhead
 from shoestring.pod.receipts import decision_key
 from shoestring.pod.runs import write_job
+from shoestring.pod.starting import in_time
 from shoestring.pod.strangers import let_go
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision, Question
@@ -109,7 +110,8 @@ def reserve_and_write(world: World, run: Run, ledger: Ledger, decision: Decision
 
 def route(world: World, wish: Wish, reads: Reads, decision_path: str, page_path: str) -> dict[str, Any]:
     """Route one stage; the values that the engine puts on its pod. The decision and its page are written to the two paths."""
-    run = admitted(world, wish)
+    most_s = world.rules.waiting.router_waits_s
+    run = in_time(world, lambda waited_s: admitted(world, having_waited(wish, waited_s)), most_s, lambda said: print(said, flush=True))
     write_job(world, run.run_id, wish.job_id)
     with overhead(world, run, f"route-{wish.needs[0].stage}"):
         decision, key = decide_and_reserve(world, run, wish, reads)
