@@ -8,7 +8,21 @@ import sys
 import typer
 from rich.console import Console
 
-from shoestring.cli import accounting, approving, books, making, pipeline, pods, policies, running, simulating, sweeping, uploading, worlds
+from shoestring.cli import (
+    accounting,
+    approving,
+    books,
+    making,
+    pipeline,
+    pods,
+    policies,
+    pricing,
+    running,
+    simulating,
+    sweeping,
+    uploading,
+    worlds,
+)
 from shoestring.errors import ShoestringError
 
 app = typer.Typer(
@@ -21,6 +35,7 @@ app = typer.Typer(
 )
 app.add_typer(worlds.app, name="world")
 app.add_typer(books.app, name="ledger")
+app.add_typer(pricing.app, name="prices")
 app.add_typer(policies.app, name="policy")
 running.add_to(app)
 pipeline.add_to(app)

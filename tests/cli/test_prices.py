@@ -1,0 +1,81 @@
+"""A price list is shown as it is believed; a newer one takes its place unless a price moved too far."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import shoestring
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoestring.pricing.moves import moves
+from shoestring.pricing.rows import PriceRow
+
+HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,source\n"
+
+
+def row(machine: str, usd: str, market: str = "on-demand") -> str:
+    return f"aws,us-east-1,{machine},4,,0,{market},{usd},2026-07-30,list\n"
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Path:
+    path = tmp_path / "held.csv"
+    path.write_text(HEAD + row("a", "0.20") + row("b", "0.40") + row("gone", "0.30") + row("c", "0.10"))
+    return path
+
+
+def newer(tmp_path: Path, *rows: str) -> Path:
+    path = tmp_path / "newer.csv"
+    path.write_text(HEAD + "".join(rows))
+    return path
+
+
+def test_the_list_of_the_package_is_shown_with_its_sources() -> None:
+    ran = shoestring("prices", "show", "--json")
+    assert ran.code == 0 and ran.json["quarantined"] == []
+    assert {row["provider"] for row in ran.json["prices"]} == {"aws", "gcp", "azure"}
+    assert all(row["source"] and row["as_of"] for row in ran.json["prices"])
+
+
+def test_what_is_not_believed_is_shown_with_why(tmp_path: Path) -> None:
+    ran = shoestring("prices", "show", newer(tmp_path, row("a", "0.20"), row("b", "700.0"), row("c", "cheap")))
+    assert ran.code == 0
+    assert "$700.000000 an hour is a placeholder" in ran.out and "'cheap' is not an amount of dollars" in ran.out
+
+
+def test_a_move_beyond_the_limit_is_told_and_not_taken(held: Path, tmp_path: Path) -> None:
+    before, update = held.read_text(), newer(tmp_path, row("a", "0.26"), row("b", "0.42"), row("c", "0.10"), row("new", "1"))
+    ran = shoestring("prices", "refresh", held, update)
+    assert ran.code == 1 and held.read_text() == before
+    assert "1 moved by more than 25%, 1 by less, 1 not at all; 1 appeared, 1 vanished, 0 not believed" in ran.out
+    assert "+30.0%" in ran.out and "give --accept to take them" in ran.err
+    found = shoestring("prices", "refresh", held, update, "--check", "--json")
+    assert (found.code, found.json["taken"], [move["percent"] for move in found.json["beyond"]]) == (1, False, [30.0])
+    assert (found.json["appeared"], found.json["vanished"]) == (["aws us-east-1 new on-demand"], ["aws us-east-1 gone on-demand"])
+    assert shoestring("prices", "refresh", held, update, "--accept").code == 0 and held.read_text() == update.read_text()
+
+
+def test_small_moves_are_taken_and_a_list_that_nobody_believes_is_not(held: Path, tmp_path: Path) -> None:
+    update = newer(tmp_path, row("a", "0.21"))
+    assert shoestring("prices", "refresh", held, update).code == 0 and held.read_text() == update.read_text()
+    ran = shoestring("prices", "refresh", held, newer(tmp_path, row("a", "0")), "--accept")
+    assert ran.code == 2 and "no row of it is believed" in ran.err and held.read_text() == HEAD + row("a", "0.21")
+    assert shoestring("prices", "refresh", held, tmp_path / "none.csv").code == 2
+
+
+rows = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 500), max_size=6)
+
+
+@given(rows, rows)
+def test_every_price_of_either_list_is_told_once(old: dict[str, int], new: dict[str, int]) -> None:
+    def parsed(prices: dict[str, int]) -> list[PriceRow]:
+        told = {"market": "spot", "as_of": "2026-07-30", "source": "list"}
+        return [PriceRow.model_validate(told | {"machine": name, "usd_per_hour": f"{cents}e-2"}) for name, cents in prices.items()]
+
+    found = moves(parsed(old), parsed(new))
+    assert len(found.beyond) + len(found.within) + len(found.appeared) + len(found.vanished) + found.same == len(old.keys() | new.keys())
+    assert len(found.appeared) == len(new.keys() - old.keys()) and len(found.vanished) == len(old.keys() - new.keys())
+    for move in (*found.beyond, *found.within):
+        assert (abs(move.percent) > 25) is (move in found.beyond)
