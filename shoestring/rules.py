@@ -100,7 +100,7 @@ class SecondLooks(Noun):
     every_s: float = Field(0.0, ge=0, description="seconds between two looks at prices; 0: never")
     saving_over_disruption: float = Field(2.0, ge=1, description="the relative saving has to be so many times what moving takes of it")
     dwell_s: float = Field(600.0, ge=0, description="no move before so many seconds in a place")
-    margin_back: float = Field(0.1, ge=0, description="relative saving needed besides, to go back to a place that it has left")
+    margin_again: float = Field(0.1, ge=0, description="relative saving needed besides, for each move that the run has made already")
     most_moves: int = Field(1, ge=0, description="in one run; each is an attempt, of which an engine makes only so many")
     critical_phases: tuple[str, ...] = Field((), description="phases in which nothing is moved, beside warm-up and decay")
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from shoestring.data.runs import readable
 from shoestring.errors import StoreError
-from shoestring.model import Market, Need, Noun, Pool, Quote, record
+from shoestring.model import Need, Noun, Pool, Quote, record
 from shoestring.money import usd
 from shoestring.pod.attempt import EXIT_S, Attempt
 from shoestring.receipt import Receipt
@@ -36,11 +36,11 @@ class Look(Noun):
 
 @dataclass(slots=True)
 class Looks:
-    """The looks of one attempt. `left`: where the run has been before, by pool and market; `since`: when samples were counted first, and
+    """The looks of one attempt. `moves`: made before it; `since`: when samples were counted first, and
     how many; `last_s`: when it looked last, infinity where it never does; `asks`: how often
     the stage has asked for another place by then."""
 
-    left: tuple[tuple[str, Market], ...]
+    moves: int
     last_s: float
     since: tuple[float, int] | None = None
     asks: int = 0
@@ -52,12 +52,12 @@ def looks_of(attempt: Attempt) -> Looks:
     store, run_id, now_s = attempt.world.store, attempt.run.run_id, attempt.world.clock.monotonic_s()
     rules = attempt.world.rules
     if not (rules.second_look.every_s and rules.bounds.pool) or not attempt.decision.question.needs[0].elastic:
-        return Looks((), math.inf)
+        return Looks(0, math.inf)
     try:
         receipts, _ = readable(store, list(store.list(f"runs/{run_id}/receipts/{attempt.stage}-")), Receipt)
     except StoreError:
-        return Looks((), math.inf)
-    return Looks(tuple((each.pool, each.market) for each in receipts if each.cause == "moved"), now_s)
+        return Looks(0, math.inf)
+    return Looks(sum(each.cause == "moved" for each in receipts), now_s)
 
 
 def look_again(attempt: Attempt, looks: Looks) -> None:
@@ -70,7 +70,7 @@ def look_again(attempt: Attempt, looks: Looks) -> None:
     if (now_s - looks.last_s < rules.every_s and asks <= looks.asks) or (standing := standing_of(attempt, looks, now_s)) is None:
         return
     looks.last_s, looks.asks = now_s, asks
-    elsewhere = place_now(attempt, looks, standing)
+    elsewhere = place_now(attempt, standing)
     looks.last = Look(standing=standing, elsewhere=elsewhere, verdict=second_look(standing, elsewhere, rules))
     if looks.last.verdict.moves:
         attempt.stop(looks.last.verdict.sentence, "moved")
@@ -100,7 +100,7 @@ def standing_of(attempt: Attempt, looks: Looks, now_s: float) -> Standing | None
         s_per_sample=seconds / samples,
         phase=progress.phase,
         here_s=now_s - attempt.started_s,
-        moves=len(looks.left),
+        moves=looks.moves,
         left_usd=float(limit.limit_usd - attempt.spent_usd()),
         left_s=None if limit.deadline_s is None else limit.deadline_s - now_s,
         samples_left=left,
@@ -109,7 +109,7 @@ def standing_of(attempt: Attempt, looks: Looks, now_s: float) -> Standing | None
     )
 
 
-def place_now(attempt: Attempt, looks: Looks, at: Standing) -> Elsewhere | None:
+def place_now(attempt: Attempt, at: Standing) -> Elsewhere | None:
     """Where the router's own code would put what is left of the stage; None: nowhere, or where it is."""
     question = asked_now(attempt, at)
     choice = decide(question).choice
@@ -125,7 +125,6 @@ def place_now(attempt: Attempt, looks: Looks, at: Standing) -> Elsewhere | None:
         usd_per_hour=float(choice.usd_per_hour),
         s_per_sample=at.s_per_sample * s_per_sample(question, choice) / slower,
         start_s=pool.startup_s + choice.fixed_s * stretch(question, choice),
-        been_there=(choice.pool, choice.market) in looks.left,
     )
 
 

@@ -7,7 +7,8 @@ Compared are the samples that the money and the time that are left buy here, and
     moving      the checkpoint and the exit at this price, start-up and set-up at that one; nothing is lost, since it leaves by a checkpoint
 
 Where all samples that are left can be had at both, their cost takes the place of samples: dollars and what the time is worth. A stage
-moves only when saving >= k x disruption (+ a margin, to go back where it has been), k >= 1: what it moves for always outweighs the move.
+moves only when saving >= k x disruption + margin x moves made, k >= 1: what it moves for always outweighs the move. As no saving is above
+1, no run moves more than 1 + 1 / margin times, whatever prices do; and for prices that wobble by less than the margin, once at most.
 The time that is left counts like the money, so a place that is faster and dearer wins where the deadline is what ends the training.
 """
 
@@ -49,7 +50,6 @@ class Elsewhere(Noun):
     usd_per_hour: float = Field(gt=0)
     s_per_sample: float = Field(gt=0)
     start_s: float = Field(ge=0, description="start-up and set-up")
-    been_there: bool
 
 
 class Why(StrEnum):
@@ -89,7 +89,7 @@ def second_look(at: Standing, there: Elsewhere | None, rules: SecondLooks) -> Ve
     named = f"{there.pool} {there.market} at ${there.usd_per_hour:.6f} an hour"
     if saving <= 0:
         return Verdict(code=Why.NO_SAVING, sentence=f"stays: {named} saves nothing", saving=saving, disruption=disruption)
-    needed = rules.saving_over_disruption * disruption + (rules.margin_back if there.been_there else 0.0)
+    needed = rules.saving_over_disruption * disruption + rules.margin_again * at.moves
     numbers = f"{named} saves {saving:.1%}{what}, moving takes {disruption:.1%}"
     if saving < needed:
         sentence = f"stays: {numbers}, and {needed:.1%} would have to be saved"

@@ -33,7 +33,6 @@ THERE: dict[str, Any] = {
     "usd_per_hour": 0.5,
     "s_per_sample": 0.01,
     "start_s": 120.0,
-    "been_there": False,
 }
 amounts = st.floats(0.001, 1000)
 standings = st.builds(
@@ -58,13 +57,12 @@ places = st.builds(
     usd_per_hour=amounts,
     s_per_sample=amounts,
     start_s=st.floats(0, 1000),
-    been_there=st.booleans(),
 )
 settings_ = st.builds(
     SecondLooks,
     saving_over_disruption=st.floats(1, 5),
     dwell_s=st.floats(0, 2000),
-    margin_back=st.floats(0, 1),
+    margin_again=st.floats(0, 1),
     most_moves=st.integers(0, 3),
     critical_phases=st.sampled_from([(), ("tuning",)]),
 )
@@ -79,7 +77,7 @@ def test_a_move_is_never_made_in_a_sacred_moment_or_for_nothing(at: Standing, th
     assert at.phase not in NEVER_IN and at.phase not in rules.critical_phases
     assert at.here_s >= rules.dwell_s and at.moves < rules.most_moves and there.pool != at.pool
     assert found.saving > 0
-    assert found.saving >= found.disruption * rules.saving_over_disruption + (rules.margin_back if there.been_there else 0)
+    assert found.saving >= found.disruption * rules.saving_over_disruption + rules.margin_again * at.moves
 
 
 @given(standings, places, settings_)
@@ -117,7 +115,6 @@ def test_nothing_moves_for_a_place_that_is_no_better(at: Standing, rules: Second
             "stays: b spot at $0.900000 an hour saves 10.0% a sample, moving takes 100.0%, and 200.0% would have to be saved",
         ),
         ({}, {"usd_per_hour": 1.2}, Why.NO_SAVING, "stays: b spot at $1.200000 an hour saves nothing"),
-        ({}, {"usd_per_hour": 0.95, "been_there": True}, Why.DISRUPTION, None),
         ({"left_s": 3600.0}, {"usd_per_hour": 4.0, "s_per_sample": 0.0025}, Why.MOVE, None),
         ({}, {"usd_per_hour": 4.0, "s_per_sample": 0.0025}, Why.NO_SAVING, None),
         ({"phase": "decay"}, {}, Why.PHASE, "stays: nothing is moved in decay"),
@@ -142,12 +139,12 @@ def test_the_price_of_waiting_can_make_the_faster_place_worth_its_price() -> Non
 
 def moves_over(prices: list[tuple[float, float]], rules: SecondLooks) -> list[int]:
     """Looks at two like places, one every ten minutes, at which the stage moved."""
-    place, since, moved, left = 0, 0, [], {0}
+    place, since, moved = 0, 0, list[int]()
     for number, now in enumerate(prices):
         at = HERE | {"usd_per_hour": now[place], "here_s": 600.0 * (number - since), "moves": len(moved), "left_usd": 100.0}
-        there = THERE | {"usd_per_hour": now[1 - place], "been_there": 1 - place in left}
+        there = THERE | {"usd_per_hour": now[1 - place]}
         if second_look(Standing.model_validate(at), Elsewhere.model_validate(there), rules).moves:
-            moved, place, since, left = [*moved, number], 1 - place, number, left | {1 - place}
+            moved, place, since = [*moved, number], 1 - place, number
     return moved
 
 
@@ -155,14 +152,22 @@ def moves_over(prices: list[tuple[float, float]], rules: SecondLooks) -> list[in
 def test_prices_that_wobble_within_the_margin_move_a_stage_once_at_most(seed: int) -> None:
     rng = random.Random(seed)
     prices = [(1 + rng.uniform(-0.03, 0.03), 1 + rng.uniform(-0.03, 0.03)) for _ in range(1000)]
-    eager = SecondLooks(saving_over_disruption=1, dwell_s=0, margin_back=0, most_moves=1000)
+    eager = SecondLooks(saving_over_disruption=1, dwell_s=0, margin_again=0, most_moves=1000)
     calm = SecondLooks(most_moves=1000)
     assert len(moves_over(prices, eager)) > 100
     assert len(moves_over(prices, calm)) <= 1
 
 
+@given(st.integers(0, 10**6), st.floats(0.05, 0.5))
+def test_no_run_moves_more_often_than_its_margin_lets_it_whatever_prices_do(seed: int, margin: float) -> None:
+    rng = random.Random(seed)
+    prices = [(rng.lognormvariate(0, 2), rng.lognormvariate(0, 2)) for _ in range(60)]
+    restless = SecondLooks(saving_over_disruption=1, dwell_s=0, margin_again=margin, most_moves=1000)
+    assert len(moves_over(prices, restless)) <= 1 + 1 / margin
+
+
 def test_a_stage_never_moves_twice_within_its_dwell_time() -> None:
     rng = random.Random(3)
     prices = [(rng.uniform(0.2, 2), rng.uniform(0.2, 2)) for _ in range(2000)]
-    moved = moves_over(prices, SecondLooks(dwell_s=3600, most_moves=10_000))
+    moved = moves_over(prices, SecondLooks(dwell_s=3600, margin_again=0, most_moves=10_000))
     assert len(moved) > 20 and min(b - a for a, b in pairwise(moved)) >= 6
