@@ -94,7 +94,7 @@ def slower(clock: SetClock, _meter: Meter) -> float:
 def dearer(clock: SetClock, meter: Meter) -> float:
     """Three times, for good."""
     if clock.at_s > COMES_AT * STEP_S * STEPS and not meter.moves:
-        meter.hear(meter.limit_usd, ((clock.at_s, 3 * PRICE),))
+        meter.hear(meter.limit_usd, ((clock.at_s, 3 * PRICE),), None)
     return STEP_S
 
 

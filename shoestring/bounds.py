@@ -1,8 +1,10 @@
-"""What a running stage may change of itself, as data."""
+"""What a running stage may change of itself, and what it may not use more of, as data."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
 
 from shoestring.model import Noun
 
@@ -20,3 +22,51 @@ class Bounds(Noun):
         2.0, ge=1, le=8, description="how much larger than the recipe's a batch may get, its flat range; 1: as the recipe says, always"
     )
     pool: bool = Field(True, description="ask to be placed anew")
+
+
+Remedy = Literal["throttle", "rebalance", "pause", "stop"]
+
+FOR_A_CAP: tuple[Remedy, ...] = ("throttle", "rebalance", "pause", "stop")
+REMEDIES: dict[str, tuple[Remedy, ...]] = {
+    "joules": FOR_A_CAP,
+    "compute_minutes": FOR_A_CAP,
+    "gco2_g": FOR_A_CAP,
+    "memory_gb": ("rebalance", "pause", "stop"),
+}
+"""throttle: the stage keeps half of its cores from four fifths of the cap on, and is stopped at it. rebalance: a training is given the
+moment at which the cap will be reached for its deadline, and ends annealed before; other stages are stopped at it; one that needs more
+memory is placed anew with more. pause: it is stopped at its checkpoint, and an engine's next try, or `--resume`, goes on. stop: it is
+stopped, and not tried again."""
+
+
+class Guardrail(Noun):
+    """A cap on what a stage uses, all its attempts in a run together (memory: at any moment), and what is done about it."""
+
+    most: float = Field(gt=0)
+    remedy: Remedy = "stop"
+
+
+class Guardrails(Noun):
+    """Caps beside those in dollars. A month's cap is in the budgets and refuses runs; `queue_delay_s` has a stage routed again."""
+
+    joules: Guardrail | None = Field(None, description="of the machine: its watts by its cores' use, GPUs as if busy throughout")
+    compute_minutes: Guardrail | None = Field(None, description="minutes of one core at work")
+    gco2_g: Guardrail | None = Field(None, description="grams of CO2: the joules by the region's grid")
+    memory_gb: Guardrail | None = Field(None, description="resident, of the stage's process")
+
+    @model_validator(mode="after")
+    def _make_sense(self) -> Self:
+        for name, remedies in REMEDIES.items():
+            guardrail = getattr(self, name)
+            if guardrail and guardrail.remedy not in remedies:
+                raise ValueError(
+                    f"{guardrail.remedy} is no remedy for {name}, which fewer cores do not lower: choose {', '.join(remedies)}"
+                )
+        return self
+
+
+class Grid(Noun):
+    """What a region's electricity is made of."""
+
+    g_per_kwh: float = Field(ge=0)
+    source: str = Field(min_length=1)

@@ -117,6 +117,7 @@ class Pool(Noun):
     nodes: int = Field(1, ge=1, description="such machines that it takes together, at one price; more than one: only to plan with")
     network_gb_s: float = Field(1.25, gt=0, description="1e9 bytes a second from one of those machines to the next; 1.25: 10 Gbit/s")
     startup_s: float = Field(0.0, ge=0, description="seconds from asking for the pod to its first line, billed")
+    power_w: float = Field(0.0, ge=0, description="watts with all of it at work; 0: by its cores, and its GPUs' name")
     region: str = "local"
     provider: str = Field("", description="who sells the machine: aws, gcp, ...; with the machine's name, price lists price it")
     zone: str = ""

@@ -9,8 +9,8 @@ from pydantic import AwareDatetime, Field
 from shoestring.model import Format, Hardware, Market, Noun, Outcome
 from shoestring.money import Usd
 
-Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost", "moved"]
-"""Why an attempt was not done: trying again may help with all but money and code. Empty when it was done."""
+Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost", "moved", "guardrail"]
+"""Why an attempt was not done: trying again may help with all but money, code and guardrail. Empty when it was done."""
 
 
 class Priced(Noun):
@@ -56,6 +56,14 @@ class Forecast(Noun):
     left_s: float | None = Field(description="null: nothing ends it")
 
 
+class Used(Noun):
+    """What a stage's attempt used beside money, by its frame. `joules` are reckoned, not metered: declared watts by the cores' use."""
+
+    joules: float = 0.0
+    compute_minutes: float = Field(0.0, description="of one core at work")
+    gco2_g: float | None = Field(None, description="null: the region's grid is not known")
+
+
 class Receipt(Noun):
     """What one attempt at a stage really took. It teaches the next decision."""
 
@@ -91,6 +99,7 @@ class Receipt(Noun):
     seconds: float
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
+    used: Used = Used()
     changes: tuple[Change, ...] = Field(
         (), description="what it changed of itself, in order; those of earlier attempts that it went on from included"
     )

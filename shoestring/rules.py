@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shoestring.bounds import Bounds
+from shoestring.bounds import Bounds, Grid, Guardrails
 from shoestring.model import Market, Noun, WorkKind, digest, record
 from shoestring.money import Usd, usd
 
@@ -148,12 +148,20 @@ class Rules(Preferences):
         description="markets where a pod pays the price of the moment; elsewhere that of its decision holds",
     )
     bounds: Bounds = Bounds()
+    guardrails: Guardrails = Guardrails()
+    grids: dict[str, Grid] = Field({}, description="by region; needed for a cap on CO2, and where there is one, receipts tell it")
     abandoned_s: float = Field(3600.0, gt=0, description="seconds without a pod and without a word after which a run is held to be over")
 
     @model_validator(mode="after")
     def _candidate_is_another(self) -> Self:
         if self.candidate and self.candidate.policy.title == self.title:
             raise ValueError(f"the candidate is called {self.title} like the policy in force: give it a version or a name of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _knows_the_grid(self) -> Self:
+        if self.guardrails.gco2_g and not self.grids:
+            raise ValueError("guardrails.gco2_g: no region's grid is known: name g_per_kwh and source in grids, by region")
         return self
 
 

@@ -23,7 +23,7 @@ from shoestring.spending.sweep import sweep
 PATIENCE_S = 8.0
 # A router whose answer was lost is run again within this time; a stage's pod that has not begun by then never will.
 SAME_ROUTER_S = 60.0
-NO_USE_AGAIN = ("money", "code", "")
+NO_USE_AGAIN = ("money", "code", "guardrail", "")
 
 
 @dataclass(frozen=True, slots=True)

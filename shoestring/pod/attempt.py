@@ -10,7 +10,7 @@ from decimal import Decimal
 from shoestring.data.runs import Run
 from shoestring.errors import StageFailed
 from shoestring.money import usd
-from shoestring.receipt import Cause, Priced
+from shoestring.receipt import Cause, Change, Priced, Used
 from shoestring.routing.decision import Choice, Decision
 from shoestring.seams import World
 from shoestring.spending.meter import Meter, Moves
@@ -18,14 +18,16 @@ from shoestring.stages.work import Origin, Progress
 
 # What leaving takes; its price is kept back from every reservation, with the stage's own checkpoint time.
 EXIT_S = 0.5
+NOTHING_USED = Used()
 
 
 @dataclass(slots=True)
 class Attempt:
     """One attempt at a stage, while it runs. Everything that changes is here.
 
-    `reserved_usd`: as far as it has heard. `moves`: prices that took the place of the decision's, since. `told`: what its child goes by.
-    `asked_at_usd`: what that was when it last asked for more.
+    `reserved_usd`: as far as it has heard. `asked_at_usd`: what that was when it last asked for more. `moves`: prices that took the place
+    of the decision's, since. `told`: what its child goes by. `caps_s`: when guardrails' caps will be reached; `noted`: what they made it
+    do. `used_before`: by its earlier attempts.
     """
 
     world: World
@@ -38,7 +40,12 @@ class Attempt:
     origin: Origin | None = None
     asked_at_usd: Decimal = Decimal(0)
     moves: Moves = ()
-    told: tuple[Decimal, Moves] | None = None
+    told: tuple[Decimal, Moves, float | None] | None = None
+    caps_s: dict[str, float] = field(default_factory=dict)
+    throttled: bool = False
+    noted: tuple[Change, ...] = ()
+    used: Used = NOTHING_USED
+    used_before: Used = NOTHING_USED
     stopping: str = ""
     cause: Cause = ""
     stopping_since_s: float = 0.0
@@ -80,6 +87,11 @@ class Attempt:
         turns = ((self.started_s, self.choice.usd_per_hour), *self.moves)
         return tuple(Priced(at=now - timedelta(seconds=now_s - since_s), usd_per_hour=price) for since_s, price in turns)
 
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What its work says that it changed, and what guardrails made of it, as they came."""
+        return tuple(sorted((*self.progress.changes, *self.noted), key=lambda change: change.at))
+
     def price_usd(self, seconds: float) -> Decimal:
         return usd(self.usd_per_hour * Decimal(str(seconds)) / 3600)
 
@@ -87,7 +99,8 @@ class Attempt:
         """The money of the reservation less the exit, and the deadline less what its decision set aside for later stages."""
         left_s = self.decision.question.deadline_left_s
         kept_s = sum(later.keep_s for later in self.decision.plan)
-        ends_s = None if left_s is None else self.started_s + left_s - kept_s
+        due_s = [] if left_s is None else [self.started_s + left_s - kept_s]
+        ends_s = min([*due_s, *self.caps_s.values()], default=None)
         return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd, ends_s, self.moves)
 
     def spent_usd(self) -> Decimal:

@@ -24,6 +24,7 @@ from shoestring.pod.admission import EXTENSION_SHARE, SUPERVISOR_VARIABLE
 from shoestring.pod.attempt import Attempt
 from shoestring.pod.child import Ending, Job
 from shoestring.pod.clerk import ANSWER_S, Answers, Clerk, clerk
+from shoestring.pod.guarding import guard
 from shoestring.pod.looking import look_again, looks_of, write_down
 from shoestring.pod.terms import reprice, tell
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
@@ -103,7 +104,8 @@ def beat_of(attempt: Attempt, state: str) -> Heartbeat:
         samples=progress.samples,
         total=progress.total,
         quality=progress.quality,
-        changes=progress.changes,
+        used=attempt.used,
+        changes=attempt.changes,
         forecast=progress.forecast,
     )
 
@@ -115,12 +117,13 @@ def extend_or_stop(attempt: Attempt, ledger: Ledger, clerk: Answers) -> None:
     """
     if attempt.stopping:
         return
-    due_usd = attempt.spent_usd() + attempt.exit_usd + attempt.price_usd(ANSWER_S)
-    is_due = due_usd >= attempt.reserved_usd
     if attempt.decision.question.needs[0].elastic:
-        if is_due:
+        # It has no answer to wait for: what that would cost is the child's, who ends by itself at the same limit.
+        if attempt.spent_usd() + attempt.exit_usd >= attempt.reserved_usd:
             attempt.stop(f"its ${attempt.reserved_usd} are spent", "money")
         return
+    due_usd = attempt.spent_usd() + attempt.exit_usd + attempt.price_usd(ANSWER_S)
+    is_due = due_usd >= attempt.reserved_usd
     ahead_usd = min(attempt.price_usd(ASK_AHEAD_S), attempt.reserved_usd * ASK_AHEAD_SHARE)
     # Asked in good time, it is asked once; refused then, it goes on, and asks again when it is due: others may have ended.
     if is_due or (due_usd + ahead_usd >= attempt.reserved_usd != attempt.asked_at_usd):
@@ -201,6 +204,7 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk
                 attempt.stop("whoever launched the run is gone")
             look(attempt, child.pid, scratch)
             reprice(attempt)
+            guard(attempt, child.pid)
             look_again(attempt, looks)
         if now_s - beat_s >= world.rules.heartbeat_s:
             beat_s = now_s

@@ -10,7 +10,7 @@ from shoestring.data.runs import Run, Start, read
 from shoestring.errors import StageFailed
 from shoestring.model import Outcome, record
 from shoestring.pricing.throughput import hardware_of
-from shoestring.receipt import Receipt
+from shoestring.receipt import Receipt, Used
 from shoestring.routing.decision import Decision
 from shoestring.routing.trial import tried
 from shoestring.seams import World
@@ -89,6 +89,7 @@ def write_lost_receipts(world: World, run: Run, start: Start, known: Mapping[str
             why=known.get(hold) or (gone if beat else "its pod never began"),
             spent_usd=spent_usd,
             prices=beat.prices if beat else (),
+            used=beat.used if beat else Used(),
             changes=beat.changes if beat else (),
             started_at=began,
             finished_at=beat.at if beat else began,

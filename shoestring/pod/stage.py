@@ -15,6 +15,7 @@ from shoestring.pod.attempt import Attempt, began_s
 from shoestring.pod.child import Ending
 from shoestring.pod.claim import claim
 from shoestring.pod.frame import heartbeat, raise_unless_done, signals, supervise
+from shoestring.pod.guarding import used_before
 from shoestring.pod.lessons import keep_receipt
 from shoestring.pod.overhead import overhead
 from shoestring.pod.receipts import receipt_for
@@ -43,6 +44,7 @@ def run_stage(
     if held is None:
         raise StageFailed(f"{decision_key} has no open reservation in the ledger: route the stage again, or resume the run")
     attempt = Attempt(world, run, decision, decision_key, inputs, began_s(world), held.amount_usd, origin)
+    attempt.used_before = used_before(world.store, run_id, attempt.stage)
     with signals(attempt):
         ending = Ending(status="failed", cause="lost", why="the frame itself failed")
         try:
@@ -121,7 +123,8 @@ def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         finished_at=now,
         ledger_head=Ledger(world.store, world.clock, world.pod_uid).state(attempt.run.start.account).head_hash,
-        changes=attempt.progress.changes,
+        used=attempt.used,
+        changes=attempt.changes,
         forecast=attempt.progress.forecast,
         outcome=ending.outcome,
         cpu_s=round(attempt.cpu_s, 3),

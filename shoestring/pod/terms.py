@@ -22,6 +22,7 @@ class Terms(Noun):
 
     limit_usd: Usd
     moves: tuple[tuple[float, Usd], ...] = ()
+    deadline_s: float | None = None
 
 
 def reprice(attempt: Attempt) -> None:
@@ -42,10 +43,11 @@ def reprice(attempt: Attempt) -> None:
 
 def tell(attempt: Attempt, scratch: Path) -> None:
     """Tell the child, if anything has changed. On a disk that is full it is told the next time."""
-    terms = (max(Decimal(0), attempt.meter().limit_usd), attempt.moves)
+    meter = attempt.meter()
+    terms = (max(Decimal(0), meter.limit_usd), attempt.moves, meter.deadline_s)
     if terms != attempt.told:
         with suppress(OSError):
-            put(scratch / TERMS, record(Terms(limit_usd=terms[0], moves=terms[1])))
+            put(scratch / TERMS, record(Terms(limit_usd=terms[0], moves=terms[1], deadline_s=terms[2])))
             attempt.told = terms
 
 
@@ -67,7 +69,7 @@ class Hearing:
         said = self._path.read_bytes() if self._path.exists() else b""
         if said != self._heard:
             terms, self._heard = Terms.model_validate_json(said), said
-            self._meter.hear(terms.limit_usd, terms.moves)
+            self._meter.hear(terms.limit_usd, terms.moves, terms.deadline_s)
 
     def _listen(self) -> None:
         while True:

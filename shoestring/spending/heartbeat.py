@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 from shoestring.errors import DataError, NotInStore
 from shoestring.model import Noun
 from shoestring.money import Usd
-from shoestring.receipt import Change, Forecast, Priced
+from shoestring.receipt import Change, Forecast, Priced, Used
 from shoestring.seams import Store
 
 # Said of a component that knows nothing of us by the router before it.
@@ -34,6 +34,7 @@ class Heartbeat(Noun):
     phase: str = ""
     samples: int = 0
     total: int | None = None
+    used: Used = Used()
     changes: tuple[Change, ...] = Field((), description="what it changed of itself so far")
     forecast: Forecast | None = None
     quality: dict[str, float] = Field({}, description="metric -> the last value")

@@ -52,9 +52,9 @@ class Meter:
     deadline_s: float | None
     moves: Moves = ()
 
-    def hear(self, limit_usd: Decimal, moves: Moves) -> None:
-        """Go by another limit and other prices from now on. `moves` holds all there have been."""
-        self.limit_usd, self.moves = limit_usd, moves
+    def hear(self, limit_usd: Decimal, moves: Moves, deadline_s: float | None) -> None:
+        """Go by another limit, other prices and another deadline from now on. `moves` holds all prices there have been."""
+        self.limit_usd, self.moves, self.deadline_s = limit_usd, moves, deadline_s
 
     @property
     def price_usd_per_hour(self) -> Decimal:

@@ -136,7 +136,7 @@ def test_what_was_spent_is_each_price_for_as_long_as_it_was_in_force(first: Deci
         spans.append((price, gap_s))
         now_s, price = now_s + gap_s, next_price
         moves += ((now_s, price),)
-        meter.hear(Decimal(10**6), moves)
+        meter.hear(Decimal(10**6), moves, None)
     spans.append((price, rest_s))
     at = lambda seconds: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)  # noqa: E731
     had = [Priced(at=at(0.0), usd_per_hour=first), *(Priced(at=at(moment_s), usd_per_hour=each) for moment_s, each in moves)]
@@ -152,6 +152,6 @@ def test_after_a_price_moved_the_money_lasts_to_the_last_moment_that_it_pays_for
     before: Decimal, after: Decimal, seconds: float, share: float
 ):
     meter = Meter(before, 0.0, cost_usd(before, seconds), None)
-    meter.hear(meter.limit_usd, ((share * seconds, after),))
+    meter.hear(meter.limit_usd, ((share * seconds, after),), None)
     assert meter.spent_usd(meter.ends_s - ROUNDING_S) <= meter.limit_usd
     assert meter.spent_usd(meter.ends_s + 0.01) > meter.limit_usd - Decimal("0.000002")

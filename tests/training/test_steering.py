@@ -38,7 +38,7 @@ def raise_price(made: Bench, after_s: float, times: int) -> None:
 
     def step_s() -> float:
         if made.clock.at_s > after_s and not made.meter.moves:
-            made.meter.hear(made.meter.limit_usd, ((made.clock.at_s, PRICE * times),))
+            made.meter.hear(made.meter.limit_usd, ((made.clock.at_s, PRICE * times),), None)
         return STEP_S
 
     made.step_s = step_s

@@ -1,0 +1,35 @@
+"""Joules and grams of CO2, reckoned from what a machine is and how busy its cores were. Plain numbers."""
+
+from __future__ import annotations
+
+from shoestring.model import Pool
+from shoestring.receipt import Used
+
+JOULES_PER_KWH = 3_600_000
+CORE_W = 3.5
+"""Of one vCPU at work: the mean of AWS' machines in Cloud Carbon Footprint's methodology. At rest it is 0.74 W, which nobody is charged."""
+BOARD_W = {"T4": 70.0, "L4": 72.0, "V100": 300.0, "A10G": 150.0, "A100": 400.0, "L40S": 350.0, "H100": 700.0, "H200": 700.0, "B200": 1000.0}
+"""Of one GPU at full load, by a part of its name; of several that fit, the longest (NVIDIA's data sheets)."""
+UNKNOWN_BOARD_W = 300.0
+
+
+def joules(pool: Pool, seconds: float, cpu_s: float) -> float:
+    """Of a stage that had a pool for so long and kept one core busy for `cpu_s`. GPUs count as if busy throughout."""
+    gpus_w = pool.gpu_count * board_w(pool.gpu) if pool.gpu else 0.0
+    cores_w = max(0.0, pool.power_w - gpus_w) if pool.power_w else CORE_W * pool.cores
+    return gpus_w * seconds + cores_w / pool.cores * min(cpu_s, pool.cores * seconds)
+
+
+def board_w(gpu: str) -> float:
+    fitting = [part for part in BOARD_W if part.lower() in gpu.lower().replace("-", " ")]
+    return BOARD_W[max(fitting, key=len)] if fitting else UNKNOWN_BOARD_W
+
+
+def used(pool: Pool, seconds: float, cpu_s: float, g_per_kwh: float | None) -> Used:
+    """What an attempt has used by now."""
+    spent_j = joules(pool, seconds, cpu_s)
+    return Used(
+        joules=round(spent_j, 3),
+        compute_minutes=round(cpu_s / 60, 6),
+        gco2_g=None if g_per_kwh is None else round(spent_j / JOULES_PER_KWH * g_per_kwh, 6),
+    )
