@@ -1,4 +1,4 @@
-"""The report's table of what moved while stages ran: prices, and what a stage changed of itself."""
+"""The report's tables of what moved while stages ran, prices and what a stage changed of itself, and of what they used beside money."""
 
 from __future__ import annotations
 
@@ -39,3 +39,20 @@ def changes_of(attempt: Attempt) -> list[Row]:
         if change.at >= began
     ]
     return [row for _, row in sorted([*moved, *changed], key=lambda found: found[0])]
+
+
+USED_HEADS = (("Stage", "name"), ("Joules", "n"), ("Core-minutes", "n"), ("CO2, g", "n"))
+
+
+def used_table(story: RunStory) -> Html | None:
+    """Beside money, all attempts together. None where nothing was."""
+    rows: list[tuple[str, str, str, str]] = []
+    for stage in story.stages:
+        used = [said.used for attempt in stage.attempts if (said := attempt.receipt or attempt.heartbeat)]
+        if not any(each.joules for each in used):
+            continue
+        grams = [each.gco2_g for each in used if each.gco2_g is not None]
+        minutes = f"{sum(each.compute_minutes for each in used):,.2f}"
+        rows.append((stage.name, f"{sum(each.joules for each in used):,.0f}", minutes, f"{sum(grams):,.3f}" if grams else "grid not known"))
+    caption = "What stages used beside money. Joules are reckoned: watts of the machine by its cores in use, GPUs as if busy throughout."
+    return table(caption, USED_HEADS, rows, class_="stack") if rows else None

@@ -102,22 +102,28 @@ def disturbing(attempt: Attempt, disturb: Callable[[Attempt, Path], Iterator[Non
             pass
 
 
+def begun(folder: Path, world_file: Path) -> Attempt:
+    """An attempt at training that is admitted, routed and paid for."""
+    world = small_world(world_file, folder)
+    assert isinstance(world.store, FolderStore)
+    data = dataset(world.store, folder)
+    (folder / "rows.csv").write_text("code,number,y\n" + "1,0.5,1\n" * 100)
+    recipe = Recipe(name="mine", source={"rows": Source(path=folder / "rows.csv")}, target=Target(column="y"), train=SETTINGS)
+    asked = Wish("r", recipe, TRAIN, BUDGET_USD, None, 7)
+    run = admit(world, asked)
+    decision, key = decide_and_reserve(world, run, asked, Reads(data))
+    assert decision.choice is not None
+    return Attempt(world, run, decision, key, {"data": data}, world.clock.monotonic_s(), decision.choice.p95_usd)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("disturb", [raised, slowed])
 def test_the_run_ends_inside_its_money_with_a_model_and_tells_what_it_changed(
     tmp_path: Path, disturb: Callable[[Attempt, Path], Iterator[None]]
 ) -> None:
     world_file = write_world(tmp_path / "world.yaml", "0.80")
-    world = small_world(world_file, tmp_path)
-    assert isinstance(world.store, FolderStore)
-    data = dataset(world.store, tmp_path)
-    (tmp_path / "rows.csv").write_text("code,number,y\n" + "1,0.5,1\n" * 100)
-    recipe = Recipe(name="mine", source={"rows": Source(path=tmp_path / "rows.csv")}, target=Target(column="y"), train=SETTINGS)
-    asked = Wish("r", recipe, TRAIN, BUDGET_USD, None, 7)
-    run = admit(world, asked)
-    decision, key = decide_and_reserve(world, run, asked, Reads(data))
-    assert decision.choice is not None
-    attempt = Attempt(world, run, decision, key, {"data": data}, world.clock.monotonic_s(), decision.choice.p95_usd)
+    attempt = begun(tmp_path, world_file)
+    world, choice = attempt.world, attempt.choice
     over = threading.Event()
     thread = threading.Thread(target=disturbing, args=(attempt, disturb, world_file, over))
     thread.start()
@@ -128,11 +134,11 @@ def test_the_run_ends_inside_its_money_with_a_model_and_tells_what_it_changed(
         thread.join()
     close_books(attempt, ending)
     assert ending.status == "done", ending.why
-    state = Ledger(world.store, world.clock).state(run.start.account)
+    state = Ledger(world.store, world.clock).state(attempt.run.start.account)
     assert state.cap_usd is not None
     assert state.spent_usd <= state.cap_usd
     receipt = read(world.store, "runs/r/receipts/train-1.json", Receipt)
-    assert receipt.spent_usd <= decision.choice.budget_usd
+    assert receipt.spent_usd <= choice.budget_usd
     told_usd = cost_between_usd(receipt.prices, receipt.started_at, receipt.finished_at)
     assert receipt.spent_usd == pytest.approx(told_usd, abs=Decimal("0.0001"))
     assert [price.usd_per_hour for price in receipt.prices] == [Decimal("0.80"), *([Decimal("2.40")] if disturb is raised else [])]
