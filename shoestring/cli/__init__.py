@@ -12,6 +12,7 @@ from shoestring.cli import (
     accounting,
     approving,
     books,
+    deciding,
     making,
     pipeline,
     pods,
@@ -43,6 +44,7 @@ uploading.add_to(app)
 making.add_to(app)
 pods.add_to(app)
 sweeping.add_to(app)
+deciding.add_to(app)
 books.add_to(app)
 approving.add_to(app)
 accounting.add_to(app)

@@ -1,4 +1,4 @@
-"""`shoestring explain`, `replay`, `report`, and `ledger ...`: looking at what was decided and spent."""
+"""`shoestring report` and `ledger ...`: looking at what was spent."""
 
 from __future__ import annotations
 
@@ -7,52 +7,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
 from shoestring.data.runs import open_run
 from shoestring.errors import UsageError
-from shoestring.model import sentences
 from shoestring.reporting.publish import export, publish
-from shoestring.routing.decision import Decision
-from shoestring.routing.explain import as_markdown, as_text
-from shoestring.routing.replay import replay as replay_decision
 from shoestring.spending.ledger import Ledger, accounts
 from shoestring.spending.verify import load_anchors, open_for_verify
 from shoestring.spending.verify import verify as verify_ledger
 
 app = typer.Typer(help="The books: what was reserved, spent and released.", no_args_is_help=True)
-
-
-def decision_file(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-        Decision.model_validate_json(data)
-    except OSError as error:
-        raise UsageError(f"cannot read the decision {path}: {error.strerror}") from None
-    except ValidationError as error:
-        raise UsageError(f"{path} is not a decision: {sentences(error)}") from None
-    return data
-
-
-def explain(
-    file: Annotated[Path, typer.Argument(help="a decision's JSON file, like runs/RUN/decisions/train-1.json")],
-    markdown: Annotated[bool, typer.Option("--markdown", help="as the page in the Kubeflow UI")] = False,
-) -> None:
-    """Say what a router chose, why, and what it refused."""
-    decision = Decision.model_validate_json(decision_file(file))
-    typer.echo(as_markdown(decision) if markdown else as_text(decision))
-
-
-def replay(file: Annotated[Path, typer.Argument(help="a decision's JSON file")]) -> None:
-    """Make a recorded decision again from its own record and compare every byte."""
-    difference = replay_decision(decision_file(file))
-    if difference is None:
-        typer.echo(f"{file}: the same decision, byte for byte")
-        return
-    typer.echo(difference)
-    typer.echo(f"shoestring: {file}: this version decides otherwise", err=True)
-    raise typer.Exit(1)
 
 
 def report(
@@ -109,6 +73,4 @@ def verify(store: StoreOption = None, world: WorldOption = None, as_json: JsonOp
 
 
 def add_to(main: typer.Typer) -> None:
-    main.command()(explain)
-    main.command()(replay)
     main.command()(report)

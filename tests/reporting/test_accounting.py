@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from decimal import Decimal
 from pathlib import Path
 
@@ -98,6 +99,35 @@ def test_the_ledger_is_held_against_what_opencost_says(look, tmp_path: Path) -> 
     (tmp_path / "empty.json").write_text('{"data": []}')
     assert "holds no allocation" in look("reconcile", tmp_path / "empty.json").err
     assert look("reconcile", tmp_path / "none.json").code == 2
+
+
+def test_a_run_is_replayed_whole_and_so_is_a_store(look, books: Path) -> None:  # type: ignore[no-untyped-def]
+    for target in ((RUN_ID,), ()):
+        ran = look("replay", *target, "--json")
+        assert (ran.code, ran.json) == (0, {"decisions": 4, "same": 4, "differ": {}})
+    folder = books / "runs" / RUN_ID
+    assert "4 decisions made again: 4 the same" in look("replay", folder).out
+
+
+def test_one_decision_that_differs_fails_the_replay_of_its_run(look, books: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    copy = Path(shutil.copytree(books / "runs" / RUN_ID / "decisions", tmp_path / "decisions"))
+    made = json.loads((copy / "train-1.json").read_text())
+    made["choice"]["p95_usd"] = "0.123456"
+    (copy / "train-1.json").write_text(json.dumps(made, sort_keys=True, indent=1) + "\n")
+    (copy / "evaluate-1.json").write_text("{}")
+    ran = look("replay", tmp_path, "--json")
+    assert ran.code == 1
+    assert [Path(name).name for name in ran.json["differ"]] == ["evaluate-1.json", "train-1.json"]
+    assert "2 of 4 decisions: this version decides otherwise" in ran.err
+
+
+def test_explain_says_why_not_and_against_what(look, books: Path) -> None:  # type: ignore[no-untyped-def]
+    file = books / "runs" / RUN_ID / "decisions" / "train-1.json"
+    said = shoestring("explain", file, "--why-not", "cpu-2")
+    assert said.out.startswith("cpu-2 on-demand: ")
+    assert shoestring("explain", file, "--against", file).out.endswith("no input differs\n")
+    assert shoestring("explain", file, "--against", file, "--json").json["same_choice"] is True
+    assert shoestring("explain", file, "--json").json["question"]["stage"] == "train"
 
 
 def test_a_month_is_exported_and_its_sum_is_said(look, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -1,0 +1,106 @@
+"""Why one decision is not another, and why a pool was not taken."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question, quote, tight_questions
+
+from shoestring.errors import UsageError
+from shoestring.money import from_microusd, microusd
+from shoestring.routing.compare import ABOUT, GROUPS, compare, name_of, why_not
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Question
+
+
+def test_of_inputs_that_differ_the_one_that_made_the_difference_is_named() -> None:
+    first = decide(laptop_question((EVALUATE,)))
+    prices = (quote("cpu-1", "0.04"), quote("cpu-2", "0.01"))
+    second = decide(laptop_question((EVALUATE,), quotes=prices, budget_usd="0.004", run_id="flights-2"))
+    found = compare(first, second)
+    assert (found.first, found.second, found.same_choice) == ("cpu-1 on-demand", "cpu-2 on-demand", False)
+    assert [(change.group, change.flips, change.alone) for change in found.changes] == [
+        ("money", False, "cpu-1 on-demand"),
+        ("prices", True, "cpu-2 on-demand"),
+    ]
+    assert found.enough == ("prices",)
+    assert found.changes[0].fields == ("budget_usd 0.003000 -> 0.004000",)
+    assert "usd_per_hour=0.01" in found.changes[1].fields[0]
+
+
+def test_two_inputs_that_only_together_make_the_difference_are_both_enough() -> None:
+    """A cheap price of a pool that is not there changes nothing; nor does a pool that has no price."""
+    both = laptop_question((EVALUATE,), pools=(CPU_1, CPU_2), quotes=(quote("cpu-1", "0.04"), quote("cpu-2", "0.01")))
+    first = decide(both.model_copy(update={"pools": (CPU_1,), "quotes": (quote("cpu-1", "0.04"),)}))
+    found = compare(first, decide(both))
+    assert [change.flips for change in found.changes] == [False, False]
+    assert set(found.enough) == {"pools", "prices"}
+
+
+@settings(max_examples=25)
+@given(tight_questions(), tight_questions())
+def test_with_all_that_differs_the_first_chooses_as_the_second(one: Question, other: Question) -> None:
+    first, second = decide(one), decide(other.model_copy(update={"stage": one.stage}) if one.stage == other.stage else one)
+    found = compare(first, second)
+    assert found.remade
+    assert found.same_choice == (name_of(first.choice) == name_of(second.choice))
+    assert bool(found.enough) == (not found.same_choice)
+    assert set(found.enough) <= {change.group for change in found.changes}
+
+
+def test_decisions_of_two_stages_are_not_compared() -> None:
+    with pytest.raises(UsageError, match="one is for ingest, the other for evaluate"):
+        compare(decide(laptop_question((INGEST,))), decide(laptop_question((EVALUATE,))))
+
+
+def test_a_decision_differs_from_itself_in_nothing() -> None:
+    decision = decide(laptop_question())
+    assert (compare(decision, decision).changes, compare(decision, decision).same_choice) == ((), True)
+
+
+def test_code_that_decides_otherwise_is_told_from_inputs_that_do() -> None:
+    second = decide(laptop_question((EVALUATE,)))
+    assert second.choice is not None
+    other = second.model_copy(update={"choice": second.choice.model_copy(update={"pool": "cpu-2"})})
+    found = compare(other, second)
+    assert (found.changes, found.remade, found.enough) == ((), False, ())
+
+
+def test_every_field_of_a_question_is_in_a_group_or_is_not_what_a_choice_rests_on() -> None:
+    assert set(GROUPS) | ABOUT <= set(Question.model_fields)
+    assert not set(GROUPS) & ABOUT
+
+
+def test_a_pool_would_have_been_taken_at_a_price_and_at_none_above() -> None:
+    question = laptop_question((EVALUATE,))
+    found = why_not(decide(question), "cpu-2")
+    assert [each.offer for each in found] == ["cpu-2 on-demand"]
+    limit_usd = found[0].taken_at_usd_per_hour
+    assert limit_usd is not None and found[0].usd_per_hour == Decimal("0.08")
+    for more, pool in ((0, "cpu-2"), (1, "cpu-1")):
+        price = from_microusd(microusd(limit_usd) + more)
+        choice = decide(laptop_question((EVALUATE,), quotes=(quote("cpu-1", "0.04"), quote("cpu-2", str(price))))).choice
+        assert choice is not None and choice.pool == pool
+
+
+def test_a_pool_that_did_not_fit_the_money_would_have_with_more() -> None:
+    question = laptop_question((EVALUATE,), pools=(CPU_2,), quotes=(quote("cpu-2", "0.08"),), budget_usd="0.000100")
+    found = why_not(decide(question), "cpu-2")[0]
+    assert found.smallest_budget_usd is not None
+    enough = decide(question.model_copy(update={"budget_usd": found.smallest_budget_usd}))
+    assert enough.choice is not None and enough.choice.pool == "cpu-2"
+
+
+def test_a_pool_that_cannot_be_used_has_a_reason_and_no_price() -> None:
+    small = CPU_2.model_copy(update={"name": "small", "memory_gb": 0.1})
+    question = laptop_question((TRAIN, EVALUATE), pools=(CPU_1, small), quotes=(quote("cpu-1", "0.04"), quote("small", "0.01")))
+    found = why_not(decide(question), "small")[0]
+    assert "GB of memory" in found.why
+    assert (found.taken_at_usd_per_hour, found.smallest_budget_usd) == (None, None)
+
+
+def test_why_not_a_pool_that_was_not_there_names_those_that_were() -> None:
+    with pytest.raises(UsageError, match="no pool called 'moon'; there was: cpu-1, cpu-2"):
+        why_not(decide(laptop_question()), "moon")
