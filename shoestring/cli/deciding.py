@@ -87,8 +87,8 @@ def _refused(found: tuple[WhyNot, ...], pool: str) -> str:
             lines.append(f"  taken at ${each.taken_at_usd_per_hour} an hour or less; it was ${each.usd_per_hour}")
         elif each.usd_per_hour is not None:
             lines.append(f"  at no price; it was ${each.usd_per_hour} an hour")
-        if each.smallest_budget_usd is not None:
-            lines.append(f"  a budget of ${each.smallest_budget_usd} would allow it")
+        if each.taken_at_budget_usd is not None:
+            lines.append(f"  taken with a budget of ${each.taken_at_budget_usd} or more")
     return "\n".join(lines)
 
 

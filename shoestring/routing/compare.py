@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -11,10 +11,11 @@ from pydantic import Field, ValidationError
 from shoestring.errors import UsageError
 from shoestring.model import Noun
 from shoestring.money import Usd, from_microusd, microusd
-from shoestring.routing.account import offers_of
-from shoestring.routing.decide import choose, decide
+from shoestring.routing.candidates import NONE
+from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision, Question
-from shoestring.routing.hindsight import NO_LIMIT_USD, only
+from shoestring.routing.hindsight import Place
+from shoestring.routing.priced import Rows, rows_of
 from shoestring.routing.sentences import offer
 
 GROUPS = {
@@ -28,6 +29,8 @@ GROUPS = {
     "learned": "receipts",
 }
 """Fields of a question that change together. One that is not named is a group of its own."""
+
+MOST_BUDGETS = 1000
 
 ABOUT = frozenset({"run_id", "stage", "attempt", "asked_at", "seed", "images", "notes", "digests"})
 """What a question is, and not what its answer rests on."""
@@ -56,13 +59,13 @@ class Comparison(Noun):
 
 
 class WhyNot(Noun):
-    """An offer that was not taken, and what it would have taken to take it."""
+    """A pool on a market that was not taken, and what it would have taken to take it."""
 
-    offer: str
+    offer: str = Field(description="the pool's best on that market")
     why: str
     usd_per_hour: Usd | None
     taken_at_usd_per_hour: Usd | None = Field(None, description="the highest price at which it would have been; None: at none")
-    smallest_budget_usd: Usd | None = Field(None, description="of one that did not fit: the run budget with which it would have")
+    taken_at_budget_usd: Usd | None = Field(None, description="the smallest run budget above this one with which it would have been")
 
 
 def compare(first: Decision, second: Decision) -> Comparison:
@@ -92,26 +95,41 @@ def compare(first: Decision, second: Decision) -> Comparison:
 
 
 def why_not(decision: Decision, pool: str) -> tuple[WhyNot, ...]:
-    """Each offer of a pool, or of a node pool, that was not taken.
+    """Each market of a pool, or of a node pool's shares, that was not taken.
 
     Raises:
         UsageError: there was no such pool.
     """
-    question = decision.question
-    names = {each.name for each in question.pools if pool in (each.name, each.node_pool)}
+    names = {each.name for each in decision.question.pools if pool in (each.name, each.node_pool)}
     if not names:
-        known = ", ".join(sorted({each.name for each in question.pools}))
+        known = ", ".join(sorted({each.name for each in decision.question.pools}))
         raise UsageError(f"there was no pool called {pool!r}; there was: {known}")
+    choice, best = decision.choice, dict[Place, int]()
+    columns = rows_of(decision.candidates, 0)
+    for row in sorted(range(len(columns.pool)), key=lambda row: (columns.objection[row] != NONE, columns.est_microusd[row], row)):
+        best.setdefault(_place(decision, columns, row), row)
     return tuple(
-        WhyNot(
-            offer=offer(each.pool, each.market, each.writes),
-            why=each.verdict,
-            usd_per_hour=from_microusd(each.usd_per_hour_micro) if each.usd_per_hour_micro else None,
-            taken_at_usd_per_hour=_taken_at(decision, each.row) if each.priced else None,
-            smallest_budget_usd=_smallest_budget(decision, each.row) if each.priced else None,
-        )
-        for each in offers_of(decision)
-        if each.pool in names and not each.taken
+        _why_not(decision, columns, row)
+        for place, row in best.items()
+        if place[0] in names and (choice is None or place != (choice.pool, choice.market))
+    )
+
+
+def _place(decision: Decision, columns: Rows, row: int) -> Place:
+    return decision.candidates.pools[columns.pool[row]], decision.candidates.markets[columns.market[row]]
+
+
+def _why_not(decision: Decision, columns: Rows, row: int) -> WhyNot:
+    pool, market = place = _place(decision, columns, row)
+    writes = decision.candidates.formats[columns.writes[row]] if columns.writes[row] >= 0 else None
+    spoken = {refusal.candidate: refusal.sentence for refusal in decision.refusals}
+    able, price = bool(columns.objection[row] == NONE), int(columns.usd_per_hour_micro[row])
+    return WhyNot(
+        offer=offer(pool, market, writes),
+        why=spoken.get(row) or str(decision.codes[decision.code[row]]),
+        usd_per_hour=from_microusd(price) if price else None,
+        taken_at_usd_per_hour=_taken_at_price(decision.question, place) if able else None,
+        taken_at_budget_usd=_taken_at_budget(decision.question, place) if able else None,
     )
 
 
@@ -171,33 +189,39 @@ def _short(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def _taken_at(decision: Decision, row: int) -> Decimal | None:
+def _taken(question: Question, place: Place) -> bool:
+    choice = decide(question).choice
+    return choice is not None and (choice.pool, choice.market) == place
+
+
+def _taken_at_price(question: Question, place: Place) -> Decimal | None:
     """By halving: the cheaper an offer is, the likelier it is taken."""
-    columns, question = decision.candidates, decision.question
-    pool, market = columns.pools[columns.pool[row]], columns.markets[columns.market[row]]
-    quotes = [quote for quote in question.quotes if (quote.pool, quote.market) == (pool, market)]
-    if not quotes:
-        return None
+    mine = [quote for quote in question.quotes if (quote.pool, quote.market) == place]
 
     def taken(micro: int) -> bool:
-        changed = tuple(
-            quote.model_copy(update={"usd_per_hour": from_microusd(micro)}) if quote in quotes else quote for quote in question.quotes
-        )
-        choice = decide(question.model_copy(update={"quotes": changed})).choice
-        return choice is not None and (choice.pool, choice.market) == (pool, market)
+        new = {"usd_per_hour": from_microusd(micro)}
+        changed = tuple(quote.model_copy(update=new) if quote in mine else quote for quote in question.quotes)
+        return _taken(question.model_copy(update={"quotes": changed}), place)
 
-    low, high = 1, microusd(quotes[0].usd_per_hour)
-    if not taken(low):
+    if not mine or not taken(1):
         return None
+    return from_microusd(_turn(1, microusd(mine[0].usd_per_hour), taken))
+
+
+def _taken_at_budget(question: Question, place: Place) -> Decimal | None:
+    """By halving, up to MOST_BUDGETS times the budget there was: with more money an offer may fit that is the better one."""
+
+    def refused(micro: int) -> bool:
+        return not _taken(question.model_copy(update={"budget_usd": from_microusd(micro)}), place)
+
+    low = microusd(question.budget_usd)
+    high = low * MOST_BUDGETS
+    return None if refused(high) else from_microusd(_turn(low, high, refused) + 1)
+
+
+def _turn(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The last number at which it holds: it does at `low`, and not at `high`."""
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if taken(middle) else (low, middle)
-    return from_microusd(low)
-
-
-def _smallest_budget(decision: Decision, row: int) -> Decimal | None:
-    """With this offer alone for the stage; None when it fitted the money."""
-    columns, question = decision.candidates, decision.question
-    alone = only(columns, [row, *(other for other, stage in enumerate(columns.stage) if stage)])
-    made = choose(question, alone)
-    return made.smallest_budget_usd if made.choice is None and made.smallest_budget_usd != NO_LIMIT_USD else None
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

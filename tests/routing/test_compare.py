@@ -85,12 +85,15 @@ def test_a_pool_would_have_been_taken_at_a_price_and_at_none_above() -> None:
         assert choice is not None and choice.pool == pool
 
 
-def test_a_pool_that_did_not_fit_the_money_would_have_with_more() -> None:
+def test_a_pool_that_did_not_fit_the_money_would_have_been_taken_with_so_much_more() -> None:
     question = laptop_question((EVALUATE,), pools=(CPU_2,), quotes=(quote("cpu-2", "0.08"),), budget_usd="0.000100")
     found = why_not(decide(question), "cpu-2")[0]
-    assert found.smallest_budget_usd is not None
-    enough = decide(question.model_copy(update={"budget_usd": found.smallest_budget_usd}))
-    assert enough.choice is not None and enough.choice.pool == "cpu-2"
+    assert found.taken_at_budget_usd is not None
+    assert found.taken_at_budget_usd == decide(question).smallest_budget_usd
+    for less, fits in ((0, True), (1, False)):
+        budget_usd = found.taken_at_budget_usd - from_microusd(less)
+        assert (decide(question.model_copy(update={"budget_usd": budget_usd})).choice is not None) == fits
+    assert why_not(decide(laptop_question((EVALUATE,))), "cpu-2")[0].taken_at_budget_usd is None
 
 
 def test_a_pool_that_cannot_be_used_has_a_reason_and_no_price() -> None:
@@ -98,7 +101,7 @@ def test_a_pool_that_cannot_be_used_has_a_reason_and_no_price() -> None:
     question = laptop_question((TRAIN, EVALUATE), pools=(CPU_1, small), quotes=(quote("cpu-1", "0.04"), quote("small", "0.01")))
     found = why_not(decide(question), "small")[0]
     assert "GB of memory" in found.why
-    assert (found.taken_at_usd_per_hour, found.smallest_budget_usd) == (None, None)
+    assert (found.taken_at_usd_per_hour, found.taken_at_budget_usd) == (None, None)
 
 
 def test_why_not_a_pool_that_was_not_there_names_those_that_were() -> None:
