@@ -18,7 +18,7 @@ import numpy as np
 
 from shoestring.model import Format, FormatSpeed, Market, Need, Pool
 from shoestring.pricing.learning import spreads
-from shoestring.pricing.throughput import Machines, row_seconds, setup_seconds, uses_gpu
+from shoestring.pricing.throughput import Machines, gpu_users, row_seconds, setup_seconds
 from shoestring.routing.candidates import MOST_US, NONE, PPB, Floats, Ints, Reason, StageOffers, up
 from shoestring.routing.decision import Question
 from shoestring.routing.policy import BYTES_PER_GB, UNKNOWN_SIZE_RATIO
@@ -41,6 +41,8 @@ class Fleet:
     markets: tuple[Market, ...]
     regions: tuple[str, ...]
     machines: tuple[Pool, ...]
+    kinds: Machines
+    memory_gb: Floats
     pool: Ints
     market: Ints
     region: Ints
@@ -66,13 +68,13 @@ def needed_gb(need: Need, rows: int) -> float:
     return need.memory_fixed_gb + need.memory_bytes_per_row * rows / BYTES_PER_GB
 
 
-def objection(need: Need, pool: Pool, rows: int) -> Reason | None:
-    """What keeps a stage off a pool at any price."""
-    if needed_gb(need, rows) > pool.memory_gb:
-        return Reason.MEMORY
-    if need.gpu == "must" and not uses_gpu(need, pool):
-        return Reason.GPU_MEMORY if pool.gpu_count > 0 and pool.gpu_tflops > 0 else Reason.NO_GPU
-    return None
+def unfit(need: Need, fleet: Fleet, rows: int) -> Ints:
+    """By machine, what keeps a stage off it at any price: a number in REASONS, or -1."""
+    kinds = fleet.kinds
+    no_gpu = (need.gpu == "must") & ~np.asarray(gpu_users(need, kinds), dtype=np.bool_)
+    too_small = (kinds.gpu_count > 0) & (kinds.gpu_tflops > 0)
+    reasons = [REASONS.index(each) for each in (Reason.MEMORY, Reason.GPU_MEMORY, Reason.NO_GPU)]
+    return np.select([needed_gb(need, rows) > fleet.memory_gb, no_gpu & too_small, no_gpu], reasons, NONE)
 
 
 def is_full(pool: Pool) -> bool:
@@ -104,7 +106,7 @@ class Cost:
     def offers(self, writes: tuple[int, ...], *, now: bool) -> StageOffers:
         """The factors of every offer. `now`: its pod is asked for at once, so that what has no room is left out."""
         need, machines = self.need, self.fleet.machines
-        kinds = Machines.of(machines)
+        kinds = self.fleet.kinds
         take_s, row_s = self._take_s(), row_seconds(need, kinds)
         mean, p95 = spreads(need, machines, self.question.learned)
         reasons, objection = self._objections(now=now)
@@ -132,8 +134,7 @@ class Cost:
     def _objections(self, *, now: bool) -> tuple[tuple[Reason, ...], Ints]:
         """The reasons that occur, and for each slot which of them it is, or -1: of its price, of its machine, of its room."""
         fleet = self.fleet
-        unfit = np.array([_code(objection(self.need, machine, self.question.rows)) for machine in fleet.machines], dtype=np.int64)
-        code = np.where(fleet.objection != NONE, fleet.objection, unfit[fleet.machine])
+        code = np.where(fleet.objection != NONE, fleet.objection, unfit(self.need, fleet, self.question.rows)[fleet.machine])
         if now:
             code = np.where(code != NONE, code, fleet.shortage)
         tier = self.question.in_force.tier(kind_of(self.need, needed_gb(self.need, self.question.rows)))
@@ -185,9 +186,11 @@ def policed(tier: Tier, pools: Sequence[Pool], markets: Sequence[Market], pool: 
 
 def coded(code: Ints) -> tuple[tuple[Reason, ...], Ints]:
     """Numbers in REASONS, or -1, as the reasons that occur and numbers in those."""
-    occurring, place = np.unique(code, return_inverse=True)
-    skipped = int(NONE in occurring)
-    return tuple(REASONS[each] for each in occurring[skipped:].tolist()), place.reshape(-1) - skipped
+    counts = np.bincount(code + 1, minlength=len(REASONS) + 1)
+    occurring = np.flatnonzero(counts[1:])
+    place = np.full(len(counts), NONE)
+    place[occurring + 1] = np.arange(len(occurring))
+    return tuple(REASONS[each] for each in occurring.tolist()), place[code + 1]
 
 
 def _us(seconds: Floats) -> Ints:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from shoestring.routing.candidates import Ints
+
+Flags = npt.NDArray[np.bool_]
 
 BLOCK = 128
 """Points that are compared with each other at once: small enough for the nearest cache."""
@@ -15,15 +18,22 @@ def undominated(cost: Ints, p95: Ints, p95_ms: Ints, *, timed: bool = True) -> I
 
     Without a deadline (`timed` false) time only breaks ties: no point is kept for its time alone.
     """
-    order: Ints = np.lexsort((p95_ms, p95, cost))
+    places: Ints = np.arange(len(cost))
+    if len(cost) > BLOCK:
+        places = np.flatnonzero(~_beaten([cost, p95, p95_ms] if timed else [cost, p95], pivots(cost, p95, p95_ms)))
+    order = places[np.lexsort((p95_ms[places], p95[places], cost[places]))]
     if not timed:
         sorted_p95 = p95[order]
         lowest = np.minimum.accumulate(sorted_p95)
         return order[np.concatenate([[True], sorted_p95[1:] < lowest[:-1]])] if order.size else order
-    if order.size > 4 * BLOCK:
-        some = order[_sweep(p95[order[:: order.size // BLOCK]], p95_ms[order[:: order.size // BLOCK]]) * (order.size // BLOCK)]
-        order = order[~_beaten(p95[order], p95_ms[order], cost[order], cost[some], p95[some], p95_ms[some])]
     return order[_sweep(p95[order], p95_ms[order])]
+
+
+def pivots(cost: Ints, p95: Ints, p95_ms: Ints) -> list[int]:
+    """Places of a few points that beat many: the cheapest, the quickest, and some between."""
+    dollars, seconds = max(float(cost.mean()), 1.0), max(float(p95_ms.mean()), 1.0)
+    mixed = (cost / dollars + share * p95_ms / seconds for share in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0))
+    return sorted({int(np.argmin(score)) for score in (cost, p95, p95_ms, *mixed)})
 
 
 def _sweep(p95: Ints, ms: Ints) -> Ints:
@@ -37,10 +47,11 @@ def _sweep(p95: Ints, ms: Ints) -> Ints:
     return kept
 
 
-def _beaten(p95: Ints, ms: Ints, cost: Ints, by_cost: Ints, by_p95: Ints, by_ms: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which points one of a few others beats: in all three, and in one of them truly."""
-    beaten = np.zeros(len(cost), dtype=np.bool_)
-    for one_cost, one_p95, one_ms in zip(by_cost.tolist(), by_p95.tolist(), by_ms.tolist(), strict=True):
-        no_worse = (cost >= one_cost) & (p95 >= one_p95) & (ms >= one_ms)
-        beaten |= no_worse & ((cost > one_cost) | (p95 > one_p95) | (ms > one_ms))
+def _beaten(points: list[Ints], few: list[int]) -> Flags:
+    """Which points one of a few beats: no worse in any column, and better in one."""
+    beaten = np.zeros(len(points[0]), dtype=np.bool_)
+    for one in few:
+        no_worse = np.logical_and.reduce([column >= column[one] for column in points])
+        better = np.logical_or.reduce([column > column[one] for column in points])
+        beaten |= no_worse & better
     return beaten

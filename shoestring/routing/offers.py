@@ -8,7 +8,7 @@ from operator import attrgetter
 import numpy as np
 
 from shoestring.model import Format, Pool
-from shoestring.money import microusd
+from shoestring.pricing.throughput import Machines
 from shoestring.routing.candidates import NONE, PPB, Cached, Candidates, Floats, Ints, Reason, StageOffers, up
 from shoestring.routing.cost import REASONS, Cost, Fleet, Input, coded, is_full, needed_gb, policed
 from shoestring.routing.decision import Question
@@ -76,14 +76,17 @@ def _fleet(question: Question) -> Fleet:
     pools = tuple(sorted(question.pools, key=attrgetter("name")))
     number = {pool.name: place for place, pool in enumerate(pools)}
     quotes = [quote for quote in question.quotes if quote.pool in number]
-    markets = tuple(sorted({market for pool in pools for market in pool.markets} | {quote.market for quote in quotes}))
-    column = {market: place for place, market in enumerate(markets)}
-    terms = [(place * len(markets) + column[market], each) for place, pool in enumerate(pools) for market, each in pool.markets.items()]
+    # By identity: hashing a member of an enumeration is slow.
+    met = {id(market): market for pool in pools for market in pool.markets} | {id(quote.market): quote.market for quote in quotes}
+    markets = tuple(sorted(met.values()))
+    column = {id(market): place for place, market in enumerate(markets)}
+    offered = [place * len(markets) + column[id(market)] for place, pool in enumerate(pools) for market in pool.markets]
     price: Ints = np.zeros(len(pools) * len(markets), dtype=np.int64)
-    quoted = [number[quote.pool] * len(markets) + column[quote.market] for quote in quotes]
-    price[quoted] = [microusd(quote.usd_per_hour) for quote in quotes]
+    quoted = [number[quote.pool] * len(markets) + column[id(quote.market)] for quote in quotes]
+    # Of six places, as all dollars are.
+    price[quoted] = [int(quote.usd_per_hour.scaleb(6)) for quote in quotes]
     rate: Floats = np.full(len(price), np.nan)
-    rate[[place for place, _ in terms]] = [each.preemptions_per_hour for _, each in terms]
+    rate[offered] = [terms.preemptions_per_hour for pool in pools for terms in pool.markets.values()]
     declared = ~np.isnan(rate)
     slots = np.flatnonzero(declared | (price > 0))
     pool, market = np.divmod(slots, max(len(markets), 1))
@@ -95,6 +98,8 @@ def _fleet(question: Question) -> Fleet:
         markets=markets,
         regions=tuple(regions.tolist()),
         machines=machines,
+        kinds=Machines.of(machines),
+        memory_gb=np.array([each.memory_gb for each in machines]),
         pool=pool,
         market=market,
         region=region.reshape(-1)[pool].astype(np.int64),

@@ -23,7 +23,7 @@ from shoestring.money import microusd
 from shoestring.routing.candidates import NONE, Candidates, Floats, Ints
 from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Question
-from shoestring.routing.front import undominated
+from shoestring.routing.front import pivots, undominated
 from shoestring.routing.preferences import kind_of, waiting_micro_per_hour
 from shoestring.routing.priced import Block, time_cost
 
@@ -171,21 +171,20 @@ class OwnWays:
         self.limits, self.cap, self.waiting = limits, limits.cap_micro(stage), waiting(question, stage)
         usable = np.flatnonzero(self.offers.objection == NONE)
         block = Block(candidates, stage, usable)
-        fixed_us, fees = block.fixed_us(), block.fees_microusd()
+        fixed_us = block.fixed_us()
         if usable.size:
-            few = self._promising(block, fixed_us, fees)
-            usable, block, fees = usable[few], Block(candidates, stage, usable[few]), fees[..., few]
-        self.slots = usable
+            usable = usable[self._promising(block, fixed_us)]
+            block = Block(candidates, stage, usable)
+        self.slots, fees = usable, block.fees_microusd()
         mean = block.prices(fixed_us, fees)
         self.est, self.cost = mean.microusd, mean.microusd + time_cost(mean.ms, self.waiting)
         worst = block.prices(fixed_us, fees, least=True, worst=True)
         self.p95, self.ms = worst.microusd, worst.ms
 
-    def _promising(self, block: Block, fixed_us: Floats, fees: Ints) -> Ints:
+    def _promising(self, block: Block, fixed_us: Floats) -> Ints:
         """Places of the slots that no other one beats whatever formats they read and write."""
         best, worst = (
-            self._sums(block, fixed, fee)
-            for fixed, fee in ((fixed_us.min(), fees.min(axis=(0, 1))), (fixed_us.max(), fees.max(axis=(0, 1))))
+            self._sums(block, fixed, fee) for fixed, fee in zip((fixed_us.min(), fixed_us.max()), block.least_and_most_fees(), strict=True)
         )
         dimensions = 3 if self.limits.timed else 2
         # A cap that one slot keeps to in every format.
@@ -193,7 +192,7 @@ class OwnWays:
         if not within.size:
             return np.arange(len(worst[0]))
         kept = np.ones(len(worst[0]), dtype=np.bool_)
-        for pivot in self._pivots([column[within] for column in worst]):
+        for pivot in pivots(*(column[within] for column in worst)):
             place = within[pivot]
             no_better = np.all([best[each] >= worst[each][place] for each in range(dimensions)], axis=0)
             truly = np.any([best[each] > worst[each][place] for each in range(dimensions)], axis=0)
@@ -204,13 +203,6 @@ class OwnWays:
         """Expected cost, P95 dollars and P95 time by slot, in one case."""
         mean, worst = block.prices(fixed_us, fees), block.prices(fixed_us, fees, least=True, worst=True)
         return [each.ravel() for each in (mean.microusd + time_cost(mean.ms, self.waiting), worst.microusd, worst.ms)]
-
-    def _pivots(self, worst: list[Ints]) -> list[int]:
-        """A few slots that are good whatever the formats: the cheapest, the quickest, and some between."""
-        cost, p95, ms = (column.astype(np.float64) for column in worst)
-        dollars, seconds = max(np.median(cost), 1.0), max(np.median(ms), 1.0)
-        scores = [cost, p95, ms, *(cost / dollars + share * ms / seconds for share in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0))]
-        return sorted({int(np.argmin(score)) for score in scores})
 
     def any(self) -> bool:
         """Is there an offer at all that can be taken?"""

@@ -108,6 +108,14 @@ class Block:
         out = offers.out_microusd_by_region.reshape(-1, self.width)[:, list(offers.writes)].T
         return into[:, self.region][:, None, :] + out[:, self.region][None, :, :]
 
+    def least_and_most_fees(self) -> tuple[Ints, Ints]:
+        """By slot, over all formats."""
+        offers = self.offers
+        into = offers.into_microusd_by_region.reshape(-1, self.width)[:, list(offers.reads)]
+        out = offers.out_microusd_by_region.reshape(-1, self.width)[:, list(offers.writes)]
+        out = out + offers.storage_microusd_by_format[list(offers.writes)]
+        return (into.min(axis=1) + out.min(axis=1))[self.region], (into.max(axis=1) + out.max(axis=1))[self.region]
+
     def fees_microusd(self) -> Ints:
         return self.transfer_microusd() + self.offers.storage_microusd_by_format[list(self.offers.writes)][None, :, None]
 

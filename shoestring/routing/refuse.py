@@ -11,7 +11,7 @@ from shoestring.routing.cost import REASONS, coded
 from shoestring.routing.decision import Question, Refusal
 from shoestring.routing.here import Plans
 
-SPOKEN = 200
+SPOKEN = 60
 """Candidates whose refusals are put into words: more than anybody reads, and few enough to be written at once."""
 
 
