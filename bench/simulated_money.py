@@ -59,7 +59,7 @@ def line(name: str, report: Report, seconds: float) -> str:
     return (
         f"{name:<24} {report.pipelines:>9} {report.would_fit:>9} {share(report.would_fit_admitted, report.would_fit):>8} "
         f"{ended.get('done', 0):>6} {ended.get('stopped', 0):>7} "
-        f"{ended.get('month-full', 0):>10} {report.preempted:>5} {report.crashes:>5} {report.races:>6} {report.over_cap:>8} "
+        f"{ended.get('full', 0):>10} {report.preempted:>5} {report.crashes:>5} {report.races:>6} {report.over_cap:>8} "
         f"{report.billed_over:>11} {report.most_of_cap or 0:>7.1%} {report.stranded_share or 0:>8.1%} "
         f"{report.p95_coverage or 0:>6.1%} {report.pipelines / seconds * 60:>8.0f}  {report.verified}"
     )

@@ -10,8 +10,9 @@ from typing import Literal
 
 from shoestring.model import Noun
 from shoestring.money import Usd, from_microusd
+from shoestring.rules import Budgets
 
-Ended = Literal["done", "stopped", "failed", "refused", "month-full", "abandoned"]
+Ended = Literal["done", "stopped", "failed", "refused", "full", "abandoned"]
 NOTHING = Decimal(0)
 
 
@@ -24,6 +25,7 @@ class Fate:
 
     chain: str
     month: str
+    campaign: str
     budget_usd: Decimal
     fits: bool
     least_usd: Decimal
@@ -54,7 +56,7 @@ class Report(Noun):
     """What came of a simulation. Shares are of 1; None where there is nothing to divide by.
 
     `would_fit`: with its true durations known, a pipeline keeps to its budget and its deadline, and what it needs at least is there in
-    the month beside what the runs that were admitted before it spent in the end.
+    its month and its campaign beside what the runs that were admitted before it spent in the end. `above`: the accounts of both.
     `stranded_share`: of what was set aside for runs, what was never spent; `stranded_stages_share`: of what was reserved for stages.
     `p95_coverage`: finished stages of fixed work that cost no more than the P95 that was reserved for them.
     `over_cap`: accounts in which more was spent than their cap. `billed_over`: runs whose bill was above their budget.
@@ -84,7 +86,7 @@ class Report(Noun):
     crashes: int
     races: int
     swept: int
-    months: dict[str, str]
+    above: dict[str, str]
     money: dict[str, Usd]
     chains: dict[str, ChainReport]
     ledger_entries: int
@@ -112,14 +114,18 @@ class Tally:
         return {name: from_microusd(self.money[name]) for name in sorted(self.money)}
 
 
-def fitting(fates: Sequence[Fate], month_usd: Decimal | None) -> list[Fate]:
+def fitting(fates: Sequence[Fate], budgets: Budgets) -> list[Fate]:
     """Those that would have fitted. `fates` are in the order in which they began."""
     spent: defaultdict[str, Decimal] = defaultdict(Decimal)
     found = []
     for fate in fates:
-        if fate.fits and (month_usd is None or spent[fate.month] + fate.least_usd <= month_usd):
+        caps = {fate.month: budgets.month_usd}
+        if fate.campaign:
+            caps[fate.campaign] = budgets.campaigns[fate.campaign].cap_usd
+        if fate.fits and all(cap_usd is None or spent[name] + fate.least_usd <= cap_usd for name, cap_usd in caps.items()):
             found.append(fate)
-        spent[fate.month] += fate.spent_usd
+        for name in caps:
+            spent[name] += fate.spent_usd
     return found
 
 

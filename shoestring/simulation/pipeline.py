@@ -39,7 +39,7 @@ def pipeline(place: Place, wanted: Wanted) -> Steps[None]:
         if fate.admitted:
             yield from stages(place, course)
     except BudgetExceeded as error:
-        fate.ended, fate.why = ("stopped" if fate.admitted else "month-full"), str(error)
+        fate.ended, fate.why = ("stopped" if fate.admitted else "full"), str(error)
     except Refused as error:
         fate.ended, fate.why = ("stopped" if fate.admitted else "refused"), str(error)
     except ShoestringError as error:
@@ -110,7 +110,7 @@ def wish(place: Place, wanted: Wanted) -> Course:
     budget_usd = (expected_usd * Decimal(str(round(wanted.budget_times, 6)))).quantize(MICRO)
     least_usd, fits = oracle(place, wanted, ample, budget_usd, deadline_s)
     month = f"{place.loop.moment(wanted.at_s):%Y-%m}"
-    return Course(wanted, Fate(wanted.chain.name, month, budget_usd, fits, least_usd), deadline_s)
+    return Course(wanted, Fate(wanted.chain.name, month, wanted.chain.campaign, budget_usd, fits, least_usd), deadline_s)
 
 
 def oracle(place: Place, wanted: Wanted, ample: Decision, budget_usd: Decimal, deadline_s: float | None) -> tuple[Decimal, bool]:

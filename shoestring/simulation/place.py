@@ -119,7 +119,7 @@ class Place:
         self.stockouts: list[StockOut] = []
         self.open: dict[str, Course] = {}
         self.courses: list[Course] = []
-        self.months: set[str] = set()
+        self.parents: set[str] = set()
         self.pods = 0
         self.coming = 0
         self.bias = cache(lambda stage, pool: bias(scenario.durations, seed, stage, pool))

@@ -12,7 +12,7 @@ from shoestring.errors import BudgetExceeded, Refused, UnknownName
 from shoestring.pod.adjust import adjust_one
 from shoestring.pod.admission import set_aside_overhead, with_room
 from shoestring.pod.again import SAME_ROUTER_S, number_of
-from shoestring.pod.allowing import cap_parents
+from shoestring.pod.allowing import cap_parents, check_allowed
 from shoestring.pod.overhead import overhead_hold, overhead_usd
 from shoestring.pod.route import RACES, to_reserve_usd
 from shoestring.receipt import Priced
@@ -46,7 +46,7 @@ def admit(place: Place, course: Course) -> Steps[None]:
 
     Raises:
         Refused: it does not.
-        BudgetExceeded: the month has not that much left.
+        BudgetExceeded: the month, or the campaign, has not that much left.
     """
     yield from process(place, course)
     world, ledger, wanted = place.world(), place.loop.ledger, course.wanted
@@ -57,6 +57,7 @@ def admit(place: Place, course: Course) -> Steps[None]:
         return
     spent_usd = sum((state.spent_usd + state.held_usd for state in before), NOTHING)
     stages = len(wanted.chain.needs)
+    check_allowed(world, course.fate.budget_usd, wanted.chain.campaign)
     asked = question(
         place,
         wanted,
@@ -74,9 +75,11 @@ def admit(place: Place, course: Course) -> Steps[None]:
     course.starts.append(begun(place, wanted, len(course.starts) + 1, course.fate.budget_usd, course.deadline_s))
     place.open[course.account] = course
     month = f"{course.run.start.started_at:%Y-%m}"
-    place.months.add(month)
-    cap_parents(world, ledger, month, "")
-    ledger.open(course.account, course.fate.budget_usd - spent_usd, parent=month, stage_caps=world.budgets.stages)
+    place.parents.add(month)
+    campaign = cap_parents(world, ledger, month, wanted.chain.campaign)
+    place.parents |= {campaign} if campaign else set()
+    caps = world.budgets.stages
+    ledger.open(course.account, course.fate.budget_usd - spent_usd, parent=month, stage_caps=caps, campaign=campaign)
     course.fate.admitted = True
     set_aside_overhead(world, ledger, course.run.start, stages)
 
@@ -197,8 +200,8 @@ def look_around(place: Place) -> Steps[None]:
         run = next(run for run in opened.starts if run.start.account == account)
         settle_start(place, opened, run)
     held: set[str] = set()
-    for month in sorted(place.months):
-        place.tally.swept += len(ledger.sweep_parent(month))
-        held |= found.holds.keys() if (found := state_of(ledger, month)) else set()
+    for parent in sorted(place.parents):
+        place.tally.swept += len(ledger.sweep_parent(parent))
+        held |= found.holds.keys() if (found := state_of(ledger, parent)) else set()
     for account in left.keys() - held:
         del place.open[account]

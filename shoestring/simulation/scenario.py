@@ -23,6 +23,7 @@ class Chain(Noun):
     """A kind of pipeline. Rows and budgets are log-normal: a median, and the standard deviation of the logarithm."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    campaign: str = Field("", description="of the scenario's budgets, the campaign that they belong to; empty: none")
     share: float = Field(1.0, gt=0, description="of all pipelines, beside the shares of the other kinds")
     needs: tuple[Need, ...] = Field(min_length=1)
     rows: float = Field(ge=1, description="median")
@@ -93,6 +94,8 @@ class Scenario(Noun):
         names = [chain.name for chain in self.chains]
         if len(set(names)) < len(names):
             raise ValueError("two chains have one name")
+        if unknown := sorted({chain.campaign for chain in self.chains} - {"", *self.budgets.campaigns}):
+            raise ValueError(f"there is no campaign called {', '.join(unknown)} in the budgets")
         if not self.speeds and any(need.writes_bytes_per_row for chain in self.chains for need in chain.needs):
             raise ValueError("a stage writes a data set and there is no speed of any format")
         return self

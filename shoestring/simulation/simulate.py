@@ -54,11 +54,11 @@ def verified(store: Store) -> str:
 
 def report(place: Place, pipelines: int, books: str) -> Report:
     fates = [course.fate for course in place.courses]
-    runs, months = [account for course in place.courses for account in accounts_of(place, course)], month_states(place)
+    runs, above = [account for course in place.courses for account in accounts_of(place, course)], states_above(place)
     stage_usd = [sum((account.released_usd for account in runs), NOTHING), sum((account.spent_usd for account in runs), NOTHING)]
     cap_usd = sum((account.cap_usd or NOTHING for account in runs), NOTHING)
     over = [max(0.0, float(fate.billed_usd / fate.budget_usd) - 1) for fate in fates if fate.admitted]
-    fit, tally = fitting(fates, place.scenario.budgets.month_usd), place.tally
+    fit, tally = fitting(fates, place.scenario.budgets), place.tally
     return Report(
         scenario=place.scenario.name,
         seed=place.seed,
@@ -68,7 +68,7 @@ def report(place: Place, pipelines: int, books: str) -> Report:
         would_fit=len(fit),
         would_fit_admitted=sum(fate.admitted for fate in fit),
         admitted_share=share(sum(fate.admitted for fate in fit), len(fit)),
-        over_cap=sum(past_cap(state) for state in (*runs, *months)),
+        over_cap=sum(past_cap(state) for state in (*runs, *above)),
         most_of_cap=max((share(state.spent_usd, state.cap_usd or 0) or 0.0 for state in runs), default=None),
         cap_usd=cap_usd,
         spent_usd=stage_usd[1],
@@ -84,10 +84,10 @@ def report(place: Place, pipelines: int, books: str) -> Report:
         crashes=tally.crashes,
         races=place.loop.overlaps,
         swept=tally.swept,
-        months={state.account: told(state) for state in months},
+        above={state.account: told(state) for state in above},
         money=money(place, runs),
         chains=by_chain(fates, fit),
-        ledger_entries=sum(state.entries for state in (*runs, *months)),
+        ledger_entries=sum(state.entries for state in (*runs, *above)),
         verified=books,
         days=round(place.loop.now_s / 86400, 3),
     )
@@ -101,8 +101,8 @@ def accounts_of(place: Place, course: Course) -> list[AccountState]:
     return found
 
 
-def month_states(place: Place) -> list[AccountState]:
-    return [state for month in sorted(place.months) if (state := state_of(place.loop.ledger, month)) is not None]
+def states_above(place: Place) -> list[AccountState]:
+    return [state for name in sorted(place.parents) if (state := state_of(place.loop.ledger, name)) is not None]
 
 
 def past_cap(state: AccountState) -> bool:

@@ -24,7 +24,7 @@ ROWS: tuple[tuple[str, Cell], ...] = (
     ("done", lambda report: of(report.ended.get("done", 0), report.admitted)),
     ("stopped for money", lambda report: f"{report.ended.get('stopped', 0):,}"),
     ("failed, abandoned", lambda report: f"{report.ended.get('failed', 0):,}, {report.ended.get('abandoned', 0):,}"),
-    ("refused: by its budget, by the month's", lambda report: f"{report.ended.get('refused', 0):,}, {report.ended.get('month-full', 0):,}"),
+    ("refused: its budget, the month or campaign", lambda report: f"{report.ended.get('refused', 0):,}, {report.ended.get('full', 0):,}"),
     ("spent above a cap", lambda report: f"{report.over_cap:,} accounts"),
     ("the most of its cap that a run spent", lambda report: percent(report.most_of_cap)),
     ("spent, of what was set aside for runs", lambda report: f"${report.spent_usd} of ${report.cap_usd}"),
