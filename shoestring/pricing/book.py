@@ -17,7 +17,7 @@ from decimal import Decimal
 from shoestring.errors import WorldError
 from shoestring.model import Market, Pool, Quarantined, Quote, record
 from shoestring.pricing.catalogue import Catalogue
-from shoestring.pricing.doubts import Body, distrust, not_below
+from shoestring.pricing.doubts import Body, distrust, not_below, unlike_elsewhere
 from shoestring.pricing.rows import PriceRow, parse_rows
 from shoestring.pricing.terms import CatalogueFile, PriceList, discounted
 from shoestring.seams import PriceBook
@@ -82,8 +82,12 @@ def _of_pools(listing: Listing, pools: Sequence[Pool]) -> tuple[list[PriceRow], 
     rows, doubted = list(listing.rows), []
     for catalogue in listing.catalogues:
         found, bad = catalogue.read(listing.terms.rates, lambda machine: machine.lower() in machines)
-        rows += found
+        odd = unlike_elsewhere(found)
+        rows += [row for index, row in enumerate(found) if index not in odd]
         doubted += bad
+        doubted += [
+            Quarantined(row=found[index].said, why=why) for index, why in odd.items() if any(prices(found[index], pool) for pool in pools)
+        ]
     return [row for row in rows if any(prices(row, pool) for pool in pools)], doubted
 
 

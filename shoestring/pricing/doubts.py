@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
+from statistics import median
 
 from shoestring.model import Market, Quarantined
 from shoestring.pricing.rows import PriceRow
@@ -25,6 +26,11 @@ PLACEHOLDERS = frozenset(map(Decimal, ("700", "999", "9999", "99999", "999999", 
 # of theirs nobody can tell: it may be the electricity.
 LEAST_USD_PER_CORE_HOUR = Decimal("0.0005")
 LEAST_USD_PER_GPU_HOUR = Decimal("0.02")
+
+# On-demand prices of one machine differ between regions by half at most. Lists that add up a machine's parts have a GPU machine at the
+# price of its cores where its GPUs are not sold: GCP's eight A100 at $6.51 an hour in one region, and from $29.39 in all others.
+LEAST_OF_ELSEWHERE = Decimal("0.5")
+REGIONS_TO_TELL = 5
 
 # A day that is over where the list was made may not have begun here.
 AHEAD = timedelta(days=1)
@@ -54,6 +60,28 @@ def distrust(
         if not why and (row.key not in kept or kept[row.key].as_of < row.as_of):
             kept[row.key] = row
     return [kept[key] for key in sorted(kept)], [Quarantined(row=row.said, why=why) for row, why in zip(rows, doubts, strict=True) if why]
+
+
+def unlike_elsewhere(rows: Sequence[PriceRow]) -> dict[int, str]:
+    """By index, why rows are not believed beside what their list asks for the machine in other regions; spot with its on-demand."""
+    asked: dict[tuple[str, ...], list[tuple[int, Decimal]]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        if row.market is Market.ON_DEMAND and row.region and not row.pool:
+            asked[row.provider.lower(), row.machine.lower()].append((index, row.usd_per_hour))
+    doubts: dict[int, str] = {}
+    for prices in asked.values():
+        if len({rows[index].region for index, _ in prices}) < REGIONS_TO_TELL:
+            continue
+        usual = median(price for _, price in prices)
+        for index, price in prices:
+            if 0 < price < usual * LEAST_OF_ELSEWHERE:
+                doubts[index] = f"${price} an hour is less than half of the ${usual} that its other regions ask, as if a part were missing"
+    odd = {(rows[index].key[1:3], rows[index].key[4]): why for index, why in doubts.items()}
+    return doubts | {
+        index: f"on-demand beside it is not believed: {odd[row.key[1:3], row.key[4]]}"
+        for index, row in enumerate(rows)
+        if row.market is not Market.ON_DEMAND and not row.pool and (row.key[1:3], row.key[4]) in odd
+    }
 
 
 def _alone(row: PriceRow, body: Body) -> str:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from shoestring.model import Noun, Quarantined
 from shoestring.money import Usd
 from shoestring.pricing.catalogue import Catalogue
-from shoestring.pricing.doubts import Body, distrust
+from shoestring.pricing.doubts import Body, distrust, unlike_elsewhere
 from shoestring.pricing.rows import PriceRow
 
 LIMIT_PERCENT = 25.0
@@ -47,7 +47,11 @@ class Read:
 def read_list(catalogue: Catalogue, today: date, most_days: int | None = None) -> Read:
     """All of a price list, doubted by what it says of its own machines. Raises WorldError: it is no price list, or not dated."""
     rows, bad = catalogue.read({})
-    kept, doubted = distrust(rows, lambda row: Body(row.cores, row.gpu_count), lambda _: most_days, today)
+    odd = unlike_elsewhere(rows)
+    bad += [Quarantined(row=rows[index].said, why=why) for index, why in odd.items()]
+    kept, doubted = distrust(
+        [row for index, row in enumerate(rows) if index not in odd], lambda row: Body(row.cores, row.gpu_count), lambda _: most_days, today
+    )
     return Read(tuple(kept), (*bad, *doubted))
 
 

@@ -239,3 +239,15 @@ def test_the_list_of_the_package_covers_the_gpus_on_three_clouds_with_a_source_a
     assert {"A100-40GB", "A100-80GB"} <= {row.gpu for row in rows}
     for provider in ("aws", "gcp", "azure"):
         assert {bool(row.gpu) for row in rows if row.provider == provider} == {True, False}
+
+
+def test_a_gpu_machine_at_the_price_of_its_cores_is_told_by_its_other_regions() -> None:
+    asked = {"r1": "29.39", "r2": "32.00", "r3": "31.10", "r4": "44.00", "odd": "6.51"}
+    lines = "".join(f"gcp,{region},a2,96,A100,8,on-demand,{usd},2026-10-01,list\n" for region, usd in asked.items())
+    listing = listed(HEAD + lines + "gcp,odd,a2,96,A100,8,spot,1.95,2026-10-01,list\ngcp,r1,a2,96,A100,8,spot,9,2026-10-01,list\n")
+    book = believed(listing, pools_of(listing.catalogues[0].read({})[0]), Tariffs(), TODAY)
+    assert {quote.pool for quote in book.quotes} == {f"gcp/{region}//a2" for region in asked if region != "odd"}
+    assert [each.why.partition(" as if")[0] for each in book.quarantined] == [
+        "$6.510000 an hour is less than half of the $31.100000 that its other regions ask,",
+        "on-demand beside it is not believed: $6.510000 an hour is less than half of the $31.100000 that its other regions ask,",
+    ]

@@ -1,0 +1,176 @@
+"""Claim: what it costs to decide with a price list N months old, by three and a half years of Google Cloud's real prices.
+
+python bench/catalogue_age.py [--out curve.svg] [--seed 0]
+
+A decision takes the machine and market (of one region, or of all) with the least dollars a token for a model, by measured training
+throughputs on 8 GPUs. It is made with the prices of N months before and paid at those of the day.
+    dearer   = paid over the least that could have been paid that day for what both lists offer, less 1: what is only new is not counted,
+               since the recording learned of spot prices and of machines at dates of its own
+    wrong by = |paid over what the old list said, less 1|: by how much a budget made with it is off
+Mean over days x models (x regions), its interval by resampling whole days (95%, 2,000 times), and the 95th percentile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+from collections import defaultdict
+from datetime import date
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+from machine import describe
+from traces import trace
+
+from shoestring.pricing.doubts import LEAST_OF_ELSEWHERE, REGIONS_TO_TELL
+
+Floats = npt.NDArray[np.float64]
+
+MACHINES = {"a2-highgpu-8g": "a100_40gb", "a2-ultragpu-8g": "a100_80gb", "a3-highgpu-8g": "h100_80gb"}
+MONTHS = (0, 1, 2, 3, 6, 9, 12, 18)
+DAYS = [
+    date(year, month, 1)
+    for year in (2023, 2024, 2025)
+    for month in range(1, 13)
+    if date(2023, 9, 1) <= date(year, month, 1) <= date(2025, 8, 30)
+]
+DRAWS = 2000
+MONTH_DAYS = 30.4375
+
+
+def throughputs() -> dict[str, dict[str, float]]:
+    """Tokens a second of a GPU, by model and GPU: the median of its runs; models that at least two GPU types ran."""
+    runs: dict[tuple[str, str], list[float]] = defaultdict(list)
+    with trace("throughput/llm_foundry.csv").open() as file:
+        for row in csv.DictReader(file):
+            if row["sequence_length"] == "2048":
+                runs[row["model"], row["gpu"]].append(float(row["tokens_per_second_per_gpu"]))
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for (model, gpu), rates in runs.items():
+        found[model][gpu] = median(rates)
+    return {model: rates for model, rates in sorted(found.items()) if len(rates) > 1}
+
+
+class History:
+    """Prices of the machines by day: dollars an hour of each (region, machine, market), NaN before it was sold."""
+
+    def __init__(self, path: Path) -> None:
+        changes: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
+        with gzip.open(path, "rt") as file:
+            for row in csv.DictReader(file):
+                if row["machine_type"] in MACHINES:
+                    day = date.fromisoformat(row["from_date"]).toordinal()
+                    changes[row["region"], row["machine_type"], row["market"]].append((day, float(row["usd_per_hour"])))
+        self.offers = sorted(changes)
+        self._series = [tuple(map(np.array, zip(*sorted(changes[offer]), strict=True))) for offer in self.offers]
+
+    def on(self, day: float) -> Floats:
+        """What is believed of the list of that day: no spot that is not below on-demand, and no machine at half its price elsewhere."""
+        prices = np.full(len(self.offers), np.nan)
+        for index, (days, usd) in enumerate(self._series):
+            if (at := np.searchsorted(days, day, side="right") - 1) >= 0:
+                prices[index] = usd[at]
+        for index, (region, machine, market) in enumerate(self.offers):
+            if market == "spot" and (region, machine, "on-demand") in self.offers:
+                above = prices[self.offers.index((region, machine, "on-demand"))]
+                prices[index] = np.nan if prices[index] >= above else prices[index]
+        for machine in MACHINES:
+            on_demand = [index for index, offer in enumerate(self.offers) if offer[1:] == (machine, "on-demand")]
+            if np.isfinite(prices[on_demand]).sum() >= REGIONS_TO_TELL:
+                least = float(LEAST_OF_ELSEWHERE) * np.nanmedian(prices[on_demand])
+                odd = {self.offers[index][0] for index in on_demand if prices[index] < least}
+                prices[[index for index, offer in enumerate(self.offers) if offer[0] in odd and offer[1] == machine]] = np.nan
+        return prices
+
+
+def decided(
+    history: History, rates: dict[str, float], groups: list[npt.NDArray[np.int64]], old: Floats, now: Floats
+) -> list[tuple[float, float]]:
+    """(dearer, wrong by) of the decision in each group of offers that both lists have something of."""
+    speed = np.array([rates.get(MACHINES[machine], np.nan) for _, machine, _ in history.offers])
+    found = []
+    for group in groups:
+        believed, paid = (old / speed)[group], (now / speed)[group]
+        usable = np.isfinite(believed) & np.isfinite(paid)
+        if usable.sum() < 2:
+            continue
+        taken = int(np.nanargmin(np.where(usable, believed, np.nan)))
+        found.append((float(paid[taken] / np.min(paid[usable]) - 1), float(abs(paid[taken] / believed[taken] - 1))))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, help="where to draw the curve, as SVG")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    history, models, draw = History(trace("gcp-prices/changes.csv.gz")), throughputs(), np.random.default_rng(options.seed)
+    regions = sorted({region for region, _, _ in history.offers})
+    one = [np.array([index for index, offer in enumerate(history.offers) if offer[0] == region]) for region in regions]
+    scopes = {"any region": [np.arange(len(history.offers))], "one region": one}
+    print(describe())
+    print(f"{len(DAYS)} days x {len(models)} models x {len(regions)} regions, {len(history.offers)} offers")
+    print(f"{'scope':<11} {'months':>6} {'decisions':>9} {'dearer':>7} {'interval':>15} {'P95':>7} {'worse':>6} {'wrong by':>8} {'P95':>7}")
+    curves = {scope: [row(history, models, groups, scope, months, draw) for months in MONTHS] for scope, groups in scopes.items()}
+    if options.out:
+        options.out.write_text(svg(curves), encoding="utf-8")
+        print(f"drawn: {options.out}")
+
+
+def row(
+    history: History,
+    models: dict[str, dict[str, float]],
+    groups: list[npt.NDArray[np.int64]],
+    scope: str,
+    months: int,
+    draw: np.random.Generator,
+) -> tuple[float, float, float]:
+    """Print one line of the table; the mean and its interval."""
+    days: list[list[tuple[float, float]]] = []
+    for day in DAYS:
+        old, now = history.on(day.toordinal() - months * MONTH_DAYS), history.on(day.toordinal())
+        days.append([each for rates in models.values() for each in decided(history, rates, groups, old, now)])
+    days = [each for each in days if each]
+    sums = np.array([[sum(dearer for dearer, _ in each), len(each)] for each in days])
+    picked = sums[draw.integers(len(days), size=(DRAWS, len(days)))].sum(axis=1)
+    low, high = np.quantile(picked[:, 0] / picked[:, 1], (0.025, 0.975))
+    dearer, wrong = np.array([each for day in days for each in day]).T
+    print(
+        f"{scope:<11} {months:>6} {len(dearer):>9,} {dearer.mean():>7.1%} {f'{low:.1%} to {high:.1%}':>15} "
+        f"{np.quantile(dearer, 0.95):>7.1%} {(dearer > 1e-9).mean():>6.1%} {wrong.mean():>8.1%} {np.quantile(wrong, 0.95):>7.1%}"
+    )
+    return float(dearer.mean()), float(low), float(high)
+
+
+def svg(curves: dict[str, list[tuple[float, float, float]]]) -> str:
+    """The mean and its interval against months, a line a scope."""
+    wide, tall, edge = 640, 400, 60
+    top = max(high for points in curves.values() for _, _, high in points) * 1.1 or 1.0
+
+    def at(months: float, share: float) -> str:
+        return f"{edge + months / MONTHS[-1] * (wide - 2 * edge):.1f},{tall - edge - share / top * (tall - 2 * edge):.1f}"
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {tall}" font-family="sans-serif" font-size="13">']
+    parts.append(f'<text x="{edge}" y="24">dearer than with a fresh price list, against its age in months (mean, 95% interval)</text>')
+    for months in MONTHS:
+        x, _, y = at(months, 0).partition(",")
+        parts.append(f'<text x="{x}" y="{float(y) + 18}" text-anchor="middle">{months}</text>')
+    for share in np.linspace(0, top, 5):
+        x, _, y = at(0, share).partition(",")
+        parts.append(f'<text x="{float(x) - 8}" y="{y}" text-anchor="end">{share:.0%}</text>')
+    for (scope, points), colour in zip(curves.items(), ("#1565c0", "#c62828"), strict=True):
+        band = [at(month, high) for month, (_, _, high) in zip(MONTHS, points, strict=True)]
+        band += [at(month, low) for month, (_, low, _) in reversed(list(zip(MONTHS, points, strict=True)))]
+        line = [at(month, mean) for month, (mean, _, _) in zip(MONTHS, points, strict=True)]
+        parts.append(f'<polygon points="{" ".join(band)}" fill="{colour}" opacity="0.2"/>')
+        parts.append(f'<polyline points="{" ".join(line)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        x, _, y = line[-1].partition(",")
+        parts.append(f'<text x="{x}" y="{float(y) - 8}" text-anchor="end" fill="{colour}">{scope}</text>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+if __name__ == "__main__":
+    main()
