@@ -1,12 +1,21 @@
-"""Claim: an append costs the same at entry 10,000 as at entry 1,000, and a crowd at one account slows down without losing anything.
+"""Claim: any number of writers share an account and lose and double nothing; an append costs what it did at the beginning of the account;
+writers that are killed at any moment lose nothing that they were told was written.
 
-python bench/ledger.py [--seconds 3] [--folder DIR]
+PostgreSQL's inserts, each its own transaction, on the same disk, are there for scale: they check no cap and chain no hash.
+
+python bench/ledger.py [--processes 16] [--entries 50] [--length 20000] [--kills 60]     (the claim: 64, 200, 100000, 500)
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,43 +23,28 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from machine import describe
+
+sys.path.append(str(Path(__file__).parent.parent / "tests/outside"))  # the server and the processes of the tests
+
+from s3_server import ADMIN, S3Server, environment
+from store_places import FORKS, Place, at_once
 
 from shoestring.local import FolderStore, WallClock
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.verify import verify
 
-CENT = Decimal("0.01")
-LENGTHS = (1_000, 10_000)
-SAMPLE = 400
-
-
-def append_for(root: Path, account: str, writer: int, seconds: float, gate: multiprocessing.synchronize.Barrier) -> None:
-    ledger = Ledger(FolderStore(root), WallClock())
-    ledger.state(account)
-    gate.wait()
-    until_s, number = time.monotonic() + seconds, 0
-    while time.monotonic() < until_s:
-        number += 1
-        ledger.reserve(account, f"work-{writer}-{number}", "work", number, CENT)
-
-
-def appends_per_second(root: Path, accounts: list[str], seconds: float) -> float:
-    """One process an item of `accounts`, all at once."""
-    spawn = multiprocessing.get_context("spawn")
-    gate = spawn.Barrier(len(accounts) + 1)
-    ledger = Ledger(FolderStore(root), WallClock())
-    for account in set(accounts):
-        ledger.open(account, Decimal(10**6))
-    writers = [spawn.Process(target=append_for, args=(root, name, at, seconds, gate)) for at, name in enumerate(accounts)]
-    for process in writers:
-        process.start()
-    gate.wait()
-    began_s = time.monotonic()
-    for process in writers:
-        process.join()
-    return sum(ledger.state(account).entries - 1 for account in set(accounts)) / (time.monotonic() - began_s)
+CENT, PLENTY = Decimal("0.01"), Decimal(10**6)
+# Where flushing costs nothing, what an append costs is its own work.
+FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
+EARLY, SAMPLE, LOOKS = 1_000, 300, 5
+PG_BIN = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+PG_SECONDS = 5
+INSERT = """\\set n random(1, 1000000000)
+INSERT INTO entries (account, hold, amount) VALUES ('run', md5(:n::text), 10000);
+"""
 
 
 def timed_s(work: Callable[[], object]) -> float:
@@ -59,49 +53,175 @@ def timed_s(work: Callable[[], object]) -> float:
     return time.perf_counter() - began_s
 
 
-def costs_at(root: Path) -> list[tuple[int, float, float]]:
-    """At each length: milliseconds of an append by a writer that knows the account, and seconds until a new one knows it.
+def append_many(me: int, gate: Any, place: Place, accounts: list[str], entries: int) -> tuple[list[float], float, float]:
+    """Seconds of each append; when the first began and the last ended."""
+    ledger = Ledger(place.open(), WallClock(), f"pod-{me}")
+    ledger.state(accounts[me])
+    gate.wait()
+    began_s = time.monotonic()
+    took_s = [timed_s(partial(ledger.reserve, accounts[me], f"work-{me}-{number}", "work", number, CENT)) for number in range(entries)]
+    return took_s, began_s, time.monotonic()
 
-    The lengths take turns, so that whatever else the machine does slows both.
-    """
-    ledger = Ledger(FolderStore(root), WallClock())
-    for length in LENGTHS:
-        ledger.open(f"long-{length}", Decimal(10**6))
-        for number in range(2, length + 1):
-            ledger.reserve(f"long-{length}", f"work-{number}", "work", 1, CENT)
-    appends_s: dict[int, list[float]] = {length: [] for length in LENGTHS}
+
+def crowd(place: Place, label: str, accounts: list[str], entries: int) -> None:
+    """One process an item of `accounts`, all at once; what must be there afterwards is there, once."""
+    store = place.open()
+    for account in set(accounts):
+        Ledger(store, WallClock()).open(account, PLENTY)
+    answers = at_once(len(accounts), append_many, place, accounts, entries)
+    broken = [answer for answer in answers if isinstance(answer, str)]
+    assert not broken, broken[0]
+    found = verify(store, {})
+    holds = [(state.account, hold) for state in found.accounts if state.account in accounts for hold in state.holds]
+    asked = {(account, f"work-{me}-{number}") for me, account in enumerate(accounts) for number in range(entries)}
+    took_s = sorted(second for answer in answers for second in answer[0])
+    wall_s = max(answer[2] for answer in answers) - min(answer[1] for answer in answers)
+    print(
+        f"{label:>36}  {len(asked - set(holds)):4}  {len(holds) - len(set(holds)):7}  {len(took_s) / wall_s:9.0f}  "
+        f"{median(took_s) * 1e3:9.1f}  {took_s[-1]:9.2f}",
+        flush=True,
+    )
+
+
+def crowds(server: S3Server, folder: Path, processes: int, entries: int) -> None:
+    print(f"\n{'a real S3 server, and a folder':>36}  lost  doubled  entries/s  median ms  slowest s")
+    own = [f"own-{me}" for me in range(processes)]
+    for name, place in (("S3", Place(folder, server.place("crowd"))), ("folder", Place(folder / "crowd"))):
+        crowd(place, f"{name}, 1 on one account", ["alone"], entries)
+        crowd(place, f"{name}, {processes} on {processes} accounts", own, entries)
+        crowd(place, f"{name}, {processes} on one account", ["shared"] * processes, entries)
+
+
+def grow(ledger: Ledger, account: str, length: int) -> None:
+    """Half of its holds are settled, as in a month of runs."""
+    ledger.open(account, PLENTY)
+    for number in range(1, length // 2):
+        ledger.reserve(account, f"work-{number}", "work", number, CENT)
+        ledger.settle(account, f"work-{number}", CENT)
+
+
+def lengths(root: Path, length: int) -> None:
+    """What an append costs, to a writer that knows the account and to a new one, at both lengths in turns."""
+    store, known = FolderStore(root), dict[int, Ledger]()
+    for entries in (EARLY, length):
+        known[entries] = Ledger(store, WallClock())
+        grow(known[entries], f"long-{entries}", entries)
+    appends_s: dict[int, list[float]] = {entries: [] for entries in known}
+    looks_s: dict[int, list[float]] = {entries: [] for entries in known}
     for number in range(SAMPLE):
-        for length in LENGTHS:
-            appends_s[length].append(timed_s(partial(ledger.reserve, f"long-{length}", f"more-{number}", "work", 1, CENT)))
-    looks_s = {
-        length: min(timed_s(partial(Ledger(FolderStore(root), WallClock()).state, f"long-{length}")) for _ in range(3))
-        for length in LENGTHS
-    }
-    return [(length, median(appends_s[length]) * 1e3, looks_s[length]) for length in LENGTHS]
+        for entries, ledger in known.items():
+            appends_s[entries].append(timed_s(partial(ledger.reserve, f"long-{entries}", f"more-{number}", "work", 1, CENT)))
+    for number in range(LOOKS):
+        for entries in known:
+            new = Ledger(store, WallClock())
+            looks_s[entries].append(timed_s(partial(new.reserve, f"long-{entries}", f"new-{number}", "work", 1, CENT)))
+    print(f"\n{'entry':>36}  append ms  (mean)  a new writer's first, ms   on {root.parent}")
+    for entries in known:
+        mean_ms = sum(appends_s[entries]) / SAMPLE * 1e3
+        print(f"{entries:>36,}  {median(appends_s[entries]) * 1e3:9.3f}  {mean_ms:6.3f}  {median(looks_s[entries]) * 1e3:24.1f}")
+    ratios = [median(took[length]) / median(took[EARLY]) for took in (appends_s, looks_s)]
+    print(f"{'ratio':>36}  {ratios[0]:9.2f}  {'':6}  {ratios[1]:24.2f}")
+    took_s = timed_s(lambda: verify(store, {}))
+    print(f"verify reads, folds and compares all {length + EARLY + 2 * SAMPLE:,} entries: {took_s:.1f} s", flush=True)
+
+
+def write_until_killed(root: Path, me: int, told: Path) -> None:
+    """Runs one after another in a month, and holds in an account that all share; what was answered is noted down."""
+    ledger = Ledger(FolderStore(root), WallClock(), f"pod-{me}")
+    with told.open("a", buffering=1) as file:
+        for number in range(10**9):
+            run = f"run-{me}-{number}"
+            ledger.open(run, CENT)
+            file.write(f"{run} open\n")
+            ledger.reserve("shared", run, "work", 1, CENT)
+            file.write(f"shared reserve/{run}\n")
+            ledger.close(run)
+            file.write(f"{run} close\n")
+
+
+def kills(root: Path, count: int) -> None:
+    """Four writers at a time; each is killed at a random moment, and another takes its place."""
+    dice, ended = random.Random(7), 0
+    (root / "told").mkdir(parents=True)
+    Ledger(FolderStore(root), WallClock()).open("shared", PLENTY)
+    living: list[Any] = []
+    while ended < count or living:
+        while len(living) < 4 and ended + len(living) < count:
+            me = ended + len(living) + len(list((root / "told").iterdir()))
+            living.append(FORKS.Process(target=write_until_killed, args=(root, me, root / f"told/{me}")))
+            living[-1].start()
+        time.sleep(dice.uniform(0.02, 0.12))
+        victim = living.pop(dice.randrange(len(living)))
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.join()
+        ended += 1
+    found = verify(FolderStore(root), {})
+    ids = {f"{state.account} reserve/{hold}" for state in found.accounts for hold in (*state.holds, *state.settled_usd)}
+    ids |= {f"{state.account} open" for state in found.accounts} | {f"{state.account} close" for state in found.accounts if state.closed}
+    told = [line for file in (root / "told").iterdir() for line in file.read_text().splitlines()]
+    lost = [line for line in told if line not in ids]
+    print(
+        f"\n{count} writers killed: {len(told):,} answers, {len(lost)} of them lost; {found.entries:,} entries, all hold; "
+        f"{len(found.pending)} left between two accounts for a sweep",
+        flush=True,
+    )
+
+
+def postgres(folder: Path, clients: int) -> None:
+    """Inserts a second into a cluster of its own, flushed at each commit as it is by default."""
+    if not PG_BIN or not (PG_BIN[-1] / "pgbench").exists():
+        print("PostgreSQL: left out, there is none here (apt-get install postgresql)")
+        return
+    data = folder / "pg"
+    data.mkdir()
+    folder.chmod(0o755)
+    user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    if user:
+        shutil.chown(data, "postgres")
+
+    def pg(tool: str, *arguments: object) -> str:
+        command = [*user, str(PG_BIN[-1] / tool), *map(str, arguments)]
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd="/").stdout
+
+    pg("initdb", "-D", data / "db", "-A", "trust", "-U", "bench")
+    (data / "insert.sql").write_text(INSERT)
+    pg("pg_ctl", "-D", data / "db", "-w", "-l", data / "log", "-o", f"-k {data} -h '' -c max_connections={clients + 10}", "start")
+    try:
+        table = "CREATE TABLE entries (id bigserial PRIMARY KEY, account text, hold text, amount bigint)"
+        pg("psql", "-h", data, "-U", "bench", "-d", "postgres", "-c", table)
+        for count in (1, clients):
+            said = pg("pgbench", "-h", data, "-U", "bench", "-n", "-c", count, "-T", PG_SECONDS, "-f", data / "insert.sql", "postgres")
+            rate = float(next(line for line in said.splitlines() if line.startswith("tps")).split()[2])
+            print(f"{f'PostgreSQL, {count} clients':>36}  {'-':>4}  {'-':>7}  {rate:9.0f}", flush=True)
+    finally:
+        pg("pg_ctl", "-D", data / "db", "-m", "immediate", "stop")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--folder", type=Path, help="on the disk to be measured; default: the temporary folder's")
+    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--entries", type=int, default=50, help="of each process")
+    parser.add_argument("--length", type=int, default=20_000)
+    parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--only", choices=("crowd", "length", "kills"))
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        root = Path(folder)
-        print(describe())
-        print(f"{'writers':>32}  appends/s")
-        for label, accounts in (
-            ("1", ["one"]),
-            ("8 on 8 accounts", [f"own-{writer}" for writer in range(8)]),
-            ("8 on one account", ["shared"] * 8),
-        ):
-            print(f"{label:>32}  {appends_per_second(root, accounts, asked.seconds):9.0f}")
-        print(f"{'entry':>32}  append ms   first look s")
-        for length, append_ms, look_s in costs_at(root):
-            print(f"{length:>32,}  {append_ms:9.2f}   {look_s:12.2f}")
-        began_s = time.perf_counter()
-        found = verify(FolderStore(root), {})
-        print(f"verify: {found.entries:,} entries in {time.perf_counter() - began_s:.1f} s, all hold")
+    os.environ |= environment(ADMIN)
+    print(describe())
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=FAST) as fast:
+        if asked.only in (None, "crowd"):
+            server = S3Server(Path(folder) / "server", volumes=60)
+            server.start()
+            try:
+                crowds(server, Path(folder), asked.processes, asked.entries)
+            finally:
+                server.kill()
+            postgres(Path(folder), asked.processes)
+        if asked.only in (None, "length"):
+            lengths(Path(fast) / "long", asked.length)
+        if asked.only in (None, "kills"):
+            kills(Path(fast) / "kills", asked.kills)
 
 
 if __name__ == "__main__":
+    multiprocessing.freeze_support()
     main()

@@ -63,6 +63,12 @@ def verify(store: Store, anchors: Anchors) -> Verification:
     """
     part = exported(store)
     chains = {name: _read(store, name, last) for name, last in _listed(store).items()}
+    while unlisted := {name for chain in chains.values() for name in _named_by(chain) if name not in chains and part is None}:
+        # A store may list late what it has.
+        found = {name: chain for name in unlisted if (chain := _read(store, name, 0)).entries}
+        chains |= found
+        if not found:
+            break
     for name in part.accounts if part else ():
         if name not in chains:
             raise LedgerBroken(name, 1, "is missing: this export is of that account")
@@ -131,6 +137,14 @@ def _read(store: Store, name: str, last: int) -> Chain:
     if hint and chain.entries[hint.number - 1].sha256 != hint.sha256:
         raise LedgerBroken(name, hint.number, f"is not the entry {hint.sha256[:12]}... that head.json knows of")
     return chain
+
+
+def _named_by(chain: Chain) -> Iterator[str]:
+    """The other accounts that an account's entries name."""
+    for sealed in chain.entries:
+        yield from (name for name, _ in sealed.entry.reserved_in)
+        if sealed.entry.child is not None:
+            yield sealed.entry.child
 
 
 def _check_reserved(entry: Entry, chains: dict[str, Chain]) -> None:

@@ -1,0 +1,124 @@
+"""The books are the same on every store, also on one that times out, loses its answers, or lists what was there a while ago."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_places import Place
+
+from shoestring.errors import BudgetExceeded, LedgerConflict, StoreError
+from shoestring.local import WallClock
+from shoestring.seams import Store
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.parents import campaign_account
+from shoestring.spending.verify import Verification, verify
+
+MONTH, SPRING = "2026-11", campaign_account("spring")
+CENT = Decimal("0.01")
+
+
+class FaultyStore:
+    """Fails at a third of its writes: before it or after it; or writes, and says that something was there already."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self._store, self._dice = store, random.Random(seed)
+        self.fetch, self.faults = store.fetch, 0
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+        fault = self._dice.choice(["before", "after", "no answer", *["none"] * 6])
+        self.faults += fault != "none"
+        if fault == "before":
+            raise StoreError(f"{key}: no answer after 9 tries")
+        wrote = self._store.put(key, data, if_absent=if_absent)
+        if fault == "after":
+            raise StoreError(f"{key}: no answer after 9 tries")
+        return wrote and not (fault == "no answer" and if_absent)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """What was there, less the newest half."""
+        keys = list(self._store.list(prefix))
+        return iter(keys[: len(keys) // 2])
+
+
+def insist(ask: Any, *given: Any, **also: Any) -> None:
+    """As a caller does whose store failed: the same request again."""
+    for _ in range(50):
+        with suppress(StoreError):
+            ask(*given, **also)
+            return
+    raise AssertionError("the store never answered")
+
+
+def a_month(ledger: Ledger) -> None:
+    insist(ledger.open, MONTH, Decimal(3))
+    insist(ledger.open, SPRING, Decimal(2))
+    for run in ("one", "two"):
+        insist(ledger.open, run, Decimal("0.5"), MONTH, campaign=SPRING)
+        for stage in ("ingest", "train"):
+            insist(ledger.reserve, run, f"{stage}-1", stage, 1, Decimal("0.2"))
+            insist(ledger.extend, run, f"{stage}-1", CENT, id="first")
+            insist(ledger.settle, run, f"{stage}-1", Decimal("0.15"))
+            insist(ledger.adjust, run, f"{stage}-1", -CENT, "true times", id="exit")
+        insist(ledger.set_cap, run, Decimal("0.75"))
+        insist(ledger.close, run)
+
+
+def counted(found: Verification) -> dict[str, tuple[Decimal, Decimal, int]]:
+    return {state.account: (state.spent_usd, state.held_usd, state.entries) for state in found.accounts}
+
+
+def test_a_month_of_runs_is_the_same_on_every_store(place: Place) -> None:
+    a_month(Ledger(place.open(), WallClock()))
+    found = verify(place.open(), {})
+    once = (Decimal("0.28"), Decimal(0))
+    assert counted(found) == {
+        MONTH: (Decimal("0.56"), 0, 7),
+        SPRING: (Decimal("0.56"), 0, 7),
+        "one": (*once, 11),
+        "two": (*once, 11),
+    }
+    assert (found.spent_usd, found.pending) == (Decimal("0.56"), ())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_store_that_fails_and_loses_its_answers_makes_no_entry_too_few_and_none_twice(place: Place, seed: int) -> None:
+    faulty = FaultyStore(place.open(), seed)
+    a_month(Ledger(faulty, WallClock()))
+    assert faulty.faults > 10
+    found = verify(place.open(), {})
+    assert {state.account: state.entries for state in found.accounts} == {MONTH: 7, SPRING: 7, "one": 11, "two": 11}
+    assert (found.spent_usd, found.held_usd, found.pending) == (Decimal("0.56"), 0, ())
+
+
+def test_a_list_that_is_old_hides_no_account_from_whoever_writes_or_verifies(place: Place) -> None:
+    a_month(Ledger(place.open(), WallClock()))
+    behind = FaultyStore(place.open(), 0)
+    assert len({key.split("/")[1] for key in behind.list("ledger/")}) < 4
+    assert counted(verify(behind, {})) == counted(verify(place.open(), {}))
+    assert Ledger(behind, WallClock()).state("two").closed
+
+
+def test_writers_that_race_for_a_campaigns_last_money_share_what_there_is(place: Place) -> None:
+    Ledger(place.open(), WallClock()).open(MONTH, CENT * 100)
+    Ledger(place.open(), WallClock()).open(SPRING, CENT * 10)
+
+    def ask(me: int) -> int:
+        ledger, granted = Ledger(place.open(), WallClock(), f"pod-{me}"), 0
+        for number in range(4):
+            with suppress(BudgetExceeded, LedgerConflict):
+                ledger.open(f"run-{me}-{number}", CENT, MONTH, campaign=SPRING)
+                granted += 1
+        return granted
+
+    with ThreadPoolExecutor(4) as writers:
+        granted = sum(writers.map(ask, range(4)))
+    month, campaign = (Ledger(place.open(), WallClock()).state(name) for name in (MONTH, SPRING))
+    assert (granted, campaign.left_usd, month.held_usd, campaign.held_usd) == (10, 0, CENT * 10, CENT * 10)
+    assert verify(place.open(), {}).pending == ()
