@@ -60,7 +60,7 @@ class Need(Noun):
     memory_bytes_per_row: float = Field(0.0, ge=0)
     gpu: Literal["no", "may", "must"] = "no"
     gpu_flop_per_row: float = Field(0.0, ge=0, description="floating point operations per row when a GPU does the per-row work")
-    gpu_bytes_per_row: float = Field(0.0, ge=0, description="bytes per row between a GPU and its memory: weights, activations, states")
+    gpu_bytes_per_row: float = Field(0.0, ge=0, description="bytes per row between a GPU and its memory that its arithmetic waits for")
     gpu_memory_gb: float = Field(0.0, ge=0)
     most_gpus: int = Field(1, ge=1, description="GPUs that it can use at once; a machine with more is priced as if it had so many")
     step_rows: int = Field(1, ge=1, description="rows that each GPU takes between two synchronisations")
@@ -191,6 +191,7 @@ class Learned(Noun):
     log_mean: float
     log_sd: float = Field(ge=0)
     log_p95: float | None = Field(None, description="log of the P95; None: the log-normal's")
+    unknown_log_sd: float = Field(0.0, ge=0, description="the part of log_sd that runs there would take away")
 
 
 class Placement(Noun):

@@ -19,7 +19,7 @@ from shoestring.receipt import Receipt
 from shoestring.seams import Store
 
 FOLDER = "learned/receipts/"
-BUCKETS, SLOTS = 8, 48
+BUCKETS, SLOTS = 8, 64
 IMPORTED = 200
 
 

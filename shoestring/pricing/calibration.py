@@ -41,8 +41,8 @@ def p95_of(off: Floats, own: npt.NDArray[np.bool_]) -> float:
     age = np.arange(len(off))[::-1]
     weights = np.where(own, 1.0, OTHER_WORK_WEIGHT) * 0.5 ** (age / HALF_LIFE_RUNS)
     values = np.concatenate([off, _NORMAL])
-    mass = np.concatenate([weights, np.full(_POINTS, PRIOR_RUNS / _POINTS)])
     runs = weights.sum()
+    mass = np.concatenate([weights, np.full(_POINTS, PRIOR_RUNS / _POINTS)])
     # The run to come is one more, of unknown place: that counts as far as the runs do, beside the prior.
     reached = LEVEL * (PRIOR_RUNS + runs + runs / (PRIOR_RUNS + runs))
     order = np.argsort(values, kind="stable")

@@ -37,13 +37,16 @@ PRIOR_LOG_SD = 0.5
 """Before the first receipt of a stage: of the log of true over prior seconds."""
 
 VARIANCES = {"stage": 0.05, "work": 0.06, "hardware": 0.03, "work_hardware": 0.02, "work_pool": 0.01, "drift": 0.02}
-SLOPE_VARIANCES = {"stage": 0.03, "work": 0.03}
+SLOPE_VARIANCES = {"stage": 0.1, "work": 0.1}
 DRIFT_RUNS = 30.0
 """Runs over which drift forgets."""
 
 NOISE_LOG_SD = 0.2
 NOISE_RUNS = 4.0
 """What runs in one place differ by, and the runs that this assumption is worth."""
+
+LOOK_SD = 1.0
+"""What nobody knows of a pool's speed is taken for as good as it may well be, by so many standard deviations, where offers are compared."""
 
 SCALES = (1.0, 4.0, 16.0, 64.0)
 """Times the variances of all but the noise: 64 is for priors that are off tenfold and more."""
@@ -54,7 +57,7 @@ X_OF_ONE = {"cores": (1.0, 1.0), "gpu": (1e5, 1e3)}
 
 CONSTANTS = (
     f"variances {VARIANCES}; slopes {SLOPE_VARIANCES}; drift over {DRIFT_RUNS} runs; "
-    f"noise {NOISE_LOG_SD} worth {NOISE_RUNS} runs; scales {SCALES}; x of one {X_OF_ONE}"
+    f"noise {NOISE_LOG_SD} worth {NOISE_RUNS} runs; scales {SCALES}; x of one {X_OF_ONE}; look {LOOK_SD}"
 )
 
 
@@ -107,7 +110,7 @@ def _of_stage(need: Need, pools: Sequence[Pool], receipts: Sequence[Receipt]) ->
         len(receipts),
     )
     logs = np.log(np.array([each.seconds / each.prior_s for each in receipts]))
-    mean, sd, off = predicted(logs, seen, asked)
+    mean, sd, unknown, off = predicted(logs, seen, asked)
     own = seen.work == asked.work[0] if len(wanted) else np.zeros(0, dtype=bool)
     level = p95_of(off, own)
     return [
@@ -119,6 +122,7 @@ def _of_stage(need: Need, pools: Sequence[Pool], receipts: Sequence[Receipt]) ->
             log_mean=float(mean[row]),
             log_sd=float(sd[row]),
             log_p95=float(mean[row] + level * sd[row]),
+            unknown_log_sd=float(unknown[row]),
         )
         for row, (pool, hardware) in enumerate(wanted)
     ]
@@ -153,8 +157,8 @@ def _x(hardware: Hardware) -> tuple[float, float, float]:
     return math.log(hardware.gflop_s / gflop_s), math.log(hardware.gb_s / gb_s) if hardware.gb_s else 0.0, math.log(hardware.count)
 
 
-def predicted(logs: Floats, seen: Points, asked: Points) -> tuple[Floats, Floats, Floats]:
-    """Mean and standard deviation of y where it is asked for, its noise included; and what each run was off by from those before it."""
+def predicted(logs: Floats, seen: Points, asked: Points) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean and standard deviation of y where it is asked for, with its noise and without; what each run was off by from those before."""
     noise = _noise(logs, seen)
     plain = _covariance(seen, seen)
     best, scale = -math.inf, 1.0
@@ -168,8 +172,8 @@ def predicted(logs: Floats, seen: Points, asked: Points) -> tuple[Floats, Floats
             best, factor, off, scale = likelihood, lower, innovations, each
     across = np.linalg.solve(factor, scale * _covariance(seen, asked))
     mean = across.T @ off
-    known = scale * np.diag(_covariance(asked, asked)) - np.sum(across**2, axis=0)
-    return mean, np.sqrt(np.maximum(known, 0.0) + _noise_of(noise, seen, asked)), off
+    unknown = np.maximum(scale * np.diag(_covariance(asked, asked)) - np.sum(across**2, axis=0), 0.0)
+    return mean, np.sqrt(unknown + _noise_of(noise, seen, asked)), np.sqrt(unknown), off
 
 
 def _covariance(a: Points, b: Points) -> Floats:
@@ -220,13 +224,24 @@ def spread(need: Need, pool: Pool, learned: Iterable[Learned]) -> Spread:
 
 def spreads(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> tuple[Floats, Floats]:
     """The same of many pools, as arrays. The P95 is never below the mean."""
-    of_stage = [each for each in learned if each.stage == need.stage]
-    by_pool = {each.pool: each for each in of_stage if each.pool is not None}
-    by_hardware = {each.hardware: each for each in of_stage if each.pool is None}
-    found = [by_pool.get(pool.name) or (by_hardware.get(hardware_of(need, pool).name) if by_hardware else None) for pool in pools]
+    found = _known(need, pools, learned)
     logs = np.array([(each.log_mean, each.log_sd, _log_p95(each)) if each else _UNKNOWN for each in found]).reshape(-1, 3)
     mean = np.exp(logs[:, 0] + logs[:, 1] ** 2 / 2)
     return mean, np.maximum(mean, np.exp(logs[:, 2]))
+
+
+def worths(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> Floats:
+    """Share of the expected cost that finding out about each pool is worth, where offers are compared: pools that nothing is known of are
+    chosen while they may well be better, and no longer (optimism in the face of uncertainty: Lai & Robbins 1985). What is set aside
+    knows nothing of it. 0 where the stage never ran: then no pool is known better than another."""
+    return np.array([1.0 - math.exp(-LOOK_SD * each.unknown_log_sd) if each else 0.0 for each in _known(need, pools, learned)])
+
+
+def _known(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> list[Learned | None]:
+    of_stage = [each for each in learned if each.stage == need.stage]
+    by_pool = {each.pool: each for each in of_stage if each.pool is not None}
+    by_hardware = {each.hardware: each for each in of_stage if each.pool is None}
+    return [by_pool.get(pool.name) or (by_hardware.get(hardware_of(need, pool).name) if by_hardware else None) for pool in pools]
 
 
 _UNKNOWN = (0.0, PRIOR_LOG_SD, Z95 * PRIOR_LOG_SD)

@@ -2,8 +2,10 @@
 
 seconds        = setup_s / core_gops + samples x row seconds                     (reading and writing are priced by routing)
 on cores       = op_per_row / 1e9 / (core_gops x speed-up(cores, f)),  speed-up = 1 / ((1 - f) + f / cores)          (Amdahl 1967)
-on a GPU       = max((1 - f) x op_per_row / 1e9 / core_gops,  max(FLOPs / FLOP/s, bytes / byte/s)):     (Williams 2009, "Roofline")
-                 the share that more cores would not help stays with the host, beside the GPU's arithmetic and its memory.
+on a GPU       = max((1 - f) x op_per_row / 1e9 / core_gops,  FLOPs / FLOP/s + bytes / byte/s):
+                 the share that more cores would not help stays with the host, beside the GPU. Its kernels follow each other, and each
+                 is under one of the two roofs (Williams 2009, "Roofline"): the need names the arithmetic of those under the one,
+                 and the bytes of those under the other.
 on K GPUs      = a step of B rows each: (T_grad^g + T_sync^g)^(1/g) / (K x B), g = OVERLAP       (Qiao 2021, "Pollux", eq. 11)
                  T_grad = B x a row on one GPU;  T_sync = a ring's 2 (n - 1) / n x sync_bytes / bytes/s, among the n GPUs of a machine,
                  and the same among machines; K is what the stage can use at most, however many the pool has.
@@ -98,10 +100,8 @@ def row_seconds(need: Need, machines: Machines) -> Floats:
 
 def _gpu_row_seconds(need: Need, machines: Machines) -> Floats:
     """Infinite where there is no GPU."""
-    row_s = np.maximum(
-        _over(need.gpu_flop_per_row, machines.gpu_tflops * 1e12 * GPU_EFFICIENCY, np.inf),
-        _over(need.gpu_bytes_per_row, machines.gpu_memory_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0),
-    )
+    arithmetic_s = _over(need.gpu_flop_per_row, machines.gpu_tflops * 1e12 * GPU_EFFICIENCY, np.inf)
+    row_s = arithmetic_s + _over(need.gpu_bytes_per_row, machines.gpu_memory_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0)
     gpus = np.maximum(np.minimum(need.most_gpus, machines.gpu_count * machines.nodes), 1.0)
     here = np.maximum(np.minimum(gpus, machines.gpu_count), 1.0)
     nodes = np.ceil(gpus / here)

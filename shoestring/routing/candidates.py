@@ -112,6 +112,9 @@ class StageOffers(Noun):
     least_work_us_by_machine: Column
     mean_ppb_by_machine: Column
     p95_ppb_by_machine: Column
+    worth_ppb_by_machine: Column = Field(
+        np.zeros(0, dtype=np.int64), description="of the expected cost: what finding out how fast it is here is worth; of fixed work alone"
+    )
     scan_us_by_format: Column
     write_us_by_format: Column
     storage_microusd_by_format: Column

@@ -17,7 +17,7 @@ from math import ceil
 import numpy as np
 
 from shoestring.model import Format, FormatSpeed, Market, Need, Pool
-from shoestring.pricing.learning import spreads
+from shoestring.pricing.learning import spreads, worths
 from shoestring.pricing.throughput import Machines, gpu_users, row_seconds, setup_seconds
 from shoestring.routing.candidates import MOST_US, NONE, PPB, Floats, Ints, Reason, StageOffers, up
 from shoestring.routing.decision import Question
@@ -124,6 +124,7 @@ class Cost:
             least_work_us_by_machine=_us((row_s + take_s) * self.least),
             mean_ppb_by_machine=up(mean * PPB),
             p95_ppb_by_machine=up(p95 * PPB),
+            worth_ppb_by_machine=up(worths(need, machines, self.question.learned) * PPB),
             scan_us_by_format=self._scan_us(),
             write_us_by_format=self._write_us(),
             storage_microusd_by_format=self._storage_microusd(),

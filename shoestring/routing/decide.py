@@ -197,7 +197,13 @@ class Chooser:
             return sentences.chosen_most_samples(samples, self.plans.here.offers.samples, p95_micro, p95_ms, self._runner_up())
         total_micro = int(self.plans.best.total[self.best])
         later, waits = sentences.later_stages(self.question), sentences.waiting(self.question)
-        return sentences.chosen_cheapest(total_micro, later, self._runner_up(), waits)
+        return sentences.chosen_cheapest(total_micro, later, self._runner_up(), waits + self._finding_out())
+
+    def _finding_out(self) -> str:
+        """Words where the choice is not the least expected cost, but one that teaches."""
+        best, worth = self.plans.best, self.plans.here.worth
+        without = (best.total + worth)[best.way >= 0]
+        return sentences.finding_out(int(worth[self.best])) if without.min() < best.total[self.best] + worth[self.best] else ""
 
     def _runner_up(self) -> str:
         """What the choice won by, over the best plan that begins otherwise."""

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.routing.candidates import NONE, Candidates, Floats, Ints
+from shoestring.routing.candidates import NONE, PPB, Candidates, Floats, Ints
 from shoestring.routing.decision import Question
 from shoestring.routing.front import undominated
 from shoestring.routing.plan import CACHED, UNBOUNDED, Ahead, Limits, Step, Ways, waiting
@@ -33,6 +33,9 @@ class Here:
         if question.needs[0].elastic:
             self.least_est, self.least_est_ms = self._flat(block.prices(fixed_us, fees, least=True))
             self.least_p95, self.least_p95_ms = self._flat(block.prices(fixed_us, fees, least=True, worst=True))
+        self.worth = (
+            self._worth(candidates) if offers.worth_ppb_by_machine.size and not question.needs[0].elastic else np.zeros_like(self.est)
+        )
         self.objection = self._with_cached(np.repeat(offers.objection, self.width), NONE)
         self.least_samples = self._with_cached(np.full(self.slots * self.width, offers.least_samples), offers.samples)
         writes = self._with_cached(np.tile(offers.writes, self.slots), offers.cached.writes if offers.cached else NONE)
@@ -46,6 +49,12 @@ class Here:
         flat = (values.reshape(self.width, self.slots).T.ravel() for values in (prices.microusd, prices.ms))
         micro, ms = (self._with_cached(values, 0) for values in flat)
         return micro, ms
+
+    def _worth(self, candidates: Candidates) -> Ints:
+        """What is taken off the expected cost where plans are compared: finding out how fast the stage is there."""
+        shares = np.repeat(self.offers.worth_ppb_by_machine[candidates.machine] / PPB, self.width)
+        count = len(shares)
+        return self._with_cached(np.floor(self.est[:count] * shares).astype(np.int64), 0)
 
     def _with_cached(self, values: Ints, of_cached: int) -> Ints:
         return np.append(values, of_cached) if self.offers.cached else values
@@ -62,7 +71,8 @@ class Here:
         return Step(row // self.width, self.offers.reads[0], self.offers.writes[row % self.width])
 
     def expected(self, rows: Ints, money_micro: int, time_ms: int) -> tuple[Ints, Ints, Ints]:
-        """Samples that money and time buy at the mean, their expected price, and that with the price of their time. Fixed work is all done.
+        """Samples that money and time buy at the mean, their expected price, and that with the price of their time, less what they
+        find out. Fixed work is all done.
 
         Between its least and all of its passes an elastic stage's price and time grow linearly with its samples.
         """
@@ -73,7 +83,7 @@ class Here:
         samples = least + np.floor((most - least) * share).astype(np.int64)
         est = self.least_est[rows] + np.ceil((self.est[rows] - self.least_est[rows]) * share).astype(np.int64)
         ms = self.least_est_ms[rows] + np.ceil((self.est_ms[rows] - self.least_est_ms[rows]) * share).astype(np.int64)
-        return samples, est, est + time_cost(ms, self.waiting)
+        return samples, est, est + time_cost(ms, self.waiting) - self.worth[rows]
 
 
 def _share(limit: int, least: Ints, most: Ints) -> Floats:

@@ -134,6 +134,11 @@ def chosen_cheapest(total_micro: int, later: str, runner_up: str, waits: str = "
     return f"the least expected cost{f' with {later}' if later else ''}{waits}: {dollars(total_micro)}{runner_up}"
 
 
+def finding_out(worth_micro: int) -> str:
+    """Words where a choice was made for what it teaches."""
+    return f", {dollars(worth_micro)} taken off for finding out how fast it is here"
+
+
 def chosen_most_samples(samples: int, most: int, money_micro: int, ms: int, runner_up: str) -> str:
     within = f"{dollars(money_micro)} and {seconds(ms)}"
     if samples == most:

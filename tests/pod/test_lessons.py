@@ -79,11 +79,11 @@ def test_the_same_receipt_again_is_the_same_lesson(tmp_path: Path) -> None:
 
 def test_a_store_from_before_teaches_with_the_receipts_of_its_runs_once(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    for run in range(3):
+    for run in (0, 1, 3):
         store.put(f"runs/run-{run}/receipts/train-1.json", record(receipt(run)))
     store.put("runs/run-9/receipts/train-1.json", b"{}")
     taught, (note,) = lessons(store, ["train"], LATER)
-    assert sorted(each.run_id for each in taught) == ["run-0", "run-1", "run-2"] and "runs/run-9/receipts/train-1.json" in note
+    assert sorted(each.run_id for each in taught) == ["run-0", "run-1", "run-3"] and "runs/run-9/receipts/train-1.json" in note
     store.put("runs/run-4/receipts/train-1.json", record(receipt(4)))
     again, notes = lessons(store, ["train"], LATER)
     assert len(again) == 3 and notes == ()

@@ -20,10 +20,10 @@ def test_before_the_first_run_it_is_the_normals() -> None:
 
 
 @given(arrays(np.float64, st.integers(1, 60), elements=st.floats(-50, 50)))
-def test_a_run_that_was_off_by_more_never_lowers_it(off: np.ndarray) -> None:
+def test_a_run_that_was_off_by_more_than_any_never_lowers_it(off: np.ndarray) -> None:
     before = p95_of(off, own(len(off)))
     worse = off.copy()
-    worse[0] += 1
+    worse[0] = 200
     assert p95_of(worse, own(len(off))) >= before - 1e-9
 
 

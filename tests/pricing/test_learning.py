@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from some_receipts import A100, CPU, H100, NEED, T4, receipt, receipts
 
 from shoestring.model import Learned, Pool
-from shoestring.pricing.learning import learn, spread, spreads
+from shoestring.pricing.learning import learn, spread, spreads, worths
 from shoestring.pricing.throughput import hardware_of
 
 
@@ -116,3 +116,11 @@ def test_a_record_from_before_hardware_was_kept_is_looked_up_by_its_pool() -> No
     old = Learned.model_validate({"stage": "train", "pool": "cpu", "runs": 3, "log_mean": 1.0, "log_sd": 0.0})
     mean, p95 = spreads(NEED, [CPU, T4], [old])
     assert mean.tolist() == pytest.approx([math.e, math.exp(0.125)]) and p95[0] == mean[0]
+
+
+def test_finding_out_is_worth_less_the_more_is_known_and_nothing_before_the_first_run() -> None:
+    assert worths(NEED, [T4, A100], ()).tolist() == [0.0, 0.0]
+    few, many = (learn(receipts([30.0] * runs, **ran_on(T4)), [NEED], [T4, A100]) for runs in (1, 20))
+    t4_few, a100_few = worths(NEED, [T4, A100], few).tolist()
+    t4_many, a100_many = worths(NEED, [T4, A100], many).tolist()
+    assert 0 < t4_many < t4_few < a100_few < 1 and t4_many < a100_many
