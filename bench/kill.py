@@ -30,6 +30,8 @@ from machine import describe
 ROWS = 30_000
 TARGETS = ("child", "frame", "run")
 HEARTBEAT_S = 1.0
+# At the $0.04 an hour of the world's one core.
+MICRO_S = 0.09
 
 
 def slice_of_flights(folder: Path) -> Path:
@@ -150,7 +152,7 @@ def told(target: str, hit: list[Trial]) -> str:
     line = f"{target:6} {len(hit)} killed: " + ", ".join(f"{count} {what}" for what, count in counts.items())
     if not off:
         return line
-    return f"{line}; charge off by {median(off):.2f} s median, {max(off):.2f} s at most (a heartbeat is {HEARTBEAT_S} s)"
+    return f"{line}; charge off by {median(off):.2f} s median, {max(off):.2f} s at most (a heartbeat is {HEARTBEAT_S} s, a micro-dollar {MICRO_S} s)"
 
 
 def main() -> None:
