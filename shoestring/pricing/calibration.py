@@ -33,8 +33,9 @@ _NORMAL = np.array([NormalDist().inv_cdf((point + 0.5) / _POINTS) for point in r
 def p95_of(off: Floats, own: npt.NDArray[np.bool_]) -> float:
     """How many standard deviations above its prediction the next run's P95 is.
 
-    `off`: what each run was off by, in the order of time; `own`: whether it did the work that is asked about. The quantile is
-    interpolated between neighbours, so that its coverage is 95% in the mean, and not that of the next whole rank.
+    `off`: what each run was off by, in the order of time; `own`: whether it did the work that is asked about. The mean of the quantiles
+    over one run's width, so that its coverage is 95% in the mean, and not that of the next whole rank. It never falls as a run is
+    off by more: each quantile does not.
     """
     if not len(off):
         return Z95
@@ -46,4 +47,6 @@ def p95_of(off: Floats, own: npt.NDArray[np.bool_]) -> float:
     # The run to come is one more, of unknown place: that counts as far as the runs do, beside the prior.
     reached = LEVEL * (PRIOR_RUNS + runs + runs / (PRIOR_RUNS + runs))
     order = np.argsort(values, kind="stable")
-    return float(np.interp(reached, np.cumsum(mass[order]), values[order]))
+    above = np.cumsum(mass[order])
+    share = np.clip(np.minimum(above, reached + 0.5) - np.maximum(above - mass[order], reached - 0.5), 0.0, None)
+    return float(share @ values[order] / share.sum())

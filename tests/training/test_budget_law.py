@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_world import Bench, Ticking, stop_after, table
 
@@ -79,8 +79,9 @@ def test_money_and_deadline_are_never_passed(
 
 @given(budget_s=st.floats(3.0, 30.0), step_s=st.floats(0.05, 0.2), look_s=st.floats(0.0, 0.3), seed=st.integers(0, 1000))
 @settings(max_examples=15)
+@example(budget_s=3.0, step_s=0.09375, look_s=0.25, seed=0)
 def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, seed: int) -> None:
-    """What is left at the end is what the guard keeps for leaving, and not more."""
+    """What is left at the end is what the guard keeps for leaving, and not more; that goes by the slowest look so far."""
     chance, clock = random.Random(seed), Ticking()
     endless = SMALL.model_copy(update={"max_epochs": 10**6, "patience": 10**6})
     with TemporaryDirectory() as folder:
@@ -90,7 +91,7 @@ def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, 
         training = bench.training()
         trained = training.run()
     assert trained.stopped == "the budget, or the deadline, is spent"
-    assert budget_s - clock.at_s <= training.guard.exit_s + 2 * max(0.2, 2 * step_s) + 1e-6
+    assert budget_s - clock.at_s <= training.guard.exit_s + 2 * max(0.2, 2 * step_s) + look_s / 2 + 1e-6
     assert trained.course.points[-1].learning_rate == 0.0
 
 
