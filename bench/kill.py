@@ -152,7 +152,8 @@ def told(target: str, hit: list[Trial]) -> str:
     line = f"{target:6} {len(hit)} killed: " + ", ".join(f"{count} {what}" for what, count in counts.items())
     if not off:
         return line
-    return f"{line}; charge off by {median(off):.2f} s median, {max(off):.2f} s at most (a heartbeat is {HEARTBEAT_S} s, a micro-dollar {MICRO_S} s)"
+    line += f"; charge off by {median(off):.2f} s median, {max(off):.2f} s at most"
+    return f"{line} (a heartbeat is {HEARTBEAT_S} s, a micro-dollar {MICRO_S} s)"
 
 
 def main() -> None:

@@ -80,7 +80,9 @@ def read(store: Store, key: str, noun: type[AnyNoun]) -> AnyNoun:
     try:
         return noun.model_validate_json(store.fetch(key).read_bytes())
     except ValidationError as error:
-        wrong = f"{key} is not a {noun.__name__} as this version of Shoestring writes it ({sentences(error)})"
+        # A record of another version differs in everything; that it is one is all there is to say.
+        other = next((sentence for sentence in sentences(error).split("; ") if sentence.startswith("schema_version: ")), None)
+        wrong = f"{key} is not a {noun.__name__} as this version of Shoestring writes it ({other or sentences(error)})"
         raise DataError(f"{wrong}: use the version that wrote it, or delete it if nobody needs it") from None
 
 

@@ -34,8 +34,8 @@ def p95_of(off: Floats, own: npt.NDArray[np.bool_]) -> float:
     """How many standard deviations above its prediction the next run's P95 is.
 
     `off`: what each run was off by, in the order of time; `own`: whether it did the work that is asked about. The mean of the quantiles
-    over one run's width, so that its coverage is 95% in the mean, and not that of the next whole rank. It never falls as a run is
-    off by more: each quantile does not.
+    over one run's width below that rank: its coverage is 95% in the mean, and not that of the next whole rank. It never falls as a
+    run is off by more, since no quantile does.
     """
     if not len(off):
         return Z95
@@ -48,5 +48,5 @@ def p95_of(off: Floats, own: npt.NDArray[np.bool_]) -> float:
     reached = LEVEL * (PRIOR_RUNS + runs + runs / (PRIOR_RUNS + runs))
     order = np.argsort(values, kind="stable")
     above = np.cumsum(mass[order])
-    share = np.clip(np.minimum(above, reached + 0.5) - np.maximum(above - mass[order], reached - 0.5), 0.0, None)
+    share = np.clip(np.minimum(above, reached) - np.maximum(above - mass[order], reached - 1.0), 0.0, None)
     return float(share @ values[order] / share.sum())

@@ -1,0 +1,27 @@
+"""Records of a run, as others may have left them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoestring.data.runs import read, readable
+from shoestring.errors import DataError
+from shoestring.local import FolderStore
+from shoestring.routing.decision import Decision
+
+KEY = "runs/r/decisions/ingest-1.json"
+
+
+def test_a_record_of_another_version_is_refused_for_that_alone(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    store.put(KEY, json.dumps({"schema_version": 1, "candidates": [], "unknown": 3}).encode())
+    with pytest.raises(DataError) as refused:
+        read(store, KEY, Decision)
+    said = str(refused.value)
+    assert "(schema_version: Input should be 2)" in said and "use the version that wrote it" in said
+    assert len(said) < 250
+    found, (note,) = readable(store, [KEY], Decision)
+    assert found == [] and note.startswith("1 of 1 records were left out") and said in note
