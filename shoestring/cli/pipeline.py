@@ -18,7 +18,7 @@ SCHEMAS = {
     "world": "shoestring.local:WorldFile",
     "recipe": "shoestring.data.recipe:Recipe",
     "decision": "shoestring.routing.decision:Decision",
-    "receipt": "shoestring.model:Receipt",
+    "receipt": "shoestring.receipt:Receipt",
     "ledger": "shoestring.spending.entry:Sealed",
     "summary": "shoestring.reporting.summary:Summary",
     "cluster-world": "shoestring.outside.folder:ClusterWorldFile",

@@ -24,7 +24,7 @@ PRIOR_RUNS = 6.0
 HALF_LIFE_RUNS = 150.0
 OTHER_WORK_WEIGHT = 0.2
 
-CONSTANTS = f"level {LEVEL}; prior worth {PRIOR_RUNS} runs; half life {HALF_LIFE_RUNS} runs; other works {OTHER_WORK_WEIGHT}"
+CONSTANTS = f"level {LEVEL}; prior worth {PRIOR_RUNS} runs; half life {HALF_LIFE_RUNS} runs; other works {OTHER_WORK_WEIGHT}; one run wide"
 
 _POINTS = 199
 _NORMAL = np.array([NormalDist().inv_cdf((point + 0.5) / _POINTS) for point in range(_POINTS)])

@@ -51,13 +51,17 @@ LOOK_SD = 1.0
 SCALES = (1.0, 4.0, 16.0, 64.0)
 """Times the variances of all but the noise: 64 is for priors that are off tenfold and more."""
 
+MOST_VARIANCE = 1.0
+"""Of the log, in the mean: beyond it a log-normal's mean is all tail, and of a tail that was never seen nobody knows anything."""
+
 X_OF_ONE = {"cores": (1.0, 1.0), "gpu": (1e5, 1e3)}
 """The hardware, in Gop/s and GB/s, whose x is 0."""
 
 
 CONSTANTS = (
     f"variances {VARIANCES}; slopes {SLOPE_VARIANCES}; drift over {DRIFT_RUNS} runs; "
-    f"noise {NOISE_LOG_SD} worth {NOISE_RUNS} runs; scales {SCALES}; x of one {X_OF_ONE}; look {LOOK_SD}"
+    f"noise {NOISE_LOG_SD} worth {NOISE_RUNS} runs; scales {SCALES}; x of one {X_OF_ONE}; look {LOOK_SD}; "
+    f"variance in the mean at most {MOST_VARIANCE}"
 )
 
 
@@ -226,7 +230,7 @@ def spreads(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> tu
     """The same of many pools, as arrays. The P95 is never below the mean."""
     found = _known(need, pools, learned)
     logs = np.array([(each.log_mean, each.log_sd, _log_p95(each)) if each else _UNKNOWN for each in found]).reshape(-1, 3)
-    mean = np.exp(logs[:, 0] + logs[:, 1] ** 2 / 2)
+    mean = np.exp(logs[:, 0] + np.minimum(logs[:, 1] ** 2, MOST_VARIANCE) / 2)
     return mean, np.maximum(mean, np.exp(logs[:, 2]))
 
 

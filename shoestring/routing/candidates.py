@@ -84,6 +84,15 @@ class Reason(StrEnum):
     TIE = "tie"
 
 
+class Columns(Noun):
+    """A noun that holds arrays: equal when it is written down alike."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and record(self) == record(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Cached(Noun):
     """The outcome that is there already: one free offer, on the slot where a pod's start is cheapest."""
 
@@ -92,7 +101,7 @@ class Cached(Noun):
     writes: int
 
 
-class StageOffers(Noun):
+class StageOffers(Columns):
     """The factors of one stage's offers. `reads` and `writes` number the formats it may find and leave; -1 is no format, or an unknown one.
 
     `objection` goes by slot and numbers `objections`; -1 is none. Of the rest, what ends in `_by_machine` goes by kind of machine,
@@ -123,7 +132,7 @@ class StageOffers(Noun):
     cached: Cached | None = None
 
 
-class Candidates(Noun):
+class Candidates(Columns):
     """All offers for all remaining stages, by their factors. Slots are sorted by pool, then market; `pool`, `market`, `region` number the
     lists of names. An offer's number counts stages, then slots, then formats read, then written, a cached outcome last in its stage."""
 
@@ -140,11 +149,6 @@ class Candidates(Noun):
     startup_ms: Column
     preemptions_ppb: Column = Field(description="preemptions in 1e9 hours")
     offers: tuple[StageOffers, ...]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Candidates) and record(self) == record(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def first(self, stage: int) -> int:
         """The number of a stage's first offer; of the stage after the last: how many offers there are."""

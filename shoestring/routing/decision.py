@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote
 from shoestring.money import Usd, usd
-from shoestring.routing.candidates import NONE, Column
+from shoestring.routing.candidates import NONE, Column, Columns
 from shoestring.routing.candidates import Candidates as Candidates
 from shoestring.routing.candidates import Reason as Reason
 from shoestring.rules import IMAGES, Arm, Candidate, Preferences, StockOut
@@ -170,7 +170,7 @@ class Shadow(Noun):
     sentence: str = ""
 
 
-class Decision(Noun):
+class Decision(Columns):
     """The artifact. `choice` is None when nothing fits; then `smallest_budget_usd` is what would, None when no budget would.
 
     `code` says of each candidate of this stage why it was not taken, as a number in `codes`, -1 for the one that was. `refusals` says

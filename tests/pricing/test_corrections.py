@@ -91,6 +91,14 @@ def test_a_work_that_gains_less_from_faster_arithmetic_is_expected_to_gain_less_
     assert log_of(learned, H100) > math.log(2.4) * 0.9
 
 
+def test_one_run_that_was_far_off_makes_no_other_pool_impossible() -> None:
+    two_cores = CPU.model_copy(update={"name": "two", "cores": 2})
+    learned = learn(receipts([200.0]), [NEED], [CPU, two_cores])
+    there, elsewhere = spread(NEED, CPU, learned), spread(NEED, two_cores, learned)
+    assert there.mean == pytest.approx(20, rel=0.1)
+    assert elsewhere.mean < 3 * there.mean and elsewhere.p95 < 30 * there.mean
+
+
 def test_what_is_long_ago_counts_less() -> None:
     early, late = [10.0] * 60, [20.0] * 60
     (grew,), (shrank,) = (learn(receipts(each), [NEED], [CPU]) for each in (early + late, late + early))
