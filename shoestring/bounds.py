@@ -49,7 +49,7 @@ class Guardrail(Noun):
 class Guardrails(Noun):
     """Caps beside those in dollars. A month's cap is in the budgets and refuses runs; `queue_delay_s` has a stage routed again."""
 
-    joules: Guardrail | None = Field(None, description="of the machine: its watts by its cores' use, GPUs as if busy throughout")
+    joules: Guardrail | None = Field(None, description="of the machine: watts by its cores' use, GPUs by their own count, or as if busy")
     compute_minutes: Guardrail | None = Field(None, description="minutes of one core at work")
     gco2_g: Guardrail | None = Field(None, description="grams of CO2: the joules by the region's grid")
     memory_gb: Guardrail | None = Field(None, description="resident, of the stage's process")

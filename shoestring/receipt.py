@@ -99,6 +99,8 @@ class Receipt(Noun):
     seconds: float
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
+    gpu_busy: float | None = Field(None, description="share of the time in which its GPUs computed, as NVML says; None: nobody measured")
+    peak_gpu_memory_bytes: int = 0
     used: Used = Used()
     changes: tuple[Change, ...] = Field(
         (), description="what it changed of itself, in order; those of earlier attempts that it went on from included"

@@ -45,10 +45,13 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process uses now."""
+    """What a process uses now, and what the GPUs of its machine say: joules since somebody began to count; None where nobody does."""
 
     cpu_s: float
     rss_bytes: int
+    gpu_joules: float | None = None
+    gpu_memory_bytes: int = 0
+    gpu_busy: float | None = None
 
 
 class Prices(Protocol):

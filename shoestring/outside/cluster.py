@@ -23,6 +23,7 @@ from shoestring.money import usd
 from shoestring.outside.facts import node_facts, pod_facts
 from shoestring.outside.folder import Folder, NodePool, file_path, read_folder, read_prices, read_world
 from shoestring.outside.kube import Kube, connect
+from shoestring.outside.nvml import NvmlTelemetry
 from shoestring.outside.pools import Seen, priced, see, unseen
 from shoestring.outside.s3 import open_s3_store
 from shoestring.pricing.book import price_now
@@ -213,7 +214,7 @@ def open_cluster_world(folder: Path, *, context: str | None = None) -> World:
         prices=NodePrices(files, file_path(folder, "prices"), cluster, clock),
         cluster=cluster,
         store=store,
-        telemetry=PsutilTelemetry(),
+        telemetry=NvmlTelemetry(PsutilTelemetry()),
         clock=clock,
         pod_uid=own_uid,
     )

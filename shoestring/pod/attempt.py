@@ -10,6 +10,7 @@ from decimal import Decimal
 from shoestring.data.runs import Run
 from shoestring.errors import StageFailed
 from shoestring.money import usd
+from shoestring.pod.gpu_use import GpuUse
 from shoestring.receipt import Cause, Change, Priced, Used
 from shoestring.routing.decision import Choice, Decision
 from shoestring.seams import World
@@ -52,6 +53,7 @@ class Attempt:
     progress: Progress = field(default_factory=Progress)
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
+    gpus: GpuUse = field(default_factory=GpuUse)
 
     @property
     def choice(self) -> Choice:

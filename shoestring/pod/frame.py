@@ -231,6 +231,7 @@ def look(attempt: Attempt, pid: int, scratch: Path) -> None:
     usage = attempt.world.telemetry.usage(pid)
     attempt.cpu_s = max(attempt.cpu_s, usage.cpu_s)
     attempt.peak_rss_bytes = max(attempt.peak_rss_bytes, usage.rss_bytes)
+    attempt.gpus.look(usage)
     path = scratch / "progress.json"
     if path.exists():
         attempt.progress = Progress.model_validate_json(path.read_bytes())

@@ -49,7 +49,7 @@ def used_by(attempt: Attempt) -> Used:
     # A region that is not named is taken for the dirtiest that is.
     grid = grids.get(pool.region) or max(grids.values(), key=lambda each: each.g_per_kwh, default=None)
     seconds = max(0.0, attempt.world.clock.monotonic_s() - attempt.started_s)
-    return used(pool, seconds, attempt.cpu_s, grid.g_per_kwh if grid else None)
+    return used(pool, seconds, attempt.cpu_s, grid.g_per_kwh if grid else None, attempt.gpus.joules)
 
 
 def pool_of(attempt: Attempt) -> Pool:

@@ -129,5 +129,7 @@ def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
         outcome=ending.outcome,
         cpu_s=round(attempt.cpu_s, 3),
         peak_rss_bytes=attempt.peak_rss_bytes,
+        gpu_busy=attempt.gpus.busy,
+        peak_gpu_memory_bytes=attempt.gpus.peak_memory_bytes,
     )
     keep_receipt(world.store, attempt.hold, receipt)

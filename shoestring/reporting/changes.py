@@ -54,5 +54,5 @@ def used_table(story: RunStory) -> Html | None:
         grams = [each.gco2_g for each in used if each.gco2_g is not None]
         minutes = f"{sum(each.compute_minutes for each in used):,.2f}"
         rows.append((stage.name, f"{sum(each.joules for each in used):,.0f}", minutes, f"{sum(grams):,.3f}" if grams else "grid not known"))
-    caption = "What stages used beside money. Joules are reckoned: watts of the machine by its cores in use, GPUs as if busy throughout."
+    caption = "What stages used beside money. Joules are reckoned: watts by the cores in use, GPUs by their own count or as if busy."
     return table(caption, USED_HEADS, rows, class_="stack") if rows else None

@@ -1,4 +1,4 @@
-"""Joules and grams of CO2, reckoned from what a machine is and how busy its cores were. Plain numbers."""
+"""Joules and grams of CO2, reckoned from what a machine is and how busy its cores were; a GPU's own count goes first. Plain numbers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ BOARD_W = {"T4": 70.0, "L4": 72.0, "V100": 300.0, "A10G": 150.0, "A100": 400.0, 
 UNKNOWN_BOARD_W = 300.0
 
 
-def joules(pool: Pool, seconds: float, cpu_s: float) -> float:
-    """Of a stage that had a pool for so long and kept one core busy for `cpu_s`. GPUs count as if busy throughout."""
+def joules(pool: Pool, seconds: float, cpu_s: float, gpu_joules: float | None = None) -> float:
+    """Of a stage that had a pool for so long and kept one core busy for `cpu_s`. GPUs that nobody measured count as if busy throughout."""
     gpus_w = pool.gpu_count * board_w(pool.gpu) if pool.gpu else 0.0
     cores_w = max(0.0, pool.power_w - gpus_w) if pool.power_w else CORE_W * pool.cores
-    return gpus_w * seconds + cores_w / pool.cores * min(cpu_s, pool.cores * seconds)
+    by_gpus = gpus_w * seconds if gpu_joules is None else gpu_joules
+    return by_gpus + cores_w / pool.cores * min(cpu_s, pool.cores * seconds)
 
 
 def board_w(gpu: str) -> float:
@@ -25,9 +26,9 @@ def board_w(gpu: str) -> float:
     return BOARD_W[max(fitting, key=len)] if fitting else UNKNOWN_BOARD_W
 
 
-def used(pool: Pool, seconds: float, cpu_s: float, g_per_kwh: float | None) -> Used:
+def used(pool: Pool, seconds: float, cpu_s: float, g_per_kwh: float | None, gpu_joules: float | None = None) -> Used:
     """What an attempt has used by now."""
-    spent_j = joules(pool, seconds, cpu_s)
+    spent_j = joules(pool, seconds, cpu_s, gpu_joules)
     return Used(
         joules=round(spent_j, 3),
         compute_minutes=round(cpu_s / 60, 6),
