@@ -13,7 +13,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.runs import Run, Start, open_run
 from shoestring.errors import BudgetTooSmall, RecipeError, Refused, UnknownName
 from shoestring.model import Need, digest, record
-from shoestring.money import MOST_USD, usd
+from shoestring.money import usd
 from shoestring.pod.allowing import approval_for, cap_parents, check_allowed
 from shoestring.pod.asking import Asked, Reads, ask, cache_key, serves_any_run
 from shoestring.pod.overhead import OVERHEAD, overhead_hold, overhead_usd
@@ -148,13 +148,18 @@ def room_to_extend_usd(question: Question) -> Decimal:
     """What one extension of the dearest stage of fixed work would take: a run that is admitted survives one, whatever its budget.
 
     One stage in twenty is past its P95, two of a run's hardly ever, and then there is what the others did not use of theirs. Room for
-    every stage at once refused half of the runs that could do with twice what they were expected to cost (bench/simulated_money.py).
+    every stage at once refused most simulated runs that could do with twice what they were expected to cost, and saved none. The plan is
+    that of the smallest budget: a larger one may try a pool of which little is known, and whose P95 is the wilder for it.
     """
-    ample = decide(question.model_copy(update={"budget_usd": Decimal(MOST_USD - 1), "stage_budgets": {}}))
-    if ample.choice is None:
+    free = question.model_copy(update={"stage_budgets": {}, "budget_usd": Decimal(0)})
+    smallest_usd = decide(free).smallest_budget_usd
+    if smallest_usd is None:
+        return Decimal(0)
+    least = decide(free.model_copy(update={"budget_usd": smallest_usd}))
+    if least.choice is None:
         return Decimal(0)
     elastic = {need.stage for need in question.needs if need.elastic}
-    p95_usd = {question.stage: ample.choice.p95_usd} | {later.stage: later.keep_usd for later in ample.plan}
+    p95_usd = {question.stage: least.choice.p95_usd} | {later.stage: later.keep_usd for later in least.plan}
     return usd(EXTENSION_SHARE * max((amount for stage, amount in p95_usd.items() if stage not in elastic), default=Decimal(0)))
 
 
