@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from shoestring.model import Pool
+from shoestring.pricing.gpus import known_gpu
 from shoestring.receipt import Used
 
 JOULES_PER_KWH = 3_600_000
 CORE_W = 3.5
 """Of one vCPU at work: the mean of AWS' machines in Cloud Carbon Footprint's methodology. At rest it is 0.74 W, which nobody is charged."""
 BOARD_W = {"T4": 70.0, "L4": 72.0, "V100": 300.0, "A10G": 150.0, "A100": 400.0, "L40S": 350.0, "H100": 700.0, "H200": 700.0, "B200": 1000.0}
-"""Of one GPU at full load, by a part of its name; of several that fit, the longest (NVIDIA's data sheets)."""
+"""Of one GPU at full load, by the first word of what pricing/gpus calls it (NVIDIA's data sheets)."""
 UNKNOWN_BOARD_W = 300.0
 
 
@@ -22,8 +23,8 @@ def joules(pool: Pool, seconds: float, cpu_s: float, gpu_joules: float | None = 
 
 
 def board_w(gpu: str) -> float:
-    fitting = [part for part in BOARD_W if part.lower() in gpu.lower().replace("-", " ")]
-    return BOARD_W[max(fitting, key=len)] if fitting else UNKNOWN_BOARD_W
+    known = known_gpu(gpu)
+    return BOARD_W.get(known.part.split()[0], UNKNOWN_BOARD_W) if known else UNKNOWN_BOARD_W
 
 
 def used(pool: Pool, seconds: float, cpu_s: float, g_per_kwh: float | None, gpu_joules: float | None = None) -> Used:
