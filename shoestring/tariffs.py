@@ -1,6 +1,7 @@
 """What holding and moving bytes costs: prices a person declares, and their arithmetic.
 
 moved   = over the tiers of a route, price x the part of the volume that lies in the tier; nothing inside a region
+          where it is not known how much of the month the route has moved before, as if it were what makes it dearest
 held    = GB x price a GB-month x hours / 730, for the least days of the shelf at least; reading from it may cost by the GB
 
 Tiers are marginal: the second one's price is paid for what lies above the first one's end, and for no more.
@@ -9,7 +10,7 @@ A GB is what the tariff's own list counts in; sizes here are in 1e9 bytes, which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from typing import Annotated, Self
@@ -25,8 +26,14 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 HOURS_PER_MONTH = 730.0
+NOTHING: Mapping[str, float] = {}
 ARROW, ANY = "->", "*"
 STANDARD = "standard"
+
+# What the large clouds list for a GB to anywhere, in their first tier that is not free: GCP's premium network 0.12, AWS 0.09, Azure 0.087
+# (2026-07-30). Between regions of one of them it is 0.01 to 0.16, mostly 0.02.
+UNNAMED_USD_PER_GB = Decimal("0.120000")
+"""A GB over a route that no tariff names, where nothing is declared."""
 
 
 def _at_least_nothing(amount: Decimal) -> Decimal:
@@ -57,15 +64,20 @@ class Tariffs(Noun):
     """What holding and moving bytes costs.
 
     A route is 'from->to' by region; `*` stands for any region, `internet` for what leaves the cloud. Of several that fit, the one that
-    names most is used, and of 'a->*' and '*->b' the first. A pair that no route fits is free, and so is any region to itself.
+    names most is used, and of 'a->*' and '*->b' the first. A pair that none fits costs `unnamed_usd_per_gb`; a region to itself, nothing.
+    Regions of another provider than the store's are written PROVIDER/REGION, where both are told: then their names may be alike.
     """
 
     storage_usd_per_gb_month: Price = Field(Decimal("0.023000"), description=f"of the shelf that is called {STANDARD}")
     storage_held_hours: float = Field(24.0, ge=0, description="how long an intermediate is kept, for its price")
     storage_tiers: dict[str, Shelf] = Field({}, description="other storage classes, by name")
     egress_usd_per_gb: dict[str, Price | tuple[Tier, ...]] = Field({}, description="by route: a price, or tiers of them")
-    moved_gb: dict[str, float] = Field({}, description="by route: what this month has moved already, where its tiers go on")
+    unnamed_usd_per_gb: Price | None = Field(
+        None, description=f"of a pair of regions that no route fits; None: {UNNAMED_USD_PER_GB}, and every decision says so"
+    )
+    moved_gb: dict[str, float] = Field({}, description="by route: what others than this store's runs have moved this month")
     store_region: str = "local"
+    store_provider: str = Field("", description="whose region that is: aws, gcp, ...; empty: that of every pool")
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
@@ -85,8 +97,44 @@ class Tariffs(Noun):
         """A storage class by its name. Raises KeyError."""
         return Shelf(usd_per_gb_month=self.storage_usd_per_gb_month) if name == STANDARD else self.storage_tiers[name]
 
+    def place(self, provider: str, region: str) -> str:
+        """What a pool's region is called in routes."""
+        return f"{provider}/{region}" if provider and self.store_provider and provider != self.store_provider else region
+
+    @property
+    def is_tiered(self) -> bool:
+        """Does it matter how much of a month was moved before?"""
+        return any(not isinstance(price, Decimal) for price in self.egress_usd_per_gb.values())
+
+    @property
+    def unnamed_price_usd_per_gb(self) -> Decimal:
+        """Dollars a GB, of a pair of regions that no route fits."""
+        return UNNAMED_USD_PER_GB if self.unnamed_usd_per_gb is None else self.unnamed_usd_per_gb
+
+    def tiers(self, source: str, target: str) -> tuple[Tier, ...]:
+        """What moving from one region to another costs."""
+        route = self.route(source, target)
+        if route is not None:
+            return _tiers(self.egress_usd_per_gb[route])
+        return _tiers(Decimal(0) if source == target else self.unnamed_price_usd_per_gb)
+
+    @property
+    def said(self) -> list[tuple[str, str]]:
+        """Each route and what a GB over it costs, for a person."""
+        unnamed = _tiers(self.unnamed_price_usd_per_gb)
+        return [(route, _said(_tiers(price))) for route, price in self.egress_usd_per_gb.items()] + [("any other pair", _said(unnamed))]
+
+    def unnamed(self, regions: Iterable[str]) -> dict[str, str]:
+        """By route between these regions and the store's that no tariff names, what is taken for it: a sentence."""
+        if self.unnamed_usd_per_gb is not None:
+            return {}
+        store = self.store_region
+        ends = [each for region in sorted(set(regions)) if region != store for each in ((store, region), (region, store))]
+        why = f"no route of egress_usd_per_gb fits, so ${UNNAMED_USD_PER_GB} a GB is taken: name it there, or declare unnamed_usd_per_gb"
+        return {f"{source}{ARROW}{target}": why for source, target in ends if self.route(source, target) is None}
+
     def route(self, source: str, target: str) -> str | None:
-        """The route that prices what moves from one region to another; None: it is free."""
+        """The route that prices what moves from one region to another; None: there is none."""
         if source == target:
             return None
         named = (f"{source}{ARROW}{target}", f"{source}{ARROW}{ANY}", f"{ANY}{ARROW}{target}", f"{ANY}{ARROW}{ANY}")
@@ -95,6 +143,11 @@ class Tariffs(Noun):
 
 def _tiers(price: Decimal | tuple[Tier, ...]) -> tuple[Tier, ...]:
     return (Tier(usd_per_gb=price),) if isinstance(price, Decimal) else price
+
+
+def _said(tiers: Sequence[Tier]) -> str:
+    ends = [f"${tier.usd_per_gb}" + (f" up to {tier.up_to_gb:g} GB" if tier.up_to_gb else "") for tier in tiers]
+    return f"{', '.join(ends)} a month" if len(ends) > 1 else ends[0]
 
 
 def _tiers_rise(route: str, tiers: tuple[Tier, ...]) -> None:
@@ -106,7 +159,7 @@ def _tiers_rise(route: str, tiers: tuple[Tier, ...]) -> None:
         raise ValueError(f"egress_usd_per_gb: {route}: up_to_gb has to rise from tier to tier: {', '.join(map(str, ends))}")
 
 
-def tiered_microusd(tiers: Sequence[Tier], gb: Floats, moved_gb: float = 0.0) -> Ints:
+def tiered_microusd(tiers: Sequence[Tier], gb: Floats, moved_gb: Floats | float = 0.0) -> Ints:
     """What each of these volumes costs after `moved_gb` of the month: each tier's price for the part that lies in it, rounded up."""
     micro = np.zeros_like(gb, dtype=np.float64)
     low = 0.0
@@ -118,18 +171,43 @@ def tiered_microusd(tiers: Sequence[Tier], gb: Floats, moved_gb: float = 0.0) ->
     return _up(micro)
 
 
-def egress_microusd(tariffs: Tariffs, source: str, target: str, gb: Floats) -> Ints:
-    """What moving each of these volumes from one region to another costs, by itself: as if nothing else moved this month but `moved_gb`."""
-    route = tariffs.route(source, target)
-    if route is None:
+def dearest_microusd(tiers: Sequence[Tier], gb: Floats, least_gb: float, most_gb: float) -> Ints:
+    """The most that each of these volumes may cost, where between `least_gb` and `most_gb` of the month were moved before.
+
+    What a volume costs is linear in what was moved before it, but where its first or its last GB comes to a tier's end: there, or at
+    the least or the most, it is dearest.
+    """
+    ends = [tier.up_to_gb for tier in tiers if tier.up_to_gb is not None]
+    if most_gb <= least_gb or not ends:
+        return tiered_microusd(tiers, gb, least_gb)
+    before = [np.full_like(gb, least_gb), np.full_like(gb, most_gb)]
+    before += [np.clip(point, least_gb, most_gb) for end in ends for point in (np.full_like(gb, end), end - gb)]
+    found: Ints = np.max([tiered_microusd(tiers, gb, moved_gb) for moved_gb in before], axis=0)
+    return found
+
+
+Volumes = Mapping[str, float]
+"""GB by route."""
+
+
+def egress_microusd(tariffs: Tariffs, source: str, target: str, gb: Floats, earlier_gb: Volumes = NOTHING) -> Ints:
+    """What moving each of these volumes from one region to another costs. `earlier_gb`: by route, the most that may have moved before it
+    beside what is known to have."""
+    if source == target:
         return np.zeros(len(gb), dtype=np.int64)
-    return tiered_microusd(_tiers(tariffs.egress_usd_per_gb[route]), gb, tariffs.moved_gb.get(route, 0.0))
+    route = tariffs.route(source, target) or ""
+    moved_gb = tariffs.moved_gb.get(route, 0.0)
+    return dearest_microusd(tariffs.tiers(source, target), gb, moved_gb, moved_gb + earlier_gb.get(route, 0.0))
 
 
-def egress_table(tariffs: Tariffs, routes: Sequence[tuple[str, str]], gb: Floats) -> Ints:
-    """Micro-dollars for each of these (from, to) and each of these volumes: len(routes) x len(gb)."""
-    priced = {route: egress_microusd(tariffs, *route, gb) for route in sorted(set(routes))}
-    return np.stack([priced[route] for route in routes]) if routes else np.zeros((0, len(gb)), dtype=np.int64)
+def egress_table(tariffs: Tariffs, routes: Sequence[tuple[str, str]], gb: Floats, earlier_gb: Sequence[Volumes] = ()) -> Ints:
+    """Micro-dollars for each of these (from, to) and each of these volumes: len(routes) x len(gb). `earlier_gb`: for each of the routes."""
+    if not earlier_gb:
+        priced = {route: egress_microusd(tariffs, *route, gb) for route in sorted(set(routes))}
+        rows = [priced[route] for route in routes]
+    else:
+        rows = [egress_microusd(tariffs, *route, gb, earlier) for route, earlier in zip(routes, earlier_gb, strict=True)]
+    return np.stack(rows) if rows else np.zeros((0, len(gb)), dtype=np.int64)
 
 
 def held_microusd(shelf: Shelf, gb: Floats, hours: float) -> Ints:

@@ -13,7 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoestring.tariffs import Shelf, Tariffs, Tier, egress_microusd, egress_table, held_microusd, read_microusd, tiered_microusd
+from shoestring.tariffs import (
+    Shelf,
+    Tariffs,
+    Tier,
+    dearest_microusd,
+    egress_microusd,
+    egress_table,
+    held_microusd,
+    read_microusd,
+    tiered_microusd,
+)
 
 AWS_INTERNET = [
     {"up_to_gb": 100, "usd_per_gb": "0"},
@@ -65,12 +75,40 @@ def test_what_was_moved_before_and_what_moves_now_cost_together_what_both_do(tie
     assert abs(int(tiered_microusd(tiers, np.array([float(then)]), first)[0]) - int(both - one)) <= 1
 
 
-def test_inside_a_region_and_where_no_route_fits_nothing_is_paid() -> None:
+def test_inside_a_region_nothing_is_paid_and_a_pair_that_no_route_names_is_never_free() -> None:
     gb = np.array([0.0, 1e4])
     anywhere = Tariffs.model_validate({"egress_usd_per_gb": {"*->*": "0.09"}})
     assert egress_microusd(anywhere, "a", "a", gb).tolist() == [0, 0]
-    assert egress_microusd(TARIFFS, "us-west-2", "us-east-1", gb).tolist() == [0, 0]
     assert egress_microusd(anywhere, "a", "b", gb).tolist() == [0, 900_000_000]
+    assert egress_microusd(TARIFFS, "us-west-2", "us-east-1", gb).tolist() == [0, 1_200_000_000]
+    declared = TARIFFS.model_copy(update={"unnamed_usd_per_gb": Decimal("0.01")})
+    assert egress_microusd(declared, "us-west-2", "us-east-1", gb).tolist() == [0, 100_000_000]
+
+
+def test_what_is_taken_for_a_pair_that_no_route_names_is_said_until_it_is_declared() -> None:
+    tariffs = Tariffs.model_validate({"store_region": "home", "egress_usd_per_gb": {"home->*": "0.02", "far->home": "0.02"}})
+    assert list(tariffs.unnamed(["home", "far", "other"])) == ["other->home"]
+    assert "$0.120000 a GB is taken: name it there, or declare" in tariffs.unnamed(["other"])["other->home"]
+    assert tariffs.model_copy(update={"unnamed_usd_per_gb": Decimal(0)}).unnamed(["other"]) == {}
+
+
+def test_a_region_of_another_provider_is_another_region_though_its_name_is_the_same() -> None:
+    tariffs = Tariffs(store_region="us-east-1", store_provider="aws")
+    assert [tariffs.place(provider, "us-east-1") for provider in ("aws", "", "lambda")] == ["us-east-1", "us-east-1", "lambda/us-east-1"]
+    assert Tariffs().place("lambda", "us-east-1") == "us-east-1"
+    assert egress_microusd(tariffs, "us-east-1", "lambda/us-east-1", np.array([1.0])).tolist() == [120_000]
+
+
+@given(tiers(), st.integers(0, 2000), st.integers(0, 2000), st.integers(0, 2000), st.floats(0, 1))
+def test_a_volume_costs_at_most_what_it_is_priced_at_whatever_moved_before(
+    tiers: tuple[Tier, ...], gb: int, least_gb: int, more_gb: int, share: float
+) -> None:
+    (most,) = dearest_microusd(tiers, np.array([float(gb)]), least_gb, least_gb + more_gb)
+    between = [tiered_microusd(tiers, np.array([float(gb)]), least_gb + step / 100 * more_gb)[0] for step in range(0, 101, 20)]
+    somewhere = tiered_microusd(tiers, np.array([float(gb)]), least_gb + share * more_gb)[0]
+    assert max(*between, somewhere) <= most + 1
+    if len(tiers) == 1 or not more_gb:
+        assert most == between[0]
 
 
 def test_of_several_routes_the_one_that_names_most_is_used() -> None:

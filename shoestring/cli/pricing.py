@@ -21,6 +21,7 @@ from shoestring.pricing.catalogue import open_catalogue
 from shoestring.pricing.moves import LIMIT_PERCENT, Moves, Read, moves, read_list
 from shoestring.pricing.rows import PriceRow
 from shoestring.pricing.terms import DEFAULT_CATALOGUE, CatalogueFile
+from shoestring.tariffs import Tariffs
 
 app = typer.Typer(help="Price lists: what is believed of them, and what a newer one changes.", no_args_is_help=True)
 
@@ -41,19 +42,23 @@ def show(
     provider: ProviderOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a price list asks, and what of it is not believed and why; with --world, what that world's pools cost."""
+    """Say what a price list asks, and what of it is not believed and why; with --world, what that world's pools cost, and moving bytes."""
+    tariffs: Tariffs | None = None
     if world is not None:
         book = world_at(world, None).prices.book()
         rows: Sequence[Quote | PriceRow] = book.quotes
-        doubted = book.quarantined
+        doubted, tariffs = book.quarantined, book.tariffs
     else:
         read = read_at(file, as_of, provider)
         rows, doubted = read.rows, read.quarantined
     if as_json:
-        typer.echo(json.dumps({"prices": dumped(rows), "quarantined": dumped(doubted)}, indent=1))
+        moving = {} if tariffs is None else {"tariffs": tariffs.model_dump(mode="json")}
+        typer.echo(json.dumps({"prices": dumped(rows), "quarantined": dumped(doubted)} | moving, indent=1))
         return
     lines = [(f"{name_of(row)} {row.market}", f"${row.usd_per_hour}", str(row.as_of), row.source) for row in rows]
     table(("what", "an hour", "as of", "source"), lines)
+    if tariffs is not None:
+        table(("moving a GB", "costs"), tariffs.said)
     if doubted:
         table(("not believed", "why"), [(each.row, each.why) for each in doubted])
 

@@ -20,6 +20,7 @@ from shoestring.data.runs import readable
 from shoestring.errors import UnknownName
 from shoestring.model import Format, Learned, Need, Noun, Outcome, Pool, Probe, digest, record
 from shoestring.pod.lessons import lessons
+from shoestring.pod.moved import with_moved
 from shoestring.pod.overhead import overhead_s
 from shoestring.pod.trials import policies
 from shoestring.pricing.learning import learn
@@ -210,7 +211,7 @@ def ask(world: World, asked: Asked) -> Question:
         pools=pools,
         quotes=book.quotes,
         quarantined=book.quarantined,
-        tariffs=book.tariffs,
+        tariffs=with_moved(world.store, book.tariffs, now),
         speeds=measured_volume(world).speeds,
         learned=taught,
         images=world.images,

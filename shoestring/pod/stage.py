@@ -17,6 +17,7 @@ from shoestring.pod.claim import claim
 from shoestring.pod.frame import heartbeat, raise_unless_done, signals, supervise
 from shoestring.pod.guarding import used_before
 from shoestring.pod.lessons import keep_receipt
+from shoestring.pod.moved import note_moved
 from shoestring.pod.overhead import overhead
 from shoestring.pod.receipts import receipt_for
 from shoestring.routing.decision import Decision
@@ -44,6 +45,7 @@ def run_stage(
     if held is None:
         raise StageFailed(f"{decision_key} has no open reservation in the ledger: route the stage again, or resume the run")
     attempt = Attempt(world, run, decision, decision_key, inputs, began_s(world), held.amount_usd, origin)
+    note_moved(world.store, decision, world.clock.now())
     attempt.used_before = used_before(world.store, run_id, attempt.stage)
     with signals(attempt):
         ending = Ending(status="failed", cause="lost", why="the frame itself failed")

@@ -65,6 +65,8 @@ def believed(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today: d
         of_pool, beside = _of_pool(pool, [row for row in kept if prices(row, pool)])
         quotes += [_quote(pool, row, listing.terms) for row in of_pool]
         unbelieved += [each for each in beside if each not in unbelieved]
+    unnamed = tariffs.unnamed(tariffs.place(pool.provider, pool.region) for pool in pools)
+    doubted += [Quarantined(row=f"moving bytes {route}", why=why) for route, why in unnamed.items()]
     return PriceBook(tuple(sorted(quotes, key=lambda quote: (quote.pool, quote.market))), (*doubted, *unbelieved), tariffs)
 
 

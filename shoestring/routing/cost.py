@@ -11,7 +11,7 @@ Throughput is asked once for each kind of machine: 10,000 offers are a few hundr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
@@ -20,11 +20,11 @@ from shoestring.model import Format, FormatSpeed, Market, Need, Pool
 from shoestring.pricing.learning import spreads, worths
 from shoestring.pricing.throughput import Machines, gpu_users, row_seconds, setup_seconds
 from shoestring.routing.candidates import MOST_US, NONE, PPB, Floats, Ints, Reason, StageOffers, up
-from shoestring.routing.decision import Question
+from shoestring.routing.decision import Choice, Question
 from shoestring.routing.policy import BYTES_PER_GB, UNKNOWN_SIZE_RATIO
 from shoestring.routing.preferences import kept_off, kind_of
 from shoestring.rules import ANY, StockOut, Tier
-from shoestring.tariffs import egress_table, held_microusd
+from shoestring.tariffs import Volumes, egress_table, held_microusd
 
 REASONS = tuple(Reason)
 
@@ -56,11 +56,15 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The data set a stage is given: the formats it may lie in (their numbers), its bytes a row, where it is."""
+    """The data set a stage is given: the formats it may lie in (their numbers), its bytes a row, where it is.
+
+    `earlier_gb`: by route, the most that stages before it may move, which tiers of egress are shared with.
+    """
 
     formats: tuple[int, ...]
     row_bytes: int
     region: str
+    earlier_gb: Volumes = field(default_factory=dict)
 
 
 def needed_gb(need: Need, rows: int) -> float:
@@ -164,17 +168,70 @@ class Cost:
 
     def _into_microusd(self) -> Ints:
         """The data set to the pool, by region and format."""
-        read_gb = self._sizes_gb(0 if self.need.reads == "none" else self.given.row_bytes)
-        return egress_table(self.question.tariffs, [(self.given.region, region) for region in self.fleet.regions], read_gb).ravel()
+        return egress_table(self.question.tariffs, self._ways_in(), self._read_gb(), self._earlier_gb()).ravel()
 
     def _out_microusd(self) -> Ints:
-        """The outcome to the store, by region and format."""
-        tariffs, write_gb = self.question.tariffs, self._sizes_gb(self.need.writes_bytes_per_row)
-        return egress_table(tariffs, [(region, tariffs.store_region) for region in self.fleet.regions], write_gb).ravel()
+        """The outcome to the store, by region and format: after what the stage itself has read."""
+        return egress_table(self.question.tariffs, self._ways_out(), self._write_gb(), self._earlier_gb(reading=True)).ravel()
+
+    def _read_gb(self) -> Floats:
+        return self._sizes_gb(0 if self.need.reads == "none" else self.given.row_bytes)
+
+    def _write_gb(self) -> Floats:
+        return self._sizes_gb(self.need.writes_bytes_per_row)
+
+    def _ways_in(self) -> list[tuple[str, str]]:
+        return [(self.given.region, region) for region in self.fleet.regions]
+
+    def _ways_out(self) -> list[tuple[str, str]]:
+        return [(region, self.question.tariffs.store_region) for region in self.fleet.regions]
+
+    def _earlier_gb(self, *, reading: bool = False) -> list[Volumes]:
+        """By region, what may have moved before its bytes do; nothing, where no tariff has tiers."""
+        tariffs, earlier_gb = self.question.tariffs, self.given.earlier_gb
+        if not tariffs.is_tiered:
+            return []
+        read_gb = self._most_gb(self._read_gb(), self.given.formats) if reading else 0.0
+        return [added(earlier_gb, tariffs.route(*way), read_gb) for way in self._ways_in()]
+
+    def _most_gb(self, sizes_gb: Floats, formats: Sequence[int]) -> float:
+        return max((float(sizes_gb[number]) for number in formats), default=0.0)
+
+    def moved_gb(self, writes: tuple[int, ...]) -> Volumes:
+        """By route, the most that this stage and those before it may move, wherever they are."""
+        tariffs, after = self.question.tariffs, dict(self.given.earlier_gb)
+        if not tariffs.is_tiered:
+            return after
+        read_gb, write_gb = self._most_gb(self._read_gb(), self.given.formats), self._most_gb(self._write_gb(), writes)
+        for way_in, way_out in zip(self._ways_in(), self._ways_out(), strict=True):
+            here = added(added(self.given.earlier_gb, tariffs.route(*way_in), read_gb), tariffs.route(*way_out), write_gb)
+            after |= {route: max(gb, after.get(route, 0.0)) for route, gb in here.items()}
+        return after
 
     def _storage_microusd(self) -> Ints:
         tariffs = self.question.tariffs
-        return held_microusd(tariffs.shelf(), self._sizes_gb(self.need.writes_bytes_per_row), tariffs.storage_held_hours)
+        return held_microusd(tariffs.shelf(), self._write_gb(), tariffs.storage_held_hours)
+
+
+def added(volumes: Volumes, route: str | None, gb: float) -> Volumes:
+    """With so much more over a route; None: a region to itself, or a route that no tariff names."""
+    return {**volumes, route: volumes.get(route, 0.0) + gb} if route is not None and gb else volumes
+
+
+def moved_by(question: Question, choice: Choice) -> Volumes:
+    """GB by route that a stage moves where it was placed, by the sizes that its price was made of."""
+    tariffs, need = question.tariffs, question.needs[0]
+    pool = next(pool for pool in question.pools if pool.name == choice.pool)
+    ratios = {speed.format: speed.size_ratio for speed in question.speeds}
+    place = tariffs.place(pool.provider, pool.region)
+    moved: Volumes = {}
+    for ends, row_bytes, written in (
+        ((question.data_region, place), 0 if need.reads == "none" else question.row_bytes, question.reads_format),
+        ((place, tariffs.store_region), need.writes_bytes_per_row, choice.format),
+    ):
+        ratio = ratios[written] if written else UNKNOWN_SIZE_RATIO
+        moved = added(moved, tariffs.route(*ends), question.rows * row_bytes / BYTES_PER_GB * ratio)
+    return moved
 
 
 def policed(tier: Tier, pools: Sequence[Pool], markets: Sequence[Market], pool: Ints, market: Ints) -> Ints:

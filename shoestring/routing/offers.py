@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 import numpy as np
@@ -29,13 +30,15 @@ def candidates(question: Question) -> Candidates:
     for stage, need in enumerate(question.needs):
         writes = tuple(range(len(formats))) if need.writes_bytes_per_row else (NONE,)
         # By the time of a later stage there may be room again.
-        found, left = Cost(question, need, fleet, given).offers(writes, now=not stage), set(writes)
+        cost = Cost(question, need, fleet, given)
+        found, left = cost.offers(writes, now=not stage), set(writes)
         if stage == 0 and question.cached_outcome and (cached := _cached(question, fleet, formats, found)):
             found = found.model_copy(update={"cached": cached})
             left.add(cached.writes)
         offers.append(found)
+        given = replace(given, earlier_gb=cost.moved_gb(writes))
         if need.writes_bytes_per_row:
-            given = Input(tuple(sorted(left)), need.writes_bytes_per_row, question.tariffs.store_region)
+            given = replace(given, formats=tuple(sorted(left)), row_bytes=need.writes_bytes_per_row, region=question.tariffs.store_region)
     return Candidates(
         stages=tuple(need.stage for need in question.needs),
         pools=tuple(pool.name for pool in fleet.pools),
@@ -90,7 +93,9 @@ def _fleet(question: Question) -> Fleet:
     declared = ~np.isnan(rate)
     slots = np.flatnonzero(declared | (price > 0))
     pool, market = np.divmod(slots, max(len(markets), 1))
-    regions, region = np.unique([each.region for each in pools], return_inverse=True)
+    tariffs = question.tariffs
+    places = [tariffs.place(each.provider, each.region) if tariffs.store_provider else each.region for each in pools]
+    regions, region = np.unique(places, return_inverse=True)
     machines, machine = _machines(question, pools)
     no_terms, no_price = REASONS.index(Reason.NO_TERMS), REASONS.index(Reason.NO_PRICE)
     return Fleet(

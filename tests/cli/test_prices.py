@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from commands import shoestring
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +44,19 @@ def test_what_is_not_believed_is_shown_with_why(tmp_path: Path) -> None:
     ran = shoestring("prices", "show", newer(tmp_path, row("a", "0.20"), row("b", "700.0"), row("c", "cheap")))
     assert ran.code == 0
     assert "$700.000000 an hour is a placeholder" in ran.out and "'cheap' is not an amount of dollars" in ran.out
+
+
+def test_what_moving_bytes_costs_is_shown_with_what_is_taken_where_nothing_is_said(laptop: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(laptop.read_text())
+    content["pools"][0]["region"] = "away"
+    content["tariffs"]["egress_usd_per_gb"] = {"local->away": [{"up_to_gb": 100, "usd_per_gb": "0"}, {"usd_per_gb": "0.09"}]}
+    path = tmp_path / "world.yaml"
+    path.write_text(yaml.safe_dump(content))
+    ran = shoestring("prices", "show", "--world", path)
+    assert ran.code == 0
+    assert "$0.000000 up to 100 GB, $0.090000 a month" in ran.out and "moving bytes away->local" in ran.out
+    assert "$0.120000 a GB is taken" in ran.out and "moving bytes local->away" not in ran.out
+    assert shoestring("prices", "show", "--world", path, "--json").json["tariffs"]["store_region"] == "local"
 
 
 def test_a_move_beyond_the_limit_is_told_and_not_taken(held: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from shoestring.pricing.rows import PriceRow, parse_rows
 from shoestring.pricing.terms import CatalogueFile, PriceList
 from shoestring.tariffs import Tariffs
 
+TARIFFS = Tariffs(unnamed_usd_per_gb=Decimal("0.02"))
 TODAY = date(2026, 11, 1)
 SKYPILOT_AWS = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone,Arch
 p5.48xlarge,H100,8.0,192.0,2048.0,"{'Gpus': [{'Name': 'H100'}]}",55.04,26.4,us-east-1,use1-az6,x86_64
@@ -79,7 +80,7 @@ class TestADiscountedList(BookLaws):
 
 
 def quotes_of(listing: Listing, *pools: Pool) -> dict[tuple[str, Market], str]:
-    book = believed(listing, pools or pools_of(listing.catalogues[0].read({})[0]), Tariffs(), TODAY)
+    book = believed(listing, pools or pools_of(listing.catalogues[0].read({})[0]), TARIFFS, TODAY)
     return {(quote.pool, quote.market): format(quote.usd_per_hour.normalize(), "f") for quote in book.quotes}
 
 
@@ -87,7 +88,7 @@ def whys(listing: Listing) -> list[str]:
     """Why rows are set aside, of those that cannot be read and of those that are not believed."""
     rows, bad = listing.catalogues[0].read({})
     parsed = Listing(tuple(rows), PriceList())
-    return [f"{each.row}: {each.why}" for each in (*bad, *believed(parsed, pools_of(rows), Tariffs(), TODAY).quarantined)]
+    return [f"{each.row}: {each.why}" for each in (*bad, *believed(parsed, pools_of(rows), TARIFFS, TODAY).quarantined)]
 
 
 def test_a_line_of_skypilot_is_a_price_on_demand_and_one_on_spot() -> None:
@@ -141,7 +142,7 @@ HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,so
 def test_a_row_of_a_list_that_cannot_be_is_set_aside_by_its_line_and_what_is_wrong(line: str, why: str) -> None:
     (said,) = whys(listed(HEAD + line))
     assert why in said
-    assert believed(listed(HEAD + line), [], Tariffs(), TODAY).quotes == ()
+    assert believed(listed(HEAD + line), [], TARIFFS, TODAY).quotes == ()
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_a_pool_that_may_be_in_any_zone_costs_what_the_dearest_does() -> None:
 def test_a_spot_price_of_one_list_is_held_against_the_on_demand_price_of_another() -> None:
     named = PriceRow.model_validate({"pool": "p", "market": "on-demand", "as_of": TODAY, "source": "mine", "usd_per_hour": "0.1"})
     listing = Listing((named, mine("0.12", market="spot"), mine("0.2")), PriceList())
-    book = believed(listing, [pool()], Tariffs(), TODAY)
+    book = believed(listing, [pool()], TARIFFS, TODAY)
     assert [each.why for each in book.quarantined] == ["spot at $0.120000 an hour is not below on-demand at $0.100000"]
 
 
@@ -206,7 +207,7 @@ def test_discounts_count_one_after_the_other_and_the_list_price_is_kept() -> Non
     terms = PriceList.model_validate(
         {"discounts": [{"share": "0.2", "machine": "m6i*"}, {"share": "0.5", "market": "on-demand"}, {"share": "0.9", "provider": "gcp"}]}
     )
-    (quote,) = believed(Listing((mine("0.192001"),), terms), [pool()], Tariffs(), TODAY).quotes
+    (quote,) = believed(Listing((mine("0.192001"),), terms), [pool()], TARIFFS, TODAY).quotes
     assert (quote.usd_per_hour, quote.list_usd_per_hour) == (Decimal("0.076801"), Decimal("0.192001"))
 
 
@@ -226,7 +227,10 @@ def test_a_declared_age_holds_for_a_pools_own_rows_too() -> None:
     named = PriceRow.model_validate({"pool": "p", "market": "on-demand", "as_of": "2020-01-01", "source": "mine", "usd_per_hour": "0.1"})
     assert quotes_of(Listing((named,), PriceList()), pool())
     (doubt,) = believed(
-        Listing((named,), PriceList.model_validate({"max_age_days": {"on-demand": 30}})), [pool()], Tariffs(), TODAY
+        Listing((named,), PriceList.model_validate({"max_age_days": {"on-demand": 30}})),
+        [pool()],
+        TARIFFS,
+        TODAY,
     ).quarantined
     assert doubt.why == "it is 2496 days old, and on-demand prices are believed for 30"
 
@@ -245,7 +249,7 @@ def test_a_gpu_machine_at_the_price_of_its_cores_is_told_by_its_other_regions() 
     asked = {"r1": "29.39", "r2": "32.00", "r3": "31.10", "r4": "44.00", "odd": "6.51"}
     lines = "".join(f"gcp,{region},a2,96,A100,8,on-demand,{usd},2026-10-01,list\n" for region, usd in asked.items())
     listing = listed(HEAD + lines + "gcp,odd,a2,96,A100,8,spot,1.95,2026-10-01,list\ngcp,r1,a2,96,A100,8,spot,9,2026-10-01,list\n")
-    book = believed(listing, pools_of(listing.catalogues[0].read({})[0]), Tariffs(), TODAY)
+    book = believed(listing, pools_of(listing.catalogues[0].read({})[0]), TARIFFS, TODAY)
     assert {quote.pool for quote in book.quotes} == {f"gcp/{region}//a2" for region in asked if region != "odd"}
     assert [each.why.partition(" as if")[0] for each in book.quarantined] == [
         "$6.510000 an hour is less than half of the $31.100000 that its other regions ask,",

@@ -7,7 +7,8 @@ from math import exp, expm1, sqrt
 
 import pytest
 from hypothesis import given, settings
-from routing_cases import CPU_1, EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question, questions, quote
+from hypothesis import strategies as st
+from routing_cases import CPU_1, EVALUATE, INGEST, PACKED, PREPROCESS, TRAIN, laptop_question, questions, quote
 
 from shoestring.model import Format, Learned, Market, Need, Pool, Terms
 from shoestring.routing.decision import Question
@@ -61,6 +62,38 @@ def test_bytes_that_cross_regions_pay_egress_both_ways_by_their_size_on_disk() -
     parquet = sorted((Format.PACKED, Format.PARQUET)).index(Format.PARQUET)
     assert columns.transfer_microusd[parquet] == pytest.approx(1e6 * (0.02 * 1.1 + 0.09 * 0.06 * 0.4), abs=1)
     assert set(one_pool(PREPROCESS, reads_format=Format.PACKED, row_bytes=1000, tariffs=tariffs).transfer_microusd) == {0}
+
+
+OUT_OF_FAR = {"far->local": [{"up_to_gb": 100, "usd_per_gb": "0"}, {"usd_per_gb": "0.09"}], "local->far": "0"}
+
+
+@given(st.integers(1, 3), st.integers(0, 120), st.integers(0, 400))
+def test_the_stages_of_a_run_share_what_a_tier_gives_away(stages: int, moved_gb: int, row_kb: int) -> None:
+    """Each has to leave the region with as much, so the last GB of the free ones is given away once."""
+    far = CPU_1.model_copy(update={"region": "far"})
+    tariffs = {"egress_usd_per_gb": OUT_OF_FAR, "moved_gb": {"far->local": moved_gb}}
+    needs = tuple(PREPROCESS.model_copy(update={"stage": name, "writes_bytes_per_row": row_kb * 1000}) for name in "abc"[:stages])
+    asked = {"rows": ROWS, "pools": (far,), "quotes": (quote("cpu-1", "0.36"),), "speeds": (PACKED,)}
+    columns = all_rows(candidates(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked)))
+    gb = stages * ROWS * row_kb * 1000 * PACKED.size_ratio / 1e9
+    over = max(0.0, moved_gb + gb - 100) - max(0, moved_gb - 100)
+    assert sum(columns.transfer_microusd) == pytest.approx(over * 90_000, abs=stages)
+
+
+def test_a_later_stage_counts_on_no_free_byte_that_an_earlier_one_may_take() -> None:
+    """Two pools: nobody knows yet whether the first stage leaves the far region with its bytes."""
+    far = CPU_1.model_copy(update={"name": "far", "region": "far"})
+    tariffs = {"egress_usd_per_gb": OUT_OF_FAR}
+    needs = tuple(PREPROCESS.model_copy(update={"stage": name, "writes_bytes_per_row": 100_000}) for name in "ab")
+    asked = {"rows": ROWS, "pools": (CPU_1, far), "quotes": (quote("cpu-1", "0.36"), quote("far", "0.36")), "speeds": (PACKED,)}
+    names = candidates(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked))
+    columns = all_rows(names)
+    paid = {
+        (stage, names.pools[pool]): usd for stage, pool, usd in zip(columns.stage, columns.pool, columns.transfer_microusd, strict=True)
+    }
+    gb = ROWS * 100_000 * PACKED.size_ratio / 1e9
+    assert paid[0, "far"] == pytest.approx(max(0, gb - 100) * 90_000, abs=1)
+    assert paid[1, "far"] == pytest.approx((2 * gb - 100 - max(0, gb - 100)) * 90_000, abs=1) and paid[1, "cpu-1"] == 0
 
 
 def spot(rate: float) -> Pool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 
+import numpy as np
 import pytest
 
 from shoestring.model import Market, Pool, Terms
@@ -18,7 +19,7 @@ from shoestring.pricing.doubts import BELIEVABLE_USD_PER_CORE_HOUR, BELIEVABLE_U
 from shoestring.pricing.rows import PriceRow
 from shoestring.pricing.terms import PriceList
 from shoestring.seams import PriceBook
-from shoestring.tariffs import Tariffs
+from shoestring.tariffs import Tariffs, egress_microusd
 
 Poison = Callable[[PriceRow], PriceRow]
 
@@ -117,6 +118,14 @@ class BookLaws:
                 continue
             for pool in (pool for pool in pools if prices(row, pool)):
                 assert (pool.name, row.market) in {(quote.pool, quote.market) for quote in book.quotes}, row.said
+
+    def test_moving_bytes_between_regions_that_no_tariff_names_is_said_and_never_free(self) -> None:
+        pools, tariffs = self.pools(), Tariffs(store_region="nowhere", store_provider="nobody")
+        told = {each.row for each in believed(self.listing(), pools, tariffs, self.today).quarantined if "no route" in each.why}
+        places = {tariffs.place(pool.provider, pool.region) for pool in pools}
+        assert told == {f"moving bytes {way}" for place in places for way in (f"nowhere->{place}", f"{place}->nowhere")}
+        for place in places:
+            assert egress_microusd(tariffs, "nowhere", place, np.array([1.0]))[0] > 0
 
     def test_the_order_of_rows_does_not_matter(self) -> None:
         listing, rows = self.listing(), self.all_rows()
