@@ -264,12 +264,18 @@ def workflow(template: str, recipe: str) -> Yaml:
 def compile_to(folder: Path) -> list[Path]:
     """Write FOLDER/NAME.yaml for `kubectl apply`, a WorkflowTemplate, and FOLDER/runs/RECIPE.yaml for `kubectl create`; returns both."""
     (folder / "runs").mkdir(parents=True, exist_ok=True)
-    content = {}
+    written = []
     for pipeline in PIPELINES.values():
-        template = workflow_template(pipeline)
-        name = template["metadata"]["name"]
-        content[folder / f"{name}.yaml"] = template
-        content |= {folder / "runs" / f"{recipe}.yaml": workflow(name, recipe) for recipe in RECIPES}
-    for path, document in content.items():
-        path.write_text(yaml.safe_dump(document, sort_keys=False, width=140), encoding="utf-8")
-    return list(content)
+        written.append(write(pipeline, folder / f"{pipeline.name}.yaml"))
+        written += [put(workflow(pipeline.name, recipe), folder / "runs" / f"{recipe}.yaml") for recipe in RECIPES]
+    return written
+
+
+def write(pipeline: Any, path: Path) -> Path:
+    """A KFP pipeline as a WorkflowTemplate. Raises UsageError where Argo could not run a stage of it."""
+    return put(workflow_template(pipeline), path)
+
+
+def put(document: Yaml, path: Path) -> Path:
+    path.write_text(yaml.safe_dump(document, sort_keys=False, width=140), encoding="utf-8")
+    return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from kfp import compiler
 
 import components
 from pipelines.train import train_pipeline
+from shoestring.errors import UsageError
 
 PIPELINES = {"train": train_pipeline}
 
@@ -23,6 +25,19 @@ def compile_to(folder: Path) -> list[Path]:
         component = getattr(importlib.import_module(f"components.{name}"), name)
         written.append(write(component, folder / "components" / f"{name}.yaml"))
     return written
+
+
+def imported(said: str) -> Any:
+    """A pipeline of somebody's own, MODULE:NAME, where this folder is on Python's path. Raises UsageError."""
+    module, _, name = said.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"no pipeline {said!r} ({error}): MODULE:NAME, as Python would import it from {Path.cwd()}") from None
+    if getattr(getattr(getattr(found, "component_spec", None), "implementation", None), "graph", None) is None:
+        raise UsageError(f"{said} is no pipeline: it has to be a function under KFP's @dsl.pipeline")
+    return found
 
 
 def write(pipeline: Any, path: Path) -> Path:

@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-import ast
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
-
-PAGE = (Path(__file__).parent.parent / "docs" / "authoring.md").read_text()
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
-
-
-def put(folder: Path, said: str) -> None:
-    """A block `# FILE` is the file; `# FILE: NAME` takes the place of what is called so in it."""
-    head, _, text = said.partition("\n")
-    file, _, name = head.removeprefix("# ").partition(": ")
-    path = folder / file
-    if name:
-        lines = path.read_text().splitlines(keepends=True)
-        node = next(node for node in ast.parse(path.read_text()).body if name in (getattr(node, "name", ""), target(node)))
-        lines[node.lineno - 1 : node.end_lineno] = [text]
-        text = "".join(lines)
-    path.write_text(text)
-
-
-def target(node: ast.stmt) -> str:
-    return ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+from authored import PAGE, followed
 
 
 def test_the_page_from_new_to_a_pipeline_that_routes_its_stage(tmp_path: Path) -> None:
-    package = tmp_path / "dedupe-rows"
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    for kind, said in BLOCK.findall(PAGE):
-        if kind == "python":
-            put(package, said)
-        elif kind == "sh":
-            where = tmp_path if "shoestring new" in said or said.startswith("cd ") else package
-            done = subprocess.run(
-                ["bash", "-ec", said], cwd=where, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=600
-            )
-            assert done.returncode == 0, f"{said}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+    package = followed(tmp_path)
     drawn = re.search(r"^dedupe-rows/\n((?:  .*\n)+)", PAGE, re.M)
     assert drawn
     assert all((package / line.split()[0]).exists() for line in drawn.group(1).splitlines())
-    pipeline, platform = yaml.safe_load_all((package / "announced.yaml").read_text())
+    pipeline, platform = yaml.safe_load_all((package / "compiled" / "announced.yaml").read_text())
     theirs = pipeline["deploymentSpec"]["executors"]["exec-announce"]["container"]
     assert theirs["image"] == "python:3.11"
     assert "pipelinechannel--route-2-cpu" in theirs["resources"]["resourceCpuLimit"]

@@ -20,14 +20,21 @@ from shoestring.cli.wishes import budget_of
 from shoestring.data.recipe import Recipe
 from shoestring.errors import ClusterError
 from shoestring.model import sentences
-from shoestring.outside.argo import Argo, Progress, Step, open_argo
+from shoestring.outside.argo import TEMPLATE, Argo, Progress, Step, open_argo
 from shoestring.reporting.summary import Summary
 
 LOOK_EVERY_S = 1.0
 
 
 def run_on(
-    context: str, namespace: str, found: Recipe, budget: str | None, deadline_s: float | None, seed: int | None, as_json: bool
+    context: str,
+    namespace: str,
+    template: str | None,
+    found: Recipe,
+    budget: str | None,
+    deadline_s: float | None,
+    seed: int | None,
+    as_json: bool,
 ) -> None:
     """Start a run of a recipe there and follow it to its end."""
     budget_usd = budget_of(budget, found.budget_usd)
@@ -36,6 +43,7 @@ def run_on(
     run_id = f"{re.sub('[_-]+', '-', found.name)[:40].strip('-')}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     argo.start(
         run_id,
+        template or TEMPLATE,
         {
             "recipe": found.model_dump_json(),
             "budget_usd": str(budget_usd),

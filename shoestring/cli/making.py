@@ -78,7 +78,7 @@ then:      shoestring compile --out tests/pipelines/golden"""
             raise UsageError(f"the package and its stage would both be called {stage}: choose another folder, or another name")
         paths = written("own", OWN, into, {"stage": stage, "package": package, "name": package.replace("_", "-")})
         after = f"""test it:   cd {into} && python -m pytest
-compile:   cd {into} && PYTHONPATH=. kfp dsl compile --py {package}/pipeline.py --output {stage}.yaml
+compile:   cd {into} && shoestring compile --pipeline {package}.pipeline:pipeline
 image:     docker build --tag {package}:0.1.0 {into}"""
     typer.echo("\n".join([*map(str, paths), "", after]))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -28,16 +29,19 @@ SCHEMAS = {
     "budgets": "shoestring.rules:Budgets",
 }
 
-# By engine, the module whose `compile_to(folder)` writes the files that it reads, and returns their paths.
+# By engine, the module whose `compile_to(folder)` writes all files that it reads, and `write(pipeline, path)` one of them.
 TARGETS = {"kfp": "pipelines.kubeflow", "argo": "pipelines.argo"}
 
 
 def compile_pipelines(
     target: Annotated[str, typer.Option(help=f"who is to run them: {', '.join(TARGETS)}")] = "kfp",
     out: Annotated[Path, typer.Option(help="the folder to write into")] = Path("compiled"),
+    pipeline: Annotated[
+        str | None, typer.Option(help="one of your own alone, like dedupe_rows.pipeline:pipeline, as Python imports it from this folder")
+    ] = None,
     registry: Annotated[str, typer.Option(help="where routers pull their image from; stages: `images` in world.yaml")] = REGISTRY,
 ) -> None:
-    """Write the pipelines, and each of their steps, as the files of an engine."""
+    """Write the pipelines, and each of their steps, as the files of an engine; or a pipeline of your own."""
     if target not in TARGETS:
         raise UnknownName("target", target, list(TARGETS))
     if out.is_file():
@@ -46,9 +50,18 @@ def compile_pipelines(
         module = importlib.import_module(TARGETS[target])
     except ModuleNotFoundError as error:
         raise UsageError(f"compiling needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'") from None
-    for path in module.compile_to(out):
+    for path in module.compile_to(out) if pipeline is None else own_compiled(module, pipeline, out):
         path.write_text(path.read_text().replace(f"{REGISTRY}/", f"{registry.rstrip('/')}/"))
         typer.echo(str(path))
+
+
+def own_compiled(module: ModuleType, pipeline: str, out: Path) -> list[Path]:
+    """OUT/NAME.yaml of somebody's own pipeline, of that name. Raises UsageError."""
+    from pipelines.kubeflow import imported
+
+    found = imported(pipeline)
+    out.mkdir(parents=True, exist_ok=True)
+    return [module.write(found, out / f"{found.name}.yaml")]
 
 
 def schema(name: Annotated[str, typer.Argument(help=", ".join(SCHEMAS))]) -> None:

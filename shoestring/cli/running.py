@@ -49,6 +49,7 @@ PriorityOption = Annotated[str | None, typer.Option("--priority", help="low, nor
 WaitOption = Annotated[bool, typer.Option("--wait", help="where the policy puts its start off, or its data is not there yet: wait here")]
 OnOption = Annotated[str | None, typer.Option("--on", help="context of your kubeconfig: on that cluster, by Argo Workflows")]
 NamespaceOption = Annotated[str, typer.Option(help="with --on: the namespace there that Shoestring is installed in")]
+TemplateOption = Annotated[str | None, typer.Option(help="with --on: a pipeline of your own, by the name of its WorkflowTemplate there")]
 NAMESPACE = "shoestring"
 
 
@@ -95,6 +96,7 @@ def run(
     resume: Annotated[str | None, typer.Option(help="go on with a run that did not finish")] = None,
     on: OnOption = None,
     namespace: NamespaceOption = NAMESPACE,
+    template: TemplateOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a recipe from raw data to an evaluated model inside its budget."""
@@ -104,8 +106,10 @@ def run(
         from shoestring.cli.clusters import run_on
 
         here_only(world=world, store=store, out=out, resume=resume, priority=priority, wait=wait)
-        run_on(on, namespace, recipe_in(campaign, recipe), budget, deadline, seed, as_json)
+        run_on(on, namespace, template, recipe_in(campaign, recipe), budget, deadline, seed, as_json)
         return
+    if template:
+        raise UsageError(f"--template {template} is a pipeline on a cluster: name its context with --on")
     opened = world_at(world, store)
     path = world or default_world_path()
     if read_world_file(path).purpose == "plan":

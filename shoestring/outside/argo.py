@@ -48,20 +48,21 @@ class Argo:
         self._kube, self._context, self._namespace = kube, context, namespace
         self._path = f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}"
 
-    def start(self, run_id: str, parameters: Mapping[str, str]) -> None:
+    def start(self, run_id: str, template: str, parameters: Mapping[str, str]) -> None:
         """Make the Workflow of a run, which bears its id. Raises UsageError where the WorkflowTemplate is missing, ClusterError."""
-        if self._kube.get(f"{self._path}/workflowtemplates/{TEMPLATE}", "get workflowtemplates") is None:
-            apply = f"kubectl --context {self._context} --namespace {self._namespace} apply --filename argo/{TEMPLATE}.yaml"
+        if self._kube.get(f"{self._path}/workflowtemplates/{template}", "get workflowtemplates") is None:
+            apply = f"kubectl --context {self._context} --namespace {self._namespace} apply --filename argo/{template}.yaml"
+            own = "" if template == TEMPLATE else " --pipeline MODULE:NAME"
             raise UsageError(
-                f"there is no WorkflowTemplate {TEMPLATE} in namespace {self._namespace} of {self._context}; where Argo Workflows is "
-                f"installed: shoestring compile --target argo --out argo && {apply}"
+                f"there is no WorkflowTemplate {template} in namespace {self._namespace} of {self._context}; where Argo Workflows is "
+                f"installed: shoestring compile --target argo --out argo{own} && {apply}"
             )
         given = [{"name": name, "value": value} for name, value in {"run_id": run_id, **parameters}.items()]
         workflow = {
             "apiVersion": "argoproj.io/v1alpha1",
             "kind": "Workflow",
             "metadata": {"name": run_id},
-            "spec": {"workflowTemplateRef": {"name": TEMPLATE}, "arguments": {"parameters": given}},
+            "spec": {"workflowTemplateRef": {"name": template}, "arguments": {"parameters": given}},
         }
         self._kube.create(f"{self._path}/workflows", workflow, "create workflows")
 

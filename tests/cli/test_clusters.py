@@ -55,6 +55,11 @@ def test_what_is_for_this_machine_does_not_go_with_a_cluster(kubeconfig: dict[st
     assert (ran.code, option[0] in ran.err) == (2, True)
 
 
+def test_a_template_without_a_cluster_is_bad_usage() -> None:
+    ran = shoestring("run", "flights", "--template", "dedupe-rows")
+    assert (ran.code, "--template dedupe-rows is a pipeline on a cluster: name its context with --on" in ran.err) == (2, True)
+
+
 def test_a_wrong_budget_is_said_before_any_cluster_is_asked(kubeconfig: dict[str, str]) -> None:
     ran = on(kubeconfig, "run", "flights", "--on", "away", "--budget", "lots")
     assert (ran.code, "'lots'" in ran.err) == (2, True)

@@ -220,6 +220,33 @@ def test_compiling_for_an_engine_that_nobody_knows_is_bad_usage(tmp_path: Path) 
     assert "there is no target called 'airflow'; there is: kfp" in ran.err
 
 
+@pytest.mark.parametrize("target", ["kfp", "argo"])
+def test_one_pipeline_alone_is_compiled_as_it_is_among_all(tmp_path: Path, target: str) -> None:
+    options = ("compile", "--target", target, "--out")
+    all_of_them = shoestring(*options, tmp_path / "all")
+    ran = shoestring(*options, tmp_path / "one", "--pipeline", "pipelines.train:train_pipeline")
+    assert (ran.code, ran.out.strip()) == (0, str(tmp_path / "one" / "shoestring-train.yaml")), ran.err
+    assert (tmp_path / "one" / "shoestring-train.yaml").read_text() == Path(all_of_them.out.splitlines()[0]).read_text()
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "said"),
+    [
+        ("there.is_none:pipeline", "No module named 'there'"),
+        ("pipelines.train:none", "has no attribute 'none'"),
+        ("pipelines.train", "MODULE:NAME, as Python would import it from "),
+        (":pipeline", "MODULE:NAME, as Python would import it from "),
+        ("components.ingest:ingest", "components.ingest:ingest is no pipeline"),
+        ("pipelines.train:CHAIN", "pipelines.train:CHAIN is no pipeline"),
+    ],
+)
+def test_compiling_what_is_no_pipeline_is_bad_usage_and_writes_nothing(pipeline: str, said: str, tmp_path: Path) -> None:
+    ran = shoestring("compile", "--out", tmp_path / "out", "--pipeline", pipeline)
+    assert ran.code == 2
+    assert said in ran.err and pipeline in ran.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_compiling_into_a_file_is_bad_usage(tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text("mine")
     ran = shoestring("compile", "--out", tmp_path / "train.yaml")

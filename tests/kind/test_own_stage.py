@@ -1,0 +1,51 @@
+"""A stage that somebody made by the authoring page, from `shoestring new` to a pod that its router placed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from authored import followed
+from kind_cluster import Kind, run
+from on_argo import Going, decision, node_pools, watched
+
+from shoestring.data.runs import read
+from shoestring.local import WallClock
+from shoestring.receipt import Receipt
+from shoestring.seams import Store
+from shoestring.spending.ledger import Ledger
+from shoestring.spending.verify import load_anchors, verify
+
+pytestmark = pytest.mark.kind
+
+# As NEED and the component of the page call it.
+IMAGE = "dedupe_rows:0.1.0"
+
+
+def test_an_authors_stage_runs_on_argo_in_its_own_image_where_its_router_said_and_is_settled(
+    argo: Kind, store: Store, rain: str, tmp_path: Path
+) -> None:
+    package = followed(tmp_path)
+    pipeline = package / "dedupe_rows" / "pipeline.py"
+    pipeline.write_text(pipeline.read_text().replace('by=["x"]', 'by=["origin"]'))
+    run("docker", "build", "--quiet", "--tag", IMAGE, str(package))
+    argo.load(("worker", "worker2"), (IMAGE,))
+    compiling = ["-m", "shoestring", "compile", "--target", "argo", "--pipeline", "dedupe_rows.pipeline:pipeline"]
+    run("env", "--chdir", str(package), sys.executable, *compiling, "--out", str(tmp_path))
+    argo.apply((tmp_path / "dedupe-rows.yaml").read_text())
+    with watched(argo, tmp_path) as pods:
+        ended = Going(argo, rain, "--template", "dedupe-rows").end()
+    assert ended.code == 0, ended.err
+    assert [(stage.name, stage.attempts) for stage in ended.summary.stages] == [("ingest", 1), ("dedupe", 1)]
+    run_id = ended.summary.run_id
+    (pod,), made = pods.of_stage("dedupe"), decision(store, run_id, "dedupe")
+    assert made.choice and made.placement
+    assert f"{node_pools(argo)[pod['spec']['nodeName']]}/{made.placement.cpu}" == made.choice.pool
+    assert [each["image"] for each in pod["spec"]["containers"] if each["name"] == "main"] == [IMAGE]
+    # The weather of three airports.
+    outcome = read(store, f"runs/{run_id}/receipts/dedupe-1.json", Receipt).outcome
+    assert outcome and outcome.rows == 3
+    state = Ledger(store, WallClock(), "test").state(run_id)
+    assert state.closed and state.holds == {} and state.stages["dedupe"].spent_usd > 0
+    verify(store, load_anchors(store))
