@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -15,6 +16,7 @@ from pathlib import Path
 from shoestring.data.probe import volume_of
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.runs import Run
+from shoestring.errors import BudgetExceeded
 from shoestring.local import FolderStore, LocalCluster, open_local_world
 from shoestring.model import Format, FormatSpeed, Need, Pool, Probe, record
 from shoestring.pod.admission import Wish, admit
@@ -98,6 +100,25 @@ def on(world: World, store: Store) -> World:
 def wish(recipe: Path | Recipe, run_id: str = "r", needs: tuple[Need, ...] = CHAIN, budget_usd: Decimal = MONEY) -> Wish:
     found = read_recipe(recipe) if isinstance(recipe, Path) else recipe
     return Wish(run_id, found, needs, budget_usd, None, 7)
+
+
+def refused_at_once(count: int, act: Callable[[int], object]) -> list[str]:
+    """What the ledger said to those who lost, of so many threads that act at the same moment."""
+    gate, lost = threading.Barrier(count), list[str]()
+
+    def race(number: int) -> None:
+        gate.wait()
+        try:
+            act(number)
+        except BudgetExceeded as error:
+            lost.append(str(error))
+
+    racers = [threading.Thread(target=race, args=(number,)) for number in range(count)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    return lost
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pod_world import CHAIN, INGEST, MONEY, SetClock, begin, small_world, wish
+from pod_world import CHAIN, INGEST, MONEY, SetClock, begin, refused_at_once, small_world, wish
 
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.errors import BudgetExceeded, Refused
@@ -88,20 +87,8 @@ def test_a_month_that_has_spent_more_than_its_new_cap_begins_no_run(world: World
 
 
 def test_of_runs_that_race_for_one_months_cap_as_many_begin_as_fit(world: World, recipe: Recipe) -> None:
-    strict, gate, lost = paid_by(world, month_usd=MONEY * 2), threading.Barrier(4), []
-
-    def race(number: int) -> None:
-        gate.wait()
-        try:
-            admit(strict, wish(recipe, run_id=f"r{number}"))
-        except BudgetExceeded as error:
-            lost.append(str(error))
-
-    runs = [threading.Thread(target=race, args=(number,)) for number in range(4)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
+    strict = paid_by(world, month_usd=MONEY * 2)
+    lost = refused_at_once(4, lambda number: admit(strict, wish(recipe, run_id=f"r{number}")))
     state = Ledger(world.store, world.clock).state(month_of(world))
     assert (state.held_usd, state.left_usd, len(state.holds)) == (MONEY * 2, 0, 2)
     assert len(lost) == 2 and all("$0.010000 asked, $0.000000 left of $0.020000" in each for each in lost)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pod_world import INGEST, MONEY, SetClock, begin, small_world, wish
+from pod_world import INGEST, MONEY, SetClock, begin, refused_at_once, small_world, wish
 from pydantic import ValidationError
 
 from shoestring.cli.wishes import recipe_in
@@ -111,20 +110,8 @@ def test_a_name_that_could_be_taken_for_something_else_is_refused_at_the_door(fl
 
 
 def test_of_runs_that_race_for_one_campaigns_cap_as_many_begin_as_fit(world: World, recipe: Recipe) -> None:
-    paid, gate, lost = paid_by(world, MONEY * 2, month_usd=MONEY * 10), threading.Barrier(4), []
-
-    def race(number: int) -> None:
-        gate.wait()
-        try:
-            admit(paid, wish(recipe, run_id=f"r{number}"))
-        except BudgetExceeded as error:
-            lost.append(str(error))
-
-    runs = [threading.Thread(target=race, args=(number,)) for number in range(4)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
+    paid = paid_by(world, MONEY * 2, month_usd=MONEY * 10)
+    lost = refused_at_once(4, lambda number: admit(paid, wish(recipe, run_id=f"r{number}")))
     month = Ledger(world.store, world.clock).state(f"{world.clock.now():%Y-%m}")
     assert (campaign(paid), month.held_usd, len(lost)) == (0, MONEY * 2, 2)
     assert all("of spring.campaign: $0.010000 asked, $0.000000 left" in each for each in lost)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shoestring.errors import NotInStore, StoreError
 from shoestring.local import FolderStore
+from shoestring.spending.ledger import Ledger
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MONTH = "2026-11"
@@ -81,6 +82,14 @@ class DyingStore(FolderStore):
         if self.left <= 0:
             raise StoreError(f"the writer of {key} died")
         return super().put(key, data, if_absent=if_absent)
+
+
+def writes_of(work: Callable[[Ledger], object]) -> int:
+    """How many writes a ledger's work takes."""
+    with fast_folder() as folder:
+        store = DyingStore(folder, 10_000, wrote=False)
+        work(Ledger(store, StillClock()))
+        return 10_000 - store.left
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from spending_world import MONTH, DyingStore, ForgetfulStore, StillClock, fast_folder
+from spending_world import MONTH, DyingStore, ForgetfulStore, StillClock, fast_folder, writes_of
 
 from shoestring.errors import BudgetExceeded, LedgerConflict, ShoestringError, StoreError
 from shoestring.local import FolderStore
@@ -249,17 +249,10 @@ def a_whole_run(ledger: Ledger) -> None:
     ledger.close("run")
 
 
-def writes_of_a_whole_run() -> int:
-    with fast_folder() as folder:
-        store = DyingStore(folder, 10_000, wrote=False)
-        a_whole_run(Ledger(store, StillClock()))
-        return 10_000 - store.left
-
-
 @pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
 def test_a_writer_that_dies_at_any_write_leaves_books_that_hold_and_whoever_asks_again_completes_them(wrote: bool):
     whole = Decimal("0.46")
-    for at in range(1, writes_of_a_whole_run() + 1):
+    for at in range(1, writes_of(a_whole_run) + 1):
         with fast_folder() as folder:
             store, clock = FolderStore(folder), StillClock()
             with suppress(StoreError):
@@ -281,7 +274,7 @@ def test_a_store_that_loses_its_answers_makes_no_second_entry(tmp_path):
 
 @pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
 def test_sweeping_a_month_gives_back_what_died_between_two_accounts(wrote: bool):
-    for at in range(1, writes_of_a_whole_run() + 1):
+    for at in range(1, writes_of(a_whole_run) + 1):
         with fast_folder() as folder:
             store, clock = FolderStore(folder), StillClock()
             with suppress(StoreError):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spending_world import MONTH, NOON, DyingStore, StillClock, fast_folder
+from spending_world import MONTH, NOON, DyingStore, StillClock, fast_folder, writes_of
 from test_ledger_laws import laws
 
 from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError
@@ -122,16 +122,9 @@ def a_whole_run(ledger: Ledger) -> None:
     ledger.close("run")
 
 
-def writes_of_a_whole_run() -> int:
-    with fast_folder() as folder:
-        store = DyingStore(folder, 10_000, wrote=False)
-        a_whole_run(Ledger(store, StillClock()))
-        return 10_000 - store.left
-
-
 @pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
 def test_a_writer_that_dies_at_any_write_is_completed_by_asking_again(wrote: bool):
-    for at in range(1, writes_of_a_whole_run() + 1):
+    for at in range(1, writes_of(a_whole_run) + 1):
         with fast_folder() as folder:
             store, clock = FolderStore(folder), StillClock()
             with suppress(StoreError):
@@ -147,7 +140,7 @@ def test_a_writer_that_dies_at_any_write_is_completed_by_asking_again(wrote: boo
 @pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("order", [(MONTH, SPRING), (SPRING, MONTH)], ids=["month first", "campaign first"])
 def test_what_a_writer_that_died_left_in_either_account_is_swept(wrote: bool, order: tuple[str, str]):
-    for at in range(1, writes_of_a_whole_run() + 1):
+    for at in range(1, writes_of(a_whole_run) + 1):
         with fast_folder() as folder:
             store, clock = FolderStore(folder), StillClock()
             with suppress(StoreError):
