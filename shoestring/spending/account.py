@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,7 +13,7 @@ from pydantic import AwareDatetime
 from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict
 from shoestring.model import Noun
 from shoestring.money import Usd, from_microusd
-from shoestring.spending.entry import NO_ENTRY, Entry, Sealed
+from shoestring.spending.entry import NO_ENTRY, Entry, Sealed, Written
 from shoestring.spending.past import Requests, Settled, SettledHolds
 
 
@@ -71,13 +72,14 @@ class Held:
 
 class Account:
     """The fold of one chain. Amounts are whole micro-dollars; `cap` None is no limit, and `capped_by` the number of the entry that set it.
+    `lies_in`: the number of the object that holds the last entry.
 
     Every step is O(1), also of an account that began from a checkpoint: `requests` and `settled` unpack what is past when they are asked.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.number = 0
+        self.number = self.lies_in = 0
         self.head = NO_ENTRY
         self.parent: str | None = None
         self.campaign: str | None = None
@@ -97,6 +99,19 @@ class Account:
     def parents(self) -> tuple[str, ...]:
         """The accounts that hold this one's cap: none of a month or a campaign."""
         return tuple(name for name in (self.parent, self.campaign) if name is not None)
+
+    def twin(self) -> Account:
+        """Another that is as this one is now, to try out what might come next."""
+        other = copy.copy(self)
+        other.holds, other.settled, other.requests = dict(self.holds), self.settled.twin(), self.requests.twin()
+        other.stage_spent, other.stage_held = self.stage_spent.copy(), self.stage_held.copy()
+        return other
+
+    def apply_all(self, written: Written) -> None:
+        """Take an object's entries in. Raises LedgerBroken."""
+        for sealed in written.entries:
+            self.apply(sealed)
+        self.lies_in = written.entries[0].entry.number
 
     def apply(self, sealed: Sealed) -> None:
         """Take the next entry in. Raises LedgerBroken: it does not follow, or breaks a rule; then nothing has changed."""

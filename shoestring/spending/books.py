@@ -2,38 +2,41 @@
 
 A writer puts its entry under the next number, if nobody else did; whoever loses reads what came in between, checks the caps again and
 takes the number after. So the caps hold among writers that know nothing of each other, and no lock is left behind by one that dies.
+Where many lose, they write together (`spending/crowd.py`).
 """
 
 from __future__ import annotations
 
 import random
 import re
+from collections import defaultdict, deque
 from contextlib import suppress
+from functools import partial
 
 from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError, StoreFull, UsageError
 from shoestring.model import record
 from shoestring.seams import Clock, Store
 from shoestring.spending import checkpoint
 from shoestring.spending.account import Account
+from shoestring.spending.crowd import Crowd, Wish, seal_next
 from shoestring.spending.entry import (
     ACCOUNT_PATTERN,
     SHORT,
     Entry,
     Head,
     Sealed,
+    Written,
     entry_key,
     head_key,
-    read_entries,
     read_entry,
     read_head,
-    seal,
+    read_object,
+    read_objects,
 )
 
 # A store may show a new object late (NFS remembers for up to 30 s that a file was not there): how long to look again for the
 # entry that took our number.
 LATE_S, LOOK_EVERY_S = 60.0, 0.05
-# How often the pause after a lost number doubles. It begins at what a try took, so it fits a disk as well as a server far away.
-DOUBLINGS, LONGEST_PAUSE_S = 6, 2.0
 
 
 class Books:
@@ -42,6 +45,9 @@ class Books:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store, self._clock = store, clock
         self._known: dict[str, Account] = {}
+        self._crowd = Crowd(store, clock)
+        # By account, the objects that this writer saw last, the newest at the end.
+        self._seen: defaultdict[str, deque[Written]] = defaultdict(partial(deque, maxlen=SHORT))
 
     def fold(self, name: str) -> Account:
         """The account with all entries that are there now; only those that are new are read. Raises LedgerBroken."""
@@ -51,8 +57,7 @@ class Books:
             hint = read_head(self.store, name)
             account = self._jump(Account(name), hint)
         steps = 0
-        while (sealed := read_entry(self.store, name, account.number + 1)) is not None:
-            account.apply(sealed)
+        while self._step(account):
             steps += 1
             if steps % SHORT == 0:
                 account = self._jump(account, read_head(self.store, name))
@@ -75,22 +80,37 @@ class Books:
             and (kept := checkpoint.load(self.store, name))
             and kept.number > account.number
         ):
-            sealed = read_entry(self.store, name, kept.number)
-            if sealed is None or sealed.sha256 != kept.head:
+            written = read_object(self.store, name, kept.lies_in)
+            if written is None or written.entries[-1].sha256 != kept.head:
                 raise LedgerBroken(
                     name, kept.number, "is not the entry that checkpoint.json was written at: the chain was cut off or changed"
                 )
             account = kept
-        for sealed in read_entries(self.store, name, account.number, hint.number):
-            account.apply(sealed)
+            self._seen[name].append(written)
+        for written in read_objects(self.store, name, account.number, hint.number):
+            self._take_in(account, written)
         return account
+
+    def _step(self, account: Account) -> bool:
+        """Take in the next object; False: there is none yet."""
+        written = read_object(self.store, account.name, account.number + 1)
+        if written:
+            self._take_in(account, written)
+        return written is not None
+
+    def _take_in(self, account: Account, written: Written) -> None:
+        account.apply_all(written)
+        self._seen[account.name].append(written)
 
     def append(self, draft: Entry, keep: int = 0) -> Sealed:
         """Write `draft` as the next entry of its account, once, whoever else is writing.
 
         What is known of the account does to begin with: if it is out of date, the number is taken, or what is refused is looked at again.
         """
-        account, is_fresh, losses = self.known(draft.account), False, 0
+        account, is_fresh, has_lost = self.known(draft.account), False, False
+        if self._crowded(account):
+            # A wish for a number that is had already is in vain.
+            account, is_fresh = self.fold(account.name), True
         while True:
             try:
                 if before := account.requests.number(draft.id):
@@ -101,35 +121,51 @@ class Books:
                     raise
                 account, is_fresh = self.fold(account.name), True
                 continue
-            began_s = self._clock.monotonic_s()
-            sealed = seal(draft.model_copy(update={"number": account.number + 1, "prev": account.head, "at": self._clock.now()}))
-            if self._put(sealed):
-                self._take_in(account, sealed)
-                return sealed
-            self._wait_for(account)
-            losses += 1
-            self._pause(self._clock.monotonic_s() - began_s, losses)
-            account, is_fresh = self.fold(account.name), True
+            number, began_s = account.number + 1, self._clock.monotonic_s()
+            written = self._next(account, draft, keep, has_lost)
+            if written and self._put(written):
+                self._take_in(account, written)
+                self._tell(account)
+                return written.entries[0]
+            self._wait_for(account, number)
+            if not self._crowded(account):
+                # Not all who lost at once: the first of them to get a number tells the others that they are many.
+                self._clock.sleep(random.uniform(0, self._clock.monotonic_s() - began_s))
+            # A number that was lost to what was not read yet says nothing of others who write now.
+            has_lost, is_fresh = is_fresh, True
+            if not account.requests.number(draft.id):
+                account = self.fold(account.name)
 
-    def _put(self, sealed: Sealed) -> bool:
+    def _next(self, account: Account, draft: Entry, keep: int, has_lost: bool) -> Written | None:
+        """What to put under the next number; None where somebody else did."""
+        if self._crowded(account):
+            wish = Wish(draft=draft, keep_microusd=keep)
+            return self._crowd.gather(account, wish, partial(self._step, account))
+        return Written((seal_next(account, draft, self._clock),), crowd=has_lost)
+
+    def _crowded(self, account: Account) -> bool:
+        """Did whoever wrote last see others?"""
+        seen = self._seen[account.name]
+        return bool(seen) and seen[-1].crowd
+
+    def _put(self, written: Written) -> bool:
         """False: the number is taken. A store that fails at it may have written it all the same."""
-        entry, data = sealed.entry, record(sealed)
+        entry = written.entries[0].entry
         try:
-            return self.store.put(entry_key(entry.account, entry.number), data, if_absent=True)
+            return self.store.put(entry_key(entry.account, entry.number), written.data, if_absent=True)
         except StoreFull:
             raise
         except StoreError:
             with suppress(StoreError):
-                if read_entry(self.store, entry.account, entry.number) == sealed:
+                if read_object(self.store, entry.account, entry.number) == written:
                     return True
             raise
 
-    def _take_in(self, account: Account, sealed: Sealed) -> None:
-        account.apply(sealed)
-        # A hint that could not be written is no reason to disown an entry that was.
+    def _tell(self, account: Account) -> None:
+        """Leave the hints. One that could not be written is no reason to disown an entry that was."""
         with suppress(StoreError):
             self.store.put(head_key(account.name), record(Head(number=account.number, sha256=account.head)))
-            if checkpoint.is_due(account.number):
+            if any(map(checkpoint.is_due, range(account.lies_in, account.number + 1))):
                 checkpoint.keep(self.store, account)
 
     def _same(self, draft: Entry, sealed: Sealed) -> Sealed:
@@ -139,21 +175,19 @@ class Books:
             raise LedgerConflict(draft.account, f"has {draft.id!r} as entry {number} already, with other content: read its state first")
         return sealed
 
-    def _pause(self, took_s: float, losses: int) -> None:
-        """At random, and longer each time, so that of many writers few try at once, and one that wins goes on while the others wait."""
-        self._clock.sleep(random.uniform(0, min(LONGEST_PAUSE_S, took_s * 2 ** min(losses, DOUBLINGS))))
-
-    def _wait_for(self, account: Account) -> None:
-        """Until the entry that took our number can be read."""
+    def _wait_for(self, account: Account, number: int) -> None:
+        """Until the entry that took our number is read."""
         until_s = self._clock.monotonic_s() + LATE_S
-        while read_entry(self.store, account.name, account.number + 1) is None:
+        while account.number < number and not self._step(account):
             if self._clock.monotonic_s() > until_s:
-                raise StoreError(f"the store says that {entry_key(account.name, account.number + 1)} is there, but cannot find it")
+                raise StoreError(f"the store says that {entry_key(account.name, number)} is there, but cannot find it")
             self._clock.sleep(LOOK_EVERY_S)
 
     def entry(self, account: str, number: int) -> Sealed:
         """Raises LedgerBroken: it is not there any more."""
-        sealed = read_entry(self.store, account, number)
+        # What was just read, or written, need not be looked for.
+        known = (sealed for written in self._seen[account] for sealed in written.entries if sealed.entry.number == number)
+        sealed = next(known, None) or read_entry(self.store, account, number)
         if sealed is None:
             raise LedgerBroken(account, number, "was there and is missing")
         return sealed

@@ -10,13 +10,13 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Literal
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from shoestring.errors import LedgerBroken, NotInStore
 from shoestring.model import Noun, digest, record
 from shoestring.seams import Store
 from shoestring.spending.account import Account, Held
-from shoestring.spending.entry import AccountName, Hash
+from shoestring.spending.entry import AccountName, Hash, is_none
 from shoestring.spending.past import Requests, SettledHolds
 
 # Entries between two checkpoints of a short chain; of a long one, at least this share of it, so that writing them stays as cheap.
@@ -44,6 +44,7 @@ class Checkpoint(Noun):
     account: AccountName
     number: int
     head: Hash
+    lies_in: int | None = Field(None, exclude_if=is_none, description="number of the object with that entry, where it is another")
     parent: str | None
     campaign: str | None
     cap: int | None
@@ -73,7 +74,7 @@ def checkpoint_key(account: str) -> str:
 
 
 def is_due(number: int) -> bool:
-    """Does whoever wrote entry `number` write a checkpoint? Every 128 entries, and of a chain of 65,536 every 256, and so on."""
+    """Does whoever writes entry `number` write a checkpoint? Every 128 entries, and of a chain of 65,536 every 256, and so on."""
     every = max(EVERY, 1 << ((number // SHARE).bit_length() - 1)) if number >= SHARE else EVERY
     return number % every == 0
 
@@ -84,6 +85,7 @@ def keep(store: Store, account: Account) -> None:
         account=account.name,
         number=account.number,
         head=account.head,
+        lies_in=account.lies_in if account.lies_in != account.number else None,
         parent=account.parent,
         campaign=account.campaign,
         cap=account.cap,
@@ -118,7 +120,7 @@ def load(store: Store, name: str) -> Account | None:
 
 def _account(kept: Checkpoint) -> Account:
     account = Account(kept.account)
-    account.number, account.head = kept.number, kept.head
+    account.number, account.head, account.lies_in = kept.number, kept.head, kept.lies_in or kept.number
     account.parent, account.campaign, account.closed = kept.parent, kept.campaign, kept.closed
     account.cap, account.opened_cap, account.capped_by = kept.cap, kept.opened_cap, kept.capped_by
     account.spent, account.held, account.released = kept.spent, kept.held, kept.released

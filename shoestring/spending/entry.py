@@ -1,9 +1,13 @@
-"""One line of the ledger: what was asked of an account, chained by hash to the line before it."""
+"""One line of the ledger: what was asked of an account, chained by hash to the line before it.
+
+An object of the store holds one, or, where many wrote at once, several that follow each other, under the number of the first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Literal
@@ -21,6 +25,10 @@ READERS = 16
 SHORT = 8
 # So much of a chain at once: a hint that is far ahead of the entries costs no more requests in vain.
 WINDOW = 8 * READERS
+# Entries that one object holds at most: as many as are read at once in a few round trips.
+MOST_TOGETHER = 64
+# How an object begins that holds several.
+TOGETHER = b'{\n "entries"'
 
 Kind = Literal["open", "reserve", "extend", "settle", "adjust", "cap", "close"]
 ACCOUNT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
@@ -34,7 +42,7 @@ def _in_utc(moment: datetime) -> datetime:
     return moment
 
 
-def _is_none(value: object) -> bool:
+def is_none(value: object) -> bool:
     """Not written down where there is none: entries from before there were such fields keep their hashes."""
     return value is None
 
@@ -65,9 +73,9 @@ class Entry(Noun):
     stage_caps: dict[str, int] = Field({}, description="open: stage -> the most it may spend and hold, in micro-dollars")
     parent: AccountName | None = Field(None, description="the account that holds this one's cap")
     parent_hash: Hash | None = Field(None, description="the parent's entry that reserved it")
-    campaign: AccountName | None = Field(None, exclude_if=_is_none, description="a second account that holds this one's cap")
-    campaign_hash: Hash | None = Field(None, exclude_if=_is_none, description="that account's entry that reserved it")
-    approval: Hash | None = Field(None, exclude_if=_is_none, description="open, cap: the approval that allows the cap, by its digest")
+    campaign: AccountName | None = Field(None, exclude_if=is_none, description="a second account that holds this one's cap")
+    campaign_hash: Hash | None = Field(None, exclude_if=is_none, description="that account's entry that reserved it")
+    approval: Hash | None = Field(None, exclude_if=is_none, description="open, cap: the approval that allows the cap, by its digest")
     child: AccountName | None = Field(None, description="in a parent: the account that this hold belongs to")
     child_hash: Hash | None = Field(None, description="settle of a child: the hash of the entry that closed it")
 
@@ -87,6 +95,26 @@ class Sealed(Noun):
     sha256: Hash
 
 
+class Together(Noun):
+    """Entries of writers who saw each other, as one of them wrote them. Nobody sees some of them without the others."""
+
+    model_config = ConfigDict(strict=True)
+
+    entries: tuple[Sealed, ...] = Field(min_length=1, max_length=MOST_TOGETHER)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one object of the store holds. `crowd`: more than one writer wanted its number."""
+
+    entries: tuple[Sealed, ...]
+    crowd: bool = False
+
+    @property
+    def data(self) -> bytes:
+        return record(Together(entries=self.entries) if self.crowd else self.entries[0])
+
+
 class Head(Noun):
     """A hint at an account's last entry. It may be old, and nobody has to trust it; one that is ahead shows that a tail was cut off."""
 
@@ -100,14 +128,15 @@ def seal(entry: Entry) -> Sealed:
     return Sealed(entry=entry, sha256=digest(record(entry)))
 
 
-def unseal(data: bytes) -> Sealed:
-    """Parse an entry. Raises ValueError: not an entry, written otherwise than we write, or not of its own hash."""
-    sealed = Sealed.model_validate_json(data)
-    if digest(record(sealed.entry)) != sealed.sha256:
+def unseal(data: bytes) -> Written:
+    """Parse an object. Raises ValueError: no entries, written otherwise than we write, or not of their own hashes."""
+    crowd = data.startswith(TOGETHER)
+    written = Written(Together.model_validate_json(data).entries if crowd else (Sealed.model_validate_json(data),), crowd)
+    if any(digest(record(sealed.entry)) != sealed.sha256 for sealed in written.entries):
         raise ValueError("its content does not have the hash that is written beside it: it was changed")
-    if record(sealed) != data:
+    if written.data != data:
         raise ValueError("its bytes are not the ones that were written: it was changed")
-    return sealed
+    return written
 
 
 def entry_key(account: str, number: int) -> str:
@@ -118,31 +147,48 @@ def head_key(account: str) -> str:
     return f"ledger/{account}/head.json"
 
 
-def read_entry(store: Store, account: str, number: int) -> Sealed | None:
-    """None when it is not there. Raises LedgerBroken."""
+def read_object(store: Store, account: str, number: int) -> Written | None:
+    """What the object of that number holds; None when there is none. Raises LedgerBroken."""
     try:
-        return unseal(store.fetch(entry_key(account, number)).read_bytes())
+        written = unseal(store.fetch(entry_key(account, number)).read_bytes())
     except NotInStore:
         return None
     except ValidationError as error:
         raise LedgerBroken(account, number, f"is not an entry: {error.errors()[0]['msg']}") from error
     except ValueError as error:
         raise LedgerBroken(account, number, str(error)) from error
+    return written
 
 
-def read_entries(store: Store, account: str, after: int, last: int) -> Iterator[Sealed]:
-    """Many entries, those after `after` up to `last`, in order, several read at once; none after the first that is missing.
+def read_entry(store: Store, account: str, number: int) -> Sealed | None:
+    """One that is known to be there, whatever object it lies in; None when it is not. Raises LedgerBroken."""
+    if here := read_object(store, account, number):
+        return here.entries[0]
+    with ThreadPoolExecutor(READERS) as readers:
+        before = readers.map(partial(read_object, store, account), range(max(1, number - MOST_TOGETHER + 1), number))
+        return next((sealed for written in before if written for sealed in written.entries if sealed.entry.number == number), None)
+
+
+def read_objects(store: Store, account: str, after: int, last: int) -> Iterator[Written]:
+    """Many objects, from the one after entry `after` up to entry `last`, in order, several read at once; none after one that is missing.
 
     On S3 each takes a round trip. A few are left to whoever reads on from here. Raises LedgerBroken.
     """
     if last - after <= SHORT:
         return
+    window = WINDOW
     with ThreadPoolExecutor(READERS) as readers:
-        for first in range(after + 1, last + 1, WINDOW):
-            for sealed in readers.map(partial(read_entry, store, account), range(first, min(first + WINDOW, last + 1))):
-                if sealed is None:
+        while after < last:
+            numbers = range(after + 1, min(after + window, last) + 1)
+            for number, written in zip(numbers, readers.map(partial(read_object, store, account), numbers), strict=True):
+                if number <= after:
+                    continue
+                if written is None:
                     return
-                yield sealed
+                after += len(written.entries)
+                # Where many entries are together, most numbers have no object of their own.
+                window = WINDOW if len(written.entries) == 1 else READERS
+                yield written
 
 
 def read_head(store: Store, account: str) -> Head | None:

@@ -16,7 +16,8 @@ from shoestring.rules import CAMPAIGN_NAME
 from shoestring.seams import Clock
 from shoestring.spending.account import Held
 from shoestring.spending.books import Books
-from shoestring.spending.entry import NO_ENTRY, Entry, Sealed, read_entry
+from shoestring.spending.chain import Chain
+from shoestring.spending.entry import NO_ENTRY, Entry, Sealed
 
 MONTH = re.compile(r"\d{4}-\d{2}")
 # No run's account ends like this: what stands behind a run's dot is a number.
@@ -132,8 +133,8 @@ class Parents:
             return held.since
         account = self._books.known(parent)
         first = account.requests.number(f"reserve/{child}")
-        later = (read_entry(self._books.store, parent, number) for number in range(first + 1, account.number + 1))
-        return min([held.since, *(sealed.entry.at for sealed in later if sealed)])
+        later = Chain(self._books.store, parent, account.number).entries[first:]
+        return min([held.since, *(sealed.entry.at for sealed in later)])
 
     def draft(self, account: str, **content: object) -> Entry:
         return Entry.model_validate(

@@ -49,6 +49,11 @@ class Requests:
             at = self._packed.find(wanted, at + 1)
         return at // DIGEST_BYTES + 1 if at >= 0 else 0
 
+    def twin(self) -> Requests:
+        other = Requests()
+        other._packed, other._recent = self._packed, dict(self._recent)
+        return other
+
     def pack(self) -> str:
         self._packed += b"".join(self._recent)
         self._recent.clear()
@@ -78,6 +83,11 @@ class SettledHolds:
             self._before |= {name: Settled(*of) for name, *of in json.loads(zlib.decompress(base64.b64decode(pack)))}
         self._unread = ()
         return self._before
+
+    def twin(self) -> SettledHolds:
+        other = SettledHolds(self._packs)
+        other._before, other._unread, other._recent = dict(self._before), self._unread, dict(self._recent)
+        return other
 
     def pack(self) -> tuple[str, ...]:
         if self._recent:

@@ -62,10 +62,10 @@ def verify(store: Store, anchors: Anchors) -> Verification:
         LedgerBroken: names the first entry that does not hold.
     """
     part = exported(store)
-    chains = {name: _read(store, name, last) for name, last in _listed(store).items()}
+    chains = {name: _read(store, name, numbers) for name, numbers in _listed(store).items()}
     while unlisted := {name for chain in chains.values() for name in _named_by(chain) if name not in chains and part is None}:
         # A store may list late what it has.
-        found = {name: chain for name in unlisted if (chain := _read(store, name, 0)).entries}
+        found = {name: chain for name in unlisted if (chain := _read(store, name, set())).entries}
         chains |= found
         if not found:
             break
@@ -112,9 +112,9 @@ def open_for_verify(path: Path) -> tuple[Store, Anchors]:
     return store, {**load_anchors(store), **load_anchors(store, "receipts/")}
 
 
-def _listed(store: Store) -> dict[str, int]:
-    """Account -> the highest number that is listed. Raises LedgerBroken for a stray file."""
-    last: dict[str, int] = {}
+def _listed(store: Store) -> dict[str, set[int]]:
+    """Account -> the numbers that are listed. Raises LedgerBroken for a stray file."""
+    listed: dict[str, set[int]] = {}
     for key in store.list("ledger/"):
         account, _, file = key.removeprefix("ledger/").partition("/")
         if file.startswith("approvals/"):
@@ -124,16 +124,19 @@ def _listed(store: Store) -> dict[str, int]:
         if not (number and key == entry_key(account, number)) and key not in (head_key(account), checkpoint_key(account), EXPORT_KEY):
             raise LedgerBroken(account, 0, f"{key} is no entry: a stray file")
         if key != EXPORT_KEY:
-            last[account] = max(number, last.get(account, 0))
-    return dict(sorted(last.items()))
+            listed.setdefault(account, set()).update({number} - {0})
+    return dict(sorted(listed.items()))
 
 
-def _read(store: Store, name: str, last: int) -> Chain:
+def _read(store: Store, name: str, listed: set[int]) -> Chain:
     hint = read_head(store, name)
+    last = max(listed, default=0)
     chain = Chain(store, name, last)
     here = chain.account.number
     if (known := max(last, hint.number if hint else 0, chain.kept.number if chain.kept else 0)) > here:
         raise LedgerBroken(name, here + 1, f"is missing, and there is, or was, an entry {known}")
+    if inside := sorted(number for number in listed - chain.objects if number <= here):
+        raise LedgerBroken(name, inside[0], "lies among entries that are together in one object before it: a stray file")
     if hint and chain.entries[hint.number - 1].sha256 != hint.sha256:
         raise LedgerBroken(name, hint.number, f"is not the entry {hint.sha256[:12]}... that head.json knows of")
     return chain

@@ -62,7 +62,7 @@ def test_an_entry_that_a_stage_wrote_anew_with_a_right_hash_is_found(
 ) -> None:
     head = Ledger(store, WallClock()).state("run").head_hash
     key = entry_key("run", number)
-    forged = seal(unseal(store.fetch(key).read_bytes()).entry.model_copy(update={"why": "forged"}))
+    forged = seal(unseal(store.fetch(key).read_bytes()).entries[0].entry.model_copy(update={"why": "forged"}))
     overwrite(s3_server, s3_place, key, record(forged))
     with pytest.raises(LedgerBroken):
         verify(s3_place.open(), {})
