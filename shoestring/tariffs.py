@@ -203,8 +203,10 @@ def egress_microusd(tariffs: Tariffs, source: str, target: str, gb: Floats, earl
 def egress_table(tariffs: Tariffs, routes: Sequence[tuple[str, str]], gb: Floats, earlier_gb: Sequence[Volumes] = ()) -> Ints:
     """Micro-dollars for each of these (from, to) and each of these volumes: len(routes) x len(gb). `earlier_gb`: for each of the routes."""
     if not earlier_gb:
-        priced = {route: egress_microusd(tariffs, *route, gb) for route in sorted(set(routes))}
-        rows = [priced[route] for route in routes]
+        # Each price once, however many pairs of regions it is for.
+        named = [(tariffs.route(*ends), ends[0] == ends[1]) for ends in routes]
+        priced = {name: egress_microusd(tariffs, *ends, gb) for name, ends in dict(zip(named, routes, strict=True)).items()}
+        rows = [priced[name] for name in named]
     else:
         rows = [egress_microusd(tariffs, *route, gb, earlier) for route, earlier in zip(routes, earlier_gb, strict=True)]
     return np.stack(rows) if rows else np.zeros((0, len(gb)), dtype=np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ def _of_size(gpu: str, memory_gb: float) -> Gpu | None:
     return known_gpu("A100 80GB") if known and known.part == "A100" and memory_gb > LARGEST_SMALL_A100_GB else known
 
 
+@cache
 def known_gpu(gpu: str) -> Gpu | None:
     """Of the parts that fit, the longest one's. Labels have hyphens where a driver has spaces; an A100 is no A10."""
     name = gpu.lower().replace("-", " ")

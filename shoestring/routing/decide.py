@@ -16,11 +16,12 @@ from shoestring.routing.here import Here, Plans
 from shoestring.routing.offers import candidates as make_candidates
 from shoestring.routing.offers import objected_anew
 from shoestring.routing.place import place
-from shoestring.routing.plan import CACHED, Ahead, Limits, Step
+from shoestring.routing.plan import Ahead
 from shoestring.routing.policy import VERSION, policy
 from shoestring.routing.priced import Block
 from shoestring.routing.refuse import Refuser
 from shoestring.routing.trial import asked_of_the_other, obeyed_by, shadow
+from shoestring.routing.ways import CACHED, Limits, Step
 from shoestring.rules import Candidate
 
 MADE_BY = f"shoestring routing {VERSION}"

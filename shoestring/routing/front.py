@@ -2,56 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from shoestring.routing.candidates import Ints
 
 Flags = npt.NDArray[np.bool_]
+Points = Sequence[Ints]
+"""Cost, P95 dollars and P95 time, one point an index."""
 
 BLOCK = 128
 """Points that are compared with each other at once: small enough for the nearest cache."""
 
+STEPS = 128
+"""Of cost, and of time, in which many points are compared with many at once, at most."""
 
-def undominated(cost: Ints, p95: Ints, p95_ms: Ints, *, timed: bool = True) -> Ints:
+
+def undominated(cost: Ints, p95: Ints, ms: Ints, *, enough_micro: int = 0, enough_ms: int = 0) -> Ints:
     """Indices of the points that no other beats or equals in all three; of equal points the first. In lexicographic order.
 
-    Without a deadline (`timed` false) time only breaks ties: no point is kept for its time alone.
+    P95 dollars below `enough_micro`, and time below `enough_ms`, are no better than these: there less only breaks ties.
     """
+    dollars = np.maximum(p95, enough_micro) if enough_micro else p95
+    time = np.maximum(ms, enough_ms) if enough_ms else ms
     places: Ints = np.arange(len(cost))
     if len(cost) > BLOCK:
-        places = np.flatnonzero(~_beaten([cost, p95, p95_ms] if timed else [cost, p95], pivots(cost, p95, p95_ms)))
-    order = places[np.lexsort((p95_ms[places], p95[places], cost[places]))]
-    if not timed:
-        sorted_p95 = p95[order]
-        lowest = np.minimum.accumulate(sorted_p95)
-        return order[np.concatenate([[True], sorted_p95[1:] < lowest[:-1]])] if order.size else order
-    return order[_sweep(p95[order], p95_ms[order])]
+        points = (cost, dollars, time)
+        places = np.flatnonzero(~beaten(points, points))
+    order = places[np.lexsort((ms[places], p95[places], cost[places]))]
+    return order[_sweep(dollars[order], time[order])]
 
 
-def pivots(cost: Ints, p95: Ints, p95_ms: Ints) -> list[int]:
-    """Places of a few points that beat many: the cheapest, the quickest, and some between."""
-    dollars, seconds = max(float(cost.mean()), 1.0), max(float(p95_ms.mean()), 1.0)
-    mixed = (cost / dollars + share * p95_ms / seconds for share in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0))
-    return sorted({int(np.argmin(score)) for score in (cost, p95, p95_ms, *mixed)})
+def beaten(points: Points, others: Points) -> Flags:
+    """Which points are beaten by one of the others that costs less and is no worse: most such, seen at once on a grid of cost and time.
+
+    Each step of the grid is a rise of some hundredths; what is beaten inside of a step is not seen.
+    """
+    count = min(STEPS, 1 << (len(others[0]).bit_length() + 1) // 2)
+    cost, time = (_steps(others[each], points[each], count) for each in (0, 2))
+    least = np.full(count * count, np.iinfo(np.int64).max)
+    np.minimum.at(least, cost[0] * count + time[0], others[1])
+    table = least.reshape(count, count)
+    np.minimum.accumulate(table, axis=0, out=table)
+    np.minimum.accumulate(table, axis=1, out=table)
+    # The first step is one value: in time, what is there is no worse than what is there too. In cost it has to be more.
+    place = (cost[1] - 1) * count + np.maximum(time[1] - 1, 0)
+    found: Flags = (least.take(place, mode="clip") <= points[1]) & (place >= 0)
+    return found
+
+
+def _steps(some: Ints, others: Ints, count: int) -> tuple[Ints, Ints]:
+    """Numbers below `count`, a power of two, that rise with the values: the least value's 0 and no other's, then about as many for each
+    doubling of what is above it."""
+    every = (some,) if some is others else (some, others)
+    low, high = min(int(each.min()) for each in every), max(int(each.max()) for each in every)
+    # Of positive floating-point numbers the bits rise as the numbers do, and about as their logarithm.
+    first, last = (int(np.float64(value).view(np.int64)) for value in (2, max(high - low + 1, 2)))
+    shift = max((last - first).bit_length() - count.bit_length() + 1, 0)
+    shift += (last - first) >> shift > count - 2
+    found = [np.maximum(((each - (low - 1)).astype(np.float64).view(np.int64) - first >> shift) + 1, 0) for each in every]
+    return found[0], found[-1]
 
 
 def _sweep(p95: Ints, ms: Ints) -> Ints:
     """Places of points, in order of their expectation, that none before them beats or equals in the other two."""
-    kept: Ints = np.zeros(0, dtype=np.int64)
+    if p95.size < 2:
+        return np.arange(p95.size)
+    for same, other in ((p95, ms), (ms, p95)):
+        if (same == same[0]).all():
+            return np.flatnonzero(np.append(True, other[1:] < np.minimum.accumulate(other)[:-1]))
+    kept: list[Ints] = []
+    # Of what is kept, by dollars: the least time of all that need no more.
+    stair_p95, stair_ms = np.full(1, np.iinfo(np.int64).min), np.full(1, np.iinfo(np.int64).max)
     for begin in range(0, len(p95), BLOCK):
         block = np.arange(begin, min(begin + BLOCK, len(p95)))
-        block = block[~((p95[kept][:, None] <= p95[block]) & (ms[kept][:, None] <= ms[block])).any(axis=0)]
+        block = block[stair_ms[np.searchsorted(stair_p95, p95[block], side="right") - 1] > ms[block]]
         beats = (p95[block][:, None] <= p95[block]) & (ms[block][:, None] <= ms[block])
-        kept = np.concatenate([kept, block[~np.triu(beats, 1).any(axis=0)]])
-    return kept
-
-
-def _beaten(points: list[Ints], few: list[int]) -> Flags:
-    """Which points one of a few beats: no worse in any column, and better in one."""
-    beaten = np.zeros(len(points[0]), dtype=np.bool_)
-    for one in few:
-        no_worse = np.logical_and.reduce([column >= column[one] for column in points])
-        better = np.logical_or.reduce([column > column[one] for column in points])
-        beaten |= no_worse & better
-    return beaten
+        block = block[~np.triu(beats, 1).any(axis=0)]
+        kept.append(block)
+        stair_p95, stair_ms = np.append(stair_p95, p95[block]), np.append(stair_ms, ms[block])
+        order = np.argsort(stair_p95, kind="stable")
+        stair_p95, stair_ms = stair_p95[order], np.minimum.accumulate(stair_ms[order])
+    return np.concatenate(kept)

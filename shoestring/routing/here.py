@@ -11,8 +11,9 @@ import numpy.typing as npt
 from shoestring.routing.candidates import NONE, PPB, Candidates, Floats, Ints
 from shoestring.routing.decision import Question
 from shoestring.routing.front import undominated
-from shoestring.routing.plan import CACHED, UNBOUNDED, Ahead, Limits, Step, Ways, waiting
+from shoestring.routing.plan import Ahead
 from shoestring.routing.priced import Block, Prices, time_cost
+from shoestring.routing.ways import CACHED, UNBOUNDED, Limits, Span, Step, Ways, waiting
 
 Flags = npt.NDArray[np.bool_]
 
@@ -41,6 +42,10 @@ class Here:
         writes = self._with_cached(np.tile(offers.writes, self.slots), offers.cached.writes if offers.cached else NONE)
         writing = question.needs[0].writes_bytes_per_row > 0
         self.leaves = writes if writing else np.full(len(writes), offers.reads[0])
+        self.formats = sorted({*offers.writes, *([offers.cached.writes] if offers.cached else [])}) if writing else [offers.reads[0]]
+        self.elastic = question.needs[0].elastic
+        # What plans are compared by, with all the work done.
+        self.cost = self.est + time_cost(self.est_ms, self.waiting) - self.worth
         self.possible = self.objection == NONE
         self.within_cap = self.least_p95 <= limits.cap_micro(0)
         self.usable = self.possible & self.within_cap
@@ -118,27 +123,32 @@ class Plans:
 
     def __init__(self, here: Here, ahead: Ahead) -> None:
         self.here, self.ahead, self.limits = here, ahead, here.limits
-        self.after = {leaves: ahead.after(0, leaves) for leaves in np.unique(here.leaves).tolist()}
-        self.cheapest, self.quickest = (self._least(name) for name in ("p95", "ms"))
+        self.cheapest, self.quickest = self._least()
         self.followed = self.cheapest < UNBOUNDED
         self.best = Best(np.full(len(here), -1), *(np.zeros(len(here), dtype=np.int64) for _ in range(5)))
-        for leaves, ways in self.after.items():
-            if ways is not None:
-                self._settle(leaves, ways)
+        needs_micro, needs_ms = here.least_p95 + self.cheapest, here.least_p95_ms + self.quickest
+        may_fit = np.flatnonzero(here.usable & (needs_micro <= self.limits.left_micro) & (needs_ms <= self.limits.left_ms))
+        if may_fit.size:
+            own = here.least_p95[may_fit], here.least_p95_ms[may_fit]
+            ahead.go_on(Span(*(int(end) for each in own for end in (each.min(), each.max()))), saving=here.elastic)
+            for leaves in here.formats:
+                if (ways := ahead.after(0, leaves)) is not None:
+                    self._settle(may_fit[here.leaves[may_fit] == leaves], ways)
 
-    def _least(self, name: str) -> Ints:
-        """By candidate: the least that any way to go on from what it leaves needs of money, or of time; no way: no end of it."""
-        found = np.full(len(self.here), UNBOUNDED)
-        for leaves, ways in self.after.items():
-            if ways is not None:
-                found[self.here.leaves == leaves] = getattr(ways, name).min()
-        return found
+    def _least(self) -> tuple[Ints, Ints]:
+        """By candidate: the least that the ways to go on from what it leaves need of money, and of time; no way: no end of it."""
+        micro, ms = (np.full(len(self.here), UNBOUNDED) for _ in range(2))
+        for leaves in self.here.formats:
+            if (least := self.ahead.least_after(0, leaves)) is not None:
+                rows = self.here.leaves == leaves
+                micro[rows], ms[rows] = least
+        return micro, ms
 
-    def _settle(self, leaves: int, ways: Ways) -> None:
-        """The best way for each candidate that leaves this format. Ways come by expected cost: the first that fits is the cheapest."""
+    def _settle(self, still: Ints, ways: Ways) -> None:
+        """The best way for each candidate. Ways come by expected cost: of fixed work, the first that fits is the cheapest."""
         here, limits = self.here, self.limits
-        fits = (here.least_p95 + self.cheapest <= limits.left_micro) & (here.least_p95_ms + self.quickest <= limits.left_ms)
-        still = np.flatnonzero(here.usable & fits & (here.leaves == leaves))
+        if not here.elastic:
+            still = self._settle_fixed(still, ways)
         for place, (cost, p95, ms) in enumerate(zip(ways.cost.tolist(), ways.p95.tolist(), ways.ms.tolist(), strict=True)):
             if not still.size:
                 break
@@ -147,6 +157,20 @@ class Plans:
             done = self._take(rows, place, cost, p95, ms)
             fit[np.flatnonzero(fit)[~done]] = False
             still = still[~fit]
+
+    def _settle_fixed(self, rows: Ints, ways: Ways) -> Ints:
+        """Where money and time each bring about the same first way, that is it. The candidates of which that cannot be said."""
+        here, best = self.here, self.best
+        left = self.limits.left_micro - here.least_p95[rows], self.limits.left_ms - here.least_p95_ms[rows]
+        place = np.maximum(_first(ways.p95, left[0]), _first(ways.ms, left[1]))
+        there = place < len(ways)
+        place = np.minimum(place, len(ways) - 1)
+        sure = there & (ways.p95[place] <= left[0]) & (ways.ms[place] <= left[1])
+        at, way = rows[sure], place[sure]
+        best.way[at], best.samples[at], best.est[at] = way, here.offers.samples, here.est[at]
+        best.total[at] = here.cost[at] + ways.cost[way]
+        best.needs_micro[at], best.needs_ms[at] = here.least_p95[at] + ways.p95[way], here.least_p95_ms[at] + ways.ms[way]
+        return rows[there & ~sure]
 
     def _take(self, rows: Ints, place: int, way_cost: int, keep_micro: int, keep_ms: int) -> Flags:
         """Let the candidates go on in this way, where it is better than those before it. Whether no later way can be better still."""
@@ -177,11 +201,18 @@ class Plans:
     def corners(self) -> tuple[Ints, Ints]:
         """What plans need of money and of time at P95, of those where less of the one means more of the other."""
         micro, ms = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-        for leaves, ways in self.after.items():
-            if ways is not None:
+        for leaves in self.here.formats:
+            if (ways := self.ahead.corners_after(leaves)) is not None:
                 rows = np.flatnonzero(self.here.usable & (self.here.leaves == leaves))
-                own = (self.here.least_p95[rows], self.here.least_p95_ms[rows])
-                some, go_on = (undominated(np.zeros_like(each[0]), *each) for each in (own, (ways.p95, ways.ms)))
-                micro.append((own[0][some][:, None] + ways.p95[go_on]).ravel())
-                ms.append((own[1][some][:, None] + ways.ms[go_on]).ravel())
+                own = self.here.least_p95[rows], self.here.least_p95_ms[rows]
+                some = undominated(own[0], np.zeros_like(own[0]), own[1])
+                micro.append((own[0][some][:, None] + ways.p95).ravel())
+                ms.append((own[1][some][:, None] + ways.ms).ravel())
         return np.concatenate(micro), np.concatenate(ms)
+
+
+def _first(values: Ints, limits: Ints) -> Ints:
+    """For each limit, the place of the first value that is within it; that after the last, where none is."""
+    lowest = np.minimum.accumulate(values)[::-1]
+    found: Ints = len(values) - np.searchsorted(lowest, limits, side="right")
+    return found

@@ -26,9 +26,9 @@ from shoestring.money import Usd, from_microusd
 from shoestring.routing.account import on_line, taken_row
 from shoestring.routing.candidates import MS_PER_HOUR, NONE
 from shoestring.routing.decision import Decision
-from shoestring.routing.plan import UNBOUNDED
 from shoestring.routing.priced import all_rows
 from shoestring.routing.roads import Roads, Total
+from shoestring.routing.ways import UNBOUNDED
 
 Assumption = Literal["work", "price", "speed", "start-up", "preemption"]
 KNOWABLE: tuple[Assumption, ...] = ("price", "speed", "start-up", "preemption")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import attrgetter
+from itertools import chain
+from operator import attrgetter, itemgetter
 
 import numpy as np
 
-from shoestring.model import Format, Pool
+from shoestring.model import Format, Market, Pool, Quote
 from shoestring.pricing.throughput import Machines
 from shoestring.routing.candidates import NONE, PPB, Cached, Candidates, Floats, Ints, Reason, StageOffers, up
 from shoestring.routing.cost import REASONS, Cost, Fleet, Input, coded, is_full, needed_gb, policed
@@ -18,7 +19,10 @@ from shoestring.routing.preferences import BY_POLICY, kind_of
 WHERE = frozenset({"name", "node_pool", "startup_s", "region", "markets", "room"})
 """What a pool says of the place where it is. All else it says of its machines, and decides how long work takes on them."""
 
-MACHINE = attrgetter(*sorted(set(Pool.model_fields) - WHERE))
+MACHINE = itemgetter(*sorted(set(Pool.model_fields) - WHERE))
+NAME, MARKETS, REGION, STARTUP_S = (attrgetter(field) for field in ("name", "markets", "region", "startup_s"))
+POOL, MARKET, USD_PER_HOUR = (attrgetter(field) for field in ("pool", "market", "usd_per_hour"))
+PREEMPTIONS = attrgetter("preemptions_per_hour")
 
 
 def candidates(question: Question) -> Candidates:
@@ -75,66 +79,85 @@ def _number(formats: tuple[Format, ...], name: Format | None) -> int:
 
 
 def _fleet(question: Question) -> Fleet:
-    """Pools x the markets they declare or are quoted on, by name; arrays from here on."""
-    pools = tuple(sorted(question.pools, key=attrgetter("name")))
-    number = {pool.name: place for place, pool in enumerate(pools)}
-    quotes = [quote for quote in question.quotes if quote.pool in number]
-    # By identity: hashing a member of an enumeration is slow.
-    met = {id(market): market for pool in pools for market in pool.markets} | {id(quote.market): quote.market for quote in quotes}
-    markets = tuple(sorted(met.values()))
-    column = {id(market): place for place, market in enumerate(markets)}
-    offered = [place * len(markets) + column[id(market)] for place, pool in enumerate(pools) for market in pool.markets]
-    price: Ints = np.zeros(len(pools) * len(markets), dtype=np.int64)
-    quoted = [number[quote.pool] * len(markets) + column[id(quote.market)] for quote in quotes]
-    # Of six places, as all dollars are.
-    price[quoted] = [int(quote.usd_per_hour.scaleb(6)) for quote in quotes]
-    rate: Floats = np.full(len(price), np.nan)
-    rate[offered] = [terms.preemptions_per_hour for pool in pools for terms in pool.markets.values()]
-    declared = ~np.isnan(rate)
-    slots = np.flatnonzero(declared | (price > 0))
+    """Pools x the markets they declare or are quoted on, by name; arrays from here on. Of 10,000 quotes, one pass for each field."""
+    pools = tuple(sorted(question.pools, key=NAME))
+    markets, price, rate = _markets(question, pools)
+    offered = ~np.isnan(rate)
+    slots = np.flatnonzero(offered | (price > 0))
     pool, market = np.divmod(slots, max(len(markets), 1))
     tariffs = question.tariffs
-    places = [tariffs.place(each.provider, each.region) if tariffs.store_provider else each.region for each in pools]
-    regions, region = np.unique(places, return_inverse=True)
+    places = [tariffs.place(each.provider, each.region) for each in pools] if tariffs.store_provider else list(map(REGION, pools))
+    regions = sorted(set(places))
+    in_region = {name: place for place, name in enumerate(regions)}
+    region: Ints = np.fromiter(map(in_region.__getitem__, places), np.int64)
     machines, machine = _machines(question, pools)
     no_terms, no_price = REASONS.index(Reason.NO_TERMS), REASONS.index(Reason.NO_PRICE)
     return Fleet(
         pools=pools,
         markets=markets,
-        regions=tuple(regions.tolist()),
+        regions=tuple(regions),
         machines=machines,
         kinds=Machines.of(machines),
         memory_gb=np.array([each.memory_gb for each in machines]),
         pool=pool,
         market=market,
-        region=region.reshape(-1)[pool].astype(np.int64),
+        region=region[pool],
         machine=machine[pool],
         price=price[slots],
-        startup_ms=up(np.array([each.startup_s for each in pools]) * 1e3)[pool],
+        startup_ms=up(np.fromiter(map(STARTUP_S, pools), np.float64) * 1e3)[pool],
         preemptions_ppb=up(np.nan_to_num(rate[slots]) * PPB),
-        objection=np.where(~declared[slots], no_terms, np.where(price[slots] > 0, NONE, no_price)),
+        objection=np.where(~offered[slots], no_terms, np.where(price[slots] > 0, NONE, no_price)),
         shortage=_shortages(question, pools, markets, pool, market),
     )
+
+
+def _markets(question: Question, pools: Sequence[Pool]) -> tuple[tuple[Market, ...], Ints, Floats]:
+    """All markets; of each pool on each, micro-dollars an hour (0: no price), and preemptions an hour (NaN: it does not declare it)."""
+    number = dict(zip(map(NAME, pools), range(len(pools)), strict=True))
+    quotes: Sequence[Quote] = question.quotes
+    if not all(map(number.__contains__, map(POOL, quotes))):
+        quotes = [quote for quote in quotes if quote.pool in number]
+    terms = list(map(MARKETS, pools))
+    # By identity: hashing a member of an enumeration is slow.
+    quoted, declared = list(map(MARKET, quotes)), list(chain.from_iterable(terms))
+    met = dict(zip(map(id, quoted), quoted, strict=True)) | dict(zip(map(id, declared), declared, strict=True))
+    markets = tuple(sorted(met.values()))
+    column = {id(market): place for place, market in enumerate(markets)}
+    price: Ints = np.zeros(len(pools) * len(markets), dtype=np.int64)
+    # Of six places, as all dollars are.
+    price[_slots(map(number.__getitem__, map(POOL, quotes)), quoted, column)] = [int(each.scaleb(6)) for each in map(USD_PER_HOUR, quotes)]
+    rate: Floats = np.full(len(price), np.nan)
+    by_pool = np.repeat(np.arange(len(pools)), np.fromiter(map(len, terms), np.int64))
+    rate[_slots(by_pool, declared, column)] = list(map(PREEMPTIONS, chain.from_iterable(map(dict.values, terms))))
+    return markets, price, rate
+
+
+def _slots(pools: Iterable[int], markets: Sequence[Market], column: dict[int, int]) -> Ints:
+    """Numbers of pools on markets, counting all pools' markets."""
+    found: Ints = np.fromiter(pools, np.int64) * len(column) + np.fromiter(map(column.__getitem__, map(id, markets)), np.int64)
+    return found
 
 
 def _machines(question: Question, pools: Sequence[Pool]) -> tuple[tuple[Pool, ...], Ints]:
     """One pool of each kind of machine, and the kind of each pool. What receipts taught of a pool makes it a kind of its own."""
     taught = {each.pool for each in question.learned if each.pool}
+    said: Iterable[object] = map(MACHINE, map(vars, pools))
+    if taught:
+        said = ((each, pool.name if pool.name in taught else "") for each, pool in zip(said, pools, strict=True))
     kinds: dict[object, int] = {}
-    kind = [kinds.setdefault((MACHINE(pool), pool.name if pool.name in taught else ""), len(kinds)) for pool in pools]
+    kind = np.array([kinds.setdefault(each, len(kinds)) for each in said], dtype=np.int64)
     _, first = np.unique(kind, return_index=True)
-    return tuple(pools[place] for place in first.tolist()), np.array(kind, dtype=np.int64)
+    return tuple(pools[place] for place in first.tolist()), kind
 
 
 def _shortages(question: Question, pools: Sequence[Pool], markets: Sequence[str], pool: Ints, market: Ints) -> Ints:
     """By slot: no room now, or a node pool that took no pod in time a moment ago; -1 where neither is known."""
-    full = np.array([is_full(each) for each in pools], dtype=np.bool_)[pool]
+    full = np.fromiter(map(is_full, pools), np.bool_)[pool]
     short = np.where(full, REASONS.index(Reason.NO_ROOM), NONE)
-    node_pools = np.array([each.node_pool or each.name for each in pools], dtype=np.str_)
     for found in question.stockouts:
         if found.market in markets:
-            out = (node_pools == found.node_pool)[pool] & (market == markets.index(found.market))
-            short[out] = REASONS.index(Reason.STOCKED_OUT)
+            out = np.array([(each.node_pool or each.name) == found.node_pool for each in pools], dtype=np.bool_)
+            short[out[pool] & (market == markets.index(found.market))] = REASONS.index(Reason.STOCKED_OUT)
     return short
 
 

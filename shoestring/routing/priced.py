@@ -102,22 +102,23 @@ class Block:
         found = offers.scan_us_by_format[list(offers.reads)][:, None] + offers.write_us_by_format[list(offers.writes)][None, :]
         return found[:, :, None].astype(np.float64)
 
+    def transfer_by_region(self) -> tuple[Ints, Ints]:
+        """The bytes into a region, [formats read, regions], and out of it, [formats written, regions]."""
+        into, out = (table.reshape(-1, self.width) for table in (self.offers.into_microusd_by_region, self.offers.out_microusd_by_region))
+        return into[:, list(self.offers.reads)].T, out[:, list(self.offers.writes)].T
+
+    def fees_by_region(self) -> tuple[Ints, Ints]:
+        """The same, with holding what is written."""
+        into, out = self.transfer_by_region()
+        return into, out + self.offers.storage_microusd_by_format[list(self.offers.writes)][:, None]
+
     def transfer_microusd(self) -> Ints:
-        offers = self.offers
-        into = offers.into_microusd_by_region.reshape(-1, self.width)[:, list(offers.reads)].T
-        out = offers.out_microusd_by_region.reshape(-1, self.width)[:, list(offers.writes)].T
+        into, out = self.transfer_by_region()
         return into[:, self.region][:, None, :] + out[:, self.region][None, :, :]
 
-    def least_and_most_fees(self) -> tuple[Ints, Ints]:
-        """By slot, over all formats."""
-        offers = self.offers
-        into = offers.into_microusd_by_region.reshape(-1, self.width)[:, list(offers.reads)]
-        out = offers.out_microusd_by_region.reshape(-1, self.width)[:, list(offers.writes)]
-        out = out + offers.storage_microusd_by_format[list(offers.writes)]
-        return (into.min(axis=1) + out.min(axis=1))[self.region], (into.max(axis=1) + out.max(axis=1))[self.region]
-
     def fees_microusd(self) -> Ints:
-        return self.transfer_microusd() + self.offers.storage_microusd_by_format[list(self.offers.writes)][None, :, None]
+        into, out = self.fees_by_region()
+        return into[:, self.region][:, None, :] + out[:, self.region][None, :, :]
 
     def prices(self, fixed_us: Floats, fees: Ints, *, least: bool = False, worst: bool = False) -> Prices:
         """Of all the work or the least, at the mean or at P95."""

@@ -9,8 +9,8 @@ import numpy as np
 from shoestring.routing.candidates import NONE, Ints
 from shoestring.routing.decision import Question
 from shoestring.routing.front import undominated
-from shoestring.routing.plan import waiting
 from shoestring.routing.priced import Rows, time_cost
+from shoestring.routing.ways import waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,165 @@
+"""What one later stage may do by itself: the offers that are worth looking at, by the formats that they read and write.
+
+10,000 slots are thinned before their formats are looked at, by what loses no plan and decides no tie otherwise:
+    a slot that another machine of its kind undercuts, which is taken away no more often and moves bytes for as much;
+    a slot whose best case another's worst case beats, within each of a few groups of formats that take about as long.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoestring.routing.candidates import MS_PER_HOUR, NONE, PPB, Candidates, Floats, Ints
+from shoestring.routing.decision import Question
+from shoestring.routing.front import Flags, Points, beaten, undominated
+from shoestring.routing.priced import Block, time_cost
+from shoestring.routing.ways import CACHED, Limits, Ways, waiting
+
+FEW = 64
+"""Slots that are not thinned: pricing them in all formats costs no more."""
+
+GROUPS = 4
+"""Of pairs of formats, at most."""
+
+
+class Alike:
+    """Slots by kind: machines that do the same work in the same time, start alike, and move bytes at the same prices in every stage."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        width, kind = len(candidates.formats) + 1, candidates.machine
+        fees = [
+            table.reshape(-1, width) for each in candidates.offers for table in (each.into_microusd_by_region, each.out_microusd_by_region)
+        ]
+        _, region = np.unique(np.hstack(fees), axis=0, return_inverse=True)
+        _, start = np.unique(candidates.startup_ms, return_inverse=True)
+        for number in (region.reshape(-1)[candidates.region], start):
+            kind = kind * (int(number.max(initial=0)) + 1) + number
+        # One number that rises by kind, then price, and one that falls by kind, then rises with how often machines are taken away.
+        self.beyond = int(candidates.usd_per_hour_micro.max(initial=0)) + 1
+        self.price = kind * self.beyond + candidates.usd_per_hour_micro
+        most = int(candidates.preemptions_ppb.max(initial=0)) + 1
+        self.taken = (int(kind.max(initial=0)) - kind) * most + candidates.preemptions_ppb
+        self.kind, self.order = kind, np.argsort(self.price, kind="stable")
+
+    def not_undercut(self, usable: Flags, by_micro: int) -> Ints:
+        """The slots to which no other usable one of their kind is better by so many micro-dollars an hour."""
+        order = self.order[usable[self.order]]
+        price, kind, taken = self.price[order], self.kind[order], self.taken[order]
+        least_taken = np.minimum.accumulate(taken)
+        cheaper = np.searchsorted(price, price - by_micro, side="right") - 1
+        undercut = (cheaper >= 0) & (kind[cheaper] == kind) & (least_taken[cheaper] <= taken)
+        return np.sort(order[~undercut])
+
+
+class OwnWays:
+    """One later stage by itself: its undominated offers, by the formats that they read and write."""
+
+    def __init__(self, question: Question, candidates: Candidates, limits: Limits, stage: int, alike: Alike) -> None:
+        self.candidates, self.stage, self.limits = candidates, stage, limits
+        self.offers, self.writes_data = candidates.offers[stage], question.needs[stage].writes_bytes_per_row > 0
+        self.cap, self.waiting = limits.cap_micro(stage), waiting(question, stage)
+        usable = self.offers.objection == NONE
+        self.slots = np.flatnonzero(usable)
+        if self.slots.size > FEW:
+            self.slots = alike.not_undercut(usable, self._worth_a_micro())
+        if self.slots.size > FEW:
+            self.slots = self.slots[self._promising(Block(candidates, stage, self.slots))]
+        block = Block(candidates, stage, self.slots)
+        self.cost, self.p95, self.ms = self._sums(block, block.fixed_us(), block.fees_microusd())
+        self.within = self.p95 <= self.cap
+
+    def _worth_a_micro(self) -> int:
+        """A difference in price by which any offer of the stage costs at least a micro-dollar more, however it is rounded."""
+        offers, block = self.offers, Block(self.candidates, self.stage, np.zeros(0, dtype=np.int64))
+        work_us = offers.least_work_us_by_machine + offers.setup_us_by_machine + block.fixed_us().min()
+        multiplier = np.minimum(offers.mean_ppb_by_machine, offers.p95_ppb_by_machine) / (PPB * 1e3)
+        least_ms = float((work_us * multiplier).min()) + float(self.candidates.startup_ms.min())
+        return int(2 * MS_PER_HOUR / max(least_ms, 1.0)) + 1
+
+    def _promising(self, block: Block) -> Ints:
+        """Places of the slots that no other one beats whatever formats of a group they read and write, of each group."""
+        kept = np.zeros(len(block.slots), dtype=np.bool_)
+        for best, worst in self._cases(block):
+            # A cap that the other keeps to in every format.
+            within = worst[1] <= self.cap
+            kept |= ~beaten(best, [column[within] for column in worst]) if within.any() else True
+        return np.flatnonzero(kept)
+
+    def _cases(self, block: Block) -> list[tuple[Points, ...]]:
+        """Of each group of pairs of formats: what slots come to at best and at worst."""
+        fixed_us, (into, out) = block.fixed_us()[:, :, 0], block.fees_by_region()
+        groups, fees = _groups(fixed_us), into[:, None, :] + out[None, :, :]
+        best, worst = (
+            self._sums(
+                block,
+                np.array([pick(fixed_us[group]) for group in groups])[:, None, None],
+                np.stack([pick(fees[group], axis=0) for group in groups])[:, None, block.region],
+            )
+            for pick in (np.min, np.max)
+        )
+        enough_ms = self.limits.enough_ms
+        return [
+            tuple((cost[group, 0], p95[group, 0], np.maximum(ms[group, 0], enough_ms)) for cost, p95, ms in (best, worst))
+            for group in range(len(groups))
+        ]
+
+    def _sums(self, block: Block, fixed_us: Floats, fees: Ints) -> Points:
+        """Expected cost, P95 dollars and P95 time, [.., .., slots]."""
+        mean, worst = block.prices(fixed_us, fees), block.prices(fixed_us, fees, least=True, worst=True)
+        return mean.microusd + time_cost(mean.ms, self.waiting), worst.microusd, worst.ms
+
+    def any(self) -> bool:
+        """Is there an offer at all that can be taken?"""
+        return self.offers.cached is not None or bool(self.within.any())
+
+    def first(self) -> tuple[int, int] | None:
+        """What the first offer costs, expected and at P95; None when something else than the cap stands against it."""
+        if not self.offers.objection.size or self.offers.objection[0] != NONE:
+            return None
+        block = Block(self.candidates, self.stage, np.zeros(1, dtype=np.int64))
+        fixed_us, fees = block.fixed_us(), block.fees_microusd()
+        both = block.prices(fixed_us, fees), block.prices(fixed_us, fees, least=True, worst=True)
+        return int(both[0].microusd[0, 0, 0]), int(both[1].microusd[0, 0, 0])
+
+    def least(self, reads: int) -> dict[int, tuple[int, int]]:
+        """By the format that is left, the least that any offer which reads this one needs at P95, of money and of time."""
+        found = {}
+        place = self.offers.reads.index(reads)
+        for number, writes in enumerate(self.offers.writes):
+            within, leaves = self.within[place, number], writes if self.writes_data else reads
+            if within.any():
+                p95, ms = self.p95[place, number][within], self.ms[place, number][within]
+                found[leaves] = int(p95.min()), int(ms.min())
+        if (cached := self.offers.cached) is not None and cached.reads == reads:
+            found[cached.writes if self.writes_data else reads] = 0, 0
+        return found
+
+    def of(self, reads: int, *, alone: bool = False) -> list[Ways]:
+        """The offers that read a format, one part for each format that they leave. `alone`: whatever they are expected to cost."""
+        place = self.offers.reads.index(reads)
+        parts = [self._cell(reads, place, number, writes, alone=alone) for number, writes in enumerate(self.offers.writes)]
+        cached = self.offers.cached
+        if cached is not None and cached.reads == reads:
+            parts.append(self._ways((np.zeros(1, dtype=np.int64),) * 3, np.array([CACHED]), reads, cached.writes))
+        return [part for part in parts if len(part)]
+
+    def _cell(self, reads: int, place: int, number: int, writes: int, *, alone: bool) -> Ways:
+        within = np.flatnonzero(self.within[place, number])
+        cost, p95, ms = (column[place, number][within] for column in (self.cost, self.p95, self.ms))
+        points = (p95, np.zeros_like(p95), ms) if alone else (cost, p95, ms)
+        best = undominated(*points, enough_ms=self.limits.enough_ms)
+        return self._ways((cost[best], p95[best], ms[best]), self.slots[within[best]], reads, writes)
+
+    def _ways(self, sums: Points, slots: Ints, reads: int, writes: int) -> Ways:
+        writing = np.full(len(slots), writes)
+        leaves = writing if self.writes_data else np.full(len(slots), reads)
+        cost, p95, ms = sums
+        return Ways(cost, p95, ms, slots, writing, leaves, np.zeros(len(slots), dtype=np.int64))
+
+
+def _groups(fixed_us: Floats) -> list[Flags]:
+    """Pairs of formats, [read, written], in a few groups of about the same time: apart where the times are furthest apart."""
+    values = np.unique(fixed_us)
+    gaps = np.sort(np.argsort(np.diff(values), kind="stable")[::-1][: GROUPS - 1])
+    group = np.searchsorted(values[gaps], fixed_us, side="left")
+    return [group == number for number in range(len(gaps) + 1)]
