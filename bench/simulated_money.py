@@ -39,6 +39,8 @@ DAYS = {"writers race, clocks off": 2.0, "all at once": 7.0}
 MONTH_DAYS = 27.0
 # Spread as widely as the runs of one user are; 2% of stages take many times as long, without variance (Pareto, index 1.5).
 TAILS = {"bias_log_sd": 0.3, "log_sd": 0.2, "tail_share": 0.02, "tail_index": 1.5}
+# A run for which nothing is left because others hold it waits for them, overnight at most.
+WAITING = {"waiting": {"most_wait_s": 43200.0, "look_again_s": 1800.0}}
 # Dollars of the month for each pipeline that is to come: the last of them find it gone.
 MONTH_USD_EACH = 0.7
 
@@ -47,7 +49,9 @@ def scenario(times: float, changes: dict[str, Any], month_usd: float | None) -> 
     base = load_scenario(None).model_dump(mode="json")
     chains = [chain | {"budget_times": times} for chain in base["chains"]]
     budgets = {} if month_usd is None else {"month_usd": f"{month_usd:.2f}"}
-    return Scenario.model_validate(base | {"only": POOLS, "chains": chains, "durations": TAILS, "budgets": budgets} | changes)
+    return Scenario.model_validate(
+        base | {"only": POOLS, "chains": chains, "durations": TAILS, "budgets": budgets, "rules": base["rules"] | WAITING} | changes
+    )
 
 
 def share(part: int, whole: int) -> str:
@@ -59,17 +63,18 @@ def line(name: str, report: Report, seconds: float) -> str:
     return (
         f"{name:<24} {report.pipelines:>9} {report.would_fit:>9} {share(report.would_fit_admitted, report.would_fit):>8} "
         f"{ended.get('done', 0):>6} {ended.get('stopped', 0):>7} "
-        f"{ended.get('full', 0):>10} {report.preempted:>5} {report.crashes:>5} {report.races:>6} {report.over_cap:>8} "
-        f"{report.billed_over:>11} {report.most_of_cap or 0:>7.1%} {report.stranded_share or 0:>8.1%} "
+        f"{ended.get('full', 0):>10} {report.waited:>6} {report.preempted:>5} {report.crashes:>5} {report.races:>6} {report.over_cap:>8} "
+        f"{report.billed_over:>11} {report.most_of_cap or 0:>7.1%} {report.stranded_share or 0:>8.1%} {report.back_after_h or 0:>6.1f} "
         f"{report.p95_coverage or 0:>6.1%} {report.pipelines / seconds * 60:>8.0f}  {report.verified}"
     )
 
 
 def mixes(pipelines: int, names: list[str], seeds: int, times: float) -> None:
     print(
-        f"{'mix':<24} {'pipelines':>9} {'would fit':>9} {'admitted':>8} {'done':>6} {'stopped':>7} {'month full':>10} {'taken':>5} "
+        f"{'mix':<24} {'pipelines':>9} {'would fit':>9} {'admitted':>8} {'done':>6} {'stopped':>7} {'month full':>10} "
+        f"{'waited':>6} {'taken':>5} "
         f"{'died':>5} {'races':>6} "
-        f"{'over cap':>8} {'billed over':>11} {'most of':>7} {'stranded':>8} {'in P95':>6} {'a minute':>8}  books"
+        f"{'over cap':>8} {'billed over':>11} {'most of':>7} {'stranded':>8} {'back h':>6} {'in P95':>6} {'a minute':>8}  books"
     )
     each = -(-pipelines // (len(names) * seeds))
     total, over, broken, seconds = 0, 0, 0, 0.0

@@ -78,11 +78,12 @@ class ApprovalNeeded(Refused):
 
 
 class NotYet(Refused):
-    """A run that starts later by what its policy says. Trying again then, or as urgent, helps."""
+    """A run that starts later by what its policy says. Trying again then helps; `urgently`: so does trying again as urgent."""
 
-    def __init__(self, sentence: str, until: datetime) -> None:
+    def __init__(self, sentence: str, until: datetime, *, urgently: bool = False) -> None:
         self.sentence, self.until = sentence, until
-        super().__init__(f"{sentence}; start it then, have it wait (--wait), or give it --priority high")
+        todo = "start it then, have it wait (--wait), or give it --priority high" if urgently else "start it then, or have it wait (--wait)"
+        super().__init__(f"{sentence}; {todo}")
 
 
 class BudgetExceeded(Refused):

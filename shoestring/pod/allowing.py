@@ -75,6 +75,12 @@ def cap_parents(world: World, ledger: Ledger, month: str, campaign: str) -> str 
     return account
 
 
+def caps_above(world: World, month: str, campaign: str) -> dict[str, Decimal]:
+    """By account, the caps that the world's budgets set above a run."""
+    caps = {} if world.budgets.month_usd is None else {month: world.budgets.month_usd}
+    return caps | ({campaign_account(campaign): world.budgets.campaigns[campaign].cap_usd} if campaign else {})
+
+
 def _cap(ledger: Ledger, account: str, cap_usd: Decimal, refused: str) -> None:
     try:
         ledger.state(account)

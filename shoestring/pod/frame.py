@@ -129,12 +129,24 @@ def extend_or_stop(attempt: Attempt, ledger: Ledger, clerk: Answers) -> None:
     if is_due or (due_usd + ahead_usd >= attempt.reserved_usd != attempt.asked_at_usd):
         attempt.asked_at_usd = attempt.reserved_usd
         more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, 2 * attempt.exit_usd, due_usd - attempt.reserved_usd))
-        clerk.ask(partial(extend, attempt, ledger, more_usd))
+        clerk.ask(partial(extend, attempt, ledger, more_usd, max(2 * attempt.exit_usd, due_usd - attempt.reserved_usd)))
     hear_of_more(attempt, clerk, is_due)
 
 
-def extend(attempt: Attempt, ledger: Ledger, more_usd: Decimal) -> Decimal:
-    ledger.extend(attempt.run.start.account, attempt.hold, more_usd, attempt.choice.keep_usd)
+def extend(attempt: Attempt, ledger: Ledger, more_usd: Decimal, least_usd: Decimal) -> Decimal:
+    """What was given: what is left, where that is less than was asked for and enough to go on with.
+
+    Raises:
+        BudgetExceeded: it is not.
+    """
+    account, hold, keep_usd = attempt.run.start.account, attempt.hold, attempt.choice.keep_usd
+    try:
+        ledger.extend(account, hold, more_usd, keep_usd)
+    except BudgetExceeded as error:
+        if error.left_usd < least_usd:
+            raise
+        more_usd = error.left_usd
+        ledger.extend(account, hold, more_usd, keep_usd)
     return more_usd
 
 

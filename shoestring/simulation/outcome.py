@@ -21,6 +21,7 @@ class Fate:
     """One pipeline, as it goes on. `fits`: with its true durations known, some choice of pools keeps to its budget and its deadline.
 
     `billed_usd`: what the provider asks, by the pods' own times and its moving prices; `spent_usd` is what the books say.
+    `waited`: for money that other runs held. `held_s`: from when its budget was set aside until what it had not spent came back.
     """
 
     chain: str
@@ -32,6 +33,9 @@ class Fate:
     ended: Ended = "abandoned"
     why: str = ""
     admitted: bool = False
+    waited: bool = False
+    opened_s: float = 0.0
+    held_s: float = 0.0
     spent_usd: Decimal = NOTHING
     billed_usd: Decimal = NOTHING
     attempts: int = 0
@@ -58,6 +62,8 @@ class Report(Noun):
     `would_fit`: with its true durations known, a pipeline keeps to its budget and its deadline, and what it needs at least is there in
     its month and its campaign beside what the runs that were admitted before it spent in the end. `above`: the accounts of both.
     `stranded_share`: of what was set aside for runs, what was never spent; `stranded_stages_share`: of what was reserved for stages.
+    `waited`: runs that waited for money that others held, and were admitted then; the longest of these waits, in hours.
+    `back_after_h`: hours after which a dollar that was set aside for a run and not spent came back, in the mean over those dollars.
     `p95_coverage`: finished stages of fixed work that cost no more than the P95 that was reserved for them.
     `over_cap`: accounts in which more was spent than their cap. `billed_over`: runs whose bill was above their budget.
     """
@@ -79,6 +85,9 @@ class Report(Noun):
     most_billed_over_share: float
     stranded_share: float | None
     stranded_stages_share: float | None
+    waited: int
+    longest_wait_h: float
+    back_after_h: float | None
     p95_coverage: float | None
     p95_stages: int
     attempts: int

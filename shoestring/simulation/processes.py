@@ -8,13 +8,14 @@ from __future__ import annotations
 from decimal import Decimal
 
 from shoestring.data.runs import Run
-from shoestring.errors import BudgetExceeded, Refused, UnknownName
+from shoestring.errors import BudgetExceeded, NotYet, Refused, UnknownName
 from shoestring.pod.adjust import adjust_one
-from shoestring.pod.admission import set_aside_overhead, with_room
+from shoestring.pod.admission import Room, set_aside_overhead, with_room
 from shoestring.pod.again import SAME_ROUTER_S, number_of
-from shoestring.pod.allowing import cap_parents, check_allowed
+from shoestring.pod.allowing import check_allowed
 from shoestring.pod.overhead import overhead_hold, overhead_usd
 from shoestring.pod.route import RACES, to_reserve_usd
+from shoestring.pod.starting import may_wait_s
 from shoestring.receipt import Priced
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
@@ -25,6 +26,7 @@ from shoestring.spending.account import AccountState
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.meter import cost_between_usd, cost_usd
+from shoestring.spending.parents import campaign_account
 from shoestring.spending.sweep import sweep
 
 # A router, and the exit step: from the pod's start to its end.
@@ -42,13 +44,23 @@ def process(place: Place, course: Course) -> Steps[None]:
 
 
 def admit(place: Place, course: Course) -> Steps[None]:
-    """Open the run's account, if the whole chain fits.
+    """Open the run's account, if the whole chain fits; wait for it where the policy says so.
 
     Raises:
         Refused: it does not.
-        BudgetExceeded: the month, or the campaign, has not that much left.
+        BudgetExceeded: the month, or the campaign, has not that much left, and could not have.
     """
     yield from process(place, course)
+    while not course.fate.admitted:
+        try:
+            open_account(place, course)
+        except NotYet as error:
+            course.fate.waited = True
+            yield place.loop.now_s + max(1.0, (error.until - place.world().clock.now()).total_seconds())
+
+
+def open_account(place: Place, course: Course) -> None:
+    """Raises NotYet besides."""
     world, ledger, wanted = place.world(), place.loop.ledger, course.wanted
     before = [state for run in course.starts if (state := state_of(ledger, run.start.account)) is not None]
     if course.starts and before and before[-1].account == course.account and not before[-1].closed:
@@ -56,7 +68,8 @@ def admit(place: Place, course: Course) -> Steps[None]:
         set_aside_overhead(world, ledger, course.run.start, len(wanted.chain.needs))
         return
     spent_usd = sum((state.spent_usd + state.held_usd for state in before), NOTHING)
-    stages = len(wanted.chain.needs)
+    stages, waited_s = len(wanted.chain.needs), max(0.0, place.loop.now_s - wanted.at_s)
+    deadline_s = course.deadline_s if course.deadline_s is None or not course.fate.waited else max(1.0, course.deadline_s - waited_s)
     check_allowed(world, course.fate.budget_usd, wanted.chain.campaign)
     asked = question(
         place,
@@ -67,20 +80,19 @@ def admit(place: Place, course: Course) -> Steps[None]:
         spent_usd=spent_usd,
         held_usd=overhead_usd(world, stages),
         stage_budgets=world.budgets.stages,
-        deadline_left_s=course.deadline_s,
+        deadline_left_s=deadline_s,
     )
     decision = with_room(asked)
     if decision.choice is None:
         raise Refused(f"the smallest budget that would work is ${decision.smallest_budget_usd}")
-    course.starts.append(begun(place, wanted, len(course.starts) + 1, course.fate.budget_usd, course.deadline_s))
+    room = Room(course.fate.budget_usd - spent_usd, wanted.chain.campaign, may_wait_s(world, decision, decision.choice, waited_s))
+    room.check(world, ledger)
+    course.starts.append(begun(place, wanted, len(course.starts) + 1, course.fate.budget_usd, deadline_s))
     place.open[course.account] = course
-    month = f"{course.run.start.started_at:%Y-%m}"
-    place.parents.add(month)
-    campaign = cap_parents(world, ledger, month, wanted.chain.campaign)
-    place.parents |= {campaign} if campaign else set()
-    caps = world.budgets.stages
-    ledger.open(course.account, course.fate.budget_usd - spent_usd, parent=month, stage_caps=caps, campaign=campaign)
-    course.fate.admitted = True
+    campaign = wanted.chain.campaign
+    place.parents |= {f"{course.run.start.started_at:%Y-%m}"} | ({campaign_account(campaign)} if campaign else set())
+    room.take(world, ledger, course.run.start, world.budgets.stages)
+    course.fate.admitted, course.fate.opened_s = True, place.loop.now_s
     set_aside_overhead(world, ledger, course.run.start, stages)
 
 
@@ -175,6 +187,7 @@ def settle_start(place: Place, course: Course, run: Run) -> None:
         ledger.settle(account, overhead, min(course.overhead_usd, held.amount_usd))
     adjust(place, course, ledger, account)
     ledger.close(account)
+    course.fate.held_s = place.loop.now_s - course.fate.opened_s
 
 
 def adjust(place: Place, course: Course, ledger: Ledger, account: str) -> None:

@@ -77,6 +77,7 @@ def report(place: Place, pipelines: int, books: str) -> Report:
         most_billed_over_share=round(max(over, default=0.0), 6),
         stranded_share=share(cap_usd - stage_usd[1], cap_usd),
         stranded_stages_share=share(stage_usd[0], sum(stage_usd)),
+        **patience(place.courses),
         p95_coverage=share(tally.covered, tally.finished),
         p95_stages=tally.finished,
         attempts=sum(fate.attempts for fate in fates),
@@ -91,6 +92,18 @@ def report(place: Place, pipelines: int, books: str) -> Report:
         verified=books,
         days=round(place.loop.now_s / 86400, 3),
     )
+
+
+def patience(courses: Sequence[Course]) -> dict[str, float | None]:
+    """How long runs waited for money, and how long that which they did not spend was away."""
+    waits_s = [course.fate.opened_s - course.wanted.at_s for course in courses if course.fate.waited and course.fate.admitted]
+    unspent = [(float(course.fate.budget_usd - course.fate.spent_usd), course.fate.held_s) for course in courses if course.fate.held_s]
+    dollar_hours = sum(unspent_usd * held_s / 3600 for unspent_usd, held_s in unspent)
+    return {
+        "waited": len(waits_s),
+        "longest_wait_h": round(max(waits_s, default=0.0) / 3600, 3),
+        "back_after_h": share(dollar_hours, sum(unspent_usd for unspent_usd, _ in unspent)),
+    }
 
 
 def accounts_of(place: Place, course: Course) -> list[AccountState]:

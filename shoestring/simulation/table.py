@@ -25,10 +25,12 @@ ROWS: tuple[tuple[str, Cell], ...] = (
     ("stopped for money", lambda report: f"{report.ended.get('stopped', 0):,}"),
     ("failed, abandoned", lambda report: f"{report.ended.get('failed', 0):,}, {report.ended.get('abandoned', 0):,}"),
     ("refused: its budget, the month or campaign", lambda report: f"{report.ended.get('refused', 0):,}, {report.ended.get('full', 0):,}"),
+    ("waited for what others held", lambda report: f"{report.waited:,} of the admitted, at most {report.longest_wait_h:g} h"),
     ("spent above a cap", lambda report: f"{report.over_cap:,} accounts"),
     ("the most of its cap that a run spent", lambda report: percent(report.most_of_cap)),
     ("spent, of what was set aside for runs", lambda report: f"${report.spent_usd} of ${report.cap_usd}"),
     ("set aside for runs and never spent", lambda report: percent(report.stranded_share)),
+    ("  came back after", lambda report: "-" if report.back_after_h is None else f"{report.back_after_h:.1f} h, in the mean over dollars"),
     ("reserved for stages and given back", lambda report: percent(report.stranded_stages_share)),
     ("billed, as prices moved", lambda report: f"${report.billed_usd}"),
     (

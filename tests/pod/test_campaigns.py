@@ -13,10 +13,12 @@ from pydantic import ValidationError
 
 from shoestring.cli.wishes import recipe_in
 from shoestring.data.recipe import Recipe, read_recipe
-from shoestring.errors import BudgetExceeded, Refused, UnknownName, UsageError
-from shoestring.pod.admission import admit, admitted
+from shoestring.data.runs import Run
+from shoestring.errors import BudgetExceeded, NotYet, Refused, UnknownName, UsageError
+from shoestring.pod.admission import admit, admitted, having_waited
 from shoestring.pod.settle import settle_abandoned, settle_run
-from shoestring.rules import Budgets
+from shoestring.pod.starting import in_time
+from shoestring.rules import Budgets, Rules, Waiting
 from shoestring.seams import World
 from shoestring.spending.ledger import Ledger, accounts
 from shoestring.spending.verify import verify
@@ -50,6 +52,32 @@ def test_a_campaigns_runs_share_its_cap_and_the_one_that_it_has_no_money_for_is_
         admit(paid, wish(recipe, run_id="third"))
     month = Ledger(world.store, world.clock).state(f"{world.clock.now():%Y-%m}")
     assert (month.held_usd, campaign(paid)) == (MONEY * 2, MICRO)
+    assert verify(world.store, {}).pending == ()
+
+
+def test_a_run_for_which_others_hold_the_money_waits_until_they_hand_it_back(world: World, recipe: Recipe) -> None:
+    """Where the policy lets it, and not for what is spent, nor beyond its deadline."""
+    patient = replace(world, rules=Rules(waiting=Waiting(most_wait_s=3600, look_again_s=60)))
+    paid, said = paid_by(patient, MONEY), list[str]()
+    began = begin(paid, wish(recipe, run_id="first", needs=INGEST))
+    with pytest.raises(
+        NotYet, match=r"\$0\.010000 asked, \$0\.000000 left of \$0\.010000 in spring\.campaign; runs under way hold .* \(--wait\)$"
+    ):
+        admit(paid, wish(recipe, run_id="second"))
+    assert not list(world.store.list("runs/second/starts/"))
+    for late in (replace(wish(recipe, run_id="late"), deadline_s=1.0), wish(recipe, run_id="large", budget_usd=MONEY * 2)):
+        with pytest.raises(Refused) as refused:
+            admit(paid, late)
+        assert not isinstance(refused.value, NotYet)
+
+    def again(waited_s: float) -> Run:
+        if waited_s >= 120:
+            began.ledger.settle(began.account, "ingest-1", Decimal(0))
+            settle_run(paid, "first")
+        return admit(paid, having_waited(wish(recipe, run_id="second", budget_usd=MONEY / 2), waited_s))
+
+    assert in_time(paid, again, 3600, said.append).start.number == 1
+    assert len(said) == 2
     assert verify(world.store, {}).pending == ()
 
 

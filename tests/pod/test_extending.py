@@ -10,6 +10,8 @@ import pytest
 from pod_world import INGEST, TRAIN, AwayStore, Began, SetClock, a_child, begin, small_world, watched, wish
 
 from shoestring.local import FolderStore
+from shoestring.money import MICRO
+from shoestring.pod.admission import EXTENSION_SHARE
 from shoestring.pod.attempt import Attempt
 from shoestring.pod.clerk import clerk
 from shoestring.pod.frame import ASK_AHEAD_S, extend_or_stop
@@ -49,6 +51,19 @@ def test_a_stage_past_its_reservation_is_extended_while_the_run_has_free_money(f
         assert attempt.reserved_usd > before_usd
         assert not attempt.stopping
     assert fixed.ledger.state(fixed.account).holds["ingest-1"].amount_usd == attempt.reserved_usd
+
+
+def test_where_less_is_left_than_a_whole_extension_it_goes_on_with_that(fixed: Began) -> None:
+    attempt, least_usd = fixed.attempt, 2 * fixed.attempt.exit_usd
+    left_usd = least_usd + MICRO
+    assert left_usd < attempt.choice.p95_usd * EXTENSION_SHARE
+    fixed.hold_all_but(left_usd)
+    before_usd = attempt.reserved_usd
+    run_until_its_reservation_is_gone(fixed)
+    ask(fixed)
+    assert not attempt.stopping
+    assert attempt.reserved_usd == before_usd + left_usd
+    assert fixed.ledger.state(fixed.account).left_usd == 0
 
 
 def test_the_price_of_the_exit_is_kept_back_from_the_work_and_not_from_the_reservation(fixed: Began) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scenarios import NOTHING_WRONG, DieAt, budgeted, scenario
 
 from shoestring.model import record
+from shoestring.rules import Waiting
 from shoestring.simulation.outcome import Report
 from shoestring.simulation.place import Place
 from shoestring.simulation.simulate import play, simulate
@@ -90,6 +91,16 @@ def test_a_month_that_is_full_admits_nothing_more() -> None:
     report = simulate(scenario("images", **NOTHING_WRONG, per_hour=600, budgets={"month_usd": "9"}), 20, 2)
     assert report.ended["full"] > 5
     assert report.spent_usd <= 9
+
+
+def test_runs_for_which_others_hold_the_month_wait_for_them_where_the_policy_lets_them() -> None:
+    base = scenario("tables", **NOTHING_WRONG, per_hour=600, budgets={"month_usd": "6"})
+    waiting = base.rules.model_copy(update={"waiting": Waiting(most_wait_s=86400, look_again_s=600)})
+    refused, patient = simulate(base, 20, 2), simulate(base.model_copy(update={"rules": waiting}), 20, 2)
+    assert refused.ended["full"] > 5 and not refused.waited
+    assert patient.waited > 5 and patient.longest_wait_h > 1
+    assert patient.admitted > refused.admitted and books_hold(patient)
+    assert refused.spent_usd < patient.spent_usd <= 6
 
 
 @settings(max_examples=3, deadline=None)
