@@ -47,6 +47,11 @@ class Need(Noun):
     """What a stage costs, as data: `route` reads this and imports nothing of the stage's author."""
 
     stage: str
+    after: tuple[str, ...] | None = Field(
+        None,
+        exclude_if=lambda names: names is None,
+        description="stages that it waits for, and reads what they leave; none: it waits for nothing. null: the one before it",
+    )
     work: str = Field("", description="what it does, if its speed differs by that: a model's name. Empty: what the recipe is called")
     elastic: bool = Field(False, description="takes as many samples as its budget buys (training), instead of a fixed amount of work")
     setup_s: float = Field(1.0, ge=0, description="seconds before the first row on a reference core: imports, model building")

@@ -11,8 +11,9 @@ Throughput is asked once for each kind of machine: 10,000 offers are a few hundr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,10 +24,13 @@ from shoestring.routing.candidates import MOST_US, NONE, PPB, Floats, Ints, Reas
 from shoestring.routing.decision import Choice, Question
 from shoestring.routing.policy import BYTES_PER_GB, UNKNOWN_SIZE_RATIO
 from shoestring.routing.preferences import kept_off, kind_of
+from shoestring.routing.shape import FIRST, readings, shape_of
 from shoestring.rules import ANY, StockOut, Tier
 from shoestring.tariffs import Volumes, egress_table, held_microusd
 
 REASONS = tuple(Reason)
+
+Table = TypeVar("Table", Floats, Ints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +60,11 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The data set a stage is given: the formats it may lie in (their numbers), its bytes a row, where it is.
-
-    `earlier_gb`: by route, the most that stages before it may move, which tiers of egress are shared with.
-    """
+    """A data set that a stage is given: the formats it may lie in (their numbers), its bytes a row, where it is."""
 
     formats: tuple[int, ...]
     row_bytes: int
     region: str
-    earlier_gb: Volumes = field(default_factory=dict)
 
 
 def needed_gb(need: Need, rows: int) -> float:
@@ -102,20 +102,24 @@ def sample_range(need: Need, rows: int) -> tuple[int, int]:
 class Cost:
     """One stage: its need, on every kind of machine, in every format and region."""
 
-    def __init__(self, question: Question, need: Need, fleet: Fleet, given: Input) -> None:
-        self.question, self.need, self.fleet, self.given = question, need, fleet, given
+    def __init__(self, question: Question, need: Need, fleet: Fleet, inputs: tuple[Input, ...]) -> None:
+        self.question, self.need, self.fleet, self.inputs = question, need, fleet, inputs
+        self.ways = readings([each.formats for each in inputs])
         self.speeds: list[FormatSpeed] = sorted(question.speeds, key=lambda speed: speed.format)
         self.least, self.most = sample_range(need, question.rows)
 
-    def offers(self, writes: tuple[int, ...], *, now: bool) -> StageOffers:
-        """The factors of every offer. `now`: its pod is asked for at once, so that what has no room is left out."""
+    def offers(self, writes: tuple[int, ...], earlier_gb: Volumes, *, now: bool) -> StageOffers:
+        """The factors of every offer. `now`: its pod is asked for at once, so that what has no room is left out.
+
+        `earlier_gb`: by route, the most that other stages may have moved before, which tiers of egress are shared with.
+        """
         need, machines = self.need, self.fleet.machines
         kinds = self.fleet.kinds
         take_s, row_s = self._take_s(), row_seconds(need, kinds)
         mean, p95 = spreads(need, machines, self.question.learned)
         reasons, objection = self._objections(now=now)
         return StageOffers(
-            reads=self.given.formats,
+            reads=tuple(self.ways),
             writes=writes,
             samples=self.most,
             least_samples=self.least,
@@ -132,8 +136,8 @@ class Cost:
             scan_us_by_format=self._scan_us(),
             write_us_by_format=self._write_us(),
             storage_microusd_by_format=self._storage_microusd(),
-            into_microusd_by_region=self._into_microusd(),
-            out_microusd_by_region=self._out_microusd(),
+            into_microusd_by_region=self._into_microusd(earlier_gb),
+            out_microusd_by_region=self._out_microusd(earlier_gb),
         )
 
     def _objections(self, *, now: bool) -> tuple[tuple[Reason, ...], Ints]:
@@ -146,16 +150,35 @@ class Cost:
         # A policy's objections come last: where one is, nothing else stands in the way, and another policy may let it pass.
         return coded(np.where(code != NONE, code, policed(tier, fleet.pools, fleet.markets, fleet.pool, fleet.market)))
 
+    def _of_ways(self, tables: list[Table]) -> Table:
+        """By way to read, of what reading each data set takes by format, and last where none is known."""
+        if len(tables) == 1:
+            return tables[0]
+        ways = [*self.ways.values(), (NONE,) * len(tables)]
+        sums: Table = np.stack(
+            [np.sum([table[..., each] for table, each in zip(tables, way, strict=True)], axis=0) for way in ways], axis=-1
+        )
+        return sums
+
     def _scan_us(self) -> Ints:
-        rows, row_bytes = (0 if self.need.reads == "none" else self.question.rows), self.given.row_bytes
-        return _us(np.array([*(rows * (each.scan_ns_per_row / 1e9 + row_bytes / each.scan_bytes_per_s) for each in self.speeds), 0.0]))
+        rows = 0 if self.need.reads == "none" else self.question.rows
+        return _us(
+            self._of_ways(
+                [
+                    np.array(
+                        [*(rows * (each.scan_ns_per_row / 1e9 + given.row_bytes / each.scan_bytes_per_s) for each in self.speeds), 0.0]
+                    )
+                    for given in self.inputs
+                ]
+            )
+        )
 
     def _take_s(self) -> float:
         """Seconds of one random take; without a speed of packed records, at that of the first format there is."""
         if self.need.reads != "shuffled" or not self.speeds:
             return 0.0
         packed = next((speed for speed in self.speeds if speed.format is Format.PACKED), self.speeds[0])
-        return packed.take_ns_per_row / 1e9 + self.given.row_bytes / packed.take_bytes_per_s
+        return sum(packed.take_ns_per_row / 1e9 + given.row_bytes / packed.take_bytes_per_s for given in self.inputs)
 
     def _write_us(self) -> Ints:
         rows, row_bytes = self.question.rows, self.need.writes_bytes_per_row
@@ -166,45 +189,53 @@ class Cost:
         ratios: Floats = np.array([*(speed.size_ratio for speed in self.speeds), UNKNOWN_SIZE_RATIO])
         return self.question.rows * row_bytes / BYTES_PER_GB * ratios
 
-    def _into_microusd(self) -> Ints:
-        """The data set to the pool, by region and format."""
-        return egress_table(self.question.tariffs, self._ways_in(), self._read_gb(), self._earlier_gb()).ravel()
+    def _into_microusd(self, earlier_gb: Volumes) -> Ints:
+        """The data sets to the pool, by region and way to read them."""
+        tables = [
+            egress_table(self.question.tariffs, self._ways_in(given), self._read_gb(given), self._earlier_gb(earlier_gb))
+            for given in self.inputs
+        ]
+        return self._of_ways(tables).ravel()
 
-    def _out_microusd(self) -> Ints:
+    def _out_microusd(self, earlier_gb: Volumes) -> Ints:
         """The outcome to the store, by region and format: after what the stage itself has read."""
-        return egress_table(self.question.tariffs, self._ways_out(), self._write_gb(), self._earlier_gb(reading=True)).ravel()
+        earlier = self._earlier_gb(earlier_gb, *self.inputs, reading=True)
+        return egress_table(self.question.tariffs, self._ways_out(), self._write_gb(), earlier).ravel()
 
-    def _read_gb(self) -> Floats:
-        return self._sizes_gb(0 if self.need.reads == "none" else self.given.row_bytes)
+    def _read_gb(self, given: Input) -> Floats:
+        return self._sizes_gb(0 if self.need.reads == "none" else given.row_bytes)
 
     def _write_gb(self) -> Floats:
         return self._sizes_gb(self.need.writes_bytes_per_row)
 
-    def _ways_in(self) -> list[tuple[str, str]]:
-        return [(self.given.region, region) for region in self.fleet.regions]
+    def _ways_in(self, given: Input) -> list[tuple[str, str]]:
+        return [(given.region, region) for region in self.fleet.regions]
 
     def _ways_out(self) -> list[tuple[str, str]]:
         return [(region, self.question.tariffs.store_region) for region in self.fleet.regions]
 
-    def _earlier_gb(self, *, reading: bool = False) -> list[Volumes]:
-        """By region, what may have moved before its bytes do; nothing, where no tariff has tiers."""
-        tariffs, earlier_gb = self.question.tariffs, self.given.earlier_gb
+    def _earlier_gb(self, earlier_gb: Volumes, *inputs: Input, reading: bool = False) -> list[Volumes]:
+        """By region, what may have moved before its bytes do; nothing, where no tariff has tiers. `reading`: these, too."""
+        tariffs = self.question.tariffs
         if not tariffs.is_tiered:
             return []
-        read_gb = self._most_gb(self._read_gb(), self.given.formats) if reading else 0.0
-        return [added(earlier_gb, tariffs.route(*way), read_gb) for way in self._ways_in()]
+        found = [earlier_gb for _ in self.fleet.regions]
+        for given in inputs if reading else ():
+            read_gb = self._most_gb(self._read_gb(given), given.formats)
+            found = [added(each, tariffs.route(*way), read_gb) for each, way in zip(found, self._ways_in(given), strict=True)]
+        return found
 
     def _most_gb(self, sizes_gb: Floats, formats: Sequence[int]) -> float:
         return max((float(sizes_gb[number]) for number in formats), default=0.0)
 
-    def moved_gb(self, writes: tuple[int, ...]) -> Volumes:
+    def moved_gb(self, writes: tuple[int, ...], earlier_gb: Volumes) -> Volumes:
         """By route, the most that this stage and those before it may move, wherever they are."""
-        tariffs, after = self.question.tariffs, dict(self.given.earlier_gb)
+        tariffs, after = self.question.tariffs, dict(earlier_gb)
         if not tariffs.is_tiered:
             return after
-        read_gb, write_gb = self._most_gb(self._read_gb(), self.given.formats), self._most_gb(self._write_gb(), writes)
-        for way_in, way_out in zip(self._ways_in(), self._ways_out(), strict=True):
-            here = added(added(self.given.earlier_gb, tariffs.route(*way_in), read_gb), tariffs.route(*way_out), write_gb)
+        write_gb = self._most_gb(self._write_gb(), writes)
+        for read, way_out in zip(self._earlier_gb(earlier_gb, *self.inputs, reading=True), self._ways_out(), strict=True):
+            here = added(read, tariffs.route(*way_out), write_gb)
             after |= {route: max(gb, after.get(route, 0.0)) for route, gb in here.items()}
         return after
 
@@ -225,8 +256,12 @@ def moved_by(question: Question, choice: Choice) -> Volumes:
     ratios = {speed.format: speed.size_ratio for speed in question.speeds}
     place = tariffs.place(pool.provider, pool.region)
     moved: Volumes = {}
+    read = [(question.data_region, question.row_bytes, question.reads_format)]
+    if (sources := shape_of(question.needs, question.given).sources[0]) != (FIRST,):
+        left = (question.given[FIRST - 1 - source] for source in sources)
+        read = [(tariffs.store_region, each.row_bytes, each.format) for each in left]
     for ends, row_bytes, written in (
-        ((question.data_region, place), 0 if need.reads == "none" else question.row_bytes, question.reads_format),
+        *(((region, place), 0 if need.reads == "none" else row_bytes, lies) for region, row_bytes, lies in read),
         ((place, tariffs.store_region), need.writes_bytes_per_row, choice.format),
     ):
         ratio = ratios[written] if written else UNKNOWN_SIZE_RATIO

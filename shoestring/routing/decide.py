@@ -10,13 +10,13 @@ import numpy as np
 from shoestring.model import Format, Market, Placement
 from shoestring.money import from_microusd
 from shoestring.routing import sentences
+from shoestring.routing.bounded import planned
 from shoestring.routing.candidates import MS_PER_HOUR, Candidates
 from shoestring.routing.decision import Choice, Decision, Planned, Question, Shadow
-from shoestring.routing.here import Here, Plans
+from shoestring.routing.here import Plans
 from shoestring.routing.offers import candidates as make_candidates
 from shoestring.routing.offers import objected_anew
 from shoestring.routing.place import place
-from shoestring.routing.plan import Ahead
 from shoestring.routing.policy import VERSION, policy
 from shoestring.routing.priced import Block
 from shoestring.routing.refuse import Refuser
@@ -38,22 +38,21 @@ def decide(question: Question) -> Decision:
 
 def choose(question: Question, candidates: Candidates) -> Decision:
     """The choice among priced candidates: what a replay makes again. Compares whole numbers only."""
-    limits = Limits.of(question)
-    here = Here(question, candidates, limits)
-    plans = Plans(here, Ahead(question, candidates, limits))
-    best = plans.best.first(np.arange(len(here)))
+    found = planned(question, candidates, Limits.of(question))
+    plans, best = found.plans, found.best
     refuser = Refuser(question, candidates, plans, best)
     choice = None if best is None else Chooser(question, candidates, plans, best).choice()
     return Decision(
         question=question,
         candidates=candidates,
         choice=choice,
-        plan=() if best is None else _planned(question, candidates, plans, best),
+        plan=() if best is None else _planned(question, candidates, found.path),
         codes=refuser.codes,
         code=refuser.code,
         refusals=refuser.spoken(),
         smallest_budget_usd=_smallest_budget_usd(question, plans) if best is None else None,
-        placement=None if best is None else _placement(question, candidates, here.step(best)),
+        lacks_ppm=found.lacks_ppm,
+        placement=None if best is None else _placement(question, candidates, plans.here.step(best)),
         policy=policy(),
         obeyed=obeyed_by(question),
         shadow=None if question.candidate is None else _shadow(question, question.candidate, candidates, choice),
@@ -92,8 +91,7 @@ def _placement(question: Question, candidates: Candidates, step: Step) -> Placem
     return place(pool, market, question.needs[0], question.images)
 
 
-def _planned(question: Question, candidates: Candidates, plans: Plans, best: int) -> tuple[Planned, ...]:
-    path = plans.ahead.path(int(plans.here.leaves[best]), int(plans.best.way[best]))
+def _planned(question: Question, candidates: Candidates, path: list[Step]) -> tuple[Planned, ...]:
     return tuple(_later(question, candidates, stage, step) for stage, step in enumerate(path, 1))
 
 

@@ -11,6 +11,8 @@ from shoestring.money import Usd, usd
 from shoestring.routing.candidates import NONE, Column, Columns
 from shoestring.routing.candidates import Candidates as Candidates
 from shoestring.routing.candidates import Reason as Reason
+from shoestring.routing.shape import Given as Given
+from shoestring.routing.shape import shape_of
 from shoestring.rules import IMAGES, Arm, Candidate, Preferences, StockOut
 from shoestring.tariffs import Tariffs
 
@@ -20,7 +22,8 @@ NOTHING = usd("0")
 class Question(Noun):
     """Everything a choice rests on; `decide` looks at nothing else.
 
-    `needs` holds this stage and then every stage that remains; at most one of them is elastic. `row_bytes` and `reads_format` are
+    `needs` holds this stage and then every stage that remains, none before one that it comes after (routing/shape.py); at most one of
+    them is elastic. `given` holds those that they come after and that remain no more. `row_bytes` and `reads_format` are
     of the data set that this stage is given (None: not one of ours, its reading is priced in the need). `cached_format` is the format
     of the cached outcome's data set. `speeds` has to hold every format named here, and at least one if a stage writes.
     """
@@ -34,6 +37,7 @@ class Question(Noun):
     rows: int = Field(ge=0)
     row_bytes: int = Field(ge=0)
     reads_format: Format | None = None
+    given: tuple[Given, ...] = Field((), exclude_if=lambda given: not given)
     data_region: str = "local"
     cached_outcome: str | None = None
     cached_format: Format | None = None
@@ -76,8 +80,9 @@ class Question(Noun):
             raise ValueError(f"the question is about {self.stage}, its first need about {self.needs[0].stage}")
         if sum(need.elastic for need in self.needs) > 1:
             raise ValueError("more than one elastic stage: they could not share what is left")
+        shape_of(self.needs, self.given)
         known = {speed.format for speed in self.speeds}
-        if missing := {self.reads_format, self.cached_format} - known - {None}:
+        if missing := {self.reads_format, self.cached_format, *(each.format for each in self.given)} - known - {None}:
             raise ValueError(f"no speed for {', '.join(sorted(map(str, missing)))}: probe the volume first")
         if not known and any(need.writes_bytes_per_row for need in self.needs):
             raise ValueError("a stage writes a data set and there is no speed of any format: probe the volume first")
@@ -186,6 +191,12 @@ class Decision(Columns):
     code: Column
     refusals: tuple[Refusal, ...]
     smallest_budget_usd: Usd | None
+    lacks_ppm: int | None = Field(
+        0,
+        exclude_if=lambda ppm: ppm == 0,
+        description="of the best possible cost or samples, in millionths, what the choice may lack: stages that branch in too many ways to "
+        "look at all; null: nothing was found, and it is not known that there is nothing",
+    )
     placement: Placement | None
     policy: Policy
     obeyed: Obeyed | None = Field(None, description="None: made before there were policy files")

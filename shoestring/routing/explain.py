@@ -10,7 +10,7 @@ from shoestring.routing.account import left_usd, offers_of, taken_from_it
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.grid import Grid, cell_of, markdown_lines, text_lines
 from shoestring.routing.priced import rows_of
-from shoestring.routing.sentences import dollars, later_stages, offer, seconds
+from shoestring.routing.sentences import dollars, later_stages, not_all, offer, seconds
 
 MOST_OFFERS = 12
 """Offers that a page lists; all of them are in the JSON."""
@@ -110,6 +110,7 @@ def _limits(decision: Decision) -> Rows:
         ("money", sums + kept),
         *([("stage budget", f"${declared}, declared")] if declared is not None else []),
         ("time", "no deadline" if question.deadline_left_s is None else f"{question.deadline_left_s:,.1f} s left"),
+        *([("looked at", not_all(decision.lacks_ppm))] if decision.lacks_ppm != 0 else []),
         *_other_policy(decision),
         *(("note", note) for note in question.notes),
     ]

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from shoestring.routing.beyond import Beyond
 from shoestring.routing.candidates import NONE, PPB, Candidates, Floats, Ints
 from shoestring.routing.decision import Question
 from shoestring.routing.front import undominated
@@ -109,6 +110,14 @@ class Best:
     needs_micro: Ints
     needs_ms: Ints
 
+    def better_of(self, other: Best) -> Flags:
+        """Take over the plans of `other` for the candidates that have better ones there; which those are."""
+        better: Flags = (self.way < 0) | (other.samples > self.samples) | ((other.samples == self.samples) & (other.total < self.total))
+        better &= other.way >= 0
+        for mine, theirs in ((getattr(self, name), getattr(other, name)) for name in Best.__slots__):
+            mine[better] = theirs[better]
+        return better
+
     def first(self, rows: Ints) -> int | None:
         """The best of some candidates: most samples, least expected cost, P95 price, P95 time; then the first by name."""
         rows = rows[self.way[rows] >= 0]
@@ -121,7 +130,7 @@ class Best:
 class Plans:
     """Every candidate of this stage with the ways to go on."""
 
-    def __init__(self, here: Here, ahead: Ahead) -> None:
+    def __init__(self, here: Here, ahead: Ahead | Beyond) -> None:
         self.here, self.ahead, self.limits = here, ahead, here.limits
         self.cheapest, self.quickest = self._least()
         self.followed = self.cheapest < UNBOUNDED

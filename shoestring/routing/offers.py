@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import chain
 from operator import attrgetter, itemgetter
 
@@ -15,6 +14,8 @@ from shoestring.routing.candidates import NONE, PPB, Cached, Candidates, Floats,
 from shoestring.routing.cost import REASONS, Cost, Fleet, Input, coded, is_full, needed_gb, policed
 from shoestring.routing.decision import Question
 from shoestring.routing.preferences import BY_POLICY, kind_of
+from shoestring.routing.shape import FIRST, shape_of
+from shoestring.tariffs import Volumes
 
 WHERE = frozenset({"name", "node_pool", "startup_s", "region", "markets", "room"})
 """What a pool says of the place where it is. All else it says of its machines, and decides how long work takes on them."""
@@ -29,20 +30,28 @@ def candidates(question: Question) -> Candidates:
     """What every offer is made of. Its order is that of names, whatever the order asked in."""
     formats = tuple(sorted(speed.format for speed in question.speeds))
     fleet = _fleet(question)
-    given = Input((_number(formats, question.reads_format),), question.row_bytes, question.data_region)
-    offers: list[StageOffers] = []
+    shape = shape_of(question.needs, question.given)
+    left = {FIRST: Input((_number(formats, question.reads_format),), question.row_bytes, question.data_region)}
+    for place, each in enumerate(question.given):
+        left[FIRST - 1 - place] = Input((_number(formats, each.format),), each.row_bytes, question.tariffs.store_region)
+    costs, cached = list[Cost](), None
+    written = [tuple(range(len(formats))) if need.writes_bytes_per_row else (NONE,) for need in question.needs]
     for stage, need in enumerate(question.needs):
-        writes = tuple(range(len(formats))) if need.writes_bytes_per_row else (NONE,)
-        # By the time of a later stage there may be room again.
-        cost = Cost(question, need, fleet, given)
-        found, left = cost.offers(writes, now=not stage), set(writes)
-        if stage == 0 and question.cached_outcome and (cached := _cached(question, fleet, formats, found)):
-            found = found.model_copy(update={"cached": cached})
-            left.add(cached.writes)
-        offers.append(found)
-        given = replace(given, earlier_gb=cost.moved_gb(writes))
+        inputs = tuple(left[source] for source in shape.sources[stage]) or (Input((NONE,), 0, question.tariffs.store_region),)
+        costs.append(Cost(question, need, fleet, inputs))
+        leaves = set(written[stage])
+        if stage == 0 and question.cached_outcome and (cached := _cached(question, fleet, formats, next(iter(costs[0].ways)), written[0])):
+            leaves.add(cached.writes)
         if need.writes_bytes_per_row:
-            given = replace(given, formats=tuple(sorted(left)), row_bytes=need.writes_bytes_per_row, region=question.tariffs.store_region)
+            left[stage] = Input(tuple(sorted(leaves)), need.writes_bytes_per_row, question.tariffs.store_region)
+    offers = list[StageOffers]()
+    for stage, cost in enumerate(costs):
+        earlier_gb: Volumes = {}
+        for other in shape.others(stage):
+            earlier_gb = costs[other].moved_gb(written[other], earlier_gb)
+        # By the time of a later stage there may be room again.
+        found = cost.offers(written[stage], earlier_gb, now=not stage)
+        offers.append(found if stage or cached is None else found.model_copy(update={"cached": cached}))
     return Candidates(
         stages=tuple(need.stage for need in question.needs),
         pools=tuple(pool.name for pool in fleet.pools),
@@ -161,7 +170,7 @@ def _shortages(question: Question, pools: Sequence[Pool], markets: Sequence[str]
     return short
 
 
-def _cached(question: Question, fleet: Fleet, formats: tuple[Format, ...], offers: StageOffers) -> Cached | None:
+def _cached(question: Question, fleet: Fleet, formats: tuple[Format, ...], reads: int, written: tuple[int, ...]) -> Cached | None:
     """The outcome that is there already, on the priced slot with room where a pod's start is cheapest; None if there is none.
 
     Its start is all that such a pod takes: where a node has to be made for it, that is waited for and paid.
@@ -171,5 +180,5 @@ def _cached(question: Question, fleet: Fleet, formats: tuple[Format, ...], offer
         return None
     price = fleet.price[able].astype(np.float64)
     slot = int(able[np.lexsort((price, price * fleet.startup_ms[able]))[0]])
-    writes = NONE if offers.writes == (NONE,) else _number(formats, question.cached_format)
-    return Cached(slot=slot, reads=offers.reads[0], writes=writes)
+    writes = NONE if written == (NONE,) else _number(formats, question.cached_format)
+    return Cached(slot=slot, reads=reads, writes=writes)

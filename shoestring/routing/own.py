@@ -28,7 +28,9 @@ class Alike:
     def __init__(self, candidates: Candidates) -> None:
         width, kind = len(candidates.formats) + 1, candidates.machine
         fees = [
-            table.reshape(-1, width) for each in candidates.offers for table in (each.into_microusd_by_region, each.out_microusd_by_region)
+            table.reshape(-1, columns)
+            for each in candidates.offers
+            for table, columns in ((each.into_microusd_by_region, len(each.scan_us_by_format)), (each.out_microusd_by_region, width))
         ]
         _, region = np.unique(np.hstack(fees), axis=0, return_inverse=True)
         _, start = np.unique(candidates.startup_ms, return_inverse=True)

@@ -104,7 +104,8 @@ class Block:
 
     def transfer_by_region(self) -> tuple[Ints, Ints]:
         """The bytes into a region, [formats read, regions], and out of it, [formats written, regions]."""
-        into, out = (table.reshape(-1, self.width) for table in (self.offers.into_microusd_by_region, self.offers.out_microusd_by_region))
+        into = self.offers.into_microusd_by_region.reshape(-1, len(self.offers.scan_us_by_format))
+        out = self.offers.out_microusd_by_region.reshape(-1, self.width)
         return into[:, list(self.offers.reads)].T, out[:, list(self.offers.writes)].T
 
     def fees_by_region(self) -> tuple[Ints, Ints]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from shoestring.model import Market, Pool
 from shoestring.routing import sentences
+from shoestring.routing.beyond import Beyond
 from shoestring.routing.candidates import NONE, Candidates, Ints, Reason
 from shoestring.routing.cost import REASONS, coded
 from shoestring.routing.decision import Question, Refusal
@@ -127,4 +128,7 @@ class Refuser:
             elif objections.size:
                 why = self._unusable(self.candidates.offers[stage].objections[objections[0]], stage, 0)
             return sentences.could_not_follow(self.question.needs[stage].stage, why)
+        ahead = self.plans.ahead
+        if isinstance(ahead, Beyond) and ahead.beside_ms > self.limits.left_ms:
+            return sentences.late_beside(ahead.beside_ms, self.limits.left_ms)
         return ""

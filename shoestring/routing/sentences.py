@@ -114,6 +114,18 @@ def could_not_follow(stage: str, why: str) -> str:
     return f"{stage} could not follow: {why}"
 
 
+def late_beside(beside_ms: int, left_ms: int) -> str:
+    """Where what does not wait for this stage is late, whatever this one does."""
+    return f"the stages that do not wait for it take {seconds(beside_ms)} at P95, {seconds(max(left_ms, 0))} left"
+
+
+def not_all(lacks_ppm: int | None) -> str:
+    """Where stages branch in more ways than are looked at."""
+    if lacks_ppm is None:
+        return "not every way in which its stages branch: it is not known that none of the others would have fitted"
+    return f"not every way in which its stages branch: this one is within {lacks_ppm / 1e4:.2f}% of the best possible"
+
+
 def fewer_samples(samples: int, fewer: int) -> str:
     return f"{samples:,} samples expected, {fewer:,} fewer"
 

@@ -1,0 +1,165 @@
+"""Questions about stages that branch, and every plan that there is for one."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from hypothesis import strategies as st
+from routing_cases import EVALUATE, INGEST, PREPROCESS, laptop_question, questions, tight_questions
+
+from shoestring.model import Format, Need
+from shoestring.money import from_microusd, microusd
+from shoestring.routing.candidates import Candidates, Ints
+from shoestring.routing.decision import Given, Question
+from shoestring.routing.priced import all_rows
+
+DIAMOND = (
+    INGEST,
+    PREPROCESS.model_copy(update={"stage": "left", "after": ("ingest",)}),
+    PREPROCESS.model_copy(update={"stage": "right", "after": ("ingest",)}),
+    EVALUATE.model_copy(update={"stage": "join", "after": ("left", "right")}),
+)
+
+
+SIDE = Given(stage="side", format=Format.PACKED, row_bytes=80, ready_s=7.5)
+
+
+def lie_where(question: Question, lies: dict[str, tuple[str, ...]], stage: int) -> tuple[str, ...]:
+    """The stages whose data sets a stage reads, by name; "" is the one that the question is about."""
+    need = question.needs[stage]
+    if stage == 0:
+        return ("side",) if "side" in (need.after or ()) else ("",)
+    names = need.after if need.after is not None else (question.needs[stage - 1].stage,)
+    order = ["side", "", *(each.stage for each in question.needs)]
+    return tuple(sorted({source for name in names for source in lies[name]}, key=order.index))
+
+
+class Every:
+    """Every plan, one an index: offers of all stages whose formats follow on one another and that nothing rules out alone.
+
+    `here`: this stage's offer. `cost`, `p95`: of all stages, at the mean of all their work and at P95 of the least. `ends`: by stage.
+    `behind`: by stage, how much later than this one it ends; far below 0 where it does not wait for it.
+    """
+
+    def __init__(self, question: Question, made: Candidates) -> None:
+        self.question, self.made, self.columns = question, made, all_rows(made)
+        zero = np.zeros(1, dtype=np.int64)
+        self.here, self.cost, self.p95 = zero, zero, zero
+        self.ends, self.behind = dict[str, Ints](), dict[str, Ints]()
+        lies = {"side": ("side",), "": ("",), "up": ("",)}
+        self.lying = {"": self._format(question.reads_format), "side": self._format(SIDE.format)}
+        for stage, need in enumerate(question.needs):
+            reads = lie_where(question, lies, stage)
+            self._go_on(stage, need, reads)
+            lies[need.stage] = (need.stage,) if need.writes_bytes_per_row else reads
+
+    def _format(self, name: Format | None) -> Ints:
+        return np.full(1, -1 if name is None or name not in self.made.formats else self.made.formats.index(name))
+
+    def _go_on(self, stage: int, need: Need, reads: tuple[str, ...]) -> None:
+        rows, offers = self.columns, self.made.offers[stage]
+        cap = self.question.stage_budgets.get(need.stage)
+        able = (rows.stage == stage) & (rows.objection < 0)
+        mine = np.flatnonzero(able if cap is None else able & (rows.least_p95_microusd <= microusd(cap)))
+        before, own = np.repeat(np.arange(len(self.here)), len(mine)), np.tile(mine, len(self.here))
+        if len(reads) == 1:
+            fits = rows.reads[own] == self.lying[reads[0]][before]
+        else:
+            ways = list(product(*(sorted(set(self.lying[name].tolist())) for name in reads)))
+            numbered = product(*(self._may_lie(name) for name in reads))
+            code = {way: number for number, way in enumerate(numbered)} if reads else {(): -1}
+            assert not reads or set(ways) <= code.keys()
+            assert offers.reads == (tuple(range(len(code))) if reads else (-1,))
+            lying = (
+                [tuple(each) for each in np.stack([self.lying[name] for name in reads], axis=1).tolist()]
+                if reads
+                else [()] * len(self.here)
+            )
+            fits = rows.reads[own] == np.array([code[each] for each in lying], dtype=np.int64)[before]
+        before, own = before[fits], own[fits]
+        for table in (self.lying, self.ends, self.behind):
+            table |= {name: values[before] for name, values in table.items()}
+        self.here = own if stage == 0 else self.here[before]
+        self.cost = self.cost[before] + (0 if stage == 0 else rows.est_microusd[own])
+        self.p95 = self.p95[before] + (0 if stage == 0 else rows.least_p95_microusd[own])
+        ms = rows.least_p95_ms[own]
+        names = need.after if need.after is not None else () if stage == 0 else (self.question.needs[stage - 1].stage,)
+        starts, later = np.zeros_like(ms), np.full_like(ms, 0 if stage == 0 else -(2**40))
+        for name in names:
+            starts = np.maximum(starts, self.ends.get(name, 7500 if name == "side" else 0))
+            later = np.maximum(later, self.behind.get(name, -(2**40)))
+        self.ends[need.stage] = (0 if stage == 0 else starts) + ms
+        self.behind[need.stage] = later + (0 if stage == 0 else ms)
+        self.lying[need.stage] = rows.writes[own]
+
+    def _may_lie(self, name: str) -> tuple[int, ...]:
+        if name in ("", "side"):
+            return (int(self._format(self.question.reads_format if name == "" else SIDE.format)[0]),)
+        offers = self.made.offers[self.made.stages.index(name)]
+        return tuple(sorted({*offers.writes} | ({offers.cached.writes} if offers.cached else set())))
+
+    def fitting(self) -> tuple[Ints, Ints]:
+        """Of the plans that fit: samples of this stage, and expected micro-dollars of all."""
+        question, rows, row = self.question, self.columns, self.here
+        money = microusd(question.budget_usd - question.spent_usd - question.held_usd) - self.p95
+        late_ms = np.max(list(self.ends.values()), axis=0)
+        left_ms = 2**50 if question.deadline_left_s is None else int(question.deadline_left_s * 1000)
+        fit = (rows.least_p95_microusd[row] <= money) & (late_ms <= left_ms)
+        if not question.needs[0].elastic:
+            return rows.samples[row][fit], (rows.est_microusd[row] + self.cost)[fit]
+        if (cap := question.stage_budgets.get(question.stage)) is not None:
+            money = np.minimum(money, microusd(cap))
+        shares = [np.ones(len(row))]
+        left = left_ms - np.max(list(self.behind.values()), axis=0)
+        for limit, least, most in (
+            (money, rows.least_est_microusd[row], rows.est_microusd[row]),
+            (left, rows.least_est_ms[row], rows.est_ms[row]),
+        ):
+            shares.append(np.where(limit >= most, 1.0, np.clip((limit - least) / np.maximum(most - least, 1), 0.0, 1.0)))
+        share, least, least_est = np.min(shares, axis=0), rows.least_samples[row], rows.least_est_microusd[row]
+        samples = least + np.floor((rows.samples[row] - least) * share).astype(np.int64)
+        price = least_est + np.ceil((rows.est_microusd[row] - least_est) * share).astype(np.int64)
+        return samples[fit], (price + self.cost)[fit]
+
+    def least_p95(self) -> int | None:
+        """Of the plans that are in time."""
+        left_ms = 2**50 if self.question.deadline_left_s is None else int(self.question.deadline_left_s * 1000)
+        in_time = np.max(list(self.ends.values()), axis=0) <= left_ms
+        needed = (self.columns.least_p95_microusd[self.here] + self.p95)[in_time]
+        return int(needed.min()) if len(needed) else None
+
+
+@st.composite
+def branching(draw: st.DrawFn, stages: int = 4) -> Question:
+    """Random small questions whose stages come after any before them, what the first reads, one that is under way, or none."""
+    question = draw(st.one_of(questions(stages), tight_questions(stages)))
+    needs, names = list[Need](), list[str]()
+    for number, need in enumerate(question.needs):
+        others = st.sampled_from([*names, *names, "up", "side"])
+        after = ("up",) if number == 0 else tuple(dict.fromkeys(draw(st.lists(others, max_size=3))))
+        needs.append(need.model_copy(update={"after": after}))
+        names.append(need.stage)
+    changes = {"needs": tuple(needs), "speeds": laptop_question().speeds, "given": (SIDE,)}
+    if question.deadline_left_s is not None:
+        changes["deadline_left_s"] = question.deadline_left_s * draw(st.floats(0.3, 1.5))
+    return Question.model_validate(question.model_copy(update=changes).model_dump())
+
+
+def wide(stages: int, deadline_left_s: float) -> Question:
+    """Pairs of stages beside each other, on pools that trade money for time in many ways."""
+    needs = [INGEST]
+    for number in range(1, stages):
+        after = tuple(dict.fromkeys(f"s{max(0, number - step)}" if number > step else "ingest" for step in (2, 3)))
+        size = {"op_per_row": 1000.0 * (1 + number * 7 % 5), "parallel_fraction": 0.9, "setup_s": float(number % 4)}
+        needs.append(
+            PREPROCESS.model_copy(
+                update={"stage": f"s{number}", "after": tuple("ingest" if name == "s0" else name for name in after)} | size
+            )
+        )
+    question = laptop_question(tuple(needs), "1000", deadline_left_s=deadline_left_s)
+    one = question.pools[0]
+    pools = tuple(one.model_copy(update={"name": f"p{cores}", "cores": cores, "startup_s": float(cores % 7)}) for cores in range(1, 41))
+    price = {pool.name: from_microusd(40_000 * pool.cores + 3_000 * pool.cores**2) for pool in pools}
+    quotes = tuple(question.quotes[0].model_copy(update={"pool": name, "usd_per_hour": amount}) for name, amount in price.items())
+    return question.model_copy(update={"pools": pools, "quotes": quotes})
