@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Protocol
 
-from shoestring.model import Placement, Pool, Quarantined, Quote
+from shoestring.model import Committed, Placement, Pool, Quarantined, Quote
 from shoestring.rules import Budgets, Rules
 from shoestring.tariffs import Tariffs
 
@@ -22,6 +22,7 @@ class PriceBook:
     quotes: tuple[Quote, ...]
     quarantined: tuple[Quarantined, ...]
     tariffs: Tariffs
+    committed: tuple[Committed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from shoestring.pricing.book import Listing, believed, prices
 from shoestring.pricing.catalogue import Catalogue
 from shoestring.pricing.doubts import BELIEVABLE_USD_PER_CORE_HOUR, BELIEVABLE_USD_PER_GPU_HOUR, PLACEHOLDERS
 from shoestring.pricing.rows import PriceRow
-from shoestring.pricing.terms import PriceList
+from shoestring.pricing.terms import Commitment, PriceList
 from shoestring.seams import PriceBook
 from shoestring.tariffs import Tariffs, egress_microusd
 
@@ -118,6 +118,16 @@ class BookLaws:
                 continue
             for pool in (pool for pool in pools if prices(row, pool)):
                 assert (pool.name, row.market) in {(quote.pool, quote.market) for quote in book.quotes}, row.said
+
+    def test_what_is_paid_for_is_of_a_pool_and_market_with_a_price_and_once(self) -> None:
+        book, listing, pools = self.book(), self.listing(), self.pools()
+        named = [Commitment(name=f"c{number}", pool=pool.name, hours_per_month=9, source="deed") for number, pool in enumerate(pools)]
+        again = [each.model_copy(update={"name": f"z{each.name}"}) for each in named]
+        found = self.book(replace(listing, terms=listing.terms.model_copy(update={"commitments": (*named, *again)})))
+        on_demand = {quote.pool for quote in book.quotes if quote.market is Market.ON_DEMAND}
+        assert found.quotes == book.quotes and sorted(each.pool for each in found.committed) == sorted(on_demand)
+        assert all(not each.name.startswith("z") and each.left_hours == 9 for each in found.committed)
+        assert len(found.quarantined) == len(book.quarantined) + 2 * len(pools) - len(on_demand)
 
     def test_moving_bytes_between_regions_that_no_tariff_names_is_said_and_never_free(self) -> None:
         pools, tariffs = self.pools(), Tariffs(store_region="nowhere", store_provider="nobody")

@@ -16,12 +16,12 @@ from rich.table import Table
 from shoestring.cli.running import JsonOption, WorldOption, world_at
 from shoestring.errors import UsageError
 from shoestring.local import WallClock
-from shoestring.model import Quote
+from shoestring.model import Committed, Quote
+from shoestring.pod.committed import with_used
 from shoestring.pricing.catalogue import open_catalogue
 from shoestring.pricing.moves import LIMIT_PERCENT, Moves, Read, moves, read_list
 from shoestring.pricing.rows import PriceRow
 from shoestring.pricing.terms import DEFAULT_CATALOGUE, CatalogueFile
-from shoestring.tariffs import Tariffs
 
 app = typer.Typer(help="Price lists: what is believed of them, and what a newer one changes.", no_args_is_help=True)
 
@@ -42,23 +42,29 @@ def show(
     provider: ProviderOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a price list asks, and what of it is not believed and why; with --world, what that world's pools cost, and moving bytes."""
-    tariffs: Tariffs | None = None
+    """Say what a price list asks, and what of it is not believed and why; with --world, what that world's pools cost, and moving bytes, and
+    what is paid for already."""
+    book, committed = None, tuple[Committed, ...]()
     if world is not None:
-        book = world_at(world, None).prices.book()
+        opened = world_at(world, None)
+        book = opened.prices.book()
         rows: Sequence[Quote | PriceRow] = book.quotes
-        doubted, tariffs = book.quarantined, book.tariffs
+        doubted, committed = book.quarantined, with_used(opened.store, book.committed)
     else:
         read = read_at(file, as_of, provider)
         rows, doubted = read.rows, read.quarantined
     if as_json:
-        moving = {} if tariffs is None else {"tariffs": tariffs.model_dump(mode="json")}
-        typer.echo(json.dumps({"prices": dumped(rows), "quarantined": dumped(doubted)} | moving, indent=1))
+        beside = {} if book is None else {"tariffs": book.tariffs.model_dump(mode="json"), "committed": dumped(committed)}
+        typer.echo(json.dumps({"prices": dumped(rows), "quarantined": dumped(doubted)} | beside, indent=1))
         return
     lines = [(f"{name_of(row)} {row.market}", f"${row.usd_per_hour}", str(row.as_of), row.source) for row in rows]
     table(("what", "an hour", "as of", "source"), lines)
-    if tariffs is not None:
-        table(("moving a GB", "costs"), tariffs.said)
+    if book is not None:
+        table(("moving a GB", "costs"), book.tariffs.said)
+        hours = [
+            (f"{each.pool} {each.market}", each.name, each.month, f"{each.left_hours:,.2f} of {each.most_hours:,g}") for each in committed
+        ]
+        table(("paid for", "by", "in", "hours left"), hours)
     if doubted:
         table(("not believed", "why"), [(each.row, each.why) for each in doubted])
 
@@ -107,6 +113,10 @@ def tell(found: Moves, after: Read, limit_percent: float) -> None:
     )
     if after.quarantined:
         table(("not believed", "why"), [(each.row, each.why) for each in after.quarantined])
+
+
+def paid_for(each: Committed) -> tuple[str, ...]:
+    return f"{each.pool} {each.market}", each.name, each.month, f"{each.left_hours:,.2f} of {each.most_hours:,g}"
 
 
 def name_of(row: Quote | PriceRow) -> str:

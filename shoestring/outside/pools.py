@@ -105,6 +105,12 @@ def priced(listing: Listing, seen: Seen, tariffs: Tariffs, today: date) -> Price
     """Prices of whole nodes, doubted as such, as prices of their shares, rounded up to the micro-dollar."""
     book = believed(listing, seen.wholes, tariffs, today)
     shared = []
+    committed = tuple(
+        each.model_copy(update={"pool": share.pool.name, "part": float(share.of_node)})
+        for each in book.committed
+        for share in seen.shares
+        if share.pool.node_pool == each.pool
+    )
     for quote in book.quotes:
         price = microusd(quote.usd_per_hour)
         for share in seen.shares:
@@ -112,7 +118,7 @@ def priced(listing: Listing, seen: Seen, tariffs: Tariffs, today: date) -> Price
                 listed = quote.list_usd_per_hour and from_microusd(ceil(share.of_node * microusd(quote.list_usd_per_hour)))
                 part = {"usd_per_hour": from_microusd(ceil(share.of_node * price)), "list_usd_per_hour": listed}
                 shared.append(quote.model_copy(update={"pool": share.pool.name} | part))
-    return PriceBook(tuple(sorted(shared, key=lambda quote: (quote.pool, quote.market))), book.quarantined, tariffs)
+    return PriceBook(tuple(sorted(shared, key=lambda quote: (quote.pool, quote.market))), book.quarantined, tariffs, committed)
 
 
 def _joined(node: NodeFacts, pools: Sequence[NodePool], groups: Mapping[str, list[NodeFacts]]) -> bool:

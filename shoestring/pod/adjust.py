@@ -46,7 +46,7 @@ def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
     if choice is None or life is None or life.started_at is None or life.finished_at is None:
         return None
     prices = receipt.prices or (Priced(at=life.started_at, usd_per_hour=choice.usd_per_hour),)
-    return cost_between_usd(prices, life.started_at, life.finished_at)
+    return max(Decimal(0), cost_between_usd(prices, life.started_at, life.finished_at) - receipt.covered_usd)
 
 
 def adjust_one(ledger: Ledger, account: str, hold: str, settled_usd: Decimal, true_usd: Decimal) -> list[str]:

@@ -19,6 +19,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.runs import readable
 from shoestring.errors import UnknownName
 from shoestring.model import Format, Learned, Need, Noun, Outcome, Pool, Probe, digest, record
+from shoestring.pod.committed import with_used
 from shoestring.pod.lessons import lessons
 from shoestring.pod.moved import with_moved
 from shoestring.pod.overhead import overhead_s
@@ -211,6 +212,7 @@ def ask(world: World, asked: Asked) -> Question:
         pools=pools,
         quotes=book.quotes,
         quarantined=book.quarantined,
+        committed=with_used(world.store, book.committed),
         tariffs=with_moved(world.store, book.tariffs, now),
         speeds=measured_volume(world).speeds,
         learned=taught,

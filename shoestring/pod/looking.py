@@ -48,10 +48,13 @@ class Looks:
 
 
 def looks_of(attempt: Attempt) -> Looks:
-    """Begin to look, knowing what became of the attempts before this one. Where that cannot be read, none of it is looked at twice."""
+    """Begin to look, knowing what became of the attempts before this one. Where that cannot be read, none of it is looked at twice; nor is
+    what runs on hours that are paid for: no price elsewhere is less than none."""
     store, run_id, now_s = attempt.world.store, attempt.run.run_id, attempt.world.clock.monotonic_s()
     rules = attempt.world.rules
-    if not (rules.second_look.every_s and rules.bounds.pool) or not attempt.decision.question.needs[0].elastic:
+    question = attempt.decision.question
+    paid_for = any((each.pool, each.market) == (attempt.choice.pool, attempt.choice.market) and each.left_ms for each in question.committed)
+    if not (rules.second_look.every_s and rules.bounds.pool) or not question.needs[0].elastic or paid_for:
         return Looks(0, math.inf)
     try:
         receipts, _ = readable(store, list(store.list(f"runs/{run_id}/receipts/{attempt.stage}-")), Receipt)

@@ -14,6 +14,7 @@ from shoestring.pod.asking import Reads, cache_key
 from shoestring.pod.attempt import Attempt, began_s
 from shoestring.pod.child import Ending
 from shoestring.pod.claim import claim
+from shoestring.pod.committed import covered_usd
 from shoestring.pod.frame import heartbeat, raise_unless_done, signals, supervise
 from shoestring.pod.guarding import used_before
 from shoestring.pod.lessons import keep_receipt
@@ -96,7 +97,10 @@ def close_books(attempt: Attempt, ending: Ending) -> None:
 
 def settle(attempt: Attempt, ledger: Ledger, why: str) -> tuple[Decimal, str]:
     """Turn the reservation into what this pod took by its own clock. What then stands in the books, and a sentence where that is less."""
-    cost_usd = attempt.meter().spent_usd(attempt.world.clock.monotonic_s() + attempt.world.rules.leaving_s)
+    ends_s = attempt.world.clock.monotonic_s() + attempt.world.rules.leaving_s
+    took_usd = attempt.meter().spent_usd(ends_s)
+    attempt.covered_usd = covered_usd(attempt.world.store, attempt.decision, attempt.world.pod_uid, took_usd, ends_s - attempt.started_s)
+    cost_usd = max(Decimal(0), took_usd - attempt.covered_usd)
     spent_usd, account = min(cost_usd, attempt.reserved_usd), attempt.run.start.account
     try:
         ledger.settle(account, attempt.hold, spent_usd, why)
@@ -121,6 +125,7 @@ def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
         cause=ending.cause,
         why=ending.why,
         spent_usd=spent_usd,
+        covered_usd=attempt.covered_usd,
         prices=attempt.prices(),
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         finished_at=now,

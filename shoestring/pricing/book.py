@@ -15,11 +15,11 @@ from datetime import date
 from decimal import Decimal
 
 from shoestring.errors import WorldError
-from shoestring.model import Market, Pool, Quarantined, Quote, record
+from shoestring.model import Committed, Market, Pool, Quarantined, Quote, record
 from shoestring.pricing.catalogue import Catalogue
 from shoestring.pricing.doubts import Body, distrust, not_below, unlike_elsewhere
 from shoestring.pricing.rows import PriceRow, parse_rows
-from shoestring.pricing.terms import CatalogueFile, PriceList, discounted
+from shoestring.pricing.terms import CatalogueFile, Commitment, PriceList, discounted
 from shoestring.seams import PriceBook
 from shoestring.tariffs import Tariffs
 
@@ -50,6 +50,9 @@ def parse_book(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today:
     for number, row in enumerate(listing.rows, 1):
         if row.pool and row.pool not in names:
             raise WorldError(f"price row {number} ({row.pool}): there is no pool called {row.pool!r}; there is: {', '.join(names)}")
+    for each in listing.terms.commitments:
+        if each.pool and each.pool not in names:
+            raise WorldError(f"commitment {each.name}: there is no pool called {each.pool!r}; there is: {', '.join(names)}")
     return believed(listing, pools, tariffs, today)
 
 
@@ -67,7 +70,34 @@ def believed(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today: d
         unbelieved += [each for each in beside if each not in unbelieved]
     unnamed = tariffs.unnamed(tariffs.place(pool.provider, pool.region) for pool in pools)
     doubted += [Quarantined(row=f"moving bytes {route}", why=why) for route, why in unnamed.items()]
-    return PriceBook(tuple(sorted(quotes, key=lambda quote: (quote.pool, quote.market))), (*doubted, *unbelieved), tariffs)
+    committed, unsure = _committed(listing.terms.commitments, pools, quotes, today)
+    ordered = tuple(sorted(quotes, key=lambda quote: (quote.pool, quote.market)))
+    return PriceBook(ordered, (*doubted, *unbelieved, *unsure), tariffs, committed)
+
+
+def _committed(
+    commitments: Sequence[Commitment], pools: Sequence[Pool], quotes: Sequence[Quote], today: date
+) -> tuple[tuple[Committed, ...], list[Quarantined]]:
+    """What is paid for already of each pool and market, by one commitment at most; and why others are not used."""
+    quoted = {(quote.pool, quote.market) for quote in quotes}
+    found: dict[tuple[str, Market], Committed] = {}
+    doubted = []
+    for each in sorted(commitments, key=lambda each: each.name):
+        covered = [pool for pool in pools if each.covers(pool)]
+        if not covered:
+            why = f"it covers none of the pools that there are: {each.pool or each.machine}"
+            doubted.append(Quarantined(row=f"commitment {each.name}", why=why))
+        for pool in covered:
+            place = (pool.name, each.market)
+            why = each.doubt(pool, place in quoted, today)
+            if place in found:
+                why = why or f"{found[place].name} covers it already: declare one commitment with the hours of both"
+            if why:
+                doubted.append(Quarantined(row=f"commitment {each.name}, {pool.name} {each.market}", why=why))
+            else:
+                month = f"{today:%Y-%m}"
+                found[place] = Committed(name=each.name, pool=pool.name, market=each.market, month=month, most_hours=each.hours_per_month)
+    return tuple(found[place] for place in sorted(found)), doubted
 
 
 def price_now(listing: Listing, pool: Pool, market: Market, today: date) -> Decimal | None:

@@ -148,6 +148,7 @@ class Candidates(Columns):
     usd_per_hour_micro: Column = Field(description="0: no price that is believed")
     startup_ms: Column
     preemptions_ppb: Column = Field(description="preemptions in 1e9 hours")
+    free_ms: Column = Field(np.zeros(0, dtype=np.int64), description="for how long it is paid for already; empty: nothing is")
     offers: tuple[StageOffers, ...]
 
     def first(self, stage: int) -> int:

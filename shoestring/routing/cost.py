@@ -54,6 +54,7 @@ class Fleet:
     price: Ints
     startup_ms: Ints
     preemptions_ppb: Ints
+    free_ms: Ints
     objection: Ints
     shortage: Ints
 

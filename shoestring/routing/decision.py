@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote
+from shoestring.model import Committed, Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote
 from shoestring.money import Usd, usd
 from shoestring.routing.candidates import NONE, Column, Columns
 from shoestring.routing.candidates import Candidates as Candidates
@@ -49,6 +49,7 @@ class Question(Noun):
     pools: tuple[Pool, ...]
     quotes: tuple[Quote, ...]
     quarantined: tuple[Quarantined, ...] = ()
+    committed: tuple[Committed, ...] = Field((), description="what is paid for already of pools, and not used yet")
     stockouts: tuple[StockOut, ...] = Field((), description="those that are still remembered at asked_at")
     tariffs: Tariffs = Tariffs()
     speeds: tuple[FormatSpeed, ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shoestring.model import utc_text
 from shoestring.money import from_microusd, microusd
 from shoestring.routing.account import left_usd, offers_of, taken_from_it
-from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.decision import Choice, Decision, Question
 from shoestring.routing.grid import Grid, cell_of, markdown_lines, text_lines
 from shoestring.routing.priced import rows_of
 from shoestring.routing.sentences import dollars, later_stages, not_all, offer, seconds
@@ -81,7 +81,16 @@ def _choice_facts(decision: Decision, choice: Choice) -> Rows:
         (p95, f"${choice.p95_usd} in {choice.p95_s:,.1f} s, at ${choice.usd_per_hour} an hour"),
         ("because", choice.sentence),
         *([] if choice.cached else [("model", _parts(decision, choice))]),
+        *_paid_for(decision.question, choice),
     ]
+
+
+def _paid_for(question: Question, choice: Choice) -> Rows:
+    found = next((each for each in question.committed if (each.pool, each.market) == (choice.pool, choice.market)), None)
+    if found is None:
+        return []
+    left = f"{found.left_hours:,.2f} of {found.most_hours:,.0f} hours of {found.name} are left in {found.month}"
+    return [("paid for", f"{left}: expected at nothing while they last, reserved at the full price")]
 
 
 def _parts(decision: Decision, choice: Choice) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from shoestring.model import Format, Market, Pool, Quote
 from shoestring.pricing.throughput import Machines
-from shoestring.routing.candidates import NONE, PPB, Cached, Candidates, Floats, Ints, Reason, StageOffers, up
+from shoestring.routing.candidates import MOST_MICRO, NONE, PPB, Cached, Candidates, Floats, Ints, Reason, StageOffers, up
 from shoestring.routing.cost import REASONS, Cost, Fleet, Input, coded, is_full, needed_gb, policed
 from shoestring.routing.decision import Question
 from shoestring.routing.preferences import BY_POLICY, kind_of
@@ -65,6 +65,7 @@ def candidates(question: Question) -> Candidates:
         usd_per_hour_micro=fleet.price,
         startup_ms=fleet.startup_ms,
         preemptions_ppb=fleet.preemptions_ppb,
+        free_ms=fleet.free_ms,
         offers=tuple(offers),
     )
 
@@ -115,6 +116,7 @@ def _fleet(question: Question) -> Fleet:
         price=price[slots],
         startup_ms=up(np.fromiter(map(STARTUP_S, pools), np.float64) * 1e3)[pool],
         preemptions_ppb=up(np.nan_to_num(rate[slots]) * PPB),
+        free_ms=_free_ms(question, pools, markets, pool, market),
         objection=np.where(~offered[slots], no_terms, np.where(price[slots] > 0, NONE, no_price)),
         shortage=_shortages(question, pools, markets, pool, market),
     )
@@ -145,6 +147,15 @@ def _slots(pools: Iterable[int], markets: Sequence[Market], column: dict[int, in
     """Numbers of pools on markets, counting all pools' markets."""
     found: Ints = np.fromiter(pools, np.int64) * len(column) + np.fromiter(map(column.__getitem__, map(id, markets)), np.int64)
     return found
+
+
+def _free_ms(question: Question, pools: Sequence[Pool], markets: Sequence[str], pool: Ints, market: Ints) -> Ints:
+    """By slot, for how long it is paid for; empty where nothing is."""
+    left_ms = {(each.pool, each.market): min(each.left_ms, MOST_MICRO) for each in question.committed if each.left_ms}
+    if not left_ms:
+        return np.zeros(0, dtype=np.int64)
+    places = zip(pool.tolist(), market.tolist(), strict=True)
+    return np.array([left_ms.get((pools[place].name, markets[column]), 0) for place, column in places], dtype=np.int64)
 
 
 def _machines(question: Question, pools: Sequence[Pool]) -> tuple[tuple[Pool, ...], Ints]:

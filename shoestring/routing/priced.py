@@ -3,7 +3,7 @@ makes the same offers of the same record, to the last digit.
 
     ms       = start-up + multiplier x prior + lost to preemption       multiplier: mean or P95 of true over prior (pricing/learning)
     prior    = setup + computing and random takes + scan in the format read + writing in the format written
-    microusd = usd_per_hour x ms + moving the bytes in and out + holding them
+    microusd = usd_per_hour x ms + moving the bytes in and out + holding them       ms: at the mean, less what is paid for already
 
 Lost to preemption, at a rate of r an hour over T hours of running, each start costing s:
     kept nothing (starts again from nothing)   (e^rT - 1) s + ((e^rT - 1) / rT - 1) T      repeated trials, exponential lifetimes
@@ -93,6 +93,7 @@ class Block:
         self.price: Floats = candidates.usd_per_hour_micro[slots].astype(np.float64)
         self.startup_ms: Floats = candidates.startup_ms[slots].astype(np.float64)
         self.rate: Floats = candidates.preemptions_ppb[slots] / (PPB * float(MS_PER_HOUR))
+        self.free_ms = candidates.free_ms[slots] if candidates.free_ms.size else None
         self.machine, self.region, self.width = candidates.machine[slots], candidates.region[slots], len(candidates.formats) + 1
         self.setup_us = self.offers.setup_us_by_machine[self.machine].astype(np.float64)
 
@@ -132,7 +133,9 @@ class Block:
         if at_risk.size:
             ms[..., at_risk] += self._loss_ms(running_ms[..., at_risk], at_risk, worst=worst)
         whole_ms = up(ms)
-        return Prices(whole_ms, up(self.price * whole_ms / MS_PER_HOUR) + fees)
+        # Somebody else may use what is paid for first: at P95 every hour has its price.
+        paid_ms = whole_ms if worst or self.free_ms is None else np.maximum(whole_ms - self.free_ms, 0)
+        return Prices(whole_ms, up(self.price * paid_ms / MS_PER_HOUR) + fees)
 
     def loss_ms(self, fixed_us: Floats) -> Ints:
         """Expected time lost to preemption, of all the work."""

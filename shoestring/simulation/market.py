@@ -50,7 +50,7 @@ class SimulatedMarket:
                 )
                 for quote in self._first.quotes
             )
-            self._books = {step: PriceBook(quotes, self._first.quarantined, self._first.tariffs)}
+            self._books = {step: PriceBook(quotes, self._first.quarantined, self._first.tariffs, self._first.committed)}
         return self._books[step]
 
     def micro(self, pool: str, market: Market, step: int) -> int:

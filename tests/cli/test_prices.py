@@ -59,6 +59,21 @@ def test_what_moving_bytes_costs_is_shown_with_what_is_taken_where_nothing_is_sa
     assert shoestring("prices", "show", "--world", path, "--json").json["tariffs"]["store_region"] == "local"
 
 
+def test_what_is_paid_for_is_shown_with_what_is_left_of_it(laptop: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(laptop.read_text())
+    deeds = [{"name": "deed", "pool": "cpu-1", "hours_per_month": 1460, "source": "a deed"}]
+    content |= {"commitments": [*deeds, deeds[0] | {"name": "old", "until_day": "2020-01-01"}], "store": str(tmp_path / "store")}
+    path = tmp_path / "world.yaml"
+    path.write_text(yaml.safe_dump(content))
+    ran = shoestring("prices", "show", "--world", path)
+    assert ran.code == 0 and "1,460.00 of 1,460" in ran.out and "it ended on 2020-01-01: the on-demand price holds" in ran.out
+    (found,) = shoestring("prices", "show", "--world", path, "--json").json["committed"]
+    assert (found["name"], found["pool"], found["used_hours"]) == ("deed", "cpu-1", 0)
+    path.write_text(yaml.safe_dump(content | {"commitments": [deeds[0] | {"pool": "cpu-99"}]}))
+    wrong = shoestring("prices", "show", "--world", path)
+    assert wrong.code == 2 and "commitment deed: there is no pool called 'cpu-99'" in wrong.err
+
+
 def test_a_move_beyond_the_limit_is_told_and_not_taken(held: Path, tmp_path: Path) -> None:
     before, update = held.read_text(), newer(tmp_path, row("a", "0.26"), row("b", "0.42"), row("c", "0.10"), row("new", "1"))
     ran = shoestring("prices", "refresh", held, update)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from shoestring.errors import WorldError
 from shoestring.local import WorldFile
@@ -105,6 +106,52 @@ def test_spot_is_not_compared_with_an_on_demand_price_that_is_not_believed() -> 
 
 def test_a_gpu_may_cost_what_cores_may_not() -> None:
     assert doubts(row("gpu", "14.24")) == [] and len(doubts(row("cpu", "14.24"))) == 1
+
+
+def committed(**fields: object) -> dict[str, Any]:
+    return {"name": "deed", "pool": "cpu", "hours_per_month": 730, "source": "deed"} | fields
+
+
+def book_with(*commitments: dict[str, Any]) -> PriceBook:
+    listing = read_listing(PriceList.model_validate({"prices": [row()], "commitments": commitments}), opened)
+    return parse_book(listing, POOLS, Tariffs(), TODAY)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (committed(pool=""), "commitment deed: name a pool, or a machine with its provider and region"),
+        (committed(machine="n2"), "name a pool, or a machine"),
+        (committed(hours_per_month=0), "greater than 0"),
+        (committed(name="a/b"), "should match pattern"),
+        (committed(source=""), "at least 1 character"),
+        (committed(from_day="2026-05-01", until_day="2026-04-01"), "it ends on 2026-04-01, before it begins on 2026-05-01"),
+    ],
+)
+def test_a_commitment_that_cannot_be_is_refused_with_what_to_write(wrong: dict[str, Any], what: str) -> None:
+    with pytest.raises(ValidationError, match=what):
+        book_with(wrong)
+
+
+def test_commitments_of_one_name_or_of_no_pool_are_refused() -> None:
+    with pytest.raises(ValidationError, match="commitments named twice: deed"):
+        book_with(committed(), committed())
+    with pytest.raises(WorldError, match="commitment deed: there is no pool called 'cpux'; there is: cpu, gpu, tpu"):
+        book_with(committed(pool="cpux"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"until_day": "2026-10-31"}, "it ended on 2026-10-31: the on-demand price holds"),
+        ({"from_day": "2026-11-02"}, "it begins on 2026-11-02"),
+        ({"market": "spot"}, "no spot price of cpu is believed, so nobody knows what it costs when the hours are used up"),
+        ({"pool": "", "machine": "n2"}, "it covers none of the pools that there are: n2"),
+    ],
+)
+def test_a_commitment_that_covers_nothing_now_is_set_aside_with_why(fields: dict[str, Any], why: str) -> None:
+    book = book_with(committed(**fields))
+    assert book.committed == () and [each.why for each in book.quarantined] == [why]
 
 
 @given(st.integers(1, 10**6))

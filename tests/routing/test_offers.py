@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, INGEST, PACKED, PREPROCESS, TRAIN, laptop_question, questions, quote
 
-from shoestring.model import Format, Learned, Market, Need, Pool, Terms
+from shoestring.model import Committed, Format, Learned, Market, Need, Pool, Terms
 from shoestring.routing.decision import Question
 from shoestring.routing.offers import candidates
 from shoestring.routing.priced import Rows, all_rows
@@ -94,6 +94,18 @@ def test_a_later_stage_counts_on_no_free_byte_that_an_earlier_one_may_take() -> 
     gb = ROWS * 100_000 * PACKED.size_ratio / 1e9
     assert paid[0, "far"] == pytest.approx(max(0, gb - 100) * 90_000, abs=1)
     assert paid[1, "far"] == pytest.approx((2 * gb - 100 - max(0, gb - 100)) * 90_000, abs=1) and paid[1, "cpu-1"] == 0
+
+
+@given(st.floats(0, 0.02), st.floats(0, 0.02), st.floats(0.1, 1))
+def test_hours_that_are_paid_for_are_free_until_they_are_used_up_and_never_counted_on_at_p95(most: float, used: float, part: float) -> None:
+    paid_for = Committed(
+        name="c", pool="cpu-1", market=Market.ON_DEMAND, month="2026-11", most_hours=most + 1e-9, part=part, used_hours=used
+    )
+    fresh, free = one_pool(PREPROCESS), one_pool(PREPROCESS, committed=(paid_for,))
+    assert free.est_ms.tolist() == fresh.est_ms.tolist() and free.p95_microusd.tolist() == fresh.p95_microusd.tolist()
+    for row in range(len(free.stage)):
+        paid_ms = max(0, free.est_ms[row] - paid_for.left_ms)
+        assert free.est_microusd[row] == pytest.approx(paid_ms / 10 + fresh.storage_microusd[row], abs=1)
 
 
 def spot(rate: float) -> Pool:
