@@ -156,28 +156,6 @@ class Quote(Noun):
     source: str
 
 
-class Committed(Noun):
-    """Machine-hours of a month that are paid for already, as they bear on one pool and market. `part`: how many of them an hour there
-    takes; `used_hours`: those that attempts have claimed."""
-
-    name: str
-    pool: str
-    market: Market
-    month: str
-    most_hours: float = Field(gt=0)
-    part: float = Field(1.0, gt=0)
-    used_hours: float = Field(0.0, ge=0)
-
-    @property
-    def left_hours(self) -> float:
-        return max(0.0, self.most_hours - self.used_hours)
-
-    @property
-    def left_ms(self) -> int:
-        """For how long the pool is free."""
-        return int(self.left_hours / self.part * 3_600_000)
-
-
 class Quarantined(Noun):
     """A price row that was not believed, and the sentence that says why."""
 

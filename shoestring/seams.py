@@ -10,8 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Protocol
 
-from shoestring.model import Committed, Placement, Pool, Quarantined, Quote
-from shoestring.rules import Budgets, Rules
+from shoestring.model import Placement, Pool, Quarantined, Quote
+from shoestring.rules import Budgets, Committed, Rules
 from shoestring.tariffs import Tariffs
 
 

@@ -17,8 +17,9 @@ from shoestring.model import sentences
 from shoestring.routing.compare import Comparison, WhyNot, compare, why_not
 from shoestring.routing.decision import Decision
 from shoestring.routing.explain import as_markdown, as_text
-from shoestring.routing.grid import Grid, text_lines
+from shoestring.routing.grid import Grid, markdown_lines, text_lines
 from shoestring.routing.replay import replay as replay_decision
+from shoestring.routing.second import Look, look_grid
 
 MOST_LINES = 40
 """Of a difference that are shown, where many decisions are made again."""
@@ -53,7 +54,21 @@ def explain(
     elif as_json:
         typer.echo(decision.model_dump_json(indent=1))
     else:
-        typer.echo(as_markdown(decision) if markdown else as_text(decision))
+        look = look_beside(file)
+        lines = markdown_lines if markdown else text_lines
+        later = "\n".join(["", *lines(look_grid(look))]) if look else ""
+        typer.echo((as_markdown(decision) if markdown else as_text(decision)) + later)
+
+
+def look_beside(file: Path) -> Look | None:
+    """The last second look of the attempt that a decision in a run's folder was made for; None where there is none."""
+    path = file.parent.parent / "looks" / file.name
+    try:
+        return Look.model_validate_json(path.read_bytes())
+    except OSError:
+        return None
+    except ValidationError as error:
+        raise UsageError(f"{path} is not a second look: {sentences(error)}") from None
 
 
 def _json(found: tuple[BaseModel, ...]) -> str:

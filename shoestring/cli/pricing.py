@@ -16,12 +16,13 @@ from rich.table import Table
 from shoestring.cli.running import JsonOption, WorldOption, world_at
 from shoestring.errors import UsageError
 from shoestring.local import WallClock
-from shoestring.model import Committed, Quote
+from shoestring.model import Quote
 from shoestring.pod.committed import with_used
 from shoestring.pricing.catalogue import open_catalogue
 from shoestring.pricing.moves import LIMIT_PERCENT, Moves, Read, moves, read_list
 from shoestring.pricing.rows import PriceRow
 from shoestring.pricing.terms import DEFAULT_CATALOGUE, CatalogueFile
+from shoestring.rules import Committed
 
 app = typer.Typer(help="Price lists: what is believed of them, and what a newer one changes.", no_args_is_help=True)
 

@@ -15,9 +15,10 @@ from pydantic import Field
 
 from shoestring.data.runs import read
 from shoestring.errors import DataError, NotInStore, StoreError
-from shoestring.model import Committed, Noun, record
+from shoestring.model import Noun, record
 from shoestring.money import MICRO
 from shoestring.routing.decision import Decision
+from shoestring.rules import Committed
 from shoestring.seams import Store
 
 COMMITMENTS = "commitments/"

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from shoestring.data.runs import readable
 from shoestring.errors import StoreError
-from shoestring.model import Need, Noun, Pool, Quote, record
+from shoestring.model import Need, Pool, Quote, record
 from shoestring.money import usd
 from shoestring.pod.attempt import EXIT_S, Attempt
 from shoestring.receipt import Receipt
@@ -20,18 +20,10 @@ from shoestring.routing.cost import needed_gb
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Question
 from shoestring.routing.preferences import kind_of, waiting_micro_per_hour
-from shoestring.routing.second import Elsewhere, Standing, Verdict, second_look
+from shoestring.routing.second import Elsewhere, Look, Standing, second_look
 
 # Of what it does in its first moments nothing is measured.
 LEAST_MEASURED_S = 1.0
-
-
-class Look(Noun):
-    """What was put to `second_look`, and its answer: `runs/RUN_ID/looks/STAGE-N.json` is the last one of an attempt."""
-
-    standing: Standing
-    elsewhere: Elsewhere | None
-    verdict: Verdict
 
 
 @dataclass(slots=True)

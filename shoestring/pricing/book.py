@@ -15,11 +15,12 @@ from datetime import date
 from decimal import Decimal
 
 from shoestring.errors import WorldError
-from shoestring.model import Committed, Market, Pool, Quarantined, Quote, record
+from shoestring.model import Market, Pool, Quarantined, Quote, record
 from shoestring.pricing.catalogue import Catalogue
 from shoestring.pricing.doubts import Body, distrust, not_below, unlike_elsewhere
 from shoestring.pricing.rows import PriceRow, parse_rows
 from shoestring.pricing.terms import CatalogueFile, Commitment, PriceList, discounted
+from shoestring.rules import Committed
 from shoestring.seams import PriceBook
 from shoestring.tariffs import Tariffs
 

@@ -8,6 +8,7 @@ from shoestring.model import utc_text
 from shoestring.reporting import words
 from shoestring.reporting.gather import Attempt, RunStory
 from shoestring.reporting.markup import Html, table
+from shoestring.routing.second import LOOK_HEADS, look_grid
 
 HEADS = (("Attempt", "name"), ("At", ""), ("What", ""), ("Before", ""), ("After", ""), ("Why", "why"))
 
@@ -39,6 +40,19 @@ def changes_of(attempt: Attempt) -> list[Row]:
         if change.at >= began
     ]
     return [row for _, row in sorted([*moved, *changed], key=lambda found: found[0])]
+
+
+def looks_table(story: RunStory) -> Html | None:
+    """The last look of each attempt at where it ran: the place that it was held against, and why it stayed or was moved."""
+    rows: list[tuple[str, ...]] = []
+    for attempt in story.attempts:
+        if attempt.look is not None:
+            grid = look_grid(attempt.look)
+            rows += [(attempt.key, *row, grid.note if number == 0 else "") for number, row in enumerate(grid.rows)]
+    said = ((words.capital(name), "n" if number else "") for number, name in enumerate(LOOK_HEADS))
+    heads = (("Attempt", "name"), *said, ("Verdict", "why"))
+    caption = "Where an attempt ran, at its last second look, and where a router would have had it go on."
+    return table(caption, heads, rows, class_="stack") if rows else None
 
 
 USED_HEADS = (("Stage", "name"), ("Joules", "n"), ("Core-minutes", "n"), ("CO2, g", "n"))

@@ -16,6 +16,7 @@ from shoestring.money import usd
 from shoestring.receipt import Receipt
 from shoestring.reporting.charges import OVERHEAD, Charge, settled
 from shoestring.routing.decision import Decision
+from shoestring.routing.second import Look
 from shoestring.seams import Store
 from shoestring.spending.account import AccountState
 from shoestring.spending.chain import Chain
@@ -38,12 +39,16 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One time that a stage was routed, and what came of it. `books` are of the start that it belongs to; None when nothing was started."""
+    """One time that a stage was routed, and what came of it. `books` are of the start that it belongs to; None when nothing was started.
+
+    `look`: the last one at where it ran, once it is over; None where nobody looked again.
+    """
 
     decision: Decision
     receipt: Receipt | None
     heartbeat: Heartbeat | None
     books: Books | None
+    look: Look | None = None
 
     @property
     def stage(self) -> str:
@@ -191,7 +196,8 @@ class Reader:
             question = decision.question
             key = (question.stage, question.attempt)
             begun = [each for each in books if each.start.started_at <= question.asked_at]
-            attempts.append(Attempt(decision, receipts.get(key), beats.get(key), begun[-1] if begun else None))
+            look = _maybe(self._store, f"runs/{self._run_id}/looks/{question.hold}.json", Look) if question.needs[0].elastic else None
+            attempts.append(Attempt(decision, receipts.get(key), beats.get(key), begun[-1] if begun else None, look))
         needs = attempts[0].decision.question.needs if attempts else ()
         stages = (Stage(need.stage, need.elastic, tuple(each for each in attempts if each.stage == need.stage)) for need in needs)
         return RunStory(run.record, books, tuple(stages), None, None, self._charges(run.record, attempts))

@@ -6,7 +6,7 @@ from decimal import Decimal
 from importlib.resources import files
 
 from shoestring.reporting import words
-from shoestring.reporting.changes import changes_table, used_table
+from shoestring.reporting.changes import changes_table, looks_table, used_table
 from shoestring.reporting.curve import curve_section
 from shoestring.reporting.decisions import decision_article
 from shoestring.reporting.gather import RunStory
@@ -47,6 +47,7 @@ def _sections(story: RunStory) -> list[tuple[str, str, Html | None]]:
         ("stages", "Stages", stages_table(story) if story.books else None),
         ("actuals", "Estimate against actual", actuals_table(story)),
         ("changes", "Changes", changes_table(story)),
+        ("looks", "Second looks", looks_table(story)),
         ("energy", "Energy", used_table(story)),
         ("quality", "Quality", quality_section(story)),
         ("loss", "Loss against dollars", curve_section(story)),

@@ -16,7 +16,7 @@ from shoestring.seams import Store
 from shoestring.spending import export as ledger_export
 from shoestring.training.record import ModelRecord
 
-FOLDERS = ("decisions", "receipts")
+FOLDERS = ("decisions", "receipts", "looks")
 FILES = ("run.json", "summary.json", "report.html", "curve.json", "evaluation.json")
 
 

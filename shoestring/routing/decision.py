@@ -6,14 +6,14 @@ from typing import Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shoestring.model import Committed, Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote
+from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote
 from shoestring.money import Usd, usd
 from shoestring.routing.candidates import NONE, Column, Columns
 from shoestring.routing.candidates import Candidates as Candidates
 from shoestring.routing.candidates import Reason as Reason
 from shoestring.routing.shape import Given as Given
 from shoestring.routing.shape import shape_of
-from shoestring.rules import IMAGES, Arm, Candidate, Preferences, StockOut
+from shoestring.rules import IMAGES, Arm, Candidate, Committed, Preferences, StockOut
 from shoestring.tariffs import Tariffs
 
 NOTHING = usd("0")

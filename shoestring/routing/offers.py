@@ -15,7 +15,7 @@ from shoestring.routing.cost import REASONS, Cost, Fleet, Input, coded, is_full,
 from shoestring.routing.decision import Question
 from shoestring.routing.preferences import BY_POLICY, kind_of
 from shoestring.routing.shape import FIRST, shape_of
-from shoestring.tariffs import Volumes
+from shoestring.tariffs import Tariffs, Volumes
 
 WHERE = frozenset({"name", "node_pool", "startup_s", "region", "markets", "room"})
 """What a pool says of the place where it is. All else it says of its machines, and decides how long work takes on them."""
@@ -34,7 +34,7 @@ def candidates(question: Question) -> Candidates:
     left = {FIRST: Input((_number(formats, question.reads_format),), question.row_bytes, question.data_region)}
     for place, each in enumerate(question.given):
         left[FIRST - 1 - place] = Input((_number(formats, each.format),), each.row_bytes, question.tariffs.store_region)
-    costs, cached = list[Cost](), None
+    costs, offers, cached = list[Cost](), list[StageOffers](), None
     written = [tuple(range(len(formats))) if need.writes_bytes_per_row else (NONE,) for need in question.needs]
     for stage, need in enumerate(question.needs):
         inputs = tuple(left[source] for source in shape.sources[stage]) or (Input((NONE,), 0, question.tariffs.store_region),)
@@ -44,7 +44,6 @@ def candidates(question: Question) -> Candidates:
             leaves.add(cached.writes)
         if need.writes_bytes_per_row:
             left[stage] = Input(tuple(sorted(leaves)), need.writes_bytes_per_row, question.tariffs.store_region)
-    offers = list[StageOffers]()
     for stage, cost in enumerate(costs):
         earlier_gb: Volumes = {}
         for other in shape.others(stage):
@@ -95,11 +94,7 @@ def _fleet(question: Question) -> Fleet:
     offered = ~np.isnan(rate)
     slots = np.flatnonzero(offered | (price > 0))
     pool, market = np.divmod(slots, max(len(markets), 1))
-    tariffs = question.tariffs
-    places = [tariffs.place(each.provider, each.region) for each in pools] if tariffs.store_provider else list(map(REGION, pools))
-    regions = sorted(set(places))
-    in_region = {name: place for place, name in enumerate(regions)}
-    region: Ints = np.fromiter(map(in_region.__getitem__, places), np.int64)
+    regions, region = _regions(question.tariffs, pools)
     machines, machine = _machines(question, pools)
     no_terms, no_price = REASONS.index(Reason.NO_TERMS), REASONS.index(Reason.NO_PRICE)
     return Fleet(
@@ -147,6 +142,14 @@ def _slots(pools: Iterable[int], markets: Sequence[Market], column: dict[int, in
     """Numbers of pools on markets, counting all pools' markets."""
     found: Ints = np.fromiter(pools, np.int64) * len(column) + np.fromiter(map(column.__getitem__, map(id, markets)), np.int64)
     return found
+
+
+def _regions(tariffs: Tariffs, pools: Sequence[Pool]) -> tuple[list[str], Ints]:
+    """What pools' regions are called in routes, and which one is each pool's."""
+    places = [tariffs.place(each.provider, each.region) for each in pools] if tariffs.store_provider else list(map(REGION, pools))
+    regions = sorted(set(places))
+    in_region = {name: place for place, name in enumerate(regions)}
+    return regions, np.fromiter(map(in_region.__getitem__, places), np.int64)
 
 
 def _free_ms(question: Question, pools: Sequence[Pool], markets: Sequence[str], pool: Ints, market: Ints) -> Ints:

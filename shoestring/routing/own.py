@@ -23,7 +23,8 @@ GROUPS = 4
 
 
 class Alike:
-    """Slots by kind: machines that do the same work in the same time, start alike, and move bytes at the same prices in every stage."""
+    """Slots by kind: machines that do the same work in the same time, start alike, move bytes at the same prices in every stage, and are
+    paid for already for as long."""
 
     def __init__(self, candidates: Candidates) -> None:
         width, kind = len(candidates.formats) + 1, candidates.machine
@@ -34,7 +35,8 @@ class Alike:
         ]
         _, region = np.unique(np.hstack(fees), axis=0, return_inverse=True)
         _, start = np.unique(candidates.startup_ms, return_inverse=True)
-        for number in (region.reshape(-1)[candidates.region], start):
+        _, free = np.unique(candidates.free_ms, return_inverse=True)
+        for number in (region.reshape(-1)[candidates.region], start, *([free] if free.size else [])):
             kind = kind * (int(number.max(initial=0)) + 1) + number
         # One number that rises by kind, then price, and one that falls by kind, then rises with how often machines are taken away.
         self.beyond = int(candidates.usd_per_hour_micro.max(initial=0)) + 1

@@ -19,6 +19,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from shoestring.model import Market, Noun
+from shoestring.routing.grid import Grid
 from shoestring.rules import SecondLooks
 
 NEVER_IN = frozenset({"", "warm-up", "decay"})
@@ -73,6 +74,36 @@ class Verdict(Noun):
     @property
     def moves(self) -> bool:
         return self.code is Why.MOVE
+
+
+class Look(Noun):
+    """What was put to `second_look`, and its answer: `runs/RUN_ID/looks/STAGE-N.json` is the last one of an attempt."""
+
+    standing: Standing
+    elsewhere: Elsewhere | None
+    verdict: Verdict
+
+
+LOOK_HEADS = ("place", "$/hour", "a thousand samples", "the money and time left buy", "to begin there")
+
+
+def look_grid(look: Look) -> Grid:
+    """The last look at where a stage ran: what it was held against, and why it stayed or was moved."""
+    at, there = look.standing, look.elsewhere
+    rows = [_look_row(at, at.pool, at.market, at.usd_per_hour, at.s_per_sample, "runs here")]
+    if there is not None:
+        begin = f"{there.start_s + at.leave_s:,.1f} s"
+        rows.append(_look_row(at, there.pool, there.market, there.usd_per_hour, there.s_per_sample, begin))
+    left_s = "" if at.left_s is None else f" and {at.left_s:,.0f} s"
+    left = (
+        f"in {at.phase or 'its first steps'}, {at.here_s:,.0f} s here, ${at.left_usd:.6f}{left_s} left for {at.samples_left:,.0f} samples"
+    )
+    return Grid("Last second look", LOOK_HEADS, rows, frozenset(LOOK_HEADS[1:]), f"{look.verdict.sentence}; {left}")
+
+
+def _look_row(at: Standing, pool: str, market: Market, usd_per_hour: float, s_per_sample: float, begin: str) -> tuple[str, ...]:
+    buys = f"{bought(at, usd_per_hour, s_per_sample):,.0f} samples"
+    return (f"{pool} {market}", f"{usd_per_hour:.6f}", f"{1000 * s_per_sample:,.3f} s", buys, begin)
 
 
 def second_look(at: Standing, there: Elsewhere | None, rules: SecondLooks) -> Verdict:

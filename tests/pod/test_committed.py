@@ -16,13 +16,14 @@ from shoestring.data.runs import read
 from shoestring.errors import StoreError
 from shoestring.local import FolderStore
 from shoestring.memory import MemoryStore
-from shoestring.model import Committed, Market, Outcome
+from shoestring.model import Market, Outcome
 from shoestring.pod.child import Ending
 from shoestring.pod.committed import claim_key, claimed_ms, covered_usd, with_used
 from shoestring.pod.receipts import receipt_key
 from shoestring.pod.stage import close_books
 from shoestring.receipt import Receipt
 from shoestring.routing.explain import as_markdown
+from shoestring.rules import Committed
 
 HOUR_MS = 3_600_000
 ONE_HOUR = Committed(name="deed", pool="cpu-1", market=Market.ON_DEMAND, month="2026-11", most_hours=1)

@@ -15,9 +15,9 @@ from shoestring.errors import StoreError
 from shoestring.local import FolderStore
 from shoestring.pod.again import look_back
 from shoestring.pod.child import Ending
-from shoestring.pod.looking import Look, Looks, look_again, look_key, looks_of, write_down
+from shoestring.pod.looking import Looks, look_again, look_key, looks_of, write_down
 from shoestring.pod.stage import write_receipt
-from shoestring.routing.second import Why
+from shoestring.routing.second import Look, Why
 from shoestring.rules import Rules, SecondLooks
 from shoestring.stages.work import Progress
 

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, INGEST, PACKED, PREPROCESS, TRAIN, laptop_question, questions, quote
 
-from shoestring.model import Committed, Format, Learned, Market, Need, Pool, Terms
+from shoestring.model import Format, Learned, Market, Need, Pool, Terms
 from shoestring.routing.decision import Question
 from shoestring.routing.offers import candidates
 from shoestring.routing.priced import Rows, all_rows
+from shoestring.rules import Committed
 from shoestring.tariffs import Tariffs
 
 ROWS = 1_000_000
