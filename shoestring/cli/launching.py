@@ -6,6 +6,7 @@ import contextlib
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -75,7 +76,8 @@ def begin(world: World, wish: Wish, world_argument: str, folder: Path, as_json: 
     """Admit the run and drive it to its end; a refusal by a decision is written down like any other end, and one without is raised."""
     try:
         most_s = world.rules.waiting.most_wait_s if wait else 0.0
-        run = in_time(world, lambda waited_s: admit(world, having_waited(wish, waited_s)), most_s, lambda said: typer.echo(said, err=True))
+        say = partial(typer.echo, err=True)
+        run = in_time(world, wish.run_id, lambda waited_s: admit(world, having_waited(wish, waited_s)), most_s, say)
         launch(world, as_started(wish, run), world_argument, folder, as_json)
         while was_moved(world, wish.run_id):
             left_s = run.deadline_left_s(world.clock.now())

@@ -55,6 +55,14 @@ class Start(Noun):
     overhead_pod_s: float = 0.0
 
 
+class Refusal(Noun):
+    """Why a run was not begun, the last time that somebody tried: by its price there is a decision beside it."""
+
+    schema_version: Literal[1] = 1
+    at: AwareDatetime
+    sentence: str
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A run that was admitted, or refused: then it has no starts."""

@@ -15,7 +15,7 @@ from shoestring.errors import BudgetExceeded, BudgetTooSmall, RecipeError, Refus
 from shoestring.model import Need, digest, record
 from shoestring.money import usd
 from shoestring.pod.allowing import approval_for, cap_parents, caps_above, check_allowed
-from shoestring.pod.asking import Asked, Reads, ask, cache_key, serves_any_run
+from shoestring.pod.asking import Asked, Reads, ask, cache_key, is_ours, serves_any_run
 from shoestring.pod.overhead import OVERHEAD, overhead_hold, overhead_usd
 from shoestring.pod.receipts import decision_key
 from shoestring.pod.runs import check_run_id, write_record, write_start
@@ -70,10 +70,11 @@ def next_attempt(store: Store, run_id: str, stage: str, held: Collection[str] = 
 def to_pay(world: World, wish: Wish) -> tuple[tuple[Need, ...], Reads]:
     """The stages from the first on whose result is not there yet, and what that one reads: its predecessor's result.
 
-    Only results that serve any run are looked for, each reading the one before it.
+    Only results that serve any run are looked for, each reading the one before it. What comes next has to be one of ours: of an author's
+    own stage, nobody but its own router is told where its code is.
     """
     needs, reads = wish.needs, Reads()
-    while wish.origin is None and wish.keeps_books and len(needs) > 1 and serves_any_run(needs[0].stage):
+    while wish.origin is None and wish.keeps_books and len(needs) > 1 and serves_any_run(needs[0].stage) and is_ours(needs[1].stage):
         key, _ = cache_key(world.store, wish.recipe, wish.seed, wish.run_id, needs[0].stage, reads)
         if (found := cache.find(world.store, key)) is None:
             break

@@ -146,9 +146,13 @@ def cache_key(
     return cache.key_of(stage, module.code(), module.settings(recipe, seed), inputs, None if module.SHARED else run_id)
 
 
+def is_ours(stage: str) -> bool:
+    return stage in stage_names()
+
+
 def serves_any_run(stage: str) -> bool:
     """Is a stage's result of use to other runs?"""
-    return stage in stage_names() and bool(stage_module(stage).SHARED)
+    return is_ours(stage) and bool(stage_module(stage).SHARED)
 
 
 def format_of(store: Store, outcome: Outcome) -> Format | None:

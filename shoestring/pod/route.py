@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,8 @@ def reserve_and_write(world: World, run: Run, ledger: Ledger, decision: Decision
 def route(world: World, wish: Wish, reads: Reads, decision_path: str, page_path: str) -> dict[str, Any]:
     """Route one stage; the values that the engine puts on its pod. The decision and its page are written to the two paths."""
     most_s = world.rules.waiting.router_waits_s
-    run = in_time(world, lambda waited_s: admitted(world, having_waited(wish, waited_s)), most_s, lambda said: print(said, flush=True))
+    say = partial(print, flush=True)
+    run = in_time(world, wish.run_id, lambda waited_s: admitted(world, having_waited(wish, waited_s)), most_s, say)
     write_job(world, run.run_id, wish.job_id)
     with overhead(world, run, f"route-{wish.needs[0].stage}"):
         decision, key = decide_and_reserve(world, run, wish, reads)

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from shoestring.data.recipe import Recipe
-from shoestring.data.runs import Run
-from shoestring.errors import NotYet, UnknownName
-from shoestring.model import utc_text
+from shoestring.data.runs import Refusal, Run
+from shoestring.errors import NotYet, Refused, UnknownName
+from shoestring.model import record, utc_text
 from shoestring.money import usd
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.when import LEAST_S, when
@@ -81,8 +81,23 @@ def may_wait_s(world: World, decision: Decision, choice: Choice, waited_s: float
     return left_s if spare is None else min(left_s, spare)
 
 
-def in_time(world: World, begin: Callable[[float], Run], most_s: float, say: Callable[[str], object]) -> Run:
-    """Begin a run as soon as it may be; `begin` is told how long was waited. Raises NotYet where that is more than `most_s` away."""
+def in_time(world: World, run_id: str, begin: Callable[[float], Run], most_s: float, say: Callable[[str], object]) -> Run:
+    """Begin a run as soon as it may be; `begin` is told how long was waited.
+
+    Raises:
+        NotYet: that is more than `most_s` away.
+        Refused: this and every other no is kept beside the run, for whoever asks what became of it.
+    """
+    try:
+        return _in_time(world, begin, most_s, say)
+    except Refused as error:
+        # Before that, nobody has heard of the run.
+        if any(world.store.list(f"runs/{run_id}/run.json")):
+            world.store.put(f"runs/{run_id}/refusal.json", record(Refusal(at=world.clock.now(), sentence=str(error))))
+        raise
+
+
+def _in_time(world: World, begin: Callable[[float], Run], most_s: float, say: Callable[[str], object]) -> Run:
     began_s, waited_s = world.clock.monotonic_s(), 0.0
     while True:
         try:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from shoestring.data.runs import AnyNoun, RunRecord, Start, open_run, read
+from shoestring.data.runs import AnyNoun, Refusal, RunRecord, Start, open_run, read
 from shoestring.errors import NotInStore
 from shoestring.evaluation.scorecard import Scorecard
 from shoestring.money import usd
@@ -100,7 +100,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class RunStory:
-    """A run as its records tell it. `books` has one of each start: a run that was refused has none."""
+    """A run as its records tell it. `books` has one of each start: a run that was refused has none, and `refusal` says why."""
 
     record: RunRecord
     books: tuple[Books, ...]
@@ -108,6 +108,7 @@ class RunStory:
     curve: Curve | None
     scorecard: Scorecard | None
     charges: tuple[Charge, ...] = ()
+    refusal: Refusal | None = None
 
     @property
     def run_id(self) -> str:
@@ -127,7 +128,7 @@ class RunStory:
             return "done"
         if self.books and not self.books[-1].account.closed:
             return "running"
-        if self.attempts and not any(attempt.decision.choice for attempt in self.attempts):
+        if not any(attempt.decision.choice for attempt in self.attempts) and (self.attempts or self.refusal):
             return "refused"
         return "failed" if self.attempts and self.attempts[-1].state in ("failed", "lost") else "stopped"
 
@@ -200,7 +201,8 @@ class Reader:
             attempts.append(Attempt(decision, receipts.get(key), beats.get(key), begun[-1] if begun else None, look))
         needs = attempts[0].decision.question.needs if attempts else ()
         stages = (Stage(need.stage, need.elastic, tuple(each for each in attempts if each.stage == need.stage)) for need in needs)
-        return RunStory(run.record, books, tuple(stages), None, None, self._charges(run.record, attempts))
+        refusal = None if books else _maybe(self._store, f"runs/{self._run_id}/refusal.json", Refusal)
+        return RunStory(run.record, books, tuple(stages), None, None, self._charges(run.record, attempts), refusal)
 
     def _charges(self, run: RunRecord, attempts: list[Attempt]) -> tuple[Charge, ...]:
         """What is settled already."""

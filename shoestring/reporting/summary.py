@@ -105,7 +105,7 @@ def sentence(story: RunStory) -> str:
     if story.status in ("done", "running"):
         return ""
     if not story.attempts:
-        return "it was begun, and nothing was ever routed"
+        return story.refusal.sentence if story.refusal else "it was begun, and nothing was ever routed"
     last = story.attempts[-1]
     if last.state == "refused":
         return refusal(last)

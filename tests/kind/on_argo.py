@@ -104,7 +104,14 @@ def watched(kind: Kind, folder: Path) -> Iterator[Pods]:
 
 @contextmanager
 def store_of(kind: Kind, scratch: Path) -> Iterator[Store]:
-    """The store of the kind overlay, from outside of the cluster. Its keys are put into this process's environment."""
+    """The store of the kind overlay, from outside of the cluster."""
+    with place_of(kind) as place:
+        yield open_s3_store(place, scratch, WallClock())
+
+
+@contextmanager
+def place_of(kind: Kind) -> Iterator[S3Place]:
+    """Where that store is for a process of this machine. Its keys are put into this one's environment."""
     overlay = yaml.safe_load((ROOT / "manifests/overlays/kind/kustomization.yaml").read_text())
     os.environ |= dict(literal.split("=", 1) for literal in overlay["secretGenerator"][0]["literals"])
     line = ["kubectl", "--context", kind.context, "--namespace", NAMESPACE, "port-forward", "service/s3", ":8333"]
@@ -113,7 +120,7 @@ def store_of(kind: Kind, scratch: Path) -> Iterator[Store]:
         # Forwarding from 127.0.0.1:PORT -> 8333
         port = process.stdout.readline().split(" -> ")[0].rpartition(":")[2]
         try:
-            yield open_s3_store(S3Place(endpoint=f"127.0.0.1:{port}", bucket="shoestring", secure=False), scratch, WallClock())
+            yield S3Place(endpoint=f"127.0.0.1:{port}", bucket="shoestring", secure=False)
         finally:
             process.terminate()
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from authored import followed
+from authored import BLOCK, PAGE, put
 from kind_cluster import Kind, run
 from on_argo import Going, decision, node_pools, watched
 
@@ -19,6 +19,7 @@ from shoestring.spending.verify import load_anchors, verify
 
 pytestmark = pytest.mark.kind
 
+SHOESTRING = (sys.executable, "-m", "shoestring")
 # As NEED and the component of the page call it.
 IMAGE = "dedupe_rows:0.1.0"
 
@@ -26,13 +27,17 @@ IMAGE = "dedupe_rows:0.1.0"
 def test_an_authors_stage_runs_on_argo_in_its_own_image_where_its_router_said_and_is_settled(
     argo: Kind, store: Store, rain: str, tmp_path: Path
 ) -> None:
-    package = followed(tmp_path)
+    run("env", "--chdir", str(tmp_path), *SHOESTRING, "new", "dedupe", "--into", "dedupe-rows")
+    package = tmp_path / "dedupe-rows"
+    for _, said in BLOCK.findall(PAGE):
+        if said.startswith("# dedupe_rows/stage.py"):
+            put(package, said)
     pipeline = package / "dedupe_rows" / "pipeline.py"
-    pipeline.write_text(pipeline.read_text().replace('by=["x"]', 'by=["origin"]'))
+    pipeline.write_text(pipeline.read_text().replace("own(stage)", 'own(stage, by=["origin"])'))
     run("docker", "build", "--quiet", "--tag", IMAGE, str(package))
     argo.load(("worker", "worker2"), (IMAGE,))
-    compiling = ["-m", "shoestring", "compile", "--target", "argo", "--pipeline", "dedupe_rows.pipeline:pipeline"]
-    run("env", "--chdir", str(package), sys.executable, *compiling, "--out", str(tmp_path))
+    compiling = ("compile", "--target", "argo", "--pipeline", "dedupe_rows.pipeline:pipeline", "--out", str(tmp_path))
+    run("env", "--chdir", str(package), *SHOESTRING, *compiling)
     argo.apply((tmp_path / "dedupe-rows.yaml").read_text())
     with watched(argo, tmp_path) as pods:
         ended = Going(argo, rain, "--template", "dedupe-rows").end()

@@ -15,6 +15,7 @@ from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.runs import open_run, read
 from shoestring.errors import BudgetExceeded, BudgetTooSmall, Refused, UsageError
 from shoestring.local import open_local_world
+from shoestring.model import Need
 from shoestring.pod.admission import admit, admitted, as_begun
 from shoestring.pod.asking import Reads
 from shoestring.pod.overhead import overhead_usd
@@ -161,3 +162,6 @@ def test_what_is_there_already_is_not_paid_for_by_admission_either(finished: Fin
     decision = read(warm.store, "runs/small/decisions/train-1.json", Decision)
     assert decision.question.notes == ("nothing is paid for ingest and preprocess: the results are there already",)
     admit(warm, replace(wish(recipe, budget_usd=smallest_usd[1]), run_id="enough", seed=7))
+    # What an author's own stage, of which only its router knows the code, leaves is not looked for.
+    own = admit(warm, replace(wish(recipe, needs=(*INGEST, Need(stage="dedupe"))), run_id="own", seed=7))
+    assert own.start.budget_usd == MONEY

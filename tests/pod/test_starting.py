@@ -15,6 +15,8 @@ from shoestring.data.runs import Run
 from shoestring.errors import NotYet
 from shoestring.pod.admission import Wish, admit, having_waited
 from shoestring.pod.starting import in_time
+from shoestring.reporting.gather import gather
+from shoestring.reporting.summary import summarise
 from shoestring.rules import Rules, Waiting, Window
 from shoestring.seams import World
 
@@ -31,7 +33,7 @@ def waiting_world(laptop: Path, folder: Path, **fields: object) -> World:
 
 def begin(world: World, asked: Wish, most_s: float) -> tuple[Run, list[str]]:
     said: list[str] = []
-    return in_time(world, lambda waited_s: admit(world, having_waited(asked, waited_s)), most_s, said.append), said
+    return in_time(world, asked.run_id, lambda waited_s: admit(world, having_waited(asked, waited_s)), most_s, said.append), said
 
 
 def test_a_run_that_is_to_wait_opens_nothing_and_says_until_when(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
@@ -39,6 +41,9 @@ def test_a_run_that_is_to_wait_opens_nothing_and_says_until_when(laptop: Path, f
     with pytest.raises(NotYet, match=r"^not before .*T15:00:00.000Z: .* 50% less; start it then, have it wait \(--wait\)"):
         begin(world, wish(flights_slice, needs=CHAIN), 0)
     assert not list(world.store.list("ledger/")) and not list(world.store.list("runs/r/starts/"))
+    summary = summarise(gather(world.store, "r"))
+    assert (summary.status, summary.starts) == ("refused", 0)
+    assert summary.sentence.startswith("not before ") and "15:00:00" in summary.sentence
 
 
 def test_a_run_that_waits_begins_when_its_window_opens_and_its_deadline_has_come_nearer(
@@ -74,7 +79,7 @@ def test_data_that_is_not_there_yet_is_waited_for_without_a_pod_or_an_account(la
             path.write_bytes(source.path.read_bytes())
         return admit(world, having_waited(late, waited_s))
 
-    assert in_time(world, come, 14_400, lambda _: None).run_id == "r"
+    assert in_time(world, "r", come, 14_400, lambda _: None).run_id == "r"
     assert tries == pytest.approx([0, 60, 120], abs=3)
 
 
