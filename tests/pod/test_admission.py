@@ -164,4 +164,4 @@ def test_what_is_there_already_is_not_paid_for_by_admission_either(finished: Fin
     admit(warm, replace(wish(recipe, budget_usd=smallest_usd[1]), run_id="enough", seed=7))
     # What an author's own stage, of which only its router knows the code, leaves is not looked for.
     own = admit(warm, replace(wish(recipe, needs=(*INGEST, Need(stage="dedupe"))), run_id="own", seed=7))
-    assert own.start.budget_usd == MONEY
+    assert own.starts
