@@ -83,10 +83,12 @@ def crowd(place: Place, label: str, accounts: list[str], entries: int) -> None:
     )
 
 
-def crowds(server: S3Server, folder: Path, processes: int, entries: int) -> None:
+def crowds(server: S3Server, folder: Path, processes: int, entries: int, stores: list[str]) -> None:
     print(f"\n{'a real S3 server, and a folder':>36}  lost  doubled  entries/s  median ms  slowest s")
     own = [f"own-{me}" for me in range(processes)]
     for name, place in (("S3", Place(folder, server.place("crowd"))), ("folder", Place(folder / "crowd"))):
+        if name not in stores:
+            continue
         crowd(place, f"{name}, 1 on one account", ["alone"], entries)
         crowd(place, f"{name}, {processes} on {processes} accounts", own, entries)
         crowd(place, f"{name}, {processes} on one account", ["shared"] * processes, entries)
@@ -203,6 +205,7 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=50, help="of each process")
     parser.add_argument("--length", type=int, default=20_000)
     parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--stores", nargs="+", choices=("S3", "folder"), default=["S3", "folder"], help="for the crowds")
     parser.add_argument("--only", choices=("crowd", "length", "kills"))
     asked = parser.parse_args()
     os.environ |= environment(ADMIN)
@@ -212,7 +215,7 @@ def main() -> None:
             server = S3Server(Path(folder) / "server", volumes=60)
             server.start()
             try:
-                crowds(server, Path(folder), asked.processes, asked.entries)
+                crowds(server, Path(folder), asked.processes, asked.entries, asked.stores)
             finally:
                 server.kill()
             postgres(Path(folder), asked.processes)

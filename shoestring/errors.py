@@ -151,4 +151,8 @@ class StageFailed(ShoestringError):
 
 
 class StageStopped(ShoestringError):
-    pass
+    """`cause`: of the attempt's end, as receipts say it."""
+
+    def __init__(self, message: str, cause: str = "told-to-stop") -> None:
+        super().__init__(message)
+        self.cause = cause

@@ -12,7 +12,7 @@ from shoestring.model import utc_text
 from shoestring.pod.trials import Trial, rolled_back, trials
 from shoestring.routing.offpolicy import Comparison, Estimate
 from shoestring.routing.trial import Rollback
-from shoestring.rules import Candidate, Preferences
+from shoestring.rules import Candidate, Preferences, Rules
 
 app = typer.Typer(help="Policies: the one in force, and one on trial beside it.", no_args_is_help=True)
 
@@ -28,10 +28,17 @@ def show(world: WorldOption = None, store: StoreOption = None, as_json: JsonOpti
         told |= {"candidate_sha256": rules.candidate.policy.sha256 if rules.candidate else None}
         typer.echo(json.dumps(told | {"rollback": over.model_dump(mode="json") if over else None}, indent=1))
         return
-    for line in (*described("policy", rules), *(on_trial(rules.candidate, over) if rules.candidate else ["no candidate"])):
+    for line in (*described("policy", rules), *guarded(rules), *(on_trial(rules.candidate, over) if rules.candidate else ["no candidate"])):
         typer.echo(line)
     for note in opened.notes:
         typer.echo(note, err=True)
+
+
+def guarded(rules: Rules) -> list[str]:
+    """What no stage may pass, in lines, and what a training may change of itself."""
+    said = [f"  {sentence}" for sentence in rules.guardrails.sentences(trains=True)] or ["  no guardrails"]
+    bounds = rules.bounds.model_dump(mode="json")
+    return [*said, f"  a training may change by itself: {', '.join(f'{name} {value}' for name, value in bounds.items())}"]
 
 
 def described(what: str, policy: Preferences) -> list[str]:

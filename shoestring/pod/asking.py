@@ -223,6 +223,11 @@ def ask(world: World, asked: Asked) -> Question:
         images=world.images,
         **policies(world.store, world.rules),
         stockouts=remembered,
-        notes=(*world.notes, *unread, *forgotten, *asked.notes),
+        notes=(*world.notes, *unread, *forgotten, *asked.notes, *world.rules.guardrails.sentences(_trains(asked))),
         digests={"world": world.digest, "recipe": digest(record(recipe)), "cache": key} | asdict(asked.reads),
     )
+
+
+def _trains(asked: Asked) -> bool:
+    """Is the stage one that looks at its own quality? What an author's own stage looks at, nobody here knows."""
+    return asked.origin is None and asked.needs[0].elastic

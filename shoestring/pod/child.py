@@ -131,7 +131,7 @@ def main(scratch: Path) -> Ending:
         stage = importlib.import_module(job.origin.module if job.origin else f"shoestring.stages.{job.stage}")
         return Ending(status="done", outcome=stage.run(work_for(job, scratch, stop)))
     except StageStopped as error:
-        return Ending(status="stopped", cause="told-to-stop", why=str(error))
+        return Ending.model_validate({"status": "stopped", "cause": error.cause, "why": str(error)})
     except ShoestringError as error:
         # A full store does not empty itself; one that could not be reached may be there again.
         away = isinstance(error, StoreError) and not isinstance(error, StoreFull)

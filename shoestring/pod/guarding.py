@@ -1,4 +1,7 @@
-"""The guardrails of the policy, looked at while a stage runs: each has its remedy, which is done and said."""
+"""The caps among the policy's guardrails, looked at while a stage runs: each has its remedy, which is done and said.
+
+What an epoch costs, and how good it was, a training looks at itself (`training/rails.py`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterable
 
 import psutil
 
-from shoestring.bounds import REMEDIES, Guardrail
+from shoestring.bounds import CAPS, UNITS, Guardrail
 from shoestring.data.runs import read
 from shoestring.model import Pool
 from shoestring.pod.attempt import Attempt
@@ -15,7 +18,6 @@ from shoestring.receipt import Change, Receipt, Used
 from shoestring.seams import Store
 from shoestring.spending.energy import used
 
-UNITS = {"joules": "J", "compute_minutes": "core-minutes", "gco2_g": "g of CO2", "memory_gb": "GB"}
 # Of a cap that is throttled: from here on with half of the cores.
 THROTTLE_AT = 0.8
 # A moment at which a cap will be reached is said anew when it has moved by so much of what was left: the learning rate follows it.
@@ -25,7 +27,7 @@ MOVED_SHARE = 0.05
 def guard(attempt: Attempt, pid: int) -> None:
     """Once a second. What is done is a change on record; a stage that is stopping already is left alone."""
     attempt.used = used_by(attempt)
-    for name in REMEDIES:
+    for name in CAPS:
         guardrail: Guardrail | None = getattr(attempt.world.rules.guardrails, name)
         if guardrail is None or attempt.stopping:
             continue

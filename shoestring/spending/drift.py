@@ -105,6 +105,14 @@ class Drift:
                 return replace(after, quiet=0, beyond=0), move
         return seen, None
 
+    def eased(self, at: Standing) -> tuple[Drift, Move] | None:
+        """The gentlest thing left that makes an epoch cheaper, whatever the plan says."""
+        for lever in (self._looks, self._batch, self._pool):
+            if found := lever(at, urgent=True):
+                after, move = found
+                return replace(after, quiet=0, beyond=0), move
+        return None
+
     def affordable(self, at: Standing) -> int:
         """Samples at the end of the money, or of what there is to learn."""
         row_s = self.pace + at.look_s / at.look_rows
@@ -144,6 +152,9 @@ class Drift:
         """What is left of the first plan."""
         return self.affordable(at) / max(1, min(self.first_planned, at.most_samples))
 
+    def _is_mild(self, at: Standing, below: float, urgent: bool) -> bool:
+        return not urgent and self._strain(at) >= below
+
     def _length(self, at: Standing) -> tuple[Drift, Move] | None:
         planned = self.affordable(at)
         if not self.bounds.length or self.beyond < AGREEING or planned == self.planned:
@@ -156,17 +167,17 @@ class Drift:
         move = Move("length", f"{self.planned:,} samples", f"{planned:,} samples", why, planned)
         return replace(self, planned=planned, settled=self.pace), move
 
-    def _looks(self, at: Standing) -> tuple[Drift, Move] | None:
+    def _looks(self, at: Standing, *, urgent: bool = False) -> tuple[Drift, Move] | None:
         share = max(self.bounds.least_look_share, at.look_share / 2)
         taken = at.look_s / at.look_rows / (self.pace + at.look_s / at.look_rows)
-        if self._strain(at) >= LOOKS_BELOW or share >= at.look_share or taken < LOOKS_SHARE:
+        if self._is_mild(at, LOOKS_BELOW, urgent) or share >= at.look_share or taken < LOOKS_SHARE:
             return None
         why = f"{self._left_of_plan(at)}, and looks at signal validation take {taken:.0%} of the rest"
         return self, Move("looks", f"{at.look_share:.0%} of signal validation", f"{share:.0%}", why, share)
 
-    def _batch(self, at: Standing) -> tuple[Drift, Move] | None:
+    def _batch(self, at: Standing, *, urgent: bool = False) -> tuple[Drift, Move] | None:
         rows = min(2 * at.batch_rows, int(at.recipe_batch_rows * self.bounds.batch_factor), at.look_rows)
-        if self._strain(at) >= BATCH_BELOW or self.refused or rows <= at.batch_rows:
+        if self._is_mild(at, BATCH_BELOW, urgent) or self.refused or rows <= at.batch_rows:
             return None
         why = f"{self._left_of_plan(at)}; a larger batch inside its flat range may train more rows a second"
         return replace(self, tried_s=self.pace, tried_rows=at.batch_rows, paces=()), Move(
@@ -181,8 +192,8 @@ class Drift:
         after = replace(self, tried_s=0.0, refused=True, paces=())
         return after, Move("batch", f"{at.batch_rows:,} rows", f"{self.tried_rows:,} rows", why, self.tried_rows)
 
-    def _pool(self, at: Standing) -> tuple[Drift, Move] | None:
-        if not self.bounds.pool or self.asked or self._strain(at) >= POOL_BELOW:
+    def _pool(self, at: Standing, *, urgent: bool = False) -> tuple[Drift, Move] | None:
+        if not self.bounds.pool or self.asked or self._is_mild(at, POOL_BELOW, urgent):
             return None
         why = f"{self._left_of_plan(at)}, and what this place allows is done"
         return replace(self, asked=True), Move("pool", "this place", "another, asked for", why)

@@ -53,6 +53,7 @@ def code() -> str:
         "stages.train",
         "training.curve",
         "training.outlay",
+        "training.rails",
         "training.record",
         "training.schedule",
         "training.steering",
@@ -61,6 +62,7 @@ def code() -> str:
         "training.torch_.learner",
         "training.torch_.loop",
         "training.torch_.net",
+        "training.torch_.remedies",
         "training.torch_.task",
     )
 
@@ -142,4 +144,5 @@ def task_of(work: Work, manifest: Manifest) -> Task:
         tell=tell,
         stopping=work.stopping,
         bounds=work.rules.bounds,
+        guardrails=work.rules.guardrails,
     )

@@ -33,6 +33,13 @@ class Steering:
         """Is a window full?"""
         return len(self._took) >= WINDOW_STEPS
 
+    def ease(self, at: Standing) -> Move | None:
+        """What to change so that an epoch gets cheaper; None: nothing is left."""
+        if found := self.drift.eased(at):
+            self.drift, move = found
+            return move
+        return None
+
     def look_ahead(self, at: Standing, spent_usd: Decimal) -> Move | None:
         """At the end of a window: a new forecast, and what to change, if anything."""
         rows, seconds = (sum(each) for each in zip(*self._took, strict=True))

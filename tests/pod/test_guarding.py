@@ -11,7 +11,8 @@ import pytest
 from pod_world import INGEST, TRAIN, Began, SetClock, a_child, begin, small_world, wish
 from pydantic import ValidationError
 
-from shoestring.bounds import REMEDIES, Grid, Guardrail, Guardrails
+from shoestring.bounds import CAPS as REMEDIES
+from shoestring.bounds import Grid, Guardrail, Guardrails
 from shoestring.data.runs import read
 from shoestring.model import Need, Pool
 from shoestring.pod.attempt import Attempt

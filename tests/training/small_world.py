@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from shoestring.bounds import Bounds
+from shoestring.bounds import Bounds, Guardrails
 from shoestring.data.formats import Rows
 from shoestring.data.recipe import TrainSettings
 from shoestring.local import FolderStore
@@ -29,7 +29,7 @@ CODE = Feature(name="code", kind="categorical", cardinality=9)
 NUMBER = Feature(name="number", kind="numeric")
 RECORD = np.dtype([("code", "i4"), ("number", "f4"), ("y", "i4")])
 TINY = TrainSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
-BOUNDS = Bounds()
+BOUNDS, GUARDRAILS = Bounds(), Guardrails()
 FREE = Meter(Decimal(0), 0.0, Decimal(0), None)
 
 
@@ -116,6 +116,8 @@ class Bench:
     told: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
     forecasts: list[Forecast] = field(default_factory=list)
     bounds: Bounds = BOUNDS
+    guardrails: Guardrails = GUARDRAILS
+    changes: tuple[Change, ...] = ()
     encoding: Encoding | None = None
     step_s: Callable[[], float] = lambda: 0.0
     look_s: Callable[[], float] = lambda: 0.0
@@ -123,6 +125,7 @@ class Bench:
 
     def tell(self, phase: str, samples: int, quality: dict[str, float], changes: tuple[Change, ...], forecast: Forecast | None) -> None:
         self.told.append((phase, samples, quality))
+        self.changes = changes
         self.forecasts += [forecast] if forecast else []
 
     @property
@@ -146,6 +149,7 @@ class Bench:
             tell=self.tell,
             stopping=self.stopping,
             bounds=self.bounds,
+            guardrails=self.guardrails,
         )
 
     def training(self) -> Training:

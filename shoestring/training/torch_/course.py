@@ -21,7 +21,8 @@ from shoestring.training.torch_.learner import Learner
 class Course:
     """All that changes while a training goes on, but the learner itself. `seconds` and `spent_usd` are of earlier starts.
 
-    `batch_rows` 0: as the recipe says.
+    `batch_rows` 0: as the recipe says. `safe`: where it was good enough last (`training/torch_/remedies.py`), to go back to; how often it
+    has gone back, and what share of the learning rate that left it.
     """
 
     cursor: Cursor
@@ -40,6 +41,9 @@ class Course:
     batch_rows: int = 0
     look_share: float = 1.0
     changes: list[Change] = field(default_factory=list)
+    safe: dict[str, Any] | None = None
+    rolled_back: int = 0
+    rate_share: float = 1.0
 
 
 def fresh(seed: int, settings: TrainSettings, rows: int) -> Course:
@@ -67,6 +71,9 @@ def put_down(course: Course, learner: Learner, seconds: float, spent_usd: Decima
         "batch_rows": course.batch_rows,
         "look_share": course.look_share,
         "changes": [change.model_dump(mode="json") for change in course.changes],
+        "safe": course.safe,
+        "rolled_back": course.rolled_back,
+        "rate_share": course.rate_share,
     }
 
 
@@ -91,4 +98,15 @@ def resumed(state: dict[str, Any], learner: Learner) -> Course:
         batch_rows=state.get("batch_rows", 0),
         look_share=state.get("look_share", 1.0),
         changes=[Change(**change) for change in state.get("changes", [])],
+        safe=state.get("safe"),
+        rolled_back=state.get("rolled_back", 0),
+        rate_share=state.get("rate_share", 1.0),
     )
+
+
+def why_it_stopped(course: Course, settings: TrainSettings) -> str:
+    if course.schedule.decaying and course.samples >= course.schedule.end_samples:
+        return "signal validation stalled; the rest of the money is handed back"
+    if course.samples >= course.schedule.end_samples:
+        return f"all {settings.max_epochs} epochs are done"
+    return "the budget, or the deadline, is spent" if course.samples else "the budget, or the deadline, left no time for a first step"

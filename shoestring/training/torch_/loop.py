@@ -11,10 +11,9 @@ import torch
 
 from shoestring.data.loader import Loader
 from shoestring.data.order import samples_at
-from shoestring.data.recipe import TrainSettings
 from shoestring.errors import StageFailed, StageStopped
 from shoestring.model import record
-from shoestring.receipt import Change
+from shoestring.receipt import Change, Lever
 from shoestring.spending.drift import Drift, Move, Standing
 from shoestring.spending.guard import Guard
 from shoestring.training.curve import Curve, Point
@@ -23,9 +22,10 @@ from shoestring.training.record import seen
 from shoestring.training.schedule import Progress
 from shoestring.training.steering import Steering
 from shoestring.training.torch_ import checkpoint
-from shoestring.training.torch_.course import Course, fresh, put_down, resumed
+from shoestring.training.torch_.course import fresh, put_down, resumed, why_it_stopped
 from shoestring.training.torch_.learner import Learner, part_of, snapshot, weights
 from shoestring.training.torch_.net import TableNet
+from shoestring.training.torch_.remedies import mend_skill, mend_spend
 from shoestring.training.torch_.task import Task, Trained
 
 LOOKS_PER_EPOCH = 2
@@ -59,6 +59,8 @@ class Training:
         step_s = max(FIRST_STEP_S, STEP_LOOKS * self.outlay.look_s / len(task.signal) * self.batch_rows)
         self.guard = Guard(task.meter, step_s=step_s, exit_s=self.outlay.exit_s)
         self.steering = Steering(Drift(task.bounds), self.batch_rows / step_s)
+        # Samples and dollars where signal validation was last looked at.
+        self.mark: tuple[int, Decimal] | None = None
 
     def run(self) -> Trained:
         """Until the money, the time or what is worth learning ends.
@@ -77,11 +79,12 @@ class Training:
                 self._steer()
                 if course.samples % self._look_every() == 0:
                     self._look_if_affordable(rate)
+                    mend_spend(self)
                 if task.stopping():
                     if not self.guard.may_step(task.clock.monotonic_s()):
                         # The money went faster than it was counted on: a model is worth more than a checkpoint that nothing goes on from.
                         break
-                    self._save()
+                    self.save()
                     raise StageStopped(f"at {course.samples} samples; the checkpoint is written")
                 self._save_if_due()
             return self._end(loader.stall_share)
@@ -99,7 +102,7 @@ class Training:
         share = len(batch.records) / self.batch_rows
         # A batch of other than the recipe's rows: by the root of how many more, as Adam wants it (arXiv 2205.10287).
         share *= math.sqrt(self.batch_rows / self.recipe_rows)
-        rate = self.task.settings.learning_rate * course.schedule.factor(self.progress()) * share
+        rate = self.task.settings.learning_rate * course.rate_share * course.schedule.factor(self.progress()) * share
         loss = self._finite(self.learner.step(batch.records, rate))
         course.cursor, course.samples = loader.cursor, course.samples + len(batch.records)
         course.windows = seen(course.windows, batch.epoch, batch.first, batch.first + len(batch.records))
@@ -113,17 +116,19 @@ class Training:
         course = self.course
         if not self.steering.is_due:
             return
-        move = self.steering.look_ahead(self._standing(), self.task.meter.spent_usd(self.task.clock.monotonic_s()))
+        move = self.steering.look_ahead(self.standing(), self.task.meter.spent_usd(self.task.clock.monotonic_s()))
         if not self.task.bounds.length and course.schedule.follows_money and (planned := self.steering.drift.planned):
             course.schedule = replace(course.schedule, end_samples=min(course.schedule.end_samples, planned), follows_money=False)
-        if move is not None and self._changed(move):
-            at = self.task.clock.now()
-            course.changes.append(
-                Change(at=at, samples=course.samples, lever=move.lever, before=move.before, after=move.after, why=move.why)
-            )
-            self._tell()
+        if move is not None and self.change(move):
+            self.note(move.lever, move.before, move.after, move.why)
 
-    def _standing(self) -> Standing:
+    def note(self, lever: Lever, before: str, after: str, why: str) -> None:
+        """Put a change on record, and say it."""
+        at = self.task.clock.now()
+        self.course.changes.append(Change(at=at, samples=self.course.samples, lever=lever, before=before, after=after, why=why))
+        self._tell()
+
+    def standing(self) -> Standing:
         meter, progress, now_s = self.task.meter, self.progress(), self.task.clock.monotonic_s()
         price, due = meter.price_usd_per_hour, meter.ends_s == meter.deadline_s
         return Standing(
@@ -140,7 +145,7 @@ class Training:
             annealing=self.course.schedule.phase(progress) == "decay",
         )
 
-    def _changed(self, move: Move) -> bool:
+    def change(self, move: Move) -> bool:
         """Do it; false where it could not be done."""
         if move.lever == "batch":
             self.guard.larger(max(1.0, move.to / self.batch_rows))
@@ -190,6 +195,8 @@ class Training:
         course, phase = self.course, self.course.schedule.phase(self.progress())
         loss = self._validate(self.learner.average)
         self._point(None, rate, loss)
+        if mend_skill(self, loss):
+            return
         if loss < course.best_loss:
             course.best_loss, course.best_weights = loss, weights(self.learner.average)
         if phase == "decay":
@@ -223,7 +230,7 @@ class Training:
             Point(
                 samples=course.samples,
                 epoch=course.samples / self.rows,
-                spent_usd=self._spent_usd(),
+                spent_usd=self.spent_usd(),
                 seconds=round(course.seconds + at.spent_s, 3),
                 train_loss=train_loss,
                 val_loss=val_loss,
@@ -239,18 +246,18 @@ class Training:
         phase = course.schedule.phase(self.progress())
         self.task.tell(phase, course.samples, quality, tuple(course.changes), self.steering.forecast)
 
-    def _spent_usd(self) -> Decimal:
+    def spent_usd(self) -> Decimal:
         return self.course.spent_usd + self.task.meter.spent_usd(self.task.clock.monotonic_s())
 
     def _save_if_due(self) -> None:
         now_s = self.task.clock.monotonic_s()
         due = now_s - self.saved_s >= max(CHECKPOINT_EVERY_S, self.outlay.save_s / CHECKPOINT_SHARE)
         if due and self.guard.may_step(now_s + self.outlay.save_more_s):
-            self._save()
+            self.save()
 
-    def _save(self) -> None:
+    def save(self) -> None:
         began_s = self.task.clock.monotonic_s()
-        done = put_down(self.course, self.learner, self.course.seconds + began_s - self.began_s, self._spent_usd())
+        done = put_down(self.course, self.learner, self.course.seconds + began_s - self.began_s, self.spent_usd())
         self._write_curve()
         checkpoint.save(self.task.store, self.task.run_id, done, self.course.samples)
         self.saved_s = self.task.clock.monotonic_s()
@@ -287,11 +294,3 @@ class Training:
         loss = self._validate(self.learner.net)
         self._point(None, 0.0, loss)
         return loss
-
-
-def why_it_stopped(course: Course, settings: TrainSettings) -> str:
-    if course.schedule.decaying and course.samples >= course.schedule.end_samples:
-        return "signal validation stalled; the rest of the money is handed back"
-    if course.samples >= course.schedule.end_samples:
-        return f"all {settings.max_epochs} epochs are done"
-    return "the budget, or the deadline, is spent" if course.samples else "the budget, or the deadline, left no time for a first step"

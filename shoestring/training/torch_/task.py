@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoestring.bounds import Bounds
+from shoestring.bounds import Bounds, Guardrails
 from shoestring.data.formats import Rows
 from shoestring.data.recipe import TrainSettings
 from shoestring.model import Encoding
@@ -14,6 +14,8 @@ from shoestring.seams import Clock, Store
 from shoestring.spending.meter import Meter
 from shoestring.training.curve import Metric
 from shoestring.training.torch_.course import Course
+
+NOTHING_GUARDED = Guardrails()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Task:
     tell: Callable[[str, int, dict[str, float], tuple[Change, ...], Forecast | None], None]
     stopping: Callable[[], bool]
     bounds: Bounds
+    guardrails: Guardrails = NOTHING_GUARDED
 
 
 @dataclass(frozen=True, slots=True)
