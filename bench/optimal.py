@@ -166,10 +166,10 @@ def every_plan(question: Question, rows: Rows, formats: int) -> tuple[Ints, Ints
 
 
 def limited(question: Question, est: Ints, p95: Ints, ms: Ints, rng: np.random.Generator) -> Question:
-    """With a budget, and in half of the cases a deadline, from a tenth below the least that any plan needs to a tenth above what the
-    cheapest one does."""
+    """With a budget, and in half of the cases a deadline, from a twentieth below the least that any plan needs to a third above what
+    the cheapest one does."""
     cheapest = np.flatnonzero(est == est.min())
-    budget, deadline_ms = (float(rng.uniform(0.9 * each.min(), max(1.1 * each[cheapest].min(), 1.1 * each.min()))) for each in (p95, ms))
+    budget, deadline_ms = (float(rng.uniform(0.95 * each.min(), 1.3 * each[cheapest].min())) for each in (p95, ms))
     deadline_s = deadline_ms / 1000 if rng.random() < 0.5 else None
     return question.model_copy(update={"budget_usd": from_microusd(int(budget)), "deadline_left_s": deadline_s})
 

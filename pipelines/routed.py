@@ -17,6 +17,8 @@ from shoestring.local import MOUNTED_WORLD
 from shoestring.model import Need
 from shoestring.pod.asking import Needs
 from shoestring.routing.place import ROUTE, SETTLE, STAGE_LABEL, is_stage
+from shoestring.routing.shape import from_here as from_here
+from shoestring.routing.shape import shape_of
 from shoestring.stages.work import Origin
 
 # What a pod is given of the world, each from a ConfigMap `shoestring-NAME` with one key, NAME.yaml.
@@ -62,7 +64,8 @@ def routed(
 ) -> dsl.PipelineTask:
     """Put a router before one stage and let its outputs place the stage's pod.
 
-    `needs` is the NEED of this stage and of every stage after it, in order: the router looks ahead. `upstream` is the key of
+    `needs` is the NEED of this stage and of every stage after it, in order: the router looks ahead. Of stages that branch, each says
+    what it comes `after`, and `from_here(all of them, STAGE)` are those that are passed. `upstream` is the key of
     the manifest of the data that the stage reads, empty for the first; `also` of whatever else it reads: the router waits for both, and
     a changed one is a changed result. `origin` is for an author's own stage, as `own(module)` makes it. `inputs` go to the component.
 
@@ -76,6 +79,10 @@ def routed(
     """
     stage, is_stranger = needs[0].stage, "decision_key" not in (component.component_spec.inputs or {})
     check(component, stage, is_stranger, origin)
+    try:
+        shape_of(needs)
+    except ValueError as error:
+        raise UsageError(f"{component.name}: {error}") from None
     decided = router(run, Needs(needs=tuple(needs), origin=origin, keeps_books=not is_stranger), upstream, also).outputs
     if is_stranger:
         task = component(**inputs).set_caching_options(False)

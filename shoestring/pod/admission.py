@@ -24,6 +24,7 @@ from shoestring.routing.decide import choose
 from shoestring.routing.decision import Candidates, Decision, Question
 from shoestring.routing.offers import candidates
 from shoestring.routing.sentences import listed
+from shoestring.routing.shape import shape_of
 from shoestring.seams import Store, World
 from shoestring.spending.account import AccountState
 from shoestring.spending.ledger import Ledger
@@ -70,16 +71,21 @@ def next_attempt(store: Store, run_id: str, stage: str, held: Collection[str] = 
 def to_pay(world: World, wish: Wish) -> tuple[tuple[Need, ...], Reads]:
     """The stages from the first on whose result is not there yet, and what that one reads: its predecessor's result.
 
-    Only results that serve any run are looked for, each reading the one before it. What comes next has to be one of ours: of an author's
-    own stage, nobody but its own router is told where its code is.
+    Only results that serve any run are looked for, each reading the one before it, and none behind where the stages branch. What comes
+    next has to be one of ours: of an author's own stage, nobody but its own router is told where its code is.
     """
     needs, reads = wish.needs, Reads()
-    while wish.origin is None and wish.keeps_books and len(needs) > 1 and serves_any_run(needs[0].stage) and is_ours(needs[1].stage):
+    while wish.origin is None and wish.keeps_books and len(needs) > 1 and serves_any_run(needs[0].stage) and is_next(needs):
         key, _ = cache_key(world.store, wish.recipe, wish.seed, wish.run_id, needs[0].stage, reads)
         if (found := cache.find(world.store, key)) is None:
             break
         needs, reads = needs[1:], Reads(found.key)
     return needs, reads
+
+
+def is_next(needs: tuple[Need, ...]) -> bool:
+    """Is the second of these stages one of ours, and the only one that could begin after the first?"""
+    return is_ours(needs[1].stage) and shape_of(needs).others(1) == [0]
 
 
 def asked_at_start(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: dict[str, Decimal]) -> Asked:

@@ -26,7 +26,7 @@ from shoestring.pod.overhead import overhead_s
 from shoestring.pod.trials import policies
 from shoestring.pricing.learning import learn
 from shoestring.routing.cost import needed_gb
-from shoestring.routing.decision import Question
+from shoestring.routing.decision import Given, Question
 from shoestring.rules import StockOut
 from shoestring.seams import Store, World
 from shoestring.stages.work import Origin
@@ -86,6 +86,7 @@ class Asked:
     memory_gb: float = 0.0
     origin: Origin | None = None
     keeps_books: bool = True
+    given: tuple[Given, ...] = ()
 
 
 def bounded(need: Need, recipe: Recipe) -> Need:
@@ -120,6 +121,16 @@ def measure(store: Store, recipe: Recipe, upstream: str) -> Volume:
         return Volume(size.rows_estimate, size.row_bytes, None)
     manifest = load_manifest(store, upstream)
     return Volume(manifest.rows, manifest.row_bytes, manifest.format)
+
+
+def read_too(store: Store, need: Need, size: Volume, reads: Reads) -> tuple[Given, ...]:
+    """The two data sets of a stage that comes after two stages and reads what both leave; else none: there is one, or none of ours."""
+    after = need.after or ()
+    if len(after) < 2 or not reads.upstream or not reads.also.startswith("datasets/"):
+        return ()
+    also = load_manifest(store, reads.also)
+    left = ((after[0], size.format, size.row_bytes), (after[1], also.format, also.row_bytes))
+    return tuple(Given(stage=stage, format=lies, row_bytes=row_bytes) for stage, lies, row_bytes in left)
 
 
 def cache_key(
@@ -189,8 +200,7 @@ def ask(world: World, asked: Asked) -> Question:
     """Read the cluster, the prices, the volume, the cache and the receipts, once."""
     recipe, need = asked.recipe, asked.needs[0]
     book, pools = world.prices.book(), world.cluster.pools()
-    size = measure(world.store, recipe, asked.reads.upstream)
-    key, now = key_asked_for(world.store, asked), world.clock.now()
+    size, key, now = measure(world.store, recipe, asked.reads.upstream), key_asked_for(world.store, asked), world.clock.now()
     cached = cache.find(world.store, key) if key else None
     needs = with_memory(tuple(bounded(need, recipe) for need in asked.needs), size.rows, asked.memory_gb)
     taught, unread = learned(world.store, needs, pools, asked.began_at)
@@ -205,6 +215,7 @@ def ask(world: World, asked: Asked) -> Question:
         rows=size.rows,
         row_bytes=size.row_bytes,
         reads_format=size.format,
+        given=(*asked.given, *read_too(world.store, needs[0], size, asked.reads)),
         data_region=book.tariffs.store_region,
         cached_outcome=key if cached else None,
         cached_format=format_of(world.store, cached) if cached else None,

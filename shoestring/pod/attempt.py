@@ -12,6 +12,7 @@ from shoestring.errors import StageFailed
 from shoestring.money import usd
 from shoestring.pod.gpu_use import GpuUse
 from shoestring.receipt import Cause, Change, Priced, Used
+from shoestring.routing.account import kept_s
 from shoestring.routing.decision import Choice, Decision
 from shoestring.seams import World
 from shoestring.spending.meter import Meter, Moves
@@ -101,8 +102,7 @@ class Attempt:
     def meter(self) -> Meter:
         """The money of the reservation less the exit, and the deadline less what its decision set aside for later stages."""
         left_s = self.decision.question.deadline_left_s
-        kept_s = sum(later.keep_s for later in self.decision.plan)
-        due_s = [] if left_s is None else [self.started_s + left_s - kept_s]
+        due_s = [] if left_s is None else [self.started_s + left_s - kept_s(self.decision)]
         ends_s = min([*due_s, *self.caps_s.values()], default=None)
         return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd, ends_s, self.moves)
 

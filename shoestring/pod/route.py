@@ -14,6 +14,7 @@ from shoestring.model import record
 from shoestring.pod.admission import Wish, admitted, as_begun, having_waited, next_attempt, refuse, stage_budgets_left
 from shoestring.pod.again import Earlier, adopt, look_back, undelivered
 from shoestring.pod.asking import Asked, Reads, ask
+from shoestring.pod.beside import to_be_planned
 from shoestring.pod.overhead import overhead
 from shoestring.pod.receipts import decision_key
 from shoestring.pod.runs import write_job
@@ -35,11 +36,13 @@ def asked_now(world: World, run: Run, wish: Wish, reads: Reads, ledger: Ledger, 
     state, stage = ledger.state(run.start.account), wish.needs[0].stage
     budget_usd = run.start.budget_usd + state.raised_usd
     earlier_usd = budget_usd - (state.cap_usd or Decimal(0))
+    needs, given = to_be_planned(world, run, wish.needs, state)
     return Asked(
         run_id=run.run_id,
         recipe=run.record.recipe,
         seed=run.record.seed,
-        needs=wish.needs,
+        needs=needs,
+        given=given,
         reads=reads,
         attempt=next_attempt(world.store, run.run_id, stage, state.settled_usd),
         budget_usd=budget_usd,

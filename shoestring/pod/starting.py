@@ -12,6 +12,7 @@ from shoestring.data.runs import Refusal, Run
 from shoestring.errors import NotYet, Refused, UnknownName
 from shoestring.model import record, utc_text
 from shoestring.money import usd
+from shoestring.routing.account import kept_s
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.when import LEAST_S, when
 from shoestring.rules import Waiting
@@ -35,7 +36,7 @@ def next_look(rules: Waiting, now: datetime, left_s: float) -> datetime | None:
 def spare_s(decision: Decision, choice: Choice) -> float | None:
     """How late the run may begin and still keep its deadline at P95; None: it has none."""
     left_s = decision.question.deadline_left_s
-    return None if left_s is None else left_s - choice.p95_s - sum(later.keep_s for later in decision.plan)
+    return None if left_s is None else left_s - choice.p95_s - kept_s(decision)
 
 
 def check_moment(world: World, decision: Decision, choice: Choice, recipe: Recipe, waited_s: float) -> None:

@@ -11,6 +11,7 @@ from shoestring.model import Format, Market
 from shoestring.routing.candidates import NONE, Reason
 from shoestring.routing.decision import Decision, Question
 from shoestring.routing.priced import rows_of
+from shoestring.routing.shape import shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,16 @@ def left_usd(question: Question) -> Decimal:
 def taken_from_it(question: Question) -> list[tuple[Decimal, str]]:
     """What of the budget is gone, and how."""
     return [(amount, name) for amount, name in ((question.spent_usd, "spent"), (question.held_usd, "held")) if amount]
+
+
+def kept_s(decision: Decision) -> float:
+    """Seconds at P95 that are set aside for what waits for this stage: the longest way through the later ones."""
+    before = shape_of(decision.question.needs, decision.question.given).before
+    behind_s = [0.0] * len(before)
+    for stage, later in reversed(list(enumerate(decision.plan, 1))):
+        for each in before[stage]:
+            behind_s[each] = max(behind_s[each], later.keep_s + behind_s[stage])
+    return behind_s[0]
 
 
 def taken_row(decision: Decision) -> int | None:

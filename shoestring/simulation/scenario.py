@@ -7,12 +7,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from shoestring.errors import WorldError
 from shoestring.local import WorldFile, read_world_file
 from shoestring.model import FormatSpeed, Need, Noun
 from shoestring.pricing.worlds import cloud_world
+from shoestring.routing.shape import shape_of
 from shoestring.rules import Budgets, Rules
 from shoestring.written import parse, read_text
 
@@ -32,6 +33,13 @@ class Chain(Noun):
     budget_times: float = Field(4.0, gt=0, description="median of the budget over what the router expects the whole chain to cost")
     budget_log_sd: float = Field(0.0, ge=0)
     deadline_times: float | None = Field(None, gt=0, description="the deadline over the time that the router expects; null: none")
+
+    @field_validator("needs")
+    @classmethod
+    def _follow_on_one_another(cls, needs: tuple[Need, ...]) -> tuple[Need, ...]:
+        if not shape_of(needs).is_chain:
+            raise ValueError("its stages branch: simulated pipelines are chains, each stage after the one before it")
+        return needs
 
 
 class Durations(Noun):
