@@ -15,6 +15,7 @@ from shoestring.cli import (
     deciding,
     making,
     pipeline,
+    planning,
     pods,
     policies,
     pricing,
@@ -39,6 +40,7 @@ app.add_typer(books.app, name="ledger")
 app.add_typer(pricing.app, name="prices")
 app.add_typer(policies.app, name="policy")
 running.add_to(app)
+planning.add_to(app)
 pipeline.add_to(app)
 uploading.add_to(app)
 making.add_to(app)

@@ -1,32 +1,29 @@
-"""`shoestring run`, `watch` and `plan`."""
+"""`shoestring run` and `watch`."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shoestring.cli.launching import begin, prioritised
-from shoestring.cli.wishes import budget_of, chain, recipe_in, wish_for
+from shoestring.cli.wishes import recipe_in, wish_for
 from shoestring.cli.worlds import ensure_default_world
-from shoestring.data.recipe import find_recipe
 from shoestring.data.runs import Run, open_run
 from shoestring.errors import UsageError
 from shoestring.local import default_world_path, read_world_file
 from shoestring.model import record
-from shoestring.pod.admission import SUPERVISOR_VARIABLE, Wish, foresee, stage_budgets
+from shoestring.pod.admission import SUPERVISOR_VARIABLE
 from shoestring.pod.opening import STORE_VARIABLE, open_world
 from shoestring.pod.settle import settle_abandoned, settle_run
 from shoestring.reporting.gather import gather
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import export
 from shoestring.reporting.summary import Summary, summarise
-from shoestring.routing.explain import as_text
 from shoestring.seams import World
 
 # A year; and what every generator of random numbers here takes.
@@ -176,28 +173,6 @@ def watch(
         raise typer.Exit(1)
 
 
-def plan(
-    recipe: str,
-    budget: BudgetOption = None,
-    deadline: DeadlineOption = None,
-    world: WorldOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what a run would choose and what it would cost. Starts nothing, reserves nothing."""
-    opened = world_at(world, store)
-    found = find_recipe(recipe)
-    wish = Wish("plan", found, chain(), budget_of(budget, found.budget_usd), deadline or found.deadline_s, found.seed)
-    decision = foresee(opened, wish, Decimal(0), stage_budgets(opened, found))
-    if as_json:
-        sys.stdout.buffer.write(record(decision))
-    else:
-        typer.echo(as_text(decision))
-    if decision.choice is None:
-        raise typer.Exit(1)
-
-
 def add_to(app: typer.Typer) -> None:
     app.command()(run)
     app.command()(watch)
-    app.command()(plan)

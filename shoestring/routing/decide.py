@@ -95,15 +95,20 @@ def _planned(question: Question, candidates: Candidates, path: list[Step]) -> tu
     return tuple(_later(question, candidates, stage, step) for stage, step in enumerate(path, 1))
 
 
+def at_price(candidates: Candidates, stage: int, step: Step) -> tuple[int, int, int, int]:
+    """Micro-dollars and milliseconds that a stage's step is expected to take, and what its least takes of both at P95."""
+    if step.slot == CACHED:
+        return 0, 0, 0, 0
+    offers, block = candidates.offers[stage], Block(candidates, stage, np.array([step.slot]))
+    cell = (offers.reads.index(step.reads), offers.writes.index(step.writes), 0)
+    fixed_us, fees = block.fixed_us(), block.fees_microusd()
+    est, worst = block.prices(fixed_us, fees), block.prices(fixed_us, fees, least=True, worst=True)
+    return int(est.microusd[cell]), int(est.ms[cell]), int(worst.microusd[cell]), int(worst.ms[cell])
+
+
 def _later(question: Question, candidates: Candidates, stage: int, step: Step) -> Planned:
     pool, market, writes = place_of(candidates, stage, step)
-    est_micro, est_ms, keep_micro, keep_ms = 0, 0, 0, 0
-    if step.slot != CACHED:
-        offers, block = candidates.offers[stage], Block(candidates, stage, np.array([step.slot]))
-        cell = (offers.reads.index(step.reads), offers.writes.index(step.writes), 0)
-        est = block.prices(block.fixed_us(), block.fees_microusd())
-        worst = block.prices(block.fixed_us(), block.fees_microusd(), least=True, worst=True)
-        est_micro, est_ms, keep_micro, keep_ms = (int(each[cell]) for each in (est.microusd, est.ms, worst.microusd, worst.ms))
+    est_micro, est_ms, keep_micro, keep_ms = at_price(candidates, stage, step)
     return Planned(
         stage=question.needs[stage].stage,
         pool=pool,

@@ -16,6 +16,12 @@ Points = Sequence[Ints]
 BLOCK = 128
 """Points that are compared with each other at once: small enough for the nearest cache."""
 
+BEFORE = np.triu(np.ones((BLOCK, BLOCK), dtype=np.bool_), 1)
+"""Of a block, row by column: it comes first."""
+
+MANY = 512
+"""Points that are compared on a grid first."""
+
 STEPS = 128
 """Of cost, and of time, in which many points are compared with many at once, at most."""
 
@@ -28,7 +34,7 @@ def undominated(cost: Ints, p95: Ints, ms: Ints, *, enough_micro: int = 0, enoug
     dollars = np.maximum(p95, enough_micro) if enough_micro else p95
     time = np.maximum(ms, enough_ms) if enough_ms else ms
     places: Ints = np.arange(len(cost))
-    if len(cost) > BLOCK:
+    if len(cost) > MANY:
         points = (cost, dollars, time)
         places = np.flatnonzero(~beaten(points, points))
     order = places[np.lexsort((ms[places], p95[places], cost[places]))]
@@ -78,11 +84,12 @@ def _sweep(p95: Ints, ms: Ints) -> Ints:
     stair_p95, stair_ms = np.full(1, np.iinfo(np.int64).min), np.full(1, np.iinfo(np.int64).max)
     for begin in range(0, len(p95), BLOCK):
         block = np.arange(begin, min(begin + BLOCK, len(p95)))
-        block = block[stair_ms[np.searchsorted(stair_p95, p95[block], side="right") - 1] > ms[block]]
-        beats = (p95[block][:, None] <= p95[block]) & (ms[block][:, None] <= ms[block])
-        block = block[~np.triu(beats, 1).any(axis=0)]
-        kept.append(block)
-        stair_p95, stair_ms = np.append(stair_p95, p95[block]), np.append(stair_ms, ms[block])
-        order = np.argsort(stair_p95, kind="stable")
-        stair_p95, stair_ms = stair_p95[order], np.minimum.accumulate(stair_ms[order])
+        if begin:
+            stair_p95, stair_ms = np.append(stair_p95, p95[kept[-1]]), np.append(stair_ms, ms[kept[-1]])
+            order = np.argsort(stair_p95, kind="stable")
+            stair_p95, stair_ms = stair_p95[order], np.minimum.accumulate(stair_ms[order])
+            block = block[stair_ms[np.searchsorted(stair_p95, p95[block], side="right") - 1] > ms[block]]
+        dollars, time = p95[block], ms[block]
+        beats = (dollars[:, None] <= dollars) & (time[:, None] <= time) & BEFORE[: len(block), : len(block)]
+        kept.append(block[~beats.any(axis=0)])
     return np.concatenate(kept)

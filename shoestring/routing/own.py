@@ -7,18 +7,20 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from shoestring.routing.candidates import MS_PER_HOUR, NONE, PPB, Candidates, Floats, Ints
 from shoestring.routing.decision import Question
 from shoestring.routing.front import Flags, Points, beaten, undominated
 from shoestring.routing.priced import Block, time_cost
-from shoestring.routing.ways import CACHED, Limits, Ways, waiting
+from shoestring.routing.ways import ANY, CACHED, UNBOUNDED, Limits, Span, Ways, waiting
 
-FEW = 64
-"""Slots that are not thinned: pricing them in all formats costs no more."""
+FEW = 2048
+"""Offers that are not thinned: pricing them all costs no more."""
 
-GROUPS = 4
+GROUPS = 8
 """Of pairs of formats, at most."""
 
 
@@ -27,6 +29,13 @@ class Alike:
     paid for already for as long."""
 
     def __init__(self, candidates: Candidates) -> None:
+        self.candidates = candidates
+
+    @cached_property
+    def _columns(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """By slot: its kind; a number that rises by kind, then price; one that falls by kind, then rises with how often it is taken away.
+        The order of the second."""
+        candidates = self.candidates
         width, kind = len(candidates.formats) + 1, candidates.machine
         fees = [
             table.reshape(-1, columns)
@@ -38,17 +47,15 @@ class Alike:
         _, free = np.unique(candidates.free_ms, return_inverse=True)
         for number in (region.reshape(-1)[candidates.region], start, *([free] if free.size else [])):
             kind = kind * (int(number.max(initial=0)) + 1) + number
-        # One number that rises by kind, then price, and one that falls by kind, then rises with how often machines are taken away.
-        self.beyond = int(candidates.usd_per_hour_micro.max(initial=0)) + 1
-        self.price = kind * self.beyond + candidates.usd_per_hour_micro
-        most = int(candidates.preemptions_ppb.max(initial=0)) + 1
-        self.taken = (int(kind.max(initial=0)) - kind) * most + candidates.preemptions_ppb
-        self.kind, self.order = kind, np.argsort(self.price, kind="stable")
+        price = kind * (int(candidates.usd_per_hour_micro.max(initial=0)) + 1) + candidates.usd_per_hour_micro
+        taken = (int(kind.max(initial=0)) - kind) * (int(candidates.preemptions_ppb.max(initial=0)) + 1) + candidates.preemptions_ppb
+        return kind, price, taken, np.argsort(price, kind="stable")
 
     def not_undercut(self, usable: Flags, by_micro: int) -> Ints:
         """The slots to which no other usable one of their kind is better by so many micro-dollars an hour."""
-        order = self.order[usable[self.order]]
-        price, kind, taken = self.price[order], self.kind[order], self.taken[order]
+        by_kind, by_price, by_taken, order = self._columns
+        order = order[usable[order]]
+        kind, price, taken = by_kind[order], by_price[order], by_taken[order]
         least_taken = np.minimum.accumulate(taken)
         cheaper = np.searchsorted(price, price - by_micro, side="right") - 1
         undercut = (cheaper >= 0) & (kind[cheaper] == kind) & (least_taken[cheaper] <= taken)
@@ -64,12 +71,12 @@ class OwnWays:
         self.cap, self.waiting = limits.cap_micro(stage), waiting(question, stage)
         usable = self.offers.objection == NONE
         self.slots = np.flatnonzero(usable)
-        if self.slots.size > FEW:
+        if self.slots.size * len(self.offers.reads) * len(self.offers.writes) > FEW:
             self.slots = alike.not_undercut(usable, self._worth_a_micro())
-        if self.slots.size > FEW:
             self.slots = self.slots[self._promising(Block(candidates, stage, self.slots))]
         block = Block(candidates, stage, self.slots)
-        self.cost, self.p95, self.ms = self._sums(block, block.fixed_us(), block.fees_microusd())
+        self._columns = self._sums(block, block.fixed_us(), block.fees_microusd())
+        _, self.p95, self.ms = self._columns
         self.within = self.p95 <= self.cap
 
     def _worth_a_micro(self) -> int:
@@ -138,21 +145,38 @@ class OwnWays:
             found[cached.writes if self.writes_data else reads] = 0, 0
         return found
 
-    def of(self, reads: int, *, alone: bool = False) -> list[Ways]:
-        """The offers that read a format, one part for each format that they leave. `alone`: whatever they are expected to cost."""
+    def span(self, most_micro: int = UNBOUNDED, most_ms: int = UNBOUNDED) -> Span | None:
+        """What its offers need that need no more than so much, of money and of time; None: there is none."""
+        fit = self.within & (self.p95 <= most_micro) & (self.ms <= most_ms)
+        found = [Span.of(self.p95[fit], self.ms[fit])] if fit.any() else []
+        return Span.over([*found, *([Span(0, 0, 0, 0)] if self.offers.cached else [])])
+
+    def of(self, reads: int, within: Span = ANY, enough_micro: int = 0, enough_ms: int = 0) -> list[Ways]:
+        """The undominated offers that read a format, one part for each format that they leave, of those that need no more than `within`."""
         place = self.offers.reads.index(reads)
-        parts = [self._cell(reads, place, number, writes, alone=alone) for number, writes in enumerate(self.offers.writes)]
+        fits = self.within[place] & (self.p95[place] <= within.most_micro) & (self.ms[place] <= within.most_ms)
+        parts = []
+        for number, writes in enumerate(self.offers.writes):
+            cost, p95, ms, slots = (column[fits[number]] for column in (*(each[place, number] for each in self._columns), self.slots))
+            best = undominated(cost, p95, ms, enough_micro=enough_micro, enough_ms=self.limits.enough_ms or enough_ms)
+            parts.append(self._ways((cost[best], p95[best], ms[best]), slots[best], reads, writes))
+        return self._with_cached(parts, reads)
+
+    def corners(self, reads: int) -> list[Ways]:
+        """The same of all offers, whatever they are expected to cost."""
+        place, parts = self.offers.reads.index(reads), []
+        for number, writes in enumerate(self.offers.writes):
+            fits = self.within[place, number]
+            cost, p95, ms, slots = (column[fits] for column in (*(each[place, number] for each in self._columns), self.slots))
+            best = undominated(p95, np.zeros_like(p95), ms)
+            parts.append(self._ways((cost[best], p95[best], ms[best]), slots[best], reads, writes))
+        return self._with_cached(parts, reads)
+
+    def _with_cached(self, parts: list[Ways], reads: int) -> list[Ways]:
         cached = self.offers.cached
         if cached is not None and cached.reads == reads:
             parts.append(self._ways((np.zeros(1, dtype=np.int64),) * 3, np.array([CACHED]), reads, cached.writes))
         return [part for part in parts if len(part)]
-
-    def _cell(self, reads: int, place: int, number: int, writes: int, *, alone: bool) -> Ways:
-        within = np.flatnonzero(self.within[place, number])
-        cost, p95, ms = (column[place, number][within] for column in (self.cost, self.p95, self.ms))
-        points = (p95, np.zeros_like(p95), ms) if alone else (cost, p95, ms)
-        best = undominated(*points, enough_ms=self.limits.enough_ms)
-        return self._ways((cost[best], p95[best], ms[best]), self.slots[within[best]], reads, writes)
 
     def _ways(self, sums: Points, slots: Ints, reads: int, writes: int) -> Ways:
         writing = np.full(len(slots), writes)

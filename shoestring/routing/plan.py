@@ -61,44 +61,51 @@ class Ahead:
 
     def go_on(self, before: Span, *, saving: bool) -> None:
         """Find the ways that may fit after what needs so much. `saving`: what they leave over is of use to the stage before them."""
-        spans, own = {}, self._own_that_fit(before)
-        self.by_stage = {stage: {} for stage in own}
-        if not all(any(len(each) for parts in found.values() for each in parts) for found in own.values()):
+        self.by_stage = {stage: {} for stage in self.own}
+        if (spans := self._spans(before)) is None:
             return
-        for stage in range(1, self.stages):
-            spans[stage], before = before, before.then(Span.of(*own[stage].values()))
+        every = [before, *spans.values()]
         for stage in range(self.stages - 1, 0, -1):
-            found = {reads: self._before(stage, parts, spans[stage], saving=saving) for reads, parts in own[stage].items()}
+            beside, earlier = ([*every[:stage], *every[stage + 1 :]], every[:stage])
+            enough = (0, 0) if saving else self._enough(beside)
+            own = self.own[stage]
+            parts = {reads: own.of(reads, spans[stage], enough[0], enough[1]) for reads in own.offers.reads}
+            found = {reads: self._before(stage, each, earlier, saving=saving) for reads, each in parts.items()}
             self.by_stage[stage] = {reads: ways for reads, ways in found.items() if len(ways)}
 
-    def _own_that_fit(self, before: Span) -> dict[int, dict[int, list[Ways]]]:
-        """By stage and format that it finds: its own ways, but those that do not even fit beside the least of all other stages."""
-        own = {stage: {reads: each.of(reads) for reads in each.offers.reads} for stage, each in self.own.items()}
-        spans = {stage: Span.of(*parts.values()) for stage, parts in own.items()}
-        spare_micro = self.limits.left_micro - before.least_micro - sum(each.least_micro for each in spans.values())
-        spare_ms = self.limits.left_ms - before.least_ms - sum(each.least_ms for each in spans.values())
-        return {
-            stage: {
-                reads: [each.within(spans[stage].least_micro + spare_micro, spans[stage].least_ms + spare_ms) for each in parts]
-                for reads, parts in found.items()
-            }
-            for stage, found in own.items()
-        }
+    def _spans(self, before: Span) -> dict[int, Span] | None:
+        """What each stage's own offers need that fit beside the least of all others; None: those of one do not fit at all."""
+        spans = {stage: own.span() for stage, own in self.own.items()}
+        least = [each for each in (before, *spans.values()) if each is not None]
+        spare_micro = self.limits.left_micro - sum(each.least_micro for each in least)
+        spare_ms = self.limits.left_ms - sum(each.least_ms for each in least)
+        found = {}
+        for stage, span in spans.items():
+            fits = span and self.own[stage].span(span.least_micro + spare_micro, span.least_ms + spare_ms)
+            if fits is None:
+                return None
+            found[stage] = fits
+        return found
+
+    def _enough(self, others: list[Span]) -> tuple[int, int]:
+        """What other stages leave whatever they take, of money and of time: less than that is no better."""
+        micro = self.limits.left_micro - sum(each.most_micro for each in others)
+        ms = self.limits.left_ms - sum(each.most_ms for each in others)
+        return max(micro, 0), max(ms, 0)
 
     def after(self, stage: int, leaves: int) -> Ways | None:
         """The ways to go on after a stage."""
         return nothing_more() if stage + 1 == self.stages else self.by_stage[stage + 1].get(leaves)
 
-    def _before(self, stage: int, own: list[Ways], before: Span, *, saving: bool) -> Ways:
+    def _before(self, stage: int, own: list[Ways], earlier: list[Span], *, saving: bool) -> Ways:
         """Each of a stage's own ways before each way to go on from what it leaves, of those that may fit."""
-        parts, limits = [], self.limits
-        for here in own:
-            if len(here) and (after := self.after(stage, int(here.leaves[0]))) is not None:
-                parts.append(_each(here, after, limits.left_micro - before.least_micro, limits.left_ms - before.least_ms))
-        ways = joined(parts)
-        enough_micro = 0 if saving else max(limits.left_micro - before.most_micro, 0)
-        enough_ms = limits.enough_ms or (0 if saving else max(limits.left_ms - before.most_ms, 0))
-        return ways.at(undominated(ways.cost, ways.p95, ways.ms, enough_micro=enough_micro, enough_ms=enough_ms))
+        most_micro = self.limits.left_micro - sum(each.least_micro for each in earlier)
+        most_ms = self.limits.left_ms - sum(each.least_ms for each in earlier)
+        ways = joined(
+            [each_before(here, after, most_micro, most_ms) for here in own if (after := self.after(stage, int(here.leaves[0]))) is not None]
+        )
+        enough = (0, 0) if saving else self._enough(earlier)
+        return ways.at(undominated(ways.cost, ways.p95, ways.ms, enough_micro=enough[0], enough_ms=self.limits.enough_ms or enough[1]))
 
     def path(self, leaves: int, place: int) -> list[Step]:
         """The offers of all later stages, of one way to go on from what this stage leaves."""
@@ -120,17 +127,17 @@ class Ahead:
             found = {}
             for reads in self.own[stage].offers.reads:
                 parts = []
-                for here in self.own[stage].of(reads, alone=True):
+                for here in self.own[stage].corners(reads):
                     leaves = int(here.leaves[0])
                     if (after := nothing_more() if stage + 1 == self.stages else following.get(leaves)) is not None:
-                        parts.append(_each(here, after, UNBOUNDED, UNBOUNDED))
+                        parts.append(each_before(here, after, UNBOUNDED, UNBOUNDED))
                 ways = joined(parts)
                 found[reads] = ways.at(undominated(ways.p95, np.zeros_like(ways.p95), ways.ms))
             following = {reads: ways for reads, ways in found.items() if len(ways)}
         return following
 
 
-def _each(here: Ways, after: Ways, most_micro: int, most_ms: int) -> Ways:
+def each_before(here: Ways, after: Ways, most_micro: int, most_ms: int) -> Ways:
     """Each way here before each way after it, of those that need no more than so much."""
     p95, ms = (here.p95[:, None] + after.p95).ravel(), (here.ms[:, None] + after.ms).ravel()
     places = np.flatnonzero((p95 <= most_micro) & (ms <= most_ms))

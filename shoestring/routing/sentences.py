@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoestring.model import Format, Market, Need, Pool, Room, utc_text
-from shoestring.money import from_microusd
 from shoestring.routing.candidates import Reason
 from shoestring.routing.cost import needed_gb, stockout
 from shoestring.routing.decision import Question
@@ -16,7 +15,8 @@ CLOSED = "cordoned, not ready, or tainted by the cluster"
 
 
 def dollars(micro: int) -> str:
-    return f"{'-' if micro < 0 else ''}${from_microusd(abs(micro))}"
+    whole, rest = divmod(abs(micro), 1_000_000)
+    return f"{'-' if micro < 0 else ''}${whole}.{rest:06d}"
 
 
 def seconds(ms: int) -> str:

@@ -86,11 +86,6 @@ class Ways:
     def __len__(self) -> int:
         return len(self.cost)
 
-    def within(self, most_micro: int, most_ms: int) -> Ways:
-        """Those that need no more than so much at P95."""
-        fit = (self.p95 <= most_micro) & (self.ms <= most_ms)
-        return self if fit.all() else self.at(np.flatnonzero(fit))
-
     def at(self, places: Ints) -> Ways:
         return Ways(*(getattr(self, name)[places] for name in Ways.__slots__))
 
@@ -105,14 +100,20 @@ class Span:
     most_ms: int
 
     @classmethod
-    def of(cls, *parts: list[Ways]) -> Span:
+    def of(cls, p95: Ints, ms: Ints) -> Span:
         """Raises ValueError: there is no way."""
-        ways = [each for part in parts for each in part if len(each)]
+        return cls(int(p95.min()), int(p95.max()), int(ms.min()), int(ms.max()))
+
+    @classmethod
+    def over(cls, spans: list[Span]) -> Span | None:
+        """Of ways that each of the spans has some of; None: there is no span."""
+        if not spans:
+            return None
         return cls(
-            min(int(each.p95.min()) for each in ways),
-            max(int(each.p95.max()) for each in ways),
-            min(int(each.ms.min()) for each in ways),
-            max(int(each.ms.max()) for each in ways),
+            min(each.least_micro for each in spans),
+            max(each.most_micro for each in spans),
+            min(each.least_ms for each in spans),
+            max(each.most_ms for each in spans),
         )
 
     def then(self, other: Span) -> Span:
@@ -122,6 +123,9 @@ class Span:
             self.least_ms + other.least_ms,
             self.most_ms + other.most_ms,
         )
+
+
+ANY = Span(0, UNBOUNDED, 0, UNBOUNDED)
 
 
 def nothing_more() -> Ways:

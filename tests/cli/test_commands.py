@@ -59,10 +59,13 @@ def test_plan_decides_and_starts_nothing_and_says_the_same_again(finished: Finis
     said = finished.again("plan", finished.recipe, store=store)
     assert said.code == 0, said.err
     assert "cpu-" in said.out
+    assert "All stages" in said.out and "Cost against time" in said.out
     first, second = (finished.again("plan", finished.recipe, "--json", store=store) for _ in range(2))
     answers = [one.json for one in (first, second)]
     assert answers[0]["question"].pop("asked_at") != answers[1]["question"].pop("asked_at")
     assert answers[0] == answers[1]
+    assert [line["stage"] for line in answers[0]["table"]] == ["ingest", "preprocess", "train", "evaluate"]
+    assert [Decimal(each["est_usd"]) for each in answers[0]["front"]] == sorted(Decimal(each["est_usd"]) for each in answers[0]["front"])
     kept = set(FolderStore(store).list(""))
     assert {key.split("/")[0] for key in kept} == {"learned"}
 

@@ -1,0 +1,51 @@
+"""The whole chain at a glance: the front of cost against time is what trying every plan finds."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from routing_cases import laptop_question, questions
+from test_plan import every_plan
+
+from shoestring.money import from_microusd
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Question
+from shoestring.routing.offers import candidates
+from shoestring.routing.outline import front, table
+from shoestring.routing.priced import all_rows
+
+
+@settings(deadline=None, max_examples=60)
+@given(questions())
+def test_the_front_is_what_trying_every_plan_finds(question: Question) -> None:
+    question = question.model_copy(update={"stage_budgets": {}})
+    rows = all_rows(candidates(question))
+    needs = question.needs
+    # With all passes, whatever the stage.
+    p95_ms, p95 = rows.p95_ms, rows.p95_microusd
+    plans = [
+        (sum(rows.est_microusd[row] for row in plan), sum(p95_ms[row] for row in plan), sum(p95[row] for row in plan))
+        for plan in every_plan(question, rows)
+    ]
+    best = {(est, ms) for est, ms, _ in plans if not any(e <= est and m <= ms and (e, m) != (est, ms) for e, m, _ in plans)}
+    found = front(question, candidates(question))
+    assert [(each.est_usd, each.p95_s) for each in found] == [(from_microusd(est), ms / 1000) for est, ms in sorted(best)]
+    assert all(len(each.offers) == len(needs) for each in found)
+
+
+def test_each_stage_has_a_line_with_what_it_takes_and_how_many_offers_are_refused_it() -> None:
+    decision = decide(laptop_question())
+    lines = table(decision)
+    assert [line.stage for line in lines] == [need.stage for need in decision.question.needs]
+    assert decision.choice is not None
+    assert (lines[0].pool, lines[0].p95_usd) == (decision.choice.pool, decision.choice.p95_usd)
+    assert [(line.pool, line.est_usd, line.p95_usd) for line in lines[1:]] == [(e.pool, e.est_usd, e.keep_usd) for e in decision.plan]
+    assert sum(lines[0].refused.values()) == len(decision.code) - 1
+
+
+def test_a_plan_says_whether_it_keeps_to_the_budget_and_the_deadline() -> None:
+    asked = laptop_question()
+    every = front(asked, candidates(asked))
+    limited = asked.model_copy(update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s})
+    assert front(limited, candidates(limited))[0].fits
+    short = asked.model_copy(update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s - 0.001})
+    assert not front(short, candidates(short))[0].fits
