@@ -20,10 +20,10 @@ def usd(value: object) -> Decimal:
     Raises:
         ValueError: not a finite decimal number, or a float.
     """
-    if isinstance(value, float | bool):
+    if isinstance(value, (float, bool)):
         raise ValueError(f"money must be a string or a Decimal, not {value!r}: write it in quotes, like '0.003'")
     try:
-        amount = Decimal(value) if isinstance(value, Decimal | int) else Decimal(str(value).strip())
+        amount = value if isinstance(value, Decimal) else Decimal(value) if isinstance(value, int) else Decimal(str(value).strip())
     except InvalidOperation:
         raise ValueError(f"{value!r} is not an amount of dollars: write it like '0.003'") from None
     if not amount.is_finite():
@@ -55,7 +55,7 @@ def microusd(amount_usd: Decimal) -> int:
 
 def from_microusd(amount_microusd: int) -> Decimal:
     """The amount in dollars of whole micro-dollars."""
-    return Decimal(int(amount_microusd)).scaleb(-6).quantize(MICRO)
+    return Decimal(int(amount_microusd)).scaleb(-6)
 
 
 Usd = Annotated[

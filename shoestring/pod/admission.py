@@ -20,7 +20,7 @@ from shoestring.pod.overhead import OVERHEAD, overhead_hold, overhead_usd
 from shoestring.pod.receipts import decision_key
 from shoestring.pod.runs import check_run_id, write_record, write_start
 from shoestring.pod.starting import check_caps, check_data, check_moment, may_wait_s
-from shoestring.routing.decide import choose
+from shoestring.routing.decide import choose, smallest_budget_usd
 from shoestring.routing.decision import Candidates, Decision, Question
 from shoestring.routing.offers import candidates
 from shoestring.routing.sentences import listed
@@ -146,12 +146,12 @@ def foresee(world: World, wish: Wish, spent_usd: Decimal, stage_budgets: dict[st
     stages = [need.stage for need in wish.needs]
     if unknown := sorted(set(wish.recipe.budgets) - set(stages)):
         raise RecipeError(f"the recipe has a budget for {', '.join(unknown)}; the stages are {', '.join(stages)}")
-    return with_room(ask(world, asked_at_start(world, wish, spent_usd, stage_budgets)))
+    question = ask(world, asked_at_start(world, wish, spent_usd, stage_budgets))
+    return with_room(question, candidates(question))
 
 
-def with_room(question: Question) -> Decision:
+def with_room(question: Question, offers: Candidates) -> Decision:
     """The decision for the first stage of a run that is to begin, with room to extend held back for all."""
-    offers = candidates(question)
     room_usd = room_to_extend_usd(question, offers)
     return choose(question.model_copy(update={"held_usd": question.held_usd + room_usd}), offers)
 
@@ -166,7 +166,7 @@ def room_to_extend_usd(question: Question, offers: Candidates) -> Decimal:
     budget: a larger one may try a pool of which little is known, and whose P95 is the wilder for it.
     """
     free = question.model_copy(update={"stage_budgets": {}, "budget_usd": Decimal(0)})
-    smallest_usd = choose(free, offers).smallest_budget_usd
+    smallest_usd = smallest_budget_usd(free, offers)
     if smallest_usd is None:
         return Decimal(0)
     least = choose(free.model_copy(update={"budget_usd": smallest_usd}), offers)

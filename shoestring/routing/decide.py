@@ -67,6 +67,11 @@ def _shadow(question: Question, candidate: Candidate, candidates: Candidates, ch
     return shadow(asked.preferences, "live" if question.arm == "candidate" else "candidate", choice, chosen)
 
 
+def smallest_budget_usd(question: Question, candidates: Candidates) -> Decimal | None:
+    """The smallest run budget with which this question would be answered; None: no budget would do."""
+    return _smallest_budget_usd(question, planned(question, candidates, Limits.of(question)).plans)
+
+
 def _smallest_budget_usd(question: Question, plans: Plans) -> Decimal | None:
     needs_micro, needs_ms = plans.corners()
     in_time = needs_micro[needs_ms <= plans.limits.left_ms]

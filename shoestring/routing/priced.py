@@ -65,7 +65,9 @@ def growth(z: Floats) -> Floats:
     rest = (z - halves * 0.693147180369123816490) - halves * 1.90821492927058770002e-10
     series = np.ones_like(rest)
     for term in range(15, 1, -1):
-        series = series * rest / term + 1.0
+        series *= rest
+        series /= term
+        series += 1.0
     powers = halves.astype(np.int64)
     return np.ldexp(series * rest, powers) + (np.ldexp(1.0, powers) - 1.0)
 

@@ -11,9 +11,10 @@ from shoestring.errors import BudgetExceeded, LedgerConflict, Refused, Shoestrin
 from shoestring.money import MICRO, MOST_USD, from_microusd
 from shoestring.pod.again import NO_USE_AGAIN
 from shoestring.pod.overhead import overhead_usd_per_hour
-from shoestring.routing.decide import decide
+from shoestring.routing.candidates import MS_PER_HOUR, NONE
+from shoestring.routing.decide import choose
 from shoestring.routing.decision import Candidates, Decision
-from shoestring.routing.priced import Rows, all_rows
+from shoestring.routing.priced import Block
 from shoestring.simulation.frames import Ended, run_stage
 from shoestring.simulation.loop import Died, Result, Steps
 from shoestring.simulation.outcome import Fate
@@ -25,7 +26,6 @@ from shoestring.spending.meter import cost_usd
 # An engine tries a step so often, and waits so long in between.
 TIMES = 3
 WAITS_S = (5.0, 60.0)
-MS_PER_HOUR = 3_600_000
 
 
 def pipeline(place: Place, wanted: Wanted) -> Steps[None]:
@@ -50,6 +50,7 @@ def pipeline(place: Place, wanted: Wanted) -> Steps[None]:
         except ShoestringError:
             course.clean = False
     course.over = True
+    place.over(wanted)
     if course.clean and fate.ended != "abandoned":
         for run in course.starts:
             place.open.pop(run.start.account, None)
@@ -100,7 +101,8 @@ def pair(place: Place, course: Course, index: int) -> Steps[Ended]:
 
 def wish(place: Place, wanted: Wanted) -> Course:
     """What a person makes of the plan: a budget that is some times what the router expects."""
-    ample = decide(question(place, wanted, 0, None, budget_usd=Decimal(MOST_USD - 1)))
+    asked = question(place, wanted, 0, None, budget_usd=Decimal(MOST_USD - 1))
+    ample = choose(asked, place.offers(wanted, asked))
     if ample.choice is None:
         raise Refused(f"no pool can take {wanted.chain.name}: {ample.refusals[0].sentence}")
     expected_usd = ample.choice.est_usd + sum((later.est_usd for later in ample.plan), Decimal(0))
@@ -119,27 +121,22 @@ def oracle(place: Place, wanted: Wanted, ample: Decision, budget_usd: Decimal, d
     An elastic stage counts with its least. Formats are free to differ between neighbours, and the cheapest pools need not be the fastest
     ones: it lets in rather too much than too little.
     """
-    columns = all_rows(ample.candidates)
-    micro, ms = true_costs(place, wanted, ample.candidates, columns)
-    stage, possible = columns.stage, columns.objection < 0
-    least_micro = sum(int(micro[possible & (stage == number)].min()) for number in range(len(wanted.chain.needs)))
-    least_ms = sum(int(ms[possible & (stage == number)].min()) for number in range(len(wanted.chain.needs)))
+    costs = [true_costs(place, wanted, ample.candidates, stage) for stage in range(len(wanted.chain.needs))]
+    least_micro, least_ms = (sum(int(each[column].min()) for each in costs) for column in (0, 1))
     routers = len(wanted.chain.needs) + 1
     least_usd = from_microusd(least_micro) + cost_usd(overhead_usd_per_hour(place.world()), routers * sum(ROUTER_S) / 2)
     return least_usd, least_usd <= budget_usd and (deadline_s is None or least_ms <= deadline_s * 1000)
 
 
-def true_costs(place: Place, wanted: Wanted, names: Candidates, columns: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """By candidate: micro-dollars and milliseconds of its stage's least work."""
-    times = np.array(
-        [
-            place.bias(names.stages[stage], names.pools[pool]) * wanted.luck[names.stages[stage]]
-            for stage, pool in zip(columns.stage.tolist(), columns.pool.tolist(), strict=True)
-        ]
-    )
-    prior, fixed, least, most = columns.prior_ms, columns.fixed_ms, columns.least_samples, columns.samples
-    ms = columns.startup_ms + times * (fixed + (prior - fixed) * least / np.maximum(most, 1))
-    return columns.usd_per_hour_micro * ms / MS_PER_HOUR + columns.transfer_microusd + columns.storage_microusd, ms
+def true_costs(place: Place, wanted: Wanted, names: Candidates, stage: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of every offer that can be taken: micro-dollars and milliseconds of the stage's least work."""
+    offers = names.offers[stage]
+    block = Block(names, stage, np.flatnonzero(offers.objection == NONE))
+    name = names.stages[stage]
+    times = np.array([place.bias(name, names.pools[pool]) * wanted.luck[name] for pool in names.pool[block.slots].tolist()])
+    prior_us = block.fixed_us() + block.setup_us + offers.least_work_us_by_machine[block.machine]
+    ms = block.startup_ms + times * prior_us / 1e3
+    return block.price * ms / MS_PER_HOUR + block.fees_microusd(), ms
 
 
 def sweeper(place: Place) -> Steps[None]:

@@ -8,16 +8,19 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from random import Random
+from typing import Any
 
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import Run, RunRecord, Start
 from shoestring.local import WorldFile
 from shoestring.memory import MemoryStore
 from shoestring.model import Learned, Placement, Pool, Quote
+from shoestring.pod.admission import Room
 from shoestring.pod.overhead import overhead_pod_s, overhead_s, overhead_usd_per_hour
 from shoestring.pricing.learning import learn
 from shoestring.receipt import Priced, Receipt
-from shoestring.routing.decision import Choice, Decision, Question
+from shoestring.routing.decision import Candidates, Choice, Decision, Question
+from shoestring.routing.offers import candidates
 from shoestring.rules import IMAGES, StockOut
 from shoestring.seams import Life, PriceBook, Usage, World
 from shoestring.simulation.loop import Here, Interrupted, Loop
@@ -88,6 +91,7 @@ class Course:
     routed: dict[str, Decision] = field(default_factory=dict)
     pods: dict[tuple[str, str], tuple[Choice, str, tuple[Priced, ...]]] = field(default_factory=dict)
     samples: int = 0
+    room: Room | None = None
     overhead_usd: Decimal = NOTHING
     over: bool = False
     clean: bool = True
@@ -123,7 +127,9 @@ class Place:
         self.pods = 0
         self.coming = 0
         self.bias = cache(lambda stage, pool: bias(scenario.durations, seed, stage, pool))
+        self.preferences = scenario.rules.preferences
         self._receipts: list[Receipt] = []
+        self._offers: dict[int, tuple[object, object, object, Candidates]] = {}
         self._taught: dict[str, tuple[int, tuple[Learned, ...]]] = {}
         self._world = World(
             name=scenario.name,
@@ -177,6 +183,19 @@ class Place:
             self._taught[chain.name] = len(self._receipts), taught
         return taught
 
+    def offers(self, wanted: Wanted, asked: Question) -> Candidates:
+        """What every offer is made of. Nothing of it is money or the moment, so whoever looks at the same world again makes none anew."""
+        book, taught = self.market.book(self.loop.now_s), self._taught.get(wanted.chain.name)
+        about = (asked.stage, asked.reads_format, asked.stockouts)
+        before = self._offers.get(wanted.number)
+        if before is None or before[0] is not book or before[1] is not taught or before[2] != about:
+            before = self._offers[wanted.number] = book, taught, about, candidates(asked)
+        return before[3]
+
+    def over(self, wanted: Wanted) -> None:
+        """Nobody asks for that pipeline any more."""
+        self._offers.pop(wanted.number, None)
+
     def remembered(self, now: datetime) -> tuple[StockOut, ...]:
         self.stockouts = [each for each in self.stockouts if each.until > now]
         return tuple(self.stockouts)
@@ -219,28 +238,27 @@ def question(place: Place, wanted: Wanted, index: int, upstream: Choice | None, 
     world, needs = place.world(), wanted.chain.needs
     book, writer = world.prices.book(), next((need for need in reversed(needs[:index]) if need.writes_bytes_per_row), None)
     now = world.clock.now()
-    return Question.model_validate(
-        {
-            "run_id": wanted.run_id,
-            "stage": needs[index].stage,
-            "seed": place.seed,
-            "asked_at": now,
-            "needs": needs[index:],
-            "rows": wanted.rows,
-            "row_bytes": writer.writes_bytes_per_row if writer else wanted.chain.row_bytes,
-            "reads_format": upstream.format if upstream else None,
-            "data_region": book.tariffs.store_region,
-            "pools": world.cluster.pools(),
-            "quotes": book.quotes,
-            "quarantined": book.quarantined,
-            "tariffs": book.tariffs,
-            "speeds": place.scenario.speeds,
-            "stockouts": place.remembered(now),
-            "learned": place.learned(wanted.chain),
-            "preferences": world.rules.preferences,
-        }
-        | asked
-    )
+    # Of parts that were checked when they were made.
+    fields: dict[str, Any] = {
+        "run_id": wanted.run_id,
+        "stage": needs[index].stage,
+        "seed": place.seed,
+        "asked_at": now,
+        "needs": needs[index:],
+        "rows": wanted.rows,
+        "row_bytes": writer.writes_bytes_per_row if writer else wanted.chain.row_bytes,
+        "reads_format": upstream.format if upstream else None,
+        "data_region": book.tariffs.store_region,
+        "pools": world.cluster.pools(),
+        "quotes": book.quotes,
+        "quarantined": book.quarantined,
+        "tariffs": book.tariffs,
+        "speeds": place.scenario.speeds,
+        "stockouts": place.remembered(now),
+        "learned": place.learned(wanted.chain),
+        "preferences": place.preferences,
+    } | asked
+    return Question.model_construct(**fields)
 
 
 def deadline_left_s(place: Place, run: Run, stages: int) -> float | None:

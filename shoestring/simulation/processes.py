@@ -5,6 +5,7 @@ Each may die at any write. What it knew is then gone; what it wrote is there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 from shoestring.data.runs import Run
@@ -17,7 +18,7 @@ from shoestring.pod.overhead import overhead_hold, overhead_usd
 from shoestring.pod.route import RACES, to_reserve_usd
 from shoestring.pod.starting import may_wait_s
 from shoestring.receipt import Priced
-from shoestring.routing.decide import decide
+from shoestring.routing.decide import choose
 from shoestring.routing.decision import Decision
 from shoestring.simulation.loop import Steps
 from shoestring.simulation.outcome import NOTHING
@@ -53,9 +54,15 @@ def admit(place: Place, course: Course) -> Steps[None]:
     yield from process(place, course)
     while not course.fate.admitted:
         try:
+            if course.room:
+                # Decided again only where there is money: most looks find none.
+                course.room.check(place.world(), place.loop.ledger)
             open_account(place, course)
         except NotYet as error:
             course.fate.waited = True
+            if course.room:
+                left_s = course.room.may_wait_s - (error.until - place.world().clock.now()).total_seconds()
+                course.room = replace(course.room, may_wait_s=left_s)
             yield place.loop.now_s + max(1.0, (error.until - place.world().clock.now()).total_seconds())
 
 
@@ -82,10 +89,11 @@ def open_account(place: Place, course: Course) -> None:
         stage_budgets=world.budgets.stages,
         deadline_left_s=deadline_s,
     )
-    decision = with_room(asked)
+    decision = with_room(asked, place.offers(wanted, asked))
     if decision.choice is None:
         raise Refused(f"the smallest budget that would work is ${decision.smallest_budget_usd}")
-    room = Room(course.fate.budget_usd - spent_usd, wanted.chain.campaign, may_wait_s(world, decision, decision.choice, waited_s))
+    may_s = may_wait_s(world, decision, decision.choice, waited_s)
+    course.room = room = Room(course.fate.budget_usd - spent_usd, wanted.chain.campaign, may_s)
     room.check(world, ledger)
     course.starts.append(begun(place, wanted, len(course.starts) + 1, course.fate.budget_usd, deadline_s))
     place.open[course.account] = course
@@ -151,20 +159,19 @@ def decided(place: Place, course: Course, index: int, state: AccountState) -> De
         name: max(NOTHING, cap_usd - state.stages[name].spent_usd - state.stages[name].held_usd) if name in state.stages else cap_usd
         for name, cap_usd in place.world().budgets.stages.items()
     }
-    return decide(
-        question(
-            place,
-            course.wanted,
-            index,
-            course.upstream,
-            attempt=1 + max(map(number_of, names), default=0),
-            budget_usd=start.budget_usd,
-            spent_usd=start.budget_usd - (state.cap_usd or NOTHING) + state.spent_usd,
-            held_usd=state.held_usd,
-            stage_budgets=caps,
-            deadline_left_s=deadline_left_s(place, course.run, len(course.wanted.chain.needs) - index),
-        )
+    asked = question(
+        place,
+        course.wanted,
+        index,
+        course.upstream,
+        attempt=1 + max(map(number_of, names), default=0),
+        budget_usd=start.budget_usd,
+        spent_usd=start.budget_usd - (state.cap_usd or NOTHING) + state.spent_usd,
+        held_usd=state.held_usd,
+        stage_budgets=caps,
+        deadline_left_s=deadline_left_s(place, course.run, len(course.wanted.chain.needs) - index),
     )
+    return choose(asked, place.offers(course.wanted, asked))
 
 
 def end(place: Place, course: Course) -> Steps[None]:

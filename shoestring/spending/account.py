@@ -260,7 +260,8 @@ class Account:
 
     def state(self) -> AccountState:
         stages = sorted(filter(None, self.stage_caps.keys() | self.stage_spent.keys() | self.stage_held.keys()))
-        return AccountState(
+        # Of amounts that are whole already: whoever asks at each step does not pay for checking them.
+        return AccountState.model_construct(
             account=self.name,
             parent=self.parent,
             campaign=self.campaign,
@@ -279,7 +280,7 @@ class Account:
         )
 
     def _stage(self, name: str) -> StageMoney:
-        return StageMoney(
+        return StageMoney.model_construct(
             cap_usd=_usd(self.stage_caps.get(name)),
             spent_usd=from_microusd(self.stage_spent[name]),
             held_usd=from_microusd(self.stage_held[name]),
@@ -292,4 +293,6 @@ def _usd(microusd: int | None) -> Usd | None:
 
 def _hold(held: Held) -> Hold:
     amount_usd = from_microusd(held.microusd)
-    return Hold(stage=held.stage, attempt=held.attempt, amount_usd=amount_usd, since=held.since, child=held.child, why=held.why)
+    return Hold.model_construct(
+        stage=held.stage, attempt=held.attempt, amount_usd=amount_usd, since=held.since, child=held.child, why=held.why
+    )
