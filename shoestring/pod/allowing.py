@@ -83,10 +83,7 @@ def caps_above(world: World, month: str, campaign: str) -> dict[str, Decimal]:
 
 def _cap(ledger: Ledger, account: str, cap_usd: Decimal, refused: str) -> None:
     try:
-        ledger.state(account)
-        ledger.set_cap(account, cap_usd)
-    except UnknownName:
-        ledger.open(account, cap_usd)
+        ledger.cap_at(account, cap_usd)
     except LedgerConflict as error:
         raise Refused(refused.format(error)) from error
 

@@ -37,6 +37,8 @@ from shoestring.spending.entry import (
 # A store may show a new object late (NFS remembers for up to 30 s that a file was not there): how long to look again for the
 # entry that took our number.
 LATE_S, LOOK_EVERY_S = 60.0, 0.05
+# What a crowd wrote last is taken for its last for so long.
+RECENT_S = 0.2
 
 
 class Books:
@@ -48,6 +50,7 @@ class Books:
         self._crowd = Crowd(store, clock)
         # By account, the objects that this writer saw last, the newest at the end.
         self._seen: defaultdict[str, deque[Written]] = defaultdict(partial(deque, maxlen=SHORT))
+        self._seen_s: dict[str, float] = {}
 
     def fold(self, name: str) -> Account:
         """The account with all entries that are there now; only those that are new are read. Raises LedgerBroken."""
@@ -86,7 +89,7 @@ class Books:
                     name, kept.number, "is not the entry that checkpoint.json was written at: the chain was cut off or changed"
                 )
             account = kept
-            self._seen[name].append(written)
+            self._saw(name, written)
         for written in read_objects(self.store, name, account.number, hint.number):
             self._take_in(account, written)
         return account
@@ -100,7 +103,11 @@ class Books:
 
     def _take_in(self, account: Account, written: Written) -> None:
         account.apply_all(written)
-        self._seen[account.name].append(written)
+        self._saw(account.name, written)
+
+    def _saw(self, name: str, written: Written) -> None:
+        self._seen[name].append(written)
+        self._seen_s[name] = self._clock.monotonic_s()
 
     def append(self, draft: Entry, keep: int = 0) -> Sealed:
         """Write `draft` as the next entry of its account, once, whoever else is writing.
@@ -108,7 +115,7 @@ class Books:
         What is known of the account does to begin with: if it is out of date, the number is taken, or what is refused is looked at again.
         """
         account, is_fresh, has_lost = self.known(draft.account), False, False
-        if self._crowded(account):
+        if self._crowded(account) and self._clock.monotonic_s() - self._seen_s[account.name] > RECENT_S:
             # A wish for a number that is had already is in vain.
             account, is_fresh = self.fold(account.name), True
         while True:

@@ -28,7 +28,9 @@ from shoestring.spending.entry import MOST_TOGETHER, READERS, SHORT, Entry, Seal
 # long, and so on. So it fits a disk as well as a server far away, and one that is busy.
 GATHERS, FIRST_GATHER = 4, 2.0
 # How often one looks whether what was wished for is written: so long first, times what the wish took, then twice as long, up to these.
-LOOKS, FIRST_LOOK, LONGEST_LOOK, LONGEST_PAUSE_S = 8, 4.0, 8.0, 2.0
+LOOKS, FIRST_LOOK, LONGEST_LOOK, LONGEST_PAUSE_S = 8, 8.0, 16.0, 2.0
+# Of as many as wrote together last, so many try to be the one that gathers at once; the others where none has after two looks.
+EAGER, PATIENT_LOOKS = 4, 2
 
 
 class Wish(Noun):
@@ -57,17 +59,19 @@ class Crowd:
         """
         folder = wishes_folder(account.name, account.number + 1)
         began_s = self._clock.monotonic_s()
-        name = digest(own.draft.id.encode())[:32]
+        name = digest(f"{folder}{own.draft.id}".encode())[:32]
         self._store.put(f"{folder}{name}.json", record(own))
         took_s = self._clock.monotonic_s() - began_s
-        if not self._claims(f"{folder}by", name):
-            for look in range(LOOKS):
-                longest_s = max(LONGEST_PAUSE_S, took_s * LONGEST_LOOK)
-                self._clock.sleep(random.uniform(0.5, 1.0) * min(longest_s, took_s * FIRST_LOOK * 2**look))
-                if moved_on():
-                    return None
-        most = max(2, account.number + 1 - account.lies_in)
-        return self._sealed(account, own, self._wishes(folder, f"{name}.json", most - 1, took_s * FIRST_GATHER))
+        last = account.number + 1 - account.lies_in
+        longest_s = max(LONGEST_PAUSE_S, took_s * LONGEST_LOOK)
+        claims_at = 0 if int(name, 16) / 16 ** len(name) * last < EAGER else PATIENT_LOOKS
+        for look in range(LOOKS):
+            if look == claims_at and self._claims(f"{folder}by", name):
+                break
+            self._clock.sleep(random.uniform(0.5, 1.0) * min(longest_s, took_s * FIRST_LOOK * 2**look))
+            if moved_on():
+                return None
+        return self._sealed(account, own, self._wishes(folder, f"{name}.json", max(1, last - 1), took_s * FIRST_GATHER))
 
     def _claims(self, key: str, name: str) -> bool:
         with suppress(StoreError):

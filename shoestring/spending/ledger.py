@@ -122,6 +122,17 @@ class Ledger:
         proofs = dict(zip(("parent_hash", "campaign_hash"), self._parents.hold_at_least(account, cap), strict=False))
         return self._books.append(draft.model_copy(update=proofs))
 
+    def cap_at(self, account: str, cap_usd: Decimal) -> None:
+        """Let the cap of an account that lies in nothing be this: opened where there is none, left alone where it is so already.
+
+        It costs what one entry costs, however long the account is: unlike `state`, it looks at nothing that is settled.
+        """
+        here = self._books.fold(account)
+        if not here.number:
+            self.open(account, cap_usd)
+        elif here.cap != _micro(cap_usd):
+            self.set_cap(account, cap_usd)
+
     def close(self, account: str) -> Sealed:
         """End an account and give its parents back what was not spent. Final: close only what is done.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spending_world import StillClock
+from spending_world import MONTH, StillClock, fast_folder
 from test_ledger_laws import amounts, asked, do, laws
 
 from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict
@@ -159,3 +159,26 @@ def test_checkpoints_are_as_far_apart_as_the_chain_is_long():
     assert due[0] == EVERY == apart[0]
     assert all(gap <= max(EVERY, number / 256) for gap, number in zip(apart, due[1:], strict=True))
     assert all(number / 512 <= gap for gap, number in zip(apart, due[1:], strict=True))
+
+
+def test_a_cap_is_held_to_however_often_it_is_asked_for_and_reads_no_more_of_a_longer_account():
+    with fast_folder() as folder:
+        hold_to_a_cap(CountingStore(folder), StillClock())
+
+
+def hold_to_a_cap(store, clock):
+    read = dict[int, int]()
+    writer = Ledger(store, clock)
+    writer.cap_at(MONTH, Decimal(100))
+    for length in (300, 1200):
+        for number in range(writer.state(MONTH).entries // 2, length // 2):
+            writer.reserve(MONTH, f"work-{number}", "work", number, Decimal("0.01"))
+            writer.settle(MONTH, f"work-{number}", Decimal("0.01"))
+        before = store.fetches
+        Ledger(store, clock).cap_at(MONTH, Decimal(100))
+        read[length] = store.fetches - before
+    assert read[1200] <= EVERY + 4 and writer.state(MONTH).entries == 1201
+    Ledger(store, clock).cap_at(MONTH, Decimal(90))
+    assert Ledger(store, clock).state(MONTH).cap_usd == 90
+    with pytest.raises(LedgerConflict, match="so its cap cannot be"):
+        writer.cap_at(MONTH, Decimal(1))
