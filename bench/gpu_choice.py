@@ -1,7 +1,10 @@
 """Claim: a GPU that a model was not seen on is foretold better than by its peak, and ten runs of a model, what it takes to find out
 included, cost at most 1.05 x what they would on the best GPU.
 
-python bench/gpu_choice.py [--models 5] [--seeds 1]
+python bench/gpu_choice.py [--models 5] [--seeds 1] [--of unseen llm-foundry gavel] [--half held-out]
+
+Settings of pricing/learning.py may be tuned on every other model, in the order of their names; figures are of the models between them,
+which no setting has seen (`--half tuned`: of the others; `all`: of both).
 
 Recorded: tokens/s of LLM training on A100-40, A100-80 and H100 (llm-foundry, bf16, 8 to 128 GPUs), at Google's prices in us-central1 on
 dates when all three could be had; steps/s of 26 job types on K80, P100 and V100 (gavel, one GPU), at list prices a GPU with its host: Azure
@@ -41,6 +44,7 @@ from shoestring.routing.decision import Question
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 RUNS = 10
 NOISE = 0.05
+PARTS = ("unseen", "llm-foundry", "gavel")
 
 
 def prior_s(work: Work, pools: Sequence[Pool]) -> np.ndarray:
@@ -65,6 +69,9 @@ def receipt(number: int, work: Work, pool: Pool, seconds: float) -> Receipt:
 
 
 # (a) what is foretold of a GPU that was not seen
+
+
+HALVES = {"held-out": slice(1, None, 2), "tuned": slice(0, None, 2), "all": slice(None)}
 
 
 def unseen(works: Sequence[Work], prices: PriceList) -> None:
@@ -213,14 +220,21 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--of", nargs="+", default=PARTS, choices=PARTS)
+    parser.add_argument("--half", default="held-out", choices=HALVES)
     options = parser.parse_args()
-    print(describe())
-    llm, gavel = llm_works(), gavel_works()
-    unseen(llm, llm_lists()[0])
-    unseen(gavel, gavel_lists()[0])
+    recorded = {
+        "llm-foundry": (llm_works()[HALVES[options.half]], llm_lists()),
+        "gavel": (gavel_works()[HALVES[options.half]], gavel_lists()),
+    }
+    print(f"{describe()}; models: {options.half}")
+    if "unseen" in options.of:
+        for works, lists in recorded.values():
+            unseen(works, lists[0])
     print(f"\n{'':<12} {'history':<9} {'rule':<13} {'paid / best':<22} {'worst':>6} {'models':>6}")
-    spent("llm-foundry", llm, llm_lists(), options.models, options.seeds)
-    spent("gavel", gavel, gavel_lists(), options.models, options.seeds)
+    for name, (works, lists) in recorded.items():
+        if name in options.of:
+            spent(name, works, lists, options.models, options.seeds)
 
 
 if __name__ == "__main__":

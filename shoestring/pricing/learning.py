@@ -7,8 +7,11 @@ Of each finished attempt at a stage, in the order in which they ended, y = log(t
 all of them normal around 0: a Gaussian process whose covariance is a sum of "the same work", "the same hardware", ... (Rasmussen &
 Williams 2006, algorithm 2.1; the same thing is called shrinkage, partial pooling, or a mixed model's BLUP). So a pool that was never
 seen starts from its hardware, hardware from the work on others of its kind, and a work from the others of the stage. x is the
-hardware's log speed, bandwidth and count: a work that gains less from faster arithmetic than the prior says is expected to gain less
-on the next GPU, too. Drift is an Ornstein-Uhlenbeck process over runs: what is long ago counts less.
+hardware's log speed, bandwidth and count, from the middle of the hardware of its kind that was seen: a work that gains less from faster
+arithmetic than the prior says is expected to gain less on the next GPU, too. Without that middle, what all GPUs that were seen are off
+by would be taken for a slope, and be carried on to the next: an H100 was foretold 40% wrong from A100s. For the same reason a work's
+own level is left free (its variance is large): how far a need is off says nothing of GPUs.
+Drift is an Ornstein-Uhlenbeck process over runs: what is long ago counts less.
 
 The noise of a work is what its successive runs in one place differ by; how far priors are off is the scale of all the rest, of SCALES
 the one under which what was seen is likeliest. With L L' = the covariance in the order of time, L^-1 y is what each run was off by
@@ -36,8 +39,8 @@ Ints = npt.NDArray[np.int64]
 PRIOR_LOG_SD = 0.5
 """Before the first receipt of a stage: of the log of true over prior seconds."""
 
-VARIANCES = {"stage": 0.05, "work": 0.06, "hardware": 0.03, "work_hardware": 0.02, "work_pool": 0.01, "drift": 0.02}
-SLOPE_VARIANCES = {"stage": 0.1, "work": 0.1}
+VARIANCES = {"stage": 0.05, "work": 0.3, "hardware": 0.02, "work_hardware": 0.02, "work_pool": 0.01, "drift": 0.04}
+SLOPE_VARIANCES = {"stage": 0.2, "work": 0.1}
 DRIFT_RUNS = 30.0
 """Runs over which drift forgets."""
 
@@ -55,7 +58,7 @@ MOST_VARIANCE = 1.0
 """Of the log, in the mean: beyond it a log-normal's mean is all tail, and of a tail that was never seen nobody knows anything."""
 
 X_OF_ONE = {"cores": (1.0, 1.0), "gpu": (1e5, 1e3)}
-"""The hardware, in Gop/s and GB/s, whose x is 0."""
+"""The hardware, in Gop/s and GB/s, whose x is 0 while none of its kind was seen."""
 
 
 CONSTANTS = (
@@ -143,12 +146,23 @@ def _points(works: Sequence[str], ran_on: Sequence[Hardware], pools: Sequence[st
         _numbered(names) for names in ([each.kind for each in ran_on], works, [each.type for each in ran_on], pools)
     )
     turn = np.array([np.sum(work[: min(row, runs)] == work[row]) for row in range(len(work))], dtype=np.float64)
-    x = np.array([_x(each) for each in ran_on]).reshape(-1, 3)
+    x = _centred(np.array([_x(each) for each in ran_on]).reshape(-1, 3), kind, hardware, runs)
     seen, asked = slice(runs), slice(runs, None)
     return (
         Points(kind[seen], work[seen], hardware[seen], pool[seen], x[seen], turn[seen]),
         Points(kind[asked], work[asked], hardware[asked], pool[asked], x[asked], turn[asked]),
     )
+
+
+def _centred(x: Floats, kind: Ints, hardware: Ints, runs: int) -> Floats:
+    """x from the middle of the hardware of its kind that was seen: what all of it is off by is then no slope, and is not carried on to
+    hardware that is faster."""
+    found = x.copy()
+    for each in np.unique(kind):
+        seen = [int(np.flatnonzero(hardware[:runs] == name)[0]) for name in np.unique(hardware[:runs][kind[:runs] == each])]
+        if seen:
+            found[kind == each] -= x[seen].mean(axis=0)
+    return found
 
 
 def _numbered(names: Sequence[str]) -> Ints:

@@ -98,7 +98,8 @@ def test_a_pool_that_is_paid_for_is_taken_reserved_at_its_price_and_settled_at_w
     assert receipt.spent_usd == pytest.approx(Decimal("0.00048"), abs=Decimal("0.000002"))
     assert receipt.spent_usd + receipt.covered_usd == pytest.approx(Decimal("0.00192"), abs=Decimal("0.000002"))
     third = began_in(world_file, tmp_path, flights_slice, "third")
-    assert third.attempt.choice.pool == "cpu-1"
+    assert third.attempt.decision.question.committed[0].left_ms == 0
+    assert third.attempt.choice.est_usd > 0, "what is used up costs its price again"
 
 
 def test_a_store_that_is_away_covers_nothing(world_file: Path, flights_slice: Path, tmp_path: Path) -> None:

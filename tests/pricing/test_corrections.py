@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from some_receipts import A100, CPU, H100, NEED, T4, receipt, receipts
+from some_receipts import A100, CPU, H100, NEED, T4, gpu_pool, receipt, receipts
 
 from shoestring.model import Learned, Pool
 from shoestring.pricing.learning import learn, spread, spreads, worths
@@ -74,6 +74,14 @@ def test_hardware_never_seen_starts_from_the_work_on_others_of_its_kind() -> Non
     assert math.log(2) < log_of(learned, H100) < math.log(4)
     on_cores = NEED.model_copy(update={"gpu": "no"})
     assert [each.log_mean for each in learn(seen, [on_cores], [CPU])] == [0.0]
+
+
+@pytest.mark.parametrize("times", [0.3, 0.5, 2.0, 4.0])
+def test_what_all_gpus_that_were_seen_are_off_by_is_no_slope_that_the_next_goes_on_along(times: float) -> None:
+    """Two kinds of A100, as far off as each other, say nothing of how a faster GPU differs from them."""
+    larger = gpu_pool("larger", "A100", 80, 312)
+    seen = [receipt for pool in (A100, larger) for receipt in receipts([10 * times] * 4, **ran_on(pool))]
+    assert log_of(learn(seen, [NEED], [A100, larger, H100]), H100) == pytest.approx(math.log(times), abs=0.15)
 
 
 def test_a_work_never_run_starts_from_the_others_on_that_hardware() -> None:
