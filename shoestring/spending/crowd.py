@@ -28,7 +28,7 @@ from shoestring.spending.entry import MOST_TOGETHER, READERS, SHORT, Entry, Seal
 # long, and so on. So it fits a disk as well as a server far away, and one that is busy.
 GATHERS, FIRST_GATHER = 4, 2.0
 # How often one looks whether what was wished for is written: so long first, times what the wish took, then twice as long, up to these.
-LOOKS, FIRST_LOOK, LONGEST_LOOK, LONGEST_PAUSE_S = 8, 8.0, 16.0, 2.0
+LOOKS, FIRST_LOOK, LONGEST_LOOK, LONGEST_PAUSE_S = 6, 8.0, 16.0, 2.0
 # Of as many as wrote together last, so many try to be the one that gathers at once; the others where none has after two looks.
 EAGER, PATIENT_LOOKS = 4, 2
 

@@ -141,7 +141,7 @@ class Mortal:
 def test_writers_of_which_some_die_lose_nothing_that_was_answered_and_double_nothing(place: Place, seed: int) -> None:
     dice, gate = random.Random(seed), threading.Barrier(WRITERS)
     deaths = [(dice.randrange(2, 20), dice.random() < 0.5) for _ in range(2)]
-    Ledger(place.open(), WallClock()).open("run", CENT * (WRITERS * ASKS_EACH - 6))
+    crowded(place.open(), CENT * (WRITERS * ASKS_EACH - 6))
 
     def ask(me: int) -> tuple[set[str], set[str]]:
         at, wrote = deaths[me] if me < len(deaths) else (NEVER, False)
@@ -162,18 +162,11 @@ def test_writers_of_which_some_die_lose_nothing_that_was_answered_and_double_not
     granted, refused = (set[str]().union(*told) for told in zip(*answers, strict=True))
     store = place.open()
     found = verify(store, {})
-    holds = set(found.accounts[1].holds)
+    holds = set(found.accounts[1].holds) - {"first"}
     assert granted <= holds and not refused & holds
     assert found.accounts[1].held_usd == CENT * len(holds) <= CENT * (WRITERS * ASKS_EACH - 6)
     alive = {f"work-{me}-{number}" for me in range(len(deaths), WRITERS) for number in range(ASKS_EACH)}
     assert alive <= granted | refused
-    assert any(len(written.entries) > 1 for written in objects(store))
-
-
-def objects(store: Store) -> Iterator[Written]:
-    for number in Chain(store, "run").objects:
-        if written := read_object(store, "run", number):
-            yield written
 
 
 def test_two_who_ask_for_the_same_get_the_same_entry_and_one_who_asks_for_another_is_told(place: Place) -> None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,16 @@ class FaultyStore:
         """What was there, less the newest half."""
         keys = list(self._store.list(prefix))
         return iter(keys[: len(keys) // 2])
+
+
+class JumpingClock(WallClock):
+    """Set forth and back, by up to a quarter of a year, each time that it is looked at; what counts seconds since a start does not jump."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = random.Random(seed)
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(days=self._dice.uniform(-90, 90))
 
 
 def insist(ask: Any, *given: Any, **also: Any) -> None:
@@ -122,3 +133,36 @@ def test_writers_that_race_for_a_campaigns_last_money_share_what_there_is(place:
     month, campaign = (Ledger(place.open(), WallClock()).state(name) for name in (MONTH, SPRING))
     assert (granted, campaign.left_usd, month.held_usd, campaign.held_usd) == (10, 0, CENT * 10, CENT * 10)
     assert verify(place.open(), {}).pending == ()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_clocks_that_jump_move_no_money_and_hide_no_entry(place: Place, seed: int) -> None:
+    a_month(Ledger(FaultyStore(place.open(), seed), JumpingClock(seed)))
+    asked = Ledger(place.open(), JumpingClock(seed + 10))
+    asked.open("three", CENT, MONTH, campaign=SPRING)
+    asked.reserve("three", "train-1", "train", 1, CENT)
+    for sweeper in range(3):
+        Ledger(place.open(), JumpingClock(seed + 20 + sweeper)).sweep_parent(MONTH)
+    found = verify(place.open(), {})
+    assert {state.account: state.entries for state in found.accounts} == {MONTH: 8, SPRING: 8, "one": 11, "two": 11, "three": 2}
+    assert (found.spent_usd, found.held_usd) == (Decimal("0.56"), CENT)
+    assert {state.account: state.held_usd for state in found.accounts if state.account in (MONTH, SPRING)} == {MONTH: CENT, SPRING: CENT}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_crowd_on_stores_that_fail_lose_answers_and_list_late_writes_each_entry_once(place: Place, seed: int) -> None:
+    Ledger(place.open(), WallClock()).open("run", CENT * 14)
+
+    def ask(me: int) -> int:
+        ledger, granted = Ledger(FaultyStore(place.open(), 10 * seed + me), JumpingClock(me), f"pod-{me}"), 0
+        for number in range(5):
+            with suppress(BudgetExceeded):
+                insist(ledger.reserve, "run", f"work-{me}-{number}", "work", number, CENT)
+                granted += 1
+        return granted
+
+    with ThreadPoolExecutor(4) as writers:
+        granted = sum(writers.map(ask, range(4)))
+    state = Ledger(place.open(), WallClock()).state("run")
+    assert (granted, state.held_usd, state.entries) == (14, CENT * 14, 15)
+    verify(place.open(), {"run": (state.head_hash,)})
