@@ -24,10 +24,12 @@ from pydantic import Field
 from shoestring.model import Format, Market, Noun
 from shoestring.money import Usd, from_microusd
 from shoestring.routing.account import on_line, taken_row
+from shoestring.routing.beyond import ways_to_read
 from shoestring.routing.candidates import MS_PER_HOUR, NONE
 from shoestring.routing.decision import Decision
 from shoestring.routing.priced import all_rows
 from shoestring.routing.roads import Roads, Total
+from shoestring.routing.shape import shape_of
 from shoestring.routing.ways import UNBOUNDED
 
 Assumption = Literal["work", "price", "speed", "start-up", "preemption"]
@@ -149,7 +151,7 @@ class Look:
         """Every offer for the work that was done, where of what is known now only `knowing` is."""
         priced = [self._priced(row, knowing) for row in range(len(self.then.stage))]
         micro, ms = np.array([each.micro for each in priced]), np.array([each.ms for each in priced])
-        return Roads(self.decision.question, self.then, micro, ms, self.left_ms)
+        return Roads(self.decision.question, self.names, self.then, micro, ms, self.left_ms, self.chosen[0])
 
     def road(self, truth: Roads, row: int, taken: int, best: int) -> Road:
         total, names, columns = truth.total(row), self.names, self.then
@@ -195,18 +197,25 @@ class Look:
 
     def _chosen(self) -> dict[int, int]:
         """Stage number -> the row that was taken there: of this stage by the decision, of a later one by where it ran, on what it found."""
-        columns, found, lies = self.then, dict[int, int](), NONE
+        columns, found, question = self.then, dict[int, int](), self.decision.question
+        shape = shape_of(question.needs, question.given)
+        readings = ways_to_read(question, self.names, shape)
         for number in range(len(self.needs)):
             rows: list[int] = np.flatnonzero(columns.stage == number).tolist()
-            row = taken_row(self.decision) if number == 0 else next((row for row in rows if self._ran(row, lies)), None)
+            mine = {each: int(columns.writes[found[each]]) for each in shape.sources[number] if each in found}
+            there = {code for code, way in readings[number].items() if self._lies(shape.sources[number], way, mine)}
+            row = taken_row(self.decision) if number == 0 else next((row for row in rows if self._ran(row, there)), None)
             if row is not None:
                 found[number] = row
-                lies = int(columns.writes[row]) if columns.writes[row] != NONE else lies
         return found
 
-    def _ran(self, row: int, lies: int) -> bool:
+    def _lies(self, sources: tuple[int, ...], way: tuple[int, ...], mine: dict[int, int]) -> bool:
+        """Do data sets lie as a stage would read them in this way, those that stages which are known to have run have left?"""
+        return all(mine.get(source, NONE if source >= 0 else lies) == lies for source, lies in zip(sources, way, strict=True))
+
+    def _ran(self, row: int, there: set[int]) -> bool:
         columns, took = self.then, self._took(row)
-        if took is None or columns.objection[row] != NONE or took.place != self._place(row) or columns.reads[row] not in (lies, NONE):
+        if took is None or columns.objection[row] != NONE or took.place != self._place(row) or columns.reads[row] not in there:
             return False
         return bool(columns.writes[row] == NONE) or self.names.formats[columns.writes[row]] == took.writes
 

@@ -6,11 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoestring.routing.candidates import NONE, Ints
+from shoestring.routing.beyond import ways_to_read
+from shoestring.routing.candidates import NONE, Candidates, Ints
 from shoestring.routing.decision import Question
 from shoestring.routing.front import undominated
+from shoestring.routing.graph import Graph
+from shoestring.routing.labels import BESIDE, COST, P95
 from shoestring.routing.priced import Rows, time_cost
-from shoestring.routing.ways import waiting
+from shoestring.routing.shape import shape_of
+from shoestring.routing.ways import Ways, waiting
+
+MOST_WAYS = 4096
+"""That are kept for one state of one part of the stages, where they branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,28 +26,40 @@ class Total:
     ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Onward:
-    """Ways to do the later stages, undominated: what plans are compared by, money, time."""
+class Own:
+    """One stage's offers at what they are known to cost."""
 
-    cost: Ints
-    micro: Ints
-    ms: Ints
+    def __init__(self, roads: Roads, stage: int) -> None:
+        self.roads, self.places = roads, np.flatnonzero((roads.rows.stage == stage) & (roads.rows.objection == NONE))
+
+    def of(self, reads: int) -> list[Ways]:
+        """Those that read so, one part for each format written."""
+        roads, mine = self.roads, self.places[self.roads.rows.reads[self.places] == reads]
+        parts = []
+        for writes in np.unique(roads.rows.writes[mine]):
+            rows = mine[roads.rows.writes[mine] == writes]
+            rows = rows[undominated(roads.cost[rows], roads.micro[rows], roads.ms[rows])]
+            none, written = np.zeros_like(rows), np.full(len(rows), writes)
+            parts.append(Ways(roads.cost[rows], roads.micro[rows], roads.ms[rows], rows, written, written, none))
+        return parts
 
 
 class Roads:
-    """Offers of all stages (`rows`) at these micro-dollars and milliseconds, one a row; a road takes `left_ms` at most."""
+    """Offers of all stages (`rows`) at these micro-dollars and milliseconds, one a row; a road takes `left_ms` at most, or what the
+    quickest one from the offer that was `taken` does."""
 
-    def __init__(self, question: Question, rows: Rows, micro: Ints, ms: Ints, left_ms: int) -> None:
-        self.rows, self.micro, self.ms, self.left_ms = rows, micro, ms, left_ms
-        writes = np.array([need.writes_bytes_per_row > 0 for need in question.needs])[rows.stage]
-        self.leaves = np.where(writes, rows.writes, rows.reads)
+    def __init__(self, question: Question, candidates: Candidates, rows: Rows, micro: Ints, ms: Ints, left_ms: int, taken: int) -> None:
+        self.rows, self.micro, self.ms = rows, micro, ms
         worth = [waiting(question, stage) for stage in range(len(question.needs))]
         # What roads are compared by: money, and the time that a policy has a price for.
         self.cost = micro.copy()
         for stage, micro_per_hour in enumerate(worth):
             self.cost[rows.stage == stage] += time_cost(ms[rows.stage == stage], micro_per_hour)
-        self.onward = self._onward(len(question.needs))
+        shape = shape_of(question.needs, question.given)
+        readings = ways_to_read(question, candidates, shape)
+        self.onward = Graph(shape, readings, lambda stage: Own(self, stage), timed=True, most=MOST_WAYS)
+        found = self._ends(taken)
+        self.left_ms = left_ms if found is None else max(left_ms, int(found[2].min()))
 
     def best(self) -> int:
         """The offer for the first stage that the best road begins with."""
@@ -54,27 +73,16 @@ class Roads:
 
     def _end(self, row: int) -> tuple[int, int, int] | None:
         """Cost, money and time of an offer with the best way on from it that is in time; None: there is none."""
-        if (ways := self.onward.get(int(self.leaves[row]))) is None:
+        if (ends := self._ends(row)) is None:
             return None
-        cost, micro, ms = ways.cost + self.cost[row], ways.micro + self.micro[row], ways.ms + self.ms[row]
+        cost, micro, ms = ends
         in_time = np.flatnonzero(ms <= self.left_ms)
         return min(((int(cost[each]), int(micro[each]), int(ms[each])) for each in in_time), default=None)
 
-    def _onward(self, stages: int) -> dict[int, Onward]:
-        """By the format that the first stage leaves, the ways to do all later ones."""
-        nothing = np.zeros(1, dtype=np.int64)
-        following = {leaves: Onward(nothing, nothing, nothing) for leaves in np.unique(self.leaves).tolist()}
-        for stage in range(stages - 1, 0, -1):
-            found: dict[int, list[Onward]] = {}
-            for row in np.flatnonzero((self.rows.stage == stage) & (self.rows.objection == NONE)).tolist():
-                if (after := following.get(int(self.leaves[row]))) is not None:
-                    sums = (after.cost + self.cost[row], after.micro + self.micro[row], after.ms + self.ms[row])
-                    found.setdefault(int(self.rows.reads[row]), []).append(Onward(*sums))
-            following = {reads: _thinned(ways) for reads, ways in found.items()}
-        return following
-
-
-def _thinned(ways: list[Onward]) -> Onward:
-    cost, micro, ms = (np.concatenate([getattr(each, name) for each in ways]) for name in Onward.__slots__)
-    best = undominated(cost, micro, ms)
-    return Onward(cost[best], micro[best], ms[best])
+    def _ends(self, row: int) -> tuple[Ints, Ints, Ints] | None:
+        """Cost, money and time of an offer with each way on from it; None: there is none."""
+        if (ways := self.onward.after(int(self.rows.writes[row]))) is None:
+            return None
+        then = ways.sums[BESIDE + 1] if len(ways.sums) > BESIDE + 1 else 0
+        ms: Ints = np.maximum(self.ms[row] + then, ways.sums[BESIDE])
+        return ways.sums[COST] + self.cost[row], ways.sums[P95] + self.micro[row], ms

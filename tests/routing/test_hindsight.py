@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from graph_cases import branching
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question, questions, quote
@@ -19,6 +20,7 @@ from shoestring.routing.hindsight import KNOWABLE, Hindsight, Known, Took, hinds
 from shoestring.routing.priced import rows_of
 
 MS_PER_HOUR = 3_600_000
+BRANCHING = branching().map(lambda question: question.model_copy(update={"deadline_left_s": None}))
 RATES = st.dictionaries(st.sampled_from(["pool-0", "pool-1", "pool-2"]), st.floats(0.1, 10))
 
 
@@ -44,8 +46,12 @@ def looked(decision: Decision, took: Took, rates: dict[tuple[str, str], float] |
     return found
 
 
-@settings(max_examples=60)
-@given(questions(), st.floats(0.05, 20), st.dictionaries(st.sampled_from(["pool-0", "pool-1", "pool-2"]), st.floats(0.1, 10)))
+@settings(max_examples=80)
+@given(
+    st.one_of(questions(), BRANCHING),
+    st.floats(0.05, 20),
+    st.dictionaries(st.sampled_from(["pool-0", "pool-1", "pool-2"]), st.floats(0.1, 10)),
+)
 def test_regret_is_exact_never_below_nothing_and_is_of_the_cheapest_road(
     question: Question, slower: float, rates: dict[str, float]
 ) -> None:
@@ -60,8 +66,8 @@ def test_regret_is_exact_never_below_nothing_and_is_of_the_cheapest_road(
     assert all(saved <= found.regret_usd for saved in found.saved_by_knowing.values())
 
 
-@settings(max_examples=40)
-@given(questions())
+@settings(max_examples=50)
+@given(st.one_of(questions(), BRANCHING))
 def test_a_stage_that_went_as_expected_leaves_nothing_to_regret_but_its_limits(question: Question) -> None:
     decision = decide(question)
     if decision.choice is None or decision.choice.cached:
