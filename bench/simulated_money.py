@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from statistics import median
 from typing import Any
 
 from machine import describe
@@ -69,6 +70,12 @@ def line(name: str, report: Report, seconds: float) -> str:
     )
 
 
+def spread(reports: list[Report], name: str) -> str:
+    """The median over seeds, and how far they are apart."""
+    found = sorted(getattr(report, name) or 0.0 for report in reports)
+    return f"{median(found):.1%} ({found[0]:.1%} to {found[-1]:.1%})"
+
+
 def mixes(pipelines: int, names: list[str], seeds: int, times: float) -> None:
     print(
         f"{'mix':<24} {'pipelines':>9} {'would fit':>9} {'admitted':>8} {'done':>6} {'stopped':>7} {'month full':>10} "
@@ -79,6 +86,7 @@ def mixes(pipelines: int, names: list[str], seeds: int, times: float) -> None:
     each = -(-pipelines // (len(names) * seeds))
     total, over, broken, seconds = 0, 0, 0, 0.0
     for name in names:
+        reports: list[Report] = []
         for seed in range(seeds):
             begun_s = time.process_time()
             changes = MIXES[name] | {"per_hour": each / DAYS.get(name, MONTH_DAYS) / 24}
@@ -87,6 +95,9 @@ def mixes(pipelines: int, names: list[str], seeds: int, times: float) -> None:
             print(line(name, report, took_s), flush=True)
             total, over, seconds = total + each, over + report.over_cap, seconds + took_s
             broken += not report.verified.startswith("every hash")
+            reports.append(report)
+        if seeds > 1:
+            print(f"{name:<24} admitted {spread(reports, 'admitted_share')}, stranded {spread(reports, 'stranded_share')}", flush=True)
     print(f"{total} pipelines, {over} accounts above their caps, {broken} books broken; {total / seconds * 60:.0f} a minute of one core")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -30,10 +31,11 @@ def with_policy(scenario: Scenario, path: Path | None) -> Scenario:
     return scenario.model_copy(update={"rules": rules})
 
 
-def with_trace(scenario: Scenario, trace: Path | None, tick_s: float | None) -> Scenario:
+def with_trace(scenario: Scenario, trace: Path | None, tick_s: float | None, begins: datetime | None) -> Scenario:
     told = {"trace": trace, "tick_s": tick_s}
     market = scenario.market.model_copy(update={name: value for name, value in told.items() if value is not None})
-    return scenario.model_copy(update={"market": market})
+    starts_at = scenario.starts_at if begins is None else begins.replace(tzinfo=UTC)
+    return scenario.model_copy(update={"market": market, "starts_at": starts_at})
 
 
 def simulated(scenario: Scenario, what: str, pipelines: int, seed: int) -> Report:
@@ -50,10 +52,11 @@ def simulate(
     against: Annotated[Path | None, typer.Option(help="another policy.yaml, simulated beside the first on the same pipelines")] = None,
     trace: Annotated[Path | None, typer.Option(help="a recorded market: a folder of availability.csv and prices.csv, or a file")] = None,
     tick: Annotated[float | None, typer.Option(min=1, help="seconds between the rows of a trace's availability.csv")] = None,
+    begins: Annotated[datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="the day it begins on, in UTC")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run many made-up pipelines through the real router and ledger, and say what they would spend."""
-    found = with_trace(load_scenario(scenario), trace, tick)
+    found = with_trace(load_scenario(scenario), trace, tick, begins)
     files = [policy, against] if against else [policy]
     named = [(str(path) if path else "as it is", with_policy(found, path)) for path in files]
     begun_s = time.perf_counter()

@@ -48,10 +48,10 @@ def write_record(world: World, run_id: str, recipe: Recipe, seed: int) -> RunRec
     return read(world.store, f"runs/{run_id}/run.json", RunRecord)
 
 
-def write_start(world: World, run_id: str, number: int, budget_usd: Decimal, deadline_s: float | None, supervisor: str | None) -> Start:
-    """Begin a start, or find it begun. Raises Refused when somebody else began it: two of them would spend one budget twice."""
+def new_start(world: World, run_id: str, number: int, budget_usd: Decimal, deadline_s: float | None, supervisor: str | None) -> Start:
+    """A start that begins now."""
     now = world.clock.now()
-    start = Start(
+    return Start(
         number=number,
         account=run_id if number == 1 else f"{run_id}.{number}",
         budget_usd=budget_usd,
@@ -61,6 +61,11 @@ def write_start(world: World, run_id: str, number: int, budget_usd: Decimal, dea
         overhead_usd_per_hour=overhead_usd_per_hour(world),
         overhead_pod_s=overhead_pod_s(world),
     )
+
+
+def write_start(world: World, run_id: str, number: int, budget_usd: Decimal, deadline_s: float | None, supervisor: str | None) -> Start:
+    """Begin a start, or find it begun. Raises Refused when somebody else began it: two of them would spend one budget twice."""
+    start = new_start(world, run_id, number, budget_usd, deadline_s, supervisor)
     key = f"runs/{run_id}/starts/{number}.json"
     world.store.put(key, record(start), if_absent=True)
     there = read(world.store, key, Start)

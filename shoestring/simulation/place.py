@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from random import Random
 from typing import Any
 
 from shoestring.data.recipe import Recipe
-from shoestring.data.runs import Run, RunRecord, Start
+from shoestring.data.runs import Run, RunRecord
 from shoestring.local import WorldFile
 from shoestring.memory import MemoryStore
 from shoestring.model import Learned, Placement, Pool, Quote
 from shoestring.pod.admission import Room
-from shoestring.pod.overhead import overhead_pod_s, overhead_s, overhead_usd_per_hour
+from shoestring.pod.overhead import overhead_s
+from shoestring.pod.runs import new_start
 from shoestring.pricing.learning import learn
 from shoestring.receipt import Priced, Receipt
 from shoestring.routing.decision import Candidates, Choice, Decision, Question
@@ -214,17 +215,7 @@ def begun(place: Place, wanted: Wanted, number: int, budget_usd: Decimal, deadli
         created_at=now,
         environment={},
     )
-    start = Start(
-        number=number,
-        account=run_id if number == 1 else f"{run_id}.{number}",
-        budget_usd=budget_usd,
-        started_at=now,
-        deadline_at=None if deadline_s is None else now + timedelta(seconds=deadline_s),
-        supervisor=None,
-        overhead_usd_per_hour=overhead_usd_per_hour(place.world()),
-        overhead_pod_s=overhead_pod_s(place.world()),
-    )
-    return Run(record, (start,))
+    return Run(record, (new_start(place.world(), run_id, number, budget_usd, deadline_s, None),))
 
 
 RECIPE = Recipe.model_validate({"name": "simulated", "source": {"rows": {"path": "rows.csv"}}, "target": {"column": "y"}})

@@ -65,7 +65,7 @@ def load_trace(model: MarketModel, pools: Sequence[Pool], starts_at: datetime) -
     """What was recorded for these pools. Raises WorldError: it is not there, or is not what it should be."""
     assert model.trace is not None
     if not model.trace.is_dir():
-        return Recorded(starts_at, changes=_changes(model.trace, pools))
+        return Recorded(starts_at, changes=_changes(model.trace, pools, starts_at))
     if not model.zones:
         raise WorldError(f"{model.trace}: say which pool is in which of its zones, under market.zones of the scenario")
     availability = _table(_file(model.trace, "availability.csv"))
@@ -81,7 +81,7 @@ def load_trace(model: MarketModel, pools: Sequence[Pool], starts_at: datetime) -
     return Recorded(starts_at, model.tick_s, zones, times)
 
 
-def _changes(path: Path, pools: Sequence[Pool]) -> dict[tuple[str, Market], list[tuple[date, int]]]:
+def _changes(path: Path, pools: Sequence[Pool], starts_at: datetime) -> dict[tuple[str, Market], list[tuple[date, int]]]:
     rows, regions = _table(path), {pool.name: pool.region for pool in pools}
     if missing := [name for name in CHANGE_FIELDS if name not in rows[0]]:
         raise WorldError(f"{path} has no column {', '.join(missing)}; price changes have {', '.join(CHANGE_FIELDS)}")
@@ -95,6 +95,10 @@ def _changes(path: Path, pools: Sequence[Pool]) -> dict[tuple[str, Market], list
             found.setdefault(key, []).append((since, microusd(_price(row["usd_per_hour"], path))))
     if not found:
         raise WorldError(f"{path} has no price of {', '.join(sorted(regions))} in their regions: it is of other machines")
+    first, last = (pick(since for changes in found.values() for since, _ in changes) for pick in (min, max))
+    if last < starts_at.date():
+        wrong = f"{path} ends on {last}, before the simulation begins on {starts_at.date()}: no price would move"
+        raise WorldError(f"{wrong}; begin between {first} and then, by --from or the scenario's starts_at")
     return {key: sorted(changes) for key, changes in found.items()}
 
 

@@ -15,6 +15,15 @@ def test_the_same_seed_prints_the_same_json_and_nothing_else() -> None:
     assert one.json["over_cap"] == 0
 
 
+def test_it_begins_on_the_day_that_is_asked_for_where_prices_were_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "changes.csv"
+    path.write_text("from_date,machine_type,region,market,usd_per_hour\n2025-08-01,n2-standard-4,us-central1,spot,0.01\n")
+    assert "before the simulation begins" in shoestring("simulate", "--trace", path, "--pipelines", 2).err
+    ran = shoestring("simulate", "--trace", path, "--from", "2025-08-01", "--pipelines", 2, "--json")
+    assert ran.json["pipelines"] == 2
+    assert list(ran.json["above"]) == ["2025-08"]
+
+
 def test_two_policies_stand_side_by_side(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text("name: plain\n")
     (tmp_path / "dear.yaml").write_text("name: dear\nleaving_s: 30\n")

@@ -91,6 +91,10 @@ def test_a_recording_that_is_not_one_is_refused(tmp_path: Path, files: dict[str,
         ("day,price\n1,2\n", "has no column from_date"),
         ("from_date,machine_type,region,market,usd_per_hour\n2026-11-01,x,us-central1,spot,1\n", "has no price of"),
         ("from_date,machine_type,region,market,usd_per_hour\n2026-11-01,n2-standard-4,us-central1,spit,1\n", "'spit'"),
+        (
+            "from_date,machine_type,region,market,usd_per_hour\n2025-08-01,n2-standard-4,us-central1,spot,1\n",
+            "ends on 2025-08-01, before the simulation begins on 2026-11-01: no price would move; begin between",
+        ),
         ("from_date,machine_type,region,market,usd_per_hour\n2026-11-01,n2-standard-4,us-central1,spot,-1\n", "'-1' is not a price"),
     ],
 )
