@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from pydantic import Field, JsonValue
 
@@ -26,7 +27,8 @@ from shoestring.pod.overhead import overhead_s
 from shoestring.pod.trials import policies
 from shoestring.pricing.learning import learn
 from shoestring.routing.cost import needed_gb
-from shoestring.routing.decision import Given, Question
+from shoestring.routing.decision import Given, Kept, Question
+from shoestring.routing.shape import shape_of
 from shoestring.rules import StockOut
 from shoestring.seams import Store, World
 from shoestring.stages.work import Origin
@@ -196,12 +198,38 @@ def key_asked_for(store: Store, asked: Asked) -> str:
     return cache_key(store, asked.recipe, asked.seed, asked.run_id, asked.needs[0].stage, asked.reads, asked.origin)[0]
 
 
+def there_already(store: Store, asked: Asked, key: str) -> dict[str, Any]:
+    """Of the question: the stage's result under its key, and those of later stages."""
+    if not key or (cached := cache.find(store, key)) is None:
+        return {}
+    return {"cached_outcome": key, "cached_format": format_of(store, cached), "cached_later": kept_later(store, asked, cached)}
+
+
+def kept_later(store: Store, asked: Asked, cached: Outcome) -> tuple[Kept, ...]:
+    """Of a chain whose first result is there already: those of the stages after it that are there, too, each read by the next.
+
+    What a stage leaves names the next one's result, so that it can be known before either runs. Where a result is missing, what would
+    come of it has no name yet.
+    """
+    found: list[Kept] = []
+    if asked.origin is not None or not asked.keeps_books or asked.given or not shape_of(asked.needs).is_chain:
+        return ()
+    for need in asked.needs[1:]:
+        if not serves_any_run(need.stage):
+            break
+        key, _ = cache_key(store, asked.recipe, asked.seed, asked.run_id, need.stage, Reads(cached.key))
+        if (there := cache.find(store, key)) is None:
+            break
+        found.append(Kept(outcome=key, format=format_of(store, there)))
+        cached = there
+    return tuple(found)
+
+
 def ask(world: World, asked: Asked) -> Question:
     """Read the cluster, the prices, the volume, the cache and the receipts, once."""
     recipe, need = asked.recipe, asked.needs[0]
     book, pools = world.prices.book(), world.cluster.pools()
     size, key, now = measure(world.store, recipe, asked.reads.upstream), key_asked_for(world.store, asked), world.clock.now()
-    cached = cache.find(world.store, key) if key else None
     needs = with_memory(tuple(bounded(need, recipe) for need in asked.needs), size.rows, asked.memory_gb)
     taught, unread = learned(world.store, needs, pools, asked.began_at)
     remembered, forgotten = stockouts(world.store, now)
@@ -217,8 +245,7 @@ def ask(world: World, asked: Asked) -> Question:
         reads_format=size.format,
         given=(*asked.given, *read_too(world.store, needs[0], size, asked.reads)),
         data_region=book.tariffs.store_region,
-        cached_outcome=key if cached else None,
-        cached_format=format_of(world.store, cached) if cached else None,
+        **there_already(world.store, asked, key),
         budget_usd=asked.budget_usd,
         spent_usd=asked.spent_usd,
         held_usd=asked.held_usd,

@@ -136,6 +136,7 @@ def asked_now(attempt: Attempt, at: Standing) -> Question:
             "quotes": tuple(fresh(attempt, question, quote) for quote in question.quotes),
             "stockouts": tuple(each for each in question.stockouts if each.until > now),
             "cached_outcome": None,
+            "cached_later": (),
             "candidate": None,
             "preferences": question.in_force,
         }

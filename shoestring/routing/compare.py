@@ -21,7 +21,9 @@ from shoestring.routing.sentences import offer
 GROUPS = {
     **dict.fromkeys(("quotes", "quarantined"), "prices"),
     **dict.fromkeys(("pools", "stockouts"), "pools"),
-    **dict.fromkeys(("needs", "rows", "row_bytes", "reads_format", "data_region", "cached_outcome", "cached_format"), "work"),
+    **dict.fromkeys(
+        ("needs", "rows", "row_bytes", "reads_format", "data_region", "cached_outcome", "cached_format", "cached_later"), "work"
+    ),
     **dict.fromkeys(("budget_usd", "spent_usd", "held_usd", "stage_budgets"), "money"),
     **dict.fromkeys(("preferences", "candidate", "rolled_back"), "policy"),
     "deadline_left_s": "time",

@@ -19,6 +19,13 @@ from shoestring.tariffs import Tariffs
 NOTHING = usd("0")
 
 
+class Kept(Noun):
+    """The result of a later stage that is there already; of what it reads that is the result before it."""
+
+    outcome: str
+    format: Format | None = Field(None, description="None: it is no data set")
+
+
 class Question(Noun):
     """Everything a choice rests on; `decide` looks at nothing else.
 
@@ -41,6 +48,7 @@ class Question(Noun):
     data_region: str = "local"
     cached_outcome: str | None = None
     cached_format: Format | None = None
+    cached_later: tuple[Kept, ...] = Field((), description="of a chain whose first stage is cached: of the stages after it, in order")
     budget_usd: Usd
     spent_usd: Usd = NOTHING
     held_usd: Usd = NOTHING
@@ -83,7 +91,10 @@ class Question(Noun):
             raise ValueError("more than one elastic stage: they could not share what is left")
         shape_of(self.needs, self.given)
         known = {speed.format for speed in self.speeds}
-        if missing := {self.reads_format, self.cached_format, *(each.format for each in self.given)} - known - {None}:
+        lie_in = (
+            {self.reads_format, self.cached_format} | {each.format for each in self.given} | {each.format for each in self.cached_later}
+        )
+        if missing := lie_in - known - {None}:
             raise ValueError(f"no speed for {', '.join(sorted(map(str, missing)))}: probe the volume first")
         if not known and any(need.writes_bytes_per_row for need in self.needs):
             raise ValueError("a stage writes a data set and there is no speed of any format: probe the volume first")

@@ -34,14 +34,15 @@ def candidates(question: Question) -> Candidates:
     left = {FIRST: Input((_number(formats, question.reads_format),), question.row_bytes, question.data_region)}
     for place, each in enumerate(question.given):
         left[FIRST - 1 - place] = Input((_number(formats, each.format),), each.row_bytes, question.tariffs.store_region)
-    costs, offers, cached = list[Cost](), list[StageOffers](), None
+    costs, offers, cached = list[Cost](), list[StageOffers](), dict[int, Cached]()
     written = [tuple(range(len(formats))) if need.writes_bytes_per_row else (NONE,) for need in question.needs]
     for stage, need in enumerate(question.needs):
         inputs = tuple(left[source] for source in shape.sources[stage]) or (Input((NONE,), 0, question.tariffs.store_region),)
         costs.append(Cost(question, need, fleet, inputs))
         leaves = set(written[stage])
-        if stage == 0 and question.cached_outcome and (cached := _cached(question, fleet, formats, next(iter(costs[0].ways)), written[0])):
-            leaves.add(cached.writes)
+        if found := _cached(question, fleet, formats, stage, cached.get(stage - 1), costs[stage]):
+            cached[stage] = found
+            leaves.add(found.writes)
         if need.writes_bytes_per_row:
             left[stage] = Input(tuple(sorted(leaves)), need.writes_bytes_per_row, question.tariffs.store_region)
     for stage, cost in enumerate(costs):
@@ -49,8 +50,7 @@ def candidates(question: Question) -> Candidates:
         for other in shape.others(stage):
             earlier_gb = costs[other].moved_gb(written[other], earlier_gb)
         # By the time of a later stage there may be room again.
-        found = cost.offers(written[stage], earlier_gb, now=not stage)
-        offers.append(found if stage or cached is None else found.model_copy(update={"cached": cached}))
+        offers.append(cost.offers(written[stage], earlier_gb, now=not stage).model_copy(update={"cached": cached.get(stage)}))
     return Candidates(
         stages=tuple(need.stage for need in question.needs),
         pools=tuple(pool.name for pool in fleet.pools),
@@ -184,15 +184,22 @@ def _shortages(question: Question, pools: Sequence[Pool], markets: Sequence[str]
     return short
 
 
-def _cached(question: Question, fleet: Fleet, formats: tuple[Format, ...], reads: int, written: tuple[int, ...]) -> Cached | None:
+def _cached(question: Question, fleet: Fleet, formats: tuple[Format, ...], stage: int, before: Cached | None, cost: Cost) -> Cached | None:
     """The outcome that is there already, on the priced slot with room where a pod's start is cheapest; None if there is none.
 
-    Its start is all that such a pod takes: where a node has to be made for it, that is waited for and paid.
+    Its start is all that such a pod takes: where a node has to be made for it, that is waited for and paid. A later stage's is found only
+    where what it reads is cached, too (`before`): nothing else is ever cheaper there.
     """
+    writes_data = question.needs[stage].writes_bytes_per_row > 0
+    if stage:
+        if before is None or stage > len(question.cached_later):
+            return None
+        return Cached(
+            slot=before.slot, reads=before.writes, writes=_number(formats, question.cached_later[stage - 1].format if writes_data else None)
+        )
     able = np.flatnonzero((fleet.objection == NONE) & (fleet.shortage == NONE))
-    if not able.size:
+    if not question.cached_outcome or not able.size:
         return None
     price = fleet.price[able].astype(np.float64)
     slot = int(able[np.lexsort((price, price * fleet.startup_ms[able]))[0]])
-    writes = NONE if written == (NONE,) else _number(formats, question.cached_format)
-    return Cached(slot=slot, reads=reads, writes=writes)
+    return Cached(slot=slot, reads=next(iter(cost.ways)), writes=_number(formats, question.cached_format if writes_data else None))

@@ -161,7 +161,10 @@ def test_what_is_there_already_is_not_paid_for_by_admission_either(finished: Fin
     assert smallest_usd[1] < smallest_usd[0]
     decision = read(warm.store, "runs/small/decisions/train-1.json", Decision)
     assert decision.question.notes == ("nothing is paid for ingest and preprocess: the results are there already",)
-    admit(warm, replace(wish(recipe, budget_usd=smallest_usd[1]), run_id="enough", seed=7))
+    enough = replace(wish(recipe, budget_usd=smallest_usd[1]), run_id="enough", seed=7)
+    first, _ = decide_and_reserve(warm, admit(warm, enough), enough, Reads())
+    assert first.choice is not None and first.choice.cached
+    assert [each.keep_usd == 0 for each in first.plan] == [True, False, False]
     # What an author's own stage, of which only its router knows the code, leaves is not looked for.
     own = admit(warm, replace(wish(recipe, needs=(*INGEST, Need(stage="dedupe"))), run_id="own", seed=7))
     assert own.starts
