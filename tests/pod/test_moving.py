@@ -24,8 +24,8 @@ from shoestring.routing.second import Look
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.training.record import ModelRecord
 
-SETTINGS = TrainSettings(max_epochs=1000, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
-BUDGET_USD = Decimal("0.005")
+SETTINGS = TrainSettings(max_epochs=60, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
+BUDGET_USD = Decimal("0.03")
 
 
 def write_world(path: Path, one: str, two: str) -> Path:
