@@ -76,7 +76,7 @@ def test_a_run_for_which_others_hold_the_money_waits_until_they_hand_it_back(wor
             settle_run(paid, "first")
         return admit(paid, having_waited(wish(recipe, run_id="second", budget_usd=MONEY / 2), waited_s))
 
-    assert in_time(paid, again, 3600, said.append).start.number == 1
+    assert in_time(paid, "second", again, 3600, said.append).start.number == 1
     assert len(said) == 2
     assert verify(world.store, {}).pending == ()
 
