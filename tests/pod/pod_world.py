@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+from clocks import StillClock
+
 from shoestring.data.probe import volume_of
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.runs import Run
@@ -36,20 +38,11 @@ TRAIN = (train.NEED,)
 MONEY = Decimal("0.01")
 
 
-class SetClock:
-    """Stands still at the real time it was made, until it is moved."""
+class SetClock(StillClock):
+    """Begins at the real time it was made."""
 
     def __init__(self) -> None:
-        self._began, self._passed_s = datetime.now(UTC), 0.0
-
-    def now(self) -> datetime:
-        return self._began + timedelta(seconds=self._passed_s)
-
-    def monotonic_s(self) -> float:
-        return self._passed_s
-
-    def sleep(self, seconds: float) -> None:
-        self._passed_s += seconds
+        super().__init__(datetime.now(UTC))
 
 
 class FastClock:

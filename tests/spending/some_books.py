@@ -7,7 +7,8 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from spending_world import NOON, StillClock, fast_folder
+from clocks import NOON, StillClock
+from spending_world import fast_folder
 
 from shoestring.local import FolderStore
 from shoestring.model import Market, record

@@ -5,31 +5,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from clocks import StillClock
 
 from shoestring.errors import NotInStore, StoreError
 from shoestring.local import FolderStore
 from shoestring.spending.ledger import Ledger
 
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MONTH = "2026-11"
 # Laws write thousands of entries; where there is a RAM disk, flushing them costs nothing.
 FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
-class StillClock:
-    def __init__(self, now: datetime = NOON) -> None:
-        self._began = self._now = now
-
-    def now(self) -> datetime:
-        return self._now
-
-    def monotonic_s(self) -> float:
-        return (self._now - self._began).total_seconds()
-
-    def sleep(self, seconds: float) -> None:
-        self._now += timedelta(seconds=seconds)
 
 
 class ForgetfulStore(FolderStore):

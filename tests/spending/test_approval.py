@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from spending_world import NOON, StillClock
+from clocks import NOON, StillClock
 
 from shoestring.errors import LedgerBroken
 from shoestring.local import FolderStore

@@ -9,9 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from clocks import StillClock
 from hypothesis import given
 from hypothesis import strategies as st
-from spending_world import MONTH, StillClock, fast_folder
+from spending_world import MONTH, fast_folder
 from test_ledger_laws import amounts, asked, do, laws
 
 from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict

@@ -9,10 +9,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from clocks import StillClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from some_books import check, copy_books, cut
-from spending_world import MONTH, BusyStore, StillClock, fast_folder
+from spending_world import MONTH, BusyStore, fast_folder
 
 from shoestring.errors import LedgerBroken, UnknownName, UsageError
 from shoestring.local import FolderStore

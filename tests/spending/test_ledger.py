@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from spending_world import MONTH, NOON, DyingStore, LateStore, StillClock
+from clocks import NOON, StillClock
+from spending_world import MONTH, DyingStore, LateStore
 
 from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError, UnknownName, UsageError
 from shoestring.local import FolderStore

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 import pytest
+from clocks import StillClock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from spending_world import MONTH, DyingStore, ForgetfulStore, StillClock, fast_folder, writes_of
+from spending_world import MONTH, DyingStore, ForgetfulStore, fast_folder, writes_of
 
 from shoestring.errors import BudgetExceeded, LedgerConflict, ShoestringError, StoreError
 from shoestring.local import FolderStore

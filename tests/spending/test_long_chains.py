@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from spending_world import StillClock
+from clocks import StillClock
 
 from shoestring.errors import LedgerBroken
 from shoestring.local import FolderStore

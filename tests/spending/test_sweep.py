@@ -10,9 +10,10 @@ from decimal import Decimal
 
 import psutil
 import pytest
+from clocks import NOON, StillClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spending_world import NOON, StillClock, fast_folder
+from spending_world import fast_folder
 
 from shoestring.errors import DataError, UnknownName
 from shoestring.local import FolderStore, LocalCluster

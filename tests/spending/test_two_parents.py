@@ -8,9 +8,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from clocks import NOON, StillClock
 from hypothesis import given
 from hypothesis import strategies as st
-from spending_world import MONTH, NOON, DyingStore, StillClock, fast_folder, writes_of
+from spending_world import MONTH, DyingStore, fast_folder, writes_of
 from test_ledger_laws import laws
 
 from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError

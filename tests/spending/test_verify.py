@@ -9,10 +9,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from clocks import NOON, StillClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from some_books import check, copy_books, cut
-from spending_world import MONTH, NOON, BusyStore, DyingStore, StillClock, fast_folder
+from spending_world import MONTH, BusyStore, DyingStore, fast_folder
 
 from shoestring.errors import DataError, LedgerBroken, StoreError
 from shoestring.local import FolderStore

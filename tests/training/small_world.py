@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from clocks import StillClock
 
 from shoestring.bounds import Bounds, Guardrails
 from shoestring.data.formats import Rows
@@ -31,22 +31,6 @@ RECORD = np.dtype([("code", "i4"), ("number", "f4"), ("y", "i4")])
 TINY = TrainSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
 BOUNDS, GUARDRAILS = Bounds(), Guardrails()
 FREE = Meter(Decimal(0), 0.0, Decimal(0), None)
-
-
-@dataclass
-class Ticking:
-    """A clock that stands still until something is said to take time."""
-
-    at_s: float = 0.0
-
-    def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.at_s)
-
-    def monotonic_s(self) -> float:
-        return self.at_s
-
-    def sleep(self, seconds: float) -> None:
-        self.at_s += seconds
 
 
 @dataclass
@@ -109,7 +93,7 @@ class Bench:
     train: Array = field(default_factory=lambda: table(300, 0))
     signal: Array = field(default_factory=lambda: table(100, 1))
     settings: TrainSettings = TINY
-    clock: Ticking = field(default_factory=Ticking)
+    clock: StillClock = field(default_factory=StillClock)
     meter: Meter = FREE
     seed: int = 0
     stopping: Callable[[], bool] = lambda: False

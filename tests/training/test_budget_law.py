@@ -11,9 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from clocks import StillClock
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from small_world import Bench, Ticking, stop_after, table
+from small_world import Bench, stop_after, table
 
 from shoestring.data.recipe import TrainSettings
 from shoestring.errors import StageStopped
@@ -59,7 +60,7 @@ def test_money_and_deadline_are_never_passed(
     price = Decimal(usd_per_hour)
     deadline_s = budget_s if due or not price else None
     meter = Meter(price, 0.0, cost_usd(price, budget_s if deadline_s is None else 2 * budget_s), deadline_s)
-    chance, clock = random.Random(seed), Ticking()
+    chance, clock = random.Random(seed), StillClock()
     with TemporaryDirectory() as folder:
         bench = Bench(Path(folder), settings=SMALL, clock=clock, meter=meter)
         bench.step_s = drifting(step_s, chance)
@@ -82,7 +83,7 @@ def test_money_and_deadline_are_never_passed(
 @example(budget_s=3.0, step_s=0.09375, look_s=0.25, seed=0)
 def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, seed: int) -> None:
     """What is left at the end is what the guard keeps for leaving, and not more; that goes by the slowest look so far."""
-    chance, clock = random.Random(seed), Ticking()
+    chance, clock = random.Random(seed), StillClock()
     endless = SMALL.model_copy(update={"max_epochs": 10**6, "patience": 10**6})
     with TemporaryDirectory() as folder:
         bench = Bench(Path(folder), settings=endless, clock=clock, meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s))
