@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
 from shoestring.model import Format, Hardware, Market, Noun, Outcome
-from shoestring.money import Usd
+from shoestring.money import Usd, usd
 
 Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost", "moved", "guardrail"]
 """Why an attempt was not done: trying again may help with all but money, code and guardrail. Empty when it was done."""
@@ -89,7 +88,7 @@ class Receipt(Noun):
     work: str = Field("", description="what the stage did; empty in what was written before that was told apart")
     hardware: Hardware | None = Field(None, description="what did its per-row work; None in what was written before that was kept")
     spent_usd: Usd
-    covered_usd: Usd = Field(Decimal(0), description="of what it took, paid for by a commitment and so not spent")
+    covered_usd: Usd = Field(usd("0"), description="of what it took, paid for by a commitment and so not spent")
     prices: tuple[Priced, ...] = Field((), description="what its pod cost an hour, each from when on; empty: as was decided, all along")
     policy_sha256: str = Field("", description="of the policy that its place was chosen by")
     candidate_sha256: str = Field("", description="of the policy that was on trial for a share of the runs; empty: none was")
