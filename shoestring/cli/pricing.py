@@ -62,10 +62,7 @@ def show(
     table(("what", "an hour", "as of", "source"), lines)
     if book is not None:
         table(("moving a GB", "costs"), book.tariffs.said)
-        hours = [
-            (f"{each.pool} {each.market}", each.name, each.month, f"{each.left_hours:,.2f} of {each.most_hours:,g}") for each in committed
-        ]
-        table(("paid for", "by", "in", "hours left"), hours)
+        table(("paid for", "by", "in", "hours left"), [paid_for(each) for each in committed])
     if doubted:
         table(("not believed", "why"), [(each.row, each.why) for each in doubted])
 

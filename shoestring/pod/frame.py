@@ -128,8 +128,9 @@ def extend_or_stop(attempt: Attempt, ledger: Ledger, clerk: Answers) -> None:
     # Asked in good time, it is asked once; refused then, it goes on, and asks again when it is due: others may have ended.
     if is_due or (due_usd + ahead_usd >= attempt.reserved_usd != attempt.asked_at_usd):
         attempt.asked_at_usd = attempt.reserved_usd
-        more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, 2 * attempt.exit_usd, due_usd - attempt.reserved_usd))
-        clerk.ask(partial(extend, attempt, ledger, more_usd, max(2 * attempt.exit_usd, due_usd - attempt.reserved_usd)))
+        least_usd = max(2 * attempt.exit_usd, due_usd - attempt.reserved_usd)
+        more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, least_usd))
+        clerk.ask(partial(extend, attempt, ledger, more_usd, least_usd))
     hear_of_more(attempt, clerk, is_due)
 
 

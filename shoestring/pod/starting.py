@@ -63,14 +63,16 @@ def check_caps(world: World, ledger: Ledger, asked_usd: Decimal, caps: dict[str,
 
     `caps`: of the accounts that have one. `may_wait_s`: by the policy and the deadline. Urgent or not: before then nothing helps.
     """
+    until = next_look(world.rules.waiting, world.clock.now(), may_wait_s)
+    if until is None:
+        return
     for account, cap_usd in caps.items():
         try:
             state = ledger.state(account)
         except UnknownName:
             continue
         left_usd = cap_usd - state.spent_usd - state.held_usd
-        until = next_look(world.rules.waiting, world.clock.now(), may_wait_s)
-        if left_usd < asked_usd <= left_usd + state.held_usd and until:
+        if left_usd < asked_usd <= left_usd + state.held_usd:
             held = f"runs under way hold ${state.held_usd}, and hand back what they do not use"
             asked = f"${usd(asked_usd)} asked, ${usd(max(Decimal(0), left_usd))} left of ${cap_usd} in {account}"
             raise NotYet(f"not before {utc_text(until)}: {asked}; {held}", until)
