@@ -17,12 +17,12 @@ from shoestring.data.runs import read
 from shoestring.errors import DataError, NotInStore, StoreError
 from shoestring.model import Noun, record
 from shoestring.money import MICRO
+from shoestring.routing.candidates import MS_PER_HOUR
 from shoestring.routing.decision import Decision
 from shoestring.rules import Committed
 from shoestring.seams import Store
 
 COMMITMENTS = "commitments/"
-MS_PER_HOUR = 3_600_000
 MOST_HOURS = 1e9
 
 
@@ -84,11 +84,11 @@ def claimed_ms(store: Store, committed: Committed, run_id: str, hold: str, pod_u
 def covered_usd(store: Store, decision: Decision, pod_uid: str, took_usd: Decimal, took_s: float) -> Decimal:
     """What of an attempt's dollars a commitment has paid for: its share of the time that could be claimed, rounded down."""
     question, choice = decision.question, decision.choice
-    places = [each for each in question.committed if choice and (each.pool, each.market) == (choice.pool, choice.market)]
-    if not places or took_s <= 0:
+    committed = question.commitment_to(choice.pool, choice.market) if choice else None
+    if committed is None or took_s <= 0:
         return Decimal(0)
-    took_ms = max(1, int(took_s * 1000 * places[0].part))
+    took_ms = max(1, int(took_s * 1000 * committed.part))
     with suppress(StoreError, DataError):
-        mine_ms = claimed_ms(store, places[0], question.run_id, question.hold, pod_uid, took_ms)
+        mine_ms = claimed_ms(store, committed, question.run_id, question.hold, pod_uid, took_ms)
         return (took_usd * mine_ms / took_ms).quantize(MICRO, rounding=ROUND_DOWN)
     return Decimal(0)

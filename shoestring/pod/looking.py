@@ -45,7 +45,8 @@ def looks_of(attempt: Attempt) -> Looks:
     store, run_id, now_s = attempt.world.store, attempt.run.run_id, attempt.world.clock.monotonic_s()
     rules = attempt.world.rules
     question = attempt.decision.question
-    paid_for = any((each.pool, each.market) == (attempt.choice.pool, attempt.choice.market) and each.left_ms for each in question.committed)
+    committed = question.commitment_to(attempt.choice.pool, attempt.choice.market)
+    paid_for = committed is not None and committed.left_ms > 0
     if not (rules.second_look.every_s and rules.bounds.pool) or not question.needs[0].elastic or paid_for:
         return Looks(0, math.inf)
     try:

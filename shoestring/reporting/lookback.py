@@ -12,9 +12,8 @@ from pydantic import Field
 from shoestring.model import Market, Noun
 from shoestring.money import Usd, from_microusd, microusd
 from shoestring.reporting.charges import OVERHEAD, Charge
+from shoestring.routing.candidates import MS_PER_HOUR
 from shoestring.routing.hindsight import Hindsight, Known, Place, Took, hindsight, regrets
-
-MS_PER_HOUR = 3_600_000
 
 
 class Lookback(Noun):

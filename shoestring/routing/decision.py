@@ -83,6 +83,10 @@ class Question(Noun):
         """The policy that this run obeys."""
         return self.candidate.policy if self.candidate and self.arm == "candidate" else self.preferences
 
+    def commitment_to(self, pool: str, market: Market) -> Committed | None:
+        """What is paid for already of a place."""
+        return next((each for each in self.committed if (each.pool, each.market) == (pool, market)), None)
+
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
         if self.needs[0].stage != self.stage:

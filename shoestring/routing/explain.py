@@ -86,7 +86,7 @@ def _choice_facts(decision: Decision, choice: Choice) -> Rows:
 
 
 def _paid_for(question: Question, choice: Choice) -> Rows:
-    found = next((each for each in question.committed if (each.pool, each.market) == (choice.pool, choice.market)), None)
+    found = question.commitment_to(choice.pool, choice.market)
     if found is None:
         return []
     left = f"{found.left_hours:,.2f} of {found.most_hours:,.0f} hours of {found.name} are left in {found.month}"
