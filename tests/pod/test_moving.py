@@ -24,7 +24,7 @@ from shoestring.routing.second import Look
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.training.record import ModelRecord
 
-SETTINGS = TrainSettings(max_epochs=60, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
+SETTINGS = TrainSettings(max_epochs=200, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
 BUDGET_USD = Decimal("0.03")
 
 
@@ -33,7 +33,7 @@ def write_world(path: Path, one: str, two: str) -> Path:
     pools = "\n".join(f"  - {{name: {name}, cores: 1, memory_gb: 4, markets: {{spot: {{}}}}}}" for name in ("one", "two"))
     row = "{{pool: {}, market: spot, usd_per_hour: '{}', as_of: 2026-11-01, source: a test}}"
     prices = "\n".join(f"  - {row.format(*each)}" for each in (("one", one), ("two", two)))
-    looks = "rules: {second_look: {every_s: 1, dwell_s: 2, saving_over_disruption: 1}}"
+    looks = "rules: {second_look: {every_s: 1, dwell_s: 1, saving_over_disruption: 1}}"
     temporary = path.with_suffix(".new")
     temporary.write_text(f"name: two\nstore: {path.parent / 'store'}\n{looks}\npools:\n{pools}\nprices:\n{prices}\n")
     return temporary.replace(path)
