@@ -7,15 +7,15 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import takewhile
 
-from shoestring.data import cache
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import Run, Start, open_run
 from shoestring.errors import BudgetExceeded, BudgetTooSmall, RecipeError, Refused, UnknownName
 from shoestring.model import Need, digest, record
 from shoestring.money import usd
 from shoestring.pod.allowing import approval_for, cap_parents, caps_above, check_allowed
-from shoestring.pod.asking import Asked, Reads, ask, cache_key, is_ours, serves_any_run
+from shoestring.pod.asking import Asked, Reads, ask, is_ours, there_in_turn
 from shoestring.pod.overhead import OVERHEAD, overhead_hold, overhead_usd
 from shoestring.pod.receipts import decision_key
 from shoestring.pod.runs import check_run_id, write_record, write_start
@@ -75,11 +75,11 @@ def to_pay(world: World, wish: Wish) -> tuple[tuple[Need, ...], Reads]:
     next has to be one of ours: of an author's own stage, nobody but its own router is told where its code is.
     """
     needs, reads = wish.needs, Reads()
-    while wish.origin is None and wish.keeps_books and len(needs) > 1 and serves_any_run(needs[0].stage) and is_next(needs):
-        key, _ = cache_key(world.store, wish.recipe, wish.seed, wish.run_id, needs[0].stage, reads)
-        if (found := cache.find(world.store, key)) is None:
-            break
-        needs, reads = needs[1:], Reads(found.key)
+    if wish.origin is None and wish.keeps_books:
+        rests = takewhile(is_next, (wish.needs[at:] for at in range(len(wish.needs) - 1)))
+        walked = (rest[0] for rest in rests)
+        for _, there in there_in_turn(world.store, wish.recipe, wish.seed, wish.run_id, walked, reads):
+            needs, reads = needs[1:], Reads(there.key)
     return needs, reads
 
 

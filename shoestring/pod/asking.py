@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -211,18 +211,24 @@ def kept_later(store: Store, asked: Asked, cached: Outcome) -> tuple[Kept, ...]:
     What a stage leaves names the next one's result, so that it can be known before either runs. Where a result is missing, what would
     come of it has no name yet.
     """
-    found: list[Kept] = []
     if asked.origin is not None or not asked.keeps_books or asked.given or not shape_of(asked.needs).is_chain:
         return ()
-    for need in asked.needs[1:]:
+    later = there_in_turn(store, asked.recipe, asked.seed, asked.run_id, asked.needs[1:], Reads(cached.key))
+    return tuple(Kept(outcome=key, format=format_of(store, there)) for key, there in later)
+
+
+def there_in_turn(
+    store: Store, recipe: Recipe, seed: int, run_id: str, needs: Iterable[Need], reads: Reads
+) -> Iterator[tuple[str, Outcome]]:
+    """Keys and results of stages that each read the one before; up to the first that is not there, or is of use to its own run only."""
+    for need in needs:
         if not serves_any_run(need.stage):
-            break
-        key, _ = cache_key(store, asked.recipe, asked.seed, asked.run_id, need.stage, Reads(cached.key))
+            return
+        key, _ = cache_key(store, recipe, seed, run_id, need.stage, reads)
         if (there := cache.find(store, key)) is None:
-            break
-        found.append(Kept(outcome=key, format=format_of(store, there)))
-        cached = there
-    return tuple(found)
+            return
+        yield key, there
+        reads = Reads(there.key)
 
 
 def ask(world: World, asked: Asked) -> Question:

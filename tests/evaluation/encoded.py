@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from made_up import save
 
-from shoestring.data.blobs import load_manifest, save_manifest
-from shoestring.data.parts import PartWriter
+from shoestring.data.blobs import load_manifest
 from shoestring.data.recipe import TrainSettings
 from shoestring.data.split import GROUP
 from shoestring.local import FolderStore
-from shoestring.model import Encoding, Feature, Format, Manifest, record
+from shoestring.model import Encoding, Feature, record
 from shoestring.seams import Store
 from shoestring.training.record import ModelRecord
 
@@ -74,7 +74,7 @@ def dataset(folder: Path, task: Task, rows: dict[str, int], *, groups: int = 0, 
     """A store, and the key of the data set in it. `only`: the one class, or value, that the test split holds."""
     store, scratch = FolderStore(folder / "store"), folder / "scratch"
     scratch.mkdir()
-    splits, table, train_y = {}, pa.table({}), np.zeros(0)
+    splits, train_y = {}, np.zeros(0)
     for seed, (split, count) in enumerate(rows.items()):
         found = columns(count, seed)
         y = draw(task, chances(task, found), seed)
@@ -82,22 +82,8 @@ def dataset(folder: Path, task: Task, rows: dict[str, int], *, groups: int = 0, 
             y = np.full_like(y, only)
         train_y = y if split == "train" else train_y
         grouped = {GROUP: (np.arange(count, dtype=np.int32) * groups // max(1, count))} if groups else {}
-        table = pa.table({**found, "y": y, **grouped})
-        writer = PartWriter(store, Format.PACKED, scratch)
-        writer.add(table)
-        splits[split] = writer.close()
-    manifest = Manifest(
-        name="made-up",
-        format=Format.PACKED,
-        columns={field.name: str(field.type) for field in table.schema},
-        splits=splits,
-        rows=sum(rows.values()),
-        row_bytes=4 * len(table.schema),
-        size_bytes=sum(part.size_bytes for parts in splits.values() for part in parts),
-        settings_sha256="",
-        encoding=encoding_of(task, train_y),
-    )
-    return store, save_manifest(store, manifest)
+        splits[split] = pa.table({**found, "y": y, **grouped})
+    return store, save(store, scratch, splits, encoding_of(task, train_y))
 
 
 def model_of(data_key: str, encoding: Encoding, seconds: float, cores: int = 1) -> ModelRecord:

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pytest
 import yaml
-from kind_cluster import ROOT, CommandFailed, Kind, rendered, run
+from authored import BLOCK, PAGE, put
+from kind_cluster import OWN_IMAGE, ROOT, CommandFailed, Kind, rendered, run
 from on_argo import RAIN, compiled, store_of
 
 from shoestring.rules import IMAGES
 from shoestring.seams import Store
 
 # The sweeper runs beside the control plane; worker3's GPUs are dear numbers, on which nothing runs.
-IMAGES_ON = {("worker", "worker2"): (IMAGES["base"], IMAGES["train"]), ("control-plane",): (IMAGES["base"],)}
+IMAGES_ON = {("worker", "worker2"): (IMAGES["base"], IMAGES["train"], OWN_IMAGE), ("control-plane",): (IMAGES["base"],)}
 
 
 @pytest.fixture(scope="session")
-def kind() -> Iterator[Kind]:
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An author's, as the authoring page has it, and its image: that goes onto the nodes with ours, whose layers it shares."""
+    folder = tmp_path_factory.mktemp("own")
+    run("env", "--chdir", str(folder), sys.executable, "-m", "shoestring", "new", "dedupe", "--into", "dedupe-rows")
+    made = folder / "dedupe-rows"
+    for _, said in BLOCK.findall(PAGE):
+        if said.startswith("# dedupe_rows/stage.py"):
+            put(made, said)
+    pipeline = made / "dedupe_rows" / "pipeline.py"
+    pipeline.write_text(pipeline.read_text().replace("own(stage)", 'own(stage, by=["origin"])'))
+    run("docker", "build", "--quiet", "--tag", OWN_IMAGE, str(made))
+    return made
+
+
+@pytest.fixture(scope="session")
+def kind(package: Path) -> Iterator[Kind]:
     """A fresh cluster with Argo, the kind overlay and the images; SHOESTRING_KIND_KEEP=1 takes the one that is there, and leaves it."""
     cluster, keep = Kind("shoestring"), os.environ.get("SHOESTRING_KIND_KEEP") == "1"
     scripts, steps = ROOT / "tests" / "kind", [partial(cluster.load, *each) for each in IMAGES_ON.items()]

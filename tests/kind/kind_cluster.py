@@ -17,6 +17,8 @@ from shoestring.rules import IMAGES
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "shoestring"
+# Of the authoring page's stage, as its NEED and its component call it.
+OWN_IMAGE = "dedupe_rows:0.1.0"
 # What a pod needs under the `restricted` Pod Security level.
 POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 8737, "seccompProfile": {"type": "RuntimeDefault"}}
 SECURITY = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}

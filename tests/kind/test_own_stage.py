@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from authored import BLOCK, PAGE, put
-from kind_cluster import Kind, run
+from kind_cluster import OWN_IMAGE, Kind, run
 from on_argo import Going, decision, node_pools, watched
 
 from shoestring.data.runs import read
@@ -19,25 +18,12 @@ from shoestring.spending.verify import load_anchors, verify
 
 pytestmark = pytest.mark.kind
 
-SHOESTRING = (sys.executable, "-m", "shoestring")
-# As NEED and the component of the page call it.
-IMAGE = "dedupe_rows:0.1.0"
-
 
 def test_an_authors_stage_runs_on_argo_in_its_own_image_where_its_router_said_and_is_settled(
-    argo: Kind, store: Store, rain: str, tmp_path: Path
+    argo: Kind, package: Path, store: Store, rain: str, tmp_path: Path
 ) -> None:
-    run("env", "--chdir", str(tmp_path), *SHOESTRING, "new", "dedupe", "--into", "dedupe-rows")
-    package = tmp_path / "dedupe-rows"
-    for _, said in BLOCK.findall(PAGE):
-        if said.startswith("# dedupe_rows/stage.py"):
-            put(package, said)
-    pipeline = package / "dedupe_rows" / "pipeline.py"
-    pipeline.write_text(pipeline.read_text().replace("own(stage)", 'own(stage, by=["origin"])'))
-    run("docker", "build", "--quiet", "--tag", IMAGE, str(package))
-    argo.load(("worker", "worker2"), (IMAGE,))
     compiling = ("compile", "--target", "argo", "--pipeline", "dedupe_rows.pipeline:pipeline", "--out", str(tmp_path))
-    run("env", "--chdir", str(package), *SHOESTRING, *compiling)
+    run("env", "--chdir", str(package), sys.executable, "-m", "shoestring", *compiling)
     argo.apply((tmp_path / "dedupe-rows.yaml").read_text())
     with watched(argo, tmp_path) as pods:
         ended = Going(argo, rain, "--template", "dedupe-rows").end()
@@ -47,7 +33,7 @@ def test_an_authors_stage_runs_on_argo_in_its_own_image_where_its_router_said_an
     (pod,), made = pods.of_stage("dedupe"), decision(store, run_id, "dedupe")
     assert made.choice and made.placement
     assert f"{node_pools(argo)[pod['spec']['nodeName']]}/{made.placement.cpu}" == made.choice.pool
-    assert [each["image"] for each in pod["spec"]["containers"] if each["name"] == "main"] == [IMAGE]
+    assert [each["image"] for each in pod["spec"]["containers"] if each["name"] == "main"] == [OWN_IMAGE]
     # The weather of three airports.
     outcome = read(store, f"runs/{run_id}/receipts/dedupe-1.json", Receipt).outcome
     assert outcome and outcome.rows == 3

@@ -63,7 +63,7 @@ def test_a_pod_that_no_node_takes_is_given_up_and_its_stage_goes_elsewhere(argo:
             {"name": name, "labels": {POOL_LABEL: name}, "market": "spot", "machine": machine, "most_nodes": 1, "startup_s": 1}
         )
         prices["prices"].append(prices["prices"][0] | {"pool": name, "market": "spot", "usd_per_hour": "0.001"})
-        for file, content in (("pools", pools), ("prices", prices), ("policy", policy | {"queue_delay_s": 20})):
+        for file, content in (("pools", pools), ("prices", prices), ("policy", policy | {"queue_delay_s": 5})):
             put_file(argo, file, yaml.safe_dump(content))
         going = Going(argo, recipe(tmp_path, RAIN))
         first, second = decided(store, going, "ingest"), decided(store, going, "ingest", attempt=2)
@@ -155,7 +155,7 @@ def given(template: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def test_a_training_that_ran_out_of_memory_is_given_more_and_ends(argo: Kind, store: Store, rain: str, tmp_path: Path) -> None:
-    with modest(argo, compiled(tmp_path), 0.1), little_memory(argo, 0.3), watched(argo, tmp_path) as pods:
+    with modest(argo, compiled(tmp_path), 0.05), little_memory(argo, 0.2), watched(argo, tmp_path) as pods:
         ended = Going(argo, rain).end()
     assert ended.code == 0, ended.err
     run_id = ended.summary.run_id

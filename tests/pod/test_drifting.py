@@ -29,6 +29,7 @@ from shoestring.spending.ledger import Ledger
 from shoestring.spending.meter import cost_between_usd
 from shoestring.training.record import ModelRecord
 
+ROWS = {"train": 20_000, "val": 2000, "test": 100}
 SETTINGS = TrainSettings(max_epochs=1000, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
 BUDGET_USD = Decimal("0.012")
 
@@ -73,7 +74,7 @@ def begun(folder: Path, world_file: Path) -> Attempt:
     """An attempt at training that is admitted, routed and paid for."""
     world = small_world(world_file, folder)
     assert isinstance(world.store, FolderStore)
-    data = dataset(world.store, folder)
+    data = dataset(world.store, folder, ROWS)
     (folder / "rows.csv").write_text("code,number,y\n" + "1,0.5,1\n" * 100)
     recipe = Recipe(name="mine", source={"rows": Source(path=folder / "rows.csv")}, target=Target(column="y"), train=SETTINGS)
     asked = Wish("r", recipe, TRAIN, BUDGET_USD, None, 7)

@@ -24,6 +24,7 @@ from shoestring.routing.second import Look
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.training.record import ModelRecord
 
+ROWS = {"train": 20_000, "val": 2000, "test": 100}
 SETTINGS = TrainSettings(max_epochs=200, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
 BUDGET_USD = Decimal("0.03")
 
@@ -79,7 +80,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     world_file = write_world(folder / "world.yaml", "0.40", "0.45")
     store = small_world(world_file, folder).store
     assert isinstance(store, FolderStore)
-    data = dataset(store, folder)
+    data = dataset(store, folder, ROWS)
     (folder / "rows.csv").write_text("code,number,y\n" + "1,0.5,1\n" * 100)
     recipe = Recipe(name="mine", source={"rows": Source(path=folder / "rows.csv")}, target=Target(column="y"), train=SETTINGS)
     engine, over = Engine(store, world_file, folder, recipe, data), threading.Event()

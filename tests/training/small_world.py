@@ -1,4 +1,4 @@
-"""A table of which the truth is known, a clock that moves when it is told to, and trainings of the one by the other."""
+"""Trainings of a table of which the truth is known, by a clock that moves when it is told to."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from clocks import StillClock
+from made_up import Array, encoding_of, table
 
 from shoestring.bounds import Bounds, Guardrails
 from shoestring.data.formats import Rows
 from shoestring.data.recipe import TrainSettings
 from shoestring.local import FolderStore
-from shoestring.model import Encoding, Feature
+from shoestring.model import Encoding
 from shoestring.receipt import Change, Forecast
 from shoestring.seams import Clock, Store
 from shoestring.spending.meter import Meter
@@ -24,10 +24,6 @@ from shoestring.training.torch_.checkpoint import from_bytes
 from shoestring.training.torch_.loop import Training
 from shoestring.training.torch_.task import Task
 
-Array = np.ndarray[Any, np.dtype[Any]]
-CODE = Feature(name="code", kind="categorical", cardinality=9)
-NUMBER = Feature(name="number", kind="numeric")
-RECORD = np.dtype([("code", "i4"), ("number", "f4"), ("y", "i4")])
 TINY = TrainSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
 BOUNDS, GUARDRAILS = Bounds(), Guardrails()
 FREE = Meter(Decimal(0), 0.0, Decimal(0), None)
@@ -62,21 +58,6 @@ class SlowRows(Rows):
     def scan(self, batch_rows: int) -> Iterator[Array]:
         self._clock.sleep(self._takes_s())
         yield from super().scan(batch_rows)
-
-
-def table(rows: int, seed: int) -> Array:
-    """`y` is 1 with the chance that `code` (odd or even) and `number` say."""
-    generator = np.random.default_rng(seed)
-    made = np.empty(rows, RECORD)
-    made["code"], made["number"] = generator.integers(0, 9, rows), generator.normal(size=rows)
-    logit = np.where(made["code"] % 2, 2.0, -2.0) + 2 * made["number"]
-    made["y"] = generator.random(rows) < 1 / (1 + np.exp(-logit))
-    return made
-
-
-def encoding_of(train: Array) -> Encoding:
-    share = float(train["y"].mean())
-    return Encoding(features=(CODE, NUMBER), task="binary", classes=("no", "yes"), train_prior=(1 - share, share))
 
 
 def prior_loss(train: Array, signal: Array) -> float:

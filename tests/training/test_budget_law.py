@@ -14,7 +14,8 @@ import pytest
 from clocks import StillClock
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from small_world import Bench, stop_after, table
+from made_up import table
+from small_world import Bench, stop_after
 
 from shoestring.data.recipe import TrainSettings
 from shoestring.errors import StageStopped

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_world import TINY, Bench, prior_loss, same_weights, stop_after, table
+from made_up import table
+from small_world import TINY, Bench, prior_loss, same_weights, stop_after
 
 from shoestring.data.recipe import TrainSettings
 from shoestring.data.runs import read

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from small_world import CODE, NUMBER, RECORD, TINY, encoding_of, prior_loss, table
+from made_up import CODE, NUMBER, RECORD, encoding_of, table
+from small_world import TINY, prior_loss
 
 from shoestring.model import Encoding, Feature
 from shoestring.training.torch_.learner import Learner

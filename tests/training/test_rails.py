@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up import encoding_of, table
 from pydantic import ValidationError
-from small_world import Bench, encoding_of, prior_loss, table
+from small_world import Bench, prior_loss
 
 from shoestring.bounds import Bounds, EpochCap, Guardrails, SkillFloor
 from shoestring.data.recipe import TrainSettings

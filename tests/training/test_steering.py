@@ -8,7 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from small_world import Bench, prior_loss, table
+from made_up import table
+from small_world import Bench, prior_loss
 
 from shoestring.bounds import Bounds
 from shoestring.data.recipe import TrainSettings

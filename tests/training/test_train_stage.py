@@ -9,18 +9,16 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import train_alone
-from small_world import encoding_of, table
+from made_up import dataset
 from train_alone import EPOCHS, work
 
-from shoestring.data.blobs import load_manifest, save_manifest
-from shoestring.data.parts import PartWriter
+from shoestring.data.blobs import load_manifest
 from shoestring.data.runs import read
 from shoestring.errors import DataError
 from shoestring.local import FolderStore
-from shoestring.model import Format, Manifest, Outcome
+from shoestring.model import Outcome
 from shoestring.stages import train
 from shoestring.training.curve import Curve
 from shoestring.training.record import ModelRecord, Window
@@ -29,37 +27,13 @@ from shoestring.training.torch_.checkpoint import read_pointer
 ROWS = {"train": 3000, "val": 300, "test": 300}
 
 
-def dataset(folder: Path, rows: dict[str, int]) -> str:
-    """The table of `small_world` as preprocess would leave it; the key of its manifest."""
-    store, splits = FolderStore(folder), {}
-    for seed, (split, count) in enumerate(rows.items()):
-        records = table(count, seed)
-        writer = PartWriter(store, Format.PACKED, folder)
-        writer.add(pa.table({str(name): records[name] for name in records.dtype.names or ()}))
-        splits[split] = writer.close()
-    return save_manifest(
-        store,
-        Manifest(
-            name="made-up",
-            format=Format.PACKED,
-            columns={"code": "int32", "number": "float", "y": "int32"},
-            splits=splits,
-            rows=sum(rows.values()),
-            row_bytes=12,
-            size_bytes=12 * sum(rows.values()),
-            settings_sha256="",
-            encoding=encoding_of(table(3000, 0)),
-        ),
-    )
-
-
 def start(folder: Path, key: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(Path(train_alone.__file__)), str(folder), key]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def test_a_training_that_is_killed_again_and_again_sees_every_row_once_an_epoch(tmp_path: Path) -> None:
-    key, chance, began = dataset(tmp_path, ROWS), random.Random(0), []
+    key, chance, began = dataset(FolderStore(tmp_path), tmp_path, ROWS), random.Random(0), []
     store = FolderStore(tmp_path)
     for _ in range(3):
         process = start(tmp_path, key)
@@ -87,7 +61,7 @@ def test_a_training_that_is_killed_again_and_again_sees_every_row_once_an_epoch(
 def without_test(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A data set whose sealed split is gone from the store."""
     folder = tmp_path_factory.mktemp("sealed")
-    key = dataset(folder, {"train": 400, "val": 100, "test": 100})
+    key = dataset(FolderStore(folder), folder, {"train": 400, "val": 100, "test": 100})
     for part in load_manifest(FolderStore(folder), key).splits["test"]:
         (folder / part.key).unlink()
     return folder, key
@@ -107,6 +81,6 @@ def test_the_test_split_is_never_opened(without_test: tuple[Path, str]) -> None:
 
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_a_split_without_rows_is_refused_with_its_name(tmp_path: Path, split: str) -> None:
-    key = dataset(tmp_path, {"train": 40, "val": 10} | {split: 0})
+    key = dataset(FolderStore(tmp_path), tmp_path, {"train": 40, "val": 10} | {split: 0})
     with pytest.raises(DataError, match=f"the {split} split .* has no rows|a split without a part"):
         train.run(work(tmp_path, key))
