@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 from authored import BLOCK, PAGE, put
 from kind_cluster import OWN_IMAGE, ROOT, CommandFailed, Kind, rendered, run
-from on_argo import RAIN, compiled, store_of
+from on_argo import RAIN, Going, compiled, end, store_of, tell_to_stop
 
 from shoestring.rules import IMAGES
 from shoestring.seams import Store
 
-# The sweeper runs beside the control plane; worker3's GPUs are dear numbers, on which nothing runs.
-IMAGES_ON = {("worker", "worker2"): (IMAGES["base"], IMAGES["train"], OWN_IMAGE), ("control-plane",): (IMAGES["base"],)}
+STAGES = (IMAGES["base"], IMAGES["train"], OWN_IMAGE)
+# What has to be there before anything runs: the cheapest pool is worker2, and the sweeper runs beside the control plane. worker3's GPUs
+# are dear numbers, on which nothing runs.
+FIRST = {"worker2": STAGES, "control-plane": (IMAGES["base"],)}
+LATER = "worker"
 
 
 @pytest.fixture(scope="session")
@@ -38,17 +40,23 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def kind(package: Path) -> Iterator[Kind]:
+def side_by_side() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def kind(package: Path, side_by_side: ThreadPoolExecutor) -> Iterator[Kind]:
     """A fresh cluster with Argo, the kind overlay and the images; SHOESTRING_KIND_KEEP=1 takes the one that is there, and leaves it."""
     cluster, keep = Kind("shoestring"), os.environ.get("SHOESTRING_KIND_KEEP") == "1"
-    scripts, steps = ROOT / "tests" / "kind", [partial(cluster.load, *each) for each in IMAGES_ON.items()]
-    if not (keep and cluster.name in run("kind", "get", "clusters").split()):
-        run(str(scripts / "up.sh"), cluster.name, timeout_s=600)
-        steps.append(partial(run, str(scripts / "argo.sh"), cluster.name, timeout_s=600))
+    is_fresh = not (keep and cluster.name in run("kind", "get", "clusters").split())
+    if is_fresh:
+        run(str(ROOT / "tests/kind/up.sh"), cluster.name, timeout_s=600)
+    steps = [side_by_side.submit(cluster.load, *each) for each in FIRST.items()]
+    steps += [side_by_side.submit(run, str(ROOT / "tests/kind/argo.sh"), cluster.name, timeout_s=600)] if is_fresh else []
     # Before the overlay: a pod that finds no image waits longer and longer for it.
-    with ThreadPoolExecutor() as side_by_side:
-        for step in [side_by_side.submit(each) for each in steps]:
-            step.result()
+    for step in steps:
+        step.result()
     cluster.apply(rendered("kind"))
     try:
         cluster.kubectl("rollout", "status", "deployment/s3", "--timeout", "120s")
@@ -59,11 +67,37 @@ def kind(package: Path) -> Iterator[Kind]:
         run("kind", "delete", "cluster", "--name", cluster.name)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def on_its_way(kind: Kind, side_by_side: ThreadPoolExecutor) -> Future[None]:
+    """The images to the last node, while a first run goes on the cheapest."""
+    return side_by_side.submit(kind.load, LATER, STAGES)
+
+
+@pytest.fixture(autouse=True)
+def everywhere(on_its_way: Future[None]) -> None:
+    """Every test finds every node ready; a module's own run, which comes before, does not wait for it."""
+    on_its_way.result()
+
+
 @pytest.fixture(scope="session")
 def argo(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Kind:
     """The cluster, with the WorkflowTemplate."""
     kind.apply(yaml.safe_dump(compiled(tmp_path_factory.mktemp("compiled"))))
     return kind
+
+
+@pytest.fixture(scope="session")
+def leave(argo: Kind) -> Iterator[Callable[[Going], None]]:
+    """Tell a run to stop, and go on: how it ends is seen when all tests are over."""
+    left: list[Going] = []
+
+    def tell(going: Going) -> None:
+        tell_to_stop(argo, going)
+        left.append(going)
+
+    yield tell
+    for going in left:
+        assert end(argo, going).code == 1
 
 
 @pytest.fixture(scope="module")

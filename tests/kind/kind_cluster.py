@@ -57,16 +57,15 @@ class Kind:
     def apply(self, text: str, *arguments: str, namespace: str = NAMESPACE) -> None:
         self.kubectl("apply", "--server-side", "--force-conflicts", "--filename", "-", *arguments, given=text, namespace=namespace)
 
-    def load(self, nodes: Sequence[str], images: Sequence[str]) -> None:
-        """Images of this machine, onto these nodes: `control-plane`, `worker`, `worker2`, `worker3`. Together, for the layers they share.
+    def load(self, node: str, images: Sequence[str]) -> None:
+        """Images of this machine, onto a node: `control-plane`, `worker`, `worker2` or `worker3`. Together, for the layers they share.
 
         kind leaves out by itself what a node has, where the node image brings crictl; here every node image is asked.
         """
-        ids = [run("docker", "image", "inspect", "--format", "{{.Id}}", image).strip() for image in images]
-        names = [f"{self.name}-{node}" for node in nodes]
-        lacking = [name for name in names if not {*ids} <= {*run("docker", "exec", name, *CTR).split()}]
-        if lacking:
-            run("kind", "load", "docker-image", "--name", self.name, "--nodes", ",".join(lacking), *images, timeout_s=600)
+        ids = {run("docker", "image", "inspect", "--format", "{{.Id}}", image).strip() for image in images}
+        name = f"{self.name}-{node}"
+        if not ids <= {*run("docker", "exec", name, *CTR).split()}:
+            run("kind", "load", "docker-image", "--name", self.name, "--nodes", name, *images, timeout_s=600)
 
     def said_by_pod(self, name: str, template: dict[str, Any]) -> str:
         """What a pod of this template prints; it is deleted. Raises CommandFailed when it does not end well within two minutes."""

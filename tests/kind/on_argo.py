@@ -14,6 +14,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import yaml
 from kind_cluster import NAMESPACE, ROOT, Kind
@@ -125,6 +126,13 @@ def place_of(kind: Kind) -> Iterator[S3Place]:
             process.terminate()
 
 
+def recipe(folder: Path, text: str) -> str:
+    """A file of it, with a name of its own, so that nothing of it is cached."""
+    path = folder / "rain.yaml"
+    path.write_text(text.replace("name: rain", f"name: rain-{uuid4().hex[:8]}"))
+    return str(path)
+
+
 def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
@@ -211,9 +219,18 @@ def decided(store: Store, going: Going, stage: str, attempt: int = 1) -> Decisio
     return soon(look, f"the decision on attempt {attempt} at {stage}", timeout_s=240.0)
 
 
-def stop(kind: Kind, going: Going) -> Ended:
-    """As `argo stop` does: what runs is told to end, then the exit step runs. The Workflow is deleted."""
+def tell_to_stop(kind: Kind, going: Going) -> None:
+    """As `argo stop` does: what runs is told to end, then the exit step runs."""
     kind.kubectl("patch", "workflow", going.run_id, "--type", "merge", "--patch", '{"spec": {"shutdown": "Stop"}}')
+
+
+def end(kind: Kind, going: Going) -> Ended:
+    """Of a run that was told to stop. Its Workflow is deleted."""
     ended = going.end()
     kind.kubectl("delete", "workflow", going.run_id)
     return ended
+
+
+def stop(kind: Kind, going: Going) -> Ended:
+    tell_to_stop(kind, going)
+    return end(kind, going)

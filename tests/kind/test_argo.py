@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,6 +15,7 @@ import pytest
 import yaml
 from kind_cluster import ROOT, Kind, run
 from on_argo import (
+    RAIN,
     Ended,
     Going,
     Pods,
@@ -24,6 +25,7 @@ from on_argo import (
     node_pools,
     paid_and_lived_usd,
     put_file,
+    recipe,
     refused,
     soon,
     stage_pod,
@@ -40,6 +42,8 @@ from shoestring.spending.verify import load_anchors, verify
 pytestmark = pytest.mark.kind
 
 STAGES = ("ingest", "preprocess", "train", "evaluate")
+# Its training lasts longer than the store is away.
+LONG_RAIN = RAIN.replace("max_epochs: 2", "max_epochs: 100, patience: 100000")
 # As the kind overlay's policy has it.
 LEAVING_S = 2
 
@@ -136,7 +140,7 @@ def test_a_changed_price_moves_the_next_run(argo: Kind, store: Store, rain: str)
     assert Ledger(store, WallClock(), "test").state(going.run_id).holds == {}
 
 
-def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(argo: Kind, store: Store, rain: str) -> None:
+def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(argo: Kind, store: Store, rain: str, leave: Callable[[Going], None]) -> None:
     (spot,) = [name for name, pool in node_pools(argo).items() if pool == "cpu-spot"]
     argo.kubectl("cordon", spot)
     try:
@@ -144,7 +148,7 @@ def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(argo: Kind, store
         made = decided(store, going, "ingest")
     finally:
         argo.kubectl("uncordon", spot)
-    stop(argo, going)
+    leave(going)
     assert made.choice and made.choice.pool.startswith("cpu-on-demand/")
     assert [sentence for sentence in refused(made) if "cpu-spot" in sentence and "cordoned" in sentence], refused(made)
 
@@ -165,7 +169,7 @@ def test_a_training_whose_pod_is_deleted_goes_on_from_its_checkpoint_and_a_store
     argo: Kind, store: Store, tmp_path: Path
 ) -> None:
     with watched(argo, tmp_path) as pods:
-        going = Going(argo, "flights", "--budget", "0.05", "--deadline", "900")
+        going = Going(argo, recipe(tmp_path, LONG_RAIN))
         first = decided(store, going, "train")
         pod = stage_pod(argo, going.run_id, "train")
         checkpoint = f"runs/{going.run_id}/checkpoints/"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from kind_cluster import Kind, a_pod
+from on_argo import RUN_LABEL, soon
 
 from shoestring.local import WallClock
 from shoestring.model import Market, Room
@@ -75,6 +76,8 @@ def test_a_cordoned_node_gives_no_room(kind: Kind, kube: Kube) -> None:
 
 
 def test_a_pod_takes_the_room_that_it_asked_for_and_gives_it_back(kind: Kind, kube: Kube) -> None:
+    running = ("pods", "--selector", RUN_LABEL, "--field-selector", "status.phase=Running")
+    soon(lambda: None if kind.get(*running)["items"] else True, "runs that were told to stop have left")
     before = room(kube, "cpu-spot/1")
     with a_pod(kind, "filler", cpu="1500m", nodeSelector={"shoestring.dev/pool": "cpu-spot"}) as uid:
         until(lambda: cluster(kube).life(uid), lambda life: life.started_at)

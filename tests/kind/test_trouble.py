@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from on_argo import (
     kept,
     node_pools,
     put_file,
+    recipe,
     refused,
     soon,
     stage_pod,
@@ -39,13 +40,6 @@ from shoestring.spending.ledger import Ledger
 from shoestring.spending.verify import load_anchors, verify
 
 pytestmark = pytest.mark.kind
-
-
-def recipe(folder: Path, text: str) -> str:
-    """One with a name of its own, so that nothing of it is cached."""
-    path = folder / "rain.yaml"
-    path.write_text(text.replace("name: rain", f"name: rain-{uuid4().hex[:8]}"))
-    return str(path)
 
 
 def books_hold(store: Store, run_id: str) -> None:
@@ -83,27 +77,29 @@ def allocatable(kind: Kind) -> dict[str, str]:
     return dict(node["status"]["allocatable"])
 
 
-def test_a_pool_that_somebody_else_fills_is_left_out_with_the_numbers(argo: Kind, store: Store, rain: str) -> None:
+def test_a_pool_that_somebody_else_fills_is_left_out_with_the_numbers(
+    argo: Kind, store: Store, rain: str, leave: Callable[[Going], None]
+) -> None:
     most = f"{int(allocatable(argo)['cpu']) * 1000 - 500}m"
     with a_pod(argo, "filler", cpu=most, nodeSelector={POOL_LABEL: "cpu-spot"}):
         soon(lambda: argo.get("pod", "filler", namespace="default")["spec"].get("nodeName"), "a node for the filler")
         going = Going(argo, rain)
         made = decided(store, going, "ingest")
         assert node_pools(argo)[stage_pod(argo, going.run_id, "ingest")["spec"]["nodeName"]] == "cpu-on-demand"
-        stop(argo, going)
+        leave(going)
     numbers = re.compile(r"no room: cpu-spot's one node has 0\.\d+ cores and [\d.]+ GB free, 1 core and [\d.]+ GB are asked")
     assert any(map(numbers.fullmatch, refused(made))), refused(made)
 
 
 def test_prices_that_somebody_broke_are_replaced_by_the_last_good_ones_and_the_decision_says_so(
-    argo: Kind, store: Store, tmp_path: Path
+    argo: Kind, store: Store, tmp_path: Path, leave: Callable[[Going], None]
 ) -> None:
     with kept(argo, "prices"):
         going = Going(argo, recipe(tmp_path, RAIN))
         first = decided(store, going, "ingest")
         put_file(argo, "prices", "prices: [")
         second = decided(store, going, "preprocess")
-        stop(argo, going)
+        leave(going)
     assert [note for note in second.question.notes if "prices.yaml" in note and "the last good copy is used" in note], second.question.notes
     assert (first.question.notes, second.question.quotes) == ((), first.question.quotes)
 
