@@ -7,6 +7,7 @@ limit, but each plan says whether it keeps to them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 
 import numpy as np
@@ -18,9 +19,9 @@ from shoestring.routing.decide import at_price, place_of
 from shoestring.routing.decision import Choice, Decision, Planned, Question
 from shoestring.routing.front import undominated
 from shoestring.routing.own import Alike, OwnWays
-from shoestring.routing.plan import each_before
+from shoestring.routing.plan import chained
 from shoestring.routing.shape import shape_of
-from shoestring.routing.ways import ANY, UNBOUNDED, Limits, Step, Ways, joined, nothing_more
+from shoestring.routing.ways import UNBOUNDED, Limits, Step, Ways
 
 
 class Line(Noun):
@@ -96,16 +97,9 @@ def front(question: Question, candidates: Candidates) -> tuple[Plan, ...]:
         return ()
     whole = _with_all_passes(candidates)
     limits, free = Limits.of(question), Limits(UNBOUNDED, UNBOUNDED - 1, {})
-    alike, last = Alike(whole), len(question.needs) - 1
-    following: list[dict[int, Ways]] = []
-    for stage in range(last, -1, -1):
-        own, found = OwnWays(question, whole, free, stage, alike), {}
-        for reads in own.offers.reads:
-            parts = own.of(reads, ANY, UNBOUNDED, 0) if own.any() else []
-            afters = [nothing_more() if stage == last else following[0].get(int(part.leaves[0])) for part in parts]
-            ways = joined([each_before(part, after, UNBOUNDED, UNBOUNDED) for part, after in zip(parts, afters, strict=True) if after])
-            found[reads] = ways.at(undominated(ways.cost, ways.p95, ways.ms, enough_micro=UNBOUNDED))
-        following.insert(0, {reads: ways for reads, ways in found.items() if len(ways)})
+    alike = Alike(whole)
+    own = {stage: OwnWays(question, whole, free, stage, alike) for stage in range(len(question.needs))}
+    following = chained(own, OwnWays.of, lambda ways: undominated(ways.cost, ways.p95, ways.ms, enough_micro=UNBOUNDED))
     starts = following[0].get(whole.offers[0].reads[0])
     return () if starts is None else tuple(_plan(question, whole, limits, following, place) for place in range(len(starts)))
 
@@ -115,11 +109,11 @@ def _with_all_passes(candidates: Candidates) -> Candidates:
     return candidates.model_copy(update={"offers": offers})
 
 
-def _plan(question: Question, candidates: Candidates, limits: Limits, following: list[dict[int, Ways]], place: int) -> Plan:
+def _plan(question: Question, candidates: Candidates, limits: Limits, following: Mapping[int, Mapping[int, Ways]], place: int) -> Plan:
     leaves, est, names = candidates.offers[0].reads[0], Decimal(0), []
     needs_micro, needs_ms = (int(getattr(following[0][leaves], name)[place]) for name in ("p95", "ms"))
-    for stage, by_format in enumerate(following):
-        ways = by_format[leaves]
+    for stage in range(len(question.needs)):
+        ways = following[stage][leaves]
         step = Step(int(ways.slot[place]), leaves, int(ways.writes[place]))
         est += from_microusd(at_price(candidates, stage, step)[0])
         pool, market, written = place_of(candidates, stage, step)

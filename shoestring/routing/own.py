@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -153,26 +154,22 @@ class OwnWays:
 
     def of(self, reads: int, within: Span = ANY, enough_micro: int = 0, enough_ms: int = 0) -> list[Ways]:
         """The undominated offers that read a format, one part for each format that they leave, of those that need no more than `within`."""
-        place = self.offers.reads.index(reads)
+        place, enough_ms = self.offers.reads.index(reads), self.limits.enough_ms or enough_ms
         fits = self.within[place] & (self.p95[place] <= within.most_micro) & (self.ms[place] <= within.most_ms)
-        parts = []
-        for number, writes in enumerate(self.offers.writes):
-            cost, p95, ms, slots = (column[fits[number]] for column in (*(each[place, number] for each in self._columns), self.slots))
-            best = undominated(cost, p95, ms, enough_micro=enough_micro, enough_ms=self.limits.enough_ms or enough_ms)
-            parts.append(self._ways((cost[best], p95[best], ms[best]), slots[best], reads, writes))
-        return self._with_cached(parts, reads)
+        return self._parts(reads, fits, partial(undominated, enough_micro=enough_micro, enough_ms=enough_ms))
 
     def corners(self, reads: int) -> list[Ways]:
         """The same of all offers, whatever they are expected to cost."""
+        fits = self.within[self.offers.reads.index(reads)]
+        return self._parts(reads, fits, lambda _, p95, ms: undominated(p95, np.zeros_like(p95), ms))
+
+    def _parts(self, reads: int, fits: Flags, best: Callable[[Ints, Ints, Ints], Ints]) -> list[Ways]:
+        """The best of the offers that fit, [written, slots], by expected cost, P95 dollars and P95 time; and what is there already."""
         place, parts = self.offers.reads.index(reads), []
         for number, writes in enumerate(self.offers.writes):
-            fits = self.within[place, number]
-            cost, p95, ms, slots = (column[fits] for column in (*(each[place, number] for each in self._columns), self.slots))
-            best = undominated(p95, np.zeros_like(p95), ms)
-            parts.append(self._ways((cost[best], p95[best], ms[best]), slots[best], reads, writes))
-        return self._with_cached(parts, reads)
-
-    def _with_cached(self, parts: list[Ways], reads: int) -> list[Ways]:
+            cost, p95, ms, slots = (column[fits[number]] for column in (*(each[place, number] for each in self._columns), self.slots))
+            kept = best(cost, p95, ms)
+            parts.append(self._ways((cost[kept], p95[kept], ms[kept]), slots[kept], reads, writes))
         cached = self.offers.cached
         if cached is not None and cached.reads == reads:
             parts.append(self._ways((np.zeros(1, dtype=np.int64),) * 3, np.array([CACHED]), reads, cached.writes))

@@ -16,11 +16,12 @@ The elastic stage: the most expected samples with what the P95 of the later stag
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import numpy as np
 
-from shoestring.routing.candidates import Candidates
+from shoestring.routing.candidates import Candidates, Ints
 from shoestring.routing.decision import Question
 from shoestring.routing.front import undominated
 from shoestring.routing.own import Alike, OwnWays
@@ -122,19 +123,26 @@ class Ahead:
 
     @cached_property
     def _corners(self) -> dict[int, Ways]:
-        following: dict[int, Ways] = {}
-        for stage in range(self.stages - 1, 0, -1):
-            found = {}
-            for reads in self.own[stage].offers.reads:
-                parts = []
-                for here in self.own[stage].corners(reads):
-                    leaves = int(here.leaves[0])
-                    if (after := nothing_more() if stage + 1 == self.stages else following.get(leaves)) is not None:
-                        parts.append(each_before(here, after, UNBOUNDED, UNBOUNDED))
-                ways = joined(parts)
-                found[reads] = ways.at(undominated(ways.p95, np.zeros_like(ways.p95), ways.ms))
-            following = {reads: ways for reads, ways in found.items() if len(ways)}
-        return following
+        return chained(self.own, OwnWays.corners, lambda ways: undominated(ways.p95, np.zeros_like(ways.p95), ways.ms))[1]
+
+
+def chained(
+    own: Mapping[int, OwnWays], of: Callable[[OwnWays, int], list[Ways]], best: Callable[[Ways], Ints]
+) -> dict[int, dict[int, Ways]]:
+    """Of stages to the end, by the format that each finds, the best ways to do it and all after it; within no limit."""
+    found: dict[int, dict[int, Ways]] = {}
+    for stage in sorted(own, reverse=True):
+        found[stage] = {}
+        for reads in own[stage].offers.reads:
+            parts = []
+            for here in of(own[stage], reads):
+                after = found[stage + 1].get(int(here.leaves[0])) if stage + 1 in own else nothing_more()
+                if after is not None:
+                    parts.append(each_before(here, after, UNBOUNDED, UNBOUNDED))
+            ways = joined(parts)
+            if len(kept := ways.at(best(ways))):
+                found[stage][reads] = kept
+    return found
 
 
 def each_before(here: Ways, after: Ways, most_micro: int, most_ms: int) -> Ways:

@@ -4,14 +4,17 @@
 #   tests/kind/argo.sh NAME
 #
 # Argo comes from its published manifest. Where no container registry can be reached, SHOESTRING_ADDONS names a command that brings
-# it, and the image of the S3 server, into the cluster instead: it is called with NAME argo seaweedfs.
+# it, and the image of the S3 server, into the cluster instead: it is called with NAME and argo or seaweedfs.
 set -euo pipefail
 cd "$(dirname "$0")"
 name=$1
 kubectl="kubectl --context kind-$name"
 
 if [[ -n ${SHOESTRING_ADDONS:-} ]]; then
-  $SHOESTRING_ADDONS "$name" argo seaweedfs
+  $SHOESTRING_ADDONS "$name" seaweedfs &
+  s3=$!
+  $SHOESTRING_ADDONS "$name" argo
+  wait "$s3"
 else
   $kubectl create namespace argo
   $kubectl apply --server-side -n argo -f https://github.com/argoproj/argo-workflows/releases/download/v3.7.3/install.yaml

@@ -18,10 +18,8 @@ from shoestring.rules import IMAGES
 from shoestring.seams import Store
 
 STAGES = (IMAGES["base"], IMAGES["train"], OWN_IMAGE)
-# What has to be there before anything runs: the cheapest pool is worker2, and the sweeper runs beside the control plane. worker3's GPUs
-# are dear numbers, on which nothing runs.
-FIRST = {"worker2": STAGES, "control-plane": (IMAGES["base"],)}
-LATER = "worker"
+# The first run goes on the cheapest pool; the sweeper runs beside the control plane, and on worker3, whose GPUs are dear numbers, nothing.
+FIRST, LATER = "worker2", {"control-plane": (IMAGES["base"],), "worker": STAGES}
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +50,7 @@ def kind(package: Path, side_by_side: ThreadPoolExecutor) -> Iterator[Kind]:
     is_fresh = not (keep and cluster.name in run("kind", "get", "clusters").split())
     if is_fresh:
         run(str(ROOT / "tests/kind/up.sh"), cluster.name, timeout_s=600)
-    steps = [side_by_side.submit(cluster.load, *each) for each in FIRST.items()]
+    steps = [side_by_side.submit(cluster.load, FIRST, STAGES)]
     steps += [side_by_side.submit(run, str(ROOT / "tests/kind/argo.sh"), cluster.name, timeout_s=600)] if is_fresh else []
     # Before the overlay: a pod that finds no image waits longer and longer for it.
     for step in steps:
@@ -68,15 +66,16 @@ def kind(package: Path, side_by_side: ThreadPoolExecutor) -> Iterator[Kind]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def on_its_way(kind: Kind, side_by_side: ThreadPoolExecutor) -> Future[None]:
-    """The images to the last node, while a first run goes on the cheapest."""
-    return side_by_side.submit(kind.load, LATER, STAGES)
+def on_their_way(kind: Kind, side_by_side: ThreadPoolExecutor) -> list[Future[None]]:
+    """The images to the other nodes, while a first run goes."""
+    return [side_by_side.submit(kind.load, *each) for each in LATER.items()]
 
 
 @pytest.fixture(autouse=True)
-def everywhere(on_its_way: Future[None]) -> None:
+def everywhere(on_their_way: list[Future[None]]) -> None:
     """Every test finds every node ready; a module's own run, which comes before, does not wait for it."""
-    on_its_way.result()
+    for each in on_their_way:
+        each.result()
 
 
 @pytest.fixture(scope="session")
