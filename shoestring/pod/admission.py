@@ -20,7 +20,7 @@ from shoestring.pod.overhead import OVERHEAD, overhead_hold, overhead_usd
 from shoestring.pod.receipts import decision_key
 from shoestring.pod.runs import check_run_id, write_record, write_start
 from shoestring.pod.starting import check_caps, check_data, check_moment, may_wait_s
-from shoestring.routing.decide import choose, smallest_budget_usd
+from shoestring.routing.decide import cheapest_to_begin, choose
 from shoestring.routing.decision import Candidates, Decision, Question
 from shoestring.routing.offers import candidates
 from shoestring.routing.sentences import listed
@@ -166,23 +166,12 @@ def room_to_extend_usd(question: Question, offers: Candidates) -> Decimal:
     budget: a larger one may try a pool of which little is known, and whose P95 is the wilder for it.
     """
     free = question.model_copy(update={"stage_budgets": {}, "budget_usd": Decimal(0)})
-    smallest_usd = smallest_budget_usd(free, offers)
-    if smallest_usd is None:
-        return Decimal(0)
-    least = choose(free.model_copy(update={"budget_usd": smallest_usd}), offers)
-    if least.choice is None:
-        return Decimal(0)
-    elastic = {need.stage for need in question.needs if need.elastic}
-    stages = [
-        (question.stage, least.choice.est_usd, least.choice.p95_usd),
-        *((each.stage, each.est_usd, each.keep_usd) for each in least.plan),
-    ]
-    room_usd = spared_usd = Decimal(0)
-    for stage, est_usd, p95_usd in stages:
-        if stage not in elastic:
-            room_usd = max(room_usd, OVERRUN_SHARE * p95_usd - spared_usd)
-            spared_usd += p95_usd - est_usd
-    return usd(room_usd)
+    room_micro = spared_micro = Decimal(0)
+    for need, (est_micro, p95_micro) in zip(question.needs, cheapest_to_begin(free, offers), strict=False):
+        if not need.elastic:
+            room_micro = max(room_micro, OVERRUN_SHARE * p95_micro - spared_micro)
+            spared_micro += p95_micro - est_micro
+    return usd(room_micro.scaleb(-6))
 
 
 def refuse(store: Store, decision: Decision) -> Refused:

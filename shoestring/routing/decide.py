@@ -78,6 +78,19 @@ def _smallest_budget_usd(question: Question, plans: Plans) -> Decimal | None:
     return question.spent_usd + question.held_usd + from_microusd(in_time.min()) if len(in_time) else None
 
 
+def cheapest_to_begin(question: Question, candidates: Candidates) -> list[tuple[int, int]]:
+    """Micro-dollars that each stage is expected to take, and that it takes at P95 (an elastic one: at least), in the plan of the smallest
+    budget with which this question would be answered; empty: no budget would do."""
+    smallest_usd = smallest_budget_usd(question, candidates)
+    if smallest_usd is None:
+        return []
+    least = question.model_copy(update={"budget_usd": smallest_usd})
+    found = planned(least, candidates, Limits.of(least))
+    steps = [] if found.best is None else [found.plans.here.step(found.best), *found.path]
+    prices = [at_price(candidates, stage, step) for stage, step in enumerate(steps)]
+    return [(est_micro, keep_micro) for est_micro, _, keep_micro, _ in prices]
+
+
 def slot_of(candidates: Candidates, stage: int, step: Step) -> int:
     cached = candidates.offers[stage].cached
     return cached.slot if step.slot == CACHED and cached else step.slot

@@ -35,7 +35,7 @@ class Lane:
 
     def __init__(self, loop: Loop, faults: Faults, store: Store, dice: Random) -> None:
         self.skew_s = 0.0
-        self.ledger = Ledger(Interrupted(loop, faults, store, dice), Here(loop), "simulated")
+        self.ledger = Ledger(Interrupted(loop, faults, store, dice), Here(loop), "simulated", dice)
 
 
 class Here:

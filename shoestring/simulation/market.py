@@ -97,4 +97,10 @@ class SimulatedMarket:
         if self._recorded and pool.name in self._recorded.zones:
             return self._recorded.taken_s(pool.name, from_s)
         an_hour = pool.markets[market].preemptions_per_hour * self._model.preemption_times
-        return from_s + dice.expovariate(an_hour / 3600) if an_hour else math.inf
+        return from_s + until_next_s(an_hour, dice)
+
+
+def until_next_s(an_hour: float, dice: Random) -> float:
+    """When what happens so often an hour, at random, happens next; infinity: never."""
+    a_second = an_hour / 3600
+    return dice.expovariate(a_second) if a_second else math.inf

@@ -25,7 +25,7 @@ from shoestring.routing.offers import candidates
 from shoestring.rules import IMAGES, StockOut
 from shoestring.seams import Life, PriceBook, Usage, World
 from shoestring.simulation.loop import Here, Interrupted, Loop
-from shoestring.simulation.market import SimulatedMarket
+from shoestring.simulation.market import SimulatedMarket, until_next_s
 from shoestring.simulation.outcome import NOTHING, Fate, Tally
 from shoestring.simulation.scenario import Chain, Scenario, world_file
 from shoestring.simulation.workload import Wanted, bias
@@ -156,8 +156,7 @@ class Place:
 
     def lost_s(self) -> float:
         """When a pod that is scheduled now is gone without a word."""
-        an_hour = self.scenario.faults.lost_per_hour
-        return self.loop.now_s + self.dice.expovariate(an_hour / 3600) if an_hour else math.inf
+        return self.loop.now_s + until_next_s(self.scenario.faults.lost_per_hour, self.dice)
 
     def noticed(self) -> bool:
         """Whether a preemption comes with a notice."""

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 
 from pydantic import AwareDatetime
 
@@ -291,6 +292,7 @@ def _usd(microusd: int | None) -> Usd | None:
     return None if microusd is None else from_microusd(microusd)
 
 
+@lru_cache(maxsize=4096)  # whoever asks at each step meets most holds as they were
 def _hold(held: Held) -> Hold:
     amount_usd = from_microusd(held.microusd)
     return Hold.model_construct(

@@ -7,11 +7,11 @@ Where many lose, they write together (`spending/crowd.py`).
 
 from __future__ import annotations
 
-import random
 import re
 from collections import defaultdict, deque
 from contextlib import suppress
 from functools import partial
+from random import Random, SystemRandom
 
 from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError, StoreFull, UsageError
 from shoestring.model import record
@@ -40,14 +40,17 @@ LATE_S, LOOK_EVERY_S = 60.0, 0.05
 # What a crowd wrote last is taken for its last for so long.
 RECENT_S = 0.2
 
+# Writers who got in each other's way go on at different moments: also those that were one process a moment ago.
+CHANCE = SystemRandom()
+
 
 class Books:
     """Accounts by name, as this writer knows them. One thread an object; any number of objects and processes a store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self.store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Clock, dice: Random = CHANCE) -> None:
+        self.store, self._clock, self._dice = store, clock, dice
         self._known: dict[str, Account] = {}
-        self._crowd = Crowd(store, clock)
+        self._crowd = Crowd(store, clock, dice)
         # By account, the objects that this writer saw last, the newest at the end.
         self._seen: defaultdict[str, deque[Written]] = defaultdict(partial(deque, maxlen=SHORT))
         self._seen_s: dict[str, float] = {}
@@ -137,7 +140,7 @@ class Books:
             self._wait_for(account, number)
             if not self._crowded(account):
                 # Not all who lost at once: the first of them to get a number tells the others that they are many.
-                self._clock.sleep(random.uniform(0, self._clock.monotonic_s() - began_s))
+                self._clock.sleep(self._dice.uniform(0, self._clock.monotonic_s() - began_s))
             # A number that was lost to what was not read yet says nothing of others who write now.
             has_lost, is_fresh = is_fresh, True
             if not account.requests.number(draft.id):

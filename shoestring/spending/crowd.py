@@ -10,10 +10,10 @@ how those who come next know that they are many. It ends with a writer whom nobo
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from random import Random
 from typing import Literal
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -49,8 +49,8 @@ def wishes_folder(account: str, number: int) -> str:
 
 
 class Crowd:
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Clock, dice: Random) -> None:
+        self._store, self._clock, self._dice = store, clock, dice
 
     def gather(self, account: Account, own: Wish, moved_on: Callable[[], bool]) -> Written | None:
         """What the next object of `account` is to hold, `own` first; None: somebody else wrote it.
@@ -68,7 +68,7 @@ class Crowd:
         for look in range(LOOKS):
             if look == claims_at and self._claims(f"{folder}by", name):
                 break
-            self._clock.sleep(random.uniform(0.5, 1.0) * min(longest_s, took_s * FIRST_LOOK * 2**look))
+            self._clock.sleep(self._dice.uniform(0.5, 1.0) * min(longest_s, took_s * FIRST_LOOK * 2**look))
             if moved_on():
                 return None
         return self._sealed(account, own, self._wishes(folder, f"{name}.json", max(1, last - 1), took_s * FIRST_GATHER))

@@ -5,16 +5,16 @@ An account may lie inside others, a run's inside its month's and its campaign's 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 from shoestring.errors import LedgerConflict, UnknownName
 from shoestring.money import microusd, usd
 from shoestring.seams import Clock, Store
 from shoestring.spending.account import AccountState
-from shoestring.spending.books import Books, named
+from shoestring.spending.books import CHANCE, Books, named
 from shoestring.spending.entry import NO_ENTRY, Entry, Sealed
 from shoestring.spending.parents import Parents, is_top
 
@@ -27,10 +27,11 @@ class Ledger:
     LedgerConflict when the account is not in a state for it.
     """
 
-    def __init__(self, store: Store, clock: Clock, pod_uid: str = "") -> None:
-        """`pod_uid`: who writes, as it will stand in the entries."""
-        self._store, self._clock, self._pod_uid = store, clock, pod_uid
-        self._books = Books(store, clock)
+    def __init__(self, store: Store, clock: Clock, pod_uid: str = "", dice: Random = CHANCE) -> None:
+        """`pod_uid`: who writes, as it will stand in the entries. `dice`: by which requests that are given no id are told apart, and
+        writers who meet."""
+        self._store, self._clock, self._pod_uid, self._dice = store, clock, pod_uid, dice
+        self._books = Books(store, clock, dice)
         self._parents = Parents(self._books, clock, pod_uid)
 
     def open(
@@ -79,7 +80,7 @@ class Ledger:
         Raises:
             BudgetExceeded: past the account's cap, or the stage's.
         """
-        draft = self._draft(account, kind="extend", id=f"extend/{hold}/{id or uuid.uuid4().hex}", hold=hold, amount=amount_usd)
+        draft = self._draft(account, kind="extend", id=f"extend/{hold}/{id or self._new_id()}", hold=hold, amount=amount_usd)
         return self._books.append(draft, _micro(keep_usd))
 
     def settle(self, account: str, hold: str, actual_usd: Decimal, why: str = "") -> Sealed:
@@ -97,7 +98,7 @@ class Ledger:
             BudgetExceeded: past the account's cap, or the stage's.
         """
         return self._books.append(
-            self._draft(account, kind="adjust", id=f"adjust/{hold}/{id or uuid.uuid4().hex}", hold=hold, amount=delta_usd, why=why)
+            self._draft(account, kind="adjust", id=f"adjust/{hold}/{id or self._new_id()}", hold=hold, amount=delta_usd, why=why)
         )
 
     def set_cap(self, account: str, cap_usd: Decimal, approval: str | None = None) -> Sealed:
@@ -165,6 +166,9 @@ class Ledger:
         if (first.entry.cap_microusd, first.entry.stage_caps) != (cap, caps):
             raise LedgerConflict(account, "is open with another cap: set_cap gives it more")
         return first
+
+    def _new_id(self) -> str:
+        return f"{self._dice.getrandbits(128):032x}"
 
     def _draft(self, account: str, *, amount: Decimal | None = None, **content: Any) -> Entry:
         """An entry without its place in the chain. What a hold's entry is about stands in the entry that reserved it."""

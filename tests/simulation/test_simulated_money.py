@@ -73,6 +73,17 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not() -> None:
     assert one == same != other
 
 
+def test_writers_who_race_do_so_alike_each_time() -> None:
+    racing = scenario(per_hour=3000, faults={"race_per_write": 0.7, "clock_skew_s": 60.0}, budgets={"month_usd": "20"})
+    first, second = (simulate(racing, 30, 1) for _ in range(2))
+    assert first.races and record(first) == record(second)
+
+
+def test_what_hardly_ever_happens_is_no_bad_input() -> None:
+    rare = scenario("tables", faults={"lost_per_hour": 5e-324}, market={"preemption_times": 5e-324})
+    assert simulate(rare, 2, 1).ended
+
+
 def test_where_nothing_goes_wrong_and_there_is_money_all_is_done() -> None:
     report = simulate(budgeted(10.0, scenario("tables", **NOTHING_WRONG)), 10, 1)
     assert report.ended == {"done": 10}
