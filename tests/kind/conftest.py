@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,15 +12,32 @@ from pathlib import Path
 import pytest
 import yaml
 from authored import BLOCK, PAGE, put
-from kind_cluster import OWN_IMAGE, ROOT, CommandFailed, Kind, rendered, run
-from on_argo import RAIN, Going, compiled, end, store_of, tell_to_stop
+from kind_cluster import OWN_IMAGE, ROOT, CommandFailed, Kind, Packed, pack, rendered, run
+from on_argo import RAIN, Ended, Going, Pods, compiled, end, recipe, store_of, tell_to_stop, watched
 
 from shoestring.rules import IMAGES
 from shoestring.seams import Store
 
-STAGES = (IMAGES["base"], IMAGES["train"], OWN_IMAGE)
+CLUSTER, KEEP = Kind("shoestring"), os.environ.get("SHOESTRING_KIND_KEEP") == "1"
+# What stages and the author's own run in, and what the sweeper does.
+STAGES, SWEEPER = (IMAGES["base"], IMAGES["train"], OWN_IMAGE), (IMAGES["base"],)
 # The first run goes on the cheapest pool; the sweeper runs beside the control plane, and on worker3, whose GPUs are dear numbers, nothing.
-FIRST, LATER = "worker2", {"control-plane": (IMAGES["base"],), "worker": STAGES}
+FIRST, LATER = "worker2", {"control-plane": SWEEPER, "worker": STAGES}
+Packing = dict[tuple[str, ...], Future[Packed]]
+
+
+@pytest.fixture(scope="session")
+def side_by_side() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def fresh(side_by_side: ThreadPoolExecutor) -> Future[str] | None:
+    """A fresh cluster in the making; None: SHOESTRING_KIND_KEEP=1, and there is one."""
+    if KEEP and CLUSTER.name in run("kind", "get", "clusters").split():
+        return None
+    return side_by_side.submit(run, str(ROOT / "tests/kind/up.sh"), CLUSTER.name, timeout_s=600)
 
 
 @pytest.fixture(scope="session")
@@ -38,37 +56,37 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def side_by_side() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor() as pool:
-        yield pool
+def packing(package: Path, side_by_side: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Packing]:
+    """The archives, in the making while the cluster is; two gigabytes that nobody wants to keep."""
+    folder = tmp_path_factory.mktemp("images")
+    yield {images: side_by_side.submit(pack, folder / f"{len(images)}.tar", images) for images in (STAGES, SWEEPER)}
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")
-def kind(package: Path, side_by_side: ThreadPoolExecutor) -> Iterator[Kind]:
-    """A fresh cluster with Argo, the kind overlay and the images; SHOESTRING_KIND_KEEP=1 takes the one that is there, and leaves it."""
-    cluster, keep = Kind("shoestring"), os.environ.get("SHOESTRING_KIND_KEEP") == "1"
-    is_fresh = not (keep and cluster.name in run("kind", "get", "clusters").split())
-    if is_fresh:
-        run(str(ROOT / "tests/kind/up.sh"), cluster.name, timeout_s=600)
-    steps = [side_by_side.submit(cluster.load, FIRST, STAGES)]
-    steps += [side_by_side.submit(run, str(ROOT / "tests/kind/argo.sh"), cluster.name, timeout_s=600)] if is_fresh else []
+def kind(fresh: Future[str] | None, packing: Packing, side_by_side: ThreadPoolExecutor) -> Iterator[Kind]:
+    """The cluster with Argo, the kind overlay and the images; with SHOESTRING_KIND_KEEP=1 it is left there."""
+    if fresh:
+        fresh.result()
+    steps: list[Future[object]] = [side_by_side.submit(CLUSTER.load, FIRST, packing[STAGES].result())]
+    steps += [side_by_side.submit(run, str(ROOT / "tests/kind/argo.sh"), CLUSTER.name, timeout_s=600)] if fresh else []
     # Before the overlay: a pod that finds no image waits longer and longer for it.
     for step in steps:
         step.result()
-    cluster.apply(rendered("kind"))
+    CLUSTER.apply(rendered("kind"))
     try:
-        cluster.kubectl("rollout", "status", "deployment/s3", "--timeout", "120s")
+        CLUSTER.kubectl("rollout", "status", "deployment/s3", "--timeout", "120s")
     except CommandFailed as failed:
-        raise CommandFailed(f"{failed}\n{cluster.kubectl('describe', 'pods')}") from None
-    yield cluster
-    if not keep:
-        run("kind", "delete", "cluster", "--name", cluster.name)
+        raise CommandFailed(f"{failed}\n{CLUSTER.kubectl('describe', 'pods')}") from None
+    yield CLUSTER
+    if not KEEP:
+        run("kind", "delete", "cluster", "--name", CLUSTER.name)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def on_their_way(kind: Kind, side_by_side: ThreadPoolExecutor) -> list[Future[None]]:
+def on_their_way(kind: Kind, packing: Packing, side_by_side: ThreadPoolExecutor) -> list[Future[None]]:
     """The images to the other nodes, while a first run goes."""
-    return [side_by_side.submit(kind.load, *each) for each in LATER.items()]
+    return [side_by_side.submit(kind.load, node, packing[images].result()) for node, images in LATER.items()]
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +101,30 @@ def argo(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Kind:
     """The cluster, with the WorkflowTemplate."""
     kind.apply(yaml.safe_dump(compiled(tmp_path_factory.mktemp("compiled"))))
     return kind
+
+
+@pytest.fixture(scope="session")
+def pods(argo: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
+    with watched(argo, tmp_path_factory.mktemp("watched") / "pods.json") as seen:
+        yield seen
+
+
+@pytest.fixture(scope="session")
+def own_run(
+    argo: Kind, package: Path, on_their_way: list[Future[None]], side_by_side: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory
+) -> Future[Ended]:
+    """Of the author's pipeline, as soon as every node is ready: beside the first run, which leaves the machine idle half of its time."""
+    folder = tmp_path_factory.mktemp("own-run")
+    compiling = ("compile", "--target", "argo", "--pipeline", "dedupe_rows.pipeline:pipeline", "--out", str(folder))
+
+    def go() -> Ended:
+        for each in on_their_way:
+            each.result()
+        run("env", "--chdir", str(package), sys.executable, "-m", "shoestring", *compiling)
+        argo.apply((folder / "dedupe-rows.yaml").read_text())
+        return Going(argo, recipe(folder, RAIN), "--template", "dedupe-rows").end()
+
+    return side_by_side.submit(go)
 
 
 @pytest.fixture(scope="session")

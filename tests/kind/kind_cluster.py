@@ -38,6 +38,20 @@ def run(*command: str, given: str | None = None, timeout_s: float = 300.0) -> st
 
 
 @dataclass(frozen=True)
+class Packed:
+    """Images of this machine, in one archive for all nodes that they go onto: layers that they share lie in it once."""
+
+    ids: frozenset[str]
+    archive: Path
+
+
+def pack(archive: Path, images: Sequence[str]) -> Packed:
+    ids = frozenset(run("docker", "image", "inspect", "--format", "{{.Id}}", *images).split())
+    run("docker", "save", "--output", str(archive), *images, timeout_s=600)
+    return Packed(ids, archive)
+
+
+@dataclass(frozen=True)
 class Kind:
     """One cluster, of tests/kind/cluster.yaml."""
 
@@ -57,15 +71,14 @@ class Kind:
     def apply(self, text: str, *arguments: str, namespace: str = NAMESPACE) -> None:
         self.kubectl("apply", "--server-side", "--force-conflicts", "--filename", "-", *arguments, given=text, namespace=namespace)
 
-    def load(self, node: str, images: Sequence[str]) -> None:
-        """Images of this machine, onto a node: `control-plane`, `worker`, `worker2` or `worker3`. Together, for the layers they share.
+    def load(self, node: str, packed: Packed) -> None:
+        """Onto a node: `control-plane`, `worker`, `worker2` or `worker3`.
 
         kind leaves out by itself what a node has, where the node image brings crictl; here every node image is asked.
         """
-        ids = {run("docker", "image", "inspect", "--format", "{{.Id}}", image).strip() for image in images}
         name = f"{self.name}-{node}"
-        if not ids <= {*run("docker", "exec", name, *CTR).split()}:
-            run("kind", "load", "docker-image", "--name", self.name, "--nodes", name, *images, timeout_s=600)
+        if not packed.ids <= {*run("docker", "exec", name, *CTR).split()}:
+            run("kind", "load", "image-archive", "--name", self.name, "--nodes", name, str(packed.archive), timeout_s=600)
 
     def said_by_pod(self, name: str, template: dict[str, Any]) -> str:
         """What a pod of this template prints; it is deleted. Raises CommandFailed when it does not end well within two minutes."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -59,6 +59,10 @@ class Ended:
     def summary(self) -> Summary:
         return Summary.model_validate_json(self.out)
 
+    @property
+    def run_id(self) -> str:
+        return self.summary.run_id
+
 
 class Going:
     """A run that was started and is being followed."""
@@ -76,31 +80,34 @@ class Going:
 
 
 class Pods:
-    """The pods of a run as they last were: Argo deletes them when it is over."""
+    """The pods of all runs as they last were: Argo deletes those of a run that is over."""
 
-    def __init__(self) -> None:
-        self.last: dict[str, dict[str, Any]] = {}
+    def __init__(self, told: Path) -> None:
+        self._told = told
 
-    def of_stage(self, stage: str) -> list[dict[str, Any]]:
-        found = [pod for pod in self.last.values() if pod["metadata"]["labels"][STAGE_LABEL] == stage]
-        return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+    def of_stage(self, run_id: str, stage: str) -> list[dict[str, Any]]:
+        last: dict[str, dict[str, Any]] = {}
+        text, decoder = self._told.read_text().lstrip(), json.JSONDecoder()
+        # The last one may be in the writing.
+        with suppress(json.JSONDecodeError):
+            while text:
+                pod, end = decoder.raw_decode(text)
+                labels = pod["metadata"]["labels"]
+                if (labels[RUN_LABEL], labels[STAGE_LABEL]) == (run_id, stage):
+                    last[pod["metadata"]["uid"]] = pod
+                text = text[end:].lstrip()
+        return sorted(last.values(), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
 
 @contextmanager
-def watched(kind: Kind, folder: Path) -> Iterator[Pods]:
-    """All pods of runs that are there meanwhile; to be read at the end."""
-    pods, told = Pods(), folder / "pods.json"
+def watched(kind: Kind, told: Path) -> Iterator[Pods]:
+    """All pods of runs that are there meanwhile."""
     line = ["kubectl", "--context", kind.context, "--namespace", "shoestring", "get", "pods", "--selector", RUN_LABEL]
     with told.open("w") as out, subprocess.Popen([*line, "--watch", "--output", "json"], stdout=out) as process:
         try:
-            yield pods
+            yield Pods(told)
         finally:
             process.terminate()
-    text, decoder = told.read_text().lstrip(), json.JSONDecoder()
-    while text:
-        pod, end = decoder.raw_decode(text)
-        pods.last[pod["metadata"]["uid"]] = pod
-        text = text[end:].lstrip()
 
 
 @contextmanager
@@ -194,6 +201,11 @@ def node_pools(kind: Kind) -> dict[str, str]:
     return {node["metadata"]["name"]: node["metadata"]["labels"].get(POOL_LABEL, "") for node in kind.get("nodes")["items"]}
 
 
+def file_of_world(kind: Kind, name: str) -> str:
+    text: str = kind.get("configmap", f"shoestring-{name}")["data"][f"{name}.yaml"]
+    return text
+
+
 def put_file(kind: Kind, name: str, text: str) -> None:
     kind.kubectl("patch", "configmap", f"shoestring-{name}", "--type", "merge", "--patch", json.dumps({"data": {f"{name}.yaml": text}}))
 
@@ -201,7 +213,7 @@ def put_file(kind: Kind, name: str, text: str) -> None:
 @contextmanager
 def kept(kind: Kind, *names: str) -> Iterator[list[dict[str, Any]]]:
     """What these files of the world say; `put_file` may change them meanwhile."""
-    there = {name: kind.get("configmap", f"shoestring-{name}")["data"][f"{name}.yaml"] for name in names}
+    there = {name: file_of_world(kind, name) for name in names}
     try:
         yield [yaml.safe_load(text) for text in there.values()]
     finally:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from concurrent.futures import Future
 
 import pytest
-from kind_cluster import OWN_IMAGE, Kind, run
-from on_argo import Going, decision, node_pools, watched
+from kind_cluster import OWN_IMAGE, Kind
+from on_argo import Ended, Pods, decision, node_pools
 
 from shoestring.data.runs import read
 from shoestring.local import WallClock
@@ -20,17 +19,13 @@ pytestmark = pytest.mark.kind
 
 
 def test_an_authors_stage_runs_on_argo_in_its_own_image_where_its_router_said_and_is_settled(
-    argo: Kind, package: Path, store: Store, rain: str, tmp_path: Path
+    argo: Kind, own_run: Future[Ended], pods: Pods, store: Store
 ) -> None:
-    compiling = ("compile", "--target", "argo", "--pipeline", "dedupe_rows.pipeline:pipeline", "--out", str(tmp_path))
-    run("env", "--chdir", str(package), sys.executable, "-m", "shoestring", *compiling)
-    argo.apply((tmp_path / "dedupe-rows.yaml").read_text())
-    with watched(argo, tmp_path) as pods:
-        ended = Going(argo, rain, "--template", "dedupe-rows").end()
+    ended = own_run.result()
     assert ended.code == 0, ended.err
     assert [(stage.name, stage.attempts) for stage in ended.summary.stages] == [("ingest", 1), ("dedupe", 1)]
-    run_id = ended.summary.run_id
-    (pod,), made = pods.of_stage("dedupe"), decision(store, run_id, "dedupe")
+    run_id = ended.run_id
+    (pod,), made = pods.of_stage(run_id, "dedupe"), decision(store, run_id, "dedupe")
     assert made.choice and made.placement
     assert f"{node_pools(argo)[pod['spec']['nodeName']]}/{made.placement.cpu}" == made.choice.pool
     assert [each["image"] for each in pod["spec"]["containers"] if each["name"] == "main"] == [OWN_IMAGE]
