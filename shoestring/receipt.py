@@ -89,6 +89,7 @@ class Receipt(Noun):
     hardware: Hardware | None = Field(None, description="what did its per-row work; None in what was written before that was kept")
     spent_usd: Usd
     covered_usd: Usd = Field(usd("0"), description="of what it took, paid for by a commitment and so not spent")
+    fees_usd: Usd = Field(usd("0"), description="of what it spent, for moving its data and holding what it wrote: not for time")
     prices: tuple[Priced, ...] = Field((), description="what its pod cost an hour, each from when on; empty: as was decided, all along")
     policy_sha256: str = Field("", description="of the policy that its place was chosen by")
     candidate_sha256: str = Field("", description="of the policy that was on trial for a share of the runs; empty: none was")

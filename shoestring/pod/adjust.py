@@ -36,7 +36,7 @@ def adjust_to_pods(world: World, run: Run, start: Start) -> list[str]:
 
 
 def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
-    """What an attempt's pod cost by its own times; None where nobody knows them."""
+    """What an attempt's pod cost by its own times, and its data beside; None where nobody knows them."""
     key = receipt_key(run.run_id, hold)
     if not any(world.store.list(key)):
         return None
@@ -46,7 +46,7 @@ def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
     if choice is None or life is None or life.started_at is None or life.finished_at is None:
         return None
     prices = receipt.prices or (Priced(at=life.started_at, usd_per_hour=choice.usd_per_hour),)
-    return max(Decimal(0), cost_between_usd(prices, life.started_at, life.finished_at) - receipt.covered_usd)
+    return max(Decimal(0), cost_between_usd(prices, life.started_at, life.finished_at) - receipt.covered_usd) + receipt.fees_usd
 
 
 def adjust_one(ledger: Ledger, account: str, hold: str, settled_usd: Decimal, true_usd: Decimal) -> list[str]:

@@ -29,7 +29,8 @@ class Attempt:
 
     `reserved_usd`: as far as it has heard. `asked_at_usd`: what that was when it last asked for more. `moves`: prices that took the place
     of the decision's, since. `told`: what its child goes by. `caps_s`: when guardrails' caps will be reached; `noted`: what they made it
-    do. `used_before`: by its earlier attempts. `covered_usd`: what of it a commitment had paid for, known at its end.
+    do. `used_before`: by its earlier attempts. `covered_usd`: what of it a commitment had paid for, `fees_usd`: what of it is for
+    data that it moved and left, both known at its end.
     """
 
     world: World
@@ -55,6 +56,7 @@ class Attempt:
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
     covered_usd: Decimal = Decimal(0)
+    fees_usd: Decimal = Decimal(0)
     gpus: GpuUse = field(default_factory=GpuUse)
 
     @property
@@ -100,14 +102,15 @@ class Attempt:
         return usd(self.usd_per_hour * Decimal(str(seconds)) / 3600)
 
     def meter(self) -> Meter:
-        """The money of the reservation less the exit, and the deadline less what its decision set aside for later stages."""
+        """The money of the reservation less the exit and what is not paid by time, and the deadline less what is for later stages."""
         left_s = self.decision.question.deadline_left_s
         due_s = [] if left_s is None else [self.started_s + left_s - kept_s(self.decision)]
         ends_s = min([*due_s, *self.caps_s.values()], default=None)
-        return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd, ends_s, self.moves)
+        return Meter(self.choice.usd_per_hour, self.started_s, self.reserved_usd - self.exit_usd - self.choice.fees_usd, ends_s, self.moves)
 
     def spent_usd(self) -> Decimal:
-        return self.meter().spent_usd(self.world.clock.monotonic_s())
+        """By now, with all that moving and holding its data will have cost at its end."""
+        return self.choice.fees_usd + self.meter().spent_usd(self.world.clock.monotonic_s())
 
     def stop(self, why: str, cause: Cause = "told-to-stop") -> None:
         if not self.stopping:

@@ -100,6 +100,7 @@ def beat_of(attempt: Attempt, state: str) -> Heartbeat:
         at=now,
         interval_s=world.rules.heartbeat_s,
         spent_usd=min(attempt.spent_usd(), attempt.reserved_usd),
+        fees_usd=attempt.choice.incurred_usd(done=False),
         phase=progress.phase,
         samples=progress.samples,
         total=progress.total,

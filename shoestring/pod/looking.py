@@ -97,7 +97,7 @@ def standing_of(attempt: Attempt, looks: Looks, now_s: float) -> Standing | None
         phase=progress.phase,
         here_s=now_s - attempt.started_s,
         moves=looks.moves,
-        left_usd=float(limit.limit_usd - attempt.spent_usd()),
+        left_usd=float(limit.limit_usd - limit.spent_usd(now_s)),
         left_s=None if limit.deadline_s is None else limit.deadline_s - now_s,
         samples_left=left,
         leave_s=EXIT_S + need.checkpoint_s + attempt.world.rules.leaving_s,

@@ -13,8 +13,8 @@ from datetime import datetime
 from shoestring.errors import StoreError
 from shoestring.json_text import json_text
 from shoestring.model import digest
-from shoestring.routing.cost import moved_by
 from shoestring.routing.decision import Decision
+from shoestring.routing.volumes import moved_by
 from shoestring.seams import Store
 from shoestring.tariffs import Tariffs
 

@@ -9,6 +9,7 @@ from typing import Any
 from shoestring.data.runs import Run, Start, read
 from shoestring.errors import StageFailed
 from shoestring.model import Outcome, record
+from shoestring.money import usd
 from shoestring.pricing.throughput import hardware_of
 from shoestring.receipt import Receipt, Used
 from shoestring.routing.decision import Decision
@@ -88,6 +89,7 @@ def write_lost_receipts(world: World, run: Run, start: Start, known: Mapping[str
             cause="memory" if said == OUT_OF_MEMORY else "lost",
             why=known.get(hold) or (gone if beat else "its pod never began"),
             spent_usd=spent_usd,
+            fees_usd=beat.fees_usd if beat else usd(0),
             prices=beat.prices if beat else (),
             used=beat.used if beat else Used(),
             changes=beat.changes if beat else (),

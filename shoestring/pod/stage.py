@@ -86,7 +86,7 @@ def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> Ou
 def close_books(attempt: Attempt, ending: Ending) -> None:
     """Settle by this pod's own clock, its end foreseen, write the receipt, beat a last time."""
     ledger = Ledger(attempt.world.store, attempt.world.clock, attempt.world.pod_uid)
-    spent_usd, short = settle(attempt, ledger, ending.why)
+    spent_usd, short = settle(attempt, ledger, ending.why, done=ending.status == "done")
     ending = ending.model_copy(update={"why": f"{ending.why}; {short}".lstrip("; ")}) if short else ending
     if ending.outcome is not None:
         done = ending.outcome.samples or ending.outcome.rows
@@ -95,12 +95,14 @@ def close_books(attempt: Attempt, ending: Ending) -> None:
     heartbeat(attempt, ending.status)
 
 
-def settle(attempt: Attempt, ledger: Ledger, why: str) -> tuple[Decimal, str]:
-    """Turn the reservation into what this pod took by its own clock. What then stands in the books, and a sentence where that is less."""
+def settle(attempt: Attempt, ledger: Ledger, why: str, *, done: bool) -> tuple[Decimal, str]:
+    """Turn the reservation into what this pod took by its own clock, and what moving and holding its data costs. What then stands in the
+    books, and a sentence where that is less."""
     ends_s = attempt.world.clock.monotonic_s() + attempt.world.rules.leaving_s
     took_usd = attempt.meter().spent_usd(ends_s)
     attempt.covered_usd = covered_usd(attempt.world.store, attempt.decision, attempt.world.pod_uid, took_usd, ends_s - attempt.started_s)
-    cost_usd = max(Decimal(0), took_usd - attempt.covered_usd)
+    attempt.fees_usd = attempt.choice.incurred_usd(done=done)
+    cost_usd = max(Decimal(0), took_usd - attempt.covered_usd) + attempt.fees_usd
     spent_usd, account = min(cost_usd, attempt.reserved_usd), attempt.run.start.account
     try:
         ledger.settle(account, attempt.hold, spent_usd, why)
@@ -126,6 +128,7 @@ def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
         why=ending.why,
         spent_usd=spent_usd,
         covered_usd=attempt.covered_usd,
+        fees_usd=attempt.fees_usd,
         prices=attempt.prices(),
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         finished_at=now,

@@ -13,6 +13,7 @@ from shoestring.pod.receipts import decision_key, receipt_for, receipt_key
 from shoestring.routing.decision import Decision
 from shoestring.routing.place import KUBEFLOW_RUN_LABEL, STAGE_LABEL
 from shoestring.seams import World
+from shoestring.spending.account import AccountState
 from shoestring.spending.heartbeat import LET_GO, Heartbeat, heartbeat_key, last_heartbeat
 from shoestring.spending.ledger import Ledger
 from shoestring.spending.meter import cost_usd
@@ -56,8 +57,10 @@ def settle_strangers(world: World, run: Run, start: Start) -> list[str]:
         beat = last_heartbeat(world.store, run.run_id, hold)
         if beat is None or beat.state != LET_GO:
             continue
-        ended_at = next_step(world, run, start, beat)
-        cost = cost_usd(beat.usd_per_hour, (ended_at - beat.started_at).total_seconds())
+        decision, ended_at = read(world.store, decision_key(run.run_id, hold), Decision), next_step(world, run, start, beat)
+        why = world.cluster.life(beat.pod_uid).why
+        fees_usd = decision.choice.incurred_usd(done=not why) if decision.choice else Decimal(0)
+        cost = cost_usd(beat.usd_per_hour, (ended_at - beat.started_at).total_seconds()) + fees_usd
         spent_usd = min(cost, held.amount_usd)
         try:
             ledger.settle(start.account, hold, spent_usd, "it keeps no books: from its router to the next step")
@@ -65,7 +68,7 @@ def settle_strangers(world: World, run: Run, start: Start) -> list[str]:
             # Another exit step was quicker.
             continue
         said.append(f"{start.account}: {hold} settled at ${spent_usd} of ${held.amount_usd}: it keeps no books, and took ${cost} at most")
-        write_receipt(world, run, hold, beat, ended_at, ledger.state(start.account).settled_usd[hold])
+        write_receipt(world, decision, beat, ledger.state(start.account), ended_at=ended_at, why=why, fees_usd=fees_usd)
     return said
 
 
@@ -75,21 +78,23 @@ def next_step(world: World, run: Run, start: Start, beat: Heartbeat) -> datetime
     return min([*later, world.clock.now()])
 
 
-def write_receipt(world: World, run: Run, hold: str, beat: Heartbeat, ended_at: datetime, spent_usd: Decimal) -> None:
-    why = world.cluster.life(beat.pod_uid).why
-    key = decision_key(run.run_id, hold)
+def write_receipt(
+    world: World, decision: Decision, beat: Heartbeat, state: AccountState, *, ended_at: datetime, why: str, fees_usd: Decimal
+) -> None:
+    run_id, hold = decision.question.run_id, decision.question.hold
     receipt = receipt_for(
-        read(world.store, key, Decision),
-        decision_key=key,
+        decision,
+        decision_key=decision_key(run_id, hold),
         pod_uid=beat.pod_uid,
         status="failed" if why else "done",
         cause="code" if why else "",
         why=why or "it keeps no books: what became of its work, its engine knows",
-        spent_usd=spent_usd,
+        spent_usd=state.settled_usd[hold],
+        fees_usd=fees_usd,
         started_at=beat.started_at,
         finished_at=ended_at,
-        ledger_head=Ledger(world.store, world.clock, world.pod_uid).state(run.start.account).head_hash,
+        ledger_head=state.head_hash,
     )
-    world.store.put(receipt_key(run.run_id, hold), record(receipt))
-    last = beat.model_copy(update={"state": receipt.status, "at": ended_at, "spent_usd": spent_usd})
-    world.store.put(heartbeat_key(run.run_id, hold), record(last))
+    world.store.put(receipt_key(run_id, hold), record(receipt))
+    last = beat.model_copy(update={"state": receipt.status, "at": ended_at, "spent_usd": receipt.spent_usd})
+    world.store.put(heartbeat_key(run_id, hold), record(last))

@@ -43,6 +43,8 @@ class Actual(Noun):
     reserved_usd: Usd = Field(description="set aside for all of them, extensions included")
     paid_usd: Usd = Field(description="by the ledger, adjusted to the pods' own times where a cluster tells them")
     computing_usd: Usd
+    moved_usd: Usd = Field(description="for bringing data in and out")
+    stored_usd: Usd = Field(description="for holding what was written")
     overhead_usd: Usd = Field(description="deciding and settling")
     idle: Idle
     use: float | None = Field(description="mean share of its core-seconds in which an attempt computed")
@@ -118,6 +120,8 @@ def actual(group: dict[str, str], charges: Iterable[Charge]) -> Actual:
         reserved_usd=from_microusd(sum(charge.reserved_microusd for charge in charges)),
         paid_usd=from_microusd(sum(charge.paid_microusd for charge in charges)),
         computing_usd=from_microusd(sum(part.computing for part in parts)),
+        moved_usd=from_microusd(sum(part.moved for part in parts)),
+        stored_usd=from_microusd(sum(part.stored for part in parts)),
         overhead_usd=from_microusd(sum(part.overhead for part in parts)),
         idle=_idle(parts),
         use=_rounded(fmean(uses)) if uses else None,

@@ -35,13 +35,16 @@ class Parts:
     """A charge in whole micro-dollars, by what the money bought. `computing` is what is left of it; the others are idle.
 
     `startup`: paid outside the attempt's own seconds, from when a node took its pod. `cores`: cores that did nothing in them; known of
-    pools without a GPU. `lost`: all of an attempt that did not end as done, and whose stage keeps no checkpoint.
+    pools without a GPU. `lost`: all of an attempt that did not end as done, and whose stage keeps no checkpoint. `moved` and `stored`: for
+    its data, not for time.
     """
 
     computing: int = 0
     startup: int = 0
     cores: int = 0
     lost: int = 0
+    moved: int = 0
+    stored: int = 0
     overhead: int = 0
 
     @property
@@ -131,10 +134,13 @@ def split(charge: Charge) -> Parts:
         return Parts(computing=paid)
     if receipt.status in ("failed", "lost") and not charge.decision.question.needs[0].checkpoint_s:
         return Parts(lost=paid)
-    inside = min(paid, microusd(metered_usd(receipt, choice.usd_per_hour)))
+    fees = min(paid, microusd(receipt.fees_usd))
+    stored = min(fees, microusd(choice.stored_usd)) if receipt.status == "done" else 0
+    timed = paid - fees
+    inside = min(timed, microusd(metered_usd(receipt, choice.usd_per_hour)))
     known = charge.use is not None and charge.pool is not None and not charge.pool.gpu_count
     cores = inside * round((1 - (charge.use or 0.0)) * 1_000_000) // 1_000_000 if known else 0
-    return Parts(computing=inside - cores, startup=paid - inside, cores=cores)
+    return Parts(computing=inside - cores, startup=timed - inside, cores=cores, moved=fees - stored, stored=stored)
 
 
 def metered_usd(receipt: Receipt, usd_per_hour: Decimal) -> Decimal:

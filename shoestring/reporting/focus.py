@@ -1,8 +1,8 @@
 """A month of the ledger as cost rows in the form of FOCUS 1.2, the FinOps Open Cost and Usage Specification.
 
-One row for each thing that money bought: an attempt's computing, its start-up, its idle cores, an attempt that came to nothing, a start's
-overhead; and one for each adjustment. Costs sum to the ledger, to the micro-dollar. What is written down nowhere (an attempt whose
-records are gone) is an "Adjustment", which needs no price.
+One row for each thing that money bought: an attempt's computing, its start-up, its idle cores, an attempt that came to nothing, moving its
+data, holding what it wrote, a start's overhead; and one for each adjustment. Costs sum to the ledger, to the micro-dollar. What is written
+down nowhere (an attempt whose records are gone) is an "Adjustment", which needs no price.
 
     EffectiveCost = ListCost = ContractedCost = price x hours     ours is the price that was decided by: there is no other list
     BilledCost    = the same, but 0 for reserved machines: their commitment was billed when it was bought
@@ -23,83 +23,46 @@ from shoestring.model import Market
 from shoestring.money import from_microusd
 from shoestring.reporting.charges import OVERHEAD, Charge, split
 from shoestring.routing.place import RUN_LABEL, STAGE_LABEL
+from shoestring.routing.volumes import paid_gb
 from shoestring.spending.entry import Entry
 
 COLUMNS = (
-    "BilledCost",
-    "BillingAccountId",
-    "BillingAccountName",
-    "BillingCurrency",
-    "BillingPeriodEnd",
-    "BillingPeriodStart",
-    "ChargeCategory",
-    "ChargeClass",
-    "ChargeDescription",
-    "ChargeFrequency",
-    "ChargePeriodEnd",
-    "ChargePeriodStart",
-    "CommitmentDiscountCategory",
-    "CommitmentDiscountId",
-    "CommitmentDiscountName",
-    "CommitmentDiscountQuantity",
-    "CommitmentDiscountStatus",
-    "CommitmentDiscountType",
-    "CommitmentDiscountUnit",
-    "ConsumedQuantity",
-    "ConsumedUnit",
-    "ContractedCost",
-    "ContractedUnitPrice",
-    "EffectiveCost",
-    "InvoiceIssuerName",
-    "ListCost",
-    "ListUnitPrice",
-    "PricingCategory",
-    "PricingQuantity",
-    "PricingUnit",
-    "ProviderName",
-    "PublisherName",
-    "RegionId",
-    "RegionName",
-    "ResourceId",
-    "ResourceName",
-    "ResourceType",
-    "ServiceCategory",
-    "ServiceName",
-    "ServiceSubcategory",
-    "SkuId",
-    "SkuMeter",
-    "SkuPriceDetails",
-    "SkuPriceId",
-    "SubAccountId",
-    "SubAccountName",
-    "Tags",
+    *("BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart"),
+    *("ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart"),
+    *("CommitmentDiscountCategory", "CommitmentDiscountId", "CommitmentDiscountName", "CommitmentDiscountQuantity"),
+    *("CommitmentDiscountStatus", "CommitmentDiscountType", "CommitmentDiscountUnit", "ConsumedQuantity", "ConsumedUnit"),
+    *("ContractedCost", "ContractedUnitPrice", "EffectiveCost", "InvoiceIssuerName", "ListCost", "ListUnitPrice", "PricingCategory"),
+    *("PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "RegionId", "RegionName", "ResourceId", "ResourceName"),
+    *("ResourceType", "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId", "SkuMeter", "SkuPriceDetails", "SkuPriceId"),
+    *("SubAccountId", "SubAccountName", "Tags"),
 )
 OWN_COLUMNS = (
-    "x_Attempt",
-    "x_DecisionKey",
-    "x_EstimatedCost",
-    "x_Kind",
-    "x_LedgerAccount",
-    "x_LedgerEntry",
-    "x_P95Cost",
-    "x_Recipe",
-    "x_RunId",
-    "x_Stage",
-    "x_Status",
+    *("x_Attempt", "x_DecisionKey", "x_EstimatedCost", "x_Kind", "x_LedgerAccount", "x_LedgerEntry", "x_P95Cost", "x_Recipe", "x_RunId"),
+    *("x_Stage", "x_Status"),
 )
 CAMPAIGN_TAG = "shoestring.dev/campaign"
 ISSUER = "Shoestring"
 HOURS = "Hours"
 PRICING = {Market.ON_DEMAND: "Standard", Market.SPOT: "Dynamic", Market.RESERVED: "Committed"}
 QUANTITY = Decimal("1e-12")
-"""Hours are given to this: times any price, that is the cost to far less than a micro-dollar."""
+"""Hours, volumes and mean prices are given to this: times each other, that is the cost to far less than a micro-dollar."""
 
 GB_PER_GIB = 1.073741824
+FEES = {
+    "moved": {"ServiceCategory": "Networking", "ServiceSubcategory": "Other (Networking)", "ServiceName": "Data transfer"},
+    "stored": {"ServiceCategory": "Storage", "ServiceSubcategory": "Object Storage", "ServiceName": "Stored data"},
+}
+"""What is paid by volume, not by time."""
+
+UNITS = {"moved": "GB", "stored": "GB-Months"}
+
 KINDS = {
     "computing": "computing",
     "startup": "start-up: paid outside the attempt's own seconds",
     "cores": "cores that did nothing",
     "lost": "an attempt that came to nothing",
+    "moved": "moving its data",
+    "stored": "holding what it wrote",
     "overhead": "deciding and settling",
     "adjustment": "adjusted",
 }
@@ -112,7 +75,7 @@ def focus_rows(charges: Iterable[Charge], provider: str) -> Iterator[Row]:
     for charge in charges:
         common = _common(charge, provider)
         parts = split(replace(charge, adjustments=()))
-        amounts = [(name, getattr(parts, name)) for name in ("computing", "startup", "cores", "lost", "overhead")]
+        amounts = [(name, getattr(parts, name)) for name in ("computing", "startup", "cores", "lost", "overhead", "moved", "stored")]
         paid = [(name, amount) for name, amount in amounts if amount] or [
             ("overhead" if charge.entry.stage == OVERHEAD else "computing", 0)
         ]
@@ -175,41 +138,56 @@ def _common(charge: Charge, provider: str) -> Row:
 
 def _money(charge: Charge, entry: Entry, sha256: str, kind: str, microusd: int) -> Row:
     """What a row costs and why. An adjustment that was written after its month was over corrects an invoice."""
-    cost, price = from_microusd(microusd), charge.usd_per_hour
+    cost, fee = from_microusd(microusd), FEES.get(kind)
     late = kind == "adjustment" and entry.at >= period(charge.month)[1]
+    bought = _volume(charge, kind, cost) if fee else _hours(charge, cost)
     row = {
         "ChargeClass": "Correction" if late else "",
-        "ChargeDescription": _description(charge, entry, kind, price),
+        "ChargeDescription": _description(charge, entry, kind, None if fee else charge.usd_per_hour),
         "EffectiveCost": str(cost),
         "ListCost": str(cost),
         "ContractedCost": str(cost),
         "x_Kind": kind,
         "x_LedgerEntry": sha256,
     }
-    if price is None:
+    if bought is None:
         return row | {"BilledCost": str(cost), "ChargeCategory": "Adjustment"}
-    hours = _hours(charge, cost, price)
-    pricing = PRICING[charge.market]
+    price, quantity = bought
+    unit, pricing = (UNITS[kind], "Standard") if fee else (HOURS, PRICING[charge.market])
     row |= {
         "BilledCost": "0" if pricing == "Committed" else str(cost),
         "ChargeCategory": "Usage",
-        "ConsumedQuantity": hours,
-        "ConsumedUnit": HOURS,
+        "ConsumedQuantity": quantity,
+        "ConsumedUnit": unit,
         "ContractedUnitPrice": str(price),
         "ListUnitPrice": str(price),
         "PricingCategory": pricing,
-        "PricingQuantity": hours,
-        "PricingUnit": HOURS,
-        **_sku(charge),
+        "PricingQuantity": quantity,
+        "PricingUnit": unit,
+        **({**fee, "SkuId": kind, "SkuMeter": UNITS[kind], "SkuPriceId": kind} if fee else _sku(charge)),
     }
-    return row | (_commitment(charge, hours) if pricing == "Committed" else {})
+    return row | (_commitment(charge, quantity) if pricing == "Committed" else {})
 
 
-def _hours(charge: Charge, cost: Decimal, price: Decimal) -> str:
-    """What was paid for, in hours; of a machine that costs nothing, what was measured."""
+def _hours(charge: Charge, cost: Decimal) -> tuple[Decimal, str] | None:
+    """The price of an hour, and what was paid for, in hours; of a machine that costs nothing, what was measured. None: nobody knows."""
+    price = charge.usd_per_hour
+    if price is None:
+        return None
     measured_s = charge.receipt.seconds if charge.receipt else 0.0
     hours = cost / price if price else Decimal(str(measured_s)) / 3600
-    return f"{hours.quantize(QUANTITY).normalize():f}"
+    return price, f"{hours.quantize(QUANTITY).normalize():f}"
+
+
+def _volume(charge: Charge, kind: str, cost: Decimal) -> tuple[Decimal, str] | None:
+    """The mean price of a GB, or of a GB-month, and how many of them were paid for."""
+    decision, receipt = charge.decision, charge.receipt
+    if decision is None or decision.choice is None or receipt is None:
+        return None
+    into, out, held = paid_gb(decision.question, decision.choice)
+    volume = held if kind == "stored" else into + (out if receipt.status == "done" else 0.0)
+    quantity = max(Decimal(str(volume)).quantize(QUANTITY), QUANTITY)
+    return (cost / quantity).quantize(QUANTITY), f"{quantity.normalize():f}"
 
 
 def _period_of(charge: Charge) -> tuple[datetime, datetime]:

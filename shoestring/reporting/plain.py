@@ -37,7 +37,7 @@ def actuals_text(found: Actuals) -> str:
         frozenset(head[len(names) :]),
         "ratio: median of actual over estimate; off by: mean of |actual - estimate| / actual",
     )
-    head = (*names, "paid", "computing", "start-up", "idle cores", "lost", "overhead", "in use", "+-")
+    head = (*names, "paid", "computing", "start-up", "idle cores", "lost", "moving", "storing", "overhead", "in use", "+-")
     idle = Grid(
         "Where the money went",
         head,
@@ -72,7 +72,8 @@ def _errors(each: Actual) -> tuple[str, ...]:
 
 def _money(each: Actual) -> tuple[str, ...]:
     idle = each.idle
-    amounts = (each.paid_usd, each.computing_usd, idle.startup_usd, idle.cores_usd, idle.lost_usd, each.overhead_usd)
+    time = (each.computing_usd, idle.startup_usd, idle.cores_usd, idle.lost_usd)
+    amounts = (each.paid_usd, *time, each.moved_usd, each.stored_usd, each.overhead_usd)
     deviation = None if each.use_variance is None else float(Decimal(str(each.use_variance)).sqrt())
     return (*map(words.dollars, amounts), share(each.use), share(deviation))
 
@@ -127,18 +128,21 @@ def verdict(each: Hindsight) -> str:
 
 
 def reconciled_text(found: Reconciled) -> str:
-    head = ("run", "stage", "ledger", "OpenCost", "idle", "shared", "beside", "unexplained")
+    head = ("run", "stage", "ledger", "OpenCost", "fees", "idle", "shared", "beside", "unexplained")
     rows = [
         (
             each.run_id,
             each.stage or "not told",
             words.dollars(each.ledger_usd) if each.where != "theirs" else NOTHING,
             words.dollars(each.theirs_usd) if each.where != "ledger" else NOTHING,
-            *(words.dollars(amount) for amount in (each.idle_usd, each.shared_usd, each.beside_usd, each.unexplained_usd)),
+            *(words.dollars(amount) for amount in (each.fees_usd, each.idle_usd, each.shared_usd, each.beside_usd, each.unexplained_usd)),
         )
         for each in found.lines
     ]
-    note = "idle, shared, beside (volumes, network): inside of OpenCost's; unexplained: OpenCost's less the ledger's and these"
+    note = (
+        "fees (moving and holding data): inside of the ledger's; idle, shared, beside (volumes, network): inside of OpenCost's; "
+        "unexplained: OpenCost's less the ledger's, each without these"
+    )
     caption = f"From {words.moment(found.since)} to {words.moment(found.until)}"
     lines = text_lines(Grid(caption, head, rows, frozenset(head[2:]), note)) if rows else [f"{caption}: nothing of ours"]
     sums = (

@@ -1,7 +1,7 @@
 """The ledger beside what OpenCost allocated: by run and stage, with a line for what neither explains.
 
 theirs = lines + idle + shared + unmounted + others' workloads                       to the micro-dollar, as it was read
-a line: theirs - ours = idle, shared and beside (inside of theirs) + unexplained
+a line: theirs - ours = idle, shared and beside (inside of theirs) - fees (inside of ours) + unexplained
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ class Line(Noun):
     run_id: str
     stage: str
     ledger_usd: Usd
+    fees_usd: Usd = Field(description="for moving and holding data, by the declared tariffs: in ours, and in no pod's allocation")
     theirs_usd: Usd
     idle_usd: Usd = Field(description="idle time of the cluster that theirs holds, where they were asked to share it out")
     shared_usd: Usd = Field(description="others' costs that theirs holds")
     beside_usd: Usd = Field(description="volumes, network, load balancers, external: in theirs, and in no ledger of pods")
-    unexplained_usd: Usd = Field(description="theirs less ours and all of these")
+    unexplained_usd: Usd = Field(description="theirs less ours, each without all of these")
     where: Literal["both", "ledger", "theirs"]
 
 
@@ -97,16 +98,18 @@ def _total(allocations: Iterable[Allocation]) -> Usd:
 
 
 def _line(key: tuple[str, str], charges: Sequence[Charge], allocations: Sequence[Allocation]) -> Line:
+    fees = sum(charge.parts.moved + charge.parts.stored for charge in charges)
     ours, theirs = sum(charge.paid_microusd for charge in charges), sum(each.total for each in allocations)
     idle, shared, beside = (sum(getattr(each, name) for each in allocations) for name in ("idle", "shared", "beside"))
     return Line(
         run_id=key[0],
         stage=key[1],
         ledger_usd=from_microusd(ours),
+        fees_usd=from_microusd(fees),
         theirs_usd=from_microusd(theirs),
         idle_usd=from_microusd(idle),
         shared_usd=from_microusd(shared),
         beside_usd=from_microusd(beside),
-        unexplained_usd=from_microusd(theirs - ours - idle - shared - beside),
+        unexplained_usd=from_microusd(theirs - (ours - fees) - idle - shared - beside),
         where="both" if charges and allocations else "ledger" if charges else "theirs",
     )

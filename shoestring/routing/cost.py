@@ -21,10 +21,10 @@ from shoestring.model import Format, FormatSpeed, Market, Need, Pool
 from shoestring.pricing.learning import spreads, worths
 from shoestring.pricing.throughput import Machines, gpu_users, row_seconds, setup_seconds
 from shoestring.routing.candidates import MOST_US, NONE, PPB, Floats, Ints, Reason, StageOffers, up
-from shoestring.routing.decision import Choice, Question
+from shoestring.routing.decision import Question
 from shoestring.routing.policy import BYTES_PER_GB, UNKNOWN_SIZE_RATIO
 from shoestring.routing.preferences import kept_off, kind_of
-from shoestring.routing.shape import FIRST, readings, shape_of
+from shoestring.routing.shape import readings
 from shoestring.rules import ANY, StockOut, Tier
 from shoestring.tariffs import Volumes, egress_table, held_microusd
 
@@ -248,26 +248,6 @@ class Cost:
 def added(volumes: Volumes, route: str | None, gb: float) -> Volumes:
     """With so much more over a route; None: a region to itself, or a route that no tariff names."""
     return {**volumes, route: volumes.get(route, 0.0) + gb} if route is not None and gb else volumes
-
-
-def moved_by(question: Question, choice: Choice) -> Volumes:
-    """GB by route that a stage moves where it was placed, by the sizes that its price was made of."""
-    tariffs, need = question.tariffs, question.needs[0]
-    pool = next(pool for pool in question.pools if pool.name == choice.pool)
-    ratios = {speed.format: speed.size_ratio for speed in question.speeds}
-    place = tariffs.place(pool.provider, pool.region)
-    moved: Volumes = {}
-    read = [(question.data_region, question.row_bytes, question.reads_format)]
-    if (sources := shape_of(question.needs, question.given).sources[0]) != (FIRST,):
-        left = (question.given[FIRST - 1 - source] for source in sources)
-        read = [(tariffs.store_region, each.row_bytes, each.format) for each in left]
-    for ends, row_bytes, written in (
-        *(((region, place), 0 if need.reads == "none" else row_bytes, lies) for region, row_bytes, lies in read),
-        ((place, tariffs.store_region), need.writes_bytes_per_row, choice.format),
-    ):
-        ratio = ratios[written] if written else UNKNOWN_SIZE_RATIO
-        moved = added(moved, tariffs.route(*ends), question.rows * row_bytes / BYTES_PER_GB * ratio)
-    return moved
 
 
 def policed(tier: Tier, pools: Sequence[Pool], markets: Sequence[Market], pool: Ints, market: Ints) -> Ints:

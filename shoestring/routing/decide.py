@@ -181,7 +181,19 @@ class Chooser:
             cached=cached,
             objective="most-samples" if need.elastic else "least-cost",
             sentence=self._why(samples, p95_micro, p95_ms),
+            **self._fees(),
         )
+
+    def _fees(self) -> dict[str, Decimal]:
+        """What the price has beside time: the bytes that are moved and held."""
+        if self.plans.here.is_cached(self.best):
+            return {}
+        step = self.plans.here.step(self.best)
+        block, offers = Block(self.candidates, 0, np.array([step.slot])), self.candidates.offers[0]
+        into, out = block.transfer_by_region()
+        reads, writes, region = offers.reads.index(step.reads), offers.writes.index(step.writes), block.region[0]
+        micro = (into[reads, region], out[writes, region], offers.storage_microusd_by_format[step.writes])
+        return dict(zip(("moved_in_usd", "moved_out_usd", "stored_usd"), map(from_microusd, micro), strict=True))
 
     def _allowance(self, price: int, money_micro: int, time_ms: int) -> tuple[int, int]:
         """The money and the time that an elastic stage may use: all its passes, or as much as either limit allows of both."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
@@ -125,6 +126,20 @@ class Choice(Noun):
     cached: bool
     objective: Literal["least-cost", "most-samples"]
     sentence: str
+    moved_in_usd: Usd = Field(
+        NOTHING, exclude_if=lambda paid: not paid, description="of its price, for bringing what it reads to where it runs"
+    )
+    moved_out_usd: Usd = Field(NOTHING, exclude_if=lambda paid: not paid, description="for bringing what it writes to the store")
+    stored_usd: Usd = Field(NOTHING, exclude_if=lambda paid: not paid, description="for holding that there")
+
+    @property
+    def fees_usd(self) -> Decimal:
+        """What it pays beside its pod's time, when it is done."""
+        return self.moved_in_usd + self.moved_out_usd + self.stored_usd
+
+    def incurred_usd(self, *, done: bool) -> Decimal:
+        """What of that an attempt that began owes: one that is not done has read, and left nothing."""
+        return self.fees_usd if done else self.moved_in_usd
 
     def prior_s_of(self, samples: int) -> float:
         """Seconds the prior predicts for what was done, to compare a receipt's seconds with: an elastic stage's so many samples,

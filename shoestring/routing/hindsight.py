@@ -44,7 +44,8 @@ Place = tuple[str, Market]
 class Took:
     """What a stage took from a decision on. `working_ms`: the attempt that was done, its start-up apart; `lost_ms`: those before it.
 
-    `paid_microusd` is for all of them. `samples`: of an elastic stage; `writes`: of one that does.
+    `paid_microusd` is for all of them, `fees_microusd` what of it was not for time. `samples`: of an elastic stage; `writes`: of one that
+    does.
     """
 
     place: Place
@@ -54,6 +55,7 @@ class Took:
     lost_ms: int
     samples: int
     writes: Format | None = None
+    fees_microusd: int = 0
 
     @property
     def ms(self) -> int:
@@ -231,7 +233,7 @@ class Look:
         price = self.known.prices.get(self._place(row), price) if "price" in knowing else price
         ms, fees = startup + working + loss, int(columns.transfer_microusd[row] + columns.storage_microusd[row])
         if row == self.chosen.get(int(columns.stage[row])) and knowing >= set(KNOWABLE) and price == columns.usd_per_hour_micro[row]:
-            return Total(took.paid_microusd + fees, ms)
+            return Total(took.paid_microusd - took.fees_microusd + fees, ms)
         return Total(-(-price * ms // MS_PER_HOUR) + fees, ms)
 
     def _known_working_ms(self, row: int, took: Took) -> int:

@@ -22,7 +22,7 @@ from shoestring.routing.cost import sample_range
 from shoestring.routing.decision import Choice, Decision
 from shoestring.rules import StockOut
 from shoestring.simulation.loop import Died, Steps
-from shoestring.simulation.place import Course, Place
+from shoestring.simulation.place import Course, Place, StagePod
 from shoestring.spending.guard import SLOWEST_TIMES
 from shoestring.spending.heartbeat import heartbeat_key
 
@@ -61,13 +61,14 @@ def run_stage(place: Place, course: Course, decision: Decision) -> Steps[Ended]:
         return (yield from wait_in_vain(place, course, decision, choice))
     place.pods += 1
     pod_uid = f"{course.account}.{hold}.{place.pods}"
-    course.pods[course.account, hold] = choice, pod_uid, ()
+    course.pods[course.account, hold] = StagePod(choice, pod_uid)
     place.cluster.pods[pod_uid] = scheduled_s, None
     try:
         return (yield from live(place, course, decision, choice, pod_uid))
     finally:
         place.cluster.pods[pod_uid] = scheduled_s, loop.now_s
         course.fate.billed_usd += place.market.bill_usd(choice.pool, choice.market, scheduled_s, loop.now_s)
+        course.fate.billed_usd += course.pods[course.account, hold].fees_usd
         course.fate.attempts += 1
 
 
@@ -95,14 +96,16 @@ def live(place: Place, course: Course, decision: Decision, choice: Choice, pod_u
     held = loop.ledger.state(course.account).holds.get(decision.question.hold)
     if held is None:
         raise StageFailed("its reservation was settled before it began")
-    attempt = Attempt(world, course.run, decision, "", {}, began_s(world), held.amount_usd)
+    attempt, done = Attempt(world, course.run, decision, "", {}, began_s(world), held.amount_usd), False
     try:
-        return (yield from work(place, course, attempt, dies_s, notice=taken_s <= dies_s and place.noticed()))
+        ended = yield from work(place, course, attempt, dies_s, notice=taken_s <= dies_s and place.noticed())
+        done = ended.done
+        return ended
     except (Died, StoreError):
         last_word(place, attempt)
         raise
     finally:
-        course.pods[course.account, attempt.hold] = choice, pod_uid, attempt.prices()
+        course.pods[course.account, attempt.hold] = StagePod(choice, pod_uid, attempt.prices(), choice.incurred_usd(done=done))
 
 
 def work(place: Place, course: Course, attempt: Attempt, dies_s: float, notice: bool) -> Steps[Ended]:
@@ -130,8 +133,9 @@ def work(place: Place, course: Course, attempt: Attempt, dies_s: float, notice: 
         last_word(place, attempt)
         course.samples += done if attempt.decision.question.needs[0].checkpoint_s else 0
         return Ended(False, "lost")
-    spent_usd, _ = settle(attempt, loop.ledger, "" if loop.now_s >= ends_s else "its own code failed")
-    if loop.now_s < ends_s:
+    done_in_time = loop.now_s >= ends_s
+    spent_usd, _ = settle(attempt, loop.ledger, "" if done_in_time else "its own code failed", done=done_in_time)
+    if not done_in_time:
         return Ended(False, "code")
     finish(place, course, attempt, most if full_s <= ends_s - begun_s else done, spent_usd)
     return Ended(True)
@@ -166,7 +170,7 @@ def leave(place: Place, course: Course, attempt: Attempt, done: int) -> Steps[En
     left_usd = attempt.reserved_usd - attempt.spent_usd()
     affordable_s = float(left_usd) * 3600 / max(1e-9, float(attempt.usd_per_hour))
     yield place.loop.now_s + max(0.0, min(place.dice.uniform(0.0, GRACE_S), affordable_s))
-    settle(attempt, place.loop.ledger, attempt.stopping)
+    settle(attempt, place.loop.ledger, attempt.stopping, done=False)
     course.samples += done if attempt.decision.question.needs[0].checkpoint_s else 0
     return Ended(False, attempt.cause)
 
@@ -197,6 +201,7 @@ def finish(place: Place, course: Course, attempt: Attempt, samples: int, spent_u
             pod_uid=world.pod_uid,
             status="done",
             spent_usd=spent_usd,
+            fees_usd=attempt.fees_usd,
             prices=attempt.prices(),
             ledger_head="",
         )

@@ -76,12 +76,21 @@ class NoTelemetry:
         return Usage(0.0, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class StagePod:
+    """What was chosen, the prices that the pod had, and what it owes beside its time."""
+
+    choice: Choice
+    uid: str
+    prices: tuple[Priced, ...] = ()
+    fees_usd: Decimal = NOTHING
+
+
 @dataclass(slots=True)
 class Course:
     """One pipeline's way, as its engine and its store know it. `routed`: decisions by what the ledger says of their holds.
 
-    `pods`: by account and hold, what was chosen, the pod's uid, and the prices that it had. `over`: its engine does nothing more;
-    `clean`: none of its processes died.
+    `pods`: by account and hold. `over`: its engine does nothing more; `clean`: none of its processes died.
     """
 
     wanted: Wanted
@@ -90,7 +99,7 @@ class Course:
     starts: list[Run] = field(default_factory=list)
     upstream: Choice | None = None
     routed: dict[str, Decision] = field(default_factory=dict)
-    pods: dict[tuple[str, str], tuple[Choice, str, tuple[Priced, ...]]] = field(default_factory=dict)
+    pods: dict[tuple[str, str], StagePod] = field(default_factory=dict)
     samples: int = 0
     room: Room | None = None
     overhead_usd: Decimal = NOTHING

@@ -201,11 +201,11 @@ def adjust(place: Place, course: Course, ledger: Ledger, account: str) -> None:
     """Bring every attempt to its pod's own times, what goes down first."""
     settled_usd = ledger.state(account).settled_usd
     true_usd: dict[str, Decimal] = {}
-    for (owner, hold), (choice, pod_uid, prices) in course.pods.items():
-        life = place.cluster.life(pod_uid)
+    for (owner, hold), pod in course.pods.items():
+        life = place.cluster.life(pod.uid)
         if owner == account and hold in settled_usd and life.started_at and life.finished_at:
-            had = prices or (Priced(at=life.started_at, usd_per_hour=choice.usd_per_hour),)
-            true_usd[hold] = cost_between_usd(had, life.started_at, life.finished_at)
+            had = pod.prices or (Priced(at=life.started_at, usd_per_hour=pod.choice.usd_per_hour),)
+            true_usd[hold] = cost_between_usd(had, life.started_at, life.finished_at) + pod.fees_usd
     changed = [hold for hold in true_usd if true_usd[hold] != settled_usd[hold]]
     for hold in sorted(changed, key=lambda hold: true_usd[hold] - settled_usd[hold]):
         adjust_one(ledger, account, hold, settled_usd[hold], true_usd[hold])

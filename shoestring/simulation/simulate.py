@@ -129,7 +129,7 @@ def told(state: AccountState) -> str:
 
 def money(place: Place, runs: Sequence[AccountState]) -> dict[str, Decimal]:
     """What the books say was spent, by pool and market."""
-    chosen = {key: choice for course in place.courses for key, (choice, *_) in course.pods.items()}
+    chosen = {key: pod.choice for course in place.courses for key, pod in course.pods.items()}
     found: defaultdict[str, Decimal] = defaultdict(Decimal)
     for state in runs:
         for hold, spent_usd in state.settled_usd.items():

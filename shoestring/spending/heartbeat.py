@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from shoestring.errors import DataError, NotInStore
 from shoestring.model import Noun
-from shoestring.money import Usd
+from shoestring.money import Usd, usd
 from shoestring.receipt import Change, Forecast, Priced, Used
 from shoestring.seams import Store
 
@@ -31,6 +31,7 @@ class Heartbeat(Noun):
     at: AwareDatetime
     interval_s: float = Field(gt=0)
     spent_usd: Usd
+    fees_usd: Usd = Field(usd("0"), description="what it owes beside time, should this be its last sign of life")
     phase: str = ""
     samples: int = 0
     total: int | None = None

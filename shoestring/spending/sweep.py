@@ -29,7 +29,8 @@ class Settlement:
 def abandoned(state: AccountState, heartbeats: Mapping[str, Heartbeat], alive: Callable[[str], bool]) -> tuple[Settlement, ...]:
     """Decide about each open hold of an account. `heartbeats` is by hold; `alive` takes a pod's uid.
 
-    No heartbeat: nothing ran, $0. A dead pod: from its start to one interval after its last heartbeat, never above what is held.
+    No heartbeat: nothing ran, $0. A dead pod: from its start to one interval after its last heartbeat, and what it read; never above
+    what is held.
     A pod that lives settles for itself, and what was let go is settled at the end of its run.
     """
     found = []
@@ -41,7 +42,7 @@ def abandoned(state: AccountState, heartbeats: Mapping[str, Heartbeat], alive: C
             seconds = (beat.at - beat.started_at).total_seconds() + beat.interval_s
             prices = beat.prices or (Priced(at=beat.started_at, usd_per_hour=beat.usd_per_hour),)
             due_usd = cost_between_usd(prices, beat.started_at, beat.at + timedelta(seconds=beat.interval_s))
-            actual_usd = min(due_usd, hold.amount_usd)
+            actual_usd = min(due_usd + beat.fees_usd, hold.amount_usd)
             found.append(Settlement(name, actual_usd, f"its pod is gone; last heartbeat after {seconds - beat.interval_s:.1f} s"))
     return tuple(found)
 

@@ -13,7 +13,7 @@ from pod_world import Began, SetClock, begin, small_world, wish
 from shoestring.errors import StoreError
 from shoestring.memory import MemoryStore
 from shoestring.pod.moved import note_moved, with_moved
-from shoestring.routing.cost import moved_by
+from shoestring.routing.volumes import moved_by
 from shoestring.tariffs import Tariffs
 
 TIERS = [{"up_to_gb": 100, "usd_per_gb": "0"}, {"usd_per_gb": "0.09"}]

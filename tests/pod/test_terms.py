@@ -21,11 +21,12 @@ from shoestring.spending.meter import Meter, cost_between_usd
 from shoestring.spending.sweep import abandoned
 
 ROW = "{pool: cpu-1, market: %s, usd_per_hour: '%s', as_of: 2026-11-01, source: a test}"
+TARIFFS = "tariffs: {storage_usd_per_gb_month: '0'}\n"
 
 
 def write_world(path: Path, market: str, usd_per_hour: str) -> Path:
     pool = f"{{name: cpu-1, cores: 1, memory_gb: 2, markets: {{{market}: {{}}}}}}"
-    path.write_text(f"name: one\nstore: {path.parent / 'store'}\npools: [{pool}]\nprices: [{ROW % (market, usd_per_hour)}]\n")
+    path.write_text(f"name: one\nstore: {path.parent / 'store'}\npools: [{pool}]\nprices: [{ROW % (market, usd_per_hour)}]\n{TARIFFS}")
     return path
 
 

@@ -26,6 +26,11 @@ SERVICE_CATEGORIES = {
     *("Security", "Storage", "Web", "Other"),
 }
 COMPUTE = {"Containers", "End User Computing", "Quantum Compute", "Serverless Compute", "Virtual Machines", "Other (Compute)"}
+NETWORKING = {
+    *("Application Networking", "Content Delivery", "Network Connectivity", "Network Infrastructure", "Network Routing"),
+    *("Network Security", "Other (Networking)"),
+}
+STORAGE = {"Backup Storage", "Block Storage", "File Storage", "Object Storage", "Storage Platform", "Other (Storage)"}
 SKU_PROPERTIES = {
     **dict.fromkeys(("CoreCount", "DiskMaxIops", "DiskSpace", "GpuCount", "MemorySize", "NetworkMaxIops", "NetworkMaxThroughput"), float),
     **dict.fromkeys(("DiskType", "InstanceType", "InstanceSeries", "OperatingSystem", "Redundancy", "StorageClass"), str),
@@ -63,7 +68,7 @@ MANDATORY = {
 # "Recommended", and "Conditional" on what we do: unit prices, regions, resources, commitments, several pricing categories, tags.
 OTHER = {
     "ChargeFrequency": text(nullable=False, allowed=FREQUENCIES),
-    "ServiceSubcategory": text(nullable=False, allowed=COMPUTE),
+    "ServiceSubcategory": text(nullable=False, allowed=COMPUTE | NETWORKING | STORAGE),
     "PricingCategory": text(allowed=PRICING_CATEGORIES),
     **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice", "ConsumedQuantity", "CommitmentDiscountQuantity"), Column("decimal")),
     "CommitmentDiscountCategory": text(allowed={"Spend", "Usage"}),

@@ -19,6 +19,7 @@ from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision, Question
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
 from shoestring.spending.ledger import Ledger
+from shoestring.tariffs import Tariffs
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RUN_ID = "flights-20261121-120000-ab12"
@@ -81,11 +82,17 @@ class RecordedClock:
 
 
 class Recording:
-    """Writes down a run step by step. Each step takes its own time on the clock."""
+    """Writes down a run step by step. Each step takes its own time on the clock. Data is charged where `tariffs` are given."""
 
     def __init__(
-        self, folder: Path, budget_usd: str = "0.003", pools: tuple[Pool, ...] = LAPTOP, source: str = "assumption: $0.04 a core-hour"
+        self,
+        folder: Path,
+        budget_usd: str = "0.003",
+        pools: tuple[Pool, ...] = LAPTOP,
+        source: str = "assumption: $0.04 a core-hour",
+        tariffs: Tariffs | None = None,
     ) -> None:
+        self.tariffs = tariffs
         self.store, self.clock = FolderStore(folder), RecordedClock()
         self.ledger = Ledger(self.store, self.clock)
         self.budget_usd, self.spent_usd = usd(budget_usd), Decimal(0)
@@ -178,6 +185,7 @@ class Recording:
             quotes=quotes,
             quarantined=(Quarantined(row="cpu-2 spot $0.20", why="spot above on-demand: $0.20 over $0.08"),),
             speeds=SPEEDS,
+            tariffs=self.tariffs or Tariffs(),
             digests={"world": digest(b"world"), "recipe": digest(b"recipe")},
         )
 
@@ -233,7 +241,8 @@ class Recording:
         question, choice = self.decision.question, self.choice
         began = self.clock.now()
         self.clock.sleep(seconds)
-        spent_usd = Decimal(0) if choice.cached else self.spent(seconds)
+        fees_usd = choice.incurred_usd(done=status == "done") if self.tariffs else Decimal(0)
+        spent_usd = Decimal(0) if choice.cached else min(self.spent(seconds) + fees_usd, choice.p95_usd)
         if not choice.cached:
             self.ledger.settle(self.account, self.hold, spent_usd, why)
         receipt = Receipt(
@@ -253,6 +262,7 @@ class Recording:
             p95_usd=choice.p95_usd,
             est_s=choice.est_s,
             spent_usd=spent_usd,
+            fees_usd=fees_usd,
             started_at=began,
             finished_at=self.clock.now(),
             seconds=seconds,
@@ -266,3 +276,16 @@ class Recording:
         self.ledger.settle(self.account, f"overhead-{self.starts}", min(usd("0.000061"), self.overhead_usd))
         self.ledger.close(self.account)
         self.spent_usd += self.ledger.state(self.account).spent_usd
+
+
+def far(folder: Path) -> Recording:
+    """In another region than its data and its store; a first attempt at preprocess fails."""
+    pool = Pool(name="far", cores=2, memory_gb=8, region="far")
+    routes = {"local->far": usd("0.02"), "far->local": usd("0.09")}
+    run = Recording(folder, "4", (pool,), tariffs=Tariffs(egress_usd_per_gb=routes, storage_held_hours=24 * 30))
+    run.start()
+    for stage, status in (("ingest", "done"), ("preprocess", "failed"), ("preprocess", "done")):
+        run.route(stage)
+        run.end(2.0, "done" if status == "done" else "failed")
+    run.close()
+    return run

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from focus_rules import COLUMNS as KNOWN
 from focus_rules import MANDATORY, violations
-from recorded import Recording
+from recorded import Recording, far
 from stories import HOSTILE, STORIES, Story, done, resumed
 
 from shoestring.model import Market, Pool, Terms
 from shoestring.money import from_microusd, usd
 from shoestring.reporting.charges import charges_of
 from shoestring.reporting.focus import COLUMNS, OWN_COLUMNS, focus_csv, focus_rows, total_microusd
+from shoestring.routing.volumes import moves_of
 
 GPU = Pool(
     name="a2-highgpu-1g",
@@ -74,7 +75,7 @@ def in_a_campaign(folder: Path) -> Recording:
     return run
 
 
-ALL = {**STORIES, **{story.__name__: story for story in (reserved, adjusted, without_records, in_a_campaign)}}
+ALL = {**STORIES, **{story.__name__: story for story in (reserved, adjusted, far, without_records, in_a_campaign)}}
 EVERY = pytest.mark.parametrize("story", ALL.values(), ids=ALL)
 
 
@@ -127,6 +128,21 @@ def test_what_each_thing_bought_has_a_row_of_its_own(tmp_path: Path) -> None:
     # An estimate is of the attempt, so that sums over rows are right.
     assert ["x_EstimatedCost" in row for row in rows] == [True, False]
     assert [row["x_Kind"] for row in rows_of(exported(run))].count("overhead") == 1
+
+
+def test_data_is_charged_by_volume_beside_time(tmp_path: Path) -> None:
+    run = far(tmp_path)
+    rows = {(row["x_Stage"], row["x_Attempt"], row["x_Kind"]): row for row in rows_of(exported(run))}
+    moved, stored = rows["preprocess", "2", "moved"], rows["preprocess", "2", "stored"]
+    assert ("preprocess", "1", "stored") not in rows
+    (charge,) = [charge for charge in charges_of(run.store)[0] if charge.entry.hold == "preprocess-2"]
+    assert charge.decision
+    taken, left = moves_of(charge.decision.question, run.choice)
+    assert (moved["ServiceCategory"], moved["PricingUnit"]) == ("Networking", "GB")
+    assert Decimal(moved["PricingQuantity"]) == pytest.approx(Decimal(str(taken[0].gb + left.gb)))
+    assert Decimal(moved["BilledCost"]) == pytest.approx(Decimal(str(taken[0].gb * 0.02 + left.gb * 0.09)), abs=Decimal("0.000002"))
+    assert (stored["ServiceCategory"], stored["PricingUnit"]) == ("Storage", "GB-Months")
+    assert Decimal(stored["BilledCost"]) == pytest.approx(Decimal(str(left.gb * 0.023 * 720 / 730)), abs=Decimal("0.000002"))
 
 
 def test_an_adjustment_is_a_correction_once_its_month_is_over(tmp_path: Path) -> None:

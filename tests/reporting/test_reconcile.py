@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import NOON, RUN_ID
+from recorded import NOON, RUN_ID, far
 from stories import done
 
 from shoestring.errors import UsageError
@@ -70,6 +71,14 @@ def test_a_pod_is_known_by_its_labels_and_the_rest_of_its_cost_is_told_apart(cha
     assert (found.idle_usd, found.unmounted_usd, found.elsewhere_usd) == (Decimal(3), Decimal("0.5"), Decimal("0.2"))
     assert {line.where for line in found.lines if line.stage != "train"} == {"ledger"}
     assert "unexplained" in reconciled_text(found)
+
+
+def test_what_the_ledger_charges_for_data_is_in_no_pods_allocation(tmp_path: Path) -> None:
+    charges = charges_of(far(tmp_path).store)[0]
+    fees_usd = sum((from_microusd(each.parts.moved + each.parts.stored) for each in charges if each.entry.stage == "ingest"), Decimal(0))
+    pod = allocation("c/n/ns/a/main", float(paid_usd(charges, "ingest") - fees_usd), LABELS | {"shoestring_dev_stage": "ingest"})
+    (line,) = [line for line in reconciled(charges, answer(pod)).lines if line.stage == "ingest"]
+    assert (line.fees_usd, line.unexplained_usd) == (fees_usd, 0) and fees_usd > 0
 
 
 @given(

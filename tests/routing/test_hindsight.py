@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -82,6 +83,16 @@ def test_the_taken_road_costs_what_was_paid() -> None:
     taken = next(road for road in found.roads if road.taken)
     assert taken.stage_usd == taken.total_usd == found.paid_usd
     assert taken.stage_s == found.took_s
+
+
+def test_what_was_paid_for_data_is_counted_once() -> None:
+    decision = decide(laptop_question((INGEST,)))
+    took = as_it_went(decision, 1.7)
+    assert decision.choice is not None and decision.choice.fees_usd > 0
+    fees = microusd(decision.choice.fees_usd)
+    found = looked(decision, replace(took, paid_microusd=took.paid_microusd + fees, fees_microusd=fees))
+    taken = next(road for road in found.roads if road.taken)
+    assert taken.stage_usd == found.paid_usd
 
 
 def test_a_pool_that_receipts_know_to_be_fast_is_regretted_and_speed_is_to_blame() -> None:
