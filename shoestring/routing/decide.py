@@ -67,12 +67,8 @@ def _shadow(question: Question, candidate: Candidate, candidates: Candidates, ch
     return shadow(asked.preferences, "live" if question.arm == "candidate" else "candidate", choice, chosen)
 
 
-def smallest_budget_usd(question: Question, candidates: Candidates) -> Decimal | None:
-    """The smallest run budget with which this question would be answered; None: no budget would do."""
-    return _smallest_budget_usd(question, planned(question, candidates, Limits.of(question)).plans)
-
-
 def _smallest_budget_usd(question: Question, plans: Plans) -> Decimal | None:
+    """The smallest run budget with which this question would be answered; None: no budget would do."""
     needs_micro, needs_ms = plans.corners()
     in_time = needs_micro[needs_ms <= plans.limits.left_ms]
     return question.spent_usd + question.held_usd + from_microusd(in_time.min()) if len(in_time) else None
@@ -81,7 +77,7 @@ def _smallest_budget_usd(question: Question, plans: Plans) -> Decimal | None:
 def cheapest_to_begin(question: Question, candidates: Candidates) -> list[tuple[int, int]]:
     """Micro-dollars that each stage is expected to take, and that it takes at P95 (an elastic one: at least), in the plan of the smallest
     budget with which this question would be answered; empty: no budget would do."""
-    smallest_usd = smallest_budget_usd(question, candidates)
+    smallest_usd = _smallest_budget_usd(question, planned(question, candidates, Limits.of(question)).plans)
     if smallest_usd is None:
         return []
     least = question.model_copy(update={"budget_usd": smallest_usd})
