@@ -19,7 +19,7 @@ import psutil
 from pydantic import Field, model_validator
 
 from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
-from shoestring.model import Placement, Pool, Quote, digest
+from shoestring.model import STANDARD, Placement, Pool, Quote, digest
 from shoestring.pricing.book import Listing, parse_book, read_listing
 from shoestring.pricing.catalogue import open_catalogue
 from shoestring.pricing.terms import PriceList
@@ -29,6 +29,8 @@ from shoestring.tariffs import Tariffs
 from shoestring.written import parse, read_text
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+ONE_SHELF = "the store is a folder, which has one storage class: {} of storage_tiers are not offered (a store on S3 has such)"
 
 # Where every pod on a cluster has the world's files: a folder for each, from a ConfigMap.
 MOUNTED_WORLD = Path("/etc/shoestring")
@@ -53,6 +55,11 @@ class WorldFile(PriceList):
             raise ValueError(f"{', '.join(several)}: a stage's pod runs on one machine; say `purpose: plan`, or nodes: 1")
         return self
 
+    @property
+    def tariffs_here(self) -> Tariffs:
+        """With the storage classes that can be used: a folder has one, and a price list to think with is of any store."""
+        return self.tariffs.model_copy(update={"storage_tiers": {}}) if self.purpose == "run" else self.tariffs
+
 
 class FolderStore:
     """Objects as files. A write is a temporary file, flushed, then linked into place: whole or not there."""
@@ -66,7 +73,7 @@ class FolderStore:
             raise NotInStore(key)
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
         path = self.root / key
         if if_absent and path.exists():
             return False
@@ -135,7 +142,7 @@ class FilePrices:
         self._written, self._newest = written_at(source), self._book
 
     def _parsed(self, world: WorldFile, listing: Listing) -> PriceBook:
-        return parse_book(listing, world.pools, world.tariffs, self._clock.now().date())
+        return parse_book(listing, world.pools, world.tariffs_here, self._clock.now().date())
 
     def book(self) -> PriceBook:
         return self._book
@@ -283,7 +290,7 @@ def open_local_world(path: Path | None = None, *, store: Path | None = None, clo
         rules=file.rules,
         budgets=file.budgets,
         images=IMAGES | file.images,
-        notes=(),
+        notes=() if file.tariffs_here == file.tariffs else (ONE_SHELF.format(", ".join(file.tariffs.storage_tiers)),),
         prices=prices,
         cluster=LocalCluster(file.pools),
         store=FolderStore((store or Path(file.store)).expanduser().absolute()),

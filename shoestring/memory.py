@@ -13,6 +13,7 @@ from pathlib import Path, PosixPath
 from threading import Lock
 
 from shoestring.errors import NotInStore
+from shoestring.model import STANDARD
 
 
 class Kept(PosixPath):
@@ -54,7 +55,7 @@ class MemoryStore:
         path.data = data
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
         content = data if isinstance(data, bytes) else data.read_bytes()
         with self._lock:
             if key not in self._objects:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
@@ -38,6 +38,12 @@ class Format(StrEnum):
     ARROW = "arrow"
     PACKED = "packed"
 
+
+STANDARD = "standard"
+"""The storage class of what nobody said anything of."""
+
+TierName = Annotated[str, Field(description="storage class of the store", exclude_if=lambda name: name == STANDARD)]
+"""Left out of records where it is the standard one."""
 
 Access = Literal["none", "scan", "shuffled"]
 WorkKind = Literal["compute", "data", "memory"]
@@ -247,6 +253,7 @@ class Manifest(Noun):
     schema_version: Literal[1] = 1
     name: str
     format: Format
+    tier: TierName = STANDARD
     columns: dict[str, str] = Field(description="column -> Arrow type")
     splits: dict[str, tuple[Part, ...]] = Field(description="split or table name -> its parts")
     rows: int

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from shoestring.model import Format, Hardware, Market, Noun, Outcome
+from shoestring.model import STANDARD, Format, Hardware, Market, Noun, Outcome, TierName
 from shoestring.money import Usd, usd
 
 Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost", "moved", "guardrail"]
@@ -79,6 +79,7 @@ class Receipt(Noun):
     pool: str
     market: Market
     format: Format | None
+    tier: TierName = STANDARD
     cache_hit: bool
     budget_usd: Usd
     est_usd: Usd

@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Protocol
 
-from shoestring.model import Placement, Pool, Quarantined, Quote
+from shoestring.model import STANDARD, Placement, Pool, Quarantined, Quote
 from shoestring.rules import Budgets, Committed, Rules
 from shoestring.tariffs import Tariffs
 
@@ -82,8 +82,9 @@ class Store(Protocol):
         """A local file with the object's bytes, not to be written to. Raises NotInStore."""
         ...
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
-        """Write whole or not at all, durably. False: `if_absent` and it was there. A Path is copied. Raises StoreFull."""
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
+        """Write whole or not at all, durably. False: `if_absent` and it was there. A Path is copied. `tier`: the storage class to put it
+        on, where the store has any. Raises StoreFull."""
         ...
 
     def list(self, prefix: str) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 moved   = over the tiers of a route, price x the part of the volume that lies in the tier; nothing inside a region
           where it is not known how much of the month the route has moved before, as if it were what makes it dearest
-held    = GB x price a GB-month x hours / 730, for the least days of the shelf at least; reading from it may cost by the GB
+held    = GB x price a GB-month x hours / 730, for the least days of the shelf at least
+read    = GB x what the shelf asks for a GB that is read, each time that a stage reads it
 
 Tiers are marginal: the second one's price is paid for what lies above the first one's end, and for no more.
 A GB is what the tariff's own list counts in; sizes here are in 1e9 bytes, which is 7% dearer where a provider bills by 2^30.
@@ -10,6 +11,7 @@ A GB is what the tariff's own list counts in; sizes here are in 1e9 bytes, which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
@@ -19,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, Field, model_validator
 
-from shoestring.model import Noun
+from shoestring.model import STANDARD, Noun
 from shoestring.money import MOST_USD, Usd
 
 Floats = npt.NDArray[np.float64]
@@ -28,7 +30,8 @@ Ints = npt.NDArray[np.int64]
 HOURS_PER_MONTH = 730.0
 NOTHING: Mapping[str, float] = {}
 ARROW, ANY = "->", "*"
-STANDARD = "standard"
+NOT_AT_ONCE = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+"""Storage classes of S3 from which an object has to be restored, for hours, before it can be read."""
 
 # What the large clouds list for a GB to anywhere, in their first tier that is not free: GCP's premium network 0.12, AWS 0.09, Azure 0.087
 # (2026-07-30). Between regions of one of them it is 0.01 to 0.16, mostly 0.02.
@@ -53,7 +56,7 @@ class Tier(Noun):
 
 
 class Shelf(Noun):
-    """A storage class."""
+    """A storage class. What lies on it is read at once, at the store's ordinary speed."""
 
     usd_per_gb_month: Price
     retrieval_usd_per_gb: Price = Field(Decimal("0.000000"), description="to read it, each time")
@@ -70,7 +73,7 @@ class Tariffs(Noun):
 
     storage_usd_per_gb_month: Price = Field(Decimal("0.023000"), description=f"of the shelf that is called {STANDARD}")
     storage_held_hours: float = Field(24.0, ge=0, description="how long an intermediate is kept, for its price")
-    storage_tiers: dict[str, Shelf] = Field({}, description="other storage classes, by name")
+    storage_tiers: dict[str, Shelf] = Field({}, description="other storage classes, by the name that the store knows them by")
     egress_usd_per_gb: dict[str, Price | tuple[Tier, ...]] = Field({}, description="by route: a price, or tiers of them")
     unnamed_usd_per_gb: Price | None = Field(
         None, description=f"of a pair of regions that no route fits; None: {UNNAMED_USD_PER_GB}, and every decision says so"
@@ -87,8 +90,8 @@ class Tariffs(Noun):
                 raise ValueError(f"{route!r} is not a route: write it like 'us-east-1->us-west-2', '*' for any region")
         if unpriced := sorted(set(self.moved_gb) - set(self.egress_usd_per_gb)):
             raise ValueError(f"moved_gb names {', '.join(unpriced)}, which egress_usd_per_gb has no price for")
-        if STANDARD in self.storage_tiers:
-            raise ValueError(f"storage_tiers: the shelf called {STANDARD} is storage_usd_per_gb_month; give this one another name")
+        for name in self.storage_tiers:
+            _can_be_a_shelf(name)
         for route, tiers in self.egress_usd_per_gb.items():
             _tiers_rise(route, _tiers(tiers))
         return self
@@ -100,6 +103,11 @@ class Tariffs(Noun):
     def place(self, provider: str, region: str) -> str:
         """What a pool's region is called in routes."""
         return f"{provider}/{region}" if provider and self.store_provider and provider != self.store_provider else region
+
+    @property
+    def shelves(self) -> dict[str, Shelf]:
+        """All storage classes: the standard one, then the others by name."""
+        return {name: self.shelf(name) for name in (STANDARD, *sorted(self.storage_tiers))}
 
     @property
     def is_tiered(self) -> bool:
@@ -148,6 +156,16 @@ def _tiers(price: Decimal | tuple[Tier, ...]) -> tuple[Tier, ...]:
 def _said(tiers: Sequence[Tier]) -> str:
     ends = [f"${tier.usd_per_gb}" + (f" up to {tier.up_to_gb:g} GB" if tier.up_to_gb else "") for tier in tiers]
     return f"{', '.join(ends)} a month" if len(ends) > 1 else ends[0]
+
+
+def _can_be_a_shelf(name: str) -> None:
+    """Raises ValueError."""
+    if name.casefold() == STANDARD:
+        raise ValueError(f"storage_tiers: the shelf called {name} is storage_usd_per_gb_month; give this one another name")
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise ValueError(f"storage_tiers: {name!r} is no storage class: write it as the store does, like STANDARD_IA")
+    if name.upper() in NOT_AT_ONCE:
+        raise ValueError(f"storage_tiers: what lies on {name} cannot be read before it is restored, and stages read at once: leave it out")
 
 
 def _tiers_rise(route: str, tiers: tuple[Tier, ...]) -> None:

@@ -17,6 +17,7 @@ from shoestring.pod.admission import Wish, foresee, stage_budgets
 from shoestring.routing.explain import as_text
 from shoestring.routing.grid import Grid, text_lines
 from shoestring.routing.outline import Line, Plan, front, table
+from shoestring.routing.sentences import lying
 
 MOST_PLANS = 12
 """Of the front that are shown, about; all of them are in the JSON."""
@@ -58,7 +59,7 @@ def _stages(lines: Sequence[Line]) -> Grid:
             each.machine,
             each.market,
             each.region,
-            each.format or "-",
+            lying(each.format, each.tier) or "-",
             "nothing: it is there" if each.cached else f"${each.est_usd}",
             f"${each.p95_usd}",
             f"{each.est_s:,.1f}",

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shoestring.errors import CorruptObject
-from shoestring.model import Manifest, digest, record
+from shoestring.model import STANDARD, Manifest, digest, record
 from shoestring.seams import Store
 
 _verified: set[tuple[str, str, int, int]] = set()
@@ -20,14 +20,15 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def put_blob(store: Store, data: bytes | Path) -> str:
-    """Keep the bytes under their own digest, and return it. An object that is there already but damaged is put again. Raises StoreFull."""
+def put_blob(store: Store, data: bytes | Path, tier: str = STANDARD) -> str:
+    """Keep the bytes under their own digest, and return it. Where it is there already, it stays on the storage class that it lies on; one
+    that is damaged is put again. Raises StoreFull."""
     sha256 = digest(data) if isinstance(data, bytes) else digest_of(data)
-    if not store.put(f"blobs/{sha256}", data, if_absent=True):
+    if not store.put(f"blobs/{sha256}", data, if_absent=True, tier=tier):
         try:
             open_blob(store, sha256)
         except CorruptObject:
-            store.put(f"blobs/{sha256}", data)
+            store.put(f"blobs/{sha256}", data, tier=tier)
     return sha256
 
 

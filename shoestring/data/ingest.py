@@ -16,7 +16,7 @@ from shoestring.data.quarantine import Quarantine
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources import DataFile, files_of, fingerprint
 from shoestring.data.text import TextTable
-from shoestring.model import Format, Manifest, digest
+from shoestring.model import STANDARD, Format, Manifest, digest
 from shoestring.seams import Store
 
 Tell = Callable[[str, int], None]
@@ -28,7 +28,7 @@ def settings(recipe: Recipe) -> dict[str, JsonValue]:
     return {"name": recipe.name, "main": recipe.main, "tables": [*sorted(recipe.source)]}
 
 
-def ingest(recipe: Recipe, format: Format, store: Store, scratch: Path, tell: Tell) -> tuple[str, Manifest]:
+def ingest(recipe: Recipe, format: Format, store: Store, scratch: Path, tell: Tell, tier: str = STANDARD) -> tuple[str, Manifest]:
     """Read the tables of a recipe into the store; returns the manifest and its key. Raises RecipeError, DataError, StoreFull."""
     tables = {name: open_table(files_of(source)) for name, source in sorted(recipe.source.items())}
     check_columns(recipe, {name: table.names for name, table in tables.items()})
@@ -39,7 +39,7 @@ def ingest(recipe: Recipe, format: Format, store: Store, scratch: Path, tell: Te
     with bad_rows.open("w", encoding="utf-8") as lines:
         for name, table in tables.items():
             quarantine = Quarantine(name, lines)
-            writers[name] = writer = PartWriter(store, format, scratch)
+            writers[name] = writer = PartWriter(store, format, scratch, tier)
             for batch in table.batches(schemas[name], quarantine):
                 writer.add(batch)
                 tell(name, writer.rows)
@@ -50,6 +50,7 @@ def ingest(recipe: Recipe, format: Format, store: Store, scratch: Path, tell: Te
     manifest = Manifest(
         name=f"{recipe.name}-raw",
         format=format,
+        tier=tier,
         columns={f"{name}.{column.name}": str(column.type) for name, schema in schemas.items() for column in schema},
         splits=parts,
         rows=main.rows,

@@ -1,4 +1,5 @@
-"""Tables on their way into the store: gathered into parts, each written in the chosen format and kept as a blob."""
+"""Tables on their way into the store: gathered into parts, each written in the chosen format and kept as a blob on the chosen storage
+class."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pyarrow as pa
 
 from shoestring.data.blobs import open_blob, put_blob
 from shoestring.data.formats import read_table, write
-from shoestring.model import Format, Manifest, Part
+from shoestring.model import STANDARD, Format, Manifest, Part
 from shoestring.seams import Store
 
 PART_BYTES = 64 << 20
@@ -18,9 +19,9 @@ PART_BYTES = 64 << 20
 class PartWriter:
     """Takes batches of one schema, in order; equal batches leave equal parts."""
 
-    def __init__(self, store: Store, format: Format, scratch: Path) -> None:
+    def __init__(self, store: Store, format: Format, scratch: Path, tier: str = STANDARD) -> None:
         self.rows, self.decoded_bytes = 0, 0
-        self._store, self._format, self._scratch = store, format, scratch
+        self._store, self._format, self._scratch, self._tier = store, format, scratch, tier
         self._parts: list[Part] = []
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
@@ -48,7 +49,7 @@ class PartWriter:
         path = self._scratch / "part"
         write(table, self._format, path)
         size_bytes = path.stat().st_size
-        self._parts.append(Part(sha256=put_blob(self._store, path), rows=table.num_rows, size_bytes=size_bytes))
+        self._parts.append(Part(sha256=put_blob(self._store, path, self._tier), rows=table.num_rows, size_bytes=size_bytes))
         path.unlink()
 
 

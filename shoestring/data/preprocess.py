@@ -20,7 +20,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.split import GROUP, SPLITS, Assigned, assign
 from shoestring.data.target import Answer, TargetFit, is_known, is_numeric
 from shoestring.errors import DataError, RecipeError
-from shoestring.model import Encoding, Format, Manifest, digest
+from shoestring.model import STANDARD, Encoding, Format, Manifest, digest
 from shoestring.seams import Store
 
 BATCH_ROWS = 1 << 17
@@ -36,7 +36,9 @@ def settings(recipe: Recipe) -> dict[str, JsonValue]:
     return found
 
 
-def preprocess(recipe: Recipe, raw_key: str, format: Format, store: Store, scratch: Path, tell: Tell) -> tuple[str, Manifest]:
+def preprocess(
+    recipe: Recipe, raw_key: str, format: Format, store: Store, scratch: Path, tell: Tell, tier: str = STANDARD
+) -> tuple[str, Manifest]:
     """Encode the raw data set under `raw_key`; returns the manifest and its key. Raises RecipeError, DataError, StoreFull."""
     source = _Source(recipe, load_manifest(store, raw_key), store)
     encoders, answer = _fit(recipe, source, tell)
@@ -44,7 +46,7 @@ def preprocess(recipe: Recipe, raw_key: str, format: Format, store: Store, scrat
     names = [*(feature.name for feature in features), TARGET, *([GROUP] if recipe.split.by else [])]
     if clashes := sorted({name for name in names if names.count(name) > 1}):
         raise RecipeError(f"the encoded data set would have two columns called {', '.join(clashes)}: rename those of the source")
-    writers = {split: PartWriter(store, format, scratch) for split in SPLITS}
+    writers = {split: PartWriter(store, format, scratch, tier) for split in SPLITS}
     left_out: Counter[str] = Counter()
     for rows, table, assigned in source.batches():
         y = _answers(table[recipe.target.column], answer, left_out)
@@ -60,6 +62,7 @@ def preprocess(recipe: Recipe, raw_key: str, format: Format, store: Store, scrat
     manifest = Manifest(
         name=recipe.name,
         format=format,
+        tier=tier,
         columns={column.name: str(column.type) for column in encoded.schema},
         splits=parts,
         rows=sum(writer.rows for writer in writers.values()),

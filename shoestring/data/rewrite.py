@@ -12,7 +12,7 @@ from shoestring.data.blobs import load_manifest, save_manifest
 from shoestring.data.cache import canonical
 from shoestring.data.parts import PartWriter, open_part
 from shoestring.errors import DataError, RecipeError
-from shoestring.model import Format, Manifest, digest
+from shoestring.model import STANDARD, Format, Manifest, digest
 from shoestring.seams import Store
 
 Change = Callable[[pa.Table], pa.Table]
@@ -23,16 +23,25 @@ Tell = Callable[[str, int], None]
 
 
 def rewrite(
-    store: Store, key: str, table: str, change: Change, format: Format, scratch: Path, tell: Tell, settings: Mapping[str, JsonValue]
+    store: Store,
+    key: str,
+    table: str,
+    change: Change,
+    format: Format,
+    scratch: Path,
+    tell: Tell,
+    settings: Mapping[str, JsonValue],
+    tier: str = STANDARD,
 ) -> tuple[str, Manifest]:
-    """Write the data set under `key` again, in `format`, with what `change` makes of one table; returns the manifest and its key.
+    """Write the data set under `key` again, in `format` and on the storage class `tier`, with what `change` makes of one table; returns the
+    manifest and its key.
 
     `settings` are what `change` depends on, beside its code. Raises RecipeError, DataError, StoreFull, and what `change` and `tell` raise.
     """
     source = load_manifest(store, key)
     if table not in source.splits:
         raise RecipeError(f"{key} has no table {table}; it has {', '.join(source.splits)}")
-    writers = {name: PartWriter(store, format, scratch) for name in source.splits}
+    writers = {name: PartWriter(store, format, scratch, tier) for name in source.splits}
     for name, parts in source.splits.items():
         read_rows = 0
         for rows in (open_part(store, source, part) for part in parts):
@@ -49,6 +58,7 @@ def rewrite(
     manifest = source.model_copy(
         update={
             "format": format,
+            "tier": tier,
             "splits": written,
             "rows": source.rows + writers[table].rows - sum(part.rows for part in source.splits[table]),
             "size_bytes": sum(part.size_bytes for parts in written.values() for part in parts),

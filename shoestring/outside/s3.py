@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import AwareDatetime, ValidationError
 
 from shoestring.errors import NotInStore, StoreError, StoreFull, UsageError
-from shoestring.model import Noun, record
+from shoestring.model import STANDARD, Noun, record
 from shoestring.outside.s3_wire import CHUNK_BYTES, Credentials, Wire
 from shoestring.outside.s3_wire import S3Place as S3Place
 from shoestring.seams import Clock
@@ -67,14 +67,14 @@ class S3Store:
             self._fetched.add(key)
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
         _checked(key)
         self._fetched.discard(key)
         try:
             large = isinstance(data, Path) and data.stat().st_size >= ASK_FIRST_BYTES
             if if_absent and large and self._wire.head(key).status == 200:
                 return False
-            answer = self._wire.put(key, data, only_new=if_absent)
+            answer = self._wire.put(key, data, only_new=if_absent, tier=tier)
             # Refused after an answer was lost: it may be our own that is there.
             return answer.status == 200 or (answer.lost and _same(self.fetch(key), data))
         except OSError as error:

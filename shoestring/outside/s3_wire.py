@@ -1,6 +1,7 @@
 """Requests to one bucket: signed, over kept connections, asked again while the server is away, their errors renamed.
 
-minio-py sends no condition with an upload, so a request is signed as a URL, and what is sent with it is ours.
+minio-py sends no condition with an upload, so a request is signed as a URL, and what is sent with it is ours. A storage class has to be
+among what is signed: that request carries its signature in its headers.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import urlsplit
 
 import urllib3
 from minio import Minio
+from minio import credentials as minio_credentials
 from minio.error import InvalidResponseError, S3Error, ServerError
+from minio.signer import sign_v4_s3
+from minio.time import to_amz_date
 from pydantic import Field
 from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionError, SSLError
 
 from shoestring.errors import StoreError, StoreFull, UsageError
-from shoestring.model import Noun
+from shoestring.model import STANDARD, Noun
 from shoestring.seams import Clock
 
 # How long a server may be away before it is an error, and how long a name that nobody knows may stay unknown.
@@ -37,6 +42,7 @@ MOST_BYTES = 5 << 30
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
 AGAIN = {408, 409, 429, 500, 502, 503, 504}
 AGAIN_CODES = {"BadDigest", "IncompleteBody", "RequestTimeout"}
+STORAGE_CLASS, UNSIGNED = "x-amz-storage-class", "UNSIGNED-PAYLOAD"
 ANSWERS = {"GET": {200, 404}, "HEAD": {200, 404}, "PUT": {200, 412}, "LIST": {200}}
 NO_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
 FULL = {"InsufficientStorage", "XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded"}
@@ -103,9 +109,17 @@ class Wire:
         """Write the object to `into`, with its folder: 200, or 404 and no file. A file that is cut short is written again."""
         return self._ask("GET", key, lambda: self._receive(key, into))
 
-    def put(self, key: str, data: bytes | Path, *, only_new: bool = False) -> Answer:
+    def put(self, key: str, data: bytes | Path, *, only_new: bool = False, tier: str = STANDARD) -> Answer:
         """200, or 412 when `only_new` and it was there."""
-        return self._ask("PUT", key, lambda: self._send(key, data, only_new))
+
+        def once() -> Answer:
+            answer = self._send(key, data, only_new, tier)
+            if answer.code == "InvalidStorageClass":
+                why = f"{self.place.endpoint} has no storage class {tier} ({_words(answer)})"
+                raise UsageError(f"{why}: correct that name in storage_tiers of world.yaml, or leave it out there")
+            return answer
+
+        return self._ask("PUT", key, once)
 
     def head(self, key: str) -> Answer:
         """200 or 404."""
@@ -116,7 +130,25 @@ class Wire:
 
     def _open(self, verb: str, key: str, body: bytes | BinaryIO | None, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
         url = self._minio.get_presigned_url(verb, self.place.bucket, self.place.root + key, expires=SIGNED_FOR)
+        if STORAGE_CLASS in headers:
+            url, headers = self._signed(verb, url, headers)
         return self._pool.urlopen(verb, url, body=body, headers=headers, preload_content=verb != "GET", redirect=False)
+
+    def _signed(self, verb: str, url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+        """The same request with its signature in its headers."""
+        place, known, now = urlsplit(url)._replace(query=""), self._credentials, self._clock.now()
+        token = {"x-amz-security-token": known.session_token} if known.session_token else {}
+        told = {"Host": place.netloc, "x-amz-date": to_amz_date(now), "x-amz-content-sha256": UNSIGNED}
+        signed = sign_v4_s3(
+            method=verb,
+            url=place,
+            region=self.place.region,
+            headers=told | token | {STORAGE_CLASS: headers[STORAGE_CLASS]},
+            credentials=minio_credentials.Credentials(known.access_key, known.secret_key),
+            content_sha256=UNSIGNED,
+            date=now,
+        )
+        return place.geturl(), headers | signed
 
     def _receive(self, key: str, into: Path) -> Answer:
         response = self._open("GET", key, None, {})
@@ -134,8 +166,9 @@ class Wire:
         finally:
             response.release_conn()
 
-    def _send(self, key: str, data: bytes | Path, only_new: bool) -> Answer:
+    def _send(self, key: str, data: bytes | Path, only_new: bool, tier: str) -> Answer:
         headers = {"If-None-Match": "*"} if only_new else {}
+        headers |= {STORAGE_CLASS: tier} if tier != STANDARD else {}
         if isinstance(data, bytes):
             # A file's bytes are checked when they are read, by the digest that names them.
             headers["Content-MD5"] = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()

@@ -19,7 +19,7 @@ from shoestring.data.probe import load_or_probe
 from shoestring.data.recipe import Recipe
 from shoestring.data.runs import readable
 from shoestring.errors import UnknownName
-from shoestring.model import Format, Learned, Need, Noun, Outcome, Pool, Probe, digest, record
+from shoestring.model import STANDARD, Format, Learned, Need, Noun, Outcome, Pool, Probe, digest, record
 from shoestring.pod.committed import with_used
 from shoestring.pod.lessons import lessons
 from shoestring.pod.moved import with_moved
@@ -32,6 +32,7 @@ from shoestring.routing.shape import shape_of
 from shoestring.rules import StockOut
 from shoestring.seams import Store, World
 from shoestring.stages.work import Origin
+from shoestring.tariffs import Tariffs
 
 HERE = "learned/probes/here"
 STOCKOUTS = "learned/stockouts/"
@@ -112,6 +113,7 @@ class Volume:
     rows: int
     row_bytes: int
     format: Format | None
+    tier: str = STANDARD
 
 
 def measure(store: Store, recipe: Recipe, upstream: str) -> Volume:
@@ -122,7 +124,14 @@ def measure(store: Store, recipe: Recipe, upstream: str) -> Volume:
         size = size_up(recipe)
         return Volume(size.rows_estimate, size.row_bytes, None)
     manifest = load_manifest(store, upstream)
-    return Volume(manifest.rows, manifest.row_bytes, manifest.format)
+    return Volume(manifest.rows, manifest.row_bytes, manifest.format, manifest.tier)
+
+
+def unpriced_tier(size: Volume, tariffs: Tariffs) -> tuple[str, ...]:
+    """A note where what a stage reads lies on a storage class that no tariff has a price for."""
+    if size.tier in tariffs.shelves:
+        return ()
+    return (f"its data lies on {size.tier}, which storage_tiers does not name: reading it is priced as from the {STANDARD} class",)
 
 
 def read_too(store: Store, need: Need, size: Volume, reads: Reads) -> tuple[Given, ...]:
@@ -131,8 +140,10 @@ def read_too(store: Store, need: Need, size: Volume, reads: Reads) -> tuple[Give
     if len(after) < 2 or not reads.upstream or not reads.also.startswith("datasets/"):
         return ()
     also = load_manifest(store, reads.also)
-    left = ((after[0], size.format, size.row_bytes), (after[1], also.format, also.row_bytes))
-    return tuple(Given(stage=stage, format=lies, row_bytes=row_bytes) for stage, lies, row_bytes in left)
+    return tuple(
+        Given(stage=stage, format=left.format, row_bytes=left.row_bytes, tier=left.tier)
+        for stage, left in zip(after[:2], (size, also), strict=True)
+    )
 
 
 def cache_key(
@@ -168,9 +179,12 @@ def serves_any_run(stage: str) -> bool:
     return is_ours(stage) and bool(stage_module(stage).SHARED)
 
 
-def format_of(store: Store, outcome: Outcome) -> Format | None:
-    """The format of a cached data set; None for a result that is not one."""
-    return load_manifest(store, outcome.key).format if outcome.key.startswith("datasets/") else None
+def lie_of(store: Store, outcome: Outcome) -> tuple[Format | None, str]:
+    """The format of a cached data set and its storage class; none for a result that is not one."""
+    if not outcome.key.startswith("datasets/"):
+        return None, STANDARD
+    manifest = load_manifest(store, outcome.key)
+    return manifest.format, manifest.tier
 
 
 def learned(store: Store, needs: Sequence[Need], pools: Sequence[Pool], until: datetime) -> tuple[tuple[Learned, ...], tuple[str, ...]]:
@@ -202,7 +216,8 @@ def there_already(store: Store, asked: Asked, key: str) -> dict[str, Any]:
     """Of the question: the stage's result under its key, and those of later stages."""
     if not key or (cached := cache.find(store, key)) is None:
         return {}
-    return {"cached_outcome": key, "cached_format": format_of(store, cached), "cached_later": kept_later(store, asked, cached)}
+    written, tier = lie_of(store, cached)
+    return {"cached_outcome": key, "cached_format": written, "cached_tier": tier, "cached_later": kept_later(store, asked, cached)}
 
 
 def kept_later(store: Store, asked: Asked, cached: Outcome) -> tuple[Kept, ...]:
@@ -214,7 +229,8 @@ def kept_later(store: Store, asked: Asked, cached: Outcome) -> tuple[Kept, ...]:
     if asked.origin is not None or not asked.keeps_books or asked.given or not shape_of(asked.needs).is_chain:
         return ()
     later = there_in_turn(store, asked.recipe, asked.seed, asked.run_id, asked.needs[1:], Reads(cached.key))
-    return tuple(Kept(outcome=key, format=format_of(store, there)) for key, there in later)
+    found = [(key, *lie_of(store, there)) for key, there in later]
+    return tuple(Kept(outcome=key, format=written, tier=tier) for key, written, tier in found)
 
 
 def there_in_turn(
@@ -239,6 +255,7 @@ def ask(world: World, asked: Asked) -> Question:
     needs = with_memory(tuple(bounded(need, recipe) for need in asked.needs), size.rows, asked.memory_gb)
     taught, unread = learned(world.store, needs, pools, asked.began_at)
     remembered, forgotten = stockouts(world.store, now)
+    unpriced = unpriced_tier(size, book.tariffs)
     return Question(
         run_id=asked.run_id,
         stage=need.stage,
@@ -249,6 +266,7 @@ def ask(world: World, asked: Asked) -> Question:
         rows=size.rows,
         row_bytes=size.row_bytes,
         reads_format=size.format,
+        reads_tier=size.tier,
         given=(*asked.given, *read_too(world.store, needs[0], size, asked.reads)),
         data_region=book.tariffs.store_region,
         **there_already(world.store, asked, key),
@@ -267,7 +285,7 @@ def ask(world: World, asked: Asked) -> Question:
         images=world.images,
         **policies(world.store, world.rules),
         stockouts=remembered,
-        notes=(*world.notes, *unread, *forgotten, *asked.notes, *world.rules.guardrails.sentences(_trains(asked))),
+        notes=(*world.notes, *unread, *forgotten, *unpriced, *asked.notes, *world.rules.guardrails.sentences(_trains(asked))),
         digests={"world": world.digest, "recipe": digest(record(recipe)), "cache": key} | asdict(asked.reads),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from shoestring.data.runs import Run, read
-from shoestring.model import Need
+from shoestring.model import STANDARD, Need
 from shoestring.pod.receipts import receipt_key
 from shoestring.receipt import Receipt
 from shoestring.routing.decision import Decision, Given
@@ -46,5 +46,5 @@ def _decided(world: World, run: Run, need: Need, state: AccountState) -> Given |
 
 
 def _given(need: Need, decision: Decision, ready_s: float) -> Given:
-    left = decision.choice.format if decision.choice else None
-    return Given(stage=need.stage, format=left, row_bytes=need.writes_bytes_per_row, ready_s=ready_s)
+    left, tier = (decision.choice.format, decision.choice.tier) if decision.choice else (None, STANDARD)
+    return Given(stage=need.stage, format=left, row_bytes=need.writes_bytes_per_row, ready_s=ready_s, tier=tier)

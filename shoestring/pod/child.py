@@ -17,7 +17,7 @@ from typing import Literal
 
 from shoestring.data.runs import open_run
 from shoestring.errors import ShoestringError, StageStopped, StoreError, StoreFull
-from shoestring.model import Format, Noun, Outcome, record
+from shoestring.model import STANDARD, Format, Noun, Outcome, record
 from shoestring.money import Usd
 from shoestring.pod.opening import open_world
 from shoestring.pod.terms import TERMS, Hearing, put
@@ -45,6 +45,7 @@ class Job(Noun):
     deadline_s: float | None
     parent_pid: int
     origin: Origin | None = None
+    tier: str = STANDARD
 
 
 class Ending(Noun):
@@ -120,6 +121,7 @@ def work_for(job: Job, scratch: Path, stop: Stop) -> Work:
         stopping=stop,
         rules=world.rules,
         settings=job.origin.settings if job.origin else {},
+        tier=job.tier,
     )
 
 

@@ -189,6 +189,7 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
         deadline_s=meter.deadline_s,
         parent_pid=os.getpid(),
         origin=attempt.origin,
+        tier=attempt.choice.tier,
     )
     (scratch / "job.json").write_bytes(record(job))
     command = [sys.executable, "-m", "shoestring.pod.child", str(scratch)]

@@ -12,6 +12,7 @@ from shoestring.reporting.markup import Head, Html, Row, scroll, table, tag, tex
 from shoestring.routing.account import Offered, left_usd, offers_of, taken_from_it, unspoken
 from shoestring.routing.decision import Choice, Decision, Question
 from shoestring.routing.priced import Rows, rows_of
+from shoestring.routing.sentences import lying
 
 SHOWN = 8
 OFFER_HEADS: tuple[Head, ...] = (("Offer", "name"), ("Price", "n"), ("Expected", "n"), ("P95", "n"), ("Verdict", "said"))
@@ -31,7 +32,7 @@ def decision_article(attempt: Attempt, run_id: str) -> Html:
 
 
 def _chosen(choice: Choice) -> str:
-    writes = f", writing {choice.format}" if choice.format else ""
+    writes = f", writing {lying(choice.format, choice.tier)}" if choice.format else ""
     return f"{choice.pool}, {choice.market}{writes}" + (", from the cache" if choice.cached else "")
 
 
@@ -118,7 +119,7 @@ def _tables(decision: Decision) -> Iterable[Html]:
         (
             each.stage,
             f"{each.pool}, {each.market}",
-            each.format or "no data set",
+            lying(each.format, each.tier) or "no data set",
             _cost_s(each.est_usd, each.est_s),
             _cost_s(each.keep_usd, each.keep_s),
         )

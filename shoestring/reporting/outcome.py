@@ -8,7 +8,8 @@ from shoestring.reporting.gather import RunStory
 from shoestring.reporting.lookback import look_back
 from shoestring.reporting.markup import Head, Html, table, tag, text
 from shoestring.reporting.plain import BLAME
-from shoestring.routing.hindsight import Hindsight
+from shoestring.routing.hindsight import Hindsight, Road
+from shoestring.routing.sentences import lying
 
 ACTUAL_HEADS: tuple[Head, ...] = (
     ("Stage", "name"),
@@ -60,8 +61,11 @@ def _choice(each: Hindsight) -> tuple[object, ...]:
     taken, best = (next(road for road in each.roads if getattr(road, name)) for name in ("taken", "best"))
     number = tag("small", f"attempt {each.attempt}") if each.attempt > 1 else None
     why = words.sentence(BLAME[each.to_blame]) if each.to_blame else "Nothing would have been cheaper."
-    places = (text(road.pool, tag("small", road.market, f", {road.format}" if road.format else None)) for road in (taken, best))
-    return (text(each.stage, number), words.dollars(each.paid_usd), *places, words.dollars(each.regret_usd), why)
+    return (text(each.stage, number), words.dollars(each.paid_usd), _where(taken), _where(best), words.dollars(each.regret_usd), why)
+
+
+def _where(road: Road) -> Html:
+    return text(road.pool, tag("small", road.market, f", {lying(road.format, road.tier)}" if road.format else None))
 
 
 def _row(name: str, each: Actual) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from shoestring.reporting.lookback import Lookback
 from shoestring.reporting.reconcile import Reconciled
 from shoestring.routing.grid import Grid, text_lines
 from shoestring.routing.hindsight import Hindsight
+from shoestring.routing.sentences import lying, offer
 
 NOTHING = "-"
 MOST_ROADS = 12
@@ -103,7 +104,7 @@ def roads_grid(each: Hindsight) -> Grid:
         (
             road.pool,
             str(road.market),
-            road.format or NOTHING,
+            lying(road.format, road.tier) or NOTHING,
             words.dollars(road.expected_usd),
             words.dollars(road.stage_usd),
             words.duration(road.stage_s),
@@ -122,7 +123,7 @@ def verdict(each: Hindsight) -> str:
         return f"{words.dollars(each.paid_usd)} paid: nothing would have been cheaper"
     best = next(road for road in each.roads if road.best)
     sooner = words.duration(abs(each.regret_s)) + (" sooner" if each.regret_s >= 0 else " later")
-    name = f"{best.pool} {best.market}" + (f" writing {best.format}" if best.format else "")
+    name = offer(best.pool, best.market, best.format, best.tier)
     why = BLAME[each.to_blame] if each.to_blame else ""
     return f"{words.dollars(each.paid_usd)} paid; {name} would have saved {words.dollars(each.regret_usd)}, and been {sooner}: {why}"
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoestring.model import Format, Market, Noun
+from shoestring.model import STANDARD, Format, Market, Noun, TierName
 from shoestring.money import Usd
 from shoestring.reporting.gather import Attempt, RunStory, Stage, State, Status
 from shoestring.routing.candidates import NONE, Reason
@@ -30,6 +30,7 @@ class StageSummary(Noun):
     seconds: float
     cache_hit: bool
     attempts: int
+    tier: TierName = STANDARD
 
 
 class Summary(Noun):
@@ -97,6 +98,7 @@ def _stage(story: RunStory, stage: Stage, attempt: Attempt) -> StageSummary:
         seconds=round(sum(map(seconds_of, stage.attempts)), 3),
         cache_hit=choice.cached,
         attempts=len(stage.attempts),
+        tier=choice.tier,
     )
 
 

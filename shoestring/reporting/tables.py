@@ -9,6 +9,7 @@ from shoestring.reporting import words
 from shoestring.reporting.gather import Books, RunStory, Stage
 from shoestring.reporting.markup import Html, table, tag, text
 from shoestring.reporting.summary import placed, seconds_of
+from shoestring.routing.sentences import lying
 
 STATES = {
     "waiting": "not reached",
@@ -62,7 +63,7 @@ def _stage_row(story: RunStory, stage: Stage) -> tuple[object, ...]:
         words.dollars(spent_usd),
         text(words.duration(seconds), pace),
         "hit" if choice.cached else "miss",
-        text(choice.pool, tag("small", f"{choice.market}, {choice.format}" if choice.format else choice.market)),
+        text(choice.pool, tag("small", f"{choice.market}, {lying(choice.format, choice.tier)}" if choice.format else choice.market)),
     )
 
 

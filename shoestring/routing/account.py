@@ -7,21 +7,23 @@ from decimal import Decimal
 
 import numpy as np
 
-from shoestring.model import Format, Market
+from shoestring.model import Market
 from shoestring.routing.candidates import NONE, Reason
 from shoestring.routing.decision import Decision, Question
 from shoestring.routing.priced import rows_of
+from shoestring.routing.sentences import lying
 from shoestring.routing.shape import shape_of
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """An offer for the stage that was routed. `verdict`: why it was not taken; empty for the one that was. `priced`: it could be used."""
+    """An offer for the stage that was routed. `writes`: how its data set would lie; empty: it leaves none. `verdict`: why it was not taken;
+    empty for the one that was. `priced`: it could be used."""
 
     row: int
     pool: str
     market: Market
-    writes: Format | None
+    writes: str
     usd_per_hour_micro: int
     priced: bool
     verdict: str
@@ -42,7 +44,7 @@ def offers_of(decision: Decision) -> list[Offered]:
             row=row,
             pool=names.pools[columns.pool[row]],
             market=names.markets[columns.market[row]],
-            writes=names.formats[columns.writes[row]] if columns.writes[row] >= 0 else None,
+            writes=lying(*names.lying(columns.writes[row])),
             usd_per_hour_micro=int(columns.usd_per_hour_micro[row]),
             priced=bool(columns.objection[row] == NONE),
             verdict=verdicts.get(row, ""),

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shoestring.routing.candidates import NONE, Candidates
+from shoestring.routing.candidates import Candidates, number_of
 from shoestring.routing.decision import Question
 from shoestring.routing.graph import Ceiling, Graph, State
 from shoestring.routing.labels import BESIDE, COST, P95, Labels, unbeaten
@@ -91,6 +91,6 @@ def formats_left(candidates: Candidates, stage: int) -> tuple[int, ...]:
 
 def ways_to_read(question: Question, candidates: Candidates, shape: Shape) -> list[dict[int, State]]:
     """By stage, the ways to read its data sets, by the number that its offers know them by."""
-    there = (question.reads_format, *(each.format for each in question.given))
-    lie = {FIRST - place: (NONE if name is None else candidates.formats.index(name),) for place, name in enumerate(there)}
+    there = ((question.reads_format, question.reads_tier), *((each.format, each.tier) for each in question.given))
+    lie = {FIRST - place: (number_of(candidates.lies, *each),) for place, each in enumerate(there)}
     return [readings([lie[source] if source < 0 else formats_left(candidates, source) for source in sources]) for sources in shape.sources]

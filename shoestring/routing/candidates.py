@@ -3,6 +3,7 @@
 An offer is a slot (a pool on a market) that reads a data set in one format and writes one in another. What can be told apart is kept
 apart: 10,000 slots x 6 formats read x 6 written are 360,000 offers a stage, made of 10,000 prices, as many machines as there are kinds,
 and two rows of six. The factors are rounded when they are made, recorded, and only then multiplied (routing/priced) and compared.
+Where the store has several storage classes, a format on each of them counts as one of its own: it holds and is read at other prices.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from shoestring.model import Format, Market, Noun, record
+from shoestring.model import STANDARD, Format, Market, Noun, record
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -34,6 +35,17 @@ MOST_LOSSES = 50.0
 
 NONE = -1
 """No format, or one that is not known. As an index it takes the last number of a row, which is made for it."""
+
+
+Lies = tuple[tuple[Format, str], ...]
+"""The ways in which a data set may lie in the store: a format, on a storage class."""
+
+
+def number_of(lies: Lies, written: Format | None, tier: str) -> int:
+    """A storage class that has no price counts as the standard one."""
+    if written is None:
+        return NONE
+    return lies.index((written, tier)) if (written, tier) in lies else lies.index((written, STANDARD))
 
 
 def _column(value: Any) -> Ints:
@@ -141,6 +153,9 @@ class Candidates(Columns):
     markets: tuple[Market, ...]
     regions: tuple[str, ...]
     formats: tuple[Format, ...]
+    tiers: tuple[str, ...] = Field(
+        (), exclude_if=lambda tiers: not tiers, description="the storage class of each of the formats; empty: all are on the standard one"
+    )
     pool: Column
     market: Column
     region: Column
@@ -150,6 +165,15 @@ class Candidates(Columns):
     preemptions_ppb: Column = Field(description="preemptions in 1e9 hours")
     free_ms: Column = Field(np.zeros(0, dtype=np.int64), description="for how long it is paid for already; empty: nothing is")
     offers: tuple[StageOffers, ...]
+
+    @property
+    def lies(self) -> Lies:
+        """The formats, each with its storage class."""
+        return tuple(zip(self.formats, self.tiers or (STANDARD,) * len(self.formats), strict=True))
+
+    def lying(self, number: int) -> tuple[Format | None, str]:
+        """What a number of a format stands for."""
+        return self.lies[number] if number >= 0 else (None, STANDARD)
 
     def first(self, stage: int) -> int:
         """The number of a stage's first offer; of the stage after the last: how many offers there are."""

@@ -21,9 +21,8 @@ from shoestring.routing.sentences import offer
 GROUPS = {
     **dict.fromkeys(("quotes", "quarantined"), "prices"),
     **dict.fromkeys(("pools", "stockouts"), "pools"),
-    **dict.fromkeys(
-        ("needs", "rows", "row_bytes", "reads_format", "data_region", "cached_outcome", "cached_format", "cached_later"), "work"
-    ),
+    **dict.fromkeys(("needs", "rows", "row_bytes", "reads_format", "reads_tier", "data_region"), "work"),
+    **dict.fromkeys(("cached_outcome", "cached_format", "cached_tier", "cached_later"), "work"),
     **dict.fromkeys(("budget_usd", "spent_usd", "held_usd", "stage_budgets"), "money"),
     **dict.fromkeys(("preferences", "candidate", "rolled_back"), "policy"),
     "deadline_left_s": "time",
@@ -123,11 +122,10 @@ def _place(decision: Decision, columns: Rows, row: int) -> Place:
 
 def _why_not(decision: Decision, columns: Rows, row: int) -> WhyNot:
     pool, market = place = _place(decision, columns, row)
-    writes = decision.candidates.formats[columns.writes[row]] if columns.writes[row] >= 0 else None
     spoken = {refusal.candidate: refusal.sentence for refusal in decision.refusals}
     able, price = bool(columns.objection[row] == NONE), int(columns.usd_per_hour_micro[row])
     return WhyNot(
-        offer=offer(pool, market, writes),
+        offer=offer(pool, market, *decision.candidates.lying(columns.writes[row])),
         why=spoken.get(row) or str(decision.codes[decision.code[row]]),
         usd_per_hour=from_microusd(price) if price else None,
         taken_at_usd_per_hour=_taken_at_price(decision.question, place) if able else None,
@@ -138,7 +136,7 @@ def _why_not(decision: Decision, columns: Rows, row: int) -> WhyNot:
 def name_of(choice: Choice | None) -> str:
     if choice is None:
         return "refused"
-    return offer(choice.pool, choice.market, choice.format) + (", from the cache" if choice.cached else "")
+    return offer(choice.pool, choice.market, choice.format, choice.tier) + (", from the cache" if choice.cached else "")
 
 
 def _differing(first: Question, second: Question) -> dict[str, list[str]]:

@@ -3,21 +3,22 @@
     reading  = scan: one pass over the rows in their format;  shuffled: the same once, to decode, then samples x a random
                take of a packed record from memory (a loader keeps what it decoded)
     work     = samples x (row seconds + random take)
-    moving   = bytes read into the pool's region, bytes written out of it;  holding = bytes written x time held
+    moving   = bytes read into the pool's region, from their storage class, and bytes written out of it
+    holding  = bytes written x time held, on their storage class
 
 Throughput is asked once for each kind of machine: 10,000 offers are a few hundred kinds, in regions, on markets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import TypeVar
 
 import numpy as np
 
-from shoestring.model import Format, FormatSpeed, Market, Need, Pool
+from shoestring.model import Format, Market, Need, Pool
 from shoestring.pricing.learning import spreads, worths
 from shoestring.pricing.throughput import Machines, gpu_users, row_seconds, setup_seconds
 from shoestring.routing.candidates import MOST_US, NONE, PPB, Floats, Ints, Reason, StageOffers, up
@@ -26,7 +27,7 @@ from shoestring.routing.policy import BYTES_PER_GB, UNKNOWN_SIZE_RATIO
 from shoestring.routing.preferences import kept_off, kind_of
 from shoestring.routing.shape import readings
 from shoestring.rules import ANY, StockOut, Tier
-from shoestring.tariffs import Volumes, egress_table, held_microusd
+from shoestring.tariffs import Shelf, Volumes, egress_table, held_microusd, read_microusd
 
 REASONS = tuple(Reason)
 
@@ -82,12 +83,6 @@ def unfit(need: Need, fleet: Fleet, rows: int) -> Ints:
     return np.select([needed_gb(need, rows) > fleet.memory_gb, no_gpu & too_small, no_gpu], reasons, NONE)
 
 
-def is_full(pool: Pool) -> bool:
-    """Is there no room for a pod now, nor a node that could be added? A later one may find room there."""
-    room = pool.room
-    return room is not None and not room.fits and room.nodes >= room.most_nodes
-
-
 def stockout(question: Question, pool: Pool, market: Market) -> StockOut | None:
     """The memory that the pool's nodes took no pod in time."""
     node_pool = pool.node_pool or pool.name
@@ -106,7 +101,9 @@ class Cost:
     def __init__(self, question: Question, need: Need, fleet: Fleet, inputs: tuple[Input, ...]) -> None:
         self.question, self.need, self.fleet, self.inputs = question, need, fleet, inputs
         self.ways = readings([each.formats for each in inputs])
-        self.speeds: list[FormatSpeed] = sorted(question.speeds, key=lambda speed: speed.format)
+        # By format, then storage class.
+        self.shelves = list(question.tariffs.shelves.values())
+        self.speeds = [speed for speed in sorted(question.speeds, key=lambda speed: speed.format) for _ in self.shelves]
         self.least, self.most = sample_range(need, question.rows)
 
     def offers(self, writes: tuple[int, ...], earlier_gb: Volumes, *, now: bool) -> StageOffers:
@@ -191,9 +188,10 @@ class Cost:
         return self.question.rows * row_bytes / BYTES_PER_GB * ratios
 
     def _into_microusd(self, earlier_gb: Volumes) -> Ints:
-        """The data sets to the pool, by region and way to read them."""
+        """The data sets off their storage classes and to the pool, by region and way to read them."""
         tables = [
             egress_table(self.question.tariffs, self._ways_in(given), self._read_gb(given), self._earlier_gb(earlier_gb))
+            + self._on_shelves(read_microusd, self._read_gb(given))
             for given in self.inputs
         ]
         return self._of_ways(tables).ravel()
@@ -241,8 +239,14 @@ class Cost:
         return after
 
     def _storage_microusd(self) -> Ints:
-        tariffs = self.question.tariffs
-        return held_microusd(tariffs.shelf(), self._write_gb(), tariffs.storage_held_hours)
+        hours = self.question.tariffs.storage_held_hours
+        return self._on_shelves(lambda shelf, gb: held_microusd(shelf, gb, hours), self._write_gb())
+
+    def _on_shelves(self, microusd: Callable[[Shelf, Floats], Ints], gb: Floats) -> Ints:
+        """What these sizes cost, each on its storage class: the last, in a format that is not known, on the standard one."""
+        on = np.append(np.arange(len(self.speeds)) % len(self.shelves), 0)
+        found: Ints = np.stack([microusd(shelf, gb) for shelf in self.shelves])[on, np.arange(len(gb))]
+        return found
 
 
 def added(volumes: Volumes, route: str | None, gb: float) -> Volumes:

@@ -92,15 +92,14 @@ def slot_of(candidates: Candidates, stage: int, step: Step) -> int:
     return cached.slot if step.slot == CACHED and cached else step.slot
 
 
-def place_of(candidates: Candidates, stage: int, step: Step) -> tuple[str, Market, Format | None]:
-    """Pool, market and format written, by name."""
-    slot, writes = slot_of(candidates, stage, step), step.writes
-    pool, market = candidates.pools[candidates.pool[slot]], candidates.markets[candidates.market[slot]]
-    return pool, market, candidates.formats[writes] if writes >= 0 else None
+def place_of(candidates: Candidates, stage: int, step: Step) -> tuple[str, Market, Format | None, str]:
+    """Pool, market, format written and its storage class, by name."""
+    slot = slot_of(candidates, stage, step)
+    return candidates.pools[candidates.pool[slot]], candidates.markets[candidates.market[slot]], *candidates.lying(step.writes)
 
 
 def _placement(question: Question, candidates: Candidates, step: Step) -> Placement:
-    name, market, _ = place_of(candidates, 0, step)
+    name, market, *_ = place_of(candidates, 0, step)
     pool = next(pool for pool in question.pools if pool.name == name)
     return place(pool, market, question.needs[0], question.images)
 
@@ -121,7 +120,7 @@ def at_price(candidates: Candidates, stage: int, step: Step) -> tuple[int, int, 
 
 
 def _later(question: Question, candidates: Candidates, stage: int, step: Step) -> Planned:
-    pool, market, writes = place_of(candidates, stage, step)
+    pool, market, writes, tier = place_of(candidates, stage, step)
     est_micro, est_ms, keep_micro, keep_ms = at_price(candidates, stage, step)
     return Planned(
         stage=question.needs[stage].stage,
@@ -132,6 +131,7 @@ def _later(question: Question, candidates: Candidates, stage: int, step: Step) -
         est_s=est_ms / 1000,
         keep_usd=from_microusd(keep_micro),
         keep_s=keep_ms / 1000,
+        tier=tier,
     )
 
 
@@ -148,7 +148,7 @@ class Chooser:
         question, here, row, limits = self.question, self.plans.here, self.best, self.plans.limits
         need, cached = question.needs[0], here.is_cached(row)
         step, best = here.step(row), self.plans.best
-        pool, market, writes = place_of(self.candidates, 0, step)
+        pool, market, writes, tier = place_of(self.candidates, 0, step)
         price = int(self.candidates.usd_per_hour_micro[slot_of(self.candidates, 0, step)])
         keep_micro, keep_ms = int(best.needs_micro[row] - here.least_p95[row]), int(best.needs_ms[row] - here.least_p95_ms[row])
         left_micro, samples = limits.left_micro - keep_micro, int(best.samples[row])
@@ -178,6 +178,7 @@ class Chooser:
             objective="most-samples" if need.elastic else "least-cost",
             sentence=self._why(samples, p95_micro, p95_ms),
             **self._fees(),
+            tier=tier,
         )
 
     def _fees(self) -> dict[str, Decimal]:

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote
+from shoestring.model import STANDARD, Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote, TierName
 from shoestring.money import Usd, usd
 from shoestring.routing.candidates import NONE, Column, Columns
 from shoestring.routing.candidates import Candidates as Candidates
@@ -25,6 +25,7 @@ class Kept(Noun):
 
     outcome: str
     format: Format | None = Field(None, description="None: it is no data set")
+    tier: TierName = STANDARD
 
 
 class Question(Noun):
@@ -33,7 +34,8 @@ class Question(Noun):
     `needs` holds this stage and then every stage that remains, none before one that it comes after (routing/shape.py); at most one of
     them is elastic. `given` holds those that they come after and that remain no more. `row_bytes` and `reads_format` are
     of the data set that this stage is given (None: not one of ours, its reading is priced in the need). `cached_format` is the format
-    of the cached outcome's data set. `speeds` has to hold every format named here, and at least one if a stage writes.
+    of the cached outcome's data set. `reads_tier` and `cached_tier` are the storage classes that these lie on. `speeds` has to hold every
+    format named here, and at least one if a stage writes.
     """
 
     run_id: str
@@ -45,10 +47,12 @@ class Question(Noun):
     rows: int = Field(ge=0)
     row_bytes: int = Field(ge=0)
     reads_format: Format | None = None
+    reads_tier: TierName = STANDARD
     given: tuple[Given, ...] = Field((), exclude_if=lambda given: not given)
     data_region: str = "local"
     cached_outcome: str | None = None
     cached_format: Format | None = None
+    cached_tier: TierName = STANDARD
     cached_later: tuple[Kept, ...] = Field((), description="of a chain whose first stage is cached: of the stages after it, in order")
     budget_usd: Usd
     spent_usd: Usd = NOTHING
@@ -107,7 +111,7 @@ class Question(Noun):
 
 
 class Choice(Noun):
-    """The offer taken. `format` is what this stage writes; `keep_usd` is set aside for the stages after it."""
+    """The offer taken. `format` is what this stage writes, on the storage class `tier`; `keep_usd` is set aside for the stages after it."""
 
     pool: str
     market: Market
@@ -127,10 +131,11 @@ class Choice(Noun):
     objective: Literal["least-cost", "most-samples"]
     sentence: str
     moved_in_usd: Usd = Field(
-        NOTHING, exclude_if=lambda paid: not paid, description="of its price, for bringing what it reads to where it runs"
+        NOTHING, exclude_if=lambda paid: not paid, description="of its price, for bringing what it reads off its shelf and to where it runs"
     )
     moved_out_usd: Usd = Field(NOTHING, exclude_if=lambda paid: not paid, description="for bringing what it writes to the store")
     stored_usd: Usd = Field(NOTHING, exclude_if=lambda paid: not paid, description="for holding that there")
+    tier: TierName = STANDARD
 
     @property
     def fees_usd(self) -> Decimal:
@@ -160,6 +165,7 @@ class Planned(Noun):
     est_s: float
     keep_usd: Usd
     keep_s: float
+    tier: TierName = STANDARD
 
 
 class Refusal(Noun):
@@ -204,6 +210,7 @@ class Shadow(Noun):
     p95_usd: Usd = NOTHING
     est_s: float = 0.0
     sentence: str = ""
+    tier: TierName = STANDARD
 
 
 class Decision(Columns):

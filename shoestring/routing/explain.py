@@ -10,7 +10,7 @@ from shoestring.routing.account import left_usd, offers_of, taken_from_it
 from shoestring.routing.decision import Choice, Decision, Question
 from shoestring.routing.grid import Grid, cell_of, markdown_lines, text_lines
 from shoestring.routing.priced import rows_of
-from shoestring.routing.sentences import dollars, later_stages, not_all, offer, seconds
+from shoestring.routing.sentences import dollars, later_stages, lying, not_all, offer, seconds
 
 MOST_OFFERS = 12
 """Offers that a page lists; all of them are in the JSON."""
@@ -70,7 +70,7 @@ def _headline(decision: Decision) -> str:
         smallest = decision.smallest_budget_usd
         needed = "no budget would do" if smallest is None else f"the smallest budget that would do is ${smallest}"
         return f"refused: nothing fits; {needed}"
-    return offer(choice.pool, choice.market, choice.format) + (", from the cache" if choice.cached else "")
+    return offer(choice.pool, choice.market, choice.format, choice.tier) + (", from the cache" if choice.cached else "")
 
 
 def _choice_facts(decision: Decision, choice: Choice) -> Rows:
@@ -105,7 +105,8 @@ def _parts(decision: Decision, choice: Choice) -> str:
         ("lost to preemption", columns.loss_ms[row]),
     ]
     told = [f"{name} {seconds(ms)}" for name, ms in parts if ms]
-    fees = [("moving bytes", columns.transfer_microusd[row]), ("holding them", columns.storage_microusd[row])]
+    moving = "moving and retrieving bytes" if decision.candidates.tiers else "moving bytes"
+    fees = [(moving, columns.transfer_microusd[row]), ("holding them", columns.storage_microusd[row])]
     return ", ".join(told + [f"{name} {dollars(micro)}" for name, micro in fees if micro])
 
 
@@ -136,7 +137,8 @@ def _other_policy(decision: Decision) -> Rows:
     elif shadow.pool is None or shadow.market is None:
         would = f"{named} would choose nothing: {shadow.sentence}"
     else:
-        would = f"{named} would choose {offer(shadow.pool, shadow.market, shadow.format)}: ${shadow.est_usd} in {shadow.est_s:,.1f} s"
+        chosen = offer(shadow.pool, shadow.market, shadow.format, shadow.tier)
+        would = f"{named} would choose {chosen}: ${shadow.est_usd} in {shadow.est_s:,.1f} s"
     chance = f"; the chance of {obeyed.name} {obeyed.version} was {obeyed.propensity:.0%}"
     over = decision.question.rolled_back
     return [("on trial", would + (chance if obeyed.propensity < 1 else "")), *([("rolled back", over)] if over else [])]
@@ -159,7 +161,10 @@ def _hourly(micro: int) -> str:
 
 def _later(decision: Decision) -> Grid:
     rows: Rows = [
-        (each.stage, each.pool, each.market, each.format or "-", f"${each.est_usd}", f"{each.est_s:,.1f}", f"${each.keep_usd}")
+        (
+            *(each.stage, each.pool, each.market, lying(each.format, each.tier) or "-"),
+            *(f"${each.est_usd}", f"{each.est_s:,.1f}", f"${each.keep_usd}"),
+        )
         for each in decision.plan
     ]
     header = ("stage", "pool", "market", "writes", "expected", "seconds", "kept for it")

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from shoestring.model import Format, Market, Noun
+from shoestring.model import STANDARD, Format, Market, Noun, TierName
 from shoestring.money import Usd, from_microusd
 from shoestring.routing.account import on_line, taken_row
 from shoestring.routing.beyond import ways_to_read
@@ -44,8 +44,8 @@ Place = tuple[str, Market]
 class Took:
     """What a stage took from a decision on. `working_ms`: the attempt that was done, its start-up apart; `lost_ms`: those before it.
 
-    `paid_microusd` is for all of them, `fees_microusd` what of it was not for time. `samples`: of an elastic stage; `writes`: of one that
-    does.
+    `paid_microusd` is for all of them, `fees_microusd` what of it was not for time. `samples`: of an elastic stage; `writes`, on the storage
+    class `tier`: of one that does.
     """
 
     place: Place
@@ -56,6 +56,7 @@ class Took:
     samples: int
     writes: Format | None = None
     fees_microusd: int = 0
+    tier: str = STANDARD
 
     @property
     def ms(self) -> int:
@@ -85,6 +86,7 @@ class Road(Noun):
     total_s: float
     taken: bool
     best: bool
+    tier: TierName = STANDARD
 
 
 class Hindsight(Noun):
@@ -157,10 +159,11 @@ class Look:
 
     def road(self, truth: Roads, row: int, taken: int, best: int) -> Road:
         total, names, columns = truth.total(row), self.names, self.then
+        written, tier = names.lying(columns.writes[row])
         return Road(
             pool=names.pools[columns.pool[row]],
             market=names.markets[columns.market[row]],
-            format=names.formats[columns.writes[row]] if columns.writes[row] >= 0 else None,
+            format=written,
             expected_usd=from_microusd(self._priced(row, frozenset()).micro),
             stage_usd=from_microusd(truth.micro[row]),
             stage_s=int(truth.ms[row]) / 1000,
@@ -168,6 +171,7 @@ class Look:
             total_s=total.ms / 1000,
             taken=row == taken,
             best=row == best,
+            tier=tier,
         )
 
     def _left_ms(self) -> int:
@@ -219,7 +223,7 @@ class Look:
         columns, took = self.then, self._took(row)
         if took is None or columns.objection[row] != NONE or took.place != self._place(row) or columns.reads[row] not in there:
             return False
-        return bool(columns.writes[row] == NONE) or self.names.formats[columns.writes[row]] == took.writes
+        return bool(columns.writes[row] == NONE) or self.names.lying(columns.writes[row]) == (took.writes, took.tier)
 
     def _priced(self, row: int, knowing: frozenset[str]) -> Total:
         columns, took = self.then, self._took(row)

@@ -8,10 +8,10 @@ from operator import attrgetter, itemgetter
 
 import numpy as np
 
-from shoestring.model import Format, Market, Pool, Quote
+from shoestring.model import Market, Pool, Quote
 from shoestring.pricing.throughput import Machines
-from shoestring.routing.candidates import MOST_MICRO, NONE, PPB, Cached, Candidates, Floats, Ints, Reason, StageOffers, up
-from shoestring.routing.cost import REASONS, Cost, Fleet, Input, coded, is_full, needed_gb, policed
+from shoestring.routing.candidates import MOST_MICRO, NONE, PPB, Cached, Candidates, Floats, Ints, Lies, Reason, StageOffers, number_of, up
+from shoestring.routing.cost import REASONS, Cost, Fleet, Input, coded, needed_gb, policed
 from shoestring.routing.decision import Question
 from shoestring.routing.preferences import BY_POLICY, kind_of
 from shoestring.routing.shape import FIRST, shape_of
@@ -28,21 +28,24 @@ PREEMPTIONS = attrgetter("preemptions_per_hour")
 
 def candidates(question: Question) -> Candidates:
     """What every offer is made of. Its order is that of names, whatever the order asked in."""
-    formats = tuple(sorted(speed.format for speed in question.speeds))
+    tiers = tuple(question.tariffs.shelves)
+    lies = tuple((written, tier) for written in sorted(speed.format for speed in question.speeds) for tier in tiers)
     fleet = _fleet(question)
     shape = shape_of(question.needs, question.given)
-    left = {FIRST: Input((_number(formats, question.reads_format),), question.row_bytes, question.data_region)}
+    found = number_of(lies, question.reads_format, question.reads_tier)
+    left = {FIRST: Input((found,), question.row_bytes, question.data_region)}
     for place, each in enumerate(question.given):
-        left[FIRST - 1 - place] = Input((_number(formats, each.format),), each.row_bytes, question.tariffs.store_region)
+        left[FIRST - 1 - place] = Input((number_of(lies, each.format, each.tier),), each.row_bytes, question.tariffs.store_region)
     costs, offers, cached = list[Cost](), list[StageOffers](), dict[int, Cached]()
-    written = [tuple(range(len(formats))) if need.writes_bytes_per_row else (NONE,) for need in question.needs]
+    written = [tuple(range(len(lies))) if need.writes_bytes_per_row else (NONE,) for need in question.needs]
     for stage, need in enumerate(question.needs):
         inputs = tuple(left[source] for source in shape.sources[stage]) or (Input((NONE,), 0, question.tariffs.store_region),)
         costs.append(Cost(question, need, fleet, inputs))
         leaves = set(written[stage])
-        if found := _cached(question, fleet, formats, stage, cached.get(stage - 1), costs[stage]):
-            cached[stage] = found
-            leaves.add(found.writes)
+        if there := _cached(question, fleet, lies, stage, cached.get(stage - 1), costs[stage]):
+            cached[stage] = there
+            written[stage] = _beside(there, written[stage], lies)
+            leaves = {*written[stage], there.writes}
         if need.writes_bytes_per_row:
             left[stage] = Input(tuple(sorted(leaves)), need.writes_bytes_per_row, question.tariffs.store_region)
     for stage, cost in enumerate(costs):
@@ -56,7 +59,8 @@ def candidates(question: Question) -> Candidates:
         pools=tuple(pool.name for pool in fleet.pools),
         markets=fleet.markets,
         regions=fleet.regions,
-        formats=formats,
+        formats=tuple(written for written, _ in lies),
+        tiers=tuple(tier for _, tier in lies) if len(tiers) > 1 else (),
         pool=fleet.pool,
         market=fleet.market,
         region=fleet.region,
@@ -81,10 +85,6 @@ def objected_anew(question: Question, candidates: Candidates) -> Candidates:
         reasons, objection = coded(np.where(lasting != NONE, lasting, kept))
         offers.append(before.model_copy(update={"objections": reasons, "objection": objection}))
     return candidates.model_copy(update={"offers": tuple(offers)})
-
-
-def _number(formats: tuple[Format, ...], name: Format | None) -> int:
-    return NONE if name is None else formats.index(name)
 
 
 def _fleet(question: Question) -> Fleet:
@@ -173,9 +173,15 @@ def _machines(question: Question, pools: Sequence[Pool]) -> tuple[tuple[Pool, ..
     return tuple(pools[place] for place in first.tolist()), kind
 
 
+def _is_full(pool: Pool) -> bool:
+    """Is there no room for a pod now, nor a node that could be added? A later one may find room there."""
+    room = pool.room
+    return room is not None and not room.fits and room.nodes >= room.most_nodes
+
+
 def _shortages(question: Question, pools: Sequence[Pool], markets: Sequence[str], pool: Ints, market: Ints) -> Ints:
     """By slot: no room now, or a node pool that took no pod in time a moment ago; -1 where neither is known."""
-    full = np.fromiter(map(is_full, pools), np.bool_)[pool]
+    full = np.fromiter(map(_is_full, pools), np.bool_)[pool]
     short = np.where(full, REASONS.index(Reason.NO_ROOM), NONE)
     for found in question.stockouts:
         if found.market in markets:
@@ -184,7 +190,13 @@ def _shortages(question: Question, pools: Sequence[Pool], markets: Sequence[str]
     return short
 
 
-def _cached(question: Question, fleet: Fleet, formats: tuple[Format, ...], stage: int, before: Cached | None, cost: Cost) -> Cached | None:
+def _beside(there: Cached, written: tuple[int, ...], lies: Lies) -> tuple[int, ...]:
+    """Without other storage classes for the format that the result is there in: made anew it is the same bytes, which stay where they lie."""
+    same = lies[there.writes][0] if there.writes >= 0 else None
+    return tuple(number for number in written if number == there.writes or number < 0 or lies[number][0] is not same)
+
+
+def _cached(question: Question, fleet: Fleet, lies: Lies, stage: int, before: Cached | None, cost: Cost) -> Cached | None:
     """The outcome that is there already, on the priced slot with room where a pod's start is cheapest; None if there is none.
 
     Its start is all that such a pod takes: where a node has to be made for it, that is waited for and paid. A later stage's is found only
@@ -194,12 +206,13 @@ def _cached(question: Question, fleet: Fleet, formats: tuple[Format, ...], stage
     if stage:
         if before is None or stage > len(question.cached_later):
             return None
-        return Cached(
-            slot=before.slot, reads=before.writes, writes=_number(formats, question.cached_later[stage - 1].format if writes_data else None)
-        )
+        kept = question.cached_later[stage - 1]
+        writes = number_of(lies, kept.format if writes_data else None, kept.tier)
+        return Cached(slot=before.slot, reads=before.writes, writes=writes)
     able = np.flatnonzero((fleet.objection == NONE) & (fleet.shortage == NONE))
     if not question.cached_outcome or not able.size:
         return None
     price = fleet.price[able].astype(np.float64)
     slot = int(able[np.lexsort((price, price * fleet.startup_ms[able]))[0]])
-    return Cached(slot=slot, reads=next(iter(cost.ways)), writes=_number(formats, question.cached_format if writes_data else None))
+    writes = number_of(lies, question.cached_format if writes_data else None, question.cached_tier)
+    return Cached(slot=slot, reads=next(iter(cost.ways)), writes=writes)

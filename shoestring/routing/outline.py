@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from shoestring.model import Format, Market, Noun, Pool
+from shoestring.model import STANDARD, Format, Market, Noun, Pool, TierName
 from shoestring.money import Usd, from_microusd
 from shoestring.routing.candidates import Candidates, Reason
 from shoestring.routing.decide import at_price, place_of
@@ -20,6 +20,7 @@ from shoestring.routing.decision import Choice, Decision, Planned, Question
 from shoestring.routing.front import undominated
 from shoestring.routing.own import Alike, OwnWays
 from shoestring.routing.plan import chained
+from shoestring.routing.sentences import lying
 from shoestring.routing.shape import shape_of
 from shoestring.routing.ways import UNBOUNDED, Limits, Step, Ways
 
@@ -39,6 +40,7 @@ class Line(Noun):
     est_s: float
     p95_s: float
     refused: dict[Reason, int]
+    tier: TierName = STANDARD
 
 
 class Plan(Noun):
@@ -75,6 +77,7 @@ def table(decision: Decision) -> tuple[Line, ...]:
             est_s=taken.est_s,
             p95_s=p95_s,
             refused={reason: count for reason, count in against.items() if count},
+            tier=taken.tier,
         )
         for need, against, (taken, cached, p95_usd, p95_s) in zip(question.needs, refused, chosen, strict=True)
     )
@@ -116,8 +119,8 @@ def _plan(question: Question, candidates: Candidates, limits: Limits, following:
         ways = following[stage][leaves]
         step = Step(int(ways.slot[place]), leaves, int(ways.writes[place]))
         est += from_microusd(at_price(candidates, stage, step)[0])
-        pool, market, written = place_of(candidates, stage, step)
-        names.append(f"{pool} {market}" + (f" {written}" if written else ""))
+        pool, market, written, tier = place_of(candidates, stage, step)
+        names.append(f"{pool} {market}" + (f" {lying(written, tier)}" if written else ""))
         leaves, place = int(ways.leaves[place]), int(ways.then[place])
     fits = needs_micro <= limits.left_micro and needs_ms <= limits.left_ms
     return Plan(est_usd=est, p95_usd=from_microusd(needs_micro), p95_s=needs_ms / 1000, fits=fits, offers=tuple(names))

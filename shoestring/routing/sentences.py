@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoestring.model import Format, Market, Need, Pool, Room, utc_text
+from shoestring.model import STANDARD, Format, Market, Need, Pool, Room, utc_text
 from shoestring.routing.candidates import Reason
 from shoestring.routing.cost import needed_gb, stockout
 from shoestring.routing.decision import Question
@@ -23,8 +23,13 @@ def seconds(ms: int) -> str:
     return f"{ms / 1000:,.1f} s"
 
 
-def offer(pool: str, market: Market, writes: Format | None) -> str:
-    return f"{pool} {market}" + (f" writing {writes}" if writes else "")
+def lying(written: Format | None, tier: str) -> str:
+    """ "parquet", "parquet on STANDARD_IA"; empty: no data set."""
+    return "" if written is None else f"{written} on {tier}" if tier != STANDARD else str(written)
+
+
+def offer(pool: str, market: Market, writes: Format | None, tier: str = STANDARD) -> str:
+    return f"{pool} {market}" + (f" writing {lying(writes, tier)}" if writes else "")
 
 
 def priced(est_micro: int, p95_micro: int) -> str:

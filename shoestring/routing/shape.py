@@ -12,7 +12,7 @@ from itertools import product
 
 from pydantic import Field
 
-from shoestring.model import Format, Need, Noun
+from shoestring.model import STANDARD, Format, Need, Noun, TierName
 
 FIRST = -1
 """As a source: the data set that the first stage is given. -2 is that of the first of `given`, -3 of the second, and so on."""
@@ -35,6 +35,7 @@ class Given(Noun):
     format: Format | None = None
     row_bytes: int = Field(0, ge=0)
     ready_s: float = Field(0.0, ge=0, description="until it is done, at P95")
+    tier: TierName = STANDARD
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,9 @@ def shadow(other: Preferences, arm: Arm, choice: Choice | None, chosen: Choice |
     told = {"name": other.name, "version": other.version, "sha256": other.sha256}
     if choice is None:
         return Shadow.model_validate(told | {"arm": arm, "same": chosen is None, "sentence": "nothing fits"})
-    same = chosen is not None and (choice.pool, choice.market, choice.format) == (chosen.pool, chosen.market, chosen.format)
-    copied = {name: getattr(choice, name) for name in ("pool", "market", "format", "samples", "est_usd", "p95_usd", "est_s", "sentence")}
+    placed = ("pool", "market", "format", "tier")
+    same = chosen is not None and all(getattr(choice, name) == getattr(chosen, name) for name in placed)
+    copied = {name: getattr(choice, name) for name in (*placed, "samples", "est_usd", "p95_usd", "est_s", "sentence")}
     return Shadow.model_validate(told | {"arm": arm, "same": same} | copied)
 
 

@@ -14,7 +14,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.runs import Run, RunRecord
 from shoestring.local import WorldFile
 from shoestring.memory import MemoryStore
-from shoestring.model import Learned, Placement, Pool, Quote
+from shoestring.model import STANDARD, Learned, Placement, Pool, Quote
 from shoestring.pod.admission import Room
 from shoestring.pod.overhead import overhead_s
 from shoestring.pod.runs import new_start
@@ -195,7 +195,7 @@ class Place:
     def offers(self, wanted: Wanted, asked: Question) -> Candidates:
         """What every offer is made of. Nothing of it is money or the moment, so whoever looks at the same world again makes none anew."""
         book, taught = self.market.book(self.loop.now_s), self._taught.get(wanted.chain.name)
-        about = (asked.stage, asked.reads_format, asked.stockouts)
+        about = (asked.stage, asked.reads_format, asked.reads_tier, asked.stockouts)
         before = self._offers.get(wanted.number)
         if before is None or before[0] is not book or before[1] is not taught or before[2] != about:
             before = self._offers[wanted.number] = book, taught, about, candidates(asked)
@@ -247,6 +247,7 @@ def question(place: Place, wanted: Wanted, index: int, upstream: Choice | None, 
         "rows": wanted.rows,
         "row_bytes": writer.writes_bytes_per_row if writer else wanted.chain.row_bytes,
         "reads_format": upstream.format if upstream else None,
+        "reads_tier": upstream.tier if upstream else STANDARD,
         "data_region": book.tariffs.store_region,
         "pools": world.cluster.pools(),
         "quotes": book.quotes,

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from shoestring.errors import LedgerBroken, NotInStore, StoreError, UnknownName, UsageError
-from shoestring.model import Noun, record
+from shoestring.model import STANDARD, Noun, record
 from shoestring.seams import Store
 from shoestring.spending.approval import approval_key
 from shoestring.spending.chain import Chain
@@ -42,7 +42,7 @@ class LedgerFolder:
             raise NotInStore(key)
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
         raise StoreError(f"cannot write {key}: {self._folder} was opened to be read")
 
     def list(self, prefix: str) -> Iterator[str]:

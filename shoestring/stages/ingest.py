@@ -54,5 +54,5 @@ def run(work: Work) -> Outcome:
         if work.stopping():
             raise StageStopped(f"at {rows} rows")
 
-    key, manifest = ingest.ingest(work.recipe, work.format, work.store, work.scratch, tell)
+    key, manifest = ingest.ingest(work.recipe, work.format, work.store, work.scratch, tell, work.tier)
     return Outcome(key=key, rows=manifest.rows, metrics={"quarantined_rows": float(sum(manifest.quarantined.values()))})

@@ -52,5 +52,5 @@ def run(work: Work) -> Outcome:
         if work.stopping():
             raise StageStopped(f"at {rows} rows")
 
-    key, manifest = preprocess.preprocess(work.recipe, work.inputs["data"], work.format, work.store, work.scratch, tell)
+    key, manifest = preprocess.preprocess(work.recipe, work.inputs["data"], work.format, work.store, work.scratch, tell, work.tier)
     return Outcome(key=key, rows=manifest.rows, metrics={"rows_left_out": float(sum(manifest.quarantined.values()))})

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field, JsonValue
 
 from shoestring.data.recipe import Recipe
-from shoestring.model import Format, Noun
+from shoestring.model import STANDARD, Format, Noun
 from shoestring.receipt import Change, Forecast
 from shoestring.rules import Rules
 from shoestring.seams import Clock, Store
@@ -44,7 +44,8 @@ class Origin(Noun):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One attempt at a stage. `inputs` maps names to keys in the store; `stopping()` turns true when a TERM came.
+    """One attempt at a stage. `inputs` maps names to keys in the store; `stopping()` turns true when a TERM came. A data set is to be
+    written in `format`, on the storage class `tier`.
 
     `settings` are those that the pipeline gave an author's own stage; the stages here follow the recipe.
     """
@@ -65,3 +66,4 @@ class Work:
     stopping: Callable[[], bool]
     rules: Rules = RULES
     settings: Mapping[str, JsonValue] = field(default_factory=dict)
+    tier: str = STANDARD

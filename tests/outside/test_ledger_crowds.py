@@ -124,14 +124,14 @@ class Mortal:
         self._store, self._left, self._wrote = store, at, wrote
         self.fetch = store.fetch
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
         time.sleep(0.001)
         self._left -= 1
         if self._left == 0 and self._wrote:
-            self._store.put(key, data, if_absent=if_absent)
+            self._store.put(key, data, if_absent=if_absent, tier=tier)
         if self._left <= 0:
             raise StoreError(f"the writer of {key} died")
-        return self._store.put(key, data, if_absent=if_absent)
+        return self._store.put(key, data, if_absent=if_absent, tier=tier)
 
     def list(self, prefix: str) -> Iterator[str]:
         return self._store.list(prefix)

@@ -187,10 +187,10 @@ class AwayStore(FolderStore):
         super().__init__(root)
         self.back, self._what = threading.Event(), what
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
         if self._what in key:
             self.back.wait()
-        return super().put(key, data, if_absent=if_absent)
+        return super().put(key, data, if_absent=if_absent, tier=tier)
 
 
 def a_child(text: str) -> subprocess.Popen[bytes]:

@@ -187,10 +187,10 @@ def test_a_remembered_stock_out_moves_the_next_attempt(world: World, flights_sli
 class DyingRouter(FolderStore):
     """Dies at its first write of a decision under its key."""
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
         if "/decisions/" in key:
             raise StoreError("the router died")
-        return super().put(key, data, if_absent=if_absent)
+        return super().put(key, data, if_absent=if_absent, tier=tier)
 
 
 @pytest.mark.parametrize(("later_s", "hold", "pool"), [(1, "ingest-1", "cpu-1"), (SAME_ROUTER_S + 1, "ingest-2", "cpu-2")])

@@ -21,8 +21,8 @@ FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
 class ForgetfulStore(FolderStore):
     """Writes, and then says that the object was there already."""
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
-        wrote = super().put(key, data, if_absent=if_absent)
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+        wrote = super().put(key, data, if_absent=if_absent, tier=tier)
         return wrote and not if_absent
 
 
@@ -61,13 +61,13 @@ class DyingStore(FolderStore):
         super().__init__(root)
         self.left, self._wrote = at, wrote
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
         self.left -= 1
         if self.left == 0 and self._wrote:
-            super().put(key, data, if_absent=if_absent)
+            super().put(key, data, if_absent=if_absent, tier=tier)
         if self.left <= 0:
             raise StoreError(f"the writer of {key} died")
-        return super().put(key, data, if_absent=if_absent)
+        return super().put(key, data, if_absent=if_absent, tier=tier)
 
 
 def writes_of(work: Callable[[Ledger], object]) -> int:

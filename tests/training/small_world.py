@@ -43,9 +43,9 @@ class SlowStore:
     def list(self, prefix: str) -> Iterator[str]:
         return self.inner.list(prefix)
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
         self.clock.sleep(self.takes_s())
-        return self.inner.put(key, data, if_absent=if_absent)
+        return self.inner.put(key, data, if_absent=if_absent, tier=tier)
 
 
 class SlowRows(Rows):

@@ -1,0 +1,233 @@
+"""The storage class of a data set is chosen with its format: what it costs to keep there, and to be read again by the stages to come."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from routing_cases import CPU_1, PACKED, PARQUET, laptop_question, questions, quote, tight_questions
+from test_hindsight import as_it_went, looked
+from test_plan import every_plan, fits, samples_and_price, total_est_micro
+
+from shoestring.model import STANDARD, Format, Need, record
+from shoestring.money import microusd, usd
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Decision, Given, Question
+from shoestring.routing.explain import as_text
+from shoestring.routing.offers import candidates
+from shoestring.routing.outline import front, table
+from shoestring.routing.priced import all_rows
+from shoestring.routing.replay import replay
+from shoestring.tariffs import HOURS_PER_MONTH, Shelf, Tariffs, held_microusd, read_microusd
+
+WRITE = Need(stage="write", setup_s=1, op_per_row=2000, writes_bytes_per_row=4000)
+READ = Need(stage="read", setup_s=1, op_per_row=2000, reads="scan")
+ROWS = 1_000_000
+COLD = {"usd_per_gb_month": "0.004", "retrieval_usd_per_gb": "0.03"}
+
+
+def shelf(usd_per_gb_month: float, retrieval_usd_per_gb: float, least_days: float = 0) -> Shelf:
+    prices = {"usd_per_gb_month": f"{usd_per_gb_month:.6f}", "retrieval_usd_per_gb": f"{retrieval_usd_per_gb:.6f}"}
+    return Shelf.model_validate(prices | {"least_days": least_days})
+
+
+SHELVES = st.dictionaries(
+    st.sampled_from(["COLD", "IA"]),
+    st.builds(shelf, st.floats(0, 30), st.floats(0, 2), st.sampled_from([0, 0, 30])),
+    min_size=1,
+)
+
+
+def shelved(question: Question, shelves: dict[str, Shelf], reads: str, hours: float) -> Question:
+    """The same question where the store has several storage classes, at prices that matter beside those of machines."""
+    tariffs = question.tariffs.model_copy(
+        update={"storage_tiers": shelves, "storage_usd_per_gb_month": usd("20"), "storage_held_hours": hours}
+    )
+    return question.model_copy(update={"tariffs": tariffs, "reads_tier": reads, "cached_tier": reads})
+
+
+SHELVED = st.builds(
+    shelved,
+    st.one_of(questions(2), tight_questions(2)),
+    SHELVES,
+    st.sampled_from([STANDARD, "COLD"]),
+    st.sampled_from([1.0, 24.0, 730.0]),
+)
+
+
+def asked(held_hours: float, shelves: dict[str, Any], needs: tuple[Need, ...] = (WRITE, READ), **fields: Any) -> Decision:
+    tariffs = Tariffs.model_validate({"storage_tiers": shelves, "storage_held_hours": held_hours})
+    only = {"pools": (CPU_1,), "quotes": (quote("cpu-1", "0.04"),), "rows": ROWS, "tariffs": tariffs}
+    return decide(laptop_question(needs, "100", **(only | fields)))
+
+
+@settings(max_examples=120)
+@given(SHELVED)
+def test_the_choice_is_as_good_as_trying_every_format_on_every_storage_class(question: Question) -> None:
+    decision = decide(question)
+    columns = all_rows(decision.candidates)
+    found = [samples_and_price(question, columns, plan) for plan in every_plan(question, columns) if fits(question, columns, plan)]
+    assert (decision.choice is None) == (not found)
+    if decision.choice is None:
+        return
+    assert abs(decision.choice.samples - max(samples for samples, _ in found)) <= 1
+    assert total_est_micro(decision) <= min(price for samples, price in found if samples >= decision.choice.samples) + 1
+    assert replay(record(decision)) is None
+
+
+@settings(max_examples=60)
+@given(SHELVED)
+def test_each_offer_pays_for_the_class_that_it_writes_to_and_the_one_that_it_reads_from(question: Question) -> None:
+    made, shelves = candidates(question), question.tariffs.shelves
+    ratios = {speed.format: speed.size_ratio for speed in question.speeds}
+    for need, offers in zip(question.needs, made.offers, strict=True):
+        for number in offers.writes:
+            written, tier = made.lying(number)
+            gb = np.array([question.rows * need.writes_bytes_per_row / 1e9 * (ratios[written] if written else 2.0)])
+            held = held_microusd(shelves[tier], gb, question.tariffs.storage_held_hours)
+            assert written is None or offers.storage_microusd_by_format[number] == held[0]
+    plain = candidates(question.model_copy(update={"reads_tier": STANDARD, "tariffs": free_to_read(question.tariffs)}))
+    first, rows = question.needs[0], question.rows if question.needs[0].reads != "none" else 0
+    extra = made.offers[0].into_microusd_by_region - plain.offers[0].into_microusd_by_region
+    for number, (written, tier) in enumerate(made.lies):
+        gb = np.array([rows * question.row_bytes / 1e9 * ratios[written]])
+        columns = extra.reshape(len(made.regions), -1)[:, number]
+        assert (columns == read_microusd(shelves[tier], gb)[0]).all(), first.stage
+
+
+def free_to_read(tariffs: Tariffs) -> Tariffs:
+    nothing = {name: each.model_copy(update={"retrieval_usd_per_gb": Decimal(0)}) for name, each in tariffs.storage_tiers.items()}
+    return tariffs.model_copy(update={"storage_tiers": nothing})
+
+
+@settings(max_examples=100)
+@given(
+    standard=st.floats(0.01, 0.1),
+    share=st.floats(0.05, 0.9),
+    retrieval=st.floats(0.001, 0.1),
+    readers=st.integers(1, 3),
+    times=st.sampled_from([0.9, 1.1]),
+)
+def test_a_set_goes_to_the_cheaper_class_from_the_hours_on_at_which_its_tariff_breaks_even(
+    standard: float, share: float, retrieval: float, readers: int, times: float
+) -> None:
+    """Held for h hours and read n times: standard h / 730 against share x standard h / 730 + n x retrieval."""
+    cold = shelf(standard * share, retrieval)
+    saved_usd = Decimal(f"{standard:.6f}") - cold.usd_per_gb_month
+    hours = float(readers * cold.retrieval_usd_per_gb / saved_usd) * HOURS_PER_MONTH * times
+    tariffs = Tariffs(storage_usd_per_gb_month=Decimal(f"{standard:.6f}"), storage_held_hours=hours, storage_tiers={"COLD": cold})
+    reads = tuple(READ.model_copy(update={"stage": f"read-{number}"}) for number in range(readers))
+    decision = asked(hours, {}, (WRITE, *reads), speeds=(PACKED,), tariffs=tariffs)
+    assert decision.choice is not None
+    assert decision.choice.tier == ("COLD" if times > 1 else STANDARD)
+
+
+def test_what_is_charged_for_its_least_days_is_not_put_there_for_less() -> None:
+    month = {"usd_per_gb_month": "0.0125", "retrieval_usd_per_gb": "0.001", "least_days": 30}
+    tiers = [decision.choice.tier for hours in (24, 300, 720) if (decision := asked(hours, {"STANDARD_IA": month})).choice]
+    assert tiers == [STANDARD, STANDARD, "STANDARD_IA"]
+
+
+def test_a_set_that_nobody_reads_any_more_goes_where_it_is_cheapest_to_keep() -> None:
+    archive = {"GLACIER_IR": COLD | {"retrieval_usd_per_gb": "9"}}
+    (alone, read) = (asked(1000, archive, needs).choice for needs in ((WRITE,), (WRITE, READ)))
+    assert (alone and alone.tier, read and read.tier) == ("GLACIER_IR", STANDARD)
+
+
+@settings(max_examples=50)
+@given(questions())
+def test_without_storage_classes_nothing_of_them_is_written_down(question: Question) -> None:
+    data = record(decide(question))
+    assert not any(name in data for name in (b'"tier"', b'"reads_tier"', b'"cached_tier"'))
+    assert data.count(b'"tiers"') == 1, "those of the policy"
+
+
+@settings(max_examples=80)
+@given(st.one_of(questions(2), tight_questions(2)))
+def test_a_class_that_is_dearer_in_everything_changes_no_choice(question: Question) -> None:
+    dear = question.tariffs.model_copy(update={"storage_tiers": {"DEAR": shelf(30, 2)}})
+    plain, offered = decide(question), decide(question.model_copy(update={"tariffs": dear}))
+    assert (plain.choice is None) == (offered.choice is None)
+    if plain.choice and offered.choice:
+        beside = {"candidate", "sentence"}
+        assert offered.choice.model_dump(exclude=beside) == plain.choice.model_dump(exclude=beside)
+    assert (offered.plan, offered.smallest_budget_usd) == (plain.plan, plain.smallest_budget_usd)
+    assert len(offered.candidates.lies) == 2 * len(plain.candidates.lies)
+
+
+def test_a_data_set_lies_where_it_was_put_whatever_would_be_chosen_now() -> None:
+    on = {"reads_format": Format.PACKED, "row_bytes": 4000}
+    (warm, cold) = (asked(1, {"COLD": COLD}, (READ,), reads_tier=tier, **on) for tier in (STANDARD, "COLD"))
+    assert warm.choice and cold.choice
+    more = microusd(cold.choice.est_usd) - microusd(warm.choice.est_usd)
+    assert more == read_microusd(Shelf.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
+    assert "moving and retrieving bytes" in as_text(cold)
+
+
+def test_a_class_that_has_no_price_any_more_counts_as_the_standard_one() -> None:
+    on = {"reads_format": Format.PACKED, "row_bytes": 4000}
+    (gone, plain) = (asked(1, {}, (READ,), reads_tier=tier, **on).choice for tier in ("GONE", STANDARD))
+    assert gone == plain
+
+
+def test_what_is_read_beside_costs_by_the_class_that_it_lies_on() -> None:
+    join = READ.model_copy(update={"after": ("write", "other")})
+    left = [Given(stage=name, format=Format.PACKED, row_bytes=4000, tier=tier) for name, tier in (("write", "COLD"), ("other", STANDARD))]
+    plain = [left[1].model_copy(update={"stage": "write"}), left[1]]
+    both = [asked(1, {"COLD": COLD}, (join,), given=tuple(given)).choice for given in (left, plain)]
+    cold, warm = (microusd(choice.est_usd) for choice in both if choice)
+    assert cold - warm == read_microusd(Shelf.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
+
+
+def test_a_cached_set_that_lies_on_a_class_is_read_from_there() -> None:
+    cached = {"cached_outcome": "cache/1.json", "cached_format": Format.PARQUET}
+    needs = (WRITE.model_copy(update={"op_per_row": 1e7}), READ)
+    (cold, warm) = (asked(1, {"COLD": COLD}, needs, cached_tier=tier, **cached) for tier in ("COLD", STANDARD))
+    assert cold.choice and warm.choice and cold.choice.cached and (cold.choice.tier, warm.choice.tier) == ("COLD", STANDARD)
+    more = microusd(cold.plan[0].est_usd) - microusd(warm.plan[0].est_usd)
+    assert more == read_microusd(Shelf.model_validate(COLD), np.array([4.0 * PARQUET.size_ratio]))[0]
+
+
+def test_made_anew_in_the_format_that_it_is_there_in_a_set_stays_where_it_lies() -> None:
+    decision = asked(1, {"COLD": COLD}, cached_outcome="cache/1.json", cached_format=Format.PACKED, cached_tier="COLD")
+    made, writes = decision.candidates, decision.candidates.offers[0].writes
+    assert [made.lying(number) for number in writes] == [
+        (Format.PACKED, "COLD"),
+        (Format.PARQUET, STANDARD),
+        (Format.PARQUET, "COLD"),
+    ]
+
+
+def test_the_class_is_said_wherever_the_format_is() -> None:
+    again = READ.model_copy(update={"writes_bytes_per_row": 4000})
+    decision = asked(5000, {"COLD": COLD}, (WRITE, again, READ.model_copy(update={"stage": "last"})))
+    assert decision.choice and decision.choice.tier == "COLD" and decision.plan[0].tier == "COLD" and decision.plan[1].tier == STANDARD
+    lies = f"{decision.choice.format} on COLD"
+    page = as_text(decision)
+    assert page.splitlines()[2].strip() == f"cpu-1 on-demand writing {lies}"
+    later = next(line for line in page.splitlines() if line.split()[:2] == ["read", "cpu-1"])
+    assert f"{decision.plan[0].format} on COLD" in later
+    assert [line.tier for line in table(decision)] == ["COLD", "COLD", STANDARD]
+    assert front(decision.question, decision.candidates)[0].offers[0] == f"cpu-1 on-demand {lies}"
+
+
+def test_looking_back_finds_the_class_that_was_taken_and_what_another_would_have_saved() -> None:
+    decision = asked(5000, {"COLD": COLD})
+    took = as_it_went(decision, writes=decision.choice.format, tier="COLD") if decision.choice else None
+    assert took is not None
+    found = looked(decision, took)
+    taken = next(road for road in found.roads if road.taken)
+    assert (taken.tier, found.regret_usd) == ("COLD", 0)
+    assert {road.tier for road in found.roads} == {"COLD", STANDARD}
+
+
+@pytest.mark.parametrize("name", ["STANDARD_IA", "GLACIER_IR", "INTELLIGENT_TIERING", "ONEZONE_IA"])
+def test_old_records_are_read_and_new_ones_come_back(name: str) -> None:
+    decision = asked(5000, {name: COLD})
+    assert decision.choice is not None and decision.choice.tier == name
+    assert Decision.model_validate_json(record(decision)) == decision
+    assert replay(record(decision)) is None
