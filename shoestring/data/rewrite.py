@@ -18,25 +18,19 @@ from shoestring.seams import Store
 Change = Callable[[pa.Table], pa.Table]
 """Given the next rows of the table, in order; returns what becomes of them, with the same columns."""
 
+Settings = Mapping[str, JsonValue]
+"""What the change depends on, beside its code."""
+
 Tell = Callable[[str, int], None]
 """Called with the name of a table and its rows so far, after every part; may raise to stop."""
 
 
 def rewrite(
-    store: Store,
-    key: str,
-    table: str,
-    change: Change,
-    format: Format,
-    scratch: Path,
-    tell: Tell,
-    settings: Mapping[str, JsonValue],
-    tier: str = STANDARD,
+    store: Store, key: str, table: str, change: Change, format: Format, scratch: Path, tell: Tell, settings: Settings, tier: str = STANDARD
 ) -> tuple[str, Manifest]:
     """Write the data set under `key` again, in `format` and on the storage class `tier`, with what `change` makes of one table; returns the
-    manifest and its key.
-
-    `settings` are what `change` depends on, beside its code. Raises RecipeError, DataError, StoreFull, and what `change` and `tell` raise.
+    manifest and its key. Raises RecipeError, DataError, StoreFull, and what `change` and
+    `tell` raise.
     """
     source = load_manifest(store, key)
     if table not in source.splits:

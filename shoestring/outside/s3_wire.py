@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 import urllib3
 from minio import Minio
-from minio import credentials as minio_credentials
+from minio.credentials.credentials import Credentials as MinioCredentials
 from minio.error import InvalidResponseError, S3Error, ServerError
 from minio.signer import sign_v4_s3
-from minio.time import to_amz_date
+from minio.time import to_amz_date, utcnow
 from pydantic import Field
 from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionError, SSLError
 
@@ -136,19 +136,19 @@ class Wire:
 
     def _signed(self, verb: str, url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
         """The same request with its signature in its headers."""
-        place, known, now = urlsplit(url)._replace(query=""), self._credentials, self._clock.now()
+        place, known, now = urlsplit(url)._replace(query=""), self._credentials, utcnow()
         token = {"x-amz-security-token": known.session_token} if known.session_token else {}
-        told = {"Host": place.netloc, "x-amz-date": to_amz_date(now), "x-amz-content-sha256": UNSIGNED}
+        told = {"Host": place.netloc, "x-amz-date": to_amz_date(now), "x-amz-content-sha256": UNSIGNED} | token
         signed = sign_v4_s3(
             method=verb,
             url=place,
             region=self.place.region,
-            headers=told | token | {STORAGE_CLASS: headers[STORAGE_CLASS]},
-            credentials=minio_credentials.Credentials(known.access_key, known.secret_key),
+            headers={**told, STORAGE_CLASS: headers[STORAGE_CLASS]},
+            credentials=MinioCredentials(known.access_key, known.secret_key),
             content_sha256=UNSIGNED,
             date=now,
         )
-        return place.geturl(), headers | signed
+        return place.geturl(), headers | told | {"Authorization": str(signed["Authorization"])}
 
     def _receive(self, key: str, into: Path) -> Answer:
         response = self._open("GET", key, None, {})

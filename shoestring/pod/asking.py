@@ -140,10 +140,8 @@ def read_too(store: Store, need: Need, size: Volume, reads: Reads) -> tuple[Give
     if len(after) < 2 or not reads.upstream or not reads.also.startswith("datasets/"):
         return ()
     also = load_manifest(store, reads.also)
-    return tuple(
-        Given(stage=stage, format=left.format, row_bytes=left.row_bytes, tier=left.tier)
-        for stage, left in zip(after[:2], (size, also), strict=True)
-    )
+    left = ((after[0], size.format, size.row_bytes, size.tier), (after[1], also.format, also.row_bytes, also.tier))
+    return tuple(Given(stage=stage, format=written, row_bytes=row_bytes, tier=tier) for stage, written, row_bytes, tier in left)
 
 
 def cache_key(

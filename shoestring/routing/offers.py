@@ -28,12 +28,9 @@ PREEMPTIONS = attrgetter("preemptions_per_hour")
 
 def candidates(question: Question) -> Candidates:
     """What every offer is made of. Its order is that of names, whatever the order asked in."""
-    tiers = tuple(question.tariffs.shelves)
-    lies = tuple((written, tier) for written in sorted(speed.format for speed in question.speeds) for tier in tiers)
-    fleet = _fleet(question)
-    shape = shape_of(question.needs, question.given)
-    found = number_of(lies, question.reads_format, question.reads_tier)
-    left = {FIRST: Input((found,), question.row_bytes, question.data_region)}
+    lies = tuple((written, tier) for written in sorted(speed.format for speed in question.speeds) for tier in question.tariffs.shelves)
+    fleet, shape = _fleet(question), shape_of(question.needs, question.given)
+    left = {FIRST: Input((number_of(lies, question.reads_format, question.reads_tier),), question.row_bytes, question.data_region)}
     for place, each in enumerate(question.given):
         left[FIRST - 1 - place] = Input((number_of(lies, each.format, each.tier),), each.row_bytes, question.tariffs.store_region)
     costs, offers, cached = list[Cost](), list[StageOffers](), dict[int, Cached]()
@@ -41,13 +38,11 @@ def candidates(question: Question) -> Candidates:
     for stage, need in enumerate(question.needs):
         inputs = tuple(left[source] for source in shape.sources[stage]) or (Input((NONE,), 0, question.tariffs.store_region),)
         costs.append(Cost(question, need, fleet, inputs))
-        leaves = set(written[stage])
         if there := _cached(question, fleet, lies, stage, cached.get(stage - 1), costs[stage]):
-            cached[stage] = there
-            written[stage] = _beside(there, written[stage], lies)
-            leaves = {*written[stage], there.writes}
+            cached[stage], written[stage] = there, _beside(there, written[stage], lies)
         if need.writes_bytes_per_row:
-            left[stage] = Input(tuple(sorted(leaves)), need.writes_bytes_per_row, question.tariffs.store_region)
+            leaves = sorted({*written[stage], *([there.writes] if there else [])})
+            left[stage] = Input(tuple(leaves), need.writes_bytes_per_row, question.tariffs.store_region)
     for stage, cost in enumerate(costs):
         earlier_gb: Volumes = {}
         for other in shape.others(stage):
@@ -60,7 +55,7 @@ def candidates(question: Question) -> Candidates:
         markets=fleet.markets,
         regions=fleet.regions,
         formats=tuple(written for written, _ in lies),
-        tiers=tuple(tier for _, tier in lies) if len(tiers) > 1 else (),
+        tiers=tuple(tier for _, tier in lies) if question.tariffs.storage_tiers else (),
         pool=fleet.pool,
         market=fleet.market,
         region=fleet.region,
@@ -191,7 +186,8 @@ def _shortages(question: Question, pools: Sequence[Pool], markets: Sequence[str]
 
 
 def _beside(there: Cached, written: tuple[int, ...], lies: Lies) -> tuple[int, ...]:
-    """Without other storage classes for the format that the result is there in: made anew it is the same bytes, which stay where they lie."""
+    """Without other storage classes for the format that the result is there in: made anew it is the same bytes, which stay where they
+    lie."""
     same = lies[there.writes][0] if there.writes >= 0 else None
     return tuple(number for number in written if number == there.writes or number < 0 or lies[number][0] is not same)
 
