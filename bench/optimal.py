@@ -3,11 +3,11 @@ would have fitted.
 
 python bench/optimal.py [--instances 2000] [--seed 0]
 
-Each instance is 2 to 4 stages on 1 to 3 pools, spot and on-demand, in regions that charge for bytes, in 2 formats. Half of the instances
-are not chains but graphs of 3 to 5 stages: forks, joins, diamonds, or drawn at random. Half of each have a deadline, for the longest way
-through the stages; budgets and deadlines lie between what the work needs at least and what the cheapest plan does, so that many are
-tight, and some cannot be done. Brute force is every combination of offers whose formats follow on one another, on the prices that the
-decision recorded.
+Each instance is 2 to 4 stages on 1 to 3 pools, spot and on-demand, in regions that charge for bytes, in 2 formats, or in a third of them in
+one format on 2 storage classes. Half of the instances are not chains but graphs of 3 to 5 stages: forks, joins, diamonds, or drawn at
+random. Half of each have a deadline, for the longest way through the stages; budgets and deadlines lie between what the work needs at
+least and what the cheapest plan does, so that many are tight, and some cannot be done. Brute force is every combination of offers whose
+formats and classes follow on one another, on the prices that the decision recorded.
 """
 
 from __future__ import annotations
@@ -124,9 +124,19 @@ def instance(rng: np.random.Generator) -> tuple[str, Question]:
         budget_usd=Decimal(1_000_000),
         pools=pools,
         quotes=quotes,
-        tariffs=Tariffs.model_validate({"egress_usd_per_gb": {"local->far": "0.02", "far->local": "0.09"}}),
-        speeds=SPEEDS,
+        **lies(rng),
     )
+
+
+def lies(rng: np.random.Generator) -> dict[str, object]:
+    """The ways for data sets to lie, of a Question: formats on one storage class, or one format on two, kept for up to a year."""
+    tariffs: dict[str, object] = {"egress_usd_per_gb": {"local->far": "0.02", "far->local": "0.09"}}
+    if rng.random() > 1 / 3:
+        return {"tariffs": Tariffs.model_validate(tariffs), "speeds": SPEEDS}
+    monthly, retrieval = rng.uniform(0.001, 0.02), rng.uniform(0, 0.1)
+    cold = {"usd_per_gb_month": f"{monthly:.6f}", "retrieval_usd_per_gb": f"{retrieval:.6f}", "least_days": int(rng.choice([0, 30]))}
+    tariffs |= {"storage_held_hours": float(rng.uniform(0, 8760)), "storage_tiers": {"COLD": cold}}
+    return {"tariffs": Tariffs.model_validate(tariffs), "speeds": SPEEDS[:1] if rng.random() < 0.5 else SPEEDS[1:]}
 
 
 def read_by(question: Question) -> list[list[int]]:

@@ -30,7 +30,7 @@ from shoestring.written import parse, read_text
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
-ONE_SHELF = "the store is a folder, which has one storage class: {} of storage_tiers are not offered (a store on S3 has such)"
+ONE_SHELF = "the store is a folder, which has one storage class: those of storage_tiers ({}) are not offered, a store on S3 may have them"
 
 # Where every pod on a cluster has the world's files: a folder for each, from a ConfigMap.
 MOUNTED_WORLD = Path("/etc/shoestring")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -161,10 +164,21 @@ def test_tariffs_are_read_as_they_were_written(tiers: tuple[Tier, ...]) -> None:
         ),
         ({"moved_gb": {"a->b": 4.0}}, "moved_gb names a->b, which egress_usd_per_gb has no price for"),
         ({"storage_usd_per_gb_month": "-1"}, "is not a price"),
-        ({"storage_tiers": {"standard": {"usd_per_gb_month": "1"}}}, "give this one another name"),
+        *(({"storage_tiers": {name: {"usd_per_gb_month": "1"}}}, "give this one another name") for name in ("standard", "STANDARD")),
+        *(
+            ({"storage_tiers": {name: {"usd_per_gb_month": "1"}}}, f"what lies on {name} cannot be read before it is restored")
+            for name in ("GLACIER", "DEEP_ARCHIVE", "deep_archive")
+        ),
+        *(({"storage_tiers": {name: {"usd_per_gb_month": "1"}}}, "is no storage class") for name in ("", "A B", "IA\n", "a/b")),
         ({"storage_held_hours": -1}, "greater than or equal to 0"),
     ],
 )
 def test_tariffs_that_cannot_be_are_refused_with_what_to_write(wrong: dict[str, Any], what: str) -> None:
     with pytest.raises(ValidationError, match=what):
         Tariffs.model_validate(wrong)
+
+
+def test_the_storage_classes_that_the_design_page_shows_can_be_declared() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "design.md").read_text()
+    (shown,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.S) if "storage_tiers" in block)
+    assert list(Tariffs.model_validate(yaml.safe_load(shown)["tariffs"]).shelves) == ["standard", "GLACIER_IR", "STANDARD_IA"]
