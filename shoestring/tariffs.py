@@ -132,6 +132,12 @@ class Tariffs(Noun):
         unnamed = _tiers(self.unnamed_price_usd_per_gb)
         return [(route, _said(_tiers(price))) for route, price in self.egress_usd_per_gb.items()] + [("any other pair", _said(unnamed))]
 
+    @property
+    def holding(self) -> list[tuple[str, ...]]:
+        """Each storage class, and what a GB costs to keep there for a month, to be read, and is charged for at least, for a person."""
+        shelves = self.shelves.items()
+        return [(name, f"${each.usd_per_gb_month}", f"${each.retrieval_usd_per_gb}", f"{each.least_days:g} days") for name, each in shelves]
+
     def unnamed(self, regions: Iterable[str]) -> dict[str, str]:
         """By route between these regions and the store's that no tariff names, what is taken for it: a sentence."""
         if self.unnamed_usd_per_gb is not None:

@@ -43,8 +43,8 @@ def show(
     provider: ProviderOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a price list asks, and what of it is not believed and why; with --world, what that world's pools cost, and moving bytes, and
-    what is paid for already."""
+    """Say what a price list asks, and what of it is not believed and why; with --world, what that world's pools cost, moving and holding
+    bytes, and what is paid for already."""
     book, committed = None, tuple[Committed, ...]()
     if world is not None:
         opened = world_at(world, None)
@@ -62,6 +62,7 @@ def show(
     table(("what", "an hour", "as of", "source"), lines)
     if book is not None:
         table(("moving a GB", "costs"), book.tariffs.said)
+        table(("holding a GB", "a month", "reading it", "for at least"), book.tariffs.holding)
         table(("paid for", "by", "in", "hours left"), [paid_for(each) for each in committed])
     if doubted:
         table(("not believed", "why"), [(each.row, each.why) for each in doubted])

@@ -56,6 +56,8 @@ def test_a_price_list_to_think_with_plans_with_every_class(laptop: Path, flights
     assert ran.code == 0 and "on NEARLINE" in ran.out and "one storage class" not in ran.out
     told = shoestring("plan", flights_slice, "--world", path, "--store", tmp_path / "store", "--budget", "1", "--json").json
     assert [line.get("tier") for line in told["table"]] == ["NEARLINE", "NEARLINE", None, None]
+    listed = shoestring("prices", "show", "--world", path).out.splitlines()
+    assert ["NEARLINE", "$0.100000", "$0.010000", "30", "days"] in [line.split() for line in listed]
     assert told["choice"]["tier"] == "NEARLINE" and told["choice"]["format"] + " on NEARLINE" in told["front"][0]["offers"][0]
 
 
