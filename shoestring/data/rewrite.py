@@ -29,8 +29,7 @@ def rewrite(
     store: Store, key: str, table: str, change: Change, format: Format, scratch: Path, tell: Tell, settings: Settings, tier: str = STANDARD
 ) -> tuple[str, Manifest]:
     """Write the data set under `key` again, in `format` and on the storage class `tier`, with what `change` makes of one table; returns the
-    manifest and its key. Raises RecipeError, DataError, StoreFull, and what `change` and
-    `tell` raise.
+    manifest and its key. Raises RecipeError, DataError, StoreFull, and what `change` and `tell` raise.
     """
     source = load_manifest(store, key)
     if table not in source.splits:

@@ -117,7 +117,8 @@ class StageOffers(Columns):
     """The factors of one stage's offers. `reads` and `writes` number the formats it may find and leave; -1 is no format, or an unknown one.
 
     `objection` goes by slot and numbers `objections`; -1 is none. Of the rest, what ends in `_by_machine` goes by kind of machine,
-    `_by_format` by format with the unknown one last, `_by_region` by region and, inside one, by format.
+    `_by_format` by format with the unknown one last, `_by_region` by region and, inside one, by format. What is moved `into` a region is
+    read off its storage class, too, at that one's price.
     """
 
     reads: tuple[int, ...]

@@ -16,7 +16,7 @@ from store_places import Place
 
 from shoestring.data.blobs import load_manifest, put_blob
 from shoestring.data.recipe import read_recipe
-from shoestring.errors import UsageError
+from shoestring.errors import StageFailed, UsageError
 from shoestring.local import LocalCluster
 from shoestring.model import Manifest, Market, Pool, Quote
 from shoestring.outside.folder import file_path
@@ -134,3 +134,16 @@ def test_data_sets_are_put_where_the_plan_says_and_the_next_router_knows_where_t
     plain = replace(world, prices=DatedPrices(Tariffs()))
     without, _ = decide_and_reserve(plain, runs["second"], wish("second", 1), Reads(raw_key))
     assert without.candidates.tiers == () and any(note.startswith("its data lies on STANDARD_IA, which") for note in without.question.notes)
+
+
+def test_a_stage_that_is_sent_to_a_class_that_there_is_not_fails_with_the_name_to_correct(
+    world: World, folder: Path, flights_slice: Path
+) -> None:
+    misspelt = Tariffs.model_validate(TARIFFS | {"storage_tiers": {"GLACEIR_IR": {"usd_per_gb_month": "0.1"}}})
+    wrong, wish = replace(world, prices=DatedPrices(misspelt)), Wish("wrong", read_recipe(flights_slice), NEEDS[:1], Decimal(1), None, 7)
+    run = admit(wrong, wish)
+    decision, key = decide_and_reserve(wrong, run, wish, Reads())
+    assert decision.choice and decision.choice.tier == "GLACEIR_IR"
+    with pytest.raises(StageFailed, match=r"no storage class GLACEIR_IR \(400 .*\): correct that name in storage_tiers of world\.yaml"):
+        run_stage(wrong, str(folder), "wrong", key, {})
+    assert list(world.store.list("datasets/")) == []
