@@ -26,6 +26,10 @@ from shoestring.pod.opening import open_world
 from shoestring.pod.route import decide_and_reserve
 from shoestring.pod.stage import run_stage
 from shoestring.receipt import Receipt
+from shoestring.reporting.gather import gather
+from shoestring.reporting.html import page
+from shoestring.reporting.lookback import look_back
+from shoestring.reporting.summary import summarise
 from shoestring.routing.decision import Decision
 from shoestring.seams import PriceBook, World
 from shoestring.stages import ingest, preprocess
@@ -128,6 +132,12 @@ def test_data_sets_are_put_where_the_plan_says_and_the_next_router_knows_where_t
         assert classes == {manifest.tier}
     receipt = world.store.fetch("runs/first/receipts/ingest-1.json").read_bytes()
     assert Receipt.model_validate_json(receipt).tier == "STANDARD_IA"
+    story = gather(world.store, "first")
+    assert [stage.tier for stage in summarise(story).stages] == ["STANDARD_IA", "GLACIER_IR"]
+    for said in ("on-demand, {}</small>", "writing {}<", "writes {}<"):
+        assert said.format(f"{raw.format} on STANDARD_IA") in page(story)
+    (looked, _) = look_back(story.charges, {}).each
+    assert [road.tier for road in looked.roads if road.taken] == ["STANDARD_IA"]
     again, _ = routed("second", 0, Reads())
     assert again.choice and again.choice.cached and again.choice.tier == again.question.cached_tier == "STANDARD_IA"
     assert [kept.tier for kept in again.question.cached_later] == ["GLACIER_IR"]
