@@ -44,8 +44,8 @@ Place = tuple[str, Market]
 class Took:
     """What a stage took from a decision on. `working_ms`: the attempt that was done, its start-up apart; `lost_ms`: those before it.
 
-    `paid_microusd` is for all of them, `fees_microusd` what of it was not for time. `samples`: of an elastic stage; `writes`, on the storage
-    class `tier`: of one that does.
+    `paid_microusd` is for all of them, `fees_microusd` what of it was not for time. `samples`: of an elastic stage; `writes`, on the
+    storage class `tier`: of one that does.
     """
 
     place: Place

@@ -40,6 +40,7 @@ pytestmark = pytest.mark.usefixtures("credentials")
 LARGE_BYTES = 5 << 20
 DAY = date(2026, 11, 1)
 NEEDS = (ingest.NEED, preprocess.NEED)
+STAGES = [need.stage for need in NEEDS]
 POOL = Pool(name="cpu-1", cores=1, memory_gb=4)
 # Kept for a year: what is read once more is worth the first, and what nobody reads any more the second.
 SHELVES = {
@@ -130,8 +131,9 @@ def test_data_sets_are_put_where_the_plan_says_and_the_next_router_knows_where_t
     for manifest in (raw, encoded):
         classes = {class_of(s3_server, s3_place, part.key) for parts in manifest.splits.values() for part in parts}
         assert classes == {manifest.tier}
-    receipt = world.store.fetch("runs/first/receipts/ingest-1.json").read_bytes()
-    assert Receipt.model_validate_json(receipt).tier == "STANDARD_IA"
+    receipts = [Receipt.model_validate_json(world.store.fetch(f"runs/first/receipts/{stage}-1.json").read_bytes()) for stage in STAGES]
+    assert [(each.tier, each.fees_usd) for each in receipts] == [(each.choice.tier, each.choice.fees_usd) for each in (first, then)]
+    assert then.choice.moved_in_usd > 0, "in the region of the store: for reading it off its class alone"
     story = gather(world.store, "first")
     assert [stage.tier for stage in summarise(story).stages] == ["STANDARD_IA", "GLACIER_IR"]
     for said in ("on-demand, {}</small>", "writing {}<", "writes {}<"):

@@ -22,6 +22,7 @@ from shoestring.routing.offers import candidates
 from shoestring.routing.outline import front, table
 from shoestring.routing.priced import all_rows
 from shoestring.routing.replay import replay
+from shoestring.routing.volumes import paid_gb
 from shoestring.tariffs import HOURS_PER_MONTH, Shelf, Tariffs, held_microusd, read_microusd
 
 WRITE = Need(stage="write", setup_s=1, op_per_row=2000, writes_bytes_per_row=4000)
@@ -130,6 +131,18 @@ def test_what_is_charged_for_its_least_days_is_not_put_there_for_less() -> None:
     month = {"usd_per_gb_month": "0.0125", "retrieval_usd_per_gb": "0.001", "least_days": 30}
     tiers = [decision.choice.tier for hours in (24, 300, 720) if (decision := asked(hours, {"STANDARD_IA": month})).choice]
     assert tiers == [STANDARD, STANDARD, "STANDARD_IA"]
+
+
+def test_what_its_class_charges_is_among_the_fees_of_a_stage_with_the_volume_that_they_are_for() -> None:
+    kept, gb = Shelf.model_validate(COLD | {"least_days": 90}), np.array([4.0 * PACKED.size_ratio])
+    reader = asked(24, {"COLD": kept}, (READ,), reads_format=Format.PACKED, reads_tier="COLD", row_bytes=4000)
+    assert reader.choice and microusd(reader.choice.incurred_usd(done=False)) == read_microusd(kept, gb)[0]
+    assert paid_gb(reader.question, reader.choice) == (gb[0], 0, 0)
+    for hours, charged in ((5000, 5000), (1500, 90 * 24)):
+        writer = asked(hours, {"COLD": kept}, (WRITE,), speeds=(PACKED,))
+        assert writer.choice and writer.choice.tier == "COLD"
+        assert microusd(writer.choice.fees_usd) == held_microusd(kept, gb, hours)[0]
+        assert paid_gb(writer.question, writer.choice) == (0, 0, pytest.approx(gb[0] * charged / HOURS_PER_MONTH))
 
 
 def test_a_set_that_nobody_reads_any_more_goes_where_it_is_cheapest_to_keep() -> None:
