@@ -22,7 +22,7 @@ CLUSTER, KEEP = Kind("shoestring"), os.environ.get("SHOESTRING_KIND_KEEP") == "1
 # What stages and the author's own run in, and what the sweeper does.
 STAGES, SWEEPER = (IMAGES["base"], IMAGES["train"], OWN_IMAGE), (IMAGES["base"],)
 # The first run goes on the cheapest pool; the sweeper runs beside the control plane, and on worker3, whose GPUs are dear numbers, nothing.
-FIRST, LATER = "worker2", {"control-plane": SWEEPER, "worker": STAGES}
+FIRST, SECOND, PLANE = "worker2", "worker", "control-plane"
 Packing = dict[tuple[str, ...], Future[Packed]]
 
 
@@ -68,6 +68,8 @@ def kind(fresh: Future[str] | None, packing: Packing, side_by_side: ThreadPoolEx
     """The cluster with Argo, the kind overlay and the images; with SHOESTRING_KIND_KEEP=1 it is left there."""
     if fresh:
         fresh.result()
+    # A router's pod goes to any node, and would wait for its image there.
+    CLUSTER.kubectl("cordon", CLUSTER.node(SECOND))
     steps: list[Future[object]] = [side_by_side.submit(CLUSTER.load, FIRST, packing[STAGES].result())]
     steps += [side_by_side.submit(run, str(ROOT / "tests/kind/argo.sh"), CLUSTER.name, timeout_s=600)] if fresh else []
     # Before the overlay: a pod that finds no image waits longer and longer for it.
@@ -86,7 +88,12 @@ def kind(fresh: Future[str] | None, packing: Packing, side_by_side: ThreadPoolEx
 @pytest.fixture(scope="session", autouse=True)
 def on_their_way(kind: Kind, packing: Packing, side_by_side: ThreadPoolExecutor) -> list[Future[None]]:
     """The images to the other nodes, while a first run goes."""
-    return [side_by_side.submit(kind.load, node, packing[images].result()) for node, images in LATER.items()]
+
+    def second() -> None:
+        kind.load(SECOND, packing[STAGES].result())
+        kind.kubectl("uncordon", kind.node(SECOND))
+
+    return [side_by_side.submit(second), side_by_side.submit(kind.load, PLANE, packing[SWEEPER].result())]
 
 
 @pytest.fixture(autouse=True)

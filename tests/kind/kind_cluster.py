@@ -61,6 +61,10 @@ class Kind:
     def context(self) -> str:
         return f"kind-{self.name}"
 
+    def node(self, name: str) -> str:
+        """Of `control-plane`, `worker`, `worker2` or `worker3`."""
+        return f"{self.name}-{name}"
+
     def kubectl(self, *arguments: str, given: str | None = None, namespace: str = NAMESPACE, timeout_s: float = 300.0) -> str:
         return run("kubectl", "--context", self.context, "--namespace", namespace, *arguments, given=given, timeout_s=timeout_s)
 
@@ -72,13 +76,12 @@ class Kind:
         self.kubectl("apply", "--server-side", "--force-conflicts", "--filename", "-", *arguments, given=text, namespace=namespace)
 
     def load(self, node: str, packed: Packed) -> None:
-        """Onto a node: `control-plane`, `worker`, `worker2` or `worker3`.
+        """Onto a node.
 
         kind leaves out by itself what a node has, where the node image brings crictl; here every node image is asked.
         """
-        name = f"{self.name}-{node}"
-        if not packed.ids <= {*run("docker", "exec", name, *CTR).split()}:
-            run("kind", "load", "image-archive", "--name", self.name, "--nodes", name, str(packed.archive), timeout_s=600)
+        if not packed.ids <= {*run("docker", "exec", self.node(node), *CTR).split()}:
+            run("kind", "load", "image-archive", "--name", self.name, "--nodes", self.node(node), str(packed.archive), timeout_s=600)
 
     def said_by_pod(self, name: str, template: dict[str, Any]) -> str:
         """What a pod of this template prints; it is deleted. Raises CommandFailed when it does not end well within two minutes."""
