@@ -104,7 +104,7 @@ class Hindsight(Noun):
     )
     to_blame: Assumption | Literal[""] = Field(description="the one that would have saved the most; empty: nothing is to be regretted")
     roads: tuple[Road, ...] = Field(description="cheapest in total first")
-    left_out: int = Field(0, description="roads that were not followed to their end, all dearer for the stage itself")
+    left_out: int = Field(0, description="that are not shown: too late whatever comes after, or dearer for the stage itself")
 
 
 def hindsight(decision: Decision, known: Known) -> Hindsight | None:
@@ -123,7 +123,7 @@ def hindsight(decision: Decision, known: Known) -> Hindsight | None:
     regret = taken.micro - best.micro
     blamed = max(saved, key=lambda name: saved[name]) if regret > 0 else ""
     mine = [each for each in look.mine if look.then.objection[each] == NONE]
-    shown = sorted(mine, key=lambda each: (each not in (row, best_row), truth.micro[each], each))[:MOST_ROADS]
+    shown = sorted(filter(truth.is_in_time, mine), key=lambda each: (each not in (row, best_row), truth.micro[each], each))[:MOST_ROADS]
     roads = [look.road(truth, each, row, best_row) for each in shown]
     return Hindsight(
         run_id=decision.question.run_id,

@@ -66,6 +66,10 @@ class Roads:
         ends = {row: self._end(row) for row in np.flatnonzero((self.rows.stage == 0) & (self.rows.objection == NONE)).tolist()}
         return min((end, row) for row, end in ends.items() if end is not None)[1]
 
+    def is_in_time(self, row: int) -> bool:
+        """Is there a way on from an offer that is?"""
+        return self._end(row) is not None
+
     def total(self, row: int) -> Total:
         """What an offer comes to with the best way on from it; alone, where there is none."""
         end = self._end(row)

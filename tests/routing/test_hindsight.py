@@ -67,6 +67,23 @@ def test_regret_is_exact_never_below_nothing_and_is_of_the_cheapest_road(
     assert all(saved <= found.regret_usd for saved in found.saved_by_knowing.values())
 
 
+@settings(max_examples=80)
+@given(st.one_of(questions(), BRANCHING), st.floats(0.3, 1.5))
+def test_a_road_that_would_have_been_late_is_none(question: Question, of_p95: float) -> None:
+    easy = decide(question.model_copy(update={"deadline_left_s": None}))
+    if easy.choice is None or easy.choice.cached:
+        return
+    needed_s = easy.choice.p95_s + sum(later.keep_s for later in easy.plan)
+    decision = decide(question.model_copy(update={"deadline_left_s": needed_s * of_p95}))
+    if decision.choice is None or decision.choice.cached:
+        return
+    found = looked(decision, as_it_went(decision))
+    taken, best = (next(road for road in found.roads if getattr(road, name)) for name in ("taken", "best"))
+    assert max(road.total_s for road in found.roads) <= max(needed_s * of_p95, taken.total_s)
+    assert found.regret_usd == taken.total_usd - best.total_usd >= 0
+    assert best.total_usd == min(road.total_usd for road in found.roads)
+
+
 @settings(max_examples=50)
 @given(st.one_of(questions(), BRANCHING))
 def test_a_stage_that_went_as_expected_leaves_nothing_to_regret_but_its_limits(question: Question) -> None:
