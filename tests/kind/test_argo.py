@@ -43,7 +43,7 @@ pytestmark = pytest.mark.kind
 
 STAGES = ("ingest", "preprocess", "train", "evaluate")
 # Its training lasts longer than the store is away.
-LONG_RAIN = RAIN.replace("max_epochs: 2", "max_epochs: 70, patience: 100000")
+LONG_RAIN = RAIN.replace("max_epochs: 2", "max_epochs: 50, patience: 100000")
 
 
 @pytest.fixture(scope="module")
