@@ -42,7 +42,7 @@ from shoestring.spending.verify import load_anchors, verify
 pytestmark = pytest.mark.kind
 
 STAGES = ("ingest", "preprocess", "train", "evaluate")
-# Its training lasts longer than the store is away.
+# Its training lasts about as long as the store is away.
 LONG_RAIN = RAIN.replace("max_epochs: 2", "max_epochs: 50, patience: 100000")
 
 
