@@ -62,6 +62,10 @@ class Shelf(Noun):
     retrieval_usd_per_gb: Price = Field(Decimal("0.000000"), description="to read it, each time")
     least_days: float = Field(0.0, ge=0, description="days that are charged at least, however soon it is deleted")
 
+    def billed_hours(self, hours: float) -> float:
+        """For how long it charges what is held so long."""
+        return max(hours, self.least_days * 24)
+
 
 class Tariffs(Noun):
     """What holding and moving bytes costs.
@@ -238,8 +242,7 @@ def egress_table(tariffs: Tariffs, routes: Sequence[tuple[str, str]], gb: Floats
 
 def held_microusd(shelf: Shelf, gb: Floats, hours: float) -> Ints:
     """What keeping each of these volumes so long costs."""
-    billed_hours = max(hours, shelf.least_days * 24)
-    return _up(gb * float(shelf.usd_per_gb_month.scaleb(6)) * (billed_hours / HOURS_PER_MONTH))
+    return _up(gb * float(shelf.usd_per_gb_month.scaleb(6)) * (shelf.billed_hours(hours) / HOURS_PER_MONTH))
 
 
 def read_microusd(shelf: Shelf, gb: Floats) -> Ints:

@@ -29,8 +29,7 @@ class Attempt:
 
     `reserved_usd`: as far as it has heard. `asked_at_usd`: what that was when it last asked for more. `moves`: prices that took the place
     of the decision's, since. `told`: what its child goes by. `caps_s`: when guardrails' caps will be reached; `noted`: what they made it
-    do. `used_before`: by its earlier attempts. `covered_usd`: what of it a commitment had paid for, `fees_usd`: what of it is for
-    data that it moved and left, both known at its end.
+    do. `used_before`: by its earlier attempts. `covered_usd`: what of it a commitment had paid for, known at its end.
     """
 
     world: World
@@ -56,7 +55,6 @@ class Attempt:
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
     covered_usd: Decimal = Decimal(0)
-    fees_usd: Decimal = Decimal(0)
     gpus: GpuUse = field(default_factory=GpuUse)
 
     @property

@@ -101,8 +101,7 @@ def settle(attempt: Attempt, ledger: Ledger, why: str, *, done: bool) -> tuple[D
     ends_s = attempt.world.clock.monotonic_s() + attempt.world.rules.leaving_s
     took_usd = attempt.meter().spent_usd(ends_s)
     attempt.covered_usd = covered_usd(attempt.world.store, attempt.decision, attempt.world.pod_uid, took_usd, ends_s - attempt.started_s)
-    attempt.fees_usd = attempt.choice.incurred_usd(done=done)
-    cost_usd = max(Decimal(0), took_usd - attempt.covered_usd) + attempt.fees_usd
+    cost_usd = max(Decimal(0), took_usd - attempt.covered_usd) + attempt.choice.incurred_usd(done=done)
     spent_usd, account = min(cost_usd, attempt.reserved_usd), attempt.run.start.account
     try:
         ledger.settle(account, attempt.hold, spent_usd, why)
@@ -128,7 +127,7 @@ def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
         why=ending.why,
         spent_usd=spent_usd,
         covered_usd=attempt.covered_usd,
-        fees_usd=attempt.fees_usd,
+        fees_usd=attempt.choice.incurred_usd(done=ending.status == "done"),
         prices=attempt.prices(),
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         finished_at=now,

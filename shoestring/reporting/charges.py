@@ -51,6 +51,10 @@ class Parts:
     def idle(self) -> int:
         return self.startup + self.cores + self.lost
 
+    @property
+    def fees(self) -> int:
+        return self.moved + self.stored
+
 
 # Not slotted: a cached property wants a place to lie in.
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def _sum(attempts: Sequence[Charge]) -> Took | None:
     return Took(
         place=(receipt.pool, receipt.market),
         paid_microusd=sum(charge.paid_microusd for charge in upto),
-        fees_microusd=sum(charge.parts.moved + charge.parts.stored for charge in upto),
+        fees_microusd=sum(charge.parts.fees for charge in upto),
         working_ms=round(receipt.seconds * 1000),
         startup_ms=_startup_ms(attempts[last]),
         lost_ms=sum(round(charge.receipt.seconds * 1000) for charge in upto[:-1] if charge.receipt),

@@ -98,7 +98,7 @@ def _total(allocations: Iterable[Allocation]) -> Usd:
 
 
 def _line(key: tuple[str, str], charges: Sequence[Charge], allocations: Sequence[Allocation]) -> Line:
-    fees = sum(charge.parts.moved + charge.parts.stored for charge in charges)
+    fees = sum(charge.parts.fees for charge in charges)
     ours, theirs = sum(charge.paid_microusd for charge in charges), sum(each.total for each in allocations)
     idle, shared, beside = (sum(getattr(each, name) for each in allocations) for name in ("idle", "shared", "beside"))
     return Line(

@@ -153,8 +153,9 @@ class Chooser:
         keep_micro, keep_ms = int(best.needs_micro[row] - here.least_p95[row]), int(best.needs_ms[row] - here.least_p95_ms[row])
         left_micro, samples = limits.left_micro - keep_micro, int(best.samples[row])
         p95_micro, p95_ms = int(here.p95[row]), int(here.p95_ms[row])
+        into_micro, out_micro, stored_micro = fees_micro = self._fees_micro()
         if need.elastic and not cached:
-            p95_micro, p95_ms = self._allowance(price, min(left_micro, limits.cap_micro(0)), limits.left_ms - keep_ms)
+            p95_micro, p95_ms = self._allowance(price, sum(fees_micro), min(left_micro, limits.cap_micro(0)), limits.left_ms - keep_ms)
         # An elastic stage is never extended, and hands back what it does not use: all that is left is its own.
         own_micro = left_micro if need.elastic and not cached else p95_micro
         declared = limits.caps.get(0)
@@ -177,30 +178,28 @@ class Chooser:
             cached=cached,
             objective="most-samples" if need.elastic else "least-cost",
             sentence=self._why(samples, p95_micro, p95_ms),
-            **self._fees(),
+            moved_in_usd=from_microusd(into_micro),
+            moved_out_usd=from_microusd(out_micro),
+            stored_usd=from_microusd(stored_micro),
             tier=tier,
         )
 
-    def _fees(self) -> dict[str, Decimal]:
-        """What the price has beside time: the bytes that are moved and held."""
+    def _fees_micro(self) -> tuple[int, int, int]:
+        """What the price has beside time: for bytes that are brought in, brought out, and held."""
         if self.plans.here.is_cached(self.best):
-            return {}
+            return 0, 0, 0
         step = self.plans.here.step(self.best)
         block, offers = Block(self.candidates, 0, np.array([step.slot])), self.candidates.offers[0]
         into, out = block.transfer_by_region()
         reads, writes, region = offers.reads.index(step.reads), offers.writes.index(step.writes), block.region[0]
-        micro = (into[reads, region], out[writes, region], offers.storage_microusd_by_format[step.writes])
-        return dict(zip(("moved_in_usd", "moved_out_usd", "stored_usd"), map(from_microusd, micro), strict=True))
+        return int(into[reads, region]), int(out[writes, region]), int(offers.storage_microusd_by_format[step.writes])
 
-    def _allowance(self, price: int, money_micro: int, time_ms: int) -> tuple[int, int]:
+    def _allowance(self, price: int, fees_micro: int, money_micro: int, time_ms: int) -> tuple[int, int]:
         """The money and the time that an elastic stage may use: all its passes, or as much as either limit allows of both."""
         here, row = self.plans.here, self.best
-        # What a price has beside time: the bytes that are moved and held.
-        block, step = Block(self.candidates, 0, np.array([here.step(row).slot])), here.step(row)
-        extra_micro = int(block.fees_microusd()[0, here.offers.writes.index(step.writes), 0])
-        bought_by_time = -(-price * time_ms // MS_PER_HOUR) + extra_micro
+        bought_by_time = -(-price * time_ms // MS_PER_HOUR) + fees_micro
         micro = max(min(money_micro, int(here.p95[row]), bought_by_time), int(here.least_p95[row]))
-        bought_by_money = (micro - extra_micro) * MS_PER_HOUR // price
+        bought_by_money = (micro - fees_micro) * MS_PER_HOUR // price
         return micro, max(min(time_ms, int(here.p95_ms[row]), bought_by_money), int(here.least_p95_ms[row]))
 
     def _est_ms(self, samples: int) -> int:

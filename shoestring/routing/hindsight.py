@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -123,7 +124,8 @@ def hindsight(decision: Decision, known: Known) -> Hindsight | None:
     regret = taken.micro - best.micro
     blamed = max(saved, key=lambda name: saved[name]) if regret > 0 else ""
     mine = [each for each in look.mine if look.then.objection[each] == NONE]
-    shown = sorted(filter(truth.is_in_time, mine), key=lambda each: (each not in (row, best_row), truth.micro[each], each))[:MOST_ROADS]
+    ordered = sorted(mine, key=lambda each: (each not in (row, best_row), truth.micro[each], each))
+    shown = [*islice(filter(truth.is_in_time, ordered), MOST_ROADS)]
     roads = [look.road(truth, each, row, best_row) for each in shown]
     return Hindsight(
         run_id=decision.question.run_id,

@@ -54,7 +54,7 @@ def moved_by(question: Question, choice: Choice) -> Volumes:
 def paid_gb(question: Question, choice: Choice) -> tuple[float, float, float]:
     """What its fees are for: GB brought in, GB brought out, GB-months held; nothing where nothing is paid."""
     taken, left = moves_of(question, choice)
-    hours = max(question.tariffs.storage_held_hours, question.tariffs.shelf(choice.tier).least_days * 24)
+    hours = question.tariffs.shelf(choice.tier).billed_hours(question.tariffs.storage_held_hours)
     volumes = (sum(each.gb for each in taken), left.gb, left.gb * hours / HOURS_PER_MONTH)
     paid = (choice.moved_in_usd, choice.moved_out_usd, choice.stored_usd)
     into, out, held = (volume if usd else 0.0 for volume, usd in zip(volumes, paid, strict=True))

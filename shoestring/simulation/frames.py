@@ -201,7 +201,7 @@ def finish(place: Place, course: Course, attempt: Attempt, samples: int, spent_u
             pod_uid=world.pod_uid,
             status="done",
             spent_usd=spent_usd,
-            fees_usd=attempt.fees_usd,
+            fees_usd=choice.fees_usd,
             prices=attempt.prices(),
             ledger_head="",
         )

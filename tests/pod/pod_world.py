@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import yaml
 from clocks import StillClock
 
 from shoestring.data.probe import volume_of
@@ -80,6 +82,17 @@ def measured(folder: Path, world: World) -> World:
     probe = Probe(volume=volume_of(folder), as_of=world.clock.now(), speeds=speeds)
     world.store.put(f"learned/probes/{probe.volume}.json", record(probe))
     return world
+
+
+def far_away(laptop: Path, folder: Path, tariffs: dict[str, Any]) -> Path:
+    """A world file whose one pool is in another region than its store."""
+    content = yaml.safe_load(laptop.read_text())
+    content["pools"] = [content["pools"][0] | {"region": "away"}]
+    content["prices"] = content["prices"][:1]
+    content["tariffs"] |= {"store_region": "here"} | tariffs
+    path = folder / "world.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
 
 
 def small_world(world_file: Path, folder: Path, clock: SetClock | FastClock | None = None) -> World:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-import yaml
-from pod_world import CHAIN, Began, SetClock, TellingCluster, begin, in_pod, on_cluster, small_world, wish
+from pod_world import CHAIN, Began, SetClock, TellingCluster, begin, far_away, in_pod, on_cluster, small_world, wish
 
 from shoestring.data.runs import read
 from shoestring.pod.child import Ending
@@ -24,18 +23,13 @@ from shoestring.spending.meter import cost_usd
 from shoestring.spending.verify import load_anchors, verify
 
 POD = "ns.1.preprocess"
-TARIFFS = {"store_region": "here", "egress_usd_per_gb": {"away->here": "0.09", "here->away": "0.05"}, "storage_usd_per_gb_month": "5"}
+TARIFFS = {"egress_usd_per_gb": {"away->here": "0.09", "here->away": "0.05"}, "storage_usd_per_gb_month": "5"}
 
 
 @pytest.fixture
 def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
     """A preprocessing in another region than its store, on a cluster that tells its pods' times."""
-    content = yaml.safe_load(laptop.read_text())
-    content["pools"] = [content["pools"][0] | {"region": "away"}]
-    content["prices"] = content["prices"][:1]
-    content["tariffs"] |= TARIFFS
-    path = tmp_path / "world.yaml"
-    path.write_text(yaml.safe_dump(content))
+    path = far_away(laptop, tmp_path, TARIFFS)
     return begin(on_cluster(small_world(path, tmp_path, SetClock()))[0], wish(flights_slice, needs=CHAIN[1:2]))
 
 

@@ -7,8 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-import yaml
-from pod_world import Began, SetClock, begin, small_world, wish
+from pod_world import Began, SetClock, begin, far_away, small_world, wish
 
 from shoestring.errors import StoreError
 from shoestring.memory import MemoryStore
@@ -23,12 +22,7 @@ ROUTES = {"away->here": TIERS, "here->away": "0.01"}
 @pytest.fixture
 def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
     """A run whose only pool is in another region than its store."""
-    content = yaml.safe_load(laptop.read_text())
-    content["pools"] = [content["pools"][0] | {"region": "away"}]
-    content["prices"] = content["prices"][:1]
-    content["tariffs"] |= {"store_region": "here", "egress_usd_per_gb": ROUTES}
-    path = tmp_path / "world.yaml"
-    path.write_text(yaml.safe_dump(content))
+    path = far_away(laptop, tmp_path, {"egress_usd_per_gb": ROUTES})
     return begin(small_world(path, tmp_path, SetClock()), wish(flights_slice))
 
 

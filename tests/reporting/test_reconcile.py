@@ -75,7 +75,7 @@ def test_a_pod_is_known_by_its_labels_and_the_rest_of_its_cost_is_told_apart(cha
 
 def test_what_the_ledger_charges_for_data_is_in_no_pods_allocation(tmp_path: Path) -> None:
     charges = charges_of(far(tmp_path).store)[0]
-    fees_usd = sum((from_microusd(each.parts.moved + each.parts.stored) for each in charges if each.entry.stage == "ingest"), Decimal(0))
+    fees_usd = sum((from_microusd(each.parts.fees) for each in charges if each.entry.stage == "ingest"), Decimal(0))
     pod = allocation("c/n/ns/a/main", float(paid_usd(charges, "ingest") - fees_usd), LABELS | {"shoestring_dev_stage": "ingest"})
     (line,) = [line for line in reconciled(charges, answer(pod)).lines if line.stage == "ingest"]
     assert (line.fees_usd, line.unexplained_usd) == (fees_usd, 0) and fees_usd > 0
