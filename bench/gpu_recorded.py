@@ -13,7 +13,7 @@ from traces import trace
 
 from shoestring.model import Need, Pool
 
-HOURS = 4.0
+HOURS, STARTUP_S = 4.0, 300.0
 DATES = (date(2024, 5, 21), date(2024, 10, 31), date(2025, 3, 13), date(2025, 8, 30))
 WIDTHS = {
     "125m": (12, 768),
@@ -100,7 +100,7 @@ def work_of(name: str, flop: float, bytes_: float, speed: dict[str, float], most
 
 
 def gpu_pool(name: str, gpu: str, gb: float, tflops: float, gb_s: float, count: int = 1) -> Pool:
-    facts = {"gpu": gpu, "gpu_memory_gb": gb, "gpu_tflops": tflops, "gpu_memory_gb_s": gb_s, "gpu_count": count}
+    facts = {"gpu": gpu, "gpu_memory_gb": gb, "gpu_tflops": tflops, "gpu_memory_gb_s": gb_s, "gpu_count": count, "startup_s": STARTUP_S}
     return Pool.model_validate({"name": name, "cores": 96, "memory_gb": 600} | facts)
 
 

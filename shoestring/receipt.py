@@ -111,3 +111,8 @@ class Receipt(Noun):
     forecast: Forecast | None = Field(None, description="the last one, of what it would have spent at its planned end")
     outcome: Outcome | None = None
     ledger_head: str
+
+    @property
+    def teaches(self) -> bool:
+        """Can its time be held against the prior's: it did all its work, or was moved and its samples are known."""
+        return (self.status == "done" or self.cause == "moved") and self.prior_s > 0 and self.seconds > 0 and not self.cache_hit

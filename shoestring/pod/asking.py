@@ -17,25 +17,24 @@ from shoestring.data import cache
 from shoestring.data.blobs import load_manifest
 from shoestring.data.probe import load_or_probe
 from shoestring.data.recipe import Recipe
-from shoestring.data.runs import readable
 from shoestring.errors import UnknownName
 from shoestring.model import STANDARD, Format, Learned, Need, Noun, Outcome, Pool, Probe, digest, record
 from shoestring.pod.committed import with_used
-from shoestring.pod.lessons import lessons
+from shoestring.pod.lessons import lessons, stockouts
 from shoestring.pod.moved import with_moved
 from shoestring.pod.overhead import overhead_s
 from shoestring.pod.trials import policies
 from shoestring.pricing.learning import learn
+from shoestring.receipt import Receipt
 from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Given, Kept, Question
+from shoestring.routing.second import tries_sd
 from shoestring.routing.shape import shape_of
-from shoestring.rules import StockOut
 from shoestring.seams import Store, World
 from shoestring.stages.work import Origin
 from shoestring.tariffs import Tariffs
 
 HERE = "learned/probes/here"
-STOCKOUTS = "learned/stockouts/"
 
 
 class Needs(Noun):
@@ -70,7 +69,7 @@ class Reads:
 class Asked:
     """What is known when a stage is to be routed; `ask` turns it into a Question.
 
-    `notes` and `memory_gb` are what earlier attempts taught: the memory that is asked for at least, whatever the need says.
+    `notes`, `memory_gb` and `receipts` are what earlier attempts taught: the memory that is asked for at least, whatever the need says.
     """
 
     run_id: str
@@ -87,6 +86,7 @@ class Asked:
     began_at: datetime
     notes: tuple[str, ...] = ()
     memory_gb: float = 0.0
+    receipts: tuple[Receipt, ...] = ()
     origin: Origin | None = None
     keeps_books: bool = True
     given: tuple[Given, ...] = ()
@@ -185,16 +185,11 @@ def lie_of(store: Store, outcome: Outcome) -> tuple[Format | None, str]:
     return manifest.format, manifest.tier
 
 
-def learned(store: Store, needs: Sequence[Need], pools: Sequence[Pool], until: datetime) -> tuple[tuple[Learned, ...], tuple[str, ...]]:
-    """What receipts teach about these stages on these pools, and a note where one cannot be read."""
-    receipts, notes = lessons(store, [need.stage for need in needs], until)
-    return learn(receipts, needs, pools), notes
-
-
-def stockouts(store: Store, now: datetime) -> tuple[tuple[StockOut, ...], tuple[str, ...]]:
-    """What is still remembered of node pools that took no pod in time, and a note where that cannot be read."""
-    found, notes = readable(store, list(store.list(STOCKOUTS)), StockOut)
-    return tuple(each for each in found if each.until > now), notes
+def learned(store: Store, asked: Asked, needs: Sequence[Need], pools: Sequence[Pool]) -> tuple[tuple[Learned, ...], tuple[str, ...]]:
+    """What receipts from before the run, and its own earlier attempts, teach about these stages on these pools; and a note where one
+    cannot be read."""
+    receipts, notes = lessons(store, [need.stage for need in needs], asked.began_at)
+    return learn([*receipts, *asked.receipts], needs, pools), notes
 
 
 def measured_volume(world: World) -> Probe:
@@ -251,9 +246,8 @@ def ask(world: World, asked: Asked) -> Question:
     book, pools = world.prices.book(), world.cluster.pools()
     size, key, now = measure(world.store, recipe, asked.reads.upstream), key_asked_for(world.store, asked), world.clock.now()
     needs = with_memory(tuple(bounded(need, recipe) for need in asked.needs), size.rows, asked.memory_gb)
-    taught, unread = learned(world.store, needs, pools, asked.began_at)
+    taught, unread = learned(world.store, asked, needs, pools)
     remembered, forgotten = stockouts(world.store, now)
-    unpriced = unpriced_tier(size, book.tariffs)
     return Question(
         run_id=asked.run_id,
         stage=need.stage,
@@ -280,14 +274,15 @@ def ask(world: World, asked: Asked) -> Question:
         tariffs=with_moved(world.store, book.tariffs, now),
         speeds=measured_volume(world).speeds,
         learned=taught,
+        tries_sd=tries_sd(world.rules, needs[0], sum(each.cause == "moved" for each in asked.receipts)),
         images=world.images,
         **policies(world.store, world.rules),
         stockouts=remembered,
-        notes=(*world.notes, *unread, *forgotten, *unpriced, *asked.notes, *world.rules.guardrails.sentences(_trains(asked))),
+        notes=(*world.notes, *unread, *forgotten, *unpriced_tier(size, book.tariffs), *_said(world, asked)),
         digests={"world": world.digest, "recipe": digest(record(recipe)), "cache": key} | asdict(asked.reads),
     )
 
 
-def _trains(asked: Asked) -> bool:
-    """Is the stage one that looks at its own quality? What an author's own stage looks at, nobody here knows."""
-    return asked.origin is None and asked.needs[0].elastic
+def _said(world: World, asked: Asked) -> tuple[str, ...]:
+    """What earlier attempts taught, and the guardrails of a stage that looks at its own quality. An author's may look at anything."""
+    return (*asked.notes, *world.rules.guardrails.sentences(asked.origin is None and asked.needs[0].elastic))

@@ -3,6 +3,8 @@
 learned/receipts/STAGE/BUCKET-SLOT.json is a copy of a receipt. The bucket is named by its work and hardware, so that what is run often does
 not crowd out what is run seldom; the slot by its run, so that a new receipt takes the place of one at random: what stays is a sample that
 favours the newer. A write reads nothing, two at once hurt nobody, and the same receipt again is the same object.
+
+learned/stockouts/NODE_POOL-MARKET.json is what a sweeper remembers of a pool that took no pod in time.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from shoestring.errors import StoreError
 from shoestring.model import digest, record
 from shoestring.pod.receipts import receipt_key
 from shoestring.receipt import Receipt
+from shoestring.rules import StockOut
 from shoestring.seams import Store
 
-FOLDER = "learned/receipts/"
+FOLDER, STOCKOUTS = "learned/receipts/", "learned/stockouts/"
 BUCKETS, SLOTS = 8, 64
 IMPORTED = 200
 
@@ -40,7 +43,7 @@ def keep_receipt(store: Store, hold: str, receipt: Receipt) -> None:
 
 def teach(store: Store, receipt: Receipt) -> None:
     """Raises StoreError."""
-    if receipt.status == "done" and receipt.prior_s > 0 and not receipt.cache_hit:
+    if receipt.teaches:
         store.put(lesson_key(receipt), record(receipt))
 
 
@@ -55,6 +58,12 @@ def lessons(store: Store, stages: Sequence[str], until: datetime) -> tuple[list[
         notes = _import(store)
     receipts, unread = readable(store, [key for stage in stages for key in store.list(f"{FOLDER}{stage}/")], Receipt)
     return [receipt for receipt in receipts if receipt.finished_at <= until], (*notes, *unread)
+
+
+def stockouts(store: Store, now: datetime) -> tuple[tuple[StockOut, ...], tuple[str, ...]]:
+    """What is still remembered of node pools that took no pod in time, and a note where that cannot be read."""
+    found, notes = readable(store, list(store.list(STOCKOUTS)), StockOut)
+    return tuple(each for each in found if each.until > now), notes
 
 
 def _import(store: Store) -> tuple[str, ...]:

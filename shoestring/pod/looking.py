@@ -1,13 +1,14 @@
 """A running stage's second looks: what is true by now, put to the router's own code; on a move the child stops at a checkpoint.
 
 Prices are those of now. Pools are those of its decision: a stage's pod may not read nodes, and whether there is room is for the router to
-find, which routes the stage again. What this attempt measured corrects the model for every place alike.
+find, which routes the stage again. What this attempt measured teaches the model like a receipt, beside all receipts that its router knew.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 
 from shoestring.data.runs import readable
@@ -15,12 +16,15 @@ from shoestring.errors import StoreError
 from shoestring.model import Need, Pool, Quote, record
 from shoestring.money import usd
 from shoestring.pod.attempt import EXIT_S, Attempt
+from shoestring.pod.lessons import lessons
+from shoestring.pod.receipts import receipt_for
+from shoestring.pricing.learning import learn, worths
 from shoestring.receipt import Receipt
 from shoestring.routing.cost import needed_gb
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Choice, Question
+from shoestring.routing.decision import NOTHING, Choice, Question
 from shoestring.routing.preferences import kind_of, waiting_micro_per_hour
-from shoestring.routing.second import Elsewhere, Look, Standing, second_look
+from shoestring.routing.second import Elsewhere, Look, Standing, looks_twice, second_look, tries_sd
 
 # Of what it does in its first moments nothing is measured.
 LEAST_MEASURED_S = 1.0
@@ -28,13 +32,15 @@ LEAST_MEASURED_S = 1.0
 
 @dataclass(slots=True)
 class Looks:
-    """The looks of one attempt. `moves`: made before it; `since`: when samples were counted first, and
-    how many; `last_s`: when it looked last, infinity where it never does; `asks`: how often
-    the stage has asked for another place by then."""
+    """The looks of one attempt. `moves`: made before it; `taught`: receipts of before it; `since` and `until`: when samples were counted
+    first and last, and how many; `last_s`: when it looked last, infinity where it never does; `asks`: how often the stage has asked for
+    another place by then."""
 
     moves: int
     last_s: float
+    taught: tuple[Receipt, ...] = ()
     since: tuple[float, int] | None = None
+    until: tuple[float, int] = (0.0, 0)
     asks: int = 0
     last: Look | None = None
 
@@ -43,17 +49,18 @@ def looks_of(attempt: Attempt) -> Looks:
     """Begin to look, knowing what became of the attempts before this one. Where that cannot be read, none of it is looked at twice; nor is
     what runs on hours that are paid for: no price elsewhere is less than none."""
     store, run_id, now_s = attempt.world.store, attempt.run.run_id, attempt.world.clock.monotonic_s()
-    rules = attempt.world.rules
-    question = attempt.decision.question
+    question, began_at = attempt.decision.question, attempt.run.start.started_at
     committed = question.commitment_to(attempt.choice.pool, attempt.choice.market)
     paid_for = committed is not None and committed.left_ms > 0
-    if not (rules.second_look.every_s and rules.bounds.pool) or not question.needs[0].elastic or paid_for:
+    if not looks_twice(attempt.world.rules, question.needs[0]) or paid_for:
         return Looks(0, math.inf)
     try:
-        receipts, _ = readable(store, list(store.list(f"runs/{run_id}/receipts/{attempt.stage}-")), Receipt)
+        own, _ = readable(store, list(store.list(f"runs/{run_id}/receipts/{attempt.stage}-")), Receipt)
+        before, _ = lessons(store, [attempt.stage], began_at)
     except StoreError:
         return Looks(0, math.inf)
-    return Looks(sum(each.cause == "moved" for each in receipts), now_s)
+    mine = [each for each in own if each.started_at >= began_at]
+    return Looks(sum(each.cause == "moved" for each in mine), now_s, (*before, *mine))
 
 
 def look_again(attempt: Attempt, looks: Looks) -> None:
@@ -66,24 +73,27 @@ def look_again(attempt: Attempt, looks: Looks) -> None:
     if (now_s - looks.last_s < rules.every_s and asks <= looks.asks) or (standing := standing_of(attempt, looks, now_s)) is None:
         return
     looks.last_s, looks.asks = now_s, asks
-    elsewhere = place_now(attempt, standing)
+    elsewhere = place_now(attempt, standing, looks)
     looks.last = Look(standing=standing, elsewhere=elsewhere, verdict=second_look(standing, elsewhere, rules))
     if looks.last.verdict.moves:
         attempt.stop(looks.last.verdict.sentence, "moved")
 
 
 def measure(attempt: Attempt, looks: Looks, now_s: float) -> None:
-    """From the first samples of this attempt on: those before it are its checkpoint's."""
-    if looks.since is None and attempt.progress.samples:
-        looks.since = (now_s, attempt.progress.samples)
+    """From the first samples of this attempt on, to the last that it told of."""
+    samples = attempt.progress.samples
+    if looks.since is None and samples:
+        looks.since = (now_s, samples)
+    if samples != looks.until[1]:
+        looks.until = (now_s, samples)
 
 
 def standing_of(attempt: Attempt, looks: Looks, now_s: float) -> Standing | None:
     """None: nothing is measured yet, or there is nothing left to do."""
     progress, question, choice = attempt.progress, attempt.decision.question, attempt.choice
-    began_s, began = looks.since or (now_s, 0)
-    samples, seconds = progress.samples - began, now_s - began_s
-    left = (progress.total or choice.samples + began) - progress.samples
+    (began_s, began), (until_s, until) = looks.since or (now_s, 0), looks.until
+    samples, seconds = until - began, until_s - began_s
+    left = (progress.total or choice.samples + progress.began) - progress.samples
     if seconds < LEAST_MEASURED_S or samples <= 0 or left <= 0:
         return None
     need = question.needs[0]
@@ -105,32 +115,52 @@ def standing_of(attempt: Attempt, looks: Looks, now_s: float) -> Standing | None
     )
 
 
-def place_now(attempt: Attempt, at: Standing) -> Elsewhere | None:
+def place_now(attempt: Attempt, at: Standing, looks: Looks) -> Elsewhere | None:
     """Where the router's own code would put what is left of the stage; None: nowhere, or where it is."""
-    question = asked_now(attempt, at)
+    question = asked_now(attempt, at, looks)
     choice = decide(question).choice
-    if choice is None or (choice.pool, choice.market) == (at.pool, at.market):
-        return None
-    slower = s_per_sample(attempt.decision.question, attempt.choice)
-    if not slower:
+    if choice is None or (choice.pool, choice.market) == (at.pool, at.market) or not s_per_sample(question, choice):
         return None
     pool = pool_of(question, choice.pool)
     return Elsewhere(
         pool=choice.pool,
         market=choice.market,
         usd_per_hour=float(choice.usd_per_hour),
-        s_per_sample=at.s_per_sample * s_per_sample(question, choice) / slower,
+        s_per_sample=s_per_sample(question, choice),
         start_s=pool.startup_s + choice.fixed_s * stretch(question, choice),
+        worth=float(worths(question.needs[0], [pool], question.learned, question.tries_sd)[0]),
     )
 
 
-def asked_now(attempt: Attempt, at: Standing) -> Question:
-    """The question of the attempt's decision, about what is left of its work, money and time, at the prices of now."""
+def so_far(attempt: Attempt, looks: Looks) -> Receipt:
+    """What it has measured by now, as the receipt of an attempt that was moved would say it."""
+    (until_s, until), now, now_s = looks.until, attempt.world.clock.now(), attempt.world.clock.monotonic_s()
+    began_at, until_at = (now - timedelta(seconds=now_s - each_s) for each_s in (attempt.started_s, until_s))
+    return receipt_for(
+        attempt.decision,
+        began_at,
+        until_at,
+        until - attempt.progress.began,
+        decision_key=attempt.decision_key,
+        pod_uid=attempt.world.pod_uid,
+        status="stopped",
+        cause="moved",
+        spent_usd=NOTHING,
+        ledger_head="",
+    )
+
+
+def asked_now(attempt: Attempt, at: Standing, looks: Looks) -> Question:
+    """The question of the attempt's decision, about what is left of its work, money and time, at the prices of now, by what was measured
+    meanwhile."""
     question, world = attempt.decision.question, attempt.world
     now, need = world.clock.now(), question.needs[0]
+    taught = [each for each in question.learned if each.stage != need.stage]
     return question.model_copy(
         update={
             "asked_at": now,
+            "learned": (*learn([*looks.taught, so_far(attempt, looks)], [need], question.pools), *taught),
+            "tries_sd": tries_sd(world.rules, need, at.moves + 1),
             "needs": (rest_of(need, attempt), *question.needs[1:]),
             "spent_usd": question.spent_usd + attempt.spent_usd() + attempt.exit_usd,
             "deadline_left_s": None if question.deadline_left_s is None else max(0.0, question.deadline_left_s - at.here_s),

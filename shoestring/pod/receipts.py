@@ -8,7 +8,7 @@ from typing import Any
 
 from shoestring.data.runs import Run, Start, read
 from shoestring.errors import StageFailed
-from shoestring.model import Outcome, record
+from shoestring.model import record
 from shoestring.money import usd
 from shoestring.pricing.throughput import hardware_of
 from shoestring.receipt import Receipt, Used
@@ -30,8 +30,9 @@ def receipt_key(run_id: str, hold: str) -> str:
     return f"runs/{run_id}/receipts/{hold}.json"
 
 
-def receipt_for(decision: Decision, started_at: datetime, finished_at: datetime, outcome: Outcome | None = None, **took: Any) -> Receipt:
-    """The receipt of an attempt at what `decision` chose. `took`: the fields of Receipt that only the attempt knows.
+def receipt_for(decision: Decision, started_at: datetime, finished_at: datetime, samples: int | None = None, **took: Any) -> Receipt:
+    """The receipt of an attempt at what `decision` chose. `samples`: that it made, which its time is held against (of fixed work any
+    number: it was all done); None: nothing is known of its pace. `took`: the fields of Receipt that only the attempt knows.
 
     Raises:
         StageFailed: the decision chose nothing.
@@ -54,11 +55,10 @@ def receipt_for(decision: Decision, started_at: datetime, finished_at: datetime,
         est_usd=choice.est_usd,
         p95_usd=choice.p95_usd,
         est_s=choice.est_s,
-        prior_s=choice.prior_s_of(outcome.samples) if outcome is not None else 0.0,
+        prior_s=choice.prior_s_of(samples) if samples is not None else 0.0,
         started_at=started_at,
         finished_at=finished_at,
         seconds=round((finished_at - started_at).total_seconds(), 3),
-        outcome=outcome,
         **tried(decision),
         **took,
     )

@@ -128,6 +128,7 @@ def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
         spent_usd=spent_usd,
         covered_usd=attempt.covered_usd,
         fees_usd=attempt.choice.incurred_usd(done=ending.status == "done"),
+        samples=made_here(attempt, ending),
         prices=attempt.prices(),
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         finished_at=now,
@@ -142,3 +143,11 @@ def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
         peak_gpu_memory_bytes=attempt.gpus.peak_memory_bytes,
     )
     keep_receipt(world.store, attempt.hold, receipt)
+
+
+def made_here(attempt: Attempt, ending: Ending) -> int | None:
+    """Samples of this attempt alone, when it did its work or was moved: its time tells its pace. None: it does not."""
+    if ending.outcome is None and ending.cause != "moved":
+        return None
+    made = (ending.outcome.samples if ending.outcome else attempt.progress.samples) - attempt.progress.began
+    return made if made > 0 or not attempt.decision.question.needs[0].elastic else None

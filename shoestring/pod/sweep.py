@@ -13,7 +13,7 @@ from shoestring.data.runs import Run, Start, open_run, read
 from shoestring.errors import DataError, ShoestringError, UnknownName
 from shoestring.model import Pool, record
 from shoestring.pod.admission import next_attempt
-from shoestring.pod.asking import STOCKOUTS
+from shoestring.pod.lessons import STOCKOUTS
 from shoestring.pod.overhead import overhead_hold
 from shoestring.pod.receipts import decision_key, write_lost_receipts
 from shoestring.pod.runs import run_of

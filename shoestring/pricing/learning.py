@@ -1,6 +1,6 @@
 """What receipts teach about the prior of pricing/throughput, also of pools and GPU types that were never used.
 
-Of each finished attempt at a stage, in the order in which they ended, y = log(true / prior seconds) is taken to be
+Of each attempt at a stage that teaches, in the order in which they ended, y = log(true / prior seconds) is taken to be
 
     y = stage + work + hardware + work on hardware + work on pool + (slope + slope of the work) . x + drift of the work + noise
 
@@ -49,7 +49,8 @@ NOISE_RUNS = 4.0
 """What runs in one place differ by, and the runs that this assumption is worth."""
 
 LOOK_SD = 1.0
-"""What nobody knows of a pool's speed is taken for as good as it may well be, by so many standard deviations, where offers are compared."""
+"""What nobody knows of a pool's speed is taken for as good as it may well be, by so many standard deviations, where offers of fixed work
+are compared: a try takes a whole run."""
 
 SCALES = (1.0, 4.0, 16.0, 64.0)
 """Times the variances of all but the noise: 64 is for priors that are off tenfold and more."""
@@ -89,11 +90,11 @@ class Points:
 
 
 def learn(receipts: Iterable[Receipt], needs: Sequence[Need], pools: Sequence[Pool]) -> tuple[Learned, ...]:
-    """What finished attempts say about these stages on these pools: one for each hardware, and for each pool that was used.
+    """What attempts say about these stages on these pools: one for each hardware, and for each pool that was used.
 
     The order of the receipts does not matter. A stage that nothing is known of is not there.
     """
-    useful = [each for each in receipts if each.status == "done" and each.prior_s > 0 and each.seconds > 0 and not each.cache_hit]
+    useful = [each for each in receipts if each.teaches]
     useful.sort(key=lambda each: (each.finished_at, each.run_id, each.attempt))
     found: list[Learned] = []
     for need in needs:
@@ -248,11 +249,11 @@ def spreads(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> tu
     return mean, np.maximum(mean, np.exp(logs[:, 2]))
 
 
-def worths(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> Floats:
+def worths(need: Need, pools: Sequence[Pool], learned: Iterable[Learned], sd: float) -> Floats:
     """Share of the expected cost that finding out about each pool is worth, where offers are compared: pools that nothing is known of are
-    chosen while they may well be better, and no longer (optimism in the face of uncertainty: Lai & Robbins 1985). What is set aside
-    knows nothing of it. 0 where the stage never ran: then no pool is known better than another."""
-    return np.array([1.0 - math.exp(-LOOK_SD * each.unknown_log_sd) if each else 0.0 for each in _known(need, pools, learned)])
+    chosen while they may well be better by so many standard deviations, and no longer (optimism in the face of uncertainty: Lai & Robbins
+    1985). What is set aside knows nothing of it. 0 where the stage never ran: then no pool is known better than another."""
+    return np.array([1.0 - math.exp(-sd * each.unknown_log_sd) if each else 0.0 for each in _known(need, pools, learned)])
 
 
 def _known(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> list[Learned | None]:

@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 
 from shoestring.model import Format, Market, Need, Pool
-from shoestring.pricing.learning import spreads, worths
+from shoestring.pricing.learning import LOOK_SD, spreads, worths
 from shoestring.pricing.throughput import Machines, gpu_users, row_seconds, setup_seconds
 from shoestring.routing.candidates import MOST_US, NONE, PPB, Floats, Ints, Reason, StageOffers, up
 from shoestring.routing.decision import Question
@@ -115,6 +115,7 @@ class Cost:
         kinds = self.fleet.kinds
         take_s, row_s = self._take_s(), row_seconds(need, kinds)
         mean, p95 = spreads(need, machines, self.question.learned)
+        tries_sd = self.question.tries_sd if need.elastic else LOOK_SD
         reasons, objection = self._objections(now=now)
         return StageOffers(
             reads=tuple(self.ways),
@@ -130,7 +131,7 @@ class Cost:
             least_work_us_by_machine=_us((row_s + take_s) * self.least),
             mean_ppb_by_machine=up(mean * PPB),
             p95_ppb_by_machine=up(p95 * PPB),
-            worth_ppb_by_machine=up(worths(need, machines, self.question.learned) * PPB),
+            worth_ppb_by_machine=up(worths(need, machines, self.question.learned, tries_sd) * PPB),
             scan_us_by_format=self._scan_us(),
             write_us_by_format=self._write_us(),
             storage_microusd_by_format=self._storage_microusd(),

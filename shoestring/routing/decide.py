@@ -224,14 +224,18 @@ class Chooser:
         if self.plans.here.is_cached(self.best):
             return sentences.chosen_cached()
         if self.question.needs[0].elastic:
-            return sentences.chosen_most_samples(samples, self.plans.here.offers.samples, p95_micro, p95_ms, self._runner_up())
+            most, won_by = self.plans.here.offers.samples, self._finding_out() + self._runner_up()
+            return sentences.chosen_most_samples(samples, most, p95_micro, p95_ms, won_by)
         total_micro = int(self.plans.best.total[self.best])
         later, waits = sentences.later_stages(self.question), sentences.waiting(self.question)
         return sentences.chosen_cheapest(total_micro, later, self._runner_up(), waits + self._finding_out())
 
     def _finding_out(self) -> str:
         """Words where the choice is not the least expected cost, but one that teaches."""
-        best, worth = self.plans.best, self.plans.here.worth
+        best, here, limits = self.plans.best, self.plans.here, self.plans.limits
+        rows = np.arange(len(here))
+        money = np.minimum(limits.left_micro - (best.needs_micro - here.least_p95), limits.cap_micro(0))
+        worth = here.worth_within(rows, money, limits.left_ms - (best.needs_ms - here.least_p95_ms))
         without = (best.total + worth)[best.way >= 0]
         return sentences.finding_out(int(worth[self.best])) if without.min() < best.total[self.best] + worth[self.best] else ""
 

@@ -67,6 +67,12 @@ class Question(Noun):
     tariffs: Tariffs = Tariffs()
     speeds: tuple[FormatSpeed, ...] = ()
     learned: tuple[Learned, ...] = ()
+    tries_sd: float = Field(
+        0.0,
+        ge=0,
+        exclude_if=lambda sd: sd == 0,
+        description="of an elastic stage: by how many standard deviations it takes a place for better than it is known to be; 0: none",
+    )
     images: dict[str, str] = IMAGES
     preferences: Preferences = Field(Preferences(), description="of the policy in force")
     candidate: Candidate | None = Field(None, description="the policy on trial beside it")

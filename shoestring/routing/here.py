@@ -35,9 +35,9 @@ class Here:
         if question.needs[0].elastic:
             self.least_est, self.least_est_ms = self._flat(block.prices(fixed_us, fees, least=True))
             self.least_p95, self.least_p95_ms = self._flat(block.prices(fixed_us, fees, least=True, worst=True))
-        self.worth = (
-            self._worth(candidates) if offers.worth_ppb_by_machine.size and not question.needs[0].elastic else np.zeros_like(self.est)
-        )
+        # Records from before an elastic stage tried anything hold what it would have been worth there.
+        tries = offers.worth_ppb_by_machine.size and (not question.needs[0].elastic or question.tries_sd)
+        self.worth = self._worth(candidates) if tries else np.zeros_like(self.est)
         self.objection = self._with_cached(np.repeat(offers.objection, self.width), NONE)
         self.least_samples = self._with_cached(np.full(self.slots * self.width, offers.least_samples), offers.samples)
         writes = self._with_cached(np.tile(offers.writes, self.slots), offers.cached.writes if offers.cached else NONE)
@@ -89,7 +89,12 @@ class Here:
         samples = least + np.floor((most - least) * share).astype(np.int64)
         est = self.least_est[rows] + np.ceil((self.est[rows] - self.least_est[rows]) * share).astype(np.int64)
         ms = self.least_est_ms[rows] + np.ceil((self.est_ms[rows] - self.least_est_ms[rows]) * share).astype(np.int64)
-        return samples, est, est + time_cost(ms, self.waiting) - self.worth[rows]
+        return samples, est, est + time_cost(ms, self.waiting) - self.worth_within(rows, money_micro, time_ms)
+
+    def worth_within(self, rows: Ints, money_micro: int | Ints, time_ms: int | Ints) -> Ints:
+        """What finding out is worth where all the work fits at P95, too: no try takes samples from a training."""
+        sure = (self.p95[rows] <= money_micro) & (self.p95_ms[rows] <= time_ms)
+        return np.where(sure, self.worth[rows], 0)
 
 
 def _share(limit: int, least: Ints, most: Ints) -> Floats:
@@ -182,7 +187,7 @@ class Plans:
         return rows[there & ~sure]
 
     def _take(self, rows: Ints, place: int, way_cost: int, keep_micro: int, keep_ms: int) -> Flags:
-        """Let the candidates go on in this way, where it is better than those before it. Whether no later way can be better still."""
+        """Let the candidates go on in this way, where it is better than those before it. For which no later way can be better still."""
         here, best = self.here, self.best
         money = min(self.limits.left_micro - keep_micro, self.limits.cap_micro(0))
         samples, est, cost = here.expected(rows, money, self.limits.left_ms - keep_ms)
@@ -197,8 +202,10 @@ class Plans:
         at = rows[better]
         best.way[at], best.samples[at], best.est[at], best.total[at] = place, samples[better], est[better], total[better]
         best.needs_micro[at], best.needs_ms[at] = needs_micro[better], needs_ms[better]
-        all_done: Flags = samples == here.offers.samples
-        return all_done
+        # With more money kept for it, what it finds out may yet count.
+        counts = here.worth_within(rows, money, self.limits.left_ms - keep_ms) == here.worth[rows]
+        settled: Flags = (samples == here.offers.samples) & counts
+        return settled
 
     @cached_property
     def shortest_ms(self) -> int | None:

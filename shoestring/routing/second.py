@@ -10,6 +10,9 @@ Where all samples that are left can be had at both, their cost takes the place o
 moves only when saving >= k x disruption + margin x moves made, k >= 1: what it moves for always outweighs the move. As no saving is above
 1, no run moves more than 1 + 1 / margin times, whatever prices do; and for prices that wobble by less than the margin, once at most.
 The time that is left counts like the money, so a place that is faster and dearer wins where the deadline is what ends the training.
+
+A place that turns out worse than it was taken for is left by the same rule, after minutes instead of a whole run. So what nobody knows is
+tried the sooner (`tries_sd`), here in the midst of a run, too: what finding out is worth comes off the cost of the place that is tried.
 """
 
 from __future__ import annotations
@@ -18,12 +21,16 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from shoestring.model import Market, Noun
+from shoestring.model import Market, Need, Noun
 from shoestring.routing.grid import Grid
-from shoestring.rules import SecondLooks
+from shoestring.rules import Rules, SecondLooks
 
 NEVER_IN = frozenset({"", "warm-up", "decay"})
 """Before it learns, while it warms up, while it anneals: what is begun there is brought to its end."""
+
+TRIES_SD = 2.0
+"""By how many standard deviations a place is taken for better than it is known to be, where a second look can end what turns out badly.
+More than LOOK_SD of pricing/learning, since a try takes minutes; tuned on every other model of bench/gpu_choice.py."""
 
 
 class Standing(Noun):
@@ -35,7 +42,7 @@ class Standing(Noun):
     s_per_sample: float = Field(gt=0)
     phase: str
     here_s: float = Field(ge=0, description="since it began here")
-    moves: int = Field(ge=0, description="made in this run already")
+    moves: int = Field(ge=0, description="made in this start of the run already")
     left_usd: float
     left_s: float | None
     samples_left: float = Field(ge=0)
@@ -51,6 +58,7 @@ class Elsewhere(Noun):
     usd_per_hour: float = Field(gt=0)
     s_per_sample: float = Field(gt=0)
     start_s: float = Field(ge=0, description="start-up and set-up")
+    worth: float = Field(0.0, ge=0, lt=1, description="share of its cost that finding out how fast it is there is worth")
 
 
 class Why(StrEnum):
@@ -106,6 +114,16 @@ def _look_row(at: Standing, pool: str, market: Market, usd_per_hour: float, s_pe
     return (f"{pool} {market}", f"{usd_per_hour:.6f}", f"{1000 * s_per_sample:,.3f} s", buys, begin)
 
 
+def looks_twice(rules: Rules, need: Need) -> bool:
+    """May this stage be moved while it runs: it takes what its money buys, by checkpoints, and the policy says so."""
+    return bool(rules.second_look.every_s and rules.bounds.pool and need.elastic)
+
+
+def tries_sd(rules: Rules, need: Need, moves: int) -> float:
+    """What `Question.tries_sd` is of a stage that was moved so often: 0 where it could not be moved once more."""
+    return TRIES_SD if looks_twice(rules, need) and moves < rules.second_look.most_moves else 0.0
+
+
 def second_look(at: Standing, there: Elsewhere | None, rules: SecondLooks) -> Verdict:
     """What to do about a stage that runs. `there` None: a router would choose the same place."""
     if at.phase in NEVER_IN or at.phase in rules.critical_phases:
@@ -122,6 +140,8 @@ def second_look(at: Standing, there: Elsewhere | None, rules: SecondLooks) -> Ve
         return Verdict(code=Why.NO_SAVING, sentence=f"stays: {named} saves nothing", saving=saving, disruption=disruption)
     needed = rules.saving_over_disruption * disruption + rules.margin_again * at.moves
     numbers = f"{named} saves {saving:.1%}{what}, moving takes {disruption:.1%}"
+    if there.worth and not what:
+        numbers += f", with {there.worth:.1%} taken off for finding out how fast it is there"
     if saving < needed:
         sentence = f"stays: {numbers}, and {needed:.1%} would have to be saved"
         return Verdict(code=Why.DISRUPTION, sentence=sentence, saving=saving, disruption=disruption)
@@ -138,7 +158,7 @@ def weighed(at: Standing, there: Elsewhere) -> tuple[float, float, str]:
     if here >= at.samples_left > 0 and moved >= at.samples_left:
         waiting = at.usd_per_hour_of_waiting
         cost_here = at.samples_left * at.s_per_sample * (at.usd_per_hour + waiting) / 3600
-        cost_there = at.samples_left * there.s_per_sample * (there.usd_per_hour + waiting) / 3600
+        cost_there = at.samples_left * there.s_per_sample * ((1 - there.worth) * there.usd_per_hour + waiting) / 3600
         return 1 - cost_there / cost_here, (moving_usd + waiting * moving_s / 3600) / cost_here, ""
     if free <= 0:
         return 0.0, 1.0, ""

@@ -156,11 +156,11 @@ def finding_out(worth_micro: int) -> str:
     return f", {dollars(worth_micro)} taken off for finding out how fast it is here"
 
 
-def chosen_most_samples(samples: int, most: int, money_micro: int, ms: int, runner_up: str) -> str:
+def chosen_most_samples(samples: int, most: int, money_micro: int, ms: int, won_by: str) -> str:
     within = f"{dollars(money_micro)} and {seconds(ms)}"
     if samples == most:
-        return f"all {most:,} samples fit in {within}, here at the least cost{runner_up}"
-    return f"the most samples that {within} buy: {samples:,} of {most:,}{runner_up}"
+        return f"all {most:,} samples fit in {within}, here at the least cost{won_by}"
+    return f"the most samples that {within} buy: {samples:,} of {most:,}{won_by}"
 
 
 def next_is_fewer(name: str, fewer: int) -> str:

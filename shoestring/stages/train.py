@@ -125,9 +125,11 @@ def task_of(work: Work, manifest: Manifest) -> Task:
             raise DataError(f"the {name} split of {work.inputs['data']} has no rows: give it a larger share in the recipe, or more data")
     most = work.recipe.train.max_epochs * len(train)
 
-    def tell(phase: str, samples: int, quality: dict[str, float], changes: tuple[Change, ...], forecast: Forecast | None) -> None:
+    def tell(
+        phase: str, samples: int, began: int, quality: dict[str, float], changes: tuple[Change, ...], forecast: Forecast | None
+    ) -> None:
         total = forecast.planned_samples if forecast else most
-        work.progress(Progress(phase=phase, samples=samples, total=total, quality=quality, changes=changes, forecast=forecast))
+        work.progress(Progress(phase=phase, samples=samples, began=began, total=total, quality=quality, changes=changes, forecast=forecast))
 
     return Task(
         run_id=work.run_id,

@@ -21,6 +21,7 @@ class Progress(Noun):
 
     phase: str = ""
     samples: int = 0
+    began: int = Field(0, description="of the samples, those that earlier attempts had made: its checkpoint's")
     total: int | None = None
     quality: dict[str, float] = Field({}, description="metric -> the last value")
     changes: tuple[Change, ...] = ()

@@ -15,9 +15,10 @@ from sweeper_world import ABANDONED_S, QUEUE_S, SCHEDULER, SMALL, Queue, again, 
 from shoestring.data.runs import read
 from shoestring.model import Market
 from shoestring.pod.admission import admitted
-from shoestring.pod.asking import Reads, stockouts
+from shoestring.pod.asking import Reads
 from shoestring.pod.child import Ending
 from shoestring.pod.frame import heartbeat
+from shoestring.pod.lessons import stockouts
 from shoestring.pod.route import route
 from shoestring.pod.stage import close_books
 from shoestring.pod.sweep import PULLING_S, sweep

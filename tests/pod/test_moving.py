@@ -108,6 +108,8 @@ def test_it_stops_at_a_checkpoint_and_goes_on_elsewhere(moved: Engine) -> None:
     first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
     assert (first.pool, first.status, first.cause) == ("one", "stopped", "moved")
     assert (second.pool, second.status) == ("two", "done"), second.why
+    # Each teaches by what it did itself: they were as fast as each other.
+    assert first.teaches and second.teaches and 0.5 < (first.seconds / first.prior_s) / (second.seconds / second.prior_s) < 2
     decision = read(moved.store, decision_key("r", "train-2"), Decision)
     assert any("attempt 1 stopped: moves: two spot" in note for note in decision.question.notes)
 

@@ -135,8 +135,9 @@ def test_a_record_from_before_hardware_was_kept_is_looked_up_by_its_pool() -> No
 
 
 def test_finding_out_is_worth_less_the_more_is_known_and_nothing_before_the_first_run() -> None:
-    assert worths(NEED, [T4, A100], ()).tolist() == [0.0, 0.0]
+    assert worths(NEED, [T4, A100], (), 1.0).tolist() == [0.0, 0.0]
     few, many = (learn(receipts([30.0] * runs, **ran_on(T4)), [NEED], [T4, A100]) for runs in (1, 20))
-    t4_few, a100_few = worths(NEED, [T4, A100], few).tolist()
-    t4_many, a100_many = worths(NEED, [T4, A100], many).tolist()
+    t4_few, a100_few = worths(NEED, [T4, A100], few, 1.0).tolist()
+    t4_many, a100_many = worths(NEED, [T4, A100], many, 1.0).tolist()
     assert 0 < t4_many < t4_few < a100_few < 1 and t4_many < a100_many
+    assert (worths(NEED, [T4, A100], few, 2.0) > worths(NEED, [T4, A100], few, 1.0)).all() and not worths(NEED, [T4, A100], few, 0.0).any()

@@ -88,7 +88,9 @@ class Bench:
     look_s: Callable[[], float] = lambda: 0.0
     put_s: Callable[[], float] = lambda: 0.0
 
-    def tell(self, phase: str, samples: int, quality: dict[str, float], changes: tuple[Change, ...], forecast: Forecast | None) -> None:
+    def tell(
+        self, phase: str, samples: int, began: int, quality: dict[str, float], changes: tuple[Change, ...], forecast: Forecast | None
+    ) -> None:
         self.told.append((phase, samples, quality))
         self.changes = changes
         self.forecasts += [forecast] if forecast else []

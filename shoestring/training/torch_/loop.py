@@ -53,6 +53,7 @@ class Training:
         state, self.said = checkpoint.load(task.store, task.run_id)
         self.course = resumed(state, self.learner) if state else fresh(task.seed, task.settings, self.rows)
         self.began_s = self.saved_s = task.clock.monotonic_s()
+        self.began_at = self.course.samples
         self.outlay = Outlay(self._time_a_look())
         self.recipe_rows = min(task.settings.batch_rows, max(SMALLEST_BATCH_ROWS, self.rows // LEAST_STEPS_PER_EPOCH), self._look_every())
         self.batch_rows = self.course.batch_rows or self.recipe_rows
@@ -71,7 +72,7 @@ class Training:
         """
         task, course = self.task, self.course
         if self.said:
-            task.tell(self.said, course.samples, {}, tuple(course.changes), None)
+            task.tell(self.said, course.samples, self.began_at, {}, tuple(course.changes), None)
         with Loader(task.train, course.cursor) as loader:
             while self.guard.may_step(task.clock.monotonic_s()) and not course.schedule.ends(self.progress()):
                 loss, rate = self._step(loader)
@@ -244,7 +245,7 @@ class Training:
         course = self.course
         quality: dict[str, float] = {} if course.best_loss == float("inf") else {self.task.metric: course.best_loss}
         phase = course.schedule.phase(self.progress())
-        self.task.tell(phase, course.samples, quality, tuple(course.changes), self.steering.forecast)
+        self.task.tell(phase, course.samples, self.began_at, quality, tuple(course.changes), self.steering.forecast)
 
     def spent_usd(self) -> Decimal:
         return self.course.spent_usd + self.task.meter.spent_usd(self.task.clock.monotonic_s())

@@ -33,7 +33,7 @@ class Task:
     meter: Meter
     clock: Clock
     cores: int
-    tell: Callable[[str, int, dict[str, float], tuple[Change, ...], Forecast | None], None]
+    tell: Callable[[str, int, int, dict[str, float], tuple[Change, ...], Forecast | None], None]
     stopping: Callable[[], bool]
     bounds: Bounds
     guardrails: Guardrails = NOTHING_GUARDED

@@ -1,0 +1,217 @@
+"""Ten runs of a recorded model, each where some rule puts it: what they cost, and what they teach the next ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import numpy as np
+from gpu_recorded import STARTUP_S, PriceList, Work, placed
+
+from shoestring.model import Market, Pool, Quote
+from shoestring.money import usd
+from shoestring.pod.lessons import lesson_key
+from shoestring.pod.looking import s_per_sample
+from shoestring.pricing.learning import learn, spreads, worths
+from shoestring.pricing.throughput import Machines, hardware_of, row_seconds
+from shoestring.receipt import Receipt
+from shoestring.routing.decide import decide
+from shoestring.routing.decision import Choice, Question
+from shoestring.routing.second import Elsewhere, Standing, second_look, tries_sd
+from shoestring.rules import Rules, SecondLooks
+
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+RUNS = 10
+NOISE = 0.05
+
+
+def prior_s(work: Work, pools: Sequence[Pool]) -> np.ndarray:
+    return row_seconds(work.need, Machines.of(pools)) * work.rows
+
+
+def receipt(work: Work, pool: Pool, seconds: float, share: float = 1.0, attempt: int = 1, number: int = 0) -> Receipt:
+    """Of all of a job, which takes so long there, or of a share of it before a move."""
+    return Receipt.model_construct(
+        run_id=f"run-{number}",
+        stage="train",
+        attempt=attempt,
+        status="done" if share == 1.0 else "stopped",
+        cause="" if share == 1.0 else "moved",
+        pool=pool.name,
+        market=Market.ON_DEMAND,
+        cache_hit=False,
+        prior_s=float(prior_s(work, [pool])[0]) * share,
+        seconds=seconds * share,
+        work=work.need.work,
+        hardware=hardware_of(work.need, pool),
+        finished_at=NOON + timedelta(minutes=number),
+    )
+
+
+Choose = Callable[[Work, dict[str, Pool], PriceList, list[Receipt], np.random.Generator], str]
+Ran = tuple[float, list[Receipt]]
+"""What a run cost, and the receipts of its attempts."""
+Run = Callable[[Work, dict[str, Pool], PriceList, list[Receipt], np.random.Generator], Ran]
+LOOKS = Rules(second_look=SecondLooks(every_s=60, most_moves=2))
+LEAVE_S = 60.0
+
+
+def luck(random: np.random.Generator) -> float:
+    return math.exp(NOISE * random.standard_normal())
+
+
+def asked(
+    work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], moves: int | None = None, left: float = 1.0
+) -> Question:
+    """Where what is left of a training, a share of it, should run, with money enough, after so many moves. `moves` None: fixed work."""
+    need = work.need if moves is None else work.need.model_copy(update={"elastic": True, "passes": left})
+    quotes = tuple(
+        Quote(
+            pool=name,
+            market=Market.ON_DEMAND,
+            usd_per_hour=usd(f"{prices.usd_per_hour[name] * pools[name].nodes:.6f}"),
+            as_of=NOON.date(),
+            source=prices.name,
+        )
+        for name in pools
+    )
+    return Question(
+        run_id="bench",
+        stage="train",
+        seed=0,
+        asked_at=NOON,
+        needs=(need,),
+        rows=work.rows,
+        row_bytes=0,
+        budget_usd=Decimal(10**6),
+        pools=tuple(pools.values()),
+        quotes=quotes,
+        learned=learn(seen, [need], list(pools.values())),
+        tries_sd=0.0 if moves is None else tries_sd(LOOKS, need, moves),
+    )
+
+
+def ours(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> str:
+    choice = decide(asked(work, pools, prices, seen)).choice
+    assert choice is not None
+    return choice.pool
+
+
+def by_log(shift: Callable[[np.ndarray, np.random.Generator], np.ndarray]) -> Choose:
+    """The least price x time, where the log of the time is its mean + its standard deviation x `shift`."""
+
+    def choose(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> str:
+        names = list(pools)
+        learned = learn(seen, [work.need], list(pools.values()))
+        mean, _ = spreads(work.need, list(pools.values()), learned)
+        by_name = {each.pool: each for each in learned if each.pool} | {each.hardware: each for each in learned if not each.pool}
+        found = [by_name.get(name) or by_name.get(hardware_of(work.need, pools[name]).name) for name in names]
+        sd = np.array([each.log_sd if each else 0.5 for each in found])
+        log = np.log(mean) - sd**2 / 2 + sd * shift(sd, random)
+        price = np.array([prices.usd_per_hour[name] * pools[name].nodes for name in names])
+        return names[int(np.argmin(price * prior_s(work, list(pools.values())) * np.exp(log)))]
+
+    return choose
+
+
+def cheapest(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> str:
+    return min(pools, key=lambda name: prices.usd_per_hour[name])
+
+
+def newest(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> str:
+    return list(pools)[-1]
+
+
+def usd_of(name: str, pools: dict[str, Pool], prices: PriceList, seconds: float) -> float:
+    return prices.usd_per_hour[name] * pools[name].nodes * seconds / 3600
+
+
+def whole(choose: Choose) -> Run:
+    """A run that ends where it began."""
+
+    def run(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> Ran:
+        name = choose(work, pools, prices, seen, random)
+        true_s = work.rows / work.speed[name]
+        return usd_of(name, pools, prices, STARTUP_S + true_s), [receipt(work, pools[name], true_s * luck(random))]
+
+    return run
+
+
+def looked_at(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> Ran:
+    """A run with second looks: what a frame and the routers of its attempts do, by the same code."""
+    paid, left, ran = 0.0, 1.0, list[Receipt]()
+    while True:
+        question = asked(work, pools, prices, [*seen, *ran], len(ran), left)
+        choice = decide(question).choice
+        assert choice is not None
+        name, true_s = choice.pool, work.rows / work.speed[choice.pool]
+        measured_s, share = true_s * luck(random), LOOKS.second_look.dwell_s / true_s
+        so_far = receipt(work, pools[name], measured_s, share, len(ran) + 1)
+        after = asked(work, pools, prices, [*seen, *ran, so_far], len(ran) + 1, max(left - share, 1e-6))
+        there = decide(after).choice
+        assert there is not None
+        if share >= left or not worth_a_move(question, choice, after, there, measured_s, len(ran)):
+            return paid + usd_of(name, pools, prices, STARTUP_S + left * true_s), [
+                *ran,
+                receipt(work, pools[name], measured_s, attempt=len(ran) + 1),
+            ]
+        paid += usd_of(name, pools, prices, STARTUP_S + LOOKS.second_look.dwell_s + LEAVE_S)
+        left, ran = left - share, [*ran, so_far]
+
+
+def worth_a_move(before: Question, choice: Choice, after: Question, there: Choice, measured_s: float, moves: int) -> bool:
+    """What a second look says, of a training that has run here for as long as it has to dwell."""
+    pool, need = next(pool for pool in after.pools if pool.name == there.pool), after.needs[0]
+    standing = Standing(
+        pool=choice.pool,
+        market=choice.market,
+        usd_per_hour=float(choice.usd_per_hour),
+        s_per_sample=measured_s / before.rows,
+        phase="stable",
+        here_s=LOOKS.second_look.dwell_s,
+        moves=moves,
+        left_usd=float(after.budget_usd),
+        left_s=None,
+        samples_left=there.samples,
+        leave_s=LEAVE_S,
+    )
+    elsewhere = Elsewhere(
+        pool=there.pool,
+        market=there.market,
+        usd_per_hour=float(there.usd_per_hour),
+        s_per_sample=s_per_sample(after, there),
+        start_s=STARTUP_S,
+        worth=float(worths(need, [pool], after.learned, after.tries_sd)[0]),
+    )
+    return second_look(standing, elsewhere, LOOKS.second_look).moves
+
+
+WAYS: dict[str, Run] = {
+    "ours": looked_at,
+    "ours, unmoved": whole(ours),
+    "expected": whole(by_log(lambda sd, random: sd / 2)),
+    "Thompson": whole(by_log(lambda sd, random: random.standard_normal(len(sd)))),
+    "cheapest $/h": whole(cheapest),
+    "newest GPU": whole(newest),
+}
+
+
+def ratios(works: Sequence[Work], prices: PriceList, run: Run, seed: int, lived_in: bool) -> list[float]:
+    """Of each model: what its ten runs cost over what they would have on the best GPU."""
+    random, number, kept, found = np.random.default_rng(seed), 0, {}, []
+    for work in works:
+        pools = placed(work, prices)
+        best = min(usd_of(name, pools, prices, STARTUP_S + work.rows / work.speed[name]) for name in pools)
+        kept = kept if lived_in else {}
+        paid = 0.0
+        for _ in range(RUNS):
+            cost, ran = run(work, pools, prices, list(kept.values()), random)
+            paid += cost
+            number += 1
+            for each in ran:
+                done = each.model_copy(update={"run_id": f"run-{number}", "finished_at": NOON + timedelta(minutes=number)})
+                kept[lesson_key(done)] = done
+        found.append(paid / (RUNS * best))
+    return found
