@@ -101,7 +101,7 @@ class SecondLooks(Noun):
     saving_over_disruption: float = Field(2.0, ge=1, description="the relative saving has to be so many times what moving takes of it")
     dwell_s: float = Field(600.0, ge=0, description="no move before so many seconds in a place")
     margin_again: float = Field(0.1, ge=0, description="relative saving needed besides, for each move that the run has made already")
-    most_moves: int = Field(1, ge=0, description="in one start of a run; each is an attempt, of which an engine makes only so many")
+    most_moves: int = Field(1, ge=0, description="in one run; each is an attempt, of which an engine makes only so many")
     critical_phases: tuple[str, ...] = Field((), description="phases in which nothing is moved, beside warm-up and decay")
 
 

@@ -28,11 +28,10 @@ NO_USE_AGAIN = ("money", "code", "guardrail", "")
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What earlier attempts of this start taught: sentences, the memory that the next one has to have, and receipts, in order."""
+    """What earlier attempts of this start taught: sentences, and the memory that the next one has to have."""
 
     notes: tuple[str, ...] = ()
     memory_gb: float = 0.0
-    receipts: tuple[Receipt, ...] = ()
 
 
 def number_of(hold: str) -> int:
@@ -99,7 +98,7 @@ def learned_from(world: World, run: Run, receipts: list[Receipt]) -> Earlier:
             had_gb = memory_of(world, run, receipt)
             memory_gb = max(memory_gb, had_gb * world.rules.memory_growth)
             notes.append(f"it ran out of the {had_gb:g} GB that it had on {receipt.pool}: now {memory_gb:g} GB are asked for, at least")
-    return Earlier(tuple(notes), memory_gb, tuple(receipts))
+    return Earlier(tuple(notes), memory_gb)
 
 
 def ran_out_of_memory(world: World, receipt: Receipt) -> bool:

@@ -20,12 +20,11 @@ from shoestring.data.recipe import Recipe
 from shoestring.errors import UnknownName
 from shoestring.model import STANDARD, Format, Learned, Need, Noun, Outcome, Pool, Probe, digest, record
 from shoestring.pod.committed import with_used
-from shoestring.pod.lessons import lessons, stockouts
+from shoestring.pod.lessons import lessons, own_lessons, stockouts
 from shoestring.pod.moved import with_moved
 from shoestring.pod.overhead import overhead_s
 from shoestring.pod.trials import policies
 from shoestring.pricing.learning import learn
-from shoestring.receipt import Receipt
 from shoestring.routing.cost import needed_gb
 from shoestring.routing.decision import Given, Kept, Question
 from shoestring.routing.second import tries_sd
@@ -69,7 +68,7 @@ class Reads:
 class Asked:
     """What is known when a stage is to be routed; `ask` turns it into a Question.
 
-    `notes`, `memory_gb` and `receipts` are what earlier attempts taught: the memory that is asked for at least, whatever the need says.
+    `notes` and `memory_gb` are what earlier attempts taught: the memory that is asked for at least, whatever the need says.
     """
 
     run_id: str
@@ -86,7 +85,6 @@ class Asked:
     began_at: datetime
     notes: tuple[str, ...] = ()
     memory_gb: float = 0.0
-    receipts: tuple[Receipt, ...] = ()
     origin: Origin | None = None
     keeps_books: bool = True
     given: tuple[Given, ...] = ()
@@ -185,11 +183,12 @@ def lie_of(store: Store, outcome: Outcome) -> tuple[Format | None, str]:
     return manifest.format, manifest.tier
 
 
-def learned(store: Store, asked: Asked, needs: Sequence[Need], pools: Sequence[Pool]) -> tuple[tuple[Learned, ...], tuple[str, ...]]:
-    """What receipts from before the run, and its own earlier attempts, teach about these stages on these pools; and a note where one
-    cannot be read."""
+def learned(store: Store, asked: Asked, needs: Sequence[Need], pools: Sequence[Pool]) -> tuple[tuple[Learned, ...], int, tuple[str, ...]]:
+    """What receipts from before this start, and attempts since then, teach about these stages on these pools; how often the first was moved
+    in this run; and a note where a receipt cannot be read."""
     receipts, notes = lessons(store, [need.stage for need in needs], asked.began_at)
-    return learn([*receipts, *asked.receipts], needs, pools), notes
+    mine, moves, unread = own_lessons(store, asked.run_id, needs[0].stage, asked.began_at)
+    return learn([*receipts, *mine], needs, pools), moves, (*notes, *unread)
 
 
 def measured_volume(world: World) -> Probe:
@@ -246,7 +245,7 @@ def ask(world: World, asked: Asked) -> Question:
     book, pools = world.prices.book(), world.cluster.pools()
     size, key, now = measure(world.store, recipe, asked.reads.upstream), key_asked_for(world.store, asked), world.clock.now()
     needs = with_memory(tuple(bounded(need, recipe) for need in asked.needs), size.rows, asked.memory_gb)
-    taught, unread = learned(world.store, asked, needs, pools)
+    taught, moves, unread = learned(world.store, asked, needs, pools)
     remembered, forgotten = stockouts(world.store, now)
     return Question(
         run_id=asked.run_id,
@@ -274,7 +273,7 @@ def ask(world: World, asked: Asked) -> Question:
         tariffs=with_moved(world.store, book.tariffs, now),
         speeds=measured_volume(world).speeds,
         learned=taught,
-        tries_sd=tries_sd(world.rules, needs[0], sum(each.cause == "moved" for each in asked.receipts)),
+        tries_sd=tries_sd(world.rules, needs[0], moves),
         images=world.images,
         **policies(world.store, world.rules),
         stockouts=remembered,

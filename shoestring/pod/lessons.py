@@ -60,6 +60,14 @@ def lessons(store: Store, stages: Sequence[str], until: datetime) -> tuple[list[
     return [receipt for receipt in receipts if receipt.finished_at <= until], (*notes, *unread)
 
 
+def own_lessons(store: Store, run_id: str, stage: str, since: datetime) -> tuple[list[Receipt], int, tuple[str, ...]]:
+    """Receipts of a run's attempts at a stage that ended after `since`, so that `lessons` leaves them out; how often it was moved in this
+    run; a note where one cannot be read."""
+    found, notes = readable(store, list(store.list(f"runs/{run_id}/receipts/{stage}-")), Receipt)
+    own = [each for each in found if each.stage == stage]
+    return [each for each in own if each.finished_at > since], sum(each.cause == "moved" for each in own), notes
+
+
 def stockouts(store: Store, now: datetime) -> tuple[tuple[StockOut, ...], tuple[str, ...]]:
     """What is still remembered of node pools that took no pod in time, and a note where that cannot be read."""
     found, notes = readable(store, list(store.list(STOCKOUTS)), StockOut)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
-from shoestring.data.runs import readable
 from shoestring.errors import StoreError
 from shoestring.model import Need, Pool, Quote, record
 from shoestring.money import usd
 from shoestring.pod.attempt import EXIT_S, Attempt
-from shoestring.pod.lessons import lessons
+from shoestring.pod.lessons import lessons, own_lessons
 from shoestring.pod.receipts import receipt_for
 from shoestring.pricing.learning import learn, worths
 from shoestring.receipt import Receipt
@@ -55,12 +54,11 @@ def looks_of(attempt: Attempt) -> Looks:
     if not looks_twice(attempt.world.rules, question.needs[0]) or paid_for:
         return Looks(0, math.inf)
     try:
-        own, _ = readable(store, list(store.list(f"runs/{run_id}/receipts/{attempt.stage}-")), Receipt)
         before, _ = lessons(store, [attempt.stage], began_at)
+        mine, moves, _ = own_lessons(store, run_id, attempt.stage, began_at)
     except StoreError:
         return Looks(0, math.inf)
-    mine = [each for each in own if each.started_at >= began_at]
-    return Looks(sum(each.cause == "moved" for each in mine), now_s, (*before, *mine))
+    return Looks(moves, now_s, (*before, *mine))
 
 
 def look_again(attempt: Attempt, looks: Looks) -> None:

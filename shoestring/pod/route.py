@@ -53,7 +53,6 @@ def asked_now(world: World, run: Run, wish: Wish, reads: Reads, ledger: Ledger, 
         began_at=run.start.started_at,
         notes=(*as_begun(run, wish), *earlier.notes),
         memory_gb=earlier.memory_gb,
-        receipts=earlier.receipts,
         origin=wish.origin,
         keeps_books=wish.keeps_books,
     )

@@ -42,7 +42,7 @@ class Standing(Noun):
     s_per_sample: float = Field(gt=0)
     phase: str
     here_s: float = Field(ge=0, description="since it began here")
-    moves: int = Field(ge=0, description="made in this start of the run already")
+    moves: int = Field(ge=0, description="made in this run already")
     left_usd: float
     left_s: float | None
     samples_left: float = Field(ge=0)

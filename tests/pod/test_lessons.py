@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shoestring.local import FolderStore
 from shoestring.model import Hardware, Market, record
-from shoestring.pod.lessons import BUCKETS, SLOTS, keep_receipt, lessons, teach
+from shoestring.pod.lessons import BUCKETS, SLOTS, keep_receipt, lessons, own_lessons, teach
 from shoestring.receipt import Receipt
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -49,6 +49,17 @@ def test_a_receipt_that_is_kept_teaches_its_stage_and_no_other(tmp_path: Path) -
     assert lessons(store, ["train"], LATER) == ([receipt(1)], ())
     assert lessons(store, ["evaluate"], LATER) == ([], ())
     assert lessons(store, ["train"], NOON) == ([], ())
+
+
+def test_a_runs_own_attempts_teach_since_its_start_and_its_moves_count_over_all_of_its_starts(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    moved = {"run_id": "r", "status": "stopped", "cause": "moved"}
+    before, after = (receipt(number).model_copy(update=moved | {"attempt": number}) for number in (1, 9))
+    for each in (before, after, receipt(5).model_copy(update={"run_id": "r", "stage": "train-too"})):
+        keep_receipt(store, f"{each.stage}-{each.attempt}", each)
+    start = NOON + timedelta(minutes=3)
+    assert own_lessons(store, "r", "train", start) == ([after], 2, ())
+    assert lessons(store, ["train"], start) == ([before], ())
 
 
 def test_what_failed_or_was_cached_is_kept_and_teaches_nothing(tmp_path: Path) -> None:
