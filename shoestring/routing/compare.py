@@ -24,7 +24,7 @@ GROUPS = {
     **dict.fromkeys(("needs", "rows", "row_bytes", "reads_format", "reads_tier", "data_region"), "work"),
     **dict.fromkeys(("cached_outcome", "cached_format", "cached_tier", "cached_later"), "work"),
     **dict.fromkeys(("budget_usd", "spent_usd", "held_usd", "stage_budgets"), "money"),
-    **dict.fromkeys(("preferences", "candidate", "rolled_back"), "policy"),
+    **dict.fromkeys(("preferences", "candidate", "rolled_back", "tries_sd"), "policy"),
     "deadline_left_s": "time",
     "speeds": "volume",
     "learned": "receipts",

@@ -236,7 +236,7 @@ class Chooser:
         rows = np.arange(len(here))
         money = np.minimum(limits.left_micro - (best.needs_micro - here.least_p95), limits.cap_micro(0))
         worth = here.worth_within(rows, money, limits.left_ms - (best.needs_ms - here.least_p95_ms))
-        without = (best.total + worth)[best.way >= 0]
+        without = (best.total + worth)[(best.way >= 0) & (best.samples == best.samples[self.best])]
         return sentences.finding_out(int(worth[self.best])) if without.min() < best.total[self.best] + worth[self.best] else ""
 
     def _runner_up(self) -> str:

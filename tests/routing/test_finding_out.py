@@ -68,6 +68,17 @@ def test_an_elastic_stage_tries_a_place_only_where_it_can_be_left_again_and_all_
     assert pool_of(short) == "cpu-1" and short.choice is not None and "finding out" not in short.choice.sentence
 
 
+def test_a_place_that_buys_fewer_samples_for_less_is_not_what_a_try_was_chosen_over() -> None:
+    learned = tuple(
+        Learned(stage="train", pool=name, runs=20, log_mean=mean, log_sd=0.1) for name, mean in (("cpu-1", 0.0), ("other", 1.0))
+    )
+    prices = (quote("cpu-1", "0.040000"), quote("other", "0.010000"))
+    asked = laptop_question((TRAIN,), "10", pools=(CPU_1, OTHER), quotes=prices, learned=learned, tries_sd=1.0, deadline_left_s=60)
+    hurried = decide(asked).choice
+    assert hurried is not None and hurried.pool == "cpu-1" and "the most samples that" in hurried.sentence
+    assert "finding out" not in hurried.sentence
+
+
 def test_a_later_stage_that_is_surer_makes_room_for_a_try() -> None:
     """Evaluating on cpu-1 is expected to be cheaper, and may take much more: what is kept for that is not there for the try."""
     learned = (
