@@ -36,13 +36,15 @@ Table = TypeVar("Table", Floats, Ints)
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Where pods could go. `pools` are sorted by name; arrays go by slot, a pool on a market, in the order of pools, then markets.
+    """Where pods could go. `pools` are sorted by name, and `names` their names; arrays go by slot, a pool on a market, in the order of
+    pools, then markets.
 
     `price` is micro-dollars an hour, 0 when none is believed. `objection` (a number in REASONS, or -1) holds at any time, `shortage`
     for a pod that is asked for now. `machines` has one pool of each kind: those of a kind do the same work in the same time.
     """
 
     pools: tuple[Pool, ...]
+    names: tuple[str, ...]
     markets: tuple[Market, ...]
     regions: tuple[str, ...]
     machines: tuple[Pool, ...]
@@ -122,7 +124,7 @@ class Cost:
             samples=self.most,
             least_samples=self.least,
             checkpoint_ms=ceil(need.checkpoint_s * 1e3),
-            takes_us=int(_us(np.array(take_s * self.most))),
+            takes_us=int(_us(np.array([take_s * self.most]))[0]),
             objections=reasons,
             objection=objection,
             setup_us_by_machine=_us(setup_seconds(need, kinds)),
