@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ from shoestring.routing.candidates import Ints
 Flags = npt.NDArray[np.bool_]
 Points = Sequence[Ints]
 """Cost, P95 dollars and P95 time, one point an index."""
+Best = Callable[[Ints, Ints, Ints], Ints]
+"""Of such points the indices of the best, like `undominated`."""
 
 BLOCK = 128
 """Points that are compared with each other at once: small enough for the nearest cache."""
@@ -22,8 +24,8 @@ BEFORE = np.triu(np.ones((BLOCK, BLOCK), dtype=np.bool_), 1)
 MANY = 512
 """Points that are compared on a grid first."""
 
-STEPS = 128
-"""Of cost, and of time, in which many points are compared with many at once, at most."""
+STEPS = (1, 1024, 128)
+"""Of dollars, and of time, in which many points are compared with many at once, at most: where they differ in neither, in one, in both."""
 
 
 def undominated(cost: Ints, p95: Ints, ms: Ints, *, enough_micro: int = 0, enough_ms: int = 0) -> Ints:
@@ -42,33 +44,41 @@ def undominated(cost: Ints, p95: Ints, ms: Ints, *, enough_micro: int = 0, enoug
 
 
 def beaten(points: Points, others: Points) -> Flags:
-    """Which points are beaten by one of the others that costs less and is no worse: most such, seen at once on a grid of cost and time.
+    """Which points are beaten by one of the others that costs less and is no worse: most such, seen at once on a grid of dollars and time.
 
-    Each step of the grid is a rise of some hundredths; what is beaten inside of a step is not seen.
+    Each step of the grid is a small rise; what is beaten inside of a step is not seen.
     """
-    count = min(STEPS, 1 << (len(others[0]).bit_length() + 1) // 2)
-    cost, time = (_steps(others[each], points[each], count) for each in (0, 2))
-    least = np.full(count * count, np.iinfo(np.int64).max)
-    np.minimum.at(least, cost[0] * count + time[0], others[1])
-    table = least.reshape(count, count)
-    np.minimum.accumulate(table, axis=0, out=table)
-    np.minimum.accumulate(table, axis=1, out=table)
-    # The first step is one value: in time, what is there is no worse than what is there too. In cost it has to be more.
-    place = (cost[1] - 1) * count + np.maximum(time[1] - 1, 0)
-    found: Flags = (least.take(place, mode="clip") <= points[1]) & (place >= 0)
+    every = [(others[each],) if points is others else (others[each], points[each]) for each in (1, 2)]
+    ends = [(min(int(each.min()) for each in both), max(int(each.max()) for each in both)) for both in every]
+    differing = [(both, low, high) for both, (low, high) in zip(every, ends, strict=True) if low < high]
+    count = min(STEPS[len(differing)], 1 << (len(others[0]).bit_length() + 1) // max(len(differing), 1))
+    theirs, mine = (np.zeros(len(each[0]), dtype=np.int64) for each in (others, points))
+    for both, low, high in differing:
+        some, own = _steps(both, low, high, count)
+        # The first step is one value: what is there is no worse than what is there too.
+        theirs, mine = theirs * count + some, mine * count + np.maximum(own - 1, 0)
+    least = np.full(count ** len(differing), np.iinfo(np.int64).max)
+    np.minimum.at(least, theirs, others[0])
+    table = least.reshape((count,) * len(differing))
+    for axis in range(len(differing)):
+        np.minimum.accumulate(table, axis=axis, out=table)
+    found: Flags = least[mine] < points[0]
     return found
 
 
-def _steps(some: Ints, others: Ints, count: int) -> tuple[Ints, Ints]:
-    """Numbers below `count`, a power of two, that rise with the values: the least value's 0 and no other's, then about as many for each
-    doubling of what is above it."""
-    every = (some,) if some is others else (some, others)
-    low, high = min(int(each.min()) for each in every), max(int(each.max()) for each in every)
+def _steps(every: Sequence[Ints], low: int, high: int, count: int) -> tuple[Ints, Ints]:
+    """Numbers below `count`, a power of two, that rise with the values of the first and of the last: the least value's 0 and no other's,
+    then about as many for each doubling of what is above it."""
     # Of positive floating-point numbers the bits rise as the numbers do, and about as their logarithm.
-    first, last = (int(np.float64(value).view(np.int64)) for value in (2, max(high - low + 1, 2)))
+    first, last = (int(np.float64(value).view(np.int64)) for value in (2, high - low + 1))
     shift = max((last - first).bit_length() - count.bit_length() + 1, 0)
     shift += (last - first) >> shift > count - 2
-    found = [np.maximum(((each - (low - 1)).astype(np.float64).view(np.int64) - first >> shift) + 1, 0) for each in every]
+    found = []
+    for each in every:
+        bits = (each - (low - 1)).astype(np.float64).view(np.int64)
+        bits -= first - (1 << shift)
+        bits >>= shift
+        found.append(np.maximum(bits, 0, out=bits))
     return found[0], found[-1]
 
 

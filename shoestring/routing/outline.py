@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 
@@ -102,7 +103,7 @@ def front(question: Question, candidates: Candidates) -> tuple[Plan, ...]:
     limits, free = Limits.of(question), Limits(UNBOUNDED, UNBOUNDED - 1, {})
     alike = Alike(whole)
     own = {stage: OwnWays(question, whole, free, stage, alike) for stage in range(len(question.needs))}
-    following = chained(own, OwnWays.of, lambda ways: undominated(ways.cost, ways.p95, ways.ms, enough_micro=UNBOUNDED))
+    following = chained(own, OwnWays.of, partial(undominated, enough_micro=UNBOUNDED))
     starts = following[0].get(whole.offers[0].reads[0])
     return () if starts is None else tuple(_plan(question, whole, limits, following, place) for place in range(len(starts)))
 

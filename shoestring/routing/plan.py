@@ -17,13 +17,13 @@ The elastic stage: the most expected samples with what the P95 of the later stag
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from shoestring.routing.candidates import Candidates, Ints
+from shoestring.routing.candidates import Candidates
 from shoestring.routing.decision import Question
-from shoestring.routing.front import undominated
+from shoestring.routing.front import Best, undominated
 from shoestring.routing.own import Alike, OwnWays
 from shoestring.routing.ways import UNBOUNDED, Limits, Span, Step, Ways, joined, nothing_more
 
@@ -102,11 +102,10 @@ class Ahead:
         """Each of a stage's own ways before each way to go on from what it leaves, of those that may fit."""
         most_micro = self.limits.left_micro - sum(each.least_micro for each in earlier)
         most_ms = self.limits.left_ms - sum(each.least_ms for each in earlier)
-        ways = joined(
-            [each_before(here, after, most_micro, most_ms) for here in own if (after := self.after(stage, int(here.leaves[0]))) is not None]
-        )
         enough = (0, 0) if saving else self._enough(earlier)
-        return ways.at(undominated(ways.cost, ways.p95, ways.ms, enough_micro=enough[0], enough_ms=self.limits.enough_ms or enough[1]))
+        pairs = [(here, after) for here in own if (after := self.after(stage, int(here.leaves[0]))) is not None]
+        best = partial(undominated, enough_micro=enough[0], enough_ms=self.limits.enough_ms or enough[1])
+        return best_before(pairs, most_micro, most_ms, best)
 
     def path(self, leaves: int, place: int) -> list[Step]:
         """The offers of all later stages, of one way to go on from what this stage leaves."""
@@ -123,33 +122,41 @@ class Ahead:
 
     @cached_property
     def _corners(self) -> dict[int, Ways]:
-        return chained(self.own, OwnWays.corners, lambda ways: undominated(ways.p95, np.zeros_like(ways.p95), ways.ms))[1]
+        return chained(self.own, OwnWays.corners, lambda _, p95, ms: undominated(p95, np.zeros_like(p95), ms))[1]
 
 
-def chained(
-    own: Mapping[int, OwnWays], of: Callable[[OwnWays, int], list[Ways]], best: Callable[[Ways], Ints]
-) -> dict[int, dict[int, Ways]]:
+def chained(own: Mapping[int, OwnWays], of: Callable[[OwnWays, int], list[Ways]], best: Best) -> dict[int, dict[int, Ways]]:
     """Of stages to the end, by the format that each finds, the best ways to do it and all after it; within no limit."""
     found: dict[int, dict[int, Ways]] = {}
     for stage in sorted(own, reverse=True):
         found[stage] = {}
         for reads in own[stage].offers.reads:
-            parts = []
+            pairs = []
             for here in of(own[stage], reads):
                 after = found[stage + 1].get(int(here.leaves[0])) if stage + 1 in own else nothing_more()
                 if after is not None:
-                    parts.append(each_before(here, after, UNBOUNDED, UNBOUNDED))
-            ways = joined(parts)
-            if len(kept := ways.at(best(ways))):
+                    pairs.append((here, after))
+            if len(kept := best_before(pairs, UNBOUNDED, UNBOUNDED, best)):
                 found[stage][reads] = kept
     return found
 
 
-def each_before(here: Ways, after: Ways, most_micro: int, most_ms: int) -> Ways:
-    """Each way here before each way after it, of those that need no more than so much."""
-    p95, ms = (here.p95[:, None] + after.p95).ravel(), (here.ms[:, None] + after.ms).ravel()
-    places = np.flatnonzero((p95 <= most_micro) & (ms <= most_ms))
-    first, then = np.divmod(places, len(after))
-    return Ways(
-        here.cost[first] + after.cost[then], p95[places], ms[places], here.slot[first], here.writes[first], here.leaves[first], then
+def best_before(pairs: list[tuple[Ways, Ways]], most_micro: int, most_ms: int, best: Best) -> Ways:
+    """The best of each way to do some stages before each way to go on after it, of those that need no more than so much.
+
+    Many thousands are compared and some hundreds are left: only these are made.
+    """
+    if not pairs:
+        return joined([])
+    cost, p95, ms = (
+        np.concatenate([(getattr(here, name)[:, None] + getattr(after, name)).ravel() for here, after in pairs])
+        for name in ("cost", "p95", "ms")
     )
+    places = np.flatnonzero((p95 <= most_micro) & (ms <= most_ms))
+    places = places[best(cost[places], p95[places], ms[places])]
+    lengths = np.array([(len(here), len(after)) for here, after in pairs])
+    begins, own_begins = (np.append(0, np.cumsum(each)) for each in (lengths.prod(axis=1), lengths[:, 0]))
+    pair = np.searchsorted(begins, places, side="right") - 1
+    first, then = np.divmod(places - begins[pair], lengths[pair, 1])
+    own = joined([here for here, _ in pairs]).at(first + own_begins[pair])
+    return Ways(cost[places], p95[places], ms[places], own.slot, own.writes, own.leaves, then)
