@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from shoestring.model import Format, Market, Need, Pool
 from shoestring.pricing.learning import spreads, worths
@@ -264,7 +265,7 @@ def policed(tier: Tier, pools: Sequence[Pool], markets: Sequence[Market], pool: 
     return np.array([_code(kept_off(tier, pools[place], markets[column])) for place, column in offered], dtype=np.int64)
 
 
-def coded(code: Ints) -> tuple[tuple[Reason, ...], Ints]:
+def coded(code: npt.NDArray[np.integer[Any]]) -> tuple[tuple[Reason, ...], Ints]:
     """Numbers in REASONS, or -1, as the reasons that occur and numbers in those."""
     counts = np.bincount(code + 1, minlength=len(REASONS) + 1)
     occurring = np.flatnonzero(counts[1:])

@@ -232,13 +232,15 @@ class Chooser:
     def _finding_out(self) -> str:
         """Words where the choice is not the least expected cost, but one that teaches."""
         best, worth = self.plans.best, self.plans.here.worth
+        if not worth.any():
+            return ""
         without = (best.total + worth)[best.way >= 0]
         return sentences.finding_out(int(worth[self.best])) if without.min() < best.total[self.best] + worth[self.best] else ""
 
     def _runner_up(self) -> str:
         """What the choice won by, over the best plan that begins otherwise."""
-        best, rows = self.plans.best, np.arange(len(self.plans.here))
-        second = best.first(rows[rows != self.best])
+        best = self.plans.best
+        second = best.first(but=self.best)
         if second is None:
             return ""
         name = sentences.offer(*place_of(self.candidates, 0, self.plans.here.step(second)))

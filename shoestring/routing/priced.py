@@ -82,6 +82,8 @@ def growth(z: Floats) -> Floats:
 
 def time_cost(ms: Ints, micro_per_hour: int) -> Ints:
     """What waiting so long is worth, in micro-dollars. Hours and the rest apart, so that products stay within 64 bits."""
+    if not micro_per_hour:
+        return np.broadcast_to(np.int64(0), ms.shape)
     hours, rest = np.divmod(ms, MS_PER_HOUR)
     found: Ints = np.minimum(hours * micro_per_hour + rest * micro_per_hour // MS_PER_HOUR, MOST_MICRO)
     return found

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
+import numpy.typing as npt
 
 from shoestring.model import Market, Pool
 from shoestring.routing import sentences
@@ -12,15 +15,21 @@ from shoestring.routing.cost import REASONS, coded
 from shoestring.routing.decision import Question, Refusal
 from shoestring.routing.here import Plans
 
+NUMBER = {reason: np.int8(number) for number, reason in enumerate(REASONS)}
+"""In REASONS, in as few bytes as will do: there is one for each candidate."""
+
 SPOKEN = 60
 """Candidates whose refusals are put into words: more than anybody reads, and few enough to be written at once."""
 
 
 def by_price(possible: np.ndarray[tuple[int], np.dtype[np.bool_]], est: Ints, most: int) -> list[int]:
     """The first few candidates as a page lists them: those that could be used, the cheapest first, then the others by number."""
-    able = np.flatnonzero(possible)
-    if able.size > most:
-        able = able[est[able] <= np.partition(est[able], most - 1)[most - 1]]
+    costs = est[possible]
+    if costs.size > most:
+        costs.partition(most - 1)
+        able = np.flatnonzero(possible & (est <= costs[most - 1]))
+    else:
+        able = np.flatnonzero(possible)
     rows: list[int] = [*able[np.argsort(est[able], kind="stable")].tolist(), *np.flatnonzero(~possible)[:most].tolist()]
     return rows[:most]
 
@@ -31,44 +40,46 @@ class Refuser:
     def __init__(self, question: Question, candidates: Candidates, plans: Plans, best: int | None) -> None:
         self.question, self.candidates, self.plans, self.best = question, candidates, plans, best
         self.here, self.limits = plans.here, plans.limits
-        self.pools = {pool.name: pool for pool in question.pools}
         self.later, self.waits = sentences.later_stages(question), sentences.waiting(question)
         self.codes, self.code = self._codes()
+
+    @cached_property
+    def _pools(self) -> dict[str, Pool]:
+        return {pool.name: pool for pool in self.question.pools}
 
     def _codes(self) -> tuple[tuple[Reason, ...], Ints]:
         """The reasons that occur, and by candidate which of them it is; -1 for the one that was taken."""
         here, plans, limits, best = self.here, self.plans, self.limits, self.plans.best
-        objections = np.array([*(REASONS.index(each) for each in here.offers.objections), NONE])
+        objections = np.array([*(NUMBER[each] for each in here.offers.objections), NONE], dtype=np.int8)
         code = np.select(
             [
                 ~here.possible,
                 ~here.within_cap,
                 best.way != NONE,
                 ~plans.followed,
-                here.least_p95 + plans.cheapest > limits.left_micro,
-                here.least_p95_ms + plans.quickest > limits.left_ms,
+                plans.needs_micro > limits.left_micro,
+                plans.needs_ms > limits.left_ms,
             ],
             [
-                objections[here.objection],
-                REASONS.index(Reason.STAGE_BUDGET),
+                here.by_slot(objections[here.offers.objection], NONE),
+                NUMBER[Reason.STAGE_BUDGET],
                 self._beaten(),
-                REASONS.index(Reason.LATER_STAGE),
-                REASONS.index(Reason.BUDGET),
-                REASONS.index(Reason.DEADLINE),
+                NUMBER[Reason.LATER_STAGE],
+                NUMBER[Reason.BUDGET],
+                NUMBER[Reason.DEADLINE],
             ],
-            REASONS.index(Reason.BUDGET_AND_DEADLINE),
+            NUMBER[Reason.BUDGET_AND_DEADLINE],
         )
         if self.best is not None:
             code[self.best] = NONE
         return coded(code)
 
-    def _beaten(self) -> Ints:
-        best = self.plans.best
-        if self.best is None:
-            return best.way
-        behind = [best.samples < best.samples[self.best], best.total > best.total[self.best]]
-        found: Ints = np.select(behind, [REASONS.index(Reason.FEWER_SAMPLES), REASONS.index(Reason.COSTLIER)], REASONS.index(Reason.TIE))
-        return found
+    def _beaten(self) -> npt.NDArray[np.int8]:
+        best, taken = self.plans.best, self.best
+        if taken is None:
+            return np.full(len(best.way), NONE, dtype=np.int8)
+        behind = [best.samples < best.samples[taken], best.total > best.total[taken]]
+        return np.select(behind, [NUMBER[Reason.FEWER_SAMPLES], NUMBER[Reason.COSTLIER]], NUMBER[Reason.TIE])
 
     def spoken(self) -> tuple[Refusal, ...]:
         """The refusals of the candidates that a page lists first, by number."""
@@ -104,17 +115,17 @@ class Refuser:
                 return self._unusable(code, 0, row // here.width)
 
     def _over_budget(self, row: int) -> str:
-        keep_micro = int(self.plans.cheapest[row])
+        keep_micro = int(self.plans.needs_micro[row] - self.here.least_p95[row])
         return sentences.over_budget(
             int(self.here.least_est[row]), int(self.here.least_p95[row]), self.limits.left_micro, keep_micro, self.later
         )
 
     def _over_deadline(self, row: int) -> str:
-        needs_ms = int(self.here.least_p95_ms[row] + self.plans.quickest[row])
+        needs_ms = int(self.plans.needs_ms[row])
         return sentences.over_deadline(needs_ms, self.limits.left_ms, self.plans.shortest_ms, self.later)
 
     def _unusable(self, code: Reason, stage: int, slot: int) -> str:
-        pool: Pool = self.pools[self.candidates.pools[self.candidates.pool[slot]]]
+        pool = self._pools[self.candidates.pools[self.candidates.pool[slot]]]
         market: Market = self.candidates.markets[self.candidates.market[slot]]
         return sentences.unusable(code, self.question, self.question.needs[stage], pool, market)
 
