@@ -55,8 +55,11 @@ def beaten(points: Points, others: Points) -> Flags:
     theirs, mine = (np.zeros(len(each[0]), dtype=np.int64) for each in (others, points))
     for both, low, high in differing:
         some, own = _steps(both, low, high, count)
+        theirs *= count
+        theirs += some
         # The first step is one value: what is there is no worse than what is there too.
-        theirs, mine = theirs * count + some, mine * count + np.maximum(own - 1, 0)
+        mine *= count
+        mine += np.maximum(own - 1, 0)
     least = np.full(count ** len(differing), np.iinfo(np.int64).max)
     np.minimum.at(least, theirs, others[0])
     table = least.reshape((count,) * len(differing))

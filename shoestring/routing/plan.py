@@ -23,7 +23,7 @@ import numpy as np
 
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.decision import Question
-from shoestring.routing.front import Best, undominated
+from shoestring.routing.front import MANY, Best, undominated
 from shoestring.routing.own import Alike, OwnWays
 from shoestring.routing.ways import UNBOUNDED, Limits, Span, Step, Ways, joined, nothing_more
 
@@ -142,21 +142,16 @@ def chained(own: Mapping[int, OwnWays], of: Callable[[OwnWays, int], list[Ways]]
 
 
 def best_before(pairs: list[tuple[Ways, Ways]], most_micro: int, most_ms: int, best: Best) -> Ways:
-    """The best of each way to do some stages before each way to go on after it, of those that need no more than so much.
+    """The best of each way to do some stages before each way to go on after it, of those that need no more than so much."""
+    ways = joined([each_before(here, after, most_micro, most_ms, best) for here, after in pairs])
+    return ways.at(best(ways.cost, ways.p95, ways.ms))
 
-    Many thousands are compared and some hundreds are left: only these are made.
-    """
-    if not pairs:
-        return joined([])
-    cost, p95, ms = (
-        np.concatenate([(getattr(here, name)[:, None] + getattr(after, name)).ravel() for here, after in pairs])
-        for name in ("cost", "p95", "ms")
-    )
+
+def each_before(here: Ways, after: Ways, most_micro: int, most_ms: int, best: Best) -> Ways:
+    """The same of one pair. Of few they are all there: those of all pairs are compared once more."""
+    cost, p95, ms = ((getattr(here, name)[:, None] + getattr(after, name)).ravel() for name in ("cost", "p95", "ms"))
     places = np.flatnonzero((p95 <= most_micro) & (ms <= most_ms))
-    places = places[best(cost[places], p95[places], ms[places])]
-    lengths = np.array([(len(here), len(after)) for here, after in pairs])
-    begins, own_begins = (np.append(0, np.cumsum(each)) for each in (lengths.prod(axis=1), lengths[:, 0]))
-    pair = np.searchsorted(begins, places, side="right") - 1
-    first, then = np.divmod(places - begins[pair], lengths[pair, 1])
-    own = joined([here for here, _ in pairs]).at(first + own_begins[pair])
-    return Ways(cost[places], p95[places], ms[places], own.slot, own.writes, own.leaves, then)
+    if len(places) > MANY:
+        places = places[best(cost[places], p95[places], ms[places])]
+    first, then = np.divmod(places, len(after))
+    return Ways(cost[places], p95[places], ms[places], here.slot[first], here.writes[first], here.leaves[first], then)
