@@ -35,11 +35,12 @@ def undominated(cost: Ints, p95: Ints, ms: Ints, *, enough_micro: int = 0, enoug
     """
     dollars = np.maximum(p95, enough_micro) if enough_micro else p95
     time = np.maximum(ms, enough_ms) if enough_ms else ms
-    places: Ints = np.arange(len(cost))
     if len(cost) > MANY:
         points = (cost, dollars, time)
         places = np.flatnonzero(~beaten(points, points))
-    order = places[np.lexsort((ms[places], p95[places], cost[places]))]
+        order = places[np.lexsort((ms[places], p95[places], cost[places]))]
+    else:
+        order = np.lexsort((ms, p95, cost))
     return order[_sweep(dollars[order], time[order])]
 
 

@@ -102,23 +102,18 @@ class OwnWays:
             kept |= ~beaten(best, [column[within] for column in worst]) if within.any() else True
         return np.flatnonzero(kept)
 
-    def _cases(self, block: Block, most_groups: int) -> list[tuple[Points, ...]]:
+    def _cases(self, block: Block, most_groups: int) -> list[tuple[Points, Points]]:
         """Of each group of pairs of formats: what slots come to at best and at worst."""
         fixed_us, (into, out) = block.fixed_us()[:, :, 0], block.fees_by_region()
         groups, fees = _groups(fixed_us, most_groups), into[:, None, :] + out[None, :, :]
-        best, worst = (
-            self._sums(
-                block,
-                np.array([pick(fixed_us[group]) for group in groups])[:, None, None],
-                np.stack([pick(fees[group], axis=0) for group in groups])[:, None, block.region],
-            )
-            for pick in (np.min, np.max)
-        )
-        enough_ms = self.limits.enough_ms
-        return [
-            tuple((cost[group, 0], p95[group, 0], np.maximum(ms[group, 0], enough_ms)) for cost, p95, ms in (best, worst))
-            for group in range(len(groups))
-        ]
+        low, high = ([(pick(fixed_us[group]), pick(fees[group], axis=0)) for group in groups] for pick in (np.min, np.max))
+        # Formats that take as long and cost as much are priced once.
+        wide = [number for number in range(len(groups)) if low[number][0] < high[number][0] or (low[number][1] < high[number][1]).any()]
+        times_us, prices = zip(*low, *(high[number] for number in wide), strict=True)
+        cost, p95, ms = self._sums(block, np.array(times_us)[:, None, None], np.stack(prices)[:, None, block.region])
+        priced = list(zip(cost[:, 0], p95[:, 0], np.maximum(ms[:, 0], self.limits.enough_ms), strict=True))
+        worst = dict(zip(wide, priced[len(groups) :], strict=True))
+        return [(priced[number], worst.get(number, priced[number])) for number in range(len(groups))]
 
     def _sums(self, block: Block, fixed_us: Floats, fees: Ints) -> Points:
         """Expected cost, P95 dollars and P95 time, [.., .., slots]."""

@@ -108,6 +108,7 @@ class Block:
         self.free_ms = candidates.free_ms[slots] if candidates.free_ms.size else None
         self.machine, self.region, self.width = candidates.machine[slots], candidates.region[slots], len(candidates.formats) + 1
         self.setup_us = self.offers.setup_us_by_machine[self.machine].astype(np.float64)
+        self.at_risk = np.flatnonzero(self.rate)
 
     def fixed_us(self) -> Floats:
         """What does not grow with the samples, but for the setup: reading once and writing."""
@@ -137,14 +138,12 @@ class Block:
     def prices(self, fixed_us: Floats, fees: Ints, *, least: bool = False, worst: bool = False) -> Prices:
         """Of all the work or the least, at the mean or at P95."""
         offers = self.offers
-        work_us = (offers.least_work_us_by_machine if least else offers.work_us_by_machine)[self.machine] + self.setup_us
-        multiplier = (offers.p95_ppb_by_machine if worst else offers.mean_ppb_by_machine)[self.machine] / (PPB * 1e3)
-        running_ms = fixed_us + work_us
-        running_ms *= multiplier
+        work_us = (offers.least_work_us_by_machine if least else offers.work_us_by_machine) + offers.setup_us_by_machine.astype(np.float64)
+        multiplier = (offers.p95_ppb_by_machine if worst else offers.mean_ppb_by_machine) / (PPB * 1e3)
+        running_ms = ((fixed_us + work_us) * multiplier).take(self.machine, axis=-1)
         ms = running_ms + self.startup_ms
-        at_risk = np.flatnonzero(self.rate)
-        if at_risk.size:
-            ms[..., at_risk] += self._loss_ms(running_ms.take(at_risk, axis=-1), at_risk, worst=worst)
+        if self.at_risk.size:
+            ms[..., self.at_risk] += self._loss_ms(running_ms.take(self.at_risk, axis=-1), self.at_risk, worst=worst)
         whole_ms = up(ms)
         # Somebody else may use what is paid for first: at P95 every hour has its price.
         paid_ms = whole_ms if worst or self.free_ms is None else np.maximum(whole_ms - self.free_ms, 0)
