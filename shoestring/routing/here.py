@@ -34,13 +34,14 @@ class Here:
         self.offers = offers = candidates.offers[0]
         self.width, self.slots = len(offers.writes), len(candidates.pool)
         block = Block(candidates, 0, np.arange(self.slots))
-        self.est, self.est_ms = self._priced(block)
-        self.p95, self.p95_ms = self._priced(block, worst=True)
+        fixed_us, fees = block.fixed_us(), block.fees_microusd()
+        self.est, self.est_ms = self._priced(block, fixed_us, fees)
+        self.p95, self.p95_ms = self._priced(block, fixed_us, fees, worst=True)
         self.least_est, self.least_est_ms = self.est, self.est_ms
         self.least_p95, self.least_p95_ms = self.p95, self.p95_ms
         if question.needs[0].elastic:
-            self.least_est, self.least_est_ms = self._priced(block, least=True)
-            self.least_p95, self.least_p95_ms = self._priced(block, least=True, worst=True)
+            self.least_est, self.least_est_ms = self._priced(block, fixed_us, fees, least=True)
+            self.least_p95, self.least_p95_ms = self._priced(block, fixed_us, fees, least=True, worst=True)
         taught = offers.worth_ppb_by_machine.any() and not question.needs[0].elastic
         self.worth = self._worth(candidates) if taught else np.broadcast_to(np.int64(0), len(self.est))
         self.least_samples = self._with_cached(np.broadcast_to(np.int64(offers.least_samples), self.slots * self.width), offers.samples)
@@ -56,10 +57,10 @@ class Here:
         self.within_cap = self.least_p95 <= limits.cap_micro(0)
         self.usable = self.possible & self.within_cap
 
-    def _priced(self, block: Block, *, least: bool = False, worst: bool = False) -> tuple[Ints, Ints]:
+    def _priced(self, block: Block, fixed_us: Floats, fees: Ints, *, least: bool = False, worst: bool = False) -> tuple[Ints, Ints]:
         """Micro-dollars and milliseconds. So many at a time that what lies between them and their factors stays in a cache."""
         micro, ms = (np.empty((self.slots, self.width), dtype=np.int64) for _ in range(2))
-        fixed_us, fees, step = block.fixed_us(), block.fees_microusd(), max(1, AT_ONCE // max(self.slots, 1))
+        step = max(1, AT_ONCE // max(self.slots, 1))
         for some in (slice(begin, begin + step) for begin in range(0, self.width, step)):
             prices = block.prices(fixed_us[:, some], fees[:, some], least=least, worst=worst)
             micro[:, some], ms[:, some] = prices.microusd[0].T, prices.ms[0].T
@@ -113,8 +114,8 @@ def _share(limit: int, least: Ints, most: Ints) -> Floats:
 
 @dataclass(slots=True)
 class Best:
-    """For each candidate its best plan that fits: the place of the way to go on (-1: none fits), samples and price of this stage,
-    the plan's expected cost, and what of money and time it needs at P95."""
+    """For each candidate its best plan that fits: the place of the way to go on (-1: none fits, and the rest means nothing), samples and
+    price of this stage, the plan's expected cost, and what of money and time it needs at P95."""
 
     way: Ints
     samples: Ints
@@ -154,7 +155,9 @@ class Plans:
         self.followed = self.needs_micro < UNBOUNDED
         self.needs_micro += here.least_p95
         self.needs_ms += here.least_p95_ms
-        self.best = Best(np.full(len(here), -1), *(np.zeros(len(here), dtype=np.int64) for _ in range(5)))
+        # Of fixed work samples and price are always these.
+        done = np.full(len(here), here.offers.samples), here.est.copy()
+        self.best = Best(np.full(len(here), -1), *done, *(np.zeros(len(here), dtype=np.int64) for _ in range(3)))
         may_fit = here.usable & (self.needs_micro <= self.limits.left_micro) & (self.needs_ms <= self.limits.left_ms)
         if may_fit.any():
             ahead.go_on(Span.of(here.least_p95[may_fit], here.least_p95_ms[may_fit]), saving=here.elastic)
@@ -188,15 +191,15 @@ class Plans:
     def _settle_fixed(self, rows: Ints, ways: Ways) -> Ints:
         """Where money and time each bring about the same first way, that is it. The candidates of which that cannot be said."""
         here, best = self.here, self.best
-        left = self.limits.left_micro - here.least_p95[rows], self.limits.left_ms - here.least_p95_ms[rows]
-        place = np.maximum(_first(ways.p95, left[0]), _first(ways.ms, left[1]))
+        p95, ms, limits = here.least_p95[rows], here.least_p95_ms[rows], self.limits
+        place = np.maximum(_first(ways.p95, limits.left_micro - p95), _first(ways.ms, limits.left_ms - ms))
         there = place < len(ways)
         place = np.minimum(place, len(ways) - 1)
-        sure = there & (ways.p95[place] <= left[0]) & (ways.ms[place] <= left[1])
+        needs_micro, needs_ms = p95 + ways.p95[place], ms + ways.ms[place]
+        sure = there & (needs_micro <= limits.left_micro) & (needs_ms <= limits.left_ms)
         at, way = rows[sure], place[sure]
-        best.way[at], best.samples[at], best.est[at] = way, here.offers.samples, here.est[at]
-        best.total[at] = here.cost[at] + ways.cost[way]
-        best.needs_micro[at], best.needs_ms[at] = here.least_p95[at] + ways.p95[way], here.least_p95_ms[at] + ways.ms[way]
+        best.way[at], best.total[at] = way, here.cost[at] + ways.cost[way]
+        best.needs_micro[at], best.needs_ms[at] = needs_micro[sure], needs_ms[sure]
         return rows[there & ~sure]
 
     def _take(self, rows: Ints, place: int, way_cost: int, keep_micro: int, keep_ms: int) -> Flags:
