@@ -24,8 +24,8 @@ BEFORE = np.triu(np.ones((BLOCK, BLOCK), dtype=np.bool_), 1)
 MANY = 512
 """Points that are compared on a grid first."""
 
-STEPS = (1, 1024, 128)
-"""Of dollars, and of time, in which many points are compared with many at once, at most: where they differ in neither, in one, in both."""
+STEPS = {1: 1024, 2: 128}
+"""Of dollars, and of time, in which many points are compared with many at once, at most: where they differ in one of them, in both."""
 
 
 def undominated(cost: Ints, p95: Ints, ms: Ints, *, enough_micro: int = 0, enough_ms: int = 0) -> Ints:
@@ -51,30 +51,28 @@ def beaten(points: Points, others: Points) -> Flags:
     """
     every = [(others[each],) if points is others else (others[each], points[each]) for each in (1, 2)]
     ends = [(min(int(each.min()) for each in both), max(int(each.max()) for each in both)) for both in every]
-    differing = [(both, low, high) for both, (low, high) in zip(every, ends, strict=True) if low < high]
-    count = min(STEPS[len(differing)], 1 << (len(others[0]).bit_length() + 1) // max(len(differing), 1))
-    theirs, mine = (np.zeros(len(each[0]), dtype=np.int64) for each in (others, points))
-    for both, low, high in differing:
-        some, own = _steps(both, low, high, count)
-        theirs *= count
-        theirs += some
-        # The first step is one value: what is there is no worse than what is there too.
-        mine *= count
-        mine += np.maximum(own - 1, 0)
-    least = np.full(count ** len(differing), np.iinfo(np.int64).max)
-    np.minimum.at(least, theirs, others[0])
-    table = least.reshape((count,) * len(differing))
-    for axis in range(len(differing)):
-        np.minimum.accumulate(table, axis=axis, out=table)
-    found: Flags = least[mine] < points[0]
+    axes = [each for each, (low, high) in enumerate(ends) if low < high] or [0]
+    count = min(STEPS[len(axes)], 1 << (len(others[0]).bit_length() + 1) // len(axes))
+    steps = [_steps(every[each], *ends[each], count) for each in axes]
+    least = np.full((count,) * len(axes), np.iinfo(np.int64).max)
+    np.minimum.at(least.reshape(-1), _numbered([some for some, _ in steps], count), others[0])
+    for axis in range(len(axes)):
+        np.minimum.accumulate(least, axis=axis, out=least)
+    # The first step is one value: what is there is no worse than what is there too.
+    found: Flags = least.take(_numbered([np.maximum(own - 1, 0) for _, own in steps], count)) < points[0]
     return found
+
+
+def _numbered(steps: Sequence[Ints], count: int) -> Ints:
+    """Places on a grid of so many steps each way."""
+    return steps[0] if len(steps) == 1 else steps[0] * count + steps[1]
 
 
 def _steps(every: Sequence[Ints], low: int, high: int, count: int) -> tuple[Ints, Ints]:
     """Numbers below `count`, a power of two, that rise with the values of the first and of the last: the least value's 0 and no other's,
     then about as many for each doubling of what is above it."""
     # Of positive floating-point numbers the bits rise as the numbers do, and about as their logarithm.
-    first, last = (int(np.float64(value).view(np.int64)) for value in (2, high - low + 1))
+    first, last = (int(np.float64(value).view(np.int64)) for value in (2, max(high - low + 1, 2)))
     shift = max((last - first).bit_length() - count.bit_length() + 1, 0)
     shift += (last - first) >> shift > count - 2
     found = []
@@ -92,7 +90,9 @@ def _sweep(p95: Ints, ms: Ints) -> Ints:
         return np.arange(p95.size)
     for same, other in ((p95, ms), (ms, p95)):
         if (same == same[0]).all():
-            return np.flatnonzero(np.append(True, other[1:] < np.minimum.accumulate(other)[:-1]))
+            first = np.ones(p95.size, dtype=np.bool_)
+            np.less(other[1:], np.minimum.accumulate(other)[:-1], out=first[1:])
+            return np.flatnonzero(first)
     kept: list[Ints] = []
     # Of what is kept, by dollars: the least time of all that need no more.
     stair_p95, stair_ms = np.full(1, np.iinfo(np.int64).min), np.full(1, np.iinfo(np.int64).max)
