@@ -82,7 +82,9 @@ class Ahead:
         spare_ms = self.limits.left_ms - sum(each.least_ms for each in least)
         found = {}
         for stage, span in spans.items():
-            fits = span and self.own[stage].span(span.least_micro + spare_micro, span.least_ms + spare_ms)
+            fits = span
+            if span and (span.most_micro - span.least_micro > spare_micro or span.most_ms - span.least_ms > spare_ms):
+                fits = self.own[stage].span(span.least_micro + spare_micro, span.least_ms + spare_ms)
             if fits is None:
                 return None
             found[stage] = fits

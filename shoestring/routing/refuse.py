@@ -51,25 +51,18 @@ class Refuser:
         """The reasons that occur, and by candidate which of them it is; -1 for the one that was taken."""
         here, plans, limits, best = self.here, self.plans, self.limits, self.plans.best
         objections = np.array([*(NUMBER[each] for each in here.offers.objections), NONE], dtype=np.int8)
-        code = np.select(
-            [
-                ~here.possible,
-                ~here.within_cap,
-                best.way != NONE,
-                ~plans.followed,
-                plans.needs_micro > limits.left_micro,
-                plans.needs_ms > limits.left_ms,
-            ],
-            [
-                here.by_slot(objections[here.offers.objection], NONE),
-                NUMBER[Reason.STAGE_BUDGET],
-                self._beaten(),
-                NUMBER[Reason.LATER_STAGE],
-                NUMBER[Reason.BUDGET],
-                NUMBER[Reason.DEADLINE],
-            ],
-            NUMBER[Reason.BUDGET_AND_DEADLINE],
-        )
+        verdicts = [
+            (~here.possible, here.by_slot(objections[here.offers.objection], NONE)),
+            (~here.within_cap, NUMBER[Reason.STAGE_BUDGET]),
+            (best.way != NONE, self._beaten()),
+            (~plans.followed, NUMBER[Reason.LATER_STAGE]),
+            (plans.needs_micro > limits.left_micro, NUMBER[Reason.BUDGET]),
+            (plans.needs_ms > limits.left_ms, NUMBER[Reason.DEADLINE]),
+        ]
+        code = np.full(len(here), NUMBER[Reason.BUDGET_AND_DEADLINE])
+        # Of those that hold the first is said.
+        for holds, reason in reversed(verdicts):
+            np.copyto(code, reason, where=holds)
         if self.best is not None:
             code[self.best] = NONE
         return coded(code)
@@ -78,8 +71,8 @@ class Refuser:
         best, taken = self.plans.best, self.best
         if taken is None:
             return np.full(len(best.way), NONE, dtype=np.int8)
-        behind = [best.samples < best.samples[taken], best.total > best.total[taken]]
-        return np.select(behind, [NUMBER[Reason.FEWER_SAMPLES], NUMBER[Reason.COSTLIER]], NUMBER[Reason.TIE])
+        costlier = np.where(best.total > best.total[taken], NUMBER[Reason.COSTLIER], NUMBER[Reason.TIE])
+        return np.where(best.samples < best.samples[taken], NUMBER[Reason.FEWER_SAMPLES], costlier)
 
     def spoken(self) -> tuple[Refusal, ...]:
         """The refusals of the candidates that a page lists first, by number."""
@@ -93,10 +86,9 @@ class Refuser:
 
     def _sentence(self, row: int, code: Reason) -> str:
         here, limits, best = self.here, self.limits, self.plans.best
-        est, least_est, least_p95 = (int(column[row]) for column in (best.est, here.least_est, here.least_p95))
         match code:
             case Reason.STAGE_BUDGET:
-                return sentences.over_stage_budget(least_est, least_p95, limits.cap_micro(0))
+                return sentences.over_stage_budget(int(here.least_est[row]), int(here.least_p95[row]), limits.cap_micro(0))
             case Reason.LATER_STAGE:
                 return self._blocked()
             case Reason.BUDGET:
@@ -108,9 +100,10 @@ class Refuser:
             case Reason.FEWER_SAMPLES:
                 return sentences.fewer_samples(int(best.samples[row]), int(best.samples[self.best] - best.samples[row]))
             case Reason.COSTLIER:
-                return sentences.dearer(est, int(here.p95[row]), int(best.total[row] - best.total[self.best]), self.later, self.waits)
+                dearer_micro = int(best.total[row] - best.total[self.best])
+                return sentences.dearer(int(best.est[row]), int(here.p95[row]), dearer_micro, self.later, self.waits)
             case Reason.TIE:
-                return sentences.as_good(est, int(here.p95[row]))
+                return sentences.as_good(int(best.est[row]), int(here.p95[row]))
             case _:
                 return self._unusable(code, 0, row // here.width)
 
