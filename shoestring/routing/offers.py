@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from itertools import chain, repeat
-from operator import attrgetter, itemgetter
+from operator import attrgetter, itemgetter, mul
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ MARKETS = tuple(sorted(Market))
 MARKET_NUMBER = {id(market): number for number, market in enumerate(MARKETS)}
 """By identity: hashing a member of an enumeration is slow."""
 
-MICRO_PER_USD = Decimal(10**6)
+MICRO_PER_USD = Decimal("1E6")
 
 
 def candidates(question: Question) -> Candidates:
@@ -135,7 +135,7 @@ def _markets(question: Question, names: list[str], terms: list[dict[Market, Term
     met = np.flatnonzero(np.bincount(np.append(quoted_on, declared_on)))
     price: Ints = np.zeros(len(names) * len(met), dtype=np.int64)
     # Of six places, as all dollars are.
-    micro = np.fromiter(map(int, map(MICRO_PER_USD.__mul__, usd_per_hour)), np.int64)
+    micro = np.fromiter(map(int, map(mul, usd_per_hour, repeat(MICRO_PER_USD))), np.int64)
     price[quoted[quoted != NONE] * len(met) + np.searchsorted(met, quoted_on)] = micro[quoted != NONE]
     rate: Floats = np.full(len(price), np.nan)
     declared = np.repeat(np.arange(len(names)), np.fromiter(map(len, terms), np.int64))

@@ -152,8 +152,8 @@ def best_before(pairs: list[tuple[Ways, Ways]], most_micro: int, most_ms: int, b
 def each_before(here: Ways, after: Ways, most_micro: int, most_ms: int, best: Best) -> Ways:
     """The same of one pair. Of few they are all there: those of all pairs are compared once more."""
     cost, p95, ms = ((getattr(here, name)[:, None] + getattr(after, name)).ravel() for name in ("cost", "p95", "ms"))
-    places = np.flatnonzero((p95 <= most_micro) & (ms <= most_ms))
-    if len(places) > MANY:
-        places = places[best(cost[places], p95[places], ms[places])]
+    # What needs too much beats nothing that does not, so it may stay until few are left.
+    places = best(cost, p95, ms) if len(cost) > MANY else np.arange(len(cost))
+    places = places[(p95[places] <= most_micro) & (ms[places] <= most_ms)]
     first, then = np.divmod(places, len(after))
     return Ways(cost[places], p95[places], ms[places], here.slot[first], here.writes[first], here.leaves[first], then)
