@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from itertools import accumulate
 
 import numpy as np
 
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.decision import Question
-from shoestring.routing.front import MANY, Best, undominated
+from shoestring.routing.front import Best, undominated
 from shoestring.routing.own import Alike, OwnWays
 from shoestring.routing.ways import UNBOUNDED, Limits, Span, Step, Ways, joined, nothing_more
 
@@ -144,16 +145,20 @@ def chained(own: Mapping[int, OwnWays], of: Callable[[OwnWays, int], list[Ways]]
 
 
 def best_before(pairs: list[tuple[Ways, Ways]], most_micro: int, most_ms: int, best: Best) -> Ways:
-    """The best of each way to do some stages before each way to go on after it, of those that need no more than so much."""
-    ways = joined([each_before(here, after, most_micro, most_ms, best) for here, after in pairs])
-    return ways.at(best(ways.cost, ways.p95, ways.ms))
+    """The best of each way to do some stages before each way to go on after it, of those that need no more than so much.
 
-
-def each_before(here: Ways, after: Ways, most_micro: int, most_ms: int, best: Best) -> Ways:
-    """The same of one pair. Of few they are all there: those of all pairs are compared once more."""
-    cost, p95, ms = ((getattr(here, name)[:, None] + getattr(after, name)).ravel() for name in ("cost", "p95", "ms"))
-    # What needs too much beats nothing that does not, so it may stay until few are left.
-    places = best(cost, p95, ms) if len(cost) > MANY else np.arange(len(cost))
+    Many thousands are compared and few are left: only these are made. What needs too much beats nothing that does not, so that it may
+    stay until then.
+    """
+    if not pairs:
+        return joined([])
+    both = [[(getattr(here, name)[:, None] + getattr(after, name)).ravel() for here, after in pairs] for name in ("cost", "p95", "ms")]
+    cost, p95, ms = map(np.concatenate, both)
+    places = best(cost, p95, ms)
     places = places[(p95[places] <= most_micro) & (ms[places] <= most_ms)]
-    first, then = np.divmod(places, len(after))
-    return Ways(cost[places], p95[places], ms[places], here.slot[first], here.writes[first], here.leaves[first], then)
+    begins, own_begins = [0, *accumulate(map(len, both[0]))], [0, *accumulate(len(here) for here, _ in pairs)]
+    pair = np.searchsorted(begins, places, side="right") - 1
+    first, then = np.divmod(places - np.take(begins, pair), np.take([len(after) for _, after in pairs], pair))
+    first += np.take(own_begins, pair)
+    slot, writes, leaves = (np.concatenate([getattr(here, name) for here, _ in pairs])[first] for name in ("slot", "writes", "leaves"))
+    return Ways(cost[places], p95[places], ms[places], slot, writes, leaves, then)
