@@ -86,7 +86,15 @@ class Refuser:
 
     def _sentence(self, row: int, code: Reason) -> str:
         here, limits, best = self.here, self.limits, self.plans.best
+        # Of a large market nearly all are costlier: what is usual comes first.
         match code:
+            case Reason.COSTLIER:
+                dearer_micro = int(best.total[row] - best.total[self.best])
+                return sentences.dearer(int(best.est[row]), int(here.p95[row]), dearer_micro, self.later, self.waits)
+            case Reason.TIE:
+                return sentences.as_good(int(best.est[row]), int(here.p95[row]))
+            case Reason.FEWER_SAMPLES:
+                return sentences.fewer_samples(int(best.samples[row]), int(best.samples[self.best] - best.samples[row]))
             case Reason.STAGE_BUDGET:
                 return sentences.over_stage_budget(int(here.least_est[row]), int(here.least_p95[row]), limits.cap_micro(0))
             case Reason.LATER_STAGE:
@@ -97,13 +105,6 @@ class Refuser:
                 return self._over_deadline(row)
             case Reason.BUDGET_AND_DEADLINE:
                 return sentences.over_either(self._over_budget(row), self._over_deadline(row))
-            case Reason.FEWER_SAMPLES:
-                return sentences.fewer_samples(int(best.samples[row]), int(best.samples[self.best] - best.samples[row]))
-            case Reason.COSTLIER:
-                dearer_micro = int(best.total[row] - best.total[self.best])
-                return sentences.dearer(int(best.est[row]), int(here.p95[row]), dearer_micro, self.later, self.waits)
-            case Reason.TIE:
-                return sentences.as_good(int(best.est[row]), int(here.p95[row]))
             case _:
                 return self._unusable(code, 0, row // here.width)
 
