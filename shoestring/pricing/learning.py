@@ -258,6 +258,8 @@ def worths(need: Need, pools: Sequence[Pool], learned: Iterable[Learned], sd: fl
 
 def _known(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> list[Learned | None]:
     of_stage = [each for each in learned if each.stage == need.stage]
+    if not of_stage:
+        return [None] * len(pools)
     by_pool = {each.pool: each for each in of_stage if each.pool is not None}
     by_hardware = {each.hardware: each for each in of_stage if each.pool is None}
     return [by_pool.get(pool.name) or (by_hardware.get(hardware_of(need, pool).name) if by_hardware else None) for pool in pools]

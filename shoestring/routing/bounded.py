@@ -53,14 +53,14 @@ def planned(question: Question, candidates: Candidates, limits: Limits, rounds: 
 
 
 def _as_it_is(plans: Plans) -> Found:
-    best = plans.best.first(np.arange(len(plans.here)))
+    best = plans.best.first()
     path = [] if best is None else plans.ahead.path(int(plans.here.leaves[best]), int(plans.best.way[best]))
     return Found(plans, best, path, 0)
 
 
 def _improved(later: Later, found: Found, rounds: tuple[int, ...]) -> Found:
     plans, best, path = found.plans, found.best, found.path
-    here, rows = plans.here, np.arange(len(plans.here))
+    here = plans.here
     for most in rounds:
         ceiling = _ceiling(later, plans, best)
         lacks_ppm = _lacks_ppm(plans, best, Plans(here, Beyond(later, most, ceiling, optimistic=True)))
@@ -69,7 +69,7 @@ def _improved(later: Later, found: Found, rounds: tuple[int, ...]) -> Found:
         beyond = Beyond(later, most, ceiling)
         other = _as_it_is(Plans(here, beyond))
         better = plans.best.better_of(other.plans.best)
-        best = plans.best.first(rows)
+        best = plans.best.first()
         if best is not None and better[best]:
             path = beyond.path(int(here.leaves[best]), int(plans.best.way[best]))
         if beyond.is_exact:
@@ -81,7 +81,7 @@ def _improved(later: Later, found: Found, rounds: tuple[int, ...]) -> Found:
 
 def _lacks_ppm(plans: Plans, best: int | None, bound: Plans) -> int | None:
     """By a plan of ways that are better than any there are."""
-    top = bound.best.first(np.arange(len(bound.here)))
+    top = bound.best.first()
     if top is None:
         return 0
     if best is None:

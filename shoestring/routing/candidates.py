@@ -67,8 +67,9 @@ Column = Annotated[
 
 def up(values: Floats, most: int = MOST_MICRO) -> Ints:
     """Rounded up to whole numbers that are small enough to add."""
-    found: Ints = np.minimum(np.ceil(values), most).astype(np.int64)
-    return found
+    whole = np.ceil(values)
+    np.minimum(whole, most, out=whole)
+    return whole.astype(np.int64)
 
 
 class Reason(StrEnum):

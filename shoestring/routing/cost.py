@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from shoestring.model import Format, Market, Need, Pool
 from shoestring.pricing.learning import LOOK_SD, spreads, worths
@@ -36,13 +37,15 @@ Table = TypeVar("Table", Floats, Ints)
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Where pods could go. `pools` are sorted by name; arrays go by slot, a pool on a market, in the order of pools, then markets.
+    """Where pods could go. `pools` are sorted by name, and `names` their names; arrays go by slot, a pool on a market, in the order of
+    pools, then markets.
 
     `price` is micro-dollars an hour, 0 when none is believed. `objection` (a number in REASONS, or -1) holds at any time, `shortage`
     for a pod that is asked for now. `machines` has one pool of each kind: those of a kind do the same work in the same time.
     """
 
     pools: tuple[Pool, ...]
+    names: tuple[str, ...]
     markets: tuple[Market, ...]
     regions: tuple[str, ...]
     machines: tuple[Pool, ...]
@@ -123,7 +126,7 @@ class Cost:
             samples=self.most,
             least_samples=self.least,
             checkpoint_ms=ceil(need.checkpoint_s * 1e3),
-            takes_us=int(_us(np.array(take_s * self.most))),
+            takes_us=int(_us(np.array([take_s * self.most]))[0]),
             objections=reasons,
             objection=objection,
             setup_us_by_machine=_us(setup_seconds(need, kinds)),
@@ -263,7 +266,7 @@ def policed(tier: Tier, pools: Sequence[Pool], markets: Sequence[Market], pool: 
     return np.array([_code(kept_off(tier, pools[place], markets[column])) for place, column in offered], dtype=np.int64)
 
 
-def coded(code: Ints) -> tuple[tuple[Reason, ...], Ints]:
+def coded(code: npt.NDArray[np.integer[Any]]) -> tuple[tuple[Reason, ...], Ints]:
     """Numbers in REASONS, or -1, as the reasons that occur and numbers in those."""
     counts = np.bincount(code + 1, minlength=len(REASONS) + 1)
     occurring = np.flatnonzero(counts[1:])

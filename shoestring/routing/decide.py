@@ -232,6 +232,8 @@ class Chooser:
 
     def _finding_out(self) -> str:
         """Words where the choice is not the least expected cost, but one that teaches."""
+        if not self.plans.here.tries:
+            return ""
         best, here, limits = self.plans.best, self.plans.here, self.plans.limits
         rows = np.arange(len(here))
         money = np.minimum(limits.left_micro - (best.needs_micro - here.least_p95), limits.cap_micro(0))
@@ -241,8 +243,8 @@ class Chooser:
 
     def _runner_up(self) -> str:
         """What the choice won by, over the best plan that begins otherwise."""
-        best, rows = self.plans.best, np.arange(len(self.plans.here))
-        second = best.first(rows[rows != self.best])
+        best = self.plans.best
+        second = best.first(but=self.best)
         if second is None:
             return ""
         name = sentences.offer(*place_of(self.candidates, 0, self.plans.here.step(second)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ from shoestring.routing.candidates import Ints
 Flags = npt.NDArray[np.bool_]
 Points = Sequence[Ints]
 """Cost, P95 dollars and P95 time, one point an index."""
+Best = Callable[[Ints, Ints, Ints], Ints]
+"""Of such points the indices of the best, like `undominated`."""
 
 BLOCK = 128
 """Points that are compared with each other at once: small enough for the nearest cache."""
@@ -22,8 +24,8 @@ BEFORE = np.triu(np.ones((BLOCK, BLOCK), dtype=np.bool_), 1)
 MANY = 512
 """Points that are compared on a grid first."""
 
-STEPS = 128
-"""Of cost, and of time, in which many points are compared with many at once, at most."""
+STEPS = {1: 1024, 2: 128}
+"""Of dollars, and of time, in which many points are compared with many at once, at most: where they differ in one of them, in both."""
 
 
 def undominated(cost: Ints, p95: Ints, ms: Ints, *, enough_micro: int = 0, enough_ms: int = 0) -> Ints:
@@ -33,42 +35,52 @@ def undominated(cost: Ints, p95: Ints, ms: Ints, *, enough_micro: int = 0, enoug
     """
     dollars = np.maximum(p95, enough_micro) if enough_micro else p95
     time = np.maximum(ms, enough_ms) if enough_ms else ms
-    places: Ints = np.arange(len(cost))
     if len(cost) > MANY:
         points = (cost, dollars, time)
         places = np.flatnonzero(~beaten(points, points))
-    order = places[np.lexsort((ms[places], p95[places], cost[places]))]
+        order = places[np.lexsort((ms[places], p95[places], cost[places]))]
+    else:
+        order = np.lexsort((ms, p95, cost))
     return order[_sweep(dollars[order], time[order])]
 
 
 def beaten(points: Points, others: Points) -> Flags:
-    """Which points are beaten by one of the others that costs less and is no worse: most such, seen at once on a grid of cost and time.
+    """Which points are beaten by one of the others that costs less and is no worse: most such, seen at once on a grid of dollars and time.
 
-    Each step of the grid is a rise of some hundredths; what is beaten inside of a step is not seen.
+    Each step of the grid is a small rise; what is beaten inside of a step is not seen.
     """
-    count = min(STEPS, 1 << (len(others[0]).bit_length() + 1) // 2)
-    cost, time = (_steps(others[each], points[each], count) for each in (0, 2))
-    least = np.full(count * count, np.iinfo(np.int64).max)
-    np.minimum.at(least, cost[0] * count + time[0], others[1])
-    table = least.reshape(count, count)
-    np.minimum.accumulate(table, axis=0, out=table)
-    np.minimum.accumulate(table, axis=1, out=table)
-    # The first step is one value: in time, what is there is no worse than what is there too. In cost it has to be more.
-    place = (cost[1] - 1) * count + np.maximum(time[1] - 1, 0)
-    found: Flags = (least.take(place, mode="clip") <= points[1]) & (place >= 0)
+    every = [(others[each],) if points is others else (others[each], points[each]) for each in (1, 2)]
+    ends = [(min(int(each.min()) for each in both), max(int(each.max()) for each in both)) for both in every]
+    axes = [each for each, (low, high) in enumerate(ends) if low < high] or [0]
+    count = min(STEPS[len(axes)], 1 << (len(others[0]).bit_length() + 1) // len(axes))
+    steps = [_steps(every[each], *ends[each], count) for each in axes]
+    least = np.full((count,) * len(axes), np.iinfo(np.int64).max)
+    np.minimum.at(least.reshape(-1), _numbered([some for some, _ in steps], count), others[0])
+    for axis in range(len(axes)):
+        np.minimum.accumulate(least, axis=axis, out=least)
+    # The first step is one value: what is there is no worse than what is there too.
+    found: Flags = least.take(_numbered([np.maximum(own - 1, 0) for _, own in steps], count)) < points[0]
     return found
 
 
-def _steps(some: Ints, others: Ints, count: int) -> tuple[Ints, Ints]:
-    """Numbers below `count`, a power of two, that rise with the values: the least value's 0 and no other's, then about as many for each
-    doubling of what is above it."""
-    every = (some,) if some is others else (some, others)
-    low, high = min(int(each.min()) for each in every), max(int(each.max()) for each in every)
+def _numbered(steps: Sequence[Ints], count: int) -> Ints:
+    """Places on a grid of so many steps each way."""
+    return steps[0] if len(steps) == 1 else steps[0] * count + steps[1]
+
+
+def _steps(every: Sequence[Ints], low: int, high: int, count: int) -> tuple[Ints, Ints]:
+    """Numbers below `count`, a power of two, that rise with the values of the first and of the last: the least value's 0 and no other's,
+    then about as many for each doubling of what is above it."""
     # Of positive floating-point numbers the bits rise as the numbers do, and about as their logarithm.
     first, last = (int(np.float64(value).view(np.int64)) for value in (2, max(high - low + 1, 2)))
     shift = max((last - first).bit_length() - count.bit_length() + 1, 0)
     shift += (last - first) >> shift > count - 2
-    found = [np.maximum(((each - (low - 1)).astype(np.float64).view(np.int64) - first >> shift) + 1, 0) for each in every]
+    found = []
+    for each in every:
+        bits = (each - (low - 1)).astype(np.float64).view(np.int64)
+        bits -= first - (1 << shift)
+        bits >>= shift
+        found.append(np.maximum(bits, 0, out=bits))
     return found[0], found[-1]
 
 
@@ -78,7 +90,9 @@ def _sweep(p95: Ints, ms: Ints) -> Ints:
         return np.arange(p95.size)
     for same, other in ((p95, ms), (ms, p95)):
         if (same == same[0]).all():
-            return np.flatnonzero(np.append(True, other[1:] < np.minimum.accumulate(other)[:-1]))
+            first = np.ones(p95.size, dtype=np.bool_)
+            np.less(other[1:], np.minimum.accumulate(other)[:-1], out=first[1:])
+            return np.flatnonzero(first)
     kept: list[Ints] = []
     # Of what is kept, by dollars: the least time of all that need no more.
     stair_p95, stair_ms = np.full(1, np.iinfo(np.int64).min), np.full(1, np.iinfo(np.int64).max)

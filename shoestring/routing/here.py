@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +14,16 @@ from shoestring.routing.candidates import NONE, PPB, Candidates, Floats, Ints
 from shoestring.routing.decision import Question
 from shoestring.routing.front import undominated
 from shoestring.routing.plan import Ahead
-from shoestring.routing.priced import Block, Prices, time_cost
+from shoestring.routing.priced import Block, time_cost
 from shoestring.routing.ways import CACHED, UNBOUNDED, Limits, Span, Step, Ways, waiting
 
 Flags = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
+
+AT_ONCE = 16_384
+"""Offers that are priced at once."""
+
+MOST = np.iinfo(np.int64).max
 
 
 class Here:
@@ -28,33 +35,37 @@ class Here:
         self.width, self.slots = len(offers.writes), len(candidates.pool)
         block = Block(candidates, 0, np.arange(self.slots))
         fixed_us, fees = block.fixed_us(), block.fees_microusd()
-        self.est, self.est_ms = self._flat(block.prices(fixed_us, fees))
-        self.p95, self.p95_ms = self._flat(block.prices(fixed_us, fees, worst=True))
+        self.est, self.est_ms = self._priced(block, fixed_us, fees)
+        self.p95, self.p95_ms = self._priced(block, fixed_us, fees, worst=True)
         self.least_est, self.least_est_ms = self.est, self.est_ms
         self.least_p95, self.least_p95_ms = self.p95, self.p95_ms
         if question.needs[0].elastic:
-            self.least_est, self.least_est_ms = self._flat(block.prices(fixed_us, fees, least=True))
-            self.least_p95, self.least_p95_ms = self._flat(block.prices(fixed_us, fees, least=True, worst=True))
+            self.least_est, self.least_est_ms = self._priced(block, fixed_us, fees, least=True)
+            self.least_p95, self.least_p95_ms = self._priced(block, fixed_us, fees, least=True, worst=True)
         # Records from before an elastic stage tried anything hold what it would have been worth there.
-        tries = offers.worth_ppb_by_machine.size and (not question.needs[0].elastic or question.tries_sd)
-        self.worth = self._worth(candidates) if tries else np.zeros_like(self.est)
-        self.objection = self._with_cached(np.repeat(offers.objection, self.width), NONE)
-        self.least_samples = self._with_cached(np.full(self.slots * self.width, offers.least_samples), offers.samples)
+        self.tries = bool(offers.worth_ppb_by_machine.any() and (not question.needs[0].elastic or question.tries_sd))
+        self.worth = self._worth(candidates) if self.tries else np.broadcast_to(np.int64(0), len(self.est))
+        self.least_samples = self._with_cached(np.broadcast_to(np.int64(offers.least_samples), self.slots * self.width), offers.samples)
         writes = self._with_cached(np.tile(offers.writes, self.slots), offers.cached.writes if offers.cached else NONE)
         writing = question.needs[0].writes_bytes_per_row > 0
         self.leaves = writes if writing else np.full(len(writes), offers.reads[0])
         self.formats = sorted({*offers.writes, *([offers.cached.writes] if offers.cached else [])}) if writing else [offers.reads[0]]
         self.elastic = question.needs[0].elastic
         # What plans are compared by, with all the work done.
-        self.cost = self.est + time_cost(self.est_ms, self.waiting) - self.worth
-        self.possible = self.objection == NONE
+        self.cost = self.est + time_cost(self.est_ms, self.waiting)
+        self.cost -= self.worth
+        self.possible = self.by_slot(offers.objection == NONE, True)
         self.within_cap = self.least_p95 <= limits.cap_micro(0)
         self.usable = self.possible & self.within_cap
 
-    def _flat(self, prices: Prices) -> tuple[Ints, Ints]:
-        flat = (values.reshape(self.width, self.slots).T.ravel() for values in (prices.microusd, prices.ms))
-        micro, ms = (self._with_cached(values, 0) for values in flat)
-        return micro, ms
+    def _priced(self, block: Block, fixed_us: Floats, fees: Ints, *, least: bool = False, worst: bool = False) -> tuple[Ints, Ints]:
+        """Micro-dollars and milliseconds. So many at a time that what lies between them and their factors stays in a cache."""
+        micro, ms = (np.empty((self.slots, self.width), dtype=np.int64) for _ in range(2))
+        step = max(1, AT_ONCE // max(self.slots, 1))
+        for some in (slice(begin, begin + step) for begin in range(0, self.width, step)):
+            prices = block.prices(fixed_us[:, some], fees[:, some], least=least, worst=worst)
+            micro[:, some], ms[:, some] = prices.microusd[0].T, prices.ms[0].T
+        return self._with_cached(micro.ravel(), 0), self._with_cached(ms.ravel(), 0)
 
     def _worth(self, candidates: Candidates) -> Ints:
         """What is taken off the expected cost where plans are compared: finding out how fast the stage is there."""
@@ -62,8 +73,12 @@ class Here:
         count = len(shares)
         return self._with_cached(np.floor(self.est[:count] * shares).astype(np.int64), 0)
 
-    def _with_cached(self, values: Ints, of_cached: int) -> Ints:
-        return np.append(values, of_cached) if self.offers.cached else values
+    def by_slot(self, values: Array, of_cached: int) -> Array:
+        """What holds for all offers on a slot, by offer."""
+        return self._with_cached(np.repeat(values, self.width), of_cached)
+
+    def _with_cached(self, values: Array, of_cached: int) -> Array:
+        return np.append(values, values.dtype.type(of_cached)) if self.offers.cached else values
 
     def __len__(self) -> int:
         return len(self.est)
@@ -93,6 +108,8 @@ class Here:
 
     def worth_within(self, rows: Ints, money_micro: int | Ints, time_ms: int | Ints) -> Ints:
         """What finding out is worth where all the work fits at P95, too: no try takes samples from a training."""
+        if not self.tries:
+            return self.worth[rows]
         sure = (self.p95[rows] <= money_micro) & (self.p95_ms[rows] <= time_ms)
         return np.where(sure, self.worth[rows], 0)
 
@@ -105,8 +122,8 @@ def _share(limit: int, least: Ints, most: Ints) -> Floats:
 
 @dataclass(slots=True)
 class Best:
-    """For each candidate its best plan that fits: the place of the way to go on (-1: none fits), samples and price of this stage,
-    the plan's expected cost, and what of money and time it needs at P95."""
+    """For each candidate its best plan that fits: the place of the way to go on (-1: none fits, and the rest means nothing), samples and
+    price of this stage, the plan's expected cost, and what of money and time it needs at P95."""
 
     way: Ints
     samples: Ints
@@ -123,10 +140,15 @@ class Best:
             mine[better] = theirs[better]
         return better
 
-    def first(self, rows: Ints) -> int | None:
-        """The best of some candidates: most samples, least expected cost, P95 price, P95 time; then the first by name."""
-        rows = rows[self.way[rows] >= 0]
-        for column in (-self.samples, self.total, self.needs_micro, self.needs_ms):
+    def first(self, but: int | None = None) -> int | None:
+        """The best candidate, `but` one: most samples, least expected cost, P95 price, P95 time; then the first by name."""
+        able = self.way >= 0
+        if but is not None:
+            able[but] = False
+        able &= self.samples == np.where(able, self.samples, -1).max(initial=-1)
+        able &= self.total == np.where(able, self.total, MOST).min(initial=MOST)
+        rows = np.flatnonzero(able)
+        for column in (self.needs_micro, self.needs_ms):
             if rows.size:
                 rows = rows[column[rows] == column[rows].min()]
         return int(rows[0]) if rows.size else None
@@ -137,26 +159,28 @@ class Plans:
 
     def __init__(self, here: Here, ahead: Ahead | Beyond) -> None:
         self.here, self.ahead, self.limits = here, ahead, here.limits
-        self.cheapest, self.quickest = self._least()
-        self.followed = self.cheapest < UNBOUNDED
-        self.best = Best(np.full(len(here), -1), *(np.zeros(len(here), dtype=np.int64) for _ in range(5)))
-        needs_micro, needs_ms = here.least_p95 + self.cheapest, here.least_p95_ms + self.quickest
-        may_fit = np.flatnonzero(here.usable & (needs_micro <= self.limits.left_micro) & (needs_ms <= self.limits.left_ms))
-        if may_fit.size:
-            own = here.least_p95[may_fit], here.least_p95_ms[may_fit]
-            ahead.go_on(Span(*(int(end) for each in own for end in (each.min(), each.max()))), saving=here.elastic)
+        self.needs_micro, self.needs_ms = self._least()
+        self.followed = self.needs_micro < UNBOUNDED
+        self.needs_micro += here.least_p95
+        self.needs_ms += here.least_p95_ms
+        # Of fixed work samples and price are always these.
+        done = np.full(len(here), here.offers.samples), here.est.copy()
+        self.best = Best(np.full(len(here), -1), *done, *(np.zeros(len(here), dtype=np.int64) for _ in range(3)))
+        may_fit = here.usable & (self.needs_micro <= self.limits.left_micro) & (self.needs_ms <= self.limits.left_ms)
+        if may_fit.any():
+            ahead.go_on(Span.of(here.least_p95[may_fit], here.least_p95_ms[may_fit]), saving=here.elastic)
             for leaves in here.formats:
                 if (ways := ahead.after(0, leaves)) is not None:
-                    self._settle(may_fit[here.leaves[may_fit] == leaves], ways)
+                    self._settle(np.flatnonzero(may_fit & (here.leaves == leaves)), ways)
 
     def _least(self) -> tuple[Ints, Ints]:
         """By candidate: the least that the ways to go on from what it leaves need of money, and of time; no way: no end of it."""
-        micro, ms = (np.full(len(self.here), UNBOUNDED) for _ in range(2))
+        # With a place for no format, which is the last one.
+        micro, ms = (np.full(max(self.here.formats) + 2, UNBOUNDED) for _ in range(2))
         for leaves in self.here.formats:
             if (least := self.ahead.least_after(0, leaves)) is not None:
-                rows = self.here.leaves == leaves
-                micro[rows], ms[rows] = least
-        return micro, ms
+                micro[leaves], ms[leaves] = least
+        return micro[self.here.leaves], ms[self.here.leaves]
 
     def _settle(self, still: Ints, ways: Ways) -> None:
         """The best way for each candidate. Ways come by expected cost: of fixed work, the first that fits is the cheapest."""
@@ -175,15 +199,15 @@ class Plans:
     def _settle_fixed(self, rows: Ints, ways: Ways) -> Ints:
         """Where money and time each bring about the same first way, that is it. The candidates of which that cannot be said."""
         here, best = self.here, self.best
-        left = self.limits.left_micro - here.least_p95[rows], self.limits.left_ms - here.least_p95_ms[rows]
-        place = np.maximum(_first(ways.p95, left[0]), _first(ways.ms, left[1]))
+        p95, ms, limits = here.least_p95[rows], here.least_p95_ms[rows], self.limits
+        place = np.maximum(_first(ways.p95, limits.left_micro - p95), _first(ways.ms, limits.left_ms - ms))
         there = place < len(ways)
         place = np.minimum(place, len(ways) - 1)
-        sure = there & (ways.p95[place] <= left[0]) & (ways.ms[place] <= left[1])
+        needs_micro, needs_ms = p95 + ways.p95[place], ms + ways.ms[place]
+        sure = there & (needs_micro <= limits.left_micro) & (needs_ms <= limits.left_ms)
         at, way = rows[sure], place[sure]
-        best.way[at], best.samples[at], best.est[at] = way, here.offers.samples, here.est[at]
-        best.total[at] = here.cost[at] + ways.cost[way]
-        best.needs_micro[at], best.needs_ms[at] = here.least_p95[at] + ways.p95[way], here.least_p95_ms[at] + ways.ms[way]
+        best.way[at], best.total[at] = way, here.cost[at] + ways.cost[way]
+        best.needs_micro[at], best.needs_ms[at] = needs_micro[sure], needs_ms[sure]
         return rows[there & ~sure]
 
     def _take(self, rows: Ints, place: int, way_cost: int, keep_micro: int, keep_ms: int) -> Flags:

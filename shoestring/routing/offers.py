@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
-from operator import attrgetter, itemgetter
+from decimal import Decimal
+from itertools import chain, repeat
+from operator import attrgetter, itemgetter, mul
+from typing import Any
 
 import numpy as np
 
-from shoestring.model import Market, Pool, Quote
+from shoestring.model import Market, Noun, Pool, Room, Terms
 from shoestring.pricing.throughput import Machines
 from shoestring.routing.candidates import MOST_MICRO, NONE, PPB, Cached, Candidates, Floats, Ints, Lies, Reason, StageOffers, number_of, up
 from shoestring.routing.cost import REASONS, Cost, Fleet, Input, coded, needed_gb, policed
@@ -21,9 +23,13 @@ WHERE = frozenset({"name", "node_pool", "startup_s", "region", "markets", "room"
 """What a pool says of the place where it is. All else it says of its machines, and decides how long work takes on them."""
 
 MACHINE = itemgetter(*sorted(set(Pool.model_fields) - WHERE))
-NAME, MARKETS, REGION, STARTUP_S = (attrgetter(field) for field in ("name", "markets", "region", "startup_s"))
-POOL, MARKET, USD_PER_HOUR = (attrgetter(field) for field in ("pool", "market", "usd_per_hour"))
-PREEMPTIONS = attrgetter("preemptions_per_hour")
+NAME, PREEMPTIONS = attrgetter("name"), attrgetter("preemptions_per_hour")
+
+MARKETS = tuple(sorted(Market))
+MARKET_NUMBER = {id(market): number for number, market in enumerate(MARKETS)}
+"""By identity: hashing a member of an enumeration is slow."""
+
+MICRO_PER_USD = Decimal("1E6")
 
 
 def candidates(question: Question) -> Candidates:
@@ -51,7 +57,7 @@ def candidates(question: Question) -> Candidates:
         offers.append(cost.offers(written[stage], earlier_gb, now=not stage).model_copy(update={"cached": cached.get(stage)}))
     return Candidates(
         stages=tuple(need.stage for need in question.needs),
-        pools=tuple(pool.name for pool in fleet.pools),
+        pools=fleet.names,
         markets=fleet.markets,
         regions=fleet.regions,
         formats=tuple(written for written, _ in lies),
@@ -82,18 +88,26 @@ def objected_anew(question: Question, candidates: Candidates) -> Candidates:
     return candidates.model_copy(update={"offers": tuple(offers)})
 
 
+def _columns(nouns: Iterable[Noun], *fields: str) -> list[list[Any]]:
+    """Fields of many nouns, each as a list, in one pass: they lie far apart in memory, and meeting them takes most of the time."""
+    flat = list(chain.from_iterable(map(itemgetter(*fields), map(vars, nouns))))
+    return [flat[place :: len(fields)] for place in range(len(fields))]
+
+
 def _fleet(question: Question) -> Fleet:
-    """Pools x the markets they declare or are quoted on, by name; arrays from here on. Of 10,000 quotes, one pass for each field."""
+    """Pools x the markets they declare or are quoted on, by name; arrays from here on."""
     pools = tuple(sorted(question.pools, key=NAME))
-    markets, price, rate = _markets(question, pools)
+    names, places, startup_s, terms, rooms = _columns(pools, "name", "region", "startup_s", "markets", "room")
+    markets, price, rate = _markets(question, names, terms)
     offered = ~np.isnan(rate)
     slots = np.flatnonzero(offered | (price > 0))
     pool, market = np.divmod(slots, max(len(markets), 1))
-    regions, region = _regions(question.tariffs, pools)
+    regions, region = _regions(question.tariffs, pools, places)
     machines, machine = _machines(question, pools)
     no_terms, no_price = REASONS.index(Reason.NO_TERMS), REASONS.index(Reason.NO_PRICE)
     return Fleet(
         pools=pools,
+        names=tuple(names),
         markets=markets,
         regions=tuple(regions),
         machines=machines,
@@ -104,56 +118,52 @@ def _fleet(question: Question) -> Fleet:
         region=region[pool],
         machine=machine[pool],
         price=price[slots],
-        startup_ms=up(np.fromiter(map(STARTUP_S, pools), np.float64) * 1e3)[pool],
+        startup_ms=up(np.array(startup_s, dtype=np.float64) * 1e3)[pool],
         preemptions_ppb=up(np.nan_to_num(rate[slots]) * PPB),
-        free_ms=_free_ms(question, pools, markets, pool, market),
+        free_ms=_free_ms(question, names, markets, pool, market),
         objection=np.where(~offered[slots], no_terms, np.where(price[slots] > 0, NONE, no_price)),
-        shortage=_shortages(question, pools, markets, pool, market),
+        shortage=_shortages(question, pools, rooms, markets, pool, market),
     )
 
 
-def _markets(question: Question, pools: Sequence[Pool]) -> tuple[tuple[Market, ...], Ints, Floats]:
+def _markets(question: Question, names: list[str], terms: list[dict[Market, Terms]]) -> tuple[tuple[Market, ...], Ints, Floats]:
     """All markets; of each pool on each, micro-dollars an hour (0: no price), and preemptions an hour (NaN: it does not declare it)."""
-    number = dict(zip(map(NAME, pools), range(len(pools)), strict=True))
-    quotes: Sequence[Quote] = question.quotes
-    if not all(map(number.__contains__, map(POOL, quotes))):
-        quotes = [quote for quote in quotes if quote.pool in number]
-    terms = list(map(MARKETS, pools))
-    # By identity: hashing a member of an enumeration is slow.
-    quoted, declared = list(map(MARKET, quotes)), list(chain.from_iterable(terms))
-    met = dict(zip(map(id, quoted), quoted, strict=True)) | dict(zip(map(id, declared), declared, strict=True))
-    markets = tuple(sorted(met.values()))
-    column = {id(market): place for place, market in enumerate(markets)}
-    price: Ints = np.zeros(len(pools) * len(markets), dtype=np.int64)
+    number = dict(zip(names, range(len(names)), strict=True))
+    of_pool, on_market, usd_per_hour = _columns(question.quotes, "pool", "market", "usd_per_hour")
+    quoted = np.fromiter(map(number.get, of_pool, repeat(NONE)), np.int64)
+    quoted_on, declared_on = _numbers(on_market)[quoted != NONE], _numbers(chain.from_iterable(terms))
+    met = np.flatnonzero(np.bincount(np.append(quoted_on, declared_on)))
+    price: Ints = np.zeros(len(names) * len(met), dtype=np.int64)
     # Of six places, as all dollars are.
-    price[_slots(map(number.__getitem__, map(POOL, quotes)), quoted, column)] = [int(each.scaleb(6)) for each in map(USD_PER_HOUR, quotes)]
+    micro = np.fromiter(map(int, map(mul, usd_per_hour, repeat(MICRO_PER_USD))), np.int64)
+    price[quoted[quoted != NONE] * len(met) + np.searchsorted(met, quoted_on)] = micro[quoted != NONE]
     rate: Floats = np.full(len(price), np.nan)
-    by_pool = np.repeat(np.arange(len(pools)), np.fromiter(map(len, terms), np.int64))
-    rate[_slots(by_pool, declared, column)] = list(map(PREEMPTIONS, chain.from_iterable(map(dict.values, terms))))
-    return markets, price, rate
+    declared = np.repeat(np.arange(len(names)), np.fromiter(map(len, terms), np.int64))
+    declared_rate = np.fromiter(map(PREEMPTIONS, chain.from_iterable(map(dict.values, terms))), np.float64)
+    rate[declared * len(met) + np.searchsorted(met, declared_on)] = declared_rate
+    return tuple(MARKETS[each] for each in met.tolist()), price, rate
 
 
-def _slots(pools: Iterable[int], markets: Sequence[Market], column: dict[int, int]) -> Ints:
-    """Numbers of pools on markets, counting all pools' markets."""
-    found: Ints = np.fromiter(pools, np.int64) * len(column) + np.fromiter(map(column.__getitem__, map(id, markets)), np.int64)
-    return found
+def _numbers(markets: Iterable[Market]) -> Ints:
+    """Places in MARKETS."""
+    return np.fromiter(map(MARKET_NUMBER.__getitem__, map(id, markets)), np.int64)
 
 
-def _regions(tariffs: Tariffs, pools: Sequence[Pool]) -> tuple[list[str], Ints]:
+def _regions(tariffs: Tariffs, pools: Sequence[Pool], names: list[str]) -> tuple[list[str], Ints]:
     """What pools' regions are called in routes, and which one is each pool's."""
-    places = [tariffs.place(each.provider, each.region) for each in pools] if tariffs.store_provider else list(map(REGION, pools))
+    places = [tariffs.place(each.provider, each.region) for each in pools] if tariffs.store_provider else names
     regions = sorted(set(places))
     in_region = {name: place for place, name in enumerate(regions)}
     return regions, np.fromiter(map(in_region.__getitem__, places), np.int64)
 
 
-def _free_ms(question: Question, pools: Sequence[Pool], markets: Sequence[str], pool: Ints, market: Ints) -> Ints:
+def _free_ms(question: Question, names: Sequence[str], markets: Sequence[str], pool: Ints, market: Ints) -> Ints:
     """By slot, for how long it is paid for; empty where nothing is."""
     left_ms = {(each.pool, each.market): min(each.left_ms, MOST_MICRO) for each in question.committed if each.left_ms}
     if not left_ms:
         return np.zeros(0, dtype=np.int64)
     places = zip(pool.tolist(), market.tolist(), strict=True)
-    return np.array([left_ms.get((pools[place].name, markets[column]), 0) for place, column in places], dtype=np.int64)
+    return np.array([left_ms.get((names[place], markets[column]), 0) for place, column in places], dtype=np.int64)
 
 
 def _machines(question: Question, pools: Sequence[Pool]) -> tuple[tuple[Pool, ...], Ints]:
@@ -168,15 +178,16 @@ def _machines(question: Question, pools: Sequence[Pool]) -> tuple[tuple[Pool, ..
     return tuple(pools[place] for place in first.tolist()), kind
 
 
-def _is_full(pool: Pool) -> bool:
+def _is_full(room: Room) -> bool:
     """Is there no room for a pod now, nor a node that could be added? A later one may find room there."""
-    room = pool.room
-    return room is not None and not room.fits and room.nodes >= room.most_nodes
+    return not room.fits and room.nodes >= room.most_nodes
 
 
-def _shortages(question: Question, pools: Sequence[Pool], markets: Sequence[str], pool: Ints, market: Ints) -> Ints:
+def _shortages(
+    question: Question, pools: Sequence[Pool], rooms: Sequence[Room | None], markets: Sequence[str], pool: Ints, market: Ints
+) -> Ints:
     """By slot: no room now, or a node pool that took no pod in time a moment ago; -1 where neither is known."""
-    full = np.fromiter(map(_is_full, pools), np.bool_)[pool]
+    full = np.array([room is not None and _is_full(room) for room in rooms], dtype=np.bool_)[pool]
     short = np.where(full, REASONS.index(Reason.NO_ROOM), NONE)
     for found in question.stockouts:
         if found.market in markets:

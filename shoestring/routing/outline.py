@@ -14,7 +14,7 @@ import numpy as np
 
 from shoestring.model import STANDARD, Format, Market, Noun, Pool, TierName
 from shoestring.money import Usd, from_microusd
-from shoestring.routing.candidates import Candidates, Reason
+from shoestring.routing.candidates import Candidates, Ints, Reason
 from shoestring.routing.decide import at_price, place_of
 from shoestring.routing.decision import Choice, Decision, Planned, Question
 from shoestring.routing.front import undominated
@@ -102,9 +102,15 @@ def front(question: Question, candidates: Candidates) -> tuple[Plan, ...]:
     limits, free = Limits.of(question), Limits(UNBOUNDED, UNBOUNDED - 1, {})
     alike = Alike(whole)
     own = {stage: OwnWays(question, whole, free, stage, alike) for stage in range(len(question.needs))}
-    following = chained(own, OwnWays.of, lambda ways: undominated(ways.cost, ways.p95, ways.ms, enough_micro=UNBOUNDED))
+    following = chained(own, OwnWays.of, _cheap_or_quick)
     starts = following[0].get(whole.offers[0].reads[0])
     return () if starts is None else tuple(_plan(question, whole, limits, following, place) for place in range(len(starts)))
+
+
+def _cheap_or_quick(cost: Ints, p95: Ints, ms: Ints) -> Ints:
+    """Indices of those that no other beats in cost and time; of equals that whose P95 dollars are the least."""
+    order = np.lexsort((p95, ms, cost))
+    return order[undominated(cost[order], np.zeros_like(p95), ms[order])]
 
 
 def _with_all_passes(candidates: Candidates) -> Candidates:

@@ -7,14 +7,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property, partial
 
 import numpy as np
 
 from shoestring.routing.candidates import MS_PER_HOUR, NONE, PPB, Candidates, Floats, Ints
 from shoestring.routing.decision import Question
-from shoestring.routing.front import Flags, Points, beaten, undominated
+from shoestring.routing.front import Best, Flags, Points, beaten, undominated
 from shoestring.routing.priced import Block, time_cost
 from shoestring.routing.ways import ANY, CACHED, UNBOUNDED, Limits, Span, Ways, waiting
 
@@ -72,13 +71,19 @@ class OwnWays:
         self.cap, self.waiting = limits.cap_micro(stage), waiting(question, stage)
         usable = self.offers.objection == NONE
         self.slots = np.flatnonzero(usable)
-        if self.slots.size * len(self.offers.reads) * len(self.offers.writes) > FEW:
+        if self._are_many():
             self.slots = alike.not_undercut(usable, self._worth_a_micro())
-            self.slots = self.slots[self._promising(Block(candidates, stage, self.slots))]
+        # Where only money counts, mostly one group will do.
+        for groups in (GROUPS,) if limits.timed else (1, GROUPS):
+            if self._are_many():
+                self.slots = self.slots[self._promising(Block(candidates, stage, self.slots), groups)]
         block = Block(candidates, stage, self.slots)
         self._columns = self._sums(block, block.fixed_us(), block.fees_microusd())
         _, self.p95, self.ms = self._columns
         self.within = self.p95 <= self.cap
+
+    def _are_many(self) -> bool:
+        return self.slots.size * len(self.offers.reads) * len(self.offers.writes) > FEW
 
     def _worth_a_micro(self) -> int:
         """A difference in price by which any offer of the stage costs at least a micro-dollar more, however it is rounded."""
@@ -88,32 +93,27 @@ class OwnWays:
         least_ms = float((work_us * multiplier).min()) + float(self.candidates.startup_ms.min())
         return int(2 * MS_PER_HOUR / max(least_ms, 1.0)) + 1
 
-    def _promising(self, block: Block) -> Ints:
+    def _promising(self, block: Block, groups: int) -> Ints:
         """Places of the slots that no other one beats whatever formats of a group they read and write, of each group."""
         kept = np.zeros(len(block.slots), dtype=np.bool_)
-        for best, worst in self._cases(block):
+        for best, worst in self._cases(block, groups):
             # A cap that the other keeps to in every format.
             within = worst[1] <= self.cap
             kept |= ~beaten(best, [column[within] for column in worst]) if within.any() else True
         return np.flatnonzero(kept)
 
-    def _cases(self, block: Block) -> list[tuple[Points, ...]]:
+    def _cases(self, block: Block, most_groups: int) -> list[tuple[Points, Points]]:
         """Of each group of pairs of formats: what slots come to at best and at worst."""
         fixed_us, (into, out) = block.fixed_us()[:, :, 0], block.fees_by_region()
-        groups, fees = _groups(fixed_us), into[:, None, :] + out[None, :, :]
-        best, worst = (
-            self._sums(
-                block,
-                np.array([pick(fixed_us[group]) for group in groups])[:, None, None],
-                np.stack([pick(fees[group], axis=0) for group in groups])[:, None, block.region],
-            )
-            for pick in (np.min, np.max)
-        )
-        enough_ms = self.limits.enough_ms
-        return [
-            tuple((cost[group, 0], p95[group, 0], np.maximum(ms[group, 0], enough_ms)) for cost, p95, ms in (best, worst))
-            for group in range(len(groups))
-        ]
+        groups, fees = _groups(fixed_us, most_groups), into[:, None, :] + out[None, :, :]
+        low, high = ([(pick(fixed_us[group]), pick(fees[group], axis=0)) for group in groups] for pick in (np.min, np.max))
+        # Formats that take as long and cost as much are priced once.
+        wide = [number for number in range(len(groups)) if low[number][0] < high[number][0] or (low[number][1] < high[number][1]).any()]
+        times_us, prices = zip(*low, *(high[number] for number in wide), strict=True)
+        cost, p95, ms = self._sums(block, np.array(times_us)[:, None, None], np.stack(prices)[:, None, block.region])
+        priced = list(zip(cost[:, 0], p95[:, 0], np.maximum(ms[:, 0], self.limits.enough_ms), strict=True))
+        worst = dict(zip(wide, priced[len(groups) :], strict=True))
+        return [(priced[number], worst.get(number, priced[number])) for number in range(len(groups))]
 
     def _sums(self, block: Block, fixed_us: Floats, fees: Ints) -> Points:
         """Expected cost, P95 dollars and P95 time, [.., .., slots]."""
@@ -163,7 +163,7 @@ class OwnWays:
         fits = self.within[self.offers.reads.index(reads)]
         return self._parts(reads, fits, lambda _, p95, ms: undominated(p95, np.zeros_like(p95), ms))
 
-    def _parts(self, reads: int, fits: Flags, best: Callable[[Ints, Ints, Ints], Ints]) -> list[Ways]:
+    def _parts(self, reads: int, fits: Flags, best: Best) -> list[Ways]:
         """The best of the offers that fit, [written, slots], by expected cost, P95 dollars and P95 time; and what is there already."""
         place, parts = self.offers.reads.index(reads), []
         for number, writes in enumerate(self.offers.writes):
@@ -182,9 +182,9 @@ class OwnWays:
         return Ways(cost, p95, ms, slots, writing, leaves, np.zeros(len(slots), dtype=np.int64))
 
 
-def _groups(fixed_us: Floats) -> list[Flags]:
+def _groups(fixed_us: Floats, most: int) -> list[Flags]:
     """Pairs of formats, [read, written], in a few groups of about the same time: apart where the times are furthest apart."""
     values = np.unique(fixed_us)
-    gaps = np.sort(np.argsort(np.diff(values), kind="stable")[::-1][: GROUPS - 1])
+    gaps = np.sort(np.argsort(np.diff(values), kind="stable")[::-1][: most - 1])
     group = np.searchsorted(values[gaps], fixed_us, side="left")
     return [group == number for number in range(len(gaps) + 1)]

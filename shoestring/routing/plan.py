@@ -17,13 +17,14 @@ The elastic stage: the most expected samples with what the P95 of the later stag
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import accumulate
 
 import numpy as np
 
-from shoestring.routing.candidates import Candidates, Ints
+from shoestring.routing.candidates import Candidates
 from shoestring.routing.decision import Question
-from shoestring.routing.front import undominated
+from shoestring.routing.front import Best, undominated
 from shoestring.routing.own import Alike, OwnWays
 from shoestring.routing.ways import UNBOUNDED, Limits, Span, Step, Ways, joined, nothing_more
 
@@ -82,7 +83,9 @@ class Ahead:
         spare_ms = self.limits.left_ms - sum(each.least_ms for each in least)
         found = {}
         for stage, span in spans.items():
-            fits = span and self.own[stage].span(span.least_micro + spare_micro, span.least_ms + spare_ms)
+            fits = span
+            if span and (span.most_micro - span.least_micro > spare_micro or span.most_ms - span.least_ms > spare_ms):
+                fits = self.own[stage].span(span.least_micro + spare_micro, span.least_ms + spare_ms)
             if fits is None:
                 return None
             found[stage] = fits
@@ -102,11 +105,10 @@ class Ahead:
         """Each of a stage's own ways before each way to go on from what it leaves, of those that may fit."""
         most_micro = self.limits.left_micro - sum(each.least_micro for each in earlier)
         most_ms = self.limits.left_ms - sum(each.least_ms for each in earlier)
-        ways = joined(
-            [each_before(here, after, most_micro, most_ms) for here in own if (after := self.after(stage, int(here.leaves[0]))) is not None]
-        )
         enough = (0, 0) if saving else self._enough(earlier)
-        return ways.at(undominated(ways.cost, ways.p95, ways.ms, enough_micro=enough[0], enough_ms=self.limits.enough_ms or enough[1]))
+        pairs = [(here, after) for here in own if (after := self.after(stage, int(here.leaves[0]))) is not None]
+        best = partial(undominated, enough_micro=enough[0], enough_ms=self.limits.enough_ms or enough[1])
+        return best_before(pairs, most_micro, most_ms, best)
 
     def path(self, leaves: int, place: int) -> list[Step]:
         """The offers of all later stages, of one way to go on from what this stage leaves."""
@@ -123,33 +125,40 @@ class Ahead:
 
     @cached_property
     def _corners(self) -> dict[int, Ways]:
-        return chained(self.own, OwnWays.corners, lambda ways: undominated(ways.p95, np.zeros_like(ways.p95), ways.ms))[1]
+        return chained(self.own, OwnWays.corners, lambda _, p95, ms: undominated(p95, np.zeros_like(p95), ms))[1]
 
 
-def chained(
-    own: Mapping[int, OwnWays], of: Callable[[OwnWays, int], list[Ways]], best: Callable[[Ways], Ints]
-) -> dict[int, dict[int, Ways]]:
+def chained(own: Mapping[int, OwnWays], of: Callable[[OwnWays, int], list[Ways]], best: Best) -> dict[int, dict[int, Ways]]:
     """Of stages to the end, by the format that each finds, the best ways to do it and all after it; within no limit."""
     found: dict[int, dict[int, Ways]] = {}
     for stage in sorted(own, reverse=True):
         found[stage] = {}
         for reads in own[stage].offers.reads:
-            parts = []
+            pairs = []
             for here in of(own[stage], reads):
                 after = found[stage + 1].get(int(here.leaves[0])) if stage + 1 in own else nothing_more()
                 if after is not None:
-                    parts.append(each_before(here, after, UNBOUNDED, UNBOUNDED))
-            ways = joined(parts)
-            if len(kept := ways.at(best(ways))):
+                    pairs.append((here, after))
+            if len(kept := best_before(pairs, UNBOUNDED, UNBOUNDED, best)):
                 found[stage][reads] = kept
     return found
 
 
-def each_before(here: Ways, after: Ways, most_micro: int, most_ms: int) -> Ways:
-    """Each way here before each way after it, of those that need no more than so much."""
-    p95, ms = (here.p95[:, None] + after.p95).ravel(), (here.ms[:, None] + after.ms).ravel()
-    places = np.flatnonzero((p95 <= most_micro) & (ms <= most_ms))
-    first, then = np.divmod(places, len(after))
-    return Ways(
-        here.cost[first] + after.cost[then], p95[places], ms[places], here.slot[first], here.writes[first], here.leaves[first], then
-    )
+def best_before(pairs: list[tuple[Ways, Ways]], most_micro: int, most_ms: int, best: Best) -> Ways:
+    """The best of each way to do some stages before each way to go on after it, of those that need no more than so much.
+
+    Many thousands are compared and few are left: only these are made. What needs too much beats nothing that does not, so that it may
+    stay until then.
+    """
+    if not pairs:
+        return joined([])
+    both = [[(getattr(here, name)[:, None] + getattr(after, name)).ravel() for here, after in pairs] for name in ("cost", "p95", "ms")]
+    cost, p95, ms = map(np.concatenate, both)
+    places = best(cost, p95, ms)
+    places = places[(p95[places] <= most_micro) & (ms[places] <= most_ms)]
+    begins, own_begins = [0, *accumulate(map(len, both[0]))], [0, *accumulate(len(here) for here, _ in pairs)]
+    pair = np.searchsorted(begins, places, side="right") - 1
+    first, then = np.divmod(places - np.take(begins, pair), np.take([len(after) for _, after in pairs], pair))
+    first += np.take(own_begins, pair)
+    slot, writes, leaves = (np.concatenate([getattr(here, name) for here, _ in pairs])[first] for name in ("slot", "writes", "leaves"))
+    return Ways(cost[places], p95[places], ms[places], slot, writes, leaves, then)

@@ -56,6 +56,10 @@ class Rows:
     least_p95_microusd: Ints
 
 
+POWERS_OF_TWO: Floats = np.ldexp(1.0, np.arange(74))
+"""As far as `growth` needs them."""
+
+
 def growth(z: Floats) -> Floats:
     """e^z - 1 for 0 <= z <= 50, by operations that are rounded alike everywhere: a library's own differ in the last bit.
 
@@ -68,12 +72,18 @@ def growth(z: Floats) -> Floats:
         series *= rest
         series /= term
         series += 1.0
-    powers = halves.astype(np.int64)
-    return np.ldexp(series * rest, powers) + (np.ldexp(1.0, powers) - 1.0)
+    series *= rest
+    power = POWERS_OF_TWO.take(halves.astype(np.int64))
+    series *= power
+    power -= 1.0
+    series += power
+    return series
 
 
 def time_cost(ms: Ints, micro_per_hour: int) -> Ints:
     """What waiting so long is worth, in micro-dollars. Hours and the rest apart, so that products stay within 64 bits."""
+    if not micro_per_hour:
+        return np.broadcast_to(np.int64(0), ms.shape)
     hours, rest = np.divmod(ms, MS_PER_HOUR)
     found: Ints = np.minimum(hours * micro_per_hour + rest * micro_per_hour // MS_PER_HOUR, MOST_MICRO)
     return found
@@ -98,6 +108,7 @@ class Block:
         self.free_ms = candidates.free_ms[slots] if candidates.free_ms.size else None
         self.machine, self.region, self.width = candidates.machine[slots], candidates.region[slots], len(candidates.formats) + 1
         self.setup_us = self.offers.setup_us_by_machine[self.machine].astype(np.float64)
+        self.at_risk = np.flatnonzero(self.rate)
 
     def fixed_us(self) -> Floats:
         """What does not grow with the samples, but for the setup: reading once and writing."""
@@ -127,17 +138,20 @@ class Block:
     def prices(self, fixed_us: Floats, fees: Ints, *, least: bool = False, worst: bool = False) -> Prices:
         """Of all the work or the least, at the mean or at P95."""
         offers = self.offers
-        work_us = (offers.least_work_us_by_machine if least else offers.work_us_by_machine)[self.machine] + self.setup_us
-        multiplier = (offers.p95_ppb_by_machine if worst else offers.mean_ppb_by_machine)[self.machine] / (PPB * 1e3)
-        running_ms = (fixed_us + work_us) * multiplier
+        work_us = (offers.least_work_us_by_machine if least else offers.work_us_by_machine) + offers.setup_us_by_machine.astype(np.float64)
+        multiplier = (offers.p95_ppb_by_machine if worst else offers.mean_ppb_by_machine) / (PPB * 1e3)
+        running_ms = ((fixed_us + work_us) * multiplier).take(self.machine, axis=-1)
         ms = running_ms + self.startup_ms
-        at_risk = np.flatnonzero(self.rate)
-        if at_risk.size:
-            ms[..., at_risk] += self._loss_ms(running_ms[..., at_risk], at_risk, worst=worst)
+        if self.at_risk.size:
+            ms[..., self.at_risk] += self._loss_ms(running_ms.take(self.at_risk, axis=-1), self.at_risk, worst=worst)
         whole_ms = up(ms)
         # Somebody else may use what is paid for first: at P95 every hour has its price.
         paid_ms = whole_ms if worst or self.free_ms is None else np.maximum(whole_ms - self.free_ms, 0)
-        return Prices(whole_ms, up(self.price * paid_ms / MS_PER_HOUR) + fees)
+        paid_microusd = self.price * paid_ms
+        paid_microusd /= MS_PER_HOUR
+        microusd = up(paid_microusd)
+        microusd += fees
+        return Prices(whole_ms, microusd)
 
     def loss_ms(self, fixed_us: Floats) -> Ints:
         """Expected time lost to preemption, of all the work."""

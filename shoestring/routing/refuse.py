@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
+import numpy.typing as npt
 
 from shoestring.model import Market, Pool
 from shoestring.routing import sentences
@@ -12,15 +15,21 @@ from shoestring.routing.cost import REASONS, coded
 from shoestring.routing.decision import Question, Refusal
 from shoestring.routing.here import Plans
 
+NUMBER = {reason: np.int8(number) for number, reason in enumerate(REASONS)}
+"""In REASONS, in as few bytes as will do: there is one for each candidate."""
+
 SPOKEN = 60
 """Candidates whose refusals are put into words: more than anybody reads, and few enough to be written at once."""
 
 
 def by_price(possible: np.ndarray[tuple[int], np.dtype[np.bool_]], est: Ints, most: int) -> list[int]:
     """The first few candidates as a page lists them: those that could be used, the cheapest first, then the others by number."""
-    able = np.flatnonzero(possible)
-    if able.size > most:
-        able = able[est[able] <= np.partition(est[able], most - 1)[most - 1]]
+    costs = est[possible]
+    if costs.size > most:
+        costs.partition(most - 1)
+        able = np.flatnonzero(possible & (est <= costs[most - 1]))
+    else:
+        able = np.flatnonzero(possible)
     rows: list[int] = [*able[np.argsort(est[able], kind="stable")].tolist(), *np.flatnonzero(~possible)[:most].tolist()]
     return rows[:most]
 
@@ -31,44 +40,39 @@ class Refuser:
     def __init__(self, question: Question, candidates: Candidates, plans: Plans, best: int | None) -> None:
         self.question, self.candidates, self.plans, self.best = question, candidates, plans, best
         self.here, self.limits = plans.here, plans.limits
-        self.pools = {pool.name: pool for pool in question.pools}
         self.later, self.waits = sentences.later_stages(question), sentences.waiting(question)
         self.codes, self.code = self._codes()
+
+    @cached_property
+    def _pools(self) -> dict[str, Pool]:
+        return {pool.name: pool for pool in self.question.pools}
 
     def _codes(self) -> tuple[tuple[Reason, ...], Ints]:
         """The reasons that occur, and by candidate which of them it is; -1 for the one that was taken."""
         here, plans, limits, best = self.here, self.plans, self.limits, self.plans.best
-        objections = np.array([*(REASONS.index(each) for each in here.offers.objections), NONE])
-        code = np.select(
-            [
-                ~here.possible,
-                ~here.within_cap,
-                best.way != NONE,
-                ~plans.followed,
-                here.least_p95 + plans.cheapest > limits.left_micro,
-                here.least_p95_ms + plans.quickest > limits.left_ms,
-            ],
-            [
-                objections[here.objection],
-                REASONS.index(Reason.STAGE_BUDGET),
-                self._beaten(),
-                REASONS.index(Reason.LATER_STAGE),
-                REASONS.index(Reason.BUDGET),
-                REASONS.index(Reason.DEADLINE),
-            ],
-            REASONS.index(Reason.BUDGET_AND_DEADLINE),
-        )
+        objections = np.array([*(NUMBER[each] for each in here.offers.objections), NONE], dtype=np.int8)
+        verdicts = [
+            (~here.possible, here.by_slot(objections[here.offers.objection], NONE)),
+            (~here.within_cap, NUMBER[Reason.STAGE_BUDGET]),
+            (best.way != NONE, self._beaten()),
+            (~plans.followed, NUMBER[Reason.LATER_STAGE]),
+            (plans.needs_micro > limits.left_micro, NUMBER[Reason.BUDGET]),
+            (plans.needs_ms > limits.left_ms, NUMBER[Reason.DEADLINE]),
+        ]
+        code = np.full(len(here), NUMBER[Reason.BUDGET_AND_DEADLINE])
+        # Of those that hold the first is said.
+        for holds, reason in reversed(verdicts):
+            np.copyto(code, reason, where=holds)
         if self.best is not None:
             code[self.best] = NONE
         return coded(code)
 
-    def _beaten(self) -> Ints:
-        best = self.plans.best
-        if self.best is None:
-            return best.way
-        behind = [best.samples < best.samples[self.best], best.total > best.total[self.best]]
-        found: Ints = np.select(behind, [REASONS.index(Reason.FEWER_SAMPLES), REASONS.index(Reason.COSTLIER)], REASONS.index(Reason.TIE))
-        return found
+    def _beaten(self) -> npt.NDArray[np.int8]:
+        best, taken = self.plans.best, self.best
+        if taken is None:
+            return np.full(len(best.way), NONE, dtype=np.int8)
+        costlier = np.where(best.total > best.total[taken], NUMBER[Reason.COSTLIER], NUMBER[Reason.TIE])
+        return np.where(best.samples < best.samples[taken], NUMBER[Reason.FEWER_SAMPLES], costlier)
 
     def spoken(self) -> tuple[Refusal, ...]:
         """The refusals of the candidates that a page lists first, by number."""
@@ -82,10 +86,17 @@ class Refuser:
 
     def _sentence(self, row: int, code: Reason) -> str:
         here, limits, best = self.here, self.limits, self.plans.best
-        est, least_est, least_p95 = (int(column[row]) for column in (best.est, here.least_est, here.least_p95))
+        # Of a large market nearly all are costlier: what is usual comes first.
         match code:
+            case Reason.COSTLIER:
+                dearer_micro = int(best.total[row] - best.total[self.best])
+                return sentences.dearer(int(best.est[row]), int(here.p95[row]), dearer_micro, self.later, self.waits)
+            case Reason.TIE:
+                return sentences.as_good(int(best.est[row]), int(here.p95[row]))
+            case Reason.FEWER_SAMPLES:
+                return sentences.fewer_samples(int(best.samples[row]), int(best.samples[self.best] - best.samples[row]))
             case Reason.STAGE_BUDGET:
-                return sentences.over_stage_budget(least_est, least_p95, limits.cap_micro(0))
+                return sentences.over_stage_budget(int(here.least_est[row]), int(here.least_p95[row]), limits.cap_micro(0))
             case Reason.LATER_STAGE:
                 return self._blocked()
             case Reason.BUDGET:
@@ -94,27 +105,21 @@ class Refuser:
                 return self._over_deadline(row)
             case Reason.BUDGET_AND_DEADLINE:
                 return sentences.over_either(self._over_budget(row), self._over_deadline(row))
-            case Reason.FEWER_SAMPLES:
-                return sentences.fewer_samples(int(best.samples[row]), int(best.samples[self.best] - best.samples[row]))
-            case Reason.COSTLIER:
-                return sentences.dearer(est, int(here.p95[row]), int(best.total[row] - best.total[self.best]), self.later, self.waits)
-            case Reason.TIE:
-                return sentences.as_good(est, int(here.p95[row]))
             case _:
                 return self._unusable(code, 0, row // here.width)
 
     def _over_budget(self, row: int) -> str:
-        keep_micro = int(self.plans.cheapest[row])
+        keep_micro = int(self.plans.needs_micro[row] - self.here.least_p95[row])
         return sentences.over_budget(
             int(self.here.least_est[row]), int(self.here.least_p95[row]), self.limits.left_micro, keep_micro, self.later
         )
 
     def _over_deadline(self, row: int) -> str:
-        needs_ms = int(self.here.least_p95_ms[row] + self.plans.quickest[row])
+        needs_ms = int(self.plans.needs_ms[row])
         return sentences.over_deadline(needs_ms, self.limits.left_ms, self.plans.shortest_ms, self.later)
 
     def _unusable(self, code: Reason, stage: int, slot: int) -> str:
-        pool: Pool = self.pools[self.candidates.pools[self.candidates.pool[slot]]]
+        pool = self._pools[self.candidates.pools[self.candidates.pool[slot]]]
         market: Market = self.candidates.markets[self.candidates.market[slot]]
         return sentences.unusable(code, self.question, self.question.needs[stage], pool, market)
 

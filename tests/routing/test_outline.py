@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
-from routing_cases import laptop_question, questions
+from routing_cases import CPU_1, EVALUATE, laptop_question, questions, quote
 from test_plan import every_plan
 
+from shoestring.model import Learned
 from shoestring.money import from_microusd
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Question
@@ -30,6 +31,18 @@ def test_the_front_is_what_trying_every_plan_finds(question: Question) -> None:
     found = front(question, candidates(question))
     assert [(each.est_usd, each.p95_s) for each in found] == [(from_microusd(est), ms / 1000) for est, ms in sorted(best)]
     assert all(len(each.offers) == len(needs) for each in found)
+
+
+def test_of_plans_that_cost_the_same_the_quickest_alone_is_on_the_front() -> None:
+    """Both are expected to cost a micro-dollar; the slower one needs less at P95, which the front says nothing of."""
+    learned = (Learned(stage="evaluate", pool="slow", runs=20, log_mean=1.1, log_sd=0.0),)
+    pools = (CPU_1.model_copy(update={"name": "fast"}), CPU_1.model_copy(update={"name": "slow"}))
+    prices = (quote("fast", "0.000640"), quote("slow", "0.000350"))
+    asked = laptop_question((EVALUATE,), pools=pools, quotes=prices, learned=learned, rows=0)
+    rows = all_rows(candidates(asked))
+    assert rows.est_microusd.tolist() == [1, 1] and rows.p95_microusd.tolist() == [2, 1] and rows.p95_ms[0] < rows.p95_ms[1]
+    (only,) = front(asked, candidates(asked))
+    assert only.p95_s == rows.p95_ms[0] / 1000
 
 
 def test_each_stage_has_a_line_with_what_it_takes_and_how_many_offers_are_refused_it() -> None:

@@ -59,7 +59,7 @@ def test_the_same_code_elsewhere_replays_to_the_same_bytes(tmp_path: Path) -> No
     [
         ("tariffs.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 720.0", '+   "hours_per_month": "720.0",'),
         ("pricing/learning.py", "PRIOR_LOG_SD = 0.5", "PRIOR_LOG_SD = 0.6", '+   "prior_log_sd": "0.6",'),
-        ("routing/here.py", "(-self.samples, self.total,", "(-self.samples, -self.total,", '+  "pool": "cpu-2",'),
+        ("routing/here.py", "self.total, MOST).min(initial=MOST)", "self.total, -1).max(initial=-1)", '+  "pool": "cpu-2",'),
     ],
 )
 def test_changed_code_fails_the_replay_and_the_difference_is_shown(tmp_path: Path, name: str, before: str, after: str, line: str) -> None:
