@@ -54,6 +54,8 @@ class Preferences(Noun):
     @property
     def preferences(self) -> Preferences:
         """Themselves, without whatever else a policy file says."""
+        if type(self) is Preferences:
+            return self
         return Preferences.model_validate({name: getattr(self, name) for name in Preferences.model_fields})
 
     @property
