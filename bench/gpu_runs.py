@@ -13,13 +13,13 @@ from gpu_recorded import STARTUP_S, PriceList, Work, placed
 from shoestring.model import Market, Pool, Quote
 from shoestring.money import usd
 from shoestring.pod.lessons import lesson_key
-from shoestring.pod.looking import s_per_sample
-from shoestring.pricing.learning import learn, spreads, worths
+from shoestring.pod.looking import elsewhere
+from shoestring.pricing.learning import learn, spreads
 from shoestring.pricing.throughput import Machines, hardware_of, row_seconds
 from shoestring.receipt import Receipt
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Question
-from shoestring.routing.second import Elsewhere, Standing, second_look, tries_sd
+from shoestring.routing.second import Standing, second_look, tries_sd
 from shoestring.rules import Rules, SecondLooks
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -163,7 +163,6 @@ def looked_at(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[
 
 def worth_a_move(before: Question, choice: Choice, after: Question, there: Choice, measured_s: float, moves: int) -> bool:
     """What a second look says, of a training that has run here for as long as it has to dwell."""
-    pool, need = next(pool for pool in after.pools if pool.name == there.pool), after.needs[0]
     standing = Standing(
         pool=choice.pool,
         market=choice.market,
@@ -177,15 +176,7 @@ def worth_a_move(before: Question, choice: Choice, after: Question, there: Choic
         samples_left=there.samples,
         leave_s=LEAVE_S,
     )
-    elsewhere = Elsewhere(
-        pool=there.pool,
-        market=there.market,
-        usd_per_hour=float(there.usd_per_hour),
-        s_per_sample=s_per_sample(after, there),
-        start_s=STARTUP_S,
-        worth=float(worths(need, [pool], after.learned, after.tries_sd)[0]),
-    )
-    return second_look(standing, elsewhere, LOOKS.second_look).moves
+    return second_look(standing, elsewhere(after, there), LOOKS.second_look).moves
 
 
 WAYS: dict[str, Run] = {

@@ -20,7 +20,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.errors import UnknownName
 from shoestring.model import STANDARD, Format, Learned, Need, Noun, Outcome, Pool, Probe, digest, record
 from shoestring.pod.committed import with_used
-from shoestring.pod.lessons import lessons, own_lessons, stockouts
+from shoestring.pod.lessons import known_to, stockouts
 from shoestring.pod.moved import with_moved
 from shoestring.pod.overhead import overhead_s
 from shoestring.pod.trials import policies
@@ -186,9 +186,8 @@ def lie_of(store: Store, outcome: Outcome) -> tuple[Format | None, str]:
 def learned(store: Store, asked: Asked, needs: Sequence[Need], pools: Sequence[Pool]) -> tuple[tuple[Learned, ...], int, tuple[str, ...]]:
     """What receipts from before this start, and attempts since then, teach about these stages on these pools; how often the first was moved
     in this run; and a note where a receipt cannot be read."""
-    receipts, notes = lessons(store, [need.stage for need in needs], asked.began_at)
-    mine, moves, unread = own_lessons(store, asked.run_id, needs[0].stage, asked.began_at)
-    return learn([*receipts, *mine], needs, pools), moves, (*notes, *unread)
+    receipts, moves, notes = known_to(store, asked.run_id, [need.stage for need in needs], asked.began_at)
+    return learn(receipts, needs, pools), moves, notes
 
 
 def measured_volume(world: World) -> Probe:

@@ -68,6 +68,14 @@ def own_lessons(store: Store, run_id: str, stage: str, since: datetime) -> tuple
     return [each for each in own if each.finished_at > since], sum(each.cause == "moved" for each in own), notes
 
 
+def known_to(store: Store, run_id: str, stages: Sequence[str], since: datetime) -> tuple[list[Receipt], int, tuple[str, ...]]:
+    """What can teach the first of these stages, and those after it, in a start of a run that began at `since`: receipts of before that, and
+    of the first one's attempts since then; how often that was moved in this run; notes where one cannot be read."""
+    before, unread = lessons(store, stages, since)
+    own, moves, unread_own = own_lessons(store, run_id, stages[0], since)
+    return [*before, *own], moves, (*unread, *unread_own)
+
+
 def stockouts(store: Store, now: datetime) -> tuple[tuple[StockOut, ...], tuple[str, ...]]:
     """What is still remembered of node pools that took no pod in time, and a note where that cannot be read."""
     found, notes = readable(store, list(store.list(STOCKOUTS)), StockOut)

@@ -7,6 +7,7 @@ find, which routes the stage again. What this attempt measured teaches the model
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -15,7 +16,7 @@ from shoestring.errors import StoreError
 from shoestring.model import Need, Pool, Quote, record
 from shoestring.money import usd
 from shoestring.pod.attempt import EXIT_S, Attempt
-from shoestring.pod.lessons import lessons, own_lessons
+from shoestring.pod.lessons import known_to
 from shoestring.pod.receipts import receipt_for
 from shoestring.pricing.learning import learn, worths
 from shoestring.receipt import Receipt
@@ -37,7 +38,7 @@ class Looks:
 
     moves: int
     last_s: float
-    taught: tuple[Receipt, ...] = ()
+    taught: Sequence[Receipt] = ()
     since: tuple[float, int] | None = None
     until: tuple[float, int] = (0.0, 0)
     asks: int = 0
@@ -54,11 +55,10 @@ def looks_of(attempt: Attempt) -> Looks:
     if not looks_twice(attempt.world.rules, question.needs[0]) or paid_for:
         return Looks(0, math.inf)
     try:
-        before, _ = lessons(store, [attempt.stage], began_at)
-        mine, moves, _ = own_lessons(store, run_id, attempt.stage, began_at)
+        receipts, moves, _ = known_to(store, run_id, [attempt.stage], began_at)
     except StoreError:
         return Looks(0, math.inf)
-    return Looks(moves, now_s, (*before, *mine))
+    return Looks(moves, now_s, receipts)
 
 
 def look_again(attempt: Attempt, looks: Looks) -> None:
@@ -71,8 +71,8 @@ def look_again(attempt: Attempt, looks: Looks) -> None:
     if (now_s - looks.last_s < rules.every_s and asks <= looks.asks) or (standing := standing_of(attempt, looks, now_s)) is None:
         return
     looks.last_s, looks.asks = now_s, asks
-    elsewhere = place_now(attempt, standing, looks)
-    looks.last = Look(standing=standing, elsewhere=elsewhere, verdict=second_look(standing, elsewhere, rules))
+    there = place_now(attempt, standing, looks)
+    looks.last = Look(standing=standing, elsewhere=there, verdict=second_look(standing, there, rules))
     if looks.last.verdict.moves:
         attempt.stop(looks.last.verdict.sentence, "moved")
 
@@ -119,6 +119,11 @@ def place_now(attempt: Attempt, at: Standing, looks: Looks) -> Elsewhere | None:
     choice = decide(question).choice
     if choice is None or (choice.pool, choice.market) == (at.pool, at.market) or not s_per_sample(question, choice):
         return None
+    return elsewhere(question, choice)
+
+
+def elsewhere(question: Question, choice: Choice) -> Elsewhere:
+    """What the model expects of a place for what is left, and what finding out about it is worth."""
     pool = pool_of(question, choice.pool)
     return Elsewhere(
         pool=choice.pool,

@@ -226,9 +226,10 @@ class Plans:
         at = rows[better]
         best.way[at], best.samples[at], best.est[at], best.total[at] = place, samples[better], est[better], total[better]
         best.needs_micro[at], best.needs_ms[at] = needs_micro[better], needs_ms[better]
-        # With more money kept for it, what it finds out may yet count.
-        counts = here.worth_within(rows, money, self.limits.left_ms - keep_ms) == here.worth[rows]
-        settled: Flags = (samples == here.offers.samples) & counts
+        settled: Flags = samples == here.offers.samples
+        if here.tries:
+            # With more money kept for it, what it finds out may yet count.
+            settled &= here.worth_within(rows, money, self.limits.left_ms - keep_ms) == here.worth[rows]
         return settled
 
     @cached_property

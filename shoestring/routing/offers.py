@@ -149,9 +149,9 @@ def _numbers(markets: Iterable[Market]) -> Ints:
     return np.fromiter(map(MARKET_NUMBER.__getitem__, map(id, markets)), np.int64)
 
 
-def _regions(tariffs: Tariffs, pools: Sequence[Pool], names: list[str]) -> tuple[list[str], Ints]:
+def _regions(tariffs: Tariffs, pools: Sequence[Pool], said: list[str]) -> tuple[list[str], Ints]:
     """What pools' regions are called in routes, and which one is each pool's."""
-    places = [tariffs.place(each.provider, each.region) for each in pools] if tariffs.store_provider else names
+    places = [tariffs.place(each.provider, each.region) for each in pools] if tariffs.store_provider else said
     regions = sorted(set(places))
     in_region = {name: place for place, name in enumerate(regions)}
     return regions, np.fromiter(map(in_region.__getitem__, places), np.int64)
