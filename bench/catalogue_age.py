@@ -25,7 +25,7 @@ import numpy.typing as npt
 from machine import describe
 from traces import trace
 
-from shoestring.pricing.doubts import LEAST_OF_ELSEWHERE, REGIONS_TO_TELL
+from shoestring.pricing.validation import LEAST_OF_ELSEWHERE, REGIONS_TO_TELL
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,9 +63,13 @@ class History:
             for row in csv.DictReader(file):
                 if row["machine_type"] in MACHINES:
                     day = date.fromisoformat(row["from_date"]).toordinal()
-                    changes[row["region"], row["machine_type"], row["market"]].append((day, float(row["usd_per_hour"])))
+                    changes[row["region"], row["machine_type"], row["market"]].append(
+                        (day, float(row["usd_per_hour"]))
+                    )
         self.offers = sorted(changes)
-        self._series = [tuple(map(np.array, zip(*sorted(changes[offer]), strict=True))) for offer in self.offers]
+        self._series = [
+            tuple(map(np.array, zip(*sorted(changes[offer]), strict=True))) for offer in self.offers
+        ]
 
     def on(self, day: float) -> Floats:
         """What is believed of the list of that day: no spot that is not below on-demand, and no machine at half its price elsewhere."""
@@ -78,11 +82,19 @@ class History:
                 above = prices[self.offers.index((region, machine, "on-demand"))]
                 prices[index] = np.nan if prices[index] >= above else prices[index]
         for machine in MACHINES:
-            on_demand = [index for index, offer in enumerate(self.offers) if offer[1:] == (machine, "on-demand")]
+            on_demand = [
+                index for index, offer in enumerate(self.offers) if offer[1:] == (machine, "on-demand")
+            ]
             if np.isfinite(prices[on_demand]).sum() >= REGIONS_TO_TELL:
                 least = float(LEAST_OF_ELSEWHERE) * np.nanmedian(prices[on_demand])
                 odd = {self.offers[index][0] for index in on_demand if prices[index] < least}
-                prices[[index for index, offer in enumerate(self.offers) if offer[0] in odd and offer[1] == machine]] = np.nan
+                prices[
+                    [
+                        index
+                        for index, offer in enumerate(self.offers)
+                        if offer[0] in odd and offer[1] == machine
+                    ]
+                ] = np.nan
         return prices
 
 
@@ -98,7 +110,9 @@ def decided(
         if usable.sum() < 2:
             continue
         taken = int(np.nanargmin(np.where(usable, believed, np.nan)))
-        found.append((float(paid[taken] / np.min(paid[usable]) - 1), float(abs(paid[taken] / believed[taken] - 1))))
+        found.append(
+            (float(paid[taken] / np.min(paid[usable]) - 1), float(abs(paid[taken] / believed[taken] - 1)))
+        )
     return found
 
 
@@ -107,14 +121,26 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to draw the curve, as SVG")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    history, models, draw = History(trace("gcp-prices/changes.csv.gz")), throughputs(), np.random.default_rng(options.seed)
+    history, models, draw = (
+        History(trace("gcp-prices/changes.csv.gz")),
+        throughputs(),
+        np.random.default_rng(options.seed),
+    )
     regions = sorted({region for region, _, _ in history.offers})
-    one = [np.array([index for index, offer in enumerate(history.offers) if offer[0] == region]) for region in regions]
+    one = [
+        np.array([index for index, offer in enumerate(history.offers) if offer[0] == region])
+        for region in regions
+    ]
     scopes = {"any region": [np.arange(len(history.offers))], "one region": one}
     print(describe())
     print(f"{len(DAYS)} days x {len(models)} models x {len(regions)} regions, {len(history.offers)} offers")
-    print(f"{'scope':<11} {'months':>6} {'decisions':>9} {'dearer':>7} {'interval':>15} {'P95':>7} {'worse':>6} {'wrong by':>8} {'P95':>7}")
-    curves = {scope: [row(history, models, groups, scope, months, draw) for months in MONTHS] for scope, groups in scopes.items()}
+    print(
+        f"{'scope':<11} {'months':>6} {'decisions':>9} {'dearer':>7} {'interval':>15} {'P95':>7} {'worse':>6} {'wrong by':>8} {'P95':>7}"
+    )
+    curves = {
+        scope: [row(history, models, groups, scope, months, draw) for months in MONTHS]
+        for scope, groups in scopes.items()
+    }
     if options.out:
         options.out.write_text(svg(curves), encoding="utf-8")
         print(f"drawn: {options.out}")
@@ -153,8 +179,12 @@ def svg(curves: dict[str, list[tuple[float, float, float]]]) -> str:
     def at(months: float, share: float) -> str:
         return f"{edge + months / MONTHS[-1] * (wide - 2 * edge):.1f},{tall - edge - share / top * (tall - 2 * edge):.1f}"
 
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {tall}" font-family="sans-serif" font-size="13">']
-    parts.append(f'<text x="{edge}" y="24">dearer than with a fresh price list, against its age in months (mean, 95% interval)</text>')
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {tall}" font-family="sans-serif" font-size="13">'
+    ]
+    parts.append(
+        f'<text x="{edge}" y="24">dearer than with a fresh price list, against its age in months (mean, 95% interval)</text>'
+    )
     for months in MONTHS:
         x, _, y = at(months, 0).partition(",")
         parts.append(f'<text x="{x}" y="{float(y) + 18}" text-anchor="middle">{months}</text>')

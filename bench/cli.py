@@ -50,9 +50,16 @@ def held_bytes(pid: int) -> int:
     return total
 
 
-def start(*arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.Popen[str]:
+def start(
+    *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*SHOESTRING, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | (env or {}), cwd=cwd
+        [*SHOESTRING, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | (env or {}),
+        cwd=cwd,
     )
 
 

@@ -21,26 +21,42 @@ from typing import Any
 import numpy as np
 from machine import describe
 
-from shoestring.local import FilePrices, WorldFile
-from shoestring.model import Format, FormatSpeed, Market, Need, Pool, Quote, Terms, record
-from shoestring.pricing.worlds import cloud_world, laptop_world
+from shoestring.backends.local import FilePrices, WorldFile
+from shoestring.config.tariffs import Tariffs
+from shoestring.core.types import Format, FormatSpeed, Market, Need, Pool, Quote, Terms, record
+from shoestring.pricing.templates import cloud_world, laptop_world
+from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Question
-from shoestring.routing.replay import replay
-from shoestring.tariffs import Tariffs
 
 ROWS = 336_776
 NEEDS = (
     Need(stage="ingest", op_per_row=2e3, writes_bytes_per_row=120),
     Need(stage="preprocess", op_per_row=4e3, parallel_fraction=0.3, reads="scan", writes_bytes_per_row=60),
-    Need(stage="train", elastic=True, op_per_row=2e4, parallel_fraction=0.7, reads="shuffled", passes=12, min_passes=1, checkpoint_s=0.2),
+    Need(
+        stage="train",
+        elastic=True,
+        op_per_row=2e4,
+        parallel_fraction=0.7,
+        reads="shuffled",
+        passes=12,
+        min_passes=1,
+        checkpoint_s=0.2,
+    ),
     Need(stage="evaluate", op_per_row=4e3, parallel_fraction=0.5, reads="scan"),
 )
 LARGE_NEEDS = (
     *NEEDS[:2],
     Need(stage="features", op_per_row=2e4, parallel_fraction=0.9, reads="scan", writes_bytes_per_row=200),
     Need(
-        stage="train", op_per_row=5e4, parallel_fraction=0.9, reads="shuffled", passes=3, gpu="may", gpu_flop_per_row=1e9, checkpoint_s=20
+        stage="train",
+        op_per_row=5e4,
+        parallel_fraction=0.9,
+        reads="shuffled",
+        passes=3,
+        gpu="may",
+        gpu_flop_per_row=1e9,
+        checkpoint_s=20,
     ),
     Need(stage="evaluate", op_per_row=4e3, parallel_fraction=0.5, reads="scan"),
 )
@@ -86,12 +102,20 @@ def many_pools() -> tuple[tuple[Pool, ...], tuple[Quote, ...]]:
     """250 kinds of machine (8 families x 25 sizes, and 50 with GPUs) in 20 regions, each with its own prices."""
     rng = np.random.default_rng(0)
     kinds: list[dict[str, Any]] = [
-        {"cores": 4 * (size + 1), "memory_gb": 4.0 * (size + 1) * (2 + family), "core_gops": 0.8 + 0.15 * family}
+        {
+            "cores": 4 * (size + 1),
+            "memory_gb": 4.0 * (size + 1) * (2 + family),
+            "core_gops": 0.8 + 0.15 * family,
+        }
         for family in range(8)
         for size in range(25)
     ]
     for number in range(50):
-        gpus = {"gpu": f"gpu-{number % 10}", "gpu_count": 1 + number // 10, "gpu_memory_gb": 16.0 + 8 * (number % 10)}
+        gpus = {
+            "gpu": f"gpu-{number % 10}",
+            "gpu_count": 1 + number // 10,
+            "gpu_memory_gb": 16.0 + 8 * (number % 10),
+        }
         kinds.append({"cores": 16, "memory_gb": 128.0, "gpu_tflops": 65.0 * (1 + number % 10)} | gpus)
     pools, quotes = [], []
     for region in range(20):
@@ -99,10 +123,14 @@ def many_pools() -> tuple[tuple[Pool, ...], tuple[Quote, ...]]:
             name, rate = f"r{region:02d}-m{number:03d}", float(rng.uniform(0.01, 0.2))
             markets = {Market.ON_DEMAND: Terms(), Market.SPOT: Terms(preemptions_per_hour=rate)}
             pools.append(Pool(name=name, region=f"r{region:02d}", startup_s=60.0, markets=markets, **kind))
-            hourly = (0.03 * kind["cores"] * kind.get("core_gops", 1.0) + 0.01 * kind.get("gpu_tflops", 0.0)) * rng.uniform(0.8, 1.3)
+            hourly = (
+                0.03 * kind["cores"] * kind.get("core_gops", 1.0) + 0.01 * kind.get("gpu_tflops", 0.0)
+            ) * rng.uniform(0.8, 1.3)
             for market, share in ((Market.ON_DEMAND, 1.0), (Market.SPOT, rng.uniform(0.2, 0.7))):
                 usd = Decimal(f"{hourly * share:.6f}")
-                quotes.append(Quote(pool=name, market=market, usd_per_hour=usd, as_of=date(2026, 11, 1), source="drawn"))
+                quotes.append(
+                    Quote(pool=name, market=market, usd_per_hour=usd, as_of=date(2026, 11, 1), source="drawn")
+                )
     return tuple(pools), tuple(quotes)
 
 
@@ -130,7 +158,9 @@ def large_question(deadline_s: float | None) -> Question:
 def large(repeats: int) -> None:
     """Deciding and writing, at 10,000 offers."""
     print()
-    print(f"{'10,000 offers':<20} {'deadline':>9} {'decide ms':>9} {'process ms':>10} {'least ms':>8} {'record ms':>9} {'MiB':>5}  chosen")
+    print(
+        f"{'10,000 offers':<20} {'deadline':>9} {'decide ms':>9} {'process ms':>10} {'least ms':>8} {'record ms':>9} {'MiB':>5}  chosen"
+    )
     for deadline_s in (None, 7200.0, 3600.0):
         asked = large_question(deadline_s)
         decision = decide(asked)
@@ -154,9 +184,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=20)
     repeats = parser.parse_args().repeats
-    worlds = {"laptop, 2 cores": laptop_world(2, 8.0, "store", date(2026, 11, 1)), "cloud": cloud_world("store")}
+    worlds = {
+        "laptop, 2 cores": laptop_world(2, 8.0, "store", date(2026, 11, 1)),
+        "cloud": cloud_world("store"),
+    }
     print(describe())
-    print(f"{'world':<16} {'deadline':>8} {'pools':>5} {'offers':>6} {'decide ms':>9} {'record ms':>9} {'replay ms':>9} {'KiB':>5}")
+    print(
+        f"{'world':<16} {'deadline':>8} {'pools':>5} {'offers':>6} {'decide ms':>9} {'record ms':>9} {'replay ms':>9} {'KiB':>5}"
+    )
     for name, world in worlds.items():
         for deadline_s in (None, 3600.0):
             asked = question(world, deadline_s)
@@ -170,7 +205,9 @@ def main() -> None:
             shown = "  ".join(f"{each:8.1f}" for each in times)
             offers = decision.candidates.first(len(NEEDS))
             limit = "-" if deadline_s is None else f"{deadline_s:.0f} s"
-            print(f"{name:<16} {limit:>8} {len(asked.pools):>5} {offers:>6}  {shown} {len(data) / 1024:>5.0f}")
+            print(
+                f"{name:<16} {limit:>8} {len(asked.pools):>5} {offers:>6}  {shown} {len(data) / 1024:>5.0f}"
+            )
     large(repeats)
 
 

@@ -22,19 +22,24 @@ from typing import Any
 import numpy as np
 from machine import describe
 
-from shoestring.bounds import Bounds
-from shoestring.data.formats import Rows
+from shoestring.backends.local import FolderStore
+from shoestring.config.adaptation import Bounds
+from shoestring.core.datasets import Encoding, Feature
+from shoestring.data.formats.readers import Rows
 from shoestring.data.recipe import TrainSettings
-from shoestring.local import FolderStore
-from shoestring.model import Encoding, Feature
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_.loop import Training
 from shoestring.training.torch_.task import Task, Trained
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RECORD = np.dtype([("code", "i4"), *((f"n{number}", "f4") for number in range(4)), ("y", "i4")])
-FEATURES = (Feature(name="code", kind="categorical", cardinality=31), *(Feature(name=f"n{number}", kind="numeric") for number in range(4)))
-SETTINGS = TrainSettings(max_epochs=100, hidden=(32,), bins=4, batch_rows=64, patience=999, learning_rate=0.01, dropout=0.0)
+FEATURES = (
+    Feature(name="code", kind="categorical", cardinality=31),
+    *(Feature(name=f"n{number}", kind="numeric") for number in range(4)),
+)
+SETTINGS = TrainSettings(
+    max_epochs=100, hidden=(32,), bins=4, batch_rows=64, patience=999, learning_rate=0.01, dropout=0.0
+)
 ROWS, STEP_S, STEPS, PRICE = 12_000, 0.1, 1000, Decimal(1)
 NOTHING = Bounds(length=False, least_look_share=1, batch_factor=1, pool=False)
 # So much of the budget's time is over when the disturbance comes.
@@ -112,7 +117,9 @@ def train(disturb: Disturb, bounds: Bounds, seed: int, folder: Path) -> tuple[Tr
     task = Task(
         run_id="one",
         seed=seed,
-        encoding=Encoding(features=FEATURES, task="binary", classes=("no", "yes"), train_prior=(1 - share, share)),
+        encoding=Encoding(
+            features=FEATURES, task="binary", classes=("no", "yes"), train_prior=(1 - share, share)
+        ),
         settings=SETTINGS,
         train=Rows([rows]),
         signal=Rows([signal]),
@@ -126,7 +133,9 @@ def train(disturb: Disturb, bounds: Bounds, seed: int, folder: Path) -> tuple[Tr
         bounds=bounds,
     )
     training = Training(task)
-    training.learner.net.register_forward_hook(lambda net, *_: clock.sleep(disturb(clock, meter)) if net.training else None)
+    training.learner.net.register_forward_hook(
+        lambda net, *_: clock.sleep(disturb(clock, meter)) if net.training else None
+    )
     trained = training.run()
     return trained, float(meter.spent_usd(clock.at_s) / meter.limit_usd)
 
@@ -141,14 +150,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=7)
     options = parser.parse_args()
     print(describe())
-    print(f"{STEPS} steps' money; {options.seeds} seeds; medians; ratios of excess loss with the least and the most")
-    print(f"{'scenario':<11} {'most spent':>10} {'changes':>7} {'recalibrated':>12} {'cut off':>8} {'ratio':>6}  interval")
+    print(
+        f"{STEPS} steps' money; {options.seeds} seeds; medians; ratios of excess loss with the least and the most"
+    )
+    print(
+        f"{'scenario':<11} {'most spent':>10} {'changes':>7} {'recalibrated':>12} {'cut off':>8} {'ratio':>6}  interval"
+    )
     for disturb in (quiet, slower, dearer, stuttering):
         spent, changes, losses = [], [], []
         for seed in range(options.seeds):
             with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
                 (ours, our_share), (cut, cut_share) = (
-                    train(disturb, bounds, seed, Path(folder)) for bounds, folder in ((Bounds(), one), (NOTHING, other))
+                    train(disturb, bounds, seed, Path(folder))
+                    for bounds, folder in ((Bounds(), one), (NOTHING, other))
                 )
             spent += [our_share, cut_share]
             changes.append(len(ours.course.changes))

@@ -17,7 +17,7 @@ from decimal import Decimal
 import numpy as np
 from machine import describe
 
-from shoestring.tariffs import Tariffs, egress_microusd
+from shoestring.config.tariffs import Tariffs, egress_microusd
 
 TB = (1, 11, 51, 60, 140)
 GB = 1024
@@ -49,7 +49,9 @@ def by_the_gb(tb: int) -> Decimal:
 def peer(python: str | None) -> tuple[str, list[float] | None]:
     if not python:
         return "skipped: no --peer and no $SKYPILOT_PYTHON", None
-    done = subprocess.run([python, "-c", PEER, json.dumps(TB)], capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(
+        [python, "-c", PEER, json.dumps(TB)], capture_output=True, text=True, check=False, timeout=240
+    )
     if done.returncode:
         return f"skipped: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}", None
     version, costs = json.loads(done.stdout.strip().splitlines()[-1])
@@ -69,7 +71,11 @@ def main() -> None:
     print(f"{'TB':>5} {'list $':>12} {'ours $':>12} {'peer $':>12} {'peer/list':>10}")
     for index, tb in enumerate(TB):
         right, ours = by_the_gb(tb), Decimal(int(micro[index])).scaleb(-6)
-        told = f"{theirs[index]:>12,.2f} {theirs[index] / float(right):>10.3f}" if theirs else f"{'-':>12} {'-':>10}"
+        told = (
+            f"{theirs[index]:>12,.2f} {theirs[index] / float(right):>10.3f}"
+            if theirs
+            else f"{'-':>12} {'-':>10}"
+        )
         print(f"{tb:>5} {right:>12,.2f} {ours:>12,.2f} {told}")
         assert ours == right, f"{tb} TB: {ours} is not {right}"
     print(f"{len(TB)} volumes at once: {taken_us:.0f} us")

@@ -32,8 +32,8 @@ from gpu_recorded import PriceList, Work, gavel_lists, gavel_works, llm_lists, l
 from gpu_runs import WAYS, prior_s, ratios, receipt
 from machine import describe
 
+from shoestring.core.receipt import Receipt
 from shoestring.pricing.learning import learn
-from shoestring.receipt import Receipt
 
 PARTS = ("unseen", "llm-foundry", "gavel")
 
@@ -42,7 +42,9 @@ HALVES = {"held-out": slice(1, None, 2), "tuned": slice(0, None, 2), "all": slic
 
 def unseen(works: Sequence[Work], prices: PriceList) -> None:
     """Median relative error of the time on each type, from three runs of each model on each other."""
-    print(f"\n{'left out':<12} {'models':>6} {'type unseen':>12} {'pair unseen':>12} {'peak ratio':>11}   median relative error, %")
+    print(
+        f"\n{'left out':<12} {'models':>6} {'type unseen':>12} {'pair unseen':>12} {'peak ratio':>11}   median relative error, %"
+    )
     history = [
         (work, name, receipt(work, pool, work.rows / work.speed[name], number=3 * row + again))
         for row, work in enumerate(works)
@@ -62,7 +64,11 @@ def unseen(works: Sequence[Work], prices: PriceList) -> None:
                 learned = learn([each[2] for each in [*thin(taught), *mine]], [work.need], [pool])
                 found = next(each for each in learned if each.stage == "train")
                 errors[way].append(abs(math.exp(found.log_mean) * prior_s(work, [pool])[0] / true_s - 1))
-            logs = [math.log(work.rows / work.speed[name] * pools[name].gpu_tflops / pool.gpu_tflops) for name in pools if name != gpu]
+            logs = [
+                math.log(work.rows / work.speed[name] * pools[name].gpu_tflops / pool.gpu_tflops)
+                for name in pools
+                if name != gpu
+            ]
             errors["peak"].append(abs(math.exp(statistics.fmean(logs)) / true_s - 1))
         shown = "  ".join(f"{statistics.median(errors[way]) * 100:11.1f}" for way in ("type", "pair", "peak"))
         print(f"{gpu:<12} {len(errors['peak']):>6} {shown}", flush=True)
@@ -75,7 +81,9 @@ def thin(history: list[tuple[Work, str, Receipt]]) -> list[tuple[Work, str, Rece
 
 def interval(values: Sequence[float]) -> str:
     random, array = np.random.default_rng(0), np.array(values)
-    low, high = np.quantile(array[random.integers(len(array), size=(2000, len(array)))].mean(axis=1), [0.025, 0.975])
+    low, high = np.quantile(
+        array[random.integers(len(array), size=(2000, len(array)))].mean(axis=1), [0.025, 0.975]
+    )
     return f"{array.mean():6.3f} [{low:5.3f}, {high:5.3f}]"
 
 

@@ -11,7 +11,7 @@ from datetime import date
 
 from traces import trace
 
-from shoestring.model import Need, Pool
+from shoestring.core.types import Need, Pool
 
 HOURS, STARTUP_S = 4.0, 300.0
 DATES = (date(2024, 5, 21), date(2024, 10, 31), date(2025, 3, 13), date(2025, 8, 30))
@@ -61,7 +61,13 @@ def llm_works() -> list[Work]:
             layers, width = WIDTHS[row["model"]]
             flop[key] = 6 * float(row["parameters"]) + 12 * layers * width * float(row["sequence_length"])
     return [
-        work_of(f"{model} at {length} on {gpus}", flop[model, length, gpus], flop[model, length, gpus] / 300, speeds, most_gpus=int(gpus))
+        work_of(
+            f"{model} at {length} on {gpus}",
+            flop[model, length, gpus],
+            flop[model, length, gpus] / 300,
+            speeds,
+            most_gpus=int(gpus),
+        )
         for (model, length, gpus), speeds in sorted(fastest.items())
         if len(speeds) > 1
     ]
@@ -95,12 +101,27 @@ def gavel_works() -> list[Work]:
 
 
 def work_of(name: str, flop: float, bytes_: float, speed: dict[str, float], most_gpus: int = 1) -> Work:
-    need = Need(stage="train", work=name, gpu="must", setup_s=0, gpu_flop_per_row=flop, gpu_bytes_per_row=bytes_, most_gpus=most_gpus)
+    need = Need(
+        stage="train",
+        work=name,
+        gpu="must",
+        setup_s=0,
+        gpu_flop_per_row=flop,
+        gpu_bytes_per_row=bytes_,
+        most_gpus=most_gpus,
+    )
     return Work(need, speed, int(HOURS * 3600 * statistics.median(speed.values())))
 
 
 def gpu_pool(name: str, gpu: str, gb: float, tflops: float, gb_s: float, count: int = 1) -> Pool:
-    facts = {"gpu": gpu, "gpu_memory_gb": gb, "gpu_tflops": tflops, "gpu_memory_gb_s": gb_s, "gpu_count": count, "startup_s": STARTUP_S}
+    facts = {
+        "gpu": gpu,
+        "gpu_memory_gb": gb,
+        "gpu_tflops": tflops,
+        "gpu_memory_gb_s": gb_s,
+        "gpu_count": count,
+        "startup_s": STARTUP_S,
+    }
     return Pool.model_validate({"name": name, "cores": 96, "memory_gb": 600} | facts)
 
 
@@ -116,7 +137,11 @@ GAVEL_POOLS = {
     "p100": gpu_pool("p100", "P100", 16, 9.5, 732),
     "v100": gpu_pool("v100", "V100", 16, 14.8, 900),
 }
-LISTS = {"Azure 2020": (0.90, 2.07, 3.06), "Google 2019": (0.64, 1.65, 2.67), "preemptible 2019": (0.175, 0.47, 0.78)}
+LISTS = {
+    "Azure 2020": (0.90, 2.07, 3.06),
+    "Google 2019": (0.64, 1.65, 2.67),
+    "preemptible 2019": (0.175, 0.47, 0.78),
+}
 
 
 def llm_lists() -> list[PriceList]:
@@ -124,17 +149,25 @@ def llm_lists() -> list[PriceList]:
     with gzip.open(trace("gcp-prices/changes.csv.gz"), "rt") as file:
         for row in csv.DictReader(file):
             if row["region"] == "us-central1" and row["machine_type"] in MACHINES.values():
-                prices[row["machine_type"], row["market"]].append((date.fromisoformat(row["from_date"]), float(row["usd_per_hour"])))
+                prices[row["machine_type"], row["market"]].append(
+                    (date.fromisoformat(row["from_date"]), float(row["usd_per_hour"]))
+                )
     found = []
     for market in ("on-demand", "spot"):
         for day in DATES if market == "spot" else DATES[-1:]:
-            at = {gpu: max(each for each in prices[machine, market] if each[0] <= day)[1] for gpu, machine in MACHINES.items()}
+            at = {
+                gpu: max(each for each in prices[machine, market] if each[0] <= day)[1]
+                for gpu, machine in MACHINES.items()
+            }
             found.append(PriceList(f"{market} {day}", LLM_POOLS, at))
     return found
 
 
 def gavel_lists() -> list[PriceList]:
-    return [PriceList(name, GAVEL_POOLS, dict(zip(GAVEL_POOLS, each, strict=True))) for name, each in LISTS.items()]
+    return [
+        PriceList(name, GAVEL_POOLS, dict(zip(GAVEL_POOLS, each, strict=True)))
+        for name, each in LISTS.items()
+    ]
 
 
 def placed(work: Work, prices: PriceList) -> dict[str, Pool]:

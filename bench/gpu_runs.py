@@ -10,17 +10,17 @@ from decimal import Decimal
 import numpy as np
 from gpu_recorded import STARTUP_S, PriceList, Work, placed
 
-from shoestring.model import Market, Pool, Quote
-from shoestring.money import usd
-from shoestring.pod.lessons import lesson_key
-from shoestring.pod.looking import elsewhere
+from shoestring.config.policy import Rules, SecondLooks
+from shoestring.core.money import usd
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Market, Pool, Quote
 from shoestring.pricing.learning import learn, spreads
 from shoestring.pricing.throughput import Machines, hardware_of, row_seconds
-from shoestring.receipt import Receipt
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Question
-from shoestring.routing.second import Standing, second_look, tries_sd
-from shoestring.rules import Rules, SecondLooks
+from shoestring.routing.policy.migration import Standing, second_look, tries_sd
+from shoestring.runtime.records.receipt_history import lesson_key
+from shoestring.runtime.supervisor.migration_check import elsewhere
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 RUNS = 10
@@ -31,7 +31,9 @@ def prior_s(work: Work, pools: Sequence[Pool]) -> np.ndarray:
     return row_seconds(work.need, Machines.of(pools)) * work.rows
 
 
-def receipt(work: Work, pool: Pool, seconds: float, share: float = 1.0, attempt: int = 1, number: int = 0) -> Receipt:
+def receipt(
+    work: Work, pool: Pool, seconds: float, share: float = 1.0, attempt: int = 1, number: int = 0
+) -> Receipt:
     """Of all of a job, which takes so long there, or of a share of it before a move."""
     return Receipt.model_construct(
         run_id=f"run-{number}",
@@ -63,7 +65,12 @@ def luck(random: np.random.Generator) -> float:
 
 
 def asked(
-    work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], moves: int | None = None, left: float = 1.0
+    work: Work,
+    pools: dict[str, Pool],
+    prices: PriceList,
+    seen: list[Receipt],
+    moves: int | None = None,
+    left: float = 1.0,
 ) -> Question:
     """Where what is left of a training, a share of it, should run, with money enough, after so many moves. `moves` None: fixed work."""
     need = work.need if moves is None else work.need.model_copy(update={"elastic": True, "passes": left})
@@ -93,7 +100,9 @@ def asked(
     )
 
 
-def ours(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> str:
+def ours(
+    work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator
+) -> str:
     choice = decide(asked(work, pools, prices, seen)).choice
     assert choice is not None
     return choice.pool
@@ -102,11 +111,19 @@ def ours(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Recei
 def by_log(shift: Callable[[np.ndarray, np.random.Generator], np.ndarray]) -> Choose:
     """The least price x time, where the log of the time is its mean + its standard deviation x `shift`."""
 
-    def choose(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> str:
+    def choose(
+        work: Work,
+        pools: dict[str, Pool],
+        prices: PriceList,
+        seen: list[Receipt],
+        random: np.random.Generator,
+    ) -> str:
         names = list(pools)
         learned = learn(seen, [work.need], list(pools.values()))
         mean, _ = spreads(work.need, list(pools.values()), learned)
-        by_name = {each.pool: each for each in learned if each.pool} | {each.hardware: each for each in learned if not each.pool}
+        by_name = {each.pool: each for each in learned if each.pool} | {
+            each.hardware: each for each in learned if not each.pool
+        }
         found = [by_name.get(name) or by_name.get(hardware_of(work.need, pools[name]).name) for name in names]
         sd = np.array([each.log_sd if each else 0.5 for each in found])
         log = np.log(mean) - sd**2 / 2 + sd * shift(sd, random)
@@ -116,11 +133,15 @@ def by_log(shift: Callable[[np.ndarray, np.random.Generator], np.ndarray]) -> Ch
     return choose
 
 
-def cheapest(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> str:
+def cheapest(
+    work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator
+) -> str:
     return min(pools, key=lambda name: prices.usd_per_hour[name])
 
 
-def newest(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> str:
+def newest(
+    work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator
+) -> str:
     return list(pools)[-1]
 
 
@@ -131,15 +152,25 @@ def usd_of(name: str, pools: dict[str, Pool], prices: PriceList, seconds: float)
 def whole(choose: Choose) -> Run:
     """A run that ends where it began."""
 
-    def run(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> Ran:
+    def run(
+        work: Work,
+        pools: dict[str, Pool],
+        prices: PriceList,
+        seen: list[Receipt],
+        random: np.random.Generator,
+    ) -> Ran:
         name = choose(work, pools, prices, seen, random)
         true_s = work.rows / work.speed[name]
-        return usd_of(name, pools, prices, STARTUP_S + true_s), [receipt(work, pools[name], true_s * luck(random))]
+        return usd_of(name, pools, prices, STARTUP_S + true_s), [
+            receipt(work, pools[name], true_s * luck(random))
+        ]
 
     return run
 
 
-def looked_at(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator) -> Ran:
+def looked_at(
+    work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator
+) -> Ran:
     """A run with second looks: what a frame and the routers of its attempts do, by the same code."""
     paid, left, ran = 0.0, 1.0, list[Receipt]()
     while True:
@@ -161,7 +192,9 @@ def looked_at(work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[
         left, ran = left - share, [*ran, so_far]
 
 
-def worth_a_move(before: Question, choice: Choice, after: Question, there: Choice, measured_s: float, moves: int) -> bool:
+def worth_a_move(
+    before: Question, choice: Choice, after: Question, there: Choice, measured_s: float, moves: int
+) -> bool:
     """What a second look says, of a training that has run here for as long as it has to dwell."""
     standing = Standing(
         pool=choice.pool,
@@ -202,7 +235,9 @@ def ratios(works: Sequence[Work], prices: PriceList, run: Run, seed: int, lived_
             paid += cost
             number += 1
             for each in ran:
-                done = each.model_copy(update={"run_id": f"run-{number}", "finished_at": NOON + timedelta(minutes=number)})
+                done = each.model_copy(
+                    update={"run_id": f"run-{number}", "finished_at": NOON + timedelta(minutes=number)}
+                )
                 kept[lesson_key(done)] = done
         found.append(paid / (RUNS * best))
     return found

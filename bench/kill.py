@@ -56,7 +56,7 @@ def find(pid: int, target: str) -> psutil.Process | None:
         try:
             if target == "run" and process.pid == pid:
                 return process
-            if "shoestring.pod.child" in process.cmdline():
+            if "shoestring.runtime.supervisor.child" in process.cmdline():
                 return process if target == "child" else process.parent()
         except psutil.NoSuchProcess:
             continue

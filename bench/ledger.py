@@ -27,14 +27,16 @@ from typing import Any
 
 from machine import describe
 
-sys.path.append(str(Path(__file__).parent.parent / "tests/outside"))  # the server and the processes of the tests
+sys.path.append(
+    str(Path(__file__).parent.parent / "tests/outside")
+)  # the server and the processes of the tests
 
 from s3_server import ADMIN, S3Server, environment
 from store_places import FORKS, Place, at_once
 
-from shoestring.local import FolderStore, WallClock
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import verify
+from shoestring.backends.local import FolderStore, WallClock
+from shoestring.spending.audit.verify import verify
+from shoestring.spending.ledger.ledger import Ledger
 
 CENT, PLENTY = Decimal("0.01"), Decimal(10**6)
 # Where flushing costs nothing, what an append costs is its own work.
@@ -53,13 +55,18 @@ def timed_s(work: Callable[[], object]) -> float:
     return time.perf_counter() - began_s
 
 
-def append_many(me: int, gate: Any, place: Place, accounts: list[str], entries: int) -> tuple[list[float], float, float]:
+def append_many(
+    me: int, gate: Any, place: Place, accounts: list[str], entries: int
+) -> tuple[list[float], float, float]:
     """Seconds of each append; when the first began and the last ended."""
     ledger = Ledger(place.open(), WallClock(), f"pod-{me}")
     ledger.state(accounts[me])
     gate.wait()
     began_s = time.monotonic()
-    took_s = [timed_s(partial(ledger.reserve, accounts[me], f"work-{me}-{number}", "work", number, CENT)) for number in range(entries)]
+    took_s = [
+        timed_s(partial(ledger.reserve, accounts[me], f"work-{me}-{number}", "work", number, CENT))
+        for number in range(entries)
+    ]
     return took_s, began_s, time.monotonic()
 
 
@@ -72,8 +79,12 @@ def crowd(place: Place, label: str, accounts: list[str], entries: int) -> None:
     broken = [answer for answer in answers if isinstance(answer, str)]
     assert not broken, broken[0]
     found = verify(store, {})
-    holds = [(state.account, hold) for state in found.accounts if state.account in accounts for hold in state.holds]
-    asked = {(account, f"work-{me}-{number}") for me, account in enumerate(accounts) for number in range(entries)}
+    holds = [
+        (state.account, hold) for state in found.accounts if state.account in accounts for hold in state.holds
+    ]
+    asked = {
+        (account, f"work-{me}-{number}") for me, account in enumerate(accounts) for number in range(entries)
+    }
     took_s = sorted(second for answer in answers for second in answer[0])
     wall_s = max(answer[2] for answer in answers) - min(answer[1] for answer in answers)
     print(
@@ -112,19 +123,28 @@ def lengths(root: Path, length: int) -> None:
     looks_s: dict[int, list[float]] = {entries: [] for entries in known}
     for number in range(SAMPLE):
         for entries, ledger in known.items():
-            appends_s[entries].append(timed_s(partial(ledger.reserve, f"long-{entries}", f"more-{number}", "work", 1, CENT)))
+            appends_s[entries].append(
+                timed_s(partial(ledger.reserve, f"long-{entries}", f"more-{number}", "work", 1, CENT))
+            )
     for number in range(LOOKS):
         for entries in known:
             new = Ledger(store, WallClock())
-            looks_s[entries].append(timed_s(partial(new.reserve, f"long-{entries}", f"new-{number}", "work", 1, CENT)))
+            looks_s[entries].append(
+                timed_s(partial(new.reserve, f"long-{entries}", f"new-{number}", "work", 1, CENT))
+            )
     print(f"\n{'entry':>36}  append ms  (mean)  a new writer's first, ms   on {root.parent}")
     for entries in known:
         mean_ms = sum(appends_s[entries]) / SAMPLE * 1e3
-        print(f"{entries:>36,}  {median(appends_s[entries]) * 1e3:9.3f}  {mean_ms:6.3f}  {median(looks_s[entries]) * 1e3:24.1f}")
+        print(
+            f"{entries:>36,}  {median(appends_s[entries]) * 1e3:9.3f}  {mean_ms:6.3f}  {median(looks_s[entries]) * 1e3:24.1f}"
+        )
     ratios = [median(took[length]) / median(took[EARLY]) for took in (appends_s, looks_s)]
     print(f"{'ratio':>36}  {ratios[0]:9.2f}  {'':6}  {ratios[1]:24.2f}")
     took_s = timed_s(lambda: verify(store, {}))
-    print(f"verify reads, folds and compares all {length + EARLY + 2 * SAMPLE:,} entries: {took_s:.1f} s", flush=True)
+    print(
+        f"verify reads, folds and compares all {length + EARLY + 2 * SAMPLE:,} entries: {took_s:.1f} s",
+        flush=True,
+    )
 
 
 def write_until_killed(root: Path, me: int, told: Path) -> None:
@@ -158,8 +178,14 @@ def kills(root: Path, count: int) -> None:
         victim.join()
         ended += 1
     found = verify(FolderStore(root), {})
-    ids = {f"{state.account} reserve/{hold}" for state in found.accounts for hold in (*state.holds, *state.settled_usd)}
-    ids |= {f"{state.account} open" for state in found.accounts} | {f"{state.account} close" for state in found.accounts if state.closed}
+    ids = {
+        f"{state.account} reserve/{hold}"
+        for state in found.accounts
+        for hold in (*state.holds, *state.settled_usd)
+    }
+    ids |= {f"{state.account} open" for state in found.accounts} | {
+        f"{state.account} close" for state in found.accounts if state.closed
+    }
     told = [line for file in (root / "told").iterdir() for line in file.read_text().splitlines()]
     lost = [line for line in told if line not in ids]
     print(
@@ -187,12 +213,36 @@ def postgres(folder: Path, clients: int) -> None:
 
     pg("initdb", "-D", data / "db", "-A", "trust", "-U", "bench")
     (data / "insert.sql").write_text(INSERT)
-    pg("pg_ctl", "-D", data / "db", "-w", "-l", data / "log", "-o", f"-k {data} -h '' -c max_connections={clients + 10}", "start")
+    pg(
+        "pg_ctl",
+        "-D",
+        data / "db",
+        "-w",
+        "-l",
+        data / "log",
+        "-o",
+        f"-k {data} -h '' -c max_connections={clients + 10}",
+        "start",
+    )
     try:
         table = "CREATE TABLE entries (id bigserial PRIMARY KEY, account text, hold text, amount bigint)"
         pg("psql", "-h", data, "-U", "bench", "-d", "postgres", "-c", table)
         for count in (1, clients):
-            said = pg("pgbench", "-h", data, "-U", "bench", "-n", "-c", count, "-T", PG_SECONDS, "-f", data / "insert.sql", "postgres")
+            said = pg(
+                "pgbench",
+                "-h",
+                data,
+                "-U",
+                "bench",
+                "-n",
+                "-c",
+                count,
+                "-T",
+                PG_SECONDS,
+                "-f",
+                data / "insert.sql",
+                "postgres",
+            )
             rate = float(next(line for line in said.splitlines() if line.startswith("tps")).split()[2])
             print(f"{f'PostgreSQL, {count} clients':>36}  {'-':>4}  {'-':>7}  {rate:9.0f}", flush=True)
     finally:
@@ -205,7 +255,9 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=50, help="of each process")
     parser.add_argument("--length", type=int, default=20_000)
     parser.add_argument("--kills", type=int, default=60)
-    parser.add_argument("--stores", nargs="+", choices=("S3", "folder"), default=["S3", "folder"], help="for the crowds")
+    parser.add_argument(
+        "--stores", nargs="+", choices=("S3", "folder"), default=["S3", "folder"], help="for the crowds"
+    )
     parser.add_argument("--only", choices=("crowd", "length", "kills"))
     asked = parser.parse_args()
     os.environ |= environment(ADMIN)

@@ -12,7 +12,13 @@ def describe() -> str:
     """Processor, cores, memory, how busy it was, Python."""
     info = Path("/proc/cpuinfo")
     models = (
-        [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+        [
+            line.partition(":")[2].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
+        if info.exists()
+        else []
     )
     memory_gb = psutil.virtual_memory().total / 1e9
     processor = models[0] if models else platform.processor() or platform.machine()

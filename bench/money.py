@@ -22,7 +22,10 @@ def ladder(smallest_usd: Decimal, most_usd: Decimal, count: int) -> list[Decimal
     low_usd, steps = smallest_usd * Decimal("0.8"), count - 4
     ratio = float(most_usd / low_usd)
     rising = [low_usd * Decimal(ratio ** (step / (steps - 1))) for step in range(steps)]
-    return [amount.quantize(Decimal("0.000001")) for amount in [smallest_usd / parts for parts in (100, 10, 4, 2)] + rising]
+    return [
+        amount.quantize(Decimal("0.000001"))
+        for amount in [smallest_usd / parts for parts in (100, 10, 4, 2)] + rising
+    ]
 
 
 def quality(run: Path) -> tuple[float, float, float]:
@@ -40,19 +43,27 @@ def main() -> None:
     print(describe())
     with tempfile.TemporaryDirectory() as folder:
         store = f"{folder}/store"
-        refused = shoestring("run", "flights", "--budget", "0.000001", "--store", store, "--out", f"{folder}/refused", "--json")
+        refused = shoestring(
+            "run", "flights", "--budget", "0.000001", "--store", store, "--out", f"{folder}/refused", "--json"
+        )
         assert refused.code == 1 and refused.summary["status"] == "refused", refused.stderr
         smallest_usd = Decimal(refused.summary["smallest_budget_usd"])
-        print(f"refused $0.000001 in {refused.seconds:.1f} s; smallest budget that would work: ${smallest_usd}")
+        print(
+            f"refused $0.000001 in {refused.seconds:.1f} s; smallest budget that would work: ${smallest_usd}"
+        )
         budgets = sorted({smallest_usd, *ladder(smallest_usd, options.most, options.budgets - 1)})
         done, over, unbalanced = 0, 0, 0
         curve: list[tuple[Decimal, float, float, float]] = []
         for budget_usd in budgets:
             out = Path(folder, str(budget_usd))
-            ran = shoestring("run", "flights", "--budget", str(budget_usd), "--store", store, "--out", str(out), "--json")
+            ran = shoestring(
+                "run", "flights", "--budget", str(budget_usd), "--store", store, "--out", str(out), "--json"
+            )
             spent_usd = Decimal(ran.summary["spent_usd"])
             verified = (
-                shoestring("ledger", "verify", "--store", str(out / "ledger")).code == 0 if ran.summary["status"] != "refused" else True
+                shoestring("ledger", "verify", "--store", str(out / "ledger")).code == 0
+                if ran.summary["status"] != "refused"
+                else True
             )
             over += spent_usd > budget_usd
             unbalanced += not verified

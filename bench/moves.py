@@ -23,9 +23,9 @@ from statistics import median
 from machine import describe
 from traces import trace
 
-from shoestring.model import Market
-from shoestring.routing.second import Elsewhere, Standing, second_look
-from shoestring.rules import SecondLooks
+from shoestring.config.policy import SecondLooks
+from shoestring.core.types import Market
+from shoestring.routing.policy.migration import Elsewhere, Standing, second_look
 
 TICK_S, LOOK_TICKS, DAY_S = 195.0, 3, 86400.0
 WORK_S, LEAVE_S, START_S = 48 * 3600.0, 60.0, 360.0
@@ -68,7 +68,9 @@ def train(table: Prices, begin: int, zone: int, rules: SecondLooks | None) -> Ra
     return Ran(usd, moves, returns)
 
 
-def looked(now: list[float], zone: int, best: int, left_s: float, here_s: float, moves: int, rules: SecondLooks) -> bool:
+def looked(
+    now: list[float], zone: int, best: int, left_s: float, here_s: float, moves: int, rules: SecondLooks
+) -> bool:
     at = Standing(
         pool=str(zone),
         market=Market.SPOT,
@@ -82,7 +84,9 @@ def looked(now: list[float], zone: int, best: int, left_s: float, here_s: float,
         samples_left=left_s,
         leave_s=LEAVE_S,
     )
-    there = Elsewhere(pool=str(best), market=Market.SPOT, usd_per_hour=now[best], s_per_sample=1.0, start_s=START_S)
+    there = Elsewhere(
+        pool=str(best), market=Market.SPOT, usd_per_hour=now[best], s_per_sample=1.0, start_s=START_S
+    )
     return second_look(at, there, rules).moves
 
 
@@ -93,12 +97,16 @@ def bound(table: Prices, begin: int) -> Ran:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--starts", type=int, default=8, help="moments for each seed")
     given = parser.parse_args()
     zones, recorded = prices()
-    east = [[row[number] for number, zone in enumerate(zones) if zone.startswith("us-east-1")] for row in recorded]
+    east = [
+        [row[number] for number, zone in enumerate(zones) if zone.startswith("us-east-1")] for row in recorded
+    ]
     rng = random.Random(0)
     jittered = [[price * rng.uniform(0.9, 1.1) for price in row] for row in east]
     print(describe())
@@ -115,12 +123,16 @@ def compare(title: str, table: Prices, seeds: int, starts: int) -> None:
         for name, rules in (("stays", None), ("eager", EAGER), ("second looks", CALM)):
             found[name].append([train(table, begin, zone, rules) for begin, zone in cases])
         found["bound"].append([bound(table, begin) for begin, _ in cases])
-    print(f"\n{title}: {seeds} seeds x {starts} moments x {zones} zones, {len(table) * TICK_S / DAY_S:.0f} days; medians of the seeds")
+    print(
+        f"\n{title}: {seeds} seeds x {starts} moments x {zones} zones, {len(table) * TICK_S / DAY_S:.0f} days; medians of the seeds"
+    )
     print(f"{'':14}{'$ a run':>10}{'of staying':>12}{'moves a run':>13}{'most moves':>12}{'returns':>9}")
     stays = [sum(each.usd for each in runs) for runs in found["stays"]]
     for name, of_seeds in found.items():
         usd = median(sum(each.usd for each in runs) / len(runs) for runs in of_seeds)
-        share = median(sum(each.usd for each in runs) / base for runs, base in zip(of_seeds, stays, strict=True))
+        share = median(
+            sum(each.usd for each in runs) / base for runs, base in zip(of_seeds, stays, strict=True)
+        )
         moves = median(sum(each.moves for each in runs) / len(runs) for runs in of_seeds)
         every = [each for runs in of_seeds for each in runs]
         most, returns = max(each.moves for each in every), sum(each.returns for each in every)

@@ -21,14 +21,14 @@ from decimal import Decimal
 import numpy as np
 from machine import describe
 
-from shoestring.model import Format, FormatSpeed, Market, Need, Pool, Quote, Terms
-from shoestring.money import from_microusd, microusd
-from shoestring.routing.candidates import Ints
+from shoestring.config.tariffs import Tariffs
+from shoestring.core.money import from_microusd, microusd
+from shoestring.core.types import Format, FormatSpeed, Market, Need, Pool, Quote, Terms
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
-from shoestring.routing.offers import candidates
-from shoestring.routing.priced import Rows, all_rows
-from shoestring.tariffs import Tariffs
+from shoestring.routing.offers.candidates import Ints
+from shoestring.routing.offers.enumerate import candidates
+from shoestring.routing.offers.offer_costs import Rows, all_rows
 
 DAY = date(2026, 11, 1)
 SPEEDS = tuple(
@@ -65,7 +65,10 @@ def drawn(rng: np.random.Generator) -> tuple[str, tuple[tuple[int, ...] | None, 
     name = names[int(rng.integers(len(names)))]
     if name in SHAPES:
         return name, SHAPES[name]
-    after = [rng.choice(number, size=int(rng.integers(0, min(number, 2) + 1)), replace=False) for number in range(int(rng.integers(3, 6)))]
+    after = [
+        rng.choice(number, size=int(rng.integers(0, min(number, 2) + 1)), replace=False)
+        for number in range(int(rng.integers(3, 6)))
+    ]
     return name, tuple(tuple(sorted(each.tolist())) for each in after)
 
 
@@ -88,7 +91,9 @@ def needs_of(rng: np.random.Generator, after: tuple[tuple[int, ...] | None, ...]
 def places(rng: np.random.Generator, most: int) -> tuple[tuple[Pool, ...], tuple[Quote, ...]]:
     pools, quotes = list[Pool](), list[Quote]()
     for number in range(int(rng.integers(1, most + 1))):
-        spot = {Market.SPOT: Terms(preemptions_per_hour=float(rng.uniform(0, 40)))} if rng.random() < 0.7 else {}
+        spot = (
+            {Market.SPOT: Terms(preemptions_per_hour=float(rng.uniform(0, 40)))} if rng.random() < 0.7 else {}
+        )
         pool = Pool(
             name=f"pool-{number}",
             cores=int(rng.integers(1, 9)),
@@ -101,7 +106,11 @@ def places(rng: np.random.Generator, most: int) -> tuple[tuple[Pool, ...], tuple
         pools.append(pool)
         quotes += [
             Quote(
-                pool=pool.name, market=market, usd_per_hour=from_microusd(int(rng.integers(10_000, 3_000_000))), as_of=DAY, source="drawn"
+                pool=pool.name,
+                market=market,
+                usd_per_hour=from_microusd(int(rng.integers(10_000, 3_000_000))),
+                as_of=DAY,
+                source="drawn",
             )
             for market in pool.markets
         ]
@@ -134,17 +143,30 @@ def lies(rng: np.random.Generator) -> dict[str, object]:
     if rng.random() > 1 / 3:
         return {"tariffs": Tariffs.model_validate(tariffs), "speeds": SPEEDS}
     monthly, retrieval = rng.uniform(0.001, 0.02), rng.uniform(0, 0.1)
-    cold = {"usd_per_gb_month": f"{monthly:.6f}", "retrieval_usd_per_gb": f"{retrieval:.6f}", "least_days": int(rng.choice([0, 30]))}
+    cold = {
+        "usd_per_gb_month": f"{monthly:.6f}",
+        "retrieval_usd_per_gb": f"{retrieval:.6f}",
+        "least_days": int(rng.choice([0, 30])),
+    }
     tariffs |= {"storage_held_hours": float(rng.uniform(0, 8760)), "storage_tiers": {"COLD": cold}}
-    return {"tariffs": Tariffs.model_validate(tariffs), "speeds": SPEEDS[:1] if rng.random() < 0.5 else SPEEDS[1:]}
+    return {
+        "tariffs": Tariffs.model_validate(tariffs),
+        "speeds": SPEEDS[:1] if rng.random() < 0.5 else SPEEDS[1:],
+    }
 
 
 def read_by(question: Question) -> list[list[int]]:
     """By stage, the stages whose data sets it reads: those that it comes after, or what those read that write none."""
     number, found = {need.stage: place for place, need in enumerate(question.needs)}, list[list[int]]()
     for stage, need in enumerate(question.needs):
-        after = [number[name] for name in need.after] if need.after is not None else [stage - 1] if stage else []
-        left = {source for each in after for source in ([each] if question.needs[each].writes_bytes_per_row else found[each])}
+        after = (
+            [number[name] for name in need.after] if need.after is not None else [stage - 1] if stage else []
+        )
+        left = {
+            source
+            for each in after
+            for source in ([each] if question.needs[each].writes_bytes_per_row else found[each])
+        }
         found.append(sorted(left))
     return found
 
@@ -166,9 +188,17 @@ def every_plan(question: Question, rows: Rows, formats: int) -> tuple[Ints, Ints
         before, own = before[follows], own[follows]
         est, p95 = est[before] + rows.est_microusd[own], p95[before] + rows.p95_microusd[own]
         lies, ends = [each[before] for each in lies], [each[before] for each in ends]
-        after = [each for each, other in enumerate(question.needs[:stage]) if other.stage in need.after] if need.after is not None else []
+        after = (
+            [each for each, other in enumerate(question.needs[:stage]) if other.stage in need.after]
+            if need.after is not None
+            else []
+        )
         starts = (
-            np.max([ends[each] for each in after], axis=0) if after else ends[-1] if need.after is None and stage else np.zeros_like(est)
+            np.max([ends[each] for each in after], axis=0)
+            if after
+            else ends[-1]
+            if need.after is None and stage
+            else np.zeros_like(est)
         )
         lies.append(rows.writes[own])
         ends.append(starts + rows.p95_ms[own])
@@ -179,9 +209,13 @@ def limited(question: Question, est: Ints, p95: Ints, ms: Ints, rng: np.random.G
     """With a budget, and in half of the cases a deadline, from a twentieth below the least that any plan needs to a third above what
     the cheapest one does."""
     cheapest = np.flatnonzero(est == est.min())
-    budget, deadline_ms = (float(rng.uniform(0.95 * each.min(), 1.3 * each[cheapest].min())) for each in (p95, ms))
+    budget, deadline_ms = (
+        float(rng.uniform(0.95 * each.min(), 1.3 * each[cheapest].min())) for each in (p95, ms)
+    )
     deadline_s = deadline_ms / 1000 if rng.random() < 0.5 else None
-    return question.model_copy(update={"budget_usd": from_microusd(int(budget)), "deadline_left_s": deadline_s})
+    return question.model_copy(
+        update={"budget_usd": from_microusd(int(budget)), "deadline_left_s": deadline_s}
+    )
 
 
 def verdict(name: str, question: Question, rng: np.random.Generator) -> tuple[str, str, int]:
@@ -224,7 +258,9 @@ def main() -> None:
         print(f"{name:<26}" + "".join(f"{counts[name, said]:>28}" for said in VERDICTS))
     plans = sum(count for _, _, count in found)
     wrong = sum(said == "WRONG" for _, said, _ in found)
-    print(f"{len(found)} instances, {plans:,} plans tried, {wrong} wrong, {time.perf_counter() - begun:.0f} s")
+    print(
+        f"{len(found)} instances, {plans:,} plans tried, {wrong} wrong, {time.perf_counter() - begun:.0f} s"
+    )
 
 
 if __name__ == "__main__":

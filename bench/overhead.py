@@ -43,7 +43,7 @@ def watch_frames(pid: int, cpu_s: dict[str, list[float]], over: threading.Event)
         for process in tree(pid):
             try:
                 line = process.cmdline()
-                if "shoestring.pod.child" not in line:
+                if "shoestring.runtime.supervisor.child" not in line:
                     continue
                 stage = json.loads((Path(line[-1]) / "job.json").read_text())["stage"]
                 frame = process.parent()
@@ -75,9 +75,13 @@ def main() -> None:
     steps = model["samples"] / model["settings"]["batch_rows"]
     guard_s = guard_question_s() * steps
     share = (frame_s + guard_s) / train["seconds"]
-    print(f"train {train['seconds']:.1f} s: frame {frame_s:.2f} s of CPU, guard {guard_s * 1e3:.1f} ms over {steps:.0f} steps: {share:.2%}")
+    print(
+        f"train {train['seconds']:.1f} s: frame {frame_s:.2f} s of CPU, guard {guard_s * 1e3:.1f} ms over {steps:.0f} steps: {share:.2%}"
+    )
     seconds = sorted(seconds_between(router["started_at"], router["finished_at"]) for router in routers)
-    print(f"route step: {', '.join(f'{second:.2f}' for second in seconds)} s; median {median(seconds):.2f} s, with the process's imports")
+    print(
+        f"route step: {', '.join(f'{second:.2f}' for second in seconds)} s; median {median(seconds):.2f} s, with the process's imports"
+    )
 
 
 def seconds_between(first: str, last: str) -> float:

@@ -28,12 +28,12 @@ import numpy as np
 from machine import describe
 from traces import trace
 
-from shoestring.model import Market, Need, Pool
-from shoestring.pod.lessons import lesson_key
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Market, Need, Pool
 from shoestring.pricing.calibration import Z95
 from shoestring.pricing.learning import learn, spread
 from shoestring.pricing.throughput import Machines, hardware_of, row_seconds
-from shoestring.receipt import Receipt
+from shoestring.runtime.records.receipt_history import lesson_key
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 POOL = Pool(name="cpu", cores=1, memory_gb=8)
@@ -54,7 +54,9 @@ class Run:
 History = Callable[[np.random.Generator, int], Iterator[Run]]
 
 
-def drawn(log_sd: float, tail: float = 0.0, alpha: float = 2.0, drift: float = 0.0, works: int = 1) -> History:
+def drawn(
+    log_sd: float, tail: float = 0.0, alpha: float = 2.0, drift: float = 0.0, works: int = 1
+) -> History:
     """True over prior: an unknown factor of the work x exp(drift x run) x a log-normal; with the chance `tail` x a Pareto besides."""
 
     def noise(random: np.random.Generator, size: int) -> np.ndarray:
@@ -71,9 +73,16 @@ def drawn(log_sd: float, tail: float = 0.0, alpha: float = 2.0, drift: float = 0
     return history
 
 
-def recorded(groups: dict[tuple[str, str], list[tuple[float, float]]], pools: dict[str, Pool], need: Callable[[str], Need]) -> History:
+def recorded(
+    groups: dict[tuple[str, str], list[tuple[float, float]]],
+    pools: dict[str, Pool],
+    need: Callable[[str], Need],
+) -> History:
     """Of each (network, GPU): what was measured, in seconds, and the prior's."""
-    true = {key: float(np.quantile([took / prior for took, prior in measured], 0.95)) for key, measured in groups.items()}
+    true = {
+        key: float(np.quantile([took / prior for took, prior in measured], 0.95))
+        for key, measured in groups.items()
+    }
 
     def history(random: np.random.Generator, runs: int) -> Iterator[Run]:
         keys = sorted(groups)
@@ -87,15 +96,23 @@ def recorded(groups: dict[tuple[str, str], list[tuple[float, float]]], pools: di
 
 def zeus() -> History:
     """Seconds of an epoch at any batch size, optimizer and power limit that was tried."""
-    peaks = {"v100": ("V100", 16.0, 125.0), "p100": ("P100", 16.0, 21.0), "rtx6000": ("RTX 6000", 24.0, 130.0)}
+    peaks = {
+        "v100": ("V100", 16.0, 125.0),
+        "p100": ("P100", 16.0, 21.0),
+        "rtx6000": ("RTX 6000", 24.0, 130.0),
+    }
     pools = {
-        name: Pool(name=name, cores=8, memory_gb=64, gpu=gpu, gpu_count=1, gpu_memory_gb=gb, gpu_tflops=tflops)
+        name: Pool(
+            name=name, cores=8, memory_gb=64, gpu=gpu, gpu_count=1, gpu_memory_gb=gb, gpu_tflops=tflops
+        )
         for name, (gpu, gb, tflops) in peaks.items()
     }
     groups: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     with gzip.open(trace("throughput/zeus_power.csv.gz"), "rt") as file:
         for row in csv.DictReader(file):
-            groups[row["network"], row["gpu"]].append((float(row["seconds_per_epoch"]), 2e6 / pools[row["gpu"]].gpu_tflops / 1e3))
+            groups[row["network"], row["gpu"]].append(
+                (float(row["seconds_per_epoch"]), 2e6 / pools[row["gpu"]].gpu_tflops / 1e3)
+            )
     return recorded(groups, pools, lambda network: Need(stage="train", work=network, gpu="must"))
 
 
@@ -120,8 +137,16 @@ def adaptdl() -> History:
             if gpus % nodes or nodes > 4 or gpus > 4 * nodes:
                 continue
             name = f"{nodes}x{gpus // nodes}"
-            gpu = {"gpu": "T4", "gpu_count": gpus // nodes, "gpu_memory_gb": 16.0, "gpu_tflops": 65.0, "nodes": nodes}
-            pools[name] = Pool.model_validate({"name": name, "cores": 48, "memory_gb": 192, "network_gb_s": 6.25} | gpu)
+            gpu = {
+                "gpu": "T4",
+                "gpu_count": gpus // nodes,
+                "gpu_memory_gb": 16.0,
+                "gpu_tflops": 65.0,
+                "nodes": nodes,
+            }
+            pools[name] = Pool.model_validate(
+                {"name": name, "cores": 48, "memory_gb": 192, "network_gb_s": 6.25} | gpu
+            )
             need = adaptdl_need(row["model"]).model_copy(update={"step_rows": batch})
             prior_s = float(row_seconds(need, Machines.of([pools[name]]))[0]) * batch * gpus
             groups[row["model"], name].append((float(row["step_seconds"]), prior_s))
@@ -130,7 +155,9 @@ def adaptdl() -> History:
 
 def adaptdl_need(model: str) -> Need:
     flop, sync_bytes = FLOP_AND_BYTES[model]
-    return Need(stage="train", work=model, gpu="must", gpu_flop_per_row=flop, sync_bytes=sync_bytes, most_gpus=64)
+    return Need(
+        stage="train", work=model, gpu="must", gpu_flop_per_row=flop, sync_bytes=sync_bytes, most_gpus=64
+    )
 
 
 def receipt(number: int, run: Run) -> Receipt:
@@ -184,7 +211,9 @@ def shown(found: np.ndarray) -> str:
     random = np.random.default_rng(0)
     again = by_seed[random.integers(len(by_seed), size=(2000, len(by_seed)))].mean(axis=1)
     low, high = np.quantile(again, [0.025, 0.975]) * 100
-    others = "  ".join(f"{late[:, :, way, 0].mean() * 100:6.1f} {np.median(late[:, :, way, 1]):6.2f}" for way in (1, 2))
+    others = "  ".join(
+        f"{late[:, :, way, 0].mean() * 100:6.1f} {np.median(late[:, :, way, 1]):6.2f}" for way in (1, 2)
+    )
     ratio, first = np.median(late[:, :, 0, 1]), early[:, :, 0, 0].mean() * 100
     return f"{by_seed.mean() * 100:8.1f} [{low:5.1f}, {high:5.1f}] {ratio:7.2f} {first:8.1f}   {others}"
 
@@ -205,8 +234,12 @@ def main() -> None:
         "adaptdl steps": adaptdl(),
     }
     print(describe())
-    print(f"{options.seeds} histories of {options.runs} runs; coverage % after the first {EARLY}, median reservation / true P95")
-    print(f"{'':<20} {'covered':>8} {'interval':>14} {'median':>7} {'first 20':>8}   {'normal':>13}  {'flat':>13}")
+    print(
+        f"{options.seeds} histories of {options.runs} runs; coverage % after the first {EARLY}, median reservation / true P95"
+    )
+    print(
+        f"{'':<20} {'covered':>8} {'interval':>14} {'median':>7} {'first 20':>8}   {'normal':>13}  {'flat':>13}"
+    )
     for name, history in histories.items():
         found = np.stack([lived(history, seed, options.runs) for seed in range(options.seeds)])
         print(f"{name:<20} {shown(found)}", flush=True)

@@ -35,10 +35,14 @@ def main() -> None:
         try:
             for number in range(asked.races):
                 began_s = time.perf_counter()
-                said, held_usd = race(Place(Path(folder), server.place("races")), f"{2100 + number}-01", asked.runs)
+                said, held_usd = race(
+                    Place(Path(folder), server.place("races")), f"{2100 + number}-01", asked.runs
+                )
                 losers = [sentence for sentence in said if sentence]
                 kept += held_usd == RUN_CAP_USD and len(losers) == asked.runs - 1
-                print(f"{number + 1:3}  held ${held_usd}  {time.perf_counter() - began_s:4.1f} s  {losers[0] if losers else 'NOBODY LOST'}")
+                print(
+                    f"{number + 1:3}  held ${held_usd}  {time.perf_counter() - began_s:4.1f} s  {losers[0] if losers else 'NOBODY LOST'}"
+                )
         finally:
             server.kill()
     print(f"the cap held in {kept} of {asked.races} races, and the books with it")

@@ -26,7 +26,9 @@ def main() -> None:
     print(describe())
     with tempfile.TemporaryDirectory() as folder:
         for name in ("first", "second"):
-            ran = shoestring("run", "flights", "--store", f"{folder}/store", "--out", f"{folder}/{name}", "--json")
+            ran = shoestring(
+                "run", "flights", "--store", f"{folder}/store", "--out", f"{folder}/{name}", "--json"
+            )
             print(row(name, ran), flush=True)
             print(f"        quality {ran.summary['quality']}")
         assert Path(folder, "second", "report.html").stat().st_size > 0

@@ -23,20 +23,22 @@ from typing import Any
 from machine import describe
 from minio import Minio
 
-sys.path.append(str(Path(__file__).parent.parent / "tests/outside"))  # the server and the processes of the tests
+sys.path.append(
+    str(Path(__file__).parent.parent / "tests/outside")
+)  # the server and the processes of the tests
 
 from s3_server import ADMIN, BUCKET, S3Server, environment
 from store_places import Place, at_once
 
-from shoestring.data.runs import read
-from shoestring.local import WallClock
-from shoestring.model import Format, Market, record
-from shoestring.pod.asking import RECEIPTS_READ, learned
-from shoestring.receipt import Receipt
-from shoestring.seams import Store
-from shoestring.spending.chain import Chain
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import verify
+from shoestring.backends.local import WallClock
+from shoestring.core.interfaces import Store
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Format, Market, record
+from shoestring.data.run_records import read
+from shoestring.runtime.admission.build_question import RECEIPTS_READ, learned
+from shoestring.spending.audit.verify import verify
+from shoestring.spending.ledger.chain import Chain
+from shoestring.spending.ledger.ledger import Ledger
 
 SIZES = {"1 kB": (1_000, 200), "1 MB": (1_000_000, 40), "16 MB": (16_000_000, 6)}
 
@@ -55,19 +57,27 @@ def read_plainly(minio: Minio, key: str, path: Path) -> None:
     response.release_conn()
 
 
-def verbs(store: Store, minio: Minio, folder: Path, size_bytes: int, times: int) -> dict[str, tuple[float, float]]:
+def verbs(
+    store: Store, minio: Minio, folder: Path, size_bytes: int, times: int
+) -> dict[str, tuple[float, float]]:
     """Median seconds of each verb: ours, and the plain call. They take turns."""
     data = os.urandom(size_bytes)
-    took: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in ("put", "put if absent", "fetch")}
+    took: dict[str, tuple[list[float], list[float]]] = {
+        name: ([], []) for name in ("put", "put if absent", "fetch")
+    }
     for number in range(times):
         key, plain = f"bench/{size_bytes}/{number}", f"plain/{size_bytes}/{number}"
-        took["put if absent"][0].append(timed_s(lambda key=key: store.put(f"{key}-new", data, if_absent=True)))
+        took["put if absent"][0].append(
+            timed_s(lambda key=key: store.put(f"{key}-new", data, if_absent=True))
+        )
         took["put"][0].append(timed_s(lambda key=key: store.put(key, data)))
         plain_s = timed_s(lambda plain=plain: minio.put_object(BUCKET, plain, io.BytesIO(data), size_bytes))
         took["put"][1].append(plain_s)
         took["put if absent"][1].append(plain_s)
         took["fetch"][0].append(timed_s(lambda key=key: store.fetch(key)))
-        took["fetch"][1].append(timed_s(lambda plain=plain: read_plainly(minio, plain, folder / plain.replace("/", "-"))))
+        took["fetch"][1].append(
+            timed_s(lambda plain=plain: read_plainly(minio, plain, folder / plain.replace("/", "-")))
+        )
     return {name: (median(ours), median(plain)) for name, (ours, plain) in took.items()}
 
 
@@ -120,7 +130,9 @@ def receipt_of(number: int) -> Receipt:
     )
 
 
-def the_past(store: Store, entries: int, receipts: int, round_trip_s: float) -> dict[str, tuple[float, float]]:
+def the_past(
+    store: Store, entries: int, receipts: int, round_trip_s: float
+) -> dict[str, tuple[float, float]]:
     """Seconds that a router takes for each: one after the other, and now."""
     writer = Ledger(store, WallClock())
     writer.open("past", Decimal(10**6))
@@ -132,7 +144,10 @@ def the_past(store: Store, entries: int, receipts: int, round_trip_s: float) -> 
     away = Distant(store, round_trip_s)
     newest = list(store.list("runs/"))[-RECEIPTS_READ:]
     return {
-        f"{entries:,} entries": (timed_s(lambda: Chain(away, "past")), timed_s(lambda: Ledger(away, WallClock()).state("past"))),
+        f"{entries:,} entries": (
+            timed_s(lambda: Chain(away, "past")),
+            timed_s(lambda: Ledger(away, WallClock()).state("past")),
+        ),
         f"{len(newest)} of {receipts} receipts": (
             timed_s(lambda: [read(away, key, Receipt) for key in newest]),
             timed_s(lambda: learned(away, WallClock().now())),
@@ -156,15 +171,23 @@ def main() -> None:
             print(f"{'size':>7} {'verb':>14}   ours ms  minio-py ms  ratio")
             for name, (size_bytes, times) in SIZES.items():
                 for verb, (ours_s, plain_s) in verbs(store, minio, Path(folder), size_bytes, times).items():
-                    print(f"{name:>7} {verb:>14}  {ours_s * 1e3:8.2f}  {plain_s * 1e3:11.2f}  {ours_s / plain_s:5.2f}")
+                    print(
+                        f"{name:>7} {verb:>14}  {ours_s * 1e3:8.2f}  {plain_s * 1e3:11.2f}  {ours_s / plain_s:5.2f}"
+                    )
             print(f"{'a router reads':>22}  serial s  at once s   (round trip {asked.round_trip_ms:g} ms)")
             for what, (serial_s, at_once_s) in the_past(store, 1000, 300, asked.round_trip_ms / 1e3).items():
                 print(f"{what:>22}  {serial_s:8.2f}  {at_once_s:9.2f}")
             print(f"{'writers':>22}  appends/s")
-            for label, accounts in (("1", ["one"]), ("4 on 4 accounts", list("abcd")), ("4 on one account", ["shared"] * 4)):
+            for label, accounts in (
+                ("1", ["one"]),
+                ("4 on 4 accounts", list("abcd")),
+                ("4 on one account", ["shared"] * 4),
+            ):
                 for account in set(accounts):
                     Ledger(store, WallClock()).open(account, Decimal(10**6))
-                print(f"{label:>22}  {sum(at_once(len(accounts), append_for, place, accounts, asked.seconds)) / asked.seconds:9.0f}")
+                print(
+                    f"{label:>22}  {sum(at_once(len(accounts), append_for, place, accounts, asked.seconds)) / asked.seconds:9.0f}"
+                )
             print(f"verify: {verify(store, {}).entries:,} entries, all hold")
         finally:
             server.kill()

@@ -22,7 +22,10 @@ PLANS = 5
 
 
 def chosen(summary: dict[str, object]) -> list[tuple[str, ...]]:
-    return [tuple(str(stage[name]) for name in ("name", "pool", "market", "format")) for stage in summary["stages"]]  # type: ignore[attr-defined]
+    return [
+        tuple(str(stage[name]) for name in ("name", "pool", "market", "format"))
+        for stage in summary["stages"]
+    ]  # type: ignore[attr-defined]
 
 
 def main() -> None:
@@ -34,11 +37,26 @@ def main() -> None:
             if name == "two":
                 # What the disk was measured at is an input too: a second probe of it would differ by its noise.
                 shutil.copytree(Path(folder, "one", "learned", "probes"), store / "learned" / "probes")
-            ran = shoestring("run", "flights", "--seed", "3", "--store", str(store), "--out", f"{folder}/{name}-out", "--json")
+            ran = shoestring(
+                "run",
+                "flights",
+                "--seed",
+                "3",
+                "--store",
+                str(store),
+                "--out",
+                f"{folder}/{name}-out",
+                "--json",
+            )
             assert ran.code == 0, ran.stderr
             manifests = sorted(path.stem for path in (store / "datasets").rglob("*.json"))
             runs.append((chosen(ran.summary), manifests))
-            print(name, *(" ".join(stage) for stage in runs[-1][0]), *(digest[:12] for digest in manifests), sep="\n  ")
+            print(
+                name,
+                *(" ".join(stage) for stage in runs[-1][0]),
+                *(digest[:12] for digest in manifests),
+                sep="\n  ",
+            )
         plans = set()
         for _ in range(PLANS):
             plan = json.loads(shoestring("plan", "flights", "--store", f"{folder}/one", "--json").stdout)

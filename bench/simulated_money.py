@@ -17,7 +17,7 @@ from typing import Any
 
 from machine import describe
 
-from shoestring.simulation.outcome import Report
+from shoestring.simulation.results import Report
 from shoestring.simulation.scenario import Scenario, load_scenario
 from shoestring.simulation.simulate import simulate
 
@@ -51,7 +51,15 @@ def scenario(times: float, changes: dict[str, Any], month_usd: float | None) -> 
     chains = [chain | {"budget_times": times} for chain in base["chains"]]
     budgets = {} if month_usd is None else {"month_usd": f"{month_usd:.2f}"}
     return Scenario.model_validate(
-        base | {"only": POOLS, "chains": chains, "durations": TAILS, "budgets": budgets, "rules": base["rules"] | WAITING} | changes
+        base
+        | {
+            "only": POOLS,
+            "chains": chains,
+            "durations": TAILS,
+            "budgets": budgets,
+            "rules": base["rules"] | WAITING,
+        }
+        | changes
     )
 
 
@@ -97,8 +105,13 @@ def mixes(pipelines: int, names: list[str], seeds: int, times: float) -> None:
             broken += not report.verified.startswith("every hash")
             reports.append(report)
         if seeds > 1:
-            print(f"{name:<24} admitted {spread(reports, 'admitted_share')}, stranded {spread(reports, 'stranded_share')}", flush=True)
-    print(f"{total} pipelines, {over} accounts above their caps, {broken} books broken; {total / seconds * 60:.0f} a minute of one core")
+            print(
+                f"{name:<24} admitted {spread(reports, 'admitted_share')}, stranded {spread(reports, 'stranded_share')}",
+                flush=True,
+            )
+    print(
+        f"{total} pipelines, {over} accounts above their caps, {broken} books broken; {total / seconds * 60:.0f} a minute of one core"
+    )
 
 
 def ladder(pipelines: int, seeds: int) -> None:
@@ -111,7 +124,9 @@ def ladder(pipelines: int, seeds: int) -> None:
         fit, let_in = sum(each.would_fit for each in found), sum(each.would_fit_admitted for each in found)
         admitted = sum(each.admitted for each in found)
         ended = {kind: sum(each.ended.get(kind, 0) for each in found) for kind in ("done", "stopped")}
-        stranded = sum(each.cap_usd - each.spent_usd for each in found) / max(1, sum(each.cap_usd for each in found))
+        stranded = sum(each.cap_usd - each.spent_usd for each in found) / max(
+            1, sum(each.cap_usd for each in found)
+        )
         print(
             f"{times:<20} {fit:>9} {share(let_in, fit):>16} {share(ended['done'], admitted):>16} {ended['stopped']:>7} {stranded:>8.1%}",
             flush=True,
@@ -124,7 +139,9 @@ def main() -> None:
     parser.add_argument("--mix", choices=sorted(MIXES), action="append")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--times", type=float, default=4.0)
-    parser.add_argument("--ladder", type=int, default=300, help="pipelines for each step of the ladder of budgets; 0: none")
+    parser.add_argument(
+        "--ladder", type=int, default=300, help="pipelines for each step of the ladder of budgets; 0: none"
+    )
     options = parser.parse_args()
     print(describe())
     if options.pipelines:

@@ -25,15 +25,15 @@ from pathlib import Path
 import numpy as np
 from machine import describe
 
-from shoestring.model import Need, Pool, Quote
-from shoestring.money import microusd
-from shoestring.routing.bounded import planned
-from shoestring.routing.candidates import NONE
+from shoestring.core.money import microusd
+from shoestring.core.types import Need, Pool, Quote
 from shoestring.routing.decide import choose, decide
 from shoestring.routing.decision import Question
-from shoestring.routing.offers import candidates
-from shoestring.routing.priced import rows_of
-from shoestring.routing.ways import Limits
+from shoestring.routing.offers.candidates import NONE
+from shoestring.routing.offers.enumerate import candidates
+from shoestring.routing.offers.offer_costs import rows_of
+from shoestring.routing.planner.partial_plans import Limits
+from shoestring.routing.planner.search import planned
 
 RELEASE = "skypilot==0.14.1"
 STAGES = 5
@@ -66,16 +66,32 @@ def question(size: int) -> Question:
     """A chain of five stages on so many kinds of machine, each priced by itself."""
     rng, pools, quotes = np.random.default_rng(size), [], []
     for number in range(size):
-        pools.append(Pool(name=f"m{number:04d}", cores=int(rng.integers(1, 65)), memory_gb=64, core_gops=float(rng.uniform(0.5, 3))))
+        pools.append(
+            Pool(
+                name=f"m{number:04d}",
+                cores=int(rng.integers(1, 65)),
+                memory_gb=64,
+                core_gops=float(rng.uniform(0.5, 3)),
+            )
+        )
         price = Decimal(int(rng.integers(20_000, 5_000_000))).scaleb(-6)
-        quotes.append(Quote(pool=f"m{number:04d}", market="on-demand", usd_per_hour=price, as_of=date(2026, 11, 1), source="drawn"))
+        quotes.append(
+            Quote(
+                pool=f"m{number:04d}",
+                market="on-demand",
+                usd_per_hour=price,
+                as_of=date(2026, 11, 1),
+                source="drawn",
+            )
+        )
     return Question(
         run_id="bench",
         stage="stage-0",
         seed=0,
         asked_at=datetime(2026, 11, 1, tzinfo=UTC),
         needs=tuple(
-            Need(stage=f"stage-{number}", op_per_row=1e4 * (1 + number), parallel_fraction=0.2 * number) for number in range(STAGES)
+            Need(stage=f"stage-{number}", op_per_row=1e4 * (1 + number), parallel_fraction=0.2 * number)
+            for number in range(STAGES)
         ),
         rows=10_000_000,
         row_bytes=0,
@@ -90,7 +106,10 @@ def ours(asked: Question, repeats: int) -> tuple[list[float], int]:
     made = candidates(asked)
     took: dict[str, list[float]] = {"plan": [], "choice": [], "decision": []}
     for _ in range(max(repeats, 9)):
-        for name, ask in (("plan", lambda: planned(asked, made, Limits.of(asked))), ("choice", lambda: choose(asked, made))):
+        for name, ask in (
+            ("plan", lambda: planned(asked, made, Limits.of(asked))),
+            ("choice", lambda: choose(asked, made)),
+        ):
             begun = time.perf_counter()
             ask()
             took[name].append(time.perf_counter() - begun)
@@ -112,7 +131,10 @@ def peer_python(given: Path | None, folder: Path) -> Path | str:
     """An interpreter that has SkyPilot, or why there is none."""
     if given is not None:
         return given
-    for command in ([sys.executable, "-m", "venv", str(folder)], [str(folder / "bin/pip"), "install", "--quiet", RELEASE]):
+    for command in (
+        [sys.executable, "-m", "venv", str(folder)],
+        [str(folder / "bin/pip"), "install", "--quiet", RELEASE],
+    ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             return f"{RELEASE} cannot be installed: {done.stderr.strip().splitlines()[-1:]}"
@@ -140,10 +162,15 @@ def plot(sizes: list[int], lines: dict[str, list[float]]) -> str:
     for (name, seconds), colour in zip(lines.items(), ("#c0392b", "#2c6fbb"), strict=True):
         points = [point(size, each) for size, each in zip(sizes, seconds, strict=True)]
         x, y = points[-1].split(",")
-        drawn.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(points)}"/>')
+        drawn.append(
+            f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(points)}"/>'
+        )
         drawn.append(f'<text x="{x}" y="{y}" dy="-8" text-anchor="end" fill="{colour}">{name}</text>')
     grid = [f'<text x="8" y="{340 - 50 * step}">{10.0 ** (step - 4):g} s</text>' for step in range(7)]
-    grid += [f'<text x="{point(size, 1e-4).split(",")[0]}" y="365" text-anchor="middle">{size}</text>' for size in sizes]
+    grid += [
+        f'<text x="{point(size, 1e-4).split(",")[0]}" y="365" text-anchor="middle">{size}</text>'
+        for size in sizes
+    ]
     font = 'font-family="sans-serif" font-size="12"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" width="640" height="380" {font}>{"".join(grid + drawn)}</svg>\n'
 
@@ -173,7 +200,13 @@ def main() -> None:
         print(f"{size:>18} {their_s * 1e3:>10.1f}{ratios}  {same}")
     if arguments.out is not None:
         arguments.out.write_text(
-            plot(sizes, {f"SkyPilot {RELEASE[10:]}": [s for s, _ in peer], "shoestring": [seconds[-1] for seconds, _ in mine]})
+            plot(
+                sizes,
+                {
+                    f"SkyPilot {RELEASE[10:]}": [s for s, _ in peer],
+                    "shoestring": [seconds[-1] for seconds, _ in mine],
+                },
+            )
         )
         print(f"plot: {arguments.out}")
 

@@ -1,13 +1,26 @@
 from kfp import dsl
 
-from shoestring.rules import IMAGES
+from shoestring.config.world import IMAGES
 
 
 @dsl.component(base_image=IMAGES["train"], install_kfp_package=False)
-def evaluate(world: str, run_id: str, job_id: str, decision_key: str, data: str, model: str, metrics: dsl.Output[dsl.Metrics]) -> str:
+def evaluate(
+    world: str,
+    run_id: str,
+    job_id: str,
+    decision_key: str,
+    data: str,
+    model: str,
+    metrics: dsl.Output[dsl.Metrics],
+) -> str:
     """Open the sealed test split once and compare with the baselines; returns the evaluation's key."""
-    from shoestring.pod import run
+    from shoestring.runtime import run
 
     return run(
-        "evaluate", world=world, run_id=run_id or job_id, decision_key=decision_key, inputs={"data": data, "model": model}, artifact=metrics
+        "evaluate",
+        world=world,
+        run_id=run_id or job_id,
+        decision_key=decision_key,
+        inputs={"data": data, "model": model},
+        artifact=metrics,
     )

@@ -1,11 +1,13 @@
 from kfp import dsl
 
-from shoestring.rules import IMAGES
+from shoestring.config.world import IMAGES
 
 
 @dsl.component(base_image=IMAGES["base"], install_kfp_package=False)
 def ingest(world: str, run_id: str, job_id: str, decision_key: str, dataset: dsl.Output[dsl.Dataset]) -> str:
     """Read the recipe's source tables, check every row, and keep them as a data set; returns its manifest's key."""
-    from shoestring.pod import run
+    from shoestring.runtime import run
 
-    return run("ingest", world=world, run_id=run_id or job_id, decision_key=decision_key, inputs={}, artifact=dataset)
+    return run(
+        "ingest", world=world, run_id=run_id or job_id, decision_key=decision_key, inputs={}, artifact=dataset
+    )

@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from shoestring.rules import IMAGES
+from shoestring.config.world import IMAGES
 
 
 @dsl.component(base_image=IMAGES["base"], install_kfp_package=False)
@@ -34,7 +34,20 @@ def route(
     """Choose where the next stage runs, reserve what it may cost, and say why."""
     from collections import namedtuple
 
-    from shoestring.pod import route
+    from shoestring.runtime import route
 
-    values = route(needs, world, run_id or job_id, recipe, budget_usd, deadline_s, seed, upstream, also, decision.path, page.path, job_id)
+    values = route(
+        needs,
+        world,
+        run_id or job_id,
+        recipe,
+        budget_usd,
+        deadline_s,
+        seed,
+        upstream,
+        also,
+        decision.path,
+        page.path,
+        job_id,
+    )
     return namedtuple("Placement", values)(**values)

@@ -1,11 +1,11 @@
 from kfp import dsl
 
-from shoestring.rules import IMAGES
+from shoestring.config.world import IMAGES
 
 
 @dsl.component(base_image=IMAGES["base"], install_kfp_package=False)
 def settle(world: str, run_id: str, job_id: str, report: dsl.Output[dsl.HTML]):
     """Settle what is still reserved, close the run's account, and write the report."""
-    from shoestring.pod import settle
+    from shoestring.runtime import settle
 
     settle(world=world, run_id=run_id or job_id, page_path=report.path)

@@ -1,11 +1,20 @@
 from kfp import dsl
 
-from shoestring.rules import IMAGES
+from shoestring.config.world import IMAGES
 
 
 @dsl.component(base_image=IMAGES["train"], install_kfp_package=False)
-def train(world: str, run_id: str, job_id: str, decision_key: str, data: str, model: dsl.Output[dsl.Model]) -> str:
+def train(
+    world: str, run_id: str, job_id: str, decision_key: str, data: str, model: dsl.Output[dsl.Model]
+) -> str:
     """Train inside the budget, always leaving an annealed model; returns the model's key."""
-    from shoestring.pod import run
+    from shoestring.runtime import run
 
-    return run("train", world=world, run_id=run_id or job_id, decision_key=decision_key, inputs={"data": data}, artifact=model)
+    return run(
+        "train",
+        world=world,
+        run_id=run_id or job_id,
+        decision_key=decision_key,
+        inputs={"data": data},
+        artifact=model,
+    )

@@ -20,9 +20,15 @@ def drive(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipeline) 
 
     The runner deletes its workspace and its artifacts go with the temporary folder: all that matters is in our store by then.
     """
-    with tempfile.TemporaryDirectory(prefix="shoestring-kfp-") as folder, log.open("a", encoding="utf-8", buffering=1) as out, quiet(out):
+    with (
+        tempfile.TemporaryDirectory(prefix="shoestring-kfp-") as folder,
+        log.open("a", encoding="utf-8", buffering=1) as out,
+        quiet(out),
+    ):
         compiled = write(pipeline, Path(folder) / "pipeline.yaml")
-        local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(Path(folder) / "artifacts"))
+        local.init(
+            runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(Path(folder) / "artifacts")
+        )
         run = components.load_component_from_file(str(compiled))
         try:
             run(**arguments)

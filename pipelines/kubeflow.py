@@ -12,7 +12,7 @@ from kfp import compiler
 
 import components
 from pipelines.train import train_pipeline
-from shoestring.errors import UsageError
+from shoestring.core.errors import UsageError
 
 PIPELINES = {"train": train_pipeline}
 
@@ -34,8 +34,13 @@ def imported(said: str) -> Any:
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"no pipeline {said!r} ({error}): MODULE:NAME, as Python would import it from {Path.cwd()}") from None
-    if getattr(getattr(getattr(found, "component_spec", None), "implementation", None), "graph", None) is None:
+        raise UsageError(
+            f"no pipeline {said!r} ({error}): MODULE:NAME, as Python would import it from {Path.cwd()}"
+        ) from None
+    if (
+        getattr(getattr(getattr(found, "component_spec", None), "implementation", None), "graph", None)
+        is None
+    ):
         raise UsageError(f"{said} is no pipeline: it has to be a function under KFP's @dsl.pipeline")
     return found
 

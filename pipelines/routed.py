@@ -11,14 +11,14 @@ from kfp import dsl, kubernetes
 
 from components.route import route
 from components.settle import settle
-from shoestring.data.cache import package_digest
-from shoestring.errors import UsageError
-from shoestring.local import MOUNTED_WORLD
-from shoestring.model import Need
-from shoestring.pod.asking import Needs
-from shoestring.routing.place import ROUTE, SETTLE, STAGE_LABEL, is_stage
-from shoestring.routing.shape import from_here as from_here
-from shoestring.routing.shape import shape_of
+from shoestring.backends.local import MOUNTED_WORLD
+from shoestring.core.errors import UsageError
+from shoestring.core.types import Need
+from shoestring.data.storage.cache import package_digest
+from shoestring.routing.dag import from_here as from_here
+from shoestring.routing.dag import shape_of
+from shoestring.routing.placement import ROUTE, SETTLE, STAGE_LABEL, is_stage
+from shoestring.runtime.admission.build_question import Needs
 from shoestring.stages.work import Origin
 
 # What a pod is given of the world, each from a ConfigMap `shoestring-NAME` with one key, NAME.yaml.
@@ -32,7 +32,15 @@ IDENTITY = {
 # The user that the images are made for.
 USER = 8737
 # Inputs of a task by which KFP hands a placement on.
-PLACED = {"cpu_request", "cpu_limit", "memory_request", "memory_limit", "accelerator_type", "accelerator_count", "base_image"}
+PLACED = {
+    "cpu_request",
+    "cpu_limit",
+    "memory_request",
+    "memory_limit",
+    "accelerator_type",
+    "accelerator_count",
+    "base_image",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,9 @@ class RunParameters:
 
 def own(module: ModuleType, **settings: Any) -> Origin:
     """An author's own stage, for `routed()`: the module that has SHARED and run(work), and the settings that run finds in the work."""
-    return Origin(module=module.__name__, code=package_digest(module.__name__), settings=settings, shared=module.SHARED)
+    return Origin(
+        module=module.__name__, code=package_digest(module.__name__), settings=settings, shared=module.SHARED
+    )
 
 
 def routed(
@@ -83,14 +93,19 @@ def routed(
         shape_of(needs)
     except ValueError as error:
         raise UsageError(f"{component.name}: {error}") from None
-    decided = router(run, Needs(needs=tuple(needs), origin=origin, keeps_books=not is_stranger), upstream, also).outputs
+    decided = router(
+        run, Needs(needs=tuple(needs), origin=origin, keeps_books=not is_stranger), upstream, also
+    ).outputs
     if is_stranger:
         task = component(**inputs).set_caching_options(False)
         kubernetes.add_pod_label(task, STAGE_LABEL, stage)
     else:
         given = inputs | ({"origin": origin.model_dump_json()} if origin else {})
         job_id, decision_key = dsl.PIPELINE_JOB_ID_PLACEHOLDER, decided["decision_key"]
-        task = pod(component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decision_key, **given), stage)
+        task = pod(
+            component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decision_key, **given),
+            stage,
+        )
         task.set_container_image(decided["image"])
     return place(task.set_display_name(stage), decided)
 
@@ -116,15 +131,23 @@ def check(component: Any, stage: str, is_stranger: bool, origin: Origin | None) 
     """Say what stands in the way of routing a component, before KFP or its driver goes wrong without a word. Raises UsageError."""
     name, inputs = component.name, set(component.component_spec.inputs or {})
     if not is_stage(stage):
-        raise UsageError(f"{name} cannot be a stage called {stage}: so are the pods of routers and of the exit step; rename it")
+        raise UsageError(
+            f"{name} cannot be a stage called {stage}: so are the pods of routers and of the exit step; rename it"
+        )
     if component.component_spec.implementation.graph is not None:
         raise UsageError(f"{name} is a pipeline: route its steps, since a pipeline has no pod of its own")
     if taken := sorted(inputs & PLACED):
-        raise UsageError(f"{name} has an input {taken[0]}, which KFP overwrites when the pod is placed: rename it")
+        raise UsageError(
+            f"{name} has an input {taken[0]}, which KFP overwrites when the pod is placed: rename it"
+        )
     if is_stranger and (taken := sorted(inputs & {"upstream", "also", "origin"})):
         raise UsageError(f"{name} has an input {taken[0]}, which is a word of routed(): rename it")
     if ("origin" in inputs) != (origin is not None):
-        mend = "give it inputs decision_key and origin, as `shoestring new` does" if origin else "pass routed() origin=own(MODULE)"
+        mend = (
+            "give it inputs decision_key and origin, as `shoestring new` does"
+            if origin
+            else "pass routed() origin=own(MODULE)"
+        )
         raise UsageError(f"{name} does not say which code does its work: {mend}")
 
 
@@ -140,7 +163,9 @@ def pod(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:
     """
     for name in WORLD_FILES:
         # Optional, as the credentials are: a pod that lacks one starts and says which, instead of waiting for it without a word.
-        kubernetes.use_config_map_as_volume(task, f"shoestring-{name}", f"{MOUNTED_WORLD}/{name}", optional=True)
+        kubernetes.use_config_map_as_volume(
+            task, f"shoestring-{name}", f"{MOUNTED_WORLD}/{name}", optional=True
+        )
     kubernetes.use_secret_as_env(task, "shoestring-s3", {name: name for name in CREDENTIALS}, optional=True)
     for name, field_path in IDENTITY.items():
         kubernetes.use_field_path_as_env(task, name, field_path)
@@ -159,5 +184,7 @@ def place(task: dsl.PipelineTask, decided: Any) -> dsl.PipelineTask:
     task.set_memory_request(decided["memory"]).set_memory_limit(decided["memory"])
     task.set_accelerator_type(decided["accelerator"]).set_accelerator_limit(decided["accelerator_count"])
     # Without this, cpu, memory and accelerator are not known inside an exit handler, and the local runner loses the order.
-    task.register_pipeline_channels([decided[name] for name in ("cpu", "memory", "accelerator", "accelerator_count")])
+    task.register_pipeline_channels(
+        [decided[name] for name in ("cpu", "memory", "accelerator", "accelerator_count")]
+    )
     return task

@@ -15,7 +15,10 @@ from shoestring.stages import train as train_stage
 CHAIN = (ingest_stage.NEED, preprocess_stage.NEED, train_stage.NEED, evaluate_stage.NEED)
 
 
-@dsl.pipeline(name="shoestring-train", description="A model inside a budget: every stage is routed, metered and settled.")
+@dsl.pipeline(
+    name="shoestring-train",
+    description="A model inside a budget: every stage is routed, metered and settled.",
+)
 def train_pipeline(
     recipe: str,
     run_id: str = "",

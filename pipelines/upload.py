@@ -22,7 +22,7 @@ import kfp_server_api
 import urllib3
 from kfp import Client
 
-from shoestring.errors import ClusterError, ShoestringError, UsageError
+from shoestring.core.errors import ClusterError, ShoestringError, UsageError
 
 # A task's user (`securityContext`) is the newest thing in a compiled pipeline: before 2.16 the server takes it for an unknown field
 # and fails (kubeflow/pipelines#12832, kubeflow/kale#687). Node affinity from a router's output came with 2.14.
@@ -60,14 +60,18 @@ def connect(server: Server) -> Client:
         ClusterError: it cannot be reached, does not let us in, or is too old.
     """
     if not re.match(r"https?://[^/]", server.host):
-        raise UsageError(f"--host {server.host!r}: begin it with http:// or https://, as in http://localhost:8080")
+        raise UsageError(
+            f"--host {server.host!r}: begin it with http:// or https://, as in http://localhost:8080"
+        )
     with said_plainly(server):
         health = ask_health(server)
         tag = str(health.get("tag_name", ""))
         if (found := re.match(r"v?(\d+)\.(\d+)", tag)) and (int(found[1]), int(found[2])) < OLDEST:
             raise ClusterError(f"{server.host} is Kubeflow Pipelines {tag}: {needed()}")
         if health.get("multi_user") and not server.namespace:
-            raise UsageError(f"{server.host} keeps every user's pipelines in a namespace: name yours with --namespace")
+            raise UsageError(
+                f"{server.host} keeps every user's pipelines in a namespace: name yours with --namespace"
+            )
         if server.namespace and not health.get("multi_user"):
             raise UsageError(f"{server.host} has no namespaces for its users: leave --namespace out")
         return Client(
@@ -91,7 +95,10 @@ def ask_health(server: Server) -> dict[str, Any]:
     settings.ssl_ca_cert = os.environ.get(CA_VARIABLE)
     settings.retries = urllib3.Retry(connect=0, read=0, other=0, redirect=3)
     if server.token:
-        settings.api_key, settings.api_key_prefix = {"authorization": server.token}, {"authorization": "Bearer"}
+        settings.api_key, settings.api_key_prefix = (
+            {"authorization": server.token},
+            {"authorization": "Bearer"},
+        )
     with kfp_server_api.ApiClient(settings) as client:
 
         def get(path: str) -> Any:
@@ -111,7 +118,9 @@ def ask_health(server: Server) -> dict[str, Any]:
                 raise
             with contextlib.suppress(kfp_server_api.ApiException):
                 if isinstance(get("/apis/v1beta1/healthz"), dict):
-                    raise ClusterError(f"{server.host} is a Kubeflow Pipelines of version 1: {needed()}") from None
+                    raise ClusterError(
+                        f"{server.host} is a Kubeflow Pipelines of version 1: {needed()}"
+                    ) from None
             answer = None
     if not isinstance(answer, dict) or "multi_user" not in answer:
         raise UsageError(
@@ -132,7 +141,9 @@ def upload(client: Client, server: Server, compiled: Path, name: str) -> Uploade
         found = client.list_pipelines(filter=named(name), namespace=server.namespace or None).pipelines
         if not found:
             pipeline = client.upload_pipeline(str(compiled), name, namespace=server.namespace or None)
-            first = client.list_pipeline_versions(pipeline.pipeline_id, page_size=1, sort_by="created_at desc").pipeline_versions[0]
+            first = client.list_pipeline_versions(
+                pipeline.pipeline_id, page_size=1, sort_by="created_at desc"
+            ).pipeline_versions[0]
             return Uploaded(name, pipeline.pipeline_id, first.display_name, first.pipeline_version_id, True)
         pipeline_id = found[0].pipeline_id
         there = client.list_pipeline_versions(pipeline_id, filter=named(version_name)).pipeline_versions
@@ -162,7 +173,12 @@ def schedule(client: Client, server: Server, uploaded: Uploaded, arguments: dict
     """
     with said_plainly(server):
         experiment = client.create_experiment(uploaded.pipeline, namespace=server.namespace or None)
-        before = client.list_recurring_runs(experiment_id=experiment.experiment_id, filter=named(uploaded.pipeline)).recurring_runs or []
+        before = (
+            client.list_recurring_runs(
+                experiment_id=experiment.experiment_id, filter=named(uploaded.pipeline)
+            ).recurring_runs
+            or []
+        )
         made = client.create_recurring_run(
             experiment.experiment_id,
             uploaded.pipeline,
@@ -198,11 +214,17 @@ def said_plainly(server: Server) -> Iterator[None]:
 def refusal(server: Server, error: kfp_server_api.ApiException) -> ShoestringError:
     said = " ".join(str(message(error.body) or error.reason).split())
     if error.status == 401:
-        how = f"the token in ${server.token_variable} is not, or no longer, good" if server.token else "name a token with --token-env"
+        how = (
+            f"the token in ${server.token_variable} is not, or no longer, good"
+            if server.token
+            else "name a token with --token-env"
+        )
         return ClusterError(f"{server.host} asks who you are: {how} ({said})")
     if error.status == 403:
         where = f" in the namespace {server.namespace}" if server.namespace else ""
-        return ClusterError(f"{server.host} does not let you do that{where}: ask whoever keeps it for the right ({said})")
+        return ClusterError(
+            f"{server.host} does not let you do that{where}: ask whoever keeps it for the right ({said})"
+        )
     return ClusterError(f"{server.host} would not (HTTP {error.status}): {said}")
 
 
@@ -213,7 +235,11 @@ def message(body: Any) -> str:
         found = json.loads(text)
     except ValueError:
         return text[:300]
-    return str(found.get("message") or found.get("error_message") or text) if isinstance(found, dict) else text[:300]
+    return (
+        str(found.get("message") or found.get("error_message") or text)
+        if isinstance(found, dict)
+        else text[:300]
+    )
 
 
 def network(error: urllib3.exceptions.HTTPError) -> str:
@@ -226,6 +252,8 @@ def network(error: urllib3.exceptions.HTTPError) -> str:
         case urllib3.exceptions.TimeoutError():
             return f"no answer within {ANSWERS_WITHIN_S} s"
         case urllib3.exceptions.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(reason):
-            return f"its certificate is not trusted ({reason}): name the file of its authority in ${CA_VARIABLE}"
+            return (
+                f"its certificate is not trusted ({reason}): name the file of its authority in ${CA_VARIABLE}"
+            )
         case _:
             return " ".join(str(reason).split())

@@ -20,7 +20,11 @@ def put(folder: Path, said: str) -> None:
     path = folder / file
     if name:
         lines = path.read_text().splitlines(keepends=True)
-        node = next(node for node in ast.parse(path.read_text()).body if name in (getattr(node, "name", ""), target(node)))
+        node = next(
+            node
+            for node in ast.parse(path.read_text()).body
+            if name in (getattr(node, "name", ""), target(node))
+        )
         lines[node.lineno - 1 : node.end_lineno] = [text]
         text = "".join(lines)
     path.write_text(text)
@@ -40,7 +44,12 @@ def followed(folder: Path) -> Path:
         elif kind == "sh":
             where = folder if "shoestring new" in said or said.startswith("cd ") else package
             done = subprocess.run(
-                ["bash", "-ec", said], cwd=where, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=600
+                ["bash", "-ec", said],
+                cwd=where,
+                env=os.environ | {"PATH": path},
+                capture_output=True,
+                text=True,
+                timeout=600,
             )
             assert done.returncode == 0, f"{said}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
     return package

@@ -11,15 +11,19 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from shoestring.model import Market, Pool, Terms
-from shoestring.money import MICRO
-from shoestring.pricing.book import Listing, believed, prices
-from shoestring.pricing.catalogue import Catalogue
-from shoestring.pricing.doubts import BELIEVABLE_USD_PER_CORE_HOUR, BELIEVABLE_USD_PER_GPU_HOUR, PLACEHOLDERS
+from shoestring.config.tariffs import Tariffs, egress_microusd
+from shoestring.config.world import PriceBook
+from shoestring.core.money import MICRO
+from shoestring.core.types import Market, Pool, Terms
+from shoestring.pricing.catalogues import Catalogue
+from shoestring.pricing.price_book import Listing, believed, prices
+from shoestring.pricing.price_list import Commitment, PriceList
 from shoestring.pricing.rows import PriceRow
-from shoestring.pricing.terms import Commitment, PriceList
-from shoestring.seams import PriceBook
-from shoestring.tariffs import Tariffs, egress_microusd
+from shoestring.pricing.validation import (
+    BELIEVABLE_USD_PER_CORE_HOUR,
+    BELIEVABLE_USD_PER_GPU_HOUR,
+    PLACEHOLDERS,
+)
 
 Poison = Callable[[PriceRow], PriceRow]
 
@@ -33,7 +37,9 @@ POISONS: dict[str, Poison] = {
     "a row of nines": poisoned(usd_per_hour=Decimal("99999.000000")),
     "nothing": poisoned(usd_per_hour=Decimal("0.000000")),
     "less than nothing": poisoned(usd_per_hour=Decimal("-1.000000")),
-    "a day that has not come": lambda row: row.model_copy(update={"as_of": row.as_of + timedelta(days=36_500)}),
+    "a day that has not come": lambda row: row.model_copy(
+        update={"as_of": row.as_of + timedelta(days=36_500)}
+    ),
     "the same again": poisoned(),
     "spot at the price of on-demand": poisoned(market=Market.SPOT),
     "a GPU that is not counted": poisoned(gpu="H100", gpu_count=0),
@@ -87,26 +93,39 @@ class BookLaws:
     def test_prices_are_above_nothing_in_whole_micro_dollars_and_never_above_the_list(self) -> None:
         for quote in self.book().quotes:
             assert quote.usd_per_hour > 0 and quote.usd_per_hour == quote.usd_per_hour.quantize(MICRO)
-            assert quote.usd_per_hour not in PLACEHOLDERS and quote.usd_per_hour <= (quote.list_usd_per_hour or quote.usd_per_hour)
+            assert quote.usd_per_hour not in PLACEHOLDERS and quote.usd_per_hour <= (
+                quote.list_usd_per_hour or quote.usd_per_hour
+            )
 
     def test_a_pool_and_market_have_one_price_and_prices_are_in_order(self) -> None:
         keys = [(quote.pool, quote.market) for quote in self.book().quotes]
         assert keys == sorted(set(keys))
 
     def test_spot_is_listed_below_on_demand(self) -> None:
-        listed = {(quote.pool, quote.market): quote.list_usd_per_hour or quote.usd_per_hour for quote in self.book().quotes}
+        listed = {
+            (quote.pool, quote.market): quote.list_usd_per_hour or quote.usd_per_hour
+            for quote in self.book().quotes
+        }
         for (pool, market), price in listed.items():
             assert market != Market.SPOT or price < listed.get((pool, Market.ON_DEMAND), price + 1)
 
     def test_every_price_has_a_source_and_a_day_that_has_come(self) -> None:
-        assert all(quote.source and quote.as_of <= self.today + timedelta(days=1) for quote in self.book().quotes)
+        assert all(
+            quote.source and quote.as_of <= self.today + timedelta(days=1) for quote in self.book().quotes
+        )
 
     def test_no_machine_costs_what_its_cores_and_gpus_cannot(self) -> None:
-        pools, most = {pool.name: pool for pool in self.pools()}, {row.machine.lower(): row.cores or 0 for row in self.all_rows()}
+        pools, most = (
+            {pool.name: pool for pool in self.pools()},
+            {row.machine.lower(): row.cores or 0 for row in self.all_rows()},
+        )
         for quote in self.book().quotes:
             pool = pools[quote.pool]
             cores = Decimal(str(max(pool.cores, most.get(pool.machine.lower(), 0))))
-            assert quote.usd_per_hour <= cores * BELIEVABLE_USD_PER_CORE_HOUR + pool.gpu_count * BELIEVABLE_USD_PER_GPU_HOUR
+            assert (
+                quote.usd_per_hour
+                <= cores * BELIEVABLE_USD_PER_CORE_HOUR + pool.gpu_count * BELIEVABLE_USD_PER_GPU_HOUR
+            )
 
     def test_every_row_of_a_pool_is_quoted_or_outdone_or_set_aside_with_a_sentence(self) -> None:
         book, pools = self.book(), self.pools()
@@ -117,37 +136,60 @@ class BookLaws:
                 said[row.said] -= 1
                 continue
             for pool in (pool for pool in pools if prices(row, pool)):
-                assert (pool.name, row.market) in {(quote.pool, quote.market) for quote in book.quotes}, row.said
+                assert (pool.name, row.market) in {(quote.pool, quote.market) for quote in book.quotes}, (
+                    row.said
+                )
 
     def test_what_is_paid_for_is_of_a_pool_and_market_with_a_price_and_once(self) -> None:
         book, listing, pools = self.book(), self.listing(), self.pools()
-        named = [Commitment(name=f"c{number}", pool=pool.name, hours_per_month=9, source="deed") for number, pool in enumerate(pools)]
+        named = [
+            Commitment(name=f"c{number}", pool=pool.name, hours_per_month=9, source="deed")
+            for number, pool in enumerate(pools)
+        ]
         again = [each.model_copy(update={"name": f"z{each.name}"}) for each in named]
-        found = self.book(replace(listing, terms=listing.terms.model_copy(update={"commitments": (*named, *again)})))
+        found = self.book(
+            replace(listing, terms=listing.terms.model_copy(update={"commitments": (*named, *again)}))
+        )
         on_demand = {quote.pool for quote in book.quotes if quote.market is Market.ON_DEMAND}
-        assert found.quotes == book.quotes and sorted(each.pool for each in found.committed) == sorted(on_demand)
+        assert found.quotes == book.quotes and sorted(each.pool for each in found.committed) == sorted(
+            on_demand
+        )
         assert all(not each.name.startswith("z") and each.left_hours == 9 for each in found.committed)
         assert len(found.quarantined) == len(book.quarantined) + 2 * len(pools) - len(on_demand)
 
     def test_moving_bytes_between_regions_that_no_tariff_names_is_said_and_never_free(self) -> None:
         pools, tariffs = self.pools(), Tariffs(store_region="nowhere", store_provider="nobody")
-        told = {each.row for each in believed(self.listing(), pools, tariffs, self.today).quarantined if "no route" in each.why}
+        told = {
+            each.row
+            for each in believed(self.listing(), pools, tariffs, self.today).quarantined
+            if "no route" in each.why
+        }
         places = {tariffs.place(pool.provider, pool.region) for pool in pools}
-        assert told == {f"moving bytes {way}" for place in places for way in (f"nowhere->{place}", f"{place}->nowhere")}
+        assert told == {
+            f"moving bytes {way}" for place in places for way in (f"nowhere->{place}", f"{place}->nowhere")
+        }
         for place in places:
             assert egress_microusd(tariffs, "nowhere", place, np.array([1.0]))[0] > 0
 
     def test_the_order_of_rows_does_not_matter(self) -> None:
         listing, rows = self.listing(), self.all_rows()
-        forth, back = (self.book(replace(listing, rows=tuple(order), catalogues=())) for order in (rows, rows[::-1]))
+        forth, back = (
+            self.book(replace(listing, rows=tuple(order), catalogues=())) for order in (rows, rows[::-1])
+        )
         assert forth.quotes == back.quotes
-        assert Counter(each.why for each in forth.quarantined) == Counter(each.why for each in back.quarantined)
+        assert Counter(each.why for each in forth.quarantined) == Counter(
+            each.why for each in back.quarantined
+        )
 
     @pytest.mark.parametrize("poison", POISONS)
     def test_a_poisoned_row_is_set_aside_and_changes_no_price(self, poison: str) -> None:
         listing, book = self.listing(), self.book()
         clean = [row for row in self.all_rows() if row.said not in {each.row for each in book.quarantined}]
-        for row in [row for row in clean if row.market is Market.ON_DEMAND and any(prices(row, pool) for pool in self.pools())][:8]:
+        for row in [
+            row
+            for row in clean
+            if row.market is Market.ON_DEMAND and any(prices(row, pool) for pool in self.pools())
+        ][:8]:
             bad = POISONS[poison](row)
             spiked = self.book(replace(listing, rows=(*listing.rows, bad)))
             assert spiked.quotes == book.quotes
@@ -156,5 +198,7 @@ class BookLaws:
 
 def listed(text: str, file: str = "list.csv", **terms: object) -> Listing:
     """A price list's text as a listing."""
-    catalogue = Catalogue(PriceList.model_validate({"catalogues": [{"file": file} | terms]}).catalogues[0], text)
+    catalogue = Catalogue(
+        PriceList.model_validate({"catalogues": [{"file": file} | terms]}).catalogues[0], text
+    )
     return Listing((), PriceList(), (catalogue,))

@@ -44,7 +44,12 @@ def command(*arguments: str) -> list[str]:
 def shoestring(*arguments: object, env: dict[str, str] | None = None) -> Ran:
     """The real command, in a process of its own."""
     done = subprocess.run(
-        command(*map(str, arguments)), capture_output=True, text=True, env=os.environ | (env or {}), timeout=240, stdin=subprocess.DEVNULL
+        command(*map(str, arguments)),
+        capture_output=True,
+        text=True,
+        env=os.environ | (env or {}),
+        timeout=240,
+        stdin=subprocess.DEVNULL,
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 

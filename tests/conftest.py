@@ -35,6 +35,10 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(flights_slice: Path, laptop: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("finished")
     store, out = folder / "store", folder / "out"
-    ran = shoestring("run", flights_slice, "--world", laptop, "--store", store, "--out", out, "--seed", "7", "--json")
-    assert ran.code == 0, f"{ran.err}\n{(out / 'log.txt').read_text()[-4000:] if (out / 'log.txt').exists() else ''}"
+    ran = shoestring(
+        "run", flights_slice, "--world", laptop, "--store", store, "--out", out, "--seed", "7", "--json"
+    )
+    assert ran.code == 0, (
+        f"{ran.err}\n{(out / 'log.txt').read_text()[-4000:] if (out / 'log.txt').exists() else ''}"
+    )
     return Finished(ran, store, out, flights_slice, laptop)

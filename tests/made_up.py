@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shoestring.data.blobs import save_manifest
-from shoestring.data.parts import PartWriter
-from shoestring.local import FolderStore
-from shoestring.model import Encoding, Feature, Format, Manifest
+from shoestring.backends.local import FolderStore
+from shoestring.core.datasets import Encoding, Feature, Manifest
+from shoestring.core.types import Format
+from shoestring.data.storage.blobs import save_manifest
+from shoestring.data.storage.part_writer import PartWriter
 
 Array = np.ndarray[Any, np.dtype[Any]]
 CODE = Feature(name="code", kind="categorical", cardinality=9)
@@ -32,7 +33,9 @@ def table(rows: int, seed: int) -> Array:
 
 def encoding_of(train: Array) -> Encoding:
     share = float(train["y"].mean())
-    return Encoding(features=(CODE, NUMBER), task="binary", classes=("no", "yes"), train_prior=(1 - share, share))
+    return Encoding(
+        features=(CODE, NUMBER), task="binary", classes=("no", "yes"), train_prior=(1 - share, share)
+    )
 
 
 def dataset(store: FolderStore, scratch: Path, rows: dict[str, int]) -> str:

@@ -11,8 +11,8 @@ import typer
 from commands import Finished
 from typer.testing import CliRunner
 
+from shoestring.backends.local import FolderStore
 from shoestring.cli import app
-from shoestring.local import FolderStore
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -42,18 +42,29 @@ COMMANDS = commands()
 
 def spans(line: str) -> Iterator[str]:
     """The commands in the code spans of one line; in a table's first cell, `shoestring ledger show`, `verify` is two of `ledger`."""
-    found = [span.removeprefix("shoestring ") for span in SPAN.findall(line) if span.startswith("shoestring ")]
+    found = [
+        span.removeprefix("shoestring ") for span in SPAN.findall(line) if span.startswith("shoestring ")
+    ]
     yield from found
     if line.startswith("|") and found:
         group = found[0].split()[:-1]
-        yield from (" ".join([*group, span]) for span in SPAN.findall(line.split("|")[1]) if not span.startswith("shoestring "))
+        yield from (
+            " ".join([*group, span])
+            for span in SPAN.findall(line.split("|")[1])
+            if not span.startswith("shoestring ")
+        )
 
 
 def shown(page: str) -> list[str]:
     """Every `shoestring ...` on a page, without its first word."""
     fenced = [line.split("#")[0].strip() for block in FENCED.findall(page) for line in block.splitlines()]
     blocks = [line.removeprefix("shoestring ") for line in fenced if line.startswith("shoestring ")]
-    return blocks + [said for line in FENCED.sub("", page).splitlines() for said in spans(line) if not said.startswith("...")]
+    return blocks + [
+        said
+        for line in FENCED.sub("", page).splitlines()
+        for said in spans(line)
+        if not said.startswith("...")
+    ]
 
 
 def command_of(said: str) -> str:
@@ -78,7 +89,9 @@ def test_the_readme_shows_every_command() -> None:
 
 def test_an_option_that_the_readme_names_alone_belongs_to_some_command() -> None:
     alone = {span.split()[0] for span in SPAN.findall(FENCED.sub("", README)) if span.startswith("--")}
-    helped = "".join(CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "200"}).output for name in COMMANDS)
+    helped = "".join(
+        CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "200"}).output for name in COMMANDS
+    )
     assert alone
     assert alone <= set(re.findall(r"--[a-z-]+", helped))
 
@@ -91,9 +104,18 @@ def layout() -> dict[str, re.Pattern[str]]:
     for line in block.group(1).splitlines():
         beginning = "runs/RUN_ID" if line.startswith(" ") else ""
         named = re.split(r"\s{2,}", line.strip())
-        paths = [word for word in named if re.fullmatch(r"/?[\w/-]+(\.json|\.html|/)", word) or word.startswith("blobs/")]
+        paths = [
+            word
+            for word in named
+            if re.fullmatch(r"/?[\w/-]+(\.json|\.html|/)", word) or word.startswith("blobs/")
+        ]
         keys += [f"{beginning}/{path.lstrip('/')}".lstrip("/") for path in paths]
-    return {key: re.compile(re.sub(r"[A-Z][A-Z_0-9]*", "[^/]+", re.escape(key)) + (".+" if key.endswith("/") else "")) for key in keys}
+    return {
+        key: re.compile(
+            re.sub(r"[A-Z][A-Z_0-9]*", "[^/]+", re.escape(key)) + (".+" if key.endswith("/") else "")
+        )
+        for key in keys
+    }
 
 
 def test_the_store_holds_every_key_that_the_design_names_and_no_other(finished: Finished) -> None:

@@ -10,10 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue
 
-from shoestring.model import record
+from shoestring.core.types import record
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=20)
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
 
 
 class Anything(BaseModel):
@@ -22,7 +28,10 @@ class Anything(BaseModel):
 
 @given(value=VALUES)
 def test_a_record_is_what_the_standard_library_writes_with_sorted_keys(value: Any) -> None:
-    assert record(Anything(value=value)).decode() == json.dumps({"value": value}, sort_keys=True, indent=1, allow_nan=False) + "\n"
+    assert (
+        record(Anything(value=value)).decode()
+        == json.dumps({"value": value}, sort_keys=True, indent=1, allow_nan=False) + "\n"
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [-float("inf")]])

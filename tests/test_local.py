@@ -23,10 +23,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoestring import seams
-from shoestring.errors import NotInStore, StoreError, StoreFull, WorldError
-from shoestring.local import THREAD_VARIABLES, FolderStore, LocalCluster, PsutilTelemetry, WorldFile, open_local_world, this_pod_uid
-from shoestring.model import Placement
+from shoestring.backends.local import (
+    THREAD_VARIABLES,
+    FolderStore,
+    LocalCluster,
+    PsutilTelemetry,
+    WorldFile,
+    open_local_world,
+    this_pod_uid,
+)
+from shoestring.core import interfaces
+from shoestring.core.errors import NotInStore, StoreError, StoreFull, WorldError
+from shoestring.core.types import Placement
 
 ODD = string.ascii_letters + string.digits + " -_=+@%,~()[]{}#'!$&;*?é日"
 NAMES = st.text(ODD, min_size=1, max_size=12)
@@ -42,7 +50,9 @@ OBJECTS = st.dictionaries(KEYS, st.binary(max_size=20), max_size=8).filter(no_ke
 
 @settings(max_examples=40)
 @given(OBJECTS, KEYS, st.integers(0, 12))
-def test_what_was_put_is_what_is_fetched_and_listed_sorted_by_any_prefix(objects: dict[str, bytes], key: str, cut: int) -> None:
+def test_what_was_put_is_what_is_fetched_and_listed_sorted_by_any_prefix(
+    objects: dict[str, bytes], key: str, cut: int
+) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         store = FolderStore(Path(folder))
         for name, data in objects.items():
@@ -93,12 +103,14 @@ def test_temporary_files_are_never_listed(tmp_path: Path) -> None:
     assert list(store.list("")) == ["a/b"]
 
 
-def test_a_file_larger_than_the_limit_of_the_process_is_a_full_store_and_nothing_of_it_is_there(tmp_path: Path) -> None:
+def test_a_file_larger_than_the_limit_of_the_process_is_a_full_store_and_nothing_of_it_is_there(
+    tmp_path: Path,
+) -> None:
     text = f"""
 import resource, signal
 from pathlib import Path
-from shoestring.errors import StoreFull
-from shoestring.local import FolderStore
+from shoestring.core.errors import StoreFull
+from shoestring.backends.local import FolderStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
@@ -186,13 +198,22 @@ def test_a_process_that_ended_is_not_alive_even_before_its_parent_has_heard() ->
 
 def placed(cpu: str) -> Placement:
     return Placement(
-        node_selector={}, tolerations=(), affinity={}, cpu=cpu, memory="1G", accelerator="", accelerator_count="0", image="base"
+        node_selector={},
+        tolerations=(),
+        affinity={},
+        cpu=cpu,
+        memory="1G",
+        accelerator="",
+        accelerator_count="0",
+        image="base",
     )
 
 
 def test_a_process_is_as_old_as_it_is_and_not_up_to_a_second_older() -> None:
     before = datetime.now(UTC)
-    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    ) as child:
         created_ms = int(psutil.Process(child.pid).create_time() * 1000)
         started_at = LocalCluster(()).life(f"{socket.gethostname()}.{child.pid}.{created_ms}").started_at
         after = datetime.now(UTC)
@@ -204,8 +225,8 @@ def test_a_process_is_as_old_as_it_is_and_not_up_to_a_second_older() -> None:
 def test_entering_a_placement_pins_the_process_and_returns_its_thread_variables() -> None:
     text = f"""
 import os
-from shoestring.local import LocalCluster
-from shoestring.model import Placement
+from shoestring.backends.local import LocalCluster
+from shoestring.core.types import Placement
 before = os.sched_getaffinity(0)
 variables = LocalCluster(()).enter(Placement.model_validate_json({placed("1").model_dump_json()!r}))
 after = os.sched_getaffinity(0)
@@ -220,25 +241,42 @@ print(len(after), after <= before, variables)
 def test_the_usage_of_a_process_that_is_gone_is_nothing() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    assert PsutilTelemetry().usage(child.pid) == seams.Usage(0.0, 0)
+    assert PsutilTelemetry().usage(child.pid) == interfaces.Usage(0.0, 0)
     assert PsutilTelemetry().usage(os.getpid()).rss_bytes > 0
 
 
 def test_no_seam_has_more_than_three_verbs() -> None:
-    holders = [get_type_hints(seams.World)[name] for name in ("prices", "cluster", "store", "telemetry", "clock")]
-    protocols = [value for _, value in inspect.getmembers(seams, inspect.isclass) if getattr(value, "_is_protocol", False)]
-    mine = [protocol for protocol in protocols if protocol.__module__ == seams.__name__]
+    holders = [
+        get_type_hints(interfaces.World)[name]
+        for name in ("prices", "cluster", "store", "telemetry", "clock")
+    ]
+    protocols = [
+        value
+        for _, value in inspect.getmembers(interfaces, inspect.isclass)
+        if getattr(value, "_is_protocol", False)
+    ]
+    mine = [protocol for protocol in protocols if protocol.__module__ == interfaces.__name__]
     # Waiting is the sweeper's own, and no part of a World: nobody else may end pods.
-    assert set(mine) == {*holders, seams.Waiting}
+    assert set(mine) == {*holders, interfaces.Waiting}
     for protocol in mine:
-        verbs = [name for name, _ in inspect.getmembers(protocol, inspect.isfunction) if not name.startswith("_")]
+        verbs = [
+            name for name, _ in inspect.getmembers(protocol, inspect.isfunction) if not name.startswith("_")
+        ]
         assert 1 <= len(verbs) <= 3, f"{protocol.__name__}: {verbs}"
 
 
 WORLD = {
     "store": "~/store",
     "pools": [{"name": "cpu-1", "cores": 1, "memory_gb": 4}],
-    "prices": [{"pool": "cpu-1", "market": "on-demand", "usd_per_hour": "0.04", "as_of": "2026-11-01", "source": "a test"}],
+    "prices": [
+        {
+            "pool": "cpu-1",
+            "market": "on-demand",
+            "usd_per_hour": "0.04",
+            "as_of": "2026-11-01",
+            "source": "a test",
+        }
+    ],
 }
 
 
@@ -267,12 +305,16 @@ def test_a_world_file_is_a_world_with_its_store_at_home(tmp_path: Path) -> None:
         ({"schema_version": 2}, "schema_version"),
     ],
 )
-def test_what_is_wrong_with_a_world_file_is_named(changes: dict[str, object], said: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_world_file_is_named(
+    changes: dict[str, object], said: str, tmp_path: Path
+) -> None:
     with pytest.raises(WorldError, match=said):
         open_local_world(written(tmp_path, **changes))
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"\xff\xfe\x00", b"pools: [", b"as_of: 2026-13-45", b"name: &a [*a]"])
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"\xff\xfe\x00", b"pools: [", b"as_of: 2026-13-45", b"name: &a [*a]"]
+)
 def test_what_is_no_world_file_at_all_is_a_world_error(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "world.yaml").write_bytes(text)
     with pytest.raises(WorldError, match=r"world\.yaml"):
@@ -288,8 +330,16 @@ def test_a_missing_world_file_says_how_to_make_one(tmp_path: Path) -> None:
 
 def test_pools_of_several_machines_are_only_to_plan_with() -> None:
     pool = {"name": "pair", "cores": 1, "memory_gb": 1, "nodes": 2}
-    price = {"pool": "pair", "market": "on-demand", "usd_per_hour": "1", "as_of": "2026-11-01", "source": "test"}
+    price = {
+        "pool": "pair",
+        "market": "on-demand",
+        "usd_per_hour": "1",
+        "as_of": "2026-11-01",
+        "source": "test",
+    }
     planned = {"purpose": "plan", "store": "s", "pools": [pool], "prices": [price]}
     assert WorldFile.model_validate(planned).pools[0].nodes == 2
-    with pytest.raises(ValidationError, match="pair: a stage's pod runs on one machine; say `purpose: plan`, or nodes: 1"):
+    with pytest.raises(
+        ValidationError, match="pair: a stage's pod runs on one machine; say `purpose: plan`, or nodes: 1"
+    ):
         WorldFile.model_validate(planned | {"purpose": "run"})

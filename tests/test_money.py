@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.money import MICRO, MOST_USD, budget, usd
+from shoestring.core.money import MICRO, MOST_USD, budget, usd
 
 
 @given(st.decimals(MICRO, MOST_USD - 1, places=9))
@@ -17,7 +17,9 @@ def test_a_budget_is_rounded_down_and_a_cost_up(amount: Decimal) -> None:
     assert usd(amount) - budget(str(amount)) in (0, MICRO)
 
 
-@pytest.mark.parametrize("text", ["", "abc", "$5", "5,000", "nan", "inf", "1e400", "0", "-1", "0.0000009", "--5"])
+@pytest.mark.parametrize(
+    "text", ["", "abc", "$5", "5,000", "nan", "inf", "1e400", "0", "-1", "0.0000009", "--5"]
+)
 def test_what_is_no_amount_above_zero_is_no_budget(text: str) -> None:
     with pytest.raises(ValueError, match="is not a"):
         budget(text)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoestring.tariffs import (
+from shoestring.config.tariffs import (
     Shelf,
     Tariffs,
     Tier,
@@ -35,7 +35,9 @@ AWS_INTERNET = [
     {"up_to_gb": 153_600, "usd_per_gb": "0.07"},
     {"usd_per_gb": "0.05"},
 ]
-TARIFFS = Tariffs.model_validate({"egress_usd_per_gb": {"us-east-1->internet": AWS_INTERNET, "us-east-1->us-west-2": "0.02"}})
+TARIFFS = Tariffs.model_validate(
+    {"egress_usd_per_gb": {"us-east-1->internet": AWS_INTERNET, "us-east-1->us-west-2": "0.02"}}
+)
 
 prices = st.integers(0, 200_000).map(lambda micro: str(Decimal(micro).scaleb(-6)))
 
@@ -73,7 +75,9 @@ def test_more_bytes_never_cost_less(tiers: tuple[Tier, ...], volumes: list[float
 
 
 @given(tiers(), st.integers(0, 10**5), st.integers(0, 10**5))
-def test_what_was_moved_before_and_what_moves_now_cost_together_what_both_do(tiers: tuple[Tier, ...], first: int, then: int) -> None:
+def test_what_was_moved_before_and_what_moves_now_cost_together_what_both_do(
+    tiers: tuple[Tier, ...], first: int, then: int
+) -> None:
     both, one = tiered_microusd(tiers, np.array([float(first + then), float(first)]))
     assert abs(int(tiered_microusd(tiers, np.array([float(then)]), first)[0]) - int(both - one)) <= 1
 
@@ -89,7 +93,9 @@ def test_inside_a_region_nothing_is_paid_and_a_pair_that_no_route_names_is_never
 
 
 def test_what_is_taken_for_a_pair_that_no_route_names_is_said_until_it_is_declared() -> None:
-    tariffs = Tariffs.model_validate({"store_region": "home", "egress_usd_per_gb": {"home->*": "0.02", "far->home": "0.02"}})
+    tariffs = Tariffs.model_validate(
+        {"store_region": "home", "egress_usd_per_gb": {"home->*": "0.02", "far->home": "0.02"}}
+    )
     assert list(tariffs.unnamed(["home", "far", "other"])) == ["other->home"]
     assert "$0.120000 a GB is taken: name it there, or declare" in tariffs.unnamed(["other"])["other->home"]
     assert tariffs.model_copy(update={"unnamed_usd_per_gb": Decimal(0)}).unnamed(["other"]) == {}
@@ -97,7 +103,11 @@ def test_what_is_taken_for_a_pair_that_no_route_names_is_said_until_it_is_declar
 
 def test_a_region_of_another_provider_is_another_region_though_its_name_is_the_same() -> None:
     tariffs = Tariffs(store_region="us-east-1", store_provider="aws")
-    assert [tariffs.place(provider, "us-east-1") for provider in ("aws", "", "lambda")] == ["us-east-1", "us-east-1", "lambda/us-east-1"]
+    assert [tariffs.place(provider, "us-east-1") for provider in ("aws", "", "lambda")] == [
+        "us-east-1",
+        "us-east-1",
+        "lambda/us-east-1",
+    ]
     assert Tariffs().place("lambda", "us-east-1") == "us-east-1"
     assert egress_microusd(tariffs, "us-east-1", "lambda/us-east-1", np.array([1.0])).tolist() == [120_000]
 
@@ -107,7 +117,10 @@ def test_a_volume_costs_at_most_what_it_is_priced_at_whatever_moved_before(
     tiers: tuple[Tier, ...], gb: int, least_gb: int, more_gb: int, share: float
 ) -> None:
     (most,) = dearest_microusd(tiers, np.array([float(gb)]), least_gb, least_gb + more_gb)
-    between = [tiered_microusd(tiers, np.array([float(gb)]), least_gb + step / 100 * more_gb)[0] for step in range(0, 101, 20)]
+    between = [
+        tiered_microusd(tiers, np.array([float(gb)]), least_gb + step / 100 * more_gb)[0]
+        for step in range(0, 101, 20)
+    ]
     somewhere = tiered_microusd(tiers, np.array([float(gb)]), least_gb + share * more_gb)[0]
     assert max(*between, somewhere) <= most + 1
     if len(tiers) == 1 or not more_gb:
@@ -124,12 +137,16 @@ def test_of_several_routes_the_one_that_names_most_is_used() -> None:
 
 def test_a_month_that_has_moved_bytes_goes_on_in_its_tiers() -> None:
     moved = TARIFFS.model_copy(update={"moved_gb": {"us-east-1->internet": 100.0}})
-    (fresh,), (later,) = (egress_microusd(each, "us-east-1", "internet", np.array([100.0])) for each in (TARIFFS, moved))
+    (fresh,), (later,) = (
+        egress_microusd(each, "us-east-1", "internet", np.array([100.0])) for each in (TARIFFS, moved)
+    )
     assert (fresh, later) == (0, 9_000_000)
 
 
 def test_a_table_has_a_row_a_route_and_a_column_a_volume() -> None:
-    table = egress_table(TARIFFS, [("us-east-1", "us-west-2"), ("x", "x"), ("us-east-1", "us-west-2")], np.array([1.0, 50.0]))
+    table = egress_table(
+        TARIFFS, [("us-east-1", "us-west-2"), ("x", "x"), ("us-east-1", "us-west-2")], np.array([1.0, 50.0])
+    )
     assert table.tolist() == [[20_000, 1_000_000], [0, 0], [20_000, 1_000_000]]
     assert egress_table(TARIFFS, [], np.array([1.0])).shape == (0, 1)
 
@@ -137,9 +154,15 @@ def test_a_table_has_a_row_a_route_and_a_column_a_volume() -> None:
 def test_what_is_kept_is_charged_for_its_least_days_and_to_be_read() -> None:
     cold = Shelf(usd_per_gb_month=Decimal("0.004"), retrieval_usd_per_gb=Decimal("0.02"), least_days=90)
     gb = np.array([100.0])
-    assert held_microusd(cold, gb, 24).tolist() == held_microusd(cold, gb, 90 * 24).tolist() == [ceil(400_000 * 90 * 24 / 730)]
+    assert (
+        held_microusd(cold, gb, 24).tolist()
+        == held_microusd(cold, gb, 90 * 24).tolist()
+        == [ceil(400_000 * 90 * 24 / 730)]
+    )
     assert held_microusd(cold, gb, 7300).tolist() == [4_000_000]
-    assert read_microusd(cold, gb).tolist() == [2_000_000] and read_microusd(Tariffs().shelf(), gb).tolist() == [0]
+    assert read_microusd(cold, gb).tolist() == [2_000_000] and read_microusd(
+        Tariffs().shelf(), gb
+    ).tolist() == [0]
     assert Tariffs(storage_tiers={"cold": cold}).shelf("cold") == cold
 
 
@@ -157,19 +180,35 @@ def test_tariffs_are_read_as_they_were_written(tiers: tuple[Tier, ...]) -> None:
         ({"egress_usd_per_gb": {"a->": "0.02"}}, "is not a route"),
         ({"egress_usd_per_gb": {"a->b": "-0.02"}}, "is not a price: it has to be 0 or more"),
         ({"egress_usd_per_gb": {"a->b": []}}, "a->b: the last tier has to be without up_to_gb"),
-        ({"egress_usd_per_gb": {"a->b": [{"up_to_gb": 5, "usd_per_gb": "1"}]}}, "the last tier has to be without up_to_gb"),
         (
-            {"egress_usd_per_gb": {"a->b": [*({"up_to_gb": end, "usd_per_gb": "1"} for end in (9, 5)), {"usd_per_gb": "1"}]}},
+            {"egress_usd_per_gb": {"a->b": [{"up_to_gb": 5, "usd_per_gb": "1"}]}},
+            "the last tier has to be without up_to_gb",
+        ),
+        (
+            {
+                "egress_usd_per_gb": {
+                    "a->b": [*({"up_to_gb": end, "usd_per_gb": "1"} for end in (9, 5)), {"usd_per_gb": "1"}]
+                }
+            },
             "up_to_gb has to rise from tier to tier: 9.0, 5.0, None",
         ),
         ({"moved_gb": {"a->b": 4.0}}, "moved_gb names a->b, which egress_usd_per_gb has no price for"),
         ({"storage_usd_per_gb_month": "-1"}, "is not a price"),
-        *(({"storage_tiers": {name: {"usd_per_gb_month": "1"}}}, "give this one another name") for name in ("standard", "STANDARD")),
         *(
-            ({"storage_tiers": {name: {"usd_per_gb_month": "1"}}}, f"what lies on {name} cannot be read before it is restored")
+            ({"storage_tiers": {name: {"usd_per_gb_month": "1"}}}, "give this one another name")
+            for name in ("standard", "STANDARD")
+        ),
+        *(
+            (
+                {"storage_tiers": {name: {"usd_per_gb_month": "1"}}},
+                f"what lies on {name} cannot be read before it is restored",
+            )
             for name in ("GLACIER", "DEEP_ARCHIVE", "deep_archive")
         ),
-        *(({"storage_tiers": {name: {"usd_per_gb_month": "1"}}}, "is no storage class") for name in ("", "A B", "IA\n", "a/b")),
+        *(
+            ({"storage_tiers": {name: {"usd_per_gb_month": "1"}}}, "is no storage class")
+            for name in ("", "A B", "IA\n", "a/b")
+        ),
         ({"storage_held_hours": -1}, "greater than or equal to 0"),
     ],
 )
@@ -181,4 +220,8 @@ def test_tariffs_that_cannot_be_are_refused_with_what_to_write(wrong: dict[str, 
 def test_the_storage_classes_that_the_design_page_shows_can_be_declared() -> None:
     page = (Path(__file__).parent.parent / "docs" / "design.md").read_text()
     (shown,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.S) if "storage_tiers" in block)
-    assert list(Tariffs.model_validate(yaml.safe_load(shown)["tariffs"]).shelves) == ["standard", "GLACIER_IR", "STANDARD_IA"]
+    assert list(Tariffs.model_validate(yaml.safe_load(shown)["tariffs"]).shelves) == [
+        "standard",
+        "GLACIER_IR",
+        "STANDARD_IA",
+    ]

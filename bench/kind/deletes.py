@@ -22,10 +22,10 @@ from kind_cluster import CommandFailed, Kind
 from machine import describe
 from on_argo import Going, stage_pod, store_of
 
-from shoestring.local import WallClock
-from shoestring.seams import Store
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import load_anchors, verify
+from shoestring.backends.local import WallClock
+from shoestring.core.interfaces import Store
+from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.ledger.ledger import Ledger
 
 WITHIN_S = 25.0
 
@@ -62,7 +62,9 @@ def main() -> None:
             print(said, flush=True)
             good.append(well)
         verify(store, load_anchors(store))
-    print(f"{sum(good)} of {len(good)} ended well inside their budgets, with nothing held; the ledger verifies")
+    print(
+        f"{sum(good)} of {len(good)} ended well inside their budgets, with nothing held; the ledger verifies"
+    )
     raise SystemExit(not all(good))
 
 

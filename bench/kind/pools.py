@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from machine import describe
 
-from shoestring.local import WallClock
-from shoestring.outside.cluster import KubeCluster
-from shoestring.outside.kube import Item, Kube, connect
+from shoestring.backends.kubernetes.api import Item, Kube, connect
+from shoestring.backends.kubernetes.cluster import KubeCluster
+from shoestring.backends.local import WallClock
 
 NODES, PODS, POOLS, REPEATS = 1000, 5000, 20, 5
 # What a managed cluster hangs on an object beside what is asked for: labels, annotations, images, managed fields.
@@ -29,9 +29,15 @@ BALLAST = {f"example.com/annotation-{number}": "x" * 60 for number in range(20)}
 
 
 def node_item(number: int) -> Item:
-    labels = {"cloud.google.com/gke-nodepool": f"pool-{number % POOLS}", "kubernetes.io/hostname": f"node-{number}"}
+    labels = {
+        "cloud.google.com/gke-nodepool": f"pool-{number % POOLS}",
+        "kubernetes.io/hostname": f"node-{number}",
+    }
     resources = {"cpu": "15890m", "memory": "58Gi", "pods": "110", "ephemeral-storage": "47060071478"}
-    images = [{"names": [f"registry.example/image-{each}@sha256:{'0' * 64}"], "sizeBytes": 10**8} for each in range(30)]
+    images = [
+        {"names": [f"registry.example/image-{each}@sha256:{'0' * 64}"], "sizeBytes": 10**8}
+        for each in range(30)
+    ]
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     return {
         "metadata": {"name": f"node-{number}", "labels": labels, "annotations": BALLAST},
@@ -42,8 +48,18 @@ def node_item(number: int) -> Item:
 def pod_item(number: int) -> Item:
     resources = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "512Mi"}}
     env = [{"name": f"SETTING_{each}", "value": "x" * 20} for each in range(15)]
-    containers = [{"name": name, "image": "registry.example/app:1", "resources": resources, "env": env} for name in ("app", "proxy")]
-    owners = [{"apiVersion": "apps/v1", "kind": "DaemonSet" if number % 2 else "ReplicaSet", "name": "app", "uid": f"{number}"}]
+    containers = [
+        {"name": name, "image": "registry.example/app:1", "resources": resources, "env": env}
+        for name in ("app", "proxy")
+    ]
+    owners = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet" if number % 2 else "ReplicaSet",
+            "name": "app",
+            "uid": f"{number}",
+        }
+    ]
     return {
         "metadata": {"name": f"pod-{number}", "annotations": BALLAST, "ownerReferences": owners},
         "spec": {"nodeName": f"node-{number % NODES}", "containers": containers},
@@ -54,13 +70,19 @@ def fill(kube: Kube) -> None:
     if next(kube.list("/api/v1/nodes", "list nodes"), None):
         return
     with ThreadPoolExecutor(16) as writers:
-        list(writers.map(lambda number: kube.create("/api/v1/nodes", node_item(number), "create nodes"), range(NODES)))
+        list(
+            writers.map(
+                lambda number: kube.create("/api/v1/nodes", node_item(number), "create nodes"), range(NODES)
+            )
+        )
         path = "/api/v1/namespaces/default/pods"
         list(writers.map(lambda number: kube.create(path, pod_item(number), "create pods"), range(PODS)))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("context")
     kube = connect(parser.parse_args().context)
     fill(kube)
@@ -70,7 +92,11 @@ def main() -> None:
         pools = KubeCluster((), [], "", WallClock(), lambda: kube).pools()
         wall_s.append(time.perf_counter() - start[0])
         cpu_s.append(time.process_time() - start[1])
-    print(describe(), f"{NODES} nodes, {PODS} pods -> {len(pools)} pools of {len({pool.node_pool for pool in pools})} node pools", sep="\n")
+    print(
+        describe(),
+        f"{NODES} nodes, {PODS} pods -> {len(pools)} pools of {len({pool.node_pool for pool in pools})} node pools",
+        sep="\n",
+    )
     print("\n| seconds | median | slowest |\n|---|---|---|")
     for name, seconds in (("from asking to pools", wall_s), ("of it, computing in the router", cpu_s)):
         print(f"| {name} | {statistics.median(seconds):.2f} | {max(seconds):.2f} |")

@@ -27,7 +27,7 @@ from machine import describe
 from on_argo import RAIN, Going, soon
 
 from pipelines.argo import executor
-from shoestring.rules import IMAGES
+from shoestring.config.world import IMAGES
 
 LINKS = 5
 MOST_S = 3.0
@@ -39,8 +39,16 @@ def moment(text: str) -> datetime:
 
 
 def bare_chain() -> dict[str, Any]:
-    tasks = [{"name": f"pod-{link}", "template": "pod"} | ({"depends": f"pod-{link - 1}"} if link else {}) for link in range(LINKS)]
-    container = {"image": IMAGES["base"], "imagePullPolicy": "IfNotPresent", "command": ["true"], "securityContext": SECURITY}
+    tasks = [
+        {"name": f"pod-{link}", "template": "pod"} | ({"depends": f"pod-{link - 1}"} if link else {})
+        for link in range(LINKS)
+    ]
+    container = {
+        "image": IMAGES["base"],
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["true"],
+        "securityContext": SECURITY,
+    }
     spec = {
         "entrypoint": "chain",
         "serviceAccountName": "shoestring-stage",
@@ -48,7 +56,12 @@ def bare_chain() -> dict[str, Any]:
         "podSpecPatch": executor(),
         "templates": [{"name": "chain", "dag": {"tasks": tasks}}, {"name": "pod", "container": container}],
     }
-    return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": BARE, "namespace": "shoestring"}, "spec": spec}
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": BARE, "namespace": "shoestring"},
+        "spec": spec,
+    }
 
 
 def pods(workflow: dict[str, Any]) -> list[dict[str, Any]]:
@@ -57,7 +70,10 @@ def pods(workflow: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def from_start_to_next_s(nodes: list[dict[str, Any]]) -> list[float]:
-    return [(moment(after["startedAt"]) - moment(before["startedAt"])).total_seconds() for before, after in pairwise(nodes)]
+    return [
+        (moment(after["startedAt"]) - moment(before["startedAt"])).total_seconds()
+        for before, after in pairwise(nodes)
+    ]
 
 
 def bare_s(kind: Kind) -> list[float]:
@@ -79,7 +95,11 @@ def routed_s(kind: Kind, recipe: Path, seed: int) -> list[float]:
     ended = Going(kind, str(recipe), "--seed", str(seed)).end()
     assert ended.code == 0, ended.err
     nodes = pods(kind.get("workflow", ended.summary.run_id))
-    return [from_start_to_next_s([node, after])[0] for node, after in pairwise(nodes) if node["templateName"] == "route"]
+    return [
+        from_start_to_next_s([node, after])[0]
+        for node, after in pairwise(nodes)
+        if node["templateName"] == "route"
+    ]
 
 
 def main() -> None:

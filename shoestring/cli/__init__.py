@@ -25,7 +25,7 @@ from shoestring.cli import (
     uploading,
     worlds,
 )
-from shoestring.errors import ShoestringError
+from shoestring.core.errors import ShoestringError
 
 app = typer.Typer(
     name="shoestring",

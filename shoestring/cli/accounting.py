@@ -10,27 +10,33 @@ from typing import Annotated, get_args
 import typer
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
-from shoestring.data.runs import open_run
-from shoestring.errors import UnknownName, UsageError
-from shoestring.money import from_microusd
+from shoestring.core.errors import UnknownName, UsageError
+from shoestring.core.interfaces import Store
+from shoestring.core.money import from_microusd
+from shoestring.data.run_records import open_run
 from shoestring.reporting.actuals import By, actuals
 from shoestring.reporting.charges import charges_of
-from shoestring.reporting.focus import focus_csv, focus_rows, period, total_microusd
-from shoestring.reporting.lookback import look_back, prices_of
-from shoestring.reporting.opencost import read_allocations
-from shoestring.reporting.plain import actuals_text, lookback_text, reconciled_text
-from shoestring.reporting.reconcile import reconcile
-from shoestring.seams import Store
-from shoestring.spending.ledger import Ledger, accounts
-from shoestring.spending.parents import MONTH
+from shoestring.reporting.exports.focus import focus_csv, focus_rows, period, total_microusd
+from shoestring.reporting.exports.opencost import read_allocations
+from shoestring.reporting.exports.reconcile import reconcile
+from shoestring.reporting.hindsight_report import look_back, prices_of
+from shoestring.reporting.text import actuals_text, lookback_text, reconciled_text
+from shoestring.spending.ledger.ledger import Ledger, accounts
+from shoestring.spending.ledger.parent_accounts import MONTH
 
 exports = typer.Typer(help="Write what was paid in the form of others' books.", no_args_is_help=True)
 
 MonthOption = Annotated[str, typer.Option("--month", help="the month's account in the ledger: 2026-11")]
-SinceOption = Annotated[str | None, typer.Option("--since", help="settled at this moment or later: 2026-11-03, or 2026-11-03T14:00Z")]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", help="settled at this moment or later: 2026-11-03, or 2026-11-03T14:00Z"),
+]
 UntilOption = Annotated[str | None, typer.Option("--until", help="settled before this moment")]
 ByOption = Annotated[
-    list[str] | None, typer.Option("--by", help="stage, gpu, pool, market or campaign; may be given again. Default: stage and gpu")
+    list[str] | None,
+    typer.Option(
+        "--by", help="stage, gpu, pool, market or campaign; may be given again. Default: stage and gpu"
+    ),
 ]
 
 
@@ -41,7 +47,9 @@ def moment(option: str, text: str | None) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{option}: {text!r} is not a date or a time: write it like 2026-11-03 or 2026-11-03T14:00Z") from None
+        raise UsageError(
+            f"{option}: {text!r} is not a date or a time: write it like 2026-11-03 or 2026-11-03T14:00Z"
+        ) from None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
 
 
@@ -95,7 +103,9 @@ def show_hindsight(
 
 def show_reconciled(
     file: Annotated[Path, typer.Argument(help="what OpenCost's /allocation API answered, as JSON")],
-    month: Annotated[str | None, typer.Option("--month", help="this month alone; default: the file's own window")] = None,
+    month: Annotated[
+        str | None, typer.Option("--month", help="this month alone; default: the file's own window")
+    ] = None,
     world: WorldOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -127,7 +137,9 @@ def export() -> None:
 def focus(
     month: MonthOption,
     out: Annotated[Path, typer.Option("--out", help="the CSV file to write")],
-    provider: Annotated[str | None, typer.Option(help="who sells the machines; default: the world's name")] = None,
+    provider: Annotated[
+        str | None, typer.Option(help="who sells the machines; default: the world's name")
+    ] = None,
     world: WorldOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -142,7 +154,13 @@ def focus(
     total = from_microusd(total_microusd(charges))
     open_usd = total - Ledger(opened.store, opened.clock).state(name).spent_usd
     if as_json:
-        facts = {"month": name, "rows": len(rows), "total_usd": str(total), "open_usd": str(open_usd), "notes": notes}
+        facts = {
+            "month": name,
+            "rows": len(rows),
+            "total_usd": str(total),
+            "open_usd": str(open_usd),
+            "notes": notes,
+        }
         typer.echo(json.dumps(facts, indent=1))
         return
     still = f", ${open_usd} of it by runs whose accounts are still open" if open_usd else ""

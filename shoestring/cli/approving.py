@@ -10,11 +10,11 @@ import typer
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
 from shoestring.cli.wishes import budget_of
-from shoestring.data.runs import open_run
-from shoestring.errors import UsageError
-from shoestring.pod.allowing import budget_now, give_approval, waiting
-from shoestring.seams import World
-from shoestring.spending.approval import HOW_LONG, Approval, approvals, requested
+from shoestring.config.world import World
+from shoestring.core.errors import UsageError
+from shoestring.data.run_records import open_run
+from shoestring.runtime.admission.approvals import budget_now, give_approval, waiting
+from shoestring.spending.approvals import HOW_LONG, Approval, approvals, requested
 
 
 def moment(text: str) -> datetime:
@@ -22,7 +22,9 @@ def moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"--until {text!r}: write a day like 2026-12-24, or a moment like 2026-12-24T18:00") from None
+        raise UsageError(
+            f"--until {text!r}: write a day like 2026-12-24, or a moment like 2026-12-24T18:00"
+        ) from None
     if len(text) == len("2026-12-24"):
         found = found.replace(hour=23, minute=59, second=59)
     return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
@@ -31,8 +33,13 @@ def moment(text: str) -> datetime:
 def approve(
     run: Annotated[str, typer.Argument(help="the run that waits, or that is under way and is to have more")],
     by: Annotated[str, typer.Option(help="who says yes")],
-    usd: Annotated[str | None, typer.Option("--usd", help="dollars for the run as a whole; default: what it asked for")] = None,
-    until: Annotated[str | None, typer.Option(help="day or moment (UTC) after which it no longer counts; default: in 7 days")] = None,
+    usd: Annotated[
+        str | None, typer.Option("--usd", help="dollars for the run as a whole; default: what it asked for")
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="day or moment (UTC) after which it no longer counts; default: in 7 days"),
+    ] = None,
     why: Annotated[str, typer.Option(help="what for")] = "",
     world: WorldOption = None,
     store: StoreOption = None,
@@ -57,11 +64,17 @@ def approve(
     if as_json:
         typer.echo(json.dumps(approval.model_dump(mode="json"), indent=1))
         return
-    typer.echo(f"{run} may spend ${approval.amount_usd}, says {by}, until {approval.expires_at:%Y-%m-%d %H:%M} UTC")
+    typer.echo(
+        f"{run} may spend ${approval.amount_usd}, says {by}, until {approval.expires_at:%Y-%m-%d %H:%M} UTC"
+    )
     if raised:
-        typer.echo(f"{found.start.account} is under way, and had ${total_usd}: what it has not routed yet may use the rest")
+        typer.echo(
+            f"{found.start.account} is under way, and had ${total_usd}: what it has not routed yet may use the rest"
+        )
     elif not found.starts:
-        typer.echo(f"begin it: shoestring run --resume {run}     (on a cluster: let its engine try the run again)")
+        typer.echo(
+            f"begin it: shoestring run --resume {run}     (on a cluster: let its engine try the run again)"
+        )
 
 
 def shown(world: World) -> list[dict[str, Any]]:
@@ -75,7 +88,9 @@ def shown(world: World) -> list[dict[str, Any]]:
             each.model_dump(mode="json") | {"sha256": sha256, "expired": each.expires_at <= now}
             for sha256, each in sorted(approvals(world.store, run).items(), key=lambda pair: pair[1].at)
         ]
-        found.append({"run_id": run, "waits_for": request and request.model_dump(mode="json"), "approvals": allowed})
+        found.append(
+            {"run_id": run, "waits_for": request and request.model_dump(mode="json"), "approvals": allowed}
+        )
     return found
 
 
@@ -87,10 +102,14 @@ def list_approvals(world: WorldOption = None, store: StoreOption = None, as_json
         return
     for run in found:
         if asked := run["waits_for"]:
-            typer.echo(f"{run['run_id']} waits: it asks for ${asked['budget_usd']}: shoestring approve {run['run_id']} --by NAME")
+            typer.echo(
+                f"{run['run_id']} waits: it asks for ${asked['budget_usd']}: shoestring approve {run['run_id']} --by NAME"
+            )
         for each in run["approvals"]:
             why, end = f" ({each['why']})" if each["why"] else "", "expired" if each["expired"] else "until"
-            typer.echo(f"{run['run_id']}: ${each['amount_usd']} by {each['by']} on {each['at']}, {end} {each['expires_at']}{why}")
+            typer.echo(
+                f"{run['run_id']}: ${each['amount_usd']} by {each['by']} on {each['at']}, {end} {each['expires_at']}{why}"
+            )
 
 
 def add_to(app: typer.Typer) -> None:

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
-from shoestring.data.runs import open_run
-from shoestring.errors import UsageError
+from shoestring.core.errors import UsageError
+from shoestring.data.run_records import open_run
 from shoestring.reporting.publish import export, publish
-from shoestring.spending.ledger import Ledger, accounts
-from shoestring.spending.verify import load_anchors, open_for_verify
-from shoestring.spending.verify import verify as verify_ledger
+from shoestring.spending.audit.verify import load_anchors, open_for_verify
+from shoestring.spending.audit.verify import verify as verify_ledger
+from shoestring.spending.ledger.ledger import Ledger, accounts
 
 app = typer.Typer(help="The books: what was reserved, spent and released.", no_args_is_help=True)
 
@@ -46,7 +46,9 @@ def show(
     ledger = Ledger(opened.store, opened.clock, opened.pod_uid)
     names = accounts(opened.store)
     if account is not None and account not in names:
-        raise UsageError(f"there is no account {account!r} in this store's ledger; there is: {', '.join(names[-10:]) or 'none'}")
+        raise UsageError(
+            f"there is no account {account!r} in this store's ledger; there is: {', '.join(names[-10:]) or 'none'}"
+        )
     states = [ledger.state(name) for name in ([account] if account else names)]
     if as_json:
         typer.echo(json.dumps([state.model_dump(mode="json") for state in states], indent=1))
@@ -54,7 +56,9 @@ def show(
     for state in states:
         cap = "no cap" if state.cap_usd is None else f"cap ${state.cap_usd}"
         how = "closed" if state.closed else "open"
-        typer.echo(f"{state.account}: {cap}, ${state.spent_usd} spent, ${state.held_usd} held, {state.entries} entries, {how}")
+        typer.echo(
+            f"{state.account}: {cap}, ${state.spent_usd} spent, ${state.held_usd} held, {state.entries} entries, {how}"
+        )
         for stage, money in state.stages.items():
             typer.echo(f"  {stage}: ${money.spent_usd} spent, ${money.held_usd} held")
 
@@ -68,7 +72,9 @@ def verify(store: StoreOption = None, world: WorldOption = None, as_json: JsonOp
     elif store.is_dir():
         found = verify_ledger(*open_for_verify(store))
     else:
-        raise UsageError(f"there is no folder {store}: --store takes a store's root, or the ledger/ folder inside it")
+        raise UsageError(
+            f"there is no folder {store}: --store takes a store's root, or the ledger/ folder inside it"
+        )
     typer.echo(found.model_dump_json(indent=1) if as_json else found.as_text())
 
 

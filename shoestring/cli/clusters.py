@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 import typer
 from pydantic import ValidationError
 
+from shoestring.backends.argo import TEMPLATE, Argo, Progress, Step, open_argo
 from shoestring.cli.running import tell
 from shoestring.cli.wishes import budget_of
+from shoestring.core.errors import ClusterError
+from shoestring.core.types import sentences
 from shoestring.data.recipe import Recipe
-from shoestring.errors import ClusterError
-from shoestring.model import sentences
-from shoestring.outside.argo import TEMPLATE, Argo, Progress, Step, open_argo
 from shoestring.reporting.summary import Summary
 
 LOOK_EVERY_S = 1.0
@@ -52,7 +52,9 @@ def run_on(
         },
     )
     place = f"--on {context} --namespace {namespace}"
-    typer.echo(f"{run_id} is started; it goes on without this command: shoestring watch {run_id} {place}", err=True)
+    typer.echo(
+        f"{run_id} is started; it goes on without this command: shoestring watch {run_id} {place}", err=True
+    )
     end(follow(argo, run_id, lambda step: typer.echo(words(step), err=True)), context, namespace, as_json)
 
 
@@ -89,11 +91,15 @@ def end(progress: Progress, context: str, namespace: str, as_json: bool) -> None
     """The last words of a run, and its exit code, as they are where it ran on this machine."""
     if not progress.summary:
         last = next((words(step) for step in reversed(progress.steps) if step.message), progress.message)
-        raise ClusterError(f"{progress.workflow} ended as {progress.phase} and its exit step left no summary: {last}")
+        raise ClusterError(
+            f"{progress.workflow} ended as {progress.phase} and its exit step left no summary: {last}"
+        )
     try:
         summary = Summary.model_validate_json(progress.summary)
     except ValidationError as error:
-        raise ClusterError(f"the summary of {progress.workflow} is of another version of Shoestring: {sentences(error)}") from None
+        raise ClusterError(
+            f"the summary of {progress.workflow} is of another version of Shoestring: {sentences(error)}"
+        ) from None
     logs = f"kubectl --context {context} --namespace {namespace} logs --selector shoestring.dev/run={summary.run_id}"
     hints = (f"what its steps printed: {logs} --container main --tail -1 --prefix",)
     tell(summary, f"in its store, runs/{summary.run_id}/report.html", hints, as_json)

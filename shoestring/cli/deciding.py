@@ -11,15 +11,15 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
-from shoestring.data.runs import open_run
-from shoestring.errors import ShoestringError, UsageError
-from shoestring.model import sentences
-from shoestring.routing.compare import Comparison, WhyNot, compare, why_not
+from shoestring.core.errors import ShoestringError, UsageError
+from shoestring.core.types import sentences
+from shoestring.data.run_records import open_run
+from shoestring.routing.analysis.compare import Comparison, WhyNot, compare, why_not
+from shoestring.routing.analysis.replay import replay as replay_decision
 from shoestring.routing.decision import Decision
-from shoestring.routing.explain import as_markdown, as_text
-from shoestring.routing.grid import Grid, markdown_lines, text_lines
-from shoestring.routing.replay import replay as replay_decision
-from shoestring.routing.second import Look, look_grid
+from shoestring.routing.pages.explain import as_markdown, as_text
+from shoestring.routing.policy.migration import Look, look_grid
+from shoestring.routing.text_table import Grid, markdown_lines, text_lines
 
 MOST_LINES = 40
 """Of a difference that are shown, where many decisions are made again."""
@@ -37,10 +37,16 @@ def decision_file(path: Path) -> bytes:
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="a decision's JSON file, like runs/RUN/decisions/train-1.json")],
+    file: Annotated[
+        Path, typer.Argument(help="a decision's JSON file, like runs/RUN/decisions/train-1.json")
+    ],
     markdown: Annotated[bool, typer.Option("--markdown", help="as the page in the Kubeflow UI")] = False,
-    against: Annotated[Path | None, typer.Option(help="another of the same stage: which inputs made the difference")] = None,
-    pool: Annotated[str | None, typer.Option("--why-not", help="a pool: why it was not taken, and when it would be")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="another of the same stage: which inputs made the difference")
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option("--why-not", help="a pool: why it was not taken, and when it would be")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a router chose, why, and what it refused; or what made it choose otherwise than another, or not take a pool."""
@@ -81,15 +87,35 @@ def _compared(found: Comparison) -> str:
         why = "no input differs" + ("" if found.same_choice else ": the code that decided does")
         return f"{head}\n{why}"
     rows = [
-        (each.group, fields, (each.alone or "does not hang together") if number == 0 else "", "yes" if each.flips and number == 0 else "")
+        (
+            each.group,
+            fields,
+            (each.alone or "does not hang together") if number == 0 else "",
+            "yes" if each.flips and number == 0 else "",
+        )
         for each in found.changes
         for number, fields in enumerate(each.fields)
     ]
-    lines = [head, "", *text_lines(Grid("What differs", ("inputs", "from the first to the second", "with these alone", "flips"), rows))]
+    lines = [
+        head,
+        "",
+        *text_lines(
+            Grid(
+                "What differs", ("inputs", "from the first to the second", "with these alone", "flips"), rows
+            )
+        ),
+    ]
     if not found.same_choice:
         enough = f"enough to choose as the second: {' and '.join(found.enough)}"
-        lines += ["", enough if found.enough else "all inputs of the second do not make its choice here: the code that decided differs"]
-    return "\n".join(lines + ([] if found.remade else ["this version no longer decides the first as it was recorded"]))
+        lines += [
+            "",
+            enough
+            if found.enough
+            else "all inputs of the second do not make its choice here: the code that decided differs",
+        ]
+    return "\n".join(
+        lines + ([] if found.remade else ["this version no longer decides the first as it was recorded"])
+    )
 
 
 def _refused(found: tuple[WhyNot, ...], pool: str) -> str:
@@ -99,7 +125,9 @@ def _refused(found: tuple[WhyNot, ...], pool: str) -> str:
     for each in found:
         lines.append(f"{each.offer}: {each.why}")
         if each.usd_per_hour is not None and each.taken_at_usd_per_hour is not None:
-            lines.append(f"  taken at ${each.taken_at_usd_per_hour} an hour or less; it was ${each.usd_per_hour}")
+            lines.append(
+                f"  taken at ${each.taken_at_usd_per_hour} an hour or less; it was ${each.usd_per_hour}"
+            )
         elif each.usd_per_hour is not None:
             lines.append(f"  at no price; it was ${each.usd_per_hour} an hour")
         if each.taken_at_budget_usd is not None:
@@ -108,7 +136,9 @@ def _refused(found: tuple[WhyNot, ...], pool: str) -> str:
 
 
 def replay(
-    target: Annotated[str | None, typer.Argument(help="a decision's file, a folder of them, or a run; default: all runs")] = None,
+    target: Annotated[
+        str | None, typer.Argument(help="a decision's file, a folder of them, or a run; default: all runs")
+    ] = None,
     world: WorldOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -117,13 +147,21 @@ def replay(
     found = {name: _again(data) for name, data in _decisions(target, world, store)}
     differ = {name: said for name, said in found.items() if said is not None}
     if as_json:
-        typer.echo(json.dumps({"decisions": len(found), "same": len(found) - len(differ), "differ": differ}, indent=1))
+        typer.echo(
+            json.dumps(
+                {"decisions": len(found), "same": len(found) - len(differ), "differ": differ}, indent=1
+            )
+        )
     elif len(found) == 1 and not differ:
         typer.echo(f"{next(iter(found))}: the same decision, byte for byte")
     else:
         for name, said in differ.items():
             lines = said.splitlines()
-            more = [f"... {len(lines) - MOST_LINES} more lines"] if len(found) > 1 and len(lines) > MOST_LINES else []
+            more = (
+                [f"... {len(lines) - MOST_LINES} more lines"]
+                if len(found) > 1 and len(lines) > MOST_LINES
+                else []
+            )
             typer.echo("\n".join([f"{name}:", *(lines[:MOST_LINES] if more else lines), *more]))
         typer.echo(f"{len(found)} decisions made again: {len(found) - len(differ)} the same, byte for byte")
     if differ:
@@ -155,7 +193,11 @@ def _decisions(target: str | None, world: Path | None, store: Path | None) -> It
     opened = world_at(world, store).store
     if target:
         open_run(opened, target)
-    keys = [key for key in opened.list(f"runs/{target}/" if target else "runs/") if key.split("/")[2:3] == ["decisions"]]
+    keys = [
+        key
+        for key in opened.list(f"runs/{target}/" if target else "runs/")
+        if key.split("/")[2:3] == ["decisions"]
+    ]
     if not keys:
         raise UsageError("nothing was decided there: there is nothing to make again")
     yield from ((key, opened.fetch(key).read_bytes()) for key in keys)

@@ -12,24 +12,28 @@ from typing import get_args
 
 import typer
 
-from shoestring.data.runs import Run, readable
-from shoestring.errors import Refused, UsageError
-from shoestring.pod.admission import Wish, admit, having_waited
-from shoestring.pod.settle import settle_run
-from shoestring.pod.starting import in_time
-from shoestring.receipt import Receipt
-from shoestring.reporting.gather import gather
+from shoestring.config.policy import Priority
+from shoestring.config.world import World
+from shoestring.core.errors import Refused, UsageError
+from shoestring.core.receipt import Receipt
+from shoestring.data.run_records import Run, readable
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import publish
-from shoestring.rules import Priority
-from shoestring.seams import World
+from shoestring.reporting.run_story import gather
+from shoestring.runtime.admission.admit import Wish, admit, having_waited
+from shoestring.runtime.admission.start_gate import in_time
+from shoestring.runtime.settlement.settle import settle_run
 
 
 def prioritised(wish: Wish, priority: str | None) -> Wish:
     """Raises UsageError."""
     if priority not in (None, *get_args(Priority)):
         raise UsageError(f"--priority {priority}: it is one of {', '.join(get_args(Priority))}")
-    return wish if priority is None else replace(wish, recipe=wish.recipe.model_copy(update={"priority": priority}))
+    return (
+        wish
+        if priority is None
+        else replace(wish, recipe=wish.recipe.model_copy(update={"priority": priority}))
+    )
 
 
 def was_moved(world: World, run_id: str) -> bool:
@@ -43,7 +47,9 @@ def launch(world: World, wish: Wish, world_argument: str, out: Path, as_json: bo
     from pipelines.drive import drive
 
     over = threading.Event()
-    watcher = threading.Thread(target=follow, args=(world.store, wish.run_id, world.clock, over.is_set, sys.stderr), daemon=True)
+    watcher = threading.Thread(
+        target=follow, args=(world.store, wish.run_id, world.clock, over.is_set, sys.stderr), daemon=True
+    )
     if not as_json:
         watcher.start()
     arguments = {
@@ -69,7 +75,9 @@ def launch(world: World, wish: Wish, world_argument: str, out: Path, as_json: bo
 def as_started(wish: Wish, run: Run) -> Wish:
     """With the deadline of its start: waiting brings it nearer."""
     start = run.start
-    return replace(wish, deadline_s=(start.deadline_at - start.started_at).total_seconds() if start.deadline_at else None)
+    return replace(
+        wish, deadline_s=(start.deadline_at - start.started_at).total_seconds() if start.deadline_at else None
+    )
 
 
 def begin(world: World, wish: Wish, world_argument: str, folder: Path, as_json: bool, wait: bool) -> None:
@@ -77,7 +85,9 @@ def begin(world: World, wish: Wish, world_argument: str, folder: Path, as_json: 
     try:
         most_s = world.rules.waiting.most_wait_s if wait else 0.0
         say = partial(typer.echo, err=True)
-        run = in_time(world, wish.run_id, lambda waited_s: admit(world, having_waited(wish, waited_s)), most_s, say)
+        run = in_time(
+            world, wish.run_id, lambda waited_s: admit(world, having_waited(wish, waited_s)), most_s, say
+        )
         launch(world, as_started(wish, run), world_argument, folder, as_json)
         while was_moved(world, wish.run_id):
             left_s = run.deadline_left_s(world.clock.now())

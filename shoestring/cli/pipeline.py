@@ -11,22 +11,22 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from shoestring.errors import UnknownName, UsageError
-from shoestring.rules import REGISTRY
+from shoestring.config.world import REGISTRY
+from shoestring.core.errors import UnknownName, UsageError
 
 # By name, the noun that is such a file.
 SCHEMAS = {
-    "world": "shoestring.local:WorldFile",
+    "world": "shoestring.backends.local:WorldFile",
     "recipe": "shoestring.data.recipe:Recipe",
     "decision": "shoestring.routing.decision:Decision",
-    "receipt": "shoestring.receipt:Receipt",
-    "ledger": "shoestring.spending.entry:Sealed",
+    "receipt": "shoestring.core.receipt:Receipt",
+    "ledger": "shoestring.spending.ledger.entry:Sealed",
     "summary": "shoestring.reporting.summary:Summary",
-    "cluster-world": "shoestring.outside.folder:ClusterWorldFile",
-    "pools": "shoestring.outside.folder:PoolsFile",
-    "prices": "shoestring.outside.folder:PricesFile",
-    "policy": "shoestring.rules:Rules",
-    "budgets": "shoestring.rules:Budgets",
+    "cluster-world": "shoestring.backends.kubernetes.world_files:ClusterWorldFile",
+    "pools": "shoestring.backends.kubernetes.world_files:PoolsFile",
+    "prices": "shoestring.backends.kubernetes.world_files:PricesFile",
+    "policy": "shoestring.config.policy:Rules",
+    "budgets": "shoestring.config.policy:Budgets",
 }
 
 # By engine, the module whose `compile_to(folder)` writes all files that it reads, and `write(pipeline, path)` one of them.
@@ -37,19 +37,28 @@ def compile_pipelines(
     target: Annotated[str, typer.Option(help=f"who is to run them: {', '.join(TARGETS)}")] = "kfp",
     out: Annotated[Path, typer.Option(help="the folder to write into")] = Path("compiled"),
     pipeline: Annotated[
-        str | None, typer.Option(help="one of your own alone, like dedupe_rows.pipeline:pipeline, as Python imports it from this folder")
+        str | None,
+        typer.Option(
+            help="one of your own alone, like dedupe_rows.pipeline:pipeline, as Python imports it from this folder"
+        ),
     ] = None,
-    registry: Annotated[str, typer.Option(help="where routers pull their image from; stages: `images` in world.yaml")] = REGISTRY,
+    registry: Annotated[
+        str, typer.Option(help="where routers pull their image from; stages: `images` in world.yaml")
+    ] = REGISTRY,
 ) -> None:
     """Write the pipelines, and each of their steps, as the files of an engine; or a pipeline of your own."""
     if target not in TARGETS:
         raise UnknownName("target", target, list(TARGETS))
     if out.is_file():
-        raise UsageError(f"--out {out} is a file, and has to be a folder: every pipeline and every step is a file of its own in it")
+        raise UsageError(
+            f"--out {out} is a file, and has to be a folder: every pipeline and every step is a file of its own in it"
+        )
     try:
         module = importlib.import_module(TARGETS[target])
     except ModuleNotFoundError as error:
-        raise UsageError(f"compiling needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'") from None
+        raise UsageError(
+            f"compiling needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'"
+        ) from None
     for path in module.compile_to(out) if pipeline is None else own_compiled(module, pipeline, out):
         path.write_text(path.read_text().replace(f"{REGISTRY}/", f"{registry.rstrip('/')}/"))
         typer.echo(str(path))

@@ -9,15 +9,22 @@ from itertools import pairwise
 
 import typer
 
-from shoestring.cli.running import BudgetOption, DeadlineOption, JsonOption, StoreOption, WorldOption, world_at
+from shoestring.cli.running import (
+    BudgetOption,
+    DeadlineOption,
+    JsonOption,
+    StoreOption,
+    WorldOption,
+    world_at,
+)
 from shoestring.cli.wishes import budget_of, chain
+from shoestring.core.canonical_json import json_text
 from shoestring.data.recipe import find_recipe
-from shoestring.json_text import json_text
-from shoestring.pod.admission import Wish, foresee, stage_budgets
-from shoestring.routing.explain import as_text
-from shoestring.routing.grid import Grid, text_lines
-from shoestring.routing.outline import Line, Plan, front, table
-from shoestring.routing.sentences import lying
+from shoestring.routing.analysis.outline import Line, Plan, front, table
+from shoestring.routing.pages.explain import as_text
+from shoestring.routing.pages.text import lying
+from shoestring.routing.text_table import Grid, text_lines
+from shoestring.runtime.admission.admit import Wish, foresee, stage_budgets
 
 MOST_PLANS = 12
 """Of the front that are shown, about; all of them are in the JSON."""
@@ -37,16 +44,28 @@ def plan(
     """Show what a run would choose and cost, stage by stage, and what quicker ones would cost. Starts nothing, reserves nothing."""
     opened = world_at(world, store)
     found = find_recipe(recipe)
-    wish = Wish("plan", found, chain(), budget_of(budget, found.budget_usd), deadline or found.deadline_s, found.seed)
+    wish = Wish(
+        "plan", found, chain(), budget_of(budget, found.budget_usd), deadline or found.deadline_s, found.seed
+    )
     decision = foresee(opened, wish, Decimal(0), stage_budgets(opened, found))
     stages, plans = table(decision), front(decision.question, decision.candidates)
     if as_json:
-        told = {"table": [each.model_dump(mode="json") for each in stages], "front": [each.model_dump(mode="json") for each in plans]}
+        told = {
+            "table": [each.model_dump(mode="json") for each in stages],
+            "front": [each.model_dump(mode="json") for each in plans],
+        }
         sys.stdout.write(json_text(decision.model_dump(mode="json") | told) + "\n")
     else:
         elastic = next((need.stage for need in decision.question.needs if need.elastic), None)
         grids = [_stages(stages), _front(plans, elastic)]
-        typer.echo("\n".join([as_text(decision), *(line for grid in grids if grid.rows for line in (*text_lines(grid), ""))]))
+        typer.echo(
+            "\n".join(
+                [
+                    as_text(decision),
+                    *(line for grid in grids if grid.rows for line in (*text_lines(grid), "")),
+                ]
+            )
+        )
     if decision.choice is None:
         raise typer.Exit(1)
 
@@ -68,7 +87,19 @@ def _stages(lines: Sequence[Line]) -> Grid:
         )
         for each in lines
     ]
-    header = ("stage", "pool", "machine", "market", "region", "writes", "expected", "P95", "seconds", "P95 s", "refused")
+    header = (
+        "stage",
+        "pool",
+        "machine",
+        "market",
+        "region",
+        "writes",
+        "expected",
+        "P95",
+        "seconds",
+        "P95 s",
+        "refused",
+    )
     return Grid("All stages", header, rows, frozenset({"expected", "P95", "seconds", "P95 s"}))
 
 
@@ -77,7 +108,14 @@ def _front(plans: Sequence[Plan], elastic: str | None) -> Grid:
     shown = _apart(plans)
     hourly = ["-", *(f"${_an_hour_sooner(slower, quicker)}" for slower, quicker in pairwise(shown))]
     rows = [
-        (f"${each.est_usd}", f"${each.p95_usd}", f"{each.p95_s:,.1f}", sooner, "yes" if each.fits else "no", ", ".join(each.offers))
+        (
+            f"${each.est_usd}",
+            f"${each.p95_usd}",
+            f"{each.p95_s:,.1f}",
+            sooner,
+            "yes" if each.fits else "no",
+            ", ".join(each.offers),
+        )
         for each, sooner in zip(shown, hourly, strict=True)
     ]
     notes = [f"{elastic}: with all its passes"] if elastic else []

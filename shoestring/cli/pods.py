@@ -7,18 +7,20 @@ from typing import Annotated
 
 import typer
 
-from shoestring.errors import Refused, UnknownName, UsageError
-from shoestring.pod import route as route_stage
-from shoestring.pod import run as run_stage
-from shoestring.pod.asking import stage_names
-from shoestring.pod.opening import open_world
-from shoestring.pod.settle import finish
+from shoestring.core.errors import Refused, UnknownName, UsageError
 from shoestring.routing.decision import Decision
-from shoestring.routing.explain import as_text
-from shoestring.routing.place import argo_patch
+from shoestring.routing.pages.explain import as_text
+from shoestring.routing.placement import argo_patch
+from shoestring.runtime import route as route_stage
+from shoestring.runtime import run as run_stage
+from shoestring.runtime.admission.build_question import stage_names
+from shoestring.runtime.open_world import open_world
+from shoestring.runtime.settlement.settle import finish
 
 RunIdOption = Annotated[str, typer.Option(help="the run that it belongs to")]
-WorldArgument = Annotated[str, typer.Option(help="world file, or folder of a cluster's world; default as for `run`")]
+WorldArgument = Annotated[
+    str, typer.Option(help="world file, or folder of a cluster's world; default as for `run`")
+]
 
 
 def route(
@@ -29,7 +31,9 @@ def route(
     budget: Annotated[str, typer.Option(help="dollars for the whole run; empty: the recipe's")] = "",
     deadline: Annotated[float, typer.Option(min=0, help="seconds for the whole run; 0: the recipe's")] = 0.0,
     seed: Annotated[int, typer.Option(min=-1, help="-1: the recipe's")] = -1,
-    upstream: Annotated[str, typer.Option(help="key of the manifest that the stage reads; empty for the first")] = "",
+    upstream: Annotated[
+        str, typer.Option(help="key of the manifest that the stage reads; empty for the first")
+    ] = "",
     also: Annotated[str, typer.Option(help="key of whatever else it reads")] = "",
     world: WorldArgument = "",
 ) -> None:
@@ -40,7 +44,19 @@ def route(
     out.mkdir(parents=True, exist_ok=True)
     decision_path, page_path = out / "decision.json", out / "page.md"
     try:
-        values = route_stage(needs, world, run_id, recipe, budget, deadline, seed, upstream, also, str(decision_path), str(page_path))
+        values = route_stage(
+            needs,
+            world,
+            run_id,
+            recipe,
+            budget,
+            deadline,
+            seed,
+            upstream,
+            also,
+            str(decision_path),
+            str(page_path),
+        )
     except (Refused, UsageError):
         (out / "refused").write_text("yes")
         raise
@@ -54,9 +70,13 @@ def stage(
     name: Annotated[str, typer.Argument(help="ingest, preprocess, train, evaluate or one of your own")],
     run_id: RunIdOption,
     decision_key: Annotated[str, typer.Option(help="key of its router's decision in the store")],
-    given: Annotated[list[str] | None, typer.Option("--input", help="NAME=KEY of what it reads; may be repeated")] = None,
+    given: Annotated[
+        list[str] | None, typer.Option("--input", help="NAME=KEY of what it reads; may be repeated")
+    ] = None,
     key_to: Annotated[Path | None, typer.Option(help="file to write the key of what it left into")] = None,
-    origin: Annotated[str, typer.Option(help="JSON that says which code does the work of an author's own stage")] = "",
+    origin: Annotated[
+        str, typer.Option(help="JSON that says which code does the work of an author's own stage")
+    ] = "",
     world: WorldArgument = "",
 ) -> None:
     """Run one routed stage in this process, with its books: what a pod does. Prints the key of what it left."""

@@ -8,11 +8,11 @@ from typing import Any
 import typer
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
-from shoestring.model import utc_text
-from shoestring.pod.trials import Trial, rolled_back, trials
-from shoestring.routing.offpolicy import Comparison, Estimate
-from shoestring.routing.trial import Rollback
-from shoestring.rules import Candidate, Preferences, Rules
+from shoestring.config.policy import Candidate, Preferences, Rules
+from shoestring.core.types import utc_text
+from shoestring.routing.analysis.off_policy import Comparison, Estimate
+from shoestring.routing.policy.trials import Rollback
+from shoestring.runtime.records.policy_trial import Trial, rolled_back, trials
 
 app = typer.Typer(help="Policies: the one in force, and one on trial beside it.", no_args_is_help=True)
 
@@ -28,7 +28,11 @@ def show(world: WorldOption = None, store: StoreOption = None, as_json: JsonOpti
         told |= {"candidate_sha256": rules.candidate.policy.sha256 if rules.candidate else None}
         typer.echo(json.dumps(told | {"rollback": over.model_dump(mode="json") if over else None}, indent=1))
         return
-    for line in (*described("policy", rules), *guarded(rules), *(on_trial(rules.candidate, over) if rules.candidate else ["no candidate"])):
+    for line in (
+        *described("policy", rules),
+        *guarded(rules),
+        *(on_trial(rules.candidate, over) if rules.candidate else ["no candidate"]),
+    ):
         typer.echo(line)
     for note in opened.notes:
         typer.echo(note, err=True)
@@ -38,21 +42,30 @@ def guarded(rules: Rules) -> list[str]:
     """What no stage may pass, in lines, and what a training may change of itself."""
     said = [f"  {sentence}" for sentence in rules.guardrails.sentences(trains=True)] or ["  no guardrails"]
     bounds = rules.bounds.model_dump(mode="json")
-    return [*said, f"  a training may change by itself: {', '.join(f'{name} {value}' for name, value in bounds.items())}"]
+    return [
+        *said,
+        f"  a training may change by itself: {', '.join(f'{name} {value}' for name, value in bounds.items())}",
+    ]
 
 
 def described(what: str, policy: Preferences) -> list[str]:
     """A policy in lines."""
-    lines = [f"{what} {policy.title} ({policy.sha256[:12]}): an hour of waiting is worth ${policy.usd_per_hour_of_waiting}"]
+    lines = [
+        f"{what} {policy.title} ({policy.sha256[:12]}): an hour of waiting is worth ${policy.usd_per_hour_of_waiting}"
+    ]
     for kind, tier in sorted(policy.tiers.items()):
         said = tier.model_dump(mode="json", exclude_defaults=True)
-        allowed = [f"{name} {', '.join(value) if isinstance(value, list) else value}" for name, value in said.items()]
+        allowed = [
+            f"{name} {', '.join(value) if isinstance(value, list) else value}" for name, value in said.items()
+        ]
         lines.append(f"  {kind}-heavy work: {'; '.join(allowed) or 'anywhere'}")
     return lines
 
 
 def on_trial(candidate: Candidate, over: Rollback | None) -> list[str]:
-    share = f"obeyed by {candidate.share:.0%} of the runs" if candidate.share else "in shadow: nobody obeys it"
+    share = (
+        f"obeyed by {candidate.share:.0%} of the runs" if candidate.share else "in shadow: nobody obeys it"
+    )
     state = f"rolled back on {utc_text(over.at)}: {over.why}" if over else share
     return [*described("candidate", candidate.policy), f"  {state}"]
 
@@ -68,7 +81,9 @@ def compare(world: WorldOption = None, store: StoreOption = None, as_json: JsonO
     for line in (line for trial in found for line in compared(trial)):
         typer.echo(line)
     if not found:
-        typer.echo("no decision of this store was made with a candidate beside it: name one in the policy, as `candidate`")
+        typer.echo(
+            "no decision of this store was made with a candidate beside it: name one in the policy, as `candidate`"
+        )
     for note in notes:
         typer.echo(note, err=True)
 
@@ -86,7 +101,11 @@ def compared(trial: Trial) -> list[str]:
 def estimates(found: Comparison) -> list[str]:
     weighed = found.candidate_by_propensity
     by_propensity = dollars(weighed) if weighed else "none: some of its choices were nobody's to make"
-    model_alone = f"; for {found.unseen} of them only its expectation speaks, since no run could have obeyed it" if found.unseen else ""
+    model_alone = (
+        f"; for {found.unseen} of them only its expectation speaks, since no run could have obeyed it"
+        if found.unseen
+        else ""
+    )
     return [
         f"{found.runs} runs, {found.candidate_runs} of them with choices of its own; {found.choices} choices, {found.different} different"
         + model_alone,
@@ -99,5 +118,9 @@ def estimates(found: Comparison) -> list[str]:
 
 def dollars(found: Estimate) -> str:
     mean = f"{found.usd_per_run:+.6f}" if found.usd_per_run < 0 else f"{found.usd_per_run:.6f}"
-    within = "too few runs for an interval" if found.low_usd is None else f"95% within {found.low_usd:.6f} and {found.high_usd:.6f}"
+    within = (
+        "too few runs for an interval"
+        if found.low_usd is None
+        else f"95% within {found.low_usd:.6f} and {found.high_usd:.6f}"
+    )
     return f"${mean} a run ({within})"

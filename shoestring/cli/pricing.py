@@ -13,31 +13,40 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from shoestring.backends.local import WallClock
 from shoestring.cli.running import JsonOption, WorldOption, world_at
-from shoestring.errors import UsageError
-from shoestring.local import WallClock
-from shoestring.model import Quote
-from shoestring.pod.committed import with_used
-from shoestring.pricing.catalogue import open_catalogue
-from shoestring.pricing.moves import LIMIT_PERCENT, Moves, Read, moves, read_list
+from shoestring.config.world import Committed
+from shoestring.core.errors import UsageError
+from shoestring.core.types import Quote
+from shoestring.pricing.catalogues import open_catalogue
+from shoestring.pricing.diff import LIMIT_PERCENT, Moves, Read, moves, read_list
+from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile
 from shoestring.pricing.rows import PriceRow
-from shoestring.pricing.terms import DEFAULT_CATALOGUE, CatalogueFile
-from shoestring.rules import Committed
+from shoestring.runtime.records.commitments import with_used
 
-app = typer.Typer(help="Price lists: what is believed of them, and what a newer one changes.", no_args_is_help=True)
+app = typer.Typer(
+    help="Price lists: what is believed of them, and what a newer one changes.", no_args_is_help=True
+)
 
-AsOfOption = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="the day of a list whose rows have none")]
+AsOfOption = Annotated[
+    datetime | None, typer.Option(formats=["%Y-%m-%d"], help="the day of a list whose rows have none")
+]
 ProviderOption = Annotated[str, typer.Option(help="who sells, where the rows do not say")]
 
 
 def read_at(name: str, as_of: datetime | None, provider: str) -> Read:
     day = as_of.replace(tzinfo=UTC).date() if as_of else None
-    return read_list(open_catalogue(CatalogueFile(file=name, as_of=day, provider=provider), Path()), WallClock().now().date())
+    return read_list(
+        open_catalogue(CatalogueFile(file=name, as_of=day, provider=provider), Path()),
+        WallClock().now().date(),
+    )
 
 
 @app.command()
 def show(
-    file: Annotated[str, typer.Argument(help=f"CSV or YAML; {DEFAULT_CATALOGUE}: the list of the package")] = DEFAULT_CATALOGUE,
+    file: Annotated[
+        str, typer.Argument(help=f"CSV or YAML; {DEFAULT_CATALOGUE}: the list of the package")
+    ] = DEFAULT_CATALOGUE,
     world: WorldOption = None,
     as_of: AsOfOption = None,
     provider: ProviderOption = "",
@@ -55,10 +64,16 @@ def show(
         read = read_at(file, as_of, provider)
         rows, doubted = read.rows, read.quarantined
     if as_json:
-        beside = {} if book is None else {"tariffs": book.tariffs.model_dump(mode="json"), "committed": dumped(committed)}
+        beside = (
+            {}
+            if book is None
+            else {"tariffs": book.tariffs.model_dump(mode="json"), "committed": dumped(committed)}
+        )
         typer.echo(json.dumps({"prices": dumped(rows), "quarantined": dumped(doubted)} | beside, indent=1))
         return
-    lines = [(f"{name_of(row)} {row.market}", f"${row.usd_per_hour}", str(row.as_of), row.source) for row in rows]
+    lines = [
+        (f"{name_of(row)} {row.market}", f"${row.usd_per_hour}", str(row.as_of), row.source) for row in rows
+    ]
     table(("what", "an hour", "as of", "source"), lines)
     if book is not None:
         table(("moving a GB", "costs"), book.tariffs.said)
@@ -72,7 +87,9 @@ def show(
 def refresh(
     held: Annotated[Path, typer.Argument(help="the price list in use")],
     newer: Annotated[Path, typer.Argument(help="the one to take its place")],
-    limit_percent: Annotated[float, typer.Option(min=0, help="a move beyond this is not taken by itself")] = LIMIT_PERCENT,
+    limit_percent: Annotated[
+        float, typer.Option(min=0, help="a move beyond this is not taken by itself")
+    ] = LIMIT_PERCENT,
     accept: Annotated[bool, typer.Option("--accept", help="take it, whatever has moved")] = False,
     check: Annotated[bool, typer.Option("--check", help="only say what has moved")] = False,
     as_of: AsOfOption = None,
@@ -86,7 +103,12 @@ def refresh(
     found = moves(before.rows, after.rows, limit_percent)
     taken = (accept or not found.beyond) and not check
     if as_json:
-        typer.echo(json.dumps(found.model_dump(mode="json") | {"quarantined": dumped(after.quarantined), "taken": taken}, indent=1))
+        typer.echo(
+            json.dumps(
+                found.model_dump(mode="json") | {"quarantined": dumped(after.quarantined), "taken": taken},
+                indent=1,
+            )
+        )
     else:
         tell(found, after, limit_percent)
     if taken:
@@ -95,12 +117,18 @@ def refresh(
         temporary.replace(held)
         typer.echo(f"{held} is now what {newer} says", err=True)
     elif not accept and found.beyond:
-        typer.echo(f"{held} stays: {len(found.beyond)} prices moved by more than {limit_percent:g}%; give --accept to take them", err=True)
+        typer.echo(
+            f"{held} stays: {len(found.beyond)} prices moved by more than {limit_percent:g}%; give --accept to take them",
+            err=True,
+        )
         raise typer.Exit(1)
 
 
 def tell(found: Moves, after: Read, limit_percent: float) -> None:
-    changed = [(move.what, f"${move.before_usd}", f"${move.after_usd}", f"{move.percent:+.1f}%") for move in (*found.beyond, *found.within)]
+    changed = [
+        (move.what, f"${move.before_usd}", f"${move.after_usd}", f"{move.percent:+.1f}%")
+        for move in (*found.beyond, *found.within)
+    ]
     if changed:
         table(("what moved", "from", "to", "by"), changed)
     for what, names in (("appeared", found.appeared), ("vanished", found.vanished)):
@@ -115,7 +143,12 @@ def tell(found: Moves, after: Read, limit_percent: float) -> None:
 
 
 def paid_for(each: Committed) -> tuple[str, ...]:
-    return f"{each.pool} {each.market}", each.name, each.month, f"{each.left_hours:,.2f} of {each.most_hours:,g}"
+    return (
+        f"{each.pool} {each.market}",
+        each.name,
+        each.month,
+        f"{each.left_hours:,.2f} of {each.most_hours:,g}",
+    )
 
 
 def name_of(row: Quote | PriceRow) -> str:

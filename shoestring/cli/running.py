@@ -10,43 +10,71 @@ from typing import Annotated
 
 import typer
 
+from shoestring.backends.local import default_world_path, read_world_file
 from shoestring.cli.launching import begin, prioritised
 from shoestring.cli.wishes import recipe_in, wish_for
 from shoestring.cli.worlds import ensure_default_world
-from shoestring.data.runs import Run, open_run
-from shoestring.errors import UsageError
-from shoestring.local import default_world_path, read_world_file
-from shoestring.model import record
-from shoestring.pod.admission import SUPERVISOR_VARIABLE
-from shoestring.pod.opening import STORE_VARIABLE, open_world
-from shoestring.pod.settle import settle_abandoned, settle_run
-from shoestring.reporting.gather import gather
+from shoestring.config.world import World
+from shoestring.core.errors import UsageError
+from shoestring.core.types import record
+from shoestring.data.run_records import Run, open_run
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import export
+from shoestring.reporting.run_story import gather
 from shoestring.reporting.summary import Summary, summarise
-from shoestring.seams import World
+from shoestring.runtime.admission.admit import SUPERVISOR_VARIABLE
+from shoestring.runtime.open_world import STORE_VARIABLE, open_world
+from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
 
 # A year; and what every generator of random numbers here takes.
 MOST_DEADLINE_S, MOST_SEED = 366 * 86400.0, 2**32 - 1
 
 WorldOption = Annotated[
-    Path | None, typer.Option("--world", help="world file; default: $SHOESTRING_WORLD, else ~/.config/shoestring/world.yaml")
+    Path | None,
+    typer.Option(
+        "--world", help="world file; default: $SHOESTRING_WORLD, else ~/.config/shoestring/world.yaml"
+    ),
 ]
-StoreOption = Annotated[Path | None, typer.Option("--store", help="folder of the object store, instead of the world file's")]
+StoreOption = Annotated[
+    Path | None, typer.Option("--store", help="folder of the object store, instead of the world file's")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON alone on stdout")]
-BudgetOption = Annotated[str | None, typer.Option("--budget", help="dollars for the whole run, like 0.003; default: the recipe's")]
+BudgetOption = Annotated[
+    str | None, typer.Option("--budget", help="dollars for the whole run, like 0.003; default: the recipe's")
+]
 DeadlineOption = Annotated[
-    float | None, typer.Option("--deadline", min=1, max=MOST_DEADLINE_S, help="seconds for the whole run; default: the recipe's")
+    float | None,
+    typer.Option(
+        "--deadline", min=1, max=MOST_DEADLINE_S, help="seconds for the whole run; default: the recipe's"
+    ),
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, max=MOST_SEED, help="default: the recipe's")]
 
-CampaignOption = Annotated[str | None, typer.Option("--campaign", help="the campaign that pays for it as well; default: the recipe's")]
+CampaignOption = Annotated[
+    str | None,
+    typer.Option("--campaign", help="the campaign that pays for it as well; default: the recipe's"),
+]
 
-PriorityOption = Annotated[str | None, typer.Option("--priority", help="low, normal or high: whether it may wait; default: the recipe's")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="where the policy puts its start off, or its data is not there yet: wait here")]
-OnOption = Annotated[str | None, typer.Option("--on", help="context of your kubeconfig: on that cluster, by Argo Workflows")]
-NamespaceOption = Annotated[str, typer.Option(help="with --on: the namespace there that Shoestring is installed in")]
-TemplateOption = Annotated[str | None, typer.Option(help="with --on: a pipeline of your own, by the name of its WorkflowTemplate there")]
+PriorityOption = Annotated[
+    str | None,
+    typer.Option("--priority", help="low, normal or high: whether it may wait; default: the recipe's"),
+]
+WaitOption = Annotated[
+    bool,
+    typer.Option(
+        "--wait", help="where the policy puts its start off, or its data is not there yet: wait here"
+    ),
+]
+OnOption = Annotated[
+    str | None, typer.Option("--on", help="context of your kubeconfig: on that cluster, by Argo Workflows")
+]
+NamespaceOption = Annotated[
+    str, typer.Option(help="with --on: the namespace there that Shoestring is installed in")
+]
+TemplateOption = Annotated[
+    str | None,
+    typer.Option(help="with --on: a pipeline of your own, by the name of its WorkflowTemplate there"),
+]
 NAMESPACE = "shoestring"
 
 
@@ -98,7 +126,9 @@ def run(
 ) -> None:
     """Run a recipe from raw data to an evaluated model inside its budget."""
     if bool(recipe) == bool(resume):
-        raise UsageError("name a recipe, like `shoestring run flights`, or a run to go on with: `shoestring run --resume RUN`")
+        raise UsageError(
+            "name a recipe, like `shoestring run flights`, or a run to go on with: `shoestring run --resume RUN`"
+        )
     if on:
         from shoestring.cli.clusters import run_on
 
@@ -110,15 +140,24 @@ def run(
     opened = world_at(world, store)
     path = world or default_world_path()
     if read_world_file(path).purpose == "plan":
-        raise UsageError(f"{path} is a price list to plan with, and nothing can run on it: make a world with `shoestring world init`")
+        raise UsageError(
+            f"{path} is a price list to plan with, and nothing can run on it: make a world with `shoestring world init`"
+        )
     wish = wish_for(opened, recipe, resume, budget, deadline, seed, campaign)
     if resume:
         leave_no_other(opened, open_run(opened.store, resume))
     folder = made_ready(opened, out or Path("runs") / wish.run_id)
     if not (resume and summarise(gather(opened.store, resume)).status == "done"):
         begin(opened, prioritised(wish, priority), str(path.absolute()), folder, as_json, wait)
-    options = "".join(f" {name} {value}" for name, value in (("--world", world), ("--store", store), ("--out", out)) if value)
-    hints = (f"what its steps printed: {folder / 'log.txt'}", f"go on with it: shoestring run --resume {wish.run_id}{options}")
+    options = "".join(
+        f" {name} {value}"
+        for name, value in (("--world", world), ("--store", store), ("--out", out))
+        if value
+    )
+    hints = (
+        f"what its steps printed: {folder / 'log.txt'}",
+        f"go on with it: shoestring run --resume {wish.run_id}{options}",
+    )
     tell(export(opened.store, wish.run_id, folder), str(folder / "report.html"), hints, as_json)
 
 
@@ -141,7 +180,9 @@ def tell(summary: Summary, report: str, hints: tuple[str, ...], as_json: bool) -
 def here_only(**options: object) -> None:
     """Raises UsageError for an option that has no meaning where a run is on a cluster."""
     if given := [f"--{name}" for name, value in options.items() if value]:
-        raise UsageError(f"{', '.join(given)} is for a run on this machine: with --on the cluster's own world and store are used")
+        raise UsageError(
+            f"{', '.join(given)} is for a run on this machine: with --on the cluster's own world and store are used"
+        )
 
 
 def watch(
@@ -169,7 +210,9 @@ def watch(
     with contextlib.suppress(KeyboardInterrupt):
         follow(opened.store, run_id, opened.clock, abandoned, sys.stdout, as_json=as_json)
     if summarise(gather(opened.store, run_id)).status == "running" and abandoned():
-        typer.echo(f"whoever launched {run_id} is gone: go on with it: shoestring run --resume {run_id}", err=True)
+        typer.echo(
+            f"whoever launched {run_id} is gone: go on with it: shoestring run --resume {run_id}", err=True
+        )
         raise typer.Exit(1)
 
 

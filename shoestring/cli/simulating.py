@@ -14,26 +14,32 @@ from rich.console import Console
 from rich.progress import Progress
 
 from shoestring.cli.running import MOST_SEED, JsonOption
-from shoestring.errors import WorldError
-from shoestring.rules import Rules
-from shoestring.simulation.outcome import Report
+from shoestring.config.policy import Rules
+from shoestring.config.yaml_files import parse, read_text
+from shoestring.core.errors import WorldError
+from shoestring.simulation.results import Report
 from shoestring.simulation.scenario import Scenario, load_scenario
 from shoestring.simulation.simulate import simulate as simulate_scenario
-from shoestring.simulation.table import as_text
-from shoestring.written import parse, read_text
+from shoestring.simulation.text_report import as_text
 
 
 def with_policy(scenario: Scenario, path: Path | None) -> Scenario:
     """Raises WorldError."""
     if path is None:
         return scenario
-    rules = parse(read_text(path, f"there is no policy file at {path}", WorldError), Rules, str(path), WorldError)
+    rules = parse(
+        read_text(path, f"there is no policy file at {path}", WorldError), Rules, str(path), WorldError
+    )
     return scenario.model_copy(update={"rules": rules})
 
 
-def with_trace(scenario: Scenario, trace: Path | None, tick_s: float | None, begins: datetime | None) -> Scenario:
+def with_trace(
+    scenario: Scenario, trace: Path | None, tick_s: float | None, begins: datetime | None
+) -> Scenario:
     told = {"trace": trace, "tick_s": tick_s}
-    market = scenario.market.model_copy(update={name: value for name, value in told.items() if value is not None})
+    market = scenario.market.model_copy(
+        update={name: value for name, value in told.items() if value is not None}
+    )
     starts_at = scenario.starts_at if begins is None else begins.replace(tzinfo=UTC)
     return scenario.model_copy(update={"market": market, "starts_at": starts_at})
 
@@ -41,18 +47,34 @@ def with_trace(scenario: Scenario, trace: Path | None, tick_s: float | None, beg
 def simulated(scenario: Scenario, what: str, pipelines: int, seed: int) -> Report:
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(what, total=pipelines)
-        return simulate_scenario(scenario, pipelines, seed, tell=lambda done: progress.update(task, completed=done))
+        return simulate_scenario(
+            scenario, pipelines, seed, tell=lambda done: progress.update(task, completed=done)
+        )
 
 
 def simulate(
-    scenario: Annotated[Path | None, typer.Argument(help="a scenario's .yaml; default: the one that ships")] = None,
+    scenario: Annotated[
+        Path | None, typer.Argument(help="a scenario's .yaml; default: the one that ships")
+    ] = None,
     pipelines: Annotated[int, typer.Option(min=1, max=1_000_000, help="how many are begun")] = 500,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="the same seed, the same figures")] = 0,
-    policy: Annotated[Path | None, typer.Option(help="a policy.yaml, instead of the scenario's rules")] = None,
-    against: Annotated[Path | None, typer.Option(help="another policy.yaml, simulated beside the first on the same pipelines")] = None,
-    trace: Annotated[Path | None, typer.Option(help="a recorded market: a folder of availability.csv and prices.csv, or a file")] = None,
-    tick: Annotated[float | None, typer.Option(min=1, help="seconds between the rows of a trace's availability.csv")] = None,
-    begins: Annotated[datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="the day it begins on, in UTC")] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="a policy.yaml, instead of the scenario's rules")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="another policy.yaml, simulated beside the first on the same pipelines"),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="a recorded market: a folder of availability.csv and prices.csv, or a file"),
+    ] = None,
+    tick: Annotated[
+        float | None, typer.Option(min=1, help="seconds between the rows of a trace's availability.csv")
+    ] = None,
+    begins: Annotated[
+        datetime | None, typer.Option("--from", formats=["%Y-%m-%d"], help="the day it begins on, in UTC")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run many made-up pipelines through the real router and ledger, and say what they would spend."""
@@ -67,7 +89,9 @@ def simulate(
         return
     seconds = time.perf_counter() - begun_s
     typer.echo(as_text(reports))
-    typer.echo(f"{len(reports) * pipelines:,} pipelines in {seconds:.1f} s, {60 * len(reports) * pipelines / seconds:,.0f} a minute")
+    typer.echo(
+        f"{len(reports) * pipelines:,} pipelines in {seconds:.1f} s, {60 * len(reports) * pipelines / seconds:,.0f} a minute"
+    )
 
 
 def add_to(main: typer.Typer) -> None:

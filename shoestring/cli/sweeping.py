@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from shoestring.cli.running import JsonOption
-from shoestring.pod.opening import open_sweeper
-from shoestring.pod.sweep import sweep as sweep_world
+from shoestring.runtime.open_world import open_sweeper
+from shoestring.runtime.settlement.reap import sweep as sweep_world
 
 WorldArgument = Annotated[str, typer.Option(help="folder of a cluster's world; default as for `run`")]
 

@@ -13,9 +13,9 @@ import yaml
 
 from shoestring.cli.running import BudgetOption, DeadlineOption, JsonOption, SeedOption
 from shoestring.cli.wishes import budget_of
+from shoestring.config.yaml_files import read_text
+from shoestring.core.errors import UsageError
 from shoestring.data.recipe import find_recipe
-from shoestring.errors import UsageError
-from shoestring.written import read_text
 
 
 def token_in(variable: str | None) -> str:
@@ -26,7 +26,9 @@ def token_in(variable: str | None) -> str:
     return token
 
 
-def arguments_of(recipe: str | None, budget: str | None, deadline: float | None, seed: int | None, wanted: bool) -> dict[str, Any]:
+def arguments_of(
+    recipe: str | None, budget: str | None, deadline: float | None, seed: int | None, wanted: bool
+) -> dict[str, Any]:
     """What a run on the server is given; what is left out is the recipe's. Raises UsageError, UnknownName, RecipeError."""
     told = {name: value for name, value in (("deadline_s", deadline), ("seed", seed)) if value is not None}
     if not wanted:
@@ -43,7 +45,9 @@ def kfp_cron(text: str) -> str:
     """A cron expression as KFP reads it, from seconds on. Raises UsageError."""
     fields = text.split()
     if len(fields) != 5:
-        raise UsageError(f'--cron {text!r} has {len(fields)} fields: write minute, hour, day, month and weekday, like "0 3 * * *"')
+        raise UsageError(
+            f'--cron {text!r} has {len(fields)} fields: write minute, hour, day, month and weekday, like "0 3 * * *"'
+        )
     return " ".join(["0", *fields])
 
 
@@ -53,7 +57,9 @@ def name_in(path: Path) -> str:
     try:
         return str(next(yaml.safe_load_all(text))["pipelineInfo"]["name"])
     except (yaml.YAMLError, StopIteration, TypeError, KeyError):
-        raise UsageError(f"{path} is not a compiled pipeline: write one with `kfp dsl compile --py PIPELINE.py --output {path}`") from None
+        raise UsageError(
+            f"{path} is not a compiled pipeline: write one with `kfp dsl compile --py PIPELINE.py --output {path}`"
+        ) from None
 
 
 def say(line: str, as_json: bool) -> None:
@@ -62,17 +68,30 @@ def say(line: str, as_json: bool) -> None:
 
 
 def upload(
-    host: Annotated[str, typer.Option(help="address of the Kubeflow Pipelines API, like http://localhost:8080")],
+    host: Annotated[
+        str, typer.Option(help="address of the Kubeflow Pipelines API, like http://localhost:8080")
+    ],
     namespace: Annotated[str, typer.Option(help="yours, where users have namespaces")] = "",
-    token_env: Annotated[str | None, typer.Option(help="environment variable that holds a bearer token")] = None,
-    file: Annotated[Path | None, typer.Option(help="a compiled pipeline of your own, instead of ours")] = None,
-    name: Annotated[str, typer.Option(help="what the pipeline is called there; default: as in the file")] = "",
+    token_env: Annotated[
+        str | None, typer.Option(help="environment variable that holds a bearer token")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="a compiled pipeline of your own, instead of ours")
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="what the pipeline is called there; default: as in the file")
+    ] = "",
     run: Annotated[bool, typer.Option("--run", help="run it once")] = False,
-    recipe: Annotated[str | None, typer.Option(help="what to run it on: a recipe's name, or the path of your own .yaml")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="what to run it on: a recipe's name, or the path of your own .yaml")
+    ] = None,
     budget: BudgetOption = None,
     deadline: DeadlineOption = None,
     seed: SeedOption = None,
-    cron: Annotated[str | None, typer.Option(help='run it again and again, like "0 3 * * *"; the budget is that of each run')] = None,
+    cron: Annotated[
+        str | None,
+        typer.Option(help='run it again and again, like "0 3 * * *"; the budget is that of each run'),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Put the pipeline on a Kubeflow server, as a new version where it is there already; and run it, once or by the clock."""
@@ -81,7 +100,9 @@ def upload(
         from pipelines.upload import Server, connect, schedule, start
         from pipelines.upload import upload as send
     except ImportError as error:
-        raise UsageError(f"uploading needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'") from None
+        raise UsageError(
+            f"uploading needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'"
+        ) from None
     when = kfp_cron(cron) if cron is not None else ""
     arguments = arguments_of(recipe, budget, deadline, seed, run or bool(when))
     called = name_in(file) if file else PIPELINES["train"].name
@@ -90,8 +111,16 @@ def upload(
     with tempfile.TemporaryDirectory(prefix="shoestring-") as folder:
         compiled = file or write(PIPELINES["train"], Path(folder) / "train.yaml")
         done = send(client, server, compiled, name.strip() or called)
-    told = {"pipeline": done.pipeline, "pipeline_id": done.pipeline_id, "version": done.version, "version_id": done.version_id}
-    say(f"{done.pipeline}: version {done.version} {'uploaded' if done.is_new else 'is there already'}", as_json)
+    told = {
+        "pipeline": done.pipeline,
+        "pipeline_id": done.pipeline_id,
+        "version": done.version,
+        "version_id": done.version_id,
+    }
+    say(
+        f"{done.pipeline}: version {done.version} {'uploaded' if done.is_new else 'is there already'}",
+        as_json,
+    )
     if when:
         told["recurring_run_id"] = schedule(client, server, done, arguments, when)
         say(f"schedule: {server.host}/#/recurringrun/details/{told['recurring_run_id']}", as_json)

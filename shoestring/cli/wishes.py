@@ -8,14 +8,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from shoestring.config.world import World
+from shoestring.core.errors import UsageError
+from shoestring.core.money import budget as budget_in
+from shoestring.core.types import sentences
 from shoestring.data.recipe import Recipe, find_recipe
-from shoestring.data.runs import open_run
-from shoestring.errors import UsageError
-from shoestring.model import sentences
-from shoestring.money import budget as budget_in
-from shoestring.pod.admission import Wish
-from shoestring.pod.allowing import asked_before
-from shoestring.seams import World
+from shoestring.data.run_records import open_run
+from shoestring.runtime.admission.admit import Wish
+from shoestring.runtime.admission.approvals import asked_before
 
 
 def budget_of(text: str | None, default_usd: Decimal, option: str = "--budget") -> Decimal:
@@ -35,7 +35,9 @@ def chain() -> Any:
     try:
         from pipelines.train import CHAIN
     except ImportError as error:
-        raise UsageError(f"running needs kfp and torch ({error.name} is missing): pip install 'shoestring[kfp,train]'") from None
+        raise UsageError(
+            f"running needs kfp and torch ({error.name} is missing): pip install 'shoestring[kfp,train]'"
+        ) from None
     return CHAIN
 
 
@@ -43,13 +45,21 @@ def recipe_in(campaign: str | None, name_or_path: str) -> Recipe:
     """A recipe, in the campaign that the command line names. Raises UsageError for what cannot be a campaign's name."""
     found = find_recipe(name_or_path)
     try:
-        return found if campaign is None else Recipe.model_validate(found.model_dump() | {"campaign": campaign})
+        return (
+            found if campaign is None else Recipe.model_validate(found.model_dump() | {"campaign": campaign})
+        )
     except ValidationError as error:
         raise UsageError(f"--{sentences(error)}") from None
 
 
 def wish_for(
-    world: World, recipe: str, resume: str | None, budget: str | None, deadline: float | None, seed: int | None, campaign: str | None
+    world: World,
+    recipe: str,
+    resume: str | None,
+    budget: str | None,
+    deadline: float | None,
+    seed: int | None,
+    campaign: str | None,
 ) -> Wish:
     """What the command line asks for; a resumed run keeps its recipe and seed, and its budget and deadline unless told otherwise."""
     if resume is None:
@@ -63,7 +73,9 @@ def wish_for(
             seed=found.seed if seed is None else seed,
         )
     if campaign is not None:
-        raise UsageError(f"{resume} was begun with its recipe, and keeps the campaign in it: --campaign is for a new run")
+        raise UsageError(
+            f"{resume} was begun with its recipe, and keeps the campaign in it: --campaign is for a new run"
+        )
     run = open_run(world.store, resume)
     if seed not in (None, run.record.seed):
         raise UsageError(f"{resume} was begun with seed {run.record.seed}: a resumed run keeps it")

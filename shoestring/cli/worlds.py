@@ -10,10 +10,10 @@ import psutil
 import typer
 import yaml
 
-from shoestring.errors import UsageError
-from shoestring.local import WallClock, default_world_path
-from shoestring.outside.nvml import found_gpus
-from shoestring.pricing.worlds import cloud_world, laptop_world
+from shoestring.backends.local import WallClock, default_world_path
+from shoestring.backends.nvml import found_gpus
+from shoestring.core.errors import UsageError
+from shoestring.pricing.templates import cloud_world, laptop_world
 
 app = typer.Typer(help="Make the file that names pools, prices and the store.", no_args_is_help=True)
 
@@ -32,7 +32,9 @@ def this_machine(store: Path) -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory_gb = round(psutil.virtual_memory().total / 1e9, 1)
     gpus = [(gpu.name, gpu.memory_gb) for gpu in found_gpus()]
-    return laptop_world(cores=cores, memory_gb=memory_gb, store=str(store), as_of=WallClock().now().date(), gpus=gpus)
+    return laptop_world(
+        cores=cores, memory_gb=memory_gb, store=str(store), as_of=WallClock().now().date(), gpus=gpus
+    )
 
 
 def write_world(path: Path, content: dict[str, Any]) -> None:
@@ -53,8 +55,13 @@ def ensure_default_world() -> str | None:
 
 @app.command()
 def init(
-    out: Annotated[Path | None, typer.Option(help="the file to write; default: where the other commands look")] = None,
-    example: Annotated[str | None, typer.Option(help="'cloud': a cluster of CPU and GPU pools with dated list prices, for `plan`")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="the file to write; default: where the other commands look")
+    ] = None,
+    example: Annotated[
+        str | None,
+        typer.Option(help="'cloud': a cluster of CPU and GPU pools with dated list prices, for `plan`"),
+    ] = None,
     store: Annotated[Path | None, typer.Option(help="folder of the object store")] = None,
     force: Annotated[bool, typer.Option("--force", help="replace a file that is there")] = False,
 ) -> None:
@@ -68,7 +75,9 @@ def init(
     content = cloud_world(str(folder)) if example else this_machine(folder)
     write_world(path, content)
     if example:
-        typer.echo(f"{path}: {len(content['pools'])} pools with dated list prices, to plan with: `shoestring plan flights --world {path}`")
+        typer.echo(
+            f"{path}: {len(content['pools'])} pools with dated list prices, to plan with: `shoestring plan flights --world {path}`"
+        )
         return
     typer.echo(f"{path}: pools {', '.join(pool['name'] for pool in content['pools'])}; the store is {folder}")
     typer.echo("$0.04 a core-hour is an assumption: put your own price into the file")

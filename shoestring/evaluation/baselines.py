@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from shoestring.core.datasets import Encoding
 from shoestring.evaluation.metrics import Answers, Floats, log_loss, rmse
-from shoestring.model import Encoding
 
 MOST_ITERATIONS = 1000
 
@@ -61,7 +61,9 @@ class Boosted:
         return iter(staged(_merged(x, self.codes)))
 
 
-def boost(train: Table, val: Table, encoding: Encoding, seed: int, given_s: float, now_s: Monotonic, tell: Tell) -> Boosted:
+def boost(
+    train: Table, val: Table, encoding: Encoding, seed: int, given_s: float, now_s: Monotonic, tell: Tell
+) -> Boosted:
     """Fit until `given_s` seconds are over, and at least one iteration; choosing how many to keep comes after that.
 
     `tell` is called with the iterations so far, and may raise to stop.
@@ -69,9 +71,13 @@ def boost(train: Table, val: Table, encoding: Encoding, seed: int, given_s: floa
     estimator = _unfitted(encoding, seed)
     started_s = now_s()
     codes = _commonest(train.x, encoding)
-    estimator.set_params(scoring=_Watch(started_s + given_s, now_s, tell)).fit(_merged(train.x, codes), train.y)
+    estimator.set_params(scoring=_Watch(started_s + given_s, now_s, tell)).fit(
+        _merged(train.x, codes), train.y
+    )
     grown, taken_s = int(estimator.n_iter_), now_s() - started_s
-    ended = "its seconds were over" if grown < MOST_ITERATIONS else f"{MOST_ITERATIONS} iterations are the most"
+    ended = (
+        "its seconds were over" if grown < MOST_ITERATIONS else f"{MOST_ITERATIONS} iterations are the most"
+    )
     whole = Boosted(estimator, codes, grown, grown, taken_s, ended)
     loss, plain = rmse if encoding.task == "regression" else log_loss, np.ones(len(val.y))
     losses = [loss(val.y, p)(plain) for p in whole.stages(val.x)]
@@ -115,7 +121,9 @@ def _commonest(x: Floats, encoding: Encoding) -> dict[int, Floats]:
         if feature.cardinality > MOST_CODES:
             counts = np.bincount(x[:, place].astype(np.int64), minlength=feature.cardinality)
             ranks = np.empty(feature.cardinality)
-            ranks[np.argsort(-counts, kind="stable")] = np.minimum(np.arange(feature.cardinality), MOST_CODES - 1)
+            ranks[np.argsort(-counts, kind="stable")] = np.minimum(
+                np.arange(feature.cardinality), MOST_CODES - 1
+            )
             found[place] = ranks
     return found
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoestring.data.blobs import load_manifest
-from shoestring.data.formats import Rows
+from shoestring.core.datasets import Encoding, Manifest
+from shoestring.core.errors import DataError
+from shoestring.core.interfaces import Clock, Store
+from shoestring.data.formats.readers import Rows
 from shoestring.data.recipe import Metric, Task
-from shoestring.data.runs import read
-from shoestring.data.split import GROUP
-from shoestring.errors import DataError
+from shoestring.data.run_records import read
+from shoestring.data.storage.blobs import load_manifest
+from shoestring.data.transforms.split import GROUP
 from shoestring.evaluation.baselines import Table, boost, knows_nothing
-from shoestring.evaluation.judging import Claim, Tell, judge
 from shoestring.evaluation.metrics import Floats
 from shoestring.evaluation.resampling import RESAMPLES, units_of
-from shoestring.evaluation.rows import answers, column, features, open_split
-from shoestring.evaluation.scorecard import Fit, Scorecard
-from shoestring.model import Encoding, Manifest
-from shoestring.seams import Clock, Store
+from shoestring.evaluation.results import Fit, Scorecard
+from shoestring.evaluation.significance import Claim, Tell, judge
+from shoestring.evaluation.split_rows import answers, column, features, open_split
 from shoestring.spending.meter import Meter
-from shoestring.training.record import ModelRecord
+from shoestring.training.model_record import ModelRecord
 
 BOOSTING = "gradient boosting"
 
@@ -94,7 +94,11 @@ class Evaluation:
 
     def _nothing(self, test: Rows) -> Claim:
         regression = self.encoding.task == "regression"
-        name, what = ("mean", "train's mean, for every row") if regression else ("class prior", "train's class shares, for every row")
+        name, what = (
+            ("mean", "train's mean, for every row")
+            if regression
+            else ("class prior", "train's class shares, for every row")
+        )
         return Claim(name, what, knows_nothing(self.encoding, len(test)))
 
     def _boosted(self, test: Rows) -> tuple[list[Claim], dict[str, str]]:
@@ -107,7 +111,15 @@ class Evaluation:
         given_s, why_s = allowance(self.model, self.asked.cores, self.manifest.rows, left_s)
         if given_s <= 0:
             return [], {BOOSTING: f"it had no seconds: {why_s}"}
-        made = boost(train, val, encoding, self.asked.seed, given_s, clock.monotonic_s, lambda grown: self.tell(phase, grown))
+        made = boost(
+            train,
+            val,
+            encoding,
+            self.asked.seed,
+            given_s,
+            clock.monotonic_s,
+            lambda grown: self.tell(phase, grown),
+        )
         fit = Fit(
             given_s=round(given_s, 3),
             why_s=why_s,
@@ -117,7 +129,14 @@ class Evaluation:
             grown=made.grown,
             ended=made.ended,
         )
-        return [Claim(BOOSTING, f"scikit-learn's {type(made.estimator).__name__}", made.predict(features(test, encoding)), fit)], {}
+        return [
+            Claim(
+                BOOSTING,
+                f"scikit-learn's {type(made.estimator).__name__}",
+                made.predict(features(test, encoding)),
+                fit,
+            )
+        ], {}
 
     def _table(self, split: str) -> Table:
         rows = open_split(self.store, self.manifest, split)
@@ -131,7 +150,9 @@ def evaluate(asked: Asked, store: Store, clock: Clock, tell: Tell) -> Scorecard:
         raise DataError(f"{asked.data_key} is not encoded: evaluate reads what preprocess wrote")
     model = read(store, asked.model_key, ModelRecord)
     if model.data != asked.data_key:
-        raise DataError(f"{asked.model_key} was trained on {model.data}, whose test split this is not: evaluate it on that")
+        raise DataError(
+            f"{asked.model_key} was trained on {model.data}, whose test split this is not: evaluate it on that"
+        )
     return Evaluation(asked, store, clock, tell, manifest, manifest.encoding, model).scorecard()
 
 
@@ -145,5 +166,8 @@ def allowance(model: ModelRecord, cores: int, rows: int, left_s: float) -> tuple
     return min(
         (model.seconds * model.cores / cores, alike),
         (BASELINE_S + rows * BASELINE_S_PER_ROW, f"the most that {rows:,} rows get"),
-        ((left_s - AFTER_S - rows * AFTER_S_PER_ROW) / OVERRUN, f"what {left_s:.1f} s to the end of the budget or the deadline leave it"),
+        (
+            (left_s - AFTER_S - rows * AFTER_S_PER_ROW) / OVERRUN,
+            f"what {left_s:.1f} s to the end of the budget or the deadline leave it",
+        ),
     )

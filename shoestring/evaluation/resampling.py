@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shoestring.evaluation.metrics import Floats, Statistic
-from shoestring.evaluation.scorecard import Score
+from shoestring.evaluation.results import Score
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
@@ -71,14 +71,18 @@ class Sampled:
         return Score(value=self.value, low=float(low), high=float(high))
 
 
-def sample(statistics: Sequence[Statistic], units: Units, seed: int, tell: Callable[[str, int], None]) -> list[Sampled]:
+def sample(
+    statistics: Sequence[Statistic], units: Units, seed: int, tell: Callable[[str, int], None]
+) -> list[Sampled]:
     """Each statistic of the rows as they are and under the same draws; `tell` is called before each draw, and may raise to stop."""
     drawn = np.empty((RESAMPLES, len(statistics)))
     for place, w in enumerate(units.draws(seed)):
         tell("resampling", place)
         drawn[place] = [statistic(w) for statistic in statistics]
     plain = np.ones(len(units.of_row))
-    return [Sampled(statistic(plain), drawn[:, place], units.count) for place, statistic in enumerate(statistics)]
+    return [
+        Sampled(statistic(plain), drawn[:, place], units.count) for place, statistic in enumerate(statistics)
+    ]
 
 
 def expanded_tail(units: int) -> float:

@@ -78,7 +78,11 @@ def link_gb_s(gpu: str, memory_gb: float) -> float:
 def _of_size(gpu: str, memory_gb: float) -> Gpu | None:
     """An A100 is two: its name may not say which."""
     known = known_gpu(gpu)
-    return known_gpu("A100 80GB") if known and known.part == "A100" and memory_gb > LARGEST_SMALL_A100_GB else known
+    return (
+        known_gpu("A100 80GB")
+        if known and known.part == "A100" and memory_gb > LARGEST_SMALL_A100_GB
+        else known
+    )
 
 
 @cache

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.model import Hardware, Learned, Need, Pool
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Hardware, Learned, Need, Pool
 from shoestring.pricing.calibration import Z95, p95_of
 from shoestring.pricing.throughput import hardware_of
-from shoestring.receipt import Receipt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -39,7 +39,14 @@ Ints = npt.NDArray[np.int64]
 PRIOR_LOG_SD = 0.5
 """Before the first receipt of a stage: of the log of true over prior seconds."""
 
-VARIANCES = {"stage": 0.05, "work": 0.3, "hardware": 0.02, "work_hardware": 0.02, "work_pool": 0.01, "drift": 0.04}
+VARIANCES = {
+    "stage": 0.05,
+    "work": 0.3,
+    "hardware": 0.02,
+    "work_hardware": 0.02,
+    "work_pool": 0.01,
+    "drift": 0.04,
+}
 SLOPE_VARIANCES = {"stage": 0.2, "work": 0.1}
 DRIFT_RUNS = 30.0
 """Runs over which drift forgets."""
@@ -126,7 +133,9 @@ def _of_stage(need: Need, pools: Sequence[Pool], receipts: Sequence[Receipt]) ->
             stage=need.stage,
             pool=pool,
             hardware=hardware,
-            runs=int(np.sum(own & (seen.pool == asked.pool[row] if pool else seen.hardware == asked.hardware[row]))),
+            runs=int(
+                np.sum(own & (seen.pool == asked.pool[row] if pool else seen.hardware == asked.hardware[row]))
+            ),
             log_mean=float(mean[row]),
             log_sd=float(sd[row]),
             log_p95=float(mean[row] + level * sd[row]),
@@ -141,12 +150,17 @@ def _nobodys(pool: str) -> Hardware:
     return Hardware(kind="cores", type=f"of {pool}", count=1, gflop_s=1.0)
 
 
-def _points(works: Sequence[str], ran_on: Sequence[Hardware], pools: Sequence[str], runs: int) -> tuple[Points, Points]:
+def _points(
+    works: Sequence[str], ran_on: Sequence[Hardware], pools: Sequence[str], runs: int
+) -> tuple[Points, Points]:
     """The runs, and after them what is asked about: its turn is the next of its work."""
     kind, work, hardware, pool = (
-        _numbered(names) for names in ([each.kind for each in ran_on], works, [each.type for each in ran_on], pools)
+        _numbered(names)
+        for names in ([each.kind for each in ran_on], works, [each.type for each in ran_on], pools)
     )
-    turn = np.array([np.sum(work[: min(row, runs)] == work[row]) for row in range(len(work))], dtype=np.float64)
+    turn = np.array(
+        [np.sum(work[: min(row, runs)] == work[row]) for row in range(len(work))], dtype=np.float64
+    )
     x = _centred(np.array([_x(each) for each in ran_on]).reshape(-1, 3), kind, hardware, runs)
     seen, asked = slice(runs), slice(runs, None)
     return (
@@ -160,7 +174,10 @@ def _centred(x: Floats, kind: Ints, hardware: Ints, runs: int) -> Floats:
     hardware that is faster."""
     found = x.copy()
     for each in np.unique(kind):
-        seen = [int(np.flatnonzero(hardware[:runs] == name)[0]) for name in np.unique(hardware[:runs][kind[:runs] == each])]
+        seen = [
+            int(np.flatnonzero(hardware[:runs] == name)[0])
+            for name in np.unique(hardware[:runs][kind[:runs] == each])
+        ]
         if seen:
             found[kind == each] -= x[seen].mean(axis=0)
     return found
@@ -173,7 +190,11 @@ def _numbered(names: Sequence[str]) -> Ints:
 
 def _x(hardware: Hardware) -> tuple[float, float, float]:
     gflop_s, gb_s = X_OF_ONE[hardware.kind]
-    return math.log(hardware.gflop_s / gflop_s), math.log(hardware.gb_s / gb_s) if hardware.gb_s else 0.0, math.log(hardware.count)
+    return (
+        math.log(hardware.gflop_s / gflop_s),
+        math.log(hardware.gb_s / gb_s) if hardware.gb_s else 0.0,
+        math.log(hardware.count),
+    )
 
 
 def predicted(logs: Floats, seen: Points, asked: Points) -> tuple[Floats, Floats, Floats, Floats]:
@@ -244,7 +265,9 @@ def spread(need: Need, pool: Pool, learned: Iterable[Learned]) -> Spread:
 def spreads(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> tuple[Floats, Floats]:
     """The same of many pools, as arrays. The P95 is never below the mean."""
     found = _known(need, pools, learned)
-    logs = np.array([(each.log_mean, each.log_sd, _log_p95(each)) if each else _UNKNOWN for each in found]).reshape(-1, 3)
+    logs = np.array(
+        [(each.log_mean, each.log_sd, _log_p95(each)) if each else _UNKNOWN for each in found]
+    ).reshape(-1, 3)
     mean = np.exp(logs[:, 0] + np.minimum(logs[:, 1] ** 2, MOST_VARIANCE) / 2)
     return mean, np.maximum(mean, np.exp(logs[:, 2]))
 
@@ -253,7 +276,9 @@ def worths(need: Need, pools: Sequence[Pool], learned: Iterable[Learned], sd: fl
     """Share of the expected cost that finding out about each pool is worth, where offers are compared: pools that nothing is known of are
     chosen while they may well be better by so many standard deviations, and no longer (optimism in the face of uncertainty: Lai & Robbins
     1985). What is set aside knows nothing of it. 0 where the stage never ran: then no pool is known better than another."""
-    return np.array([1.0 - math.exp(-sd * each.unknown_log_sd) if each else 0.0 for each in _known(need, pools, learned)])
+    return np.array(
+        [1.0 - math.exp(-sd * each.unknown_log_sd) if each else 0.0 for each in _known(need, pools, learned)]
+    )
 
 
 def _known(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> list[Learned | None]:
@@ -262,7 +287,10 @@ def _known(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> lis
         return [None] * len(pools)
     by_pool = {each.pool: each for each in of_stage if each.pool is not None}
     by_hardware = {each.hardware: each for each in of_stage if each.pool is None}
-    return [by_pool.get(pool.name) or (by_hardware.get(hardware_of(need, pool).name) if by_hardware else None) for pool in pools]
+    return [
+        by_pool.get(pool.name) or (by_hardware.get(hardware_of(need, pool).name) if by_hardware else None)
+        for pool in pools
+    ]
 
 
 _UNKNOWN = (0.0, PRIOR_LOG_SD, Z95 * PRIOR_LOG_SD)

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
-from shoestring.errors import WorldError
-from shoestring.model import Market, Noun
-from shoestring.money import Usd, usd
+from shoestring.core.errors import WorldError
+from shoestring.core.money import Usd, usd
+from shoestring.core.types import Market, Noun
 
 WHERE = ("pool", "provider", "region", "zone", "machine")
 WHAT = ("gpu", "gpu_count", "cores", "memory_gb")
@@ -51,7 +51,9 @@ class PriceRow(Noun):
     @property
     def name(self) -> str:
         """What is priced, for a person."""
-        return self.pool or " ".join(part for part in (self.provider, self.zone or self.region, self.machine) if part)
+        return self.pool or " ".join(
+            part for part in (self.provider, self.zone or self.region, self.machine) if part
+        )
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -67,21 +69,27 @@ class BadRow(ValueError):
     """A row that says nothing, with the sentence that says why. Renamed by whoever reads the file."""
 
 
-def parse_rows(rows: Sequence[Mapping[str, Any]], rates: Mapping[str, Rate] | None = None) -> tuple[PriceRow, ...]:
+def parse_rows(
+    rows: Sequence[Mapping[str, Any]], rates: Mapping[str, Rate] | None = None
+) -> tuple[PriceRow, ...]:
     """Price rows that a person wrote, which nobody has doubted yet. Raises WorldError: a row is malformed, by its number."""
     parsed = []
     for number, row in enumerate(rows, 1):
         try:
             parsed.append(parse_row(row, rates or {}))
         except BadRow as bad:
-            raise WorldError(f"price row {number} ({row.get('pool') or row.get('machine') or 'no pool'}): {bad}") from None
+            raise WorldError(
+                f"price row {number} ({row.get('pool') or row.get('machine') or 'no pool'}): {bad}"
+            ) from None
     return tuple(parsed)
 
 
 def parse_row(row: Mapping[str, Any], rates: Mapping[str, Rate]) -> PriceRow:
     """One row. Raises BadRow: a field is missing, unknown or no such thing."""
     if unknown := sorted(set(map(str, row)) - set(FIELDS)):
-        raise BadRow(f"unknown field {', '.join(unknown)}; a row has {NEEDED}, and may have {', '.join((*WHERE[1:4], *WHAT))}")
+        raise BadRow(
+            f"unknown field {', '.join(unknown)}; a row has {NEEDED}, and may have {', '.join((*WHERE[1:4], *WHAT))}"
+        )
     missing = [field for field in ("market", "as_of", "source") if _empty(row.get(field))]
     missing += ["usd_per_hour"] if _empty(row.get("usd_per_hour")) and _empty(row.get("per_hour")) else []
     missing += ["pool"] if _empty(row.get("pool")) and _empty(row.get("machine")) else []
@@ -97,7 +105,9 @@ def parse_row(row: Mapping[str, Any], rates: Mapping[str, Rate]) -> PriceRow:
         market=_market(row["market"]),
         usd_per_hour=price,
         as_of=min(as_of, rated.as_of) if rated else as_of,
-        source=f"{row['source']}, at ${rated.usd} a {row['currency']} ({rated.source})" if rated else str(row["source"]),
+        source=f"{row['source']}, at ${rated.usd} a {row['currency']} ({rated.source})"
+        if rated
+        else str(row["source"]),
     )
 
 

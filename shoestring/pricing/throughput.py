@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.model import Hardware, Need, Pool
+from shoestring.core.types import Hardware, Need, Pool
 from shoestring.pricing.gpus import gpu_type, link_gb_s, memory_gb_s
 
 Floats = npt.NDArray[np.float64]
@@ -78,7 +78,9 @@ def uses_gpu(need: Need, pool: Pool) -> bool:
 
 def gpu_users(need: Need, machines: Machines | Pool) -> Flags | bool:
     """The same of many."""
-    able = (machines.gpu_count > 0) & (machines.gpu_tflops > 0) & (machines.gpu_memory_gb >= need.gpu_memory_gb)
+    able = (
+        (machines.gpu_count > 0) & (machines.gpu_tflops > 0) & (machines.gpu_memory_gb >= need.gpu_memory_gb)
+    )
     return able & (need.gpu == "must" or (need.gpu == "may" and need.gpu_flop_per_row > 0))
 
 
@@ -95,13 +97,17 @@ def row_seconds(need: Need, machines: Machines) -> Floats:
     users = gpu_users(need, machines)
     if not np.any(users):
         return on_cores
-    return np.where(users, np.maximum(serial * core_s / machines.nodes, _gpu_row_seconds(need, machines)), on_cores)
+    return np.where(
+        users, np.maximum(serial * core_s / machines.nodes, _gpu_row_seconds(need, machines)), on_cores
+    )
 
 
 def _gpu_row_seconds(need: Need, machines: Machines) -> Floats:
     """Infinite where there is no GPU."""
     arithmetic_s = _over(need.gpu_flop_per_row, machines.gpu_tflops * 1e12 * GPU_EFFICIENCY, np.inf)
-    row_s = arithmetic_s + _over(need.gpu_bytes_per_row, machines.gpu_memory_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0)
+    row_s = arithmetic_s + _over(
+        need.gpu_bytes_per_row, machines.gpu_memory_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0
+    )
     gpus = np.maximum(np.minimum(need.most_gpus, machines.gpu_count * machines.nodes), 1.0)
     here = np.maximum(np.minimum(gpus, machines.gpu_count), 1.0)
     nodes = np.ceil(gpus / here)
@@ -122,7 +128,9 @@ def _over(amount: float | Floats, speed: Floats, unknown: float) -> Floats:
 def hardware_of(need: Need, pool: Pool) -> Hardware:
     """What would do the stage's per-row work on this pool."""
     if not uses_gpu(need, pool):
-        return Hardware(kind="cores", type=f"{pool.core_gops:g} Gop/s core", count=pool.cores, gflop_s=pool.core_gops)
+        return Hardware(
+            kind="cores", type=f"{pool.core_gops:g} Gop/s core", count=pool.cores, gflop_s=pool.core_gops
+        )
     name = pool.gpu or "GPU"
     return Hardware(
         kind="gpu",

@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from shoestring.model import Noun
-from shoestring.money import Usd, from_microusd
+from shoestring.core.money import Usd, from_microusd
+from shoestring.core.types import Noun
 from shoestring.reporting.charges import Charge, Parts
 
 By = Literal["stage", "gpu", "pool", "market", "campaign"]
@@ -21,8 +21,12 @@ NO_GPU = "none"
 class Idle(Noun):
     """Paid, and nothing was computed."""
 
-    startup_usd: Usd = Field(description="outside the attempts' own seconds: from when a node took a pod to its first line, and leaving")
-    cores_usd: Usd = Field(description="cores that did nothing meanwhile; of pools without a GPU, where it was measured")
+    startup_usd: Usd = Field(
+        description="outside the attempts' own seconds: from when a node took a pod to its first line, and leaving"
+    )
+    cores_usd: Usd = Field(
+        description="cores that did nothing meanwhile; of pools without a GPU, where it was measured"
+    )
     lost_usd: Usd = Field(description="attempts that failed or were lost, of stages that keep no checkpoint")
 
 
@@ -34,14 +38,22 @@ class Actual(Noun):
 
     group: dict[str, str] = Field(description="what the group has in common; empty: all attempts")
     attempts: int = Field(description="that were paid for")
-    compared: int = Field(description="of those, the ones that were done: there alone an estimate can be compared")
+    compared: int = Field(
+        description="of those, the ones that were done: there alone an estimate can be compared"
+    )
     est_usd: Usd = Field(description="expected of the compared")
     actual_usd: Usd = Field(description="paid for the compared")
-    median_ratio: float | None = Field(description="actual over estimate, in dollars: above 1, the router was too hopeful")
+    median_ratio: float | None = Field(
+        description="actual over estimate, in dollars: above 1, the router was too hopeful"
+    )
     mape: float | None = Field(description="mean of |actual - estimate| / actual, in dollars")
-    over_p95: float | None = Field(description="share of the compared that cost more than their P95: 0.05 is what is aimed at")
+    over_p95: float | None = Field(
+        description="share of the compared that cost more than their P95: 0.05 is what is aimed at"
+    )
     reserved_usd: Usd = Field(description="set aside for all of them, extensions included")
-    paid_usd: Usd = Field(description="by the ledger, adjusted to the pods' own times where a cluster tells them")
+    paid_usd: Usd = Field(
+        description="by the ledger, adjusted to the pods' own times where a cluster tells them"
+    )
     computing_usd: Usd
     moved_usd: Usd = Field(description="for bringing data in and out")
     stored_usd: Usd = Field(description="for holding what was written")
@@ -78,7 +90,9 @@ def actuals(
         since=since,
         until=until,
         by=tuple(by),
-        groups=tuple(actual(dict(zip(by, key, strict=True)), groups[key]) for key in sorted(groups)) if by else (),
+        groups=tuple(actual(dict(zip(by, key, strict=True)), groups[key]) for key in sorted(groups))
+        if by
+        else (),
         total=actual({}, charges),
         notes=notes,
     )
@@ -104,7 +118,11 @@ def actual(group: dict[str, str], charges: Iterable[Charge]) -> Actual:
     charges = tuple(charges)
     compared = [(charge, found[0]) for charge in charges if (found := charge.expected) is not None]
     ratios = [charge.paid_microusd / est for charge, est in compared if est]
-    errors = [abs(charge.paid_microusd - est) / charge.paid_microusd for charge, est in compared if charge.paid_microusd]
+    errors = [
+        abs(charge.paid_microusd - est) / charge.paid_microusd
+        for charge, est in compared
+        if charge.paid_microusd
+    ]
     over = [_over_p95(charge) for charge, _ in compared]
     uses = [charge.use for charge in charges if charge.use is not None]
     parts = [charge.parts for charge in charges]

@@ -11,18 +11,18 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 
-from shoestring.data.runs import RunRecord, Start, readable
-from shoestring.model import Market, Pool
-from shoestring.money import microusd
-from shoestring.receipt import Receipt
-from shoestring.routing.account import expected
+from shoestring.core.interfaces import Store
+from shoestring.core.money import microusd
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Market, Pool
+from shoestring.data.run_records import RunRecord, Start, readable
 from shoestring.routing.decision import Decision
-from shoestring.seams import Store
-from shoestring.spending.chain import Chain
-from shoestring.spending.entry import Entry, Sealed
-from shoestring.spending.ledger import accounts
+from shoestring.routing.pages.decision_view import expected
+from shoestring.spending.ledger.chain import Chain
+from shoestring.spending.ledger.entry import Entry, Sealed
+from shoestring.spending.ledger.ledger import accounts
+from shoestring.spending.ledger.parent_accounts import MONTH, campaign_account
 from shoestring.spending.meter import cost_between_usd, cost_usd
-from shoestring.spending.parents import MONTH, campaign_account
 
 OVERHEAD = "overhead"
 CAMPAIGN_SUFFIX = campaign_account("")
@@ -107,12 +107,19 @@ class Charge:
         choice, receipt = self.decision.choice if self.decision else None, self.receipt
         if receipt is None or not receipt.prices or receipt.seconds <= 0:
             return choice.usd_per_hour if choice else None
-        return (metered_usd(receipt, receipt.prices[0].usd_per_hour) * 3600 / Decimal(str(receipt.seconds))).quantize(PRICE)
+        return (
+            metered_usd(receipt, receipt.prices[0].usd_per_hour) * 3600 / Decimal(str(receipt.seconds))
+        ).quantize(PRICE)
 
     @property
     def expected(self) -> tuple[int, int] | None:
         """Micro-dollars and milliseconds that the decision expected of the work that was done; None of one that was not done."""
-        if self.decision is None or self.receipt is None or self.receipt.status != "done" or self.receipt.outcome is None:
+        if (
+            self.decision is None
+            or self.receipt is None
+            or self.receipt.status != "done"
+            or self.receipt.outcome is None
+        ):
             return None
         return expected(self.decision, self.receipt.outcome.samples)
 
@@ -144,7 +151,9 @@ def split(charge: Charge) -> Parts:
     inside = min(timed, microusd(metered_usd(receipt, choice.usd_per_hour)))
     known = charge.use is not None and charge.pool is not None and not charge.pool.gpu_count
     cores = inside * round((1 - (charge.use or 0.0)) * 1_000_000) // 1_000_000 if known else 0
-    return Parts(computing=inside - cores, startup=timed - inside, cores=cores, moved=fees - stored, stored=stored)
+    return Parts(
+        computing=inside - cores, startup=timed - inside, cores=cores, moved=fees - stored, stored=stored
+    )
 
 
 def metered_usd(receipt: Receipt, usd_per_hour: Decimal) -> Decimal:
@@ -155,7 +164,10 @@ def metered_usd(receipt: Receipt, usd_per_hour: Decimal) -> Decimal:
 
 
 def charges_of(
-    store: Store, months: Sequence[str] | None = None, since: datetime | None = None, until: datetime | None = None
+    store: Store,
+    months: Sequence[str] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> tuple[list[Charge], tuple[str, ...]]:
     """The charges of these months (None: of all) that were settled in [since, until), in the ledger's order; and a note on records
     that could not be read.
@@ -177,7 +189,9 @@ def _inside(store: Store, month: str, account: str, since: datetime | None) -> I
     """All charges in an account and in those inside it. An account that was closed before `since` is not read."""
     chain = Chain(store, account)
     yield from settled(chain, month)
-    children = {sealed.entry.child: sealed.entry for sealed in chain.entries if sealed.entry.child is not None}
+    children = {
+        sealed.entry.child: sealed.entry for sealed in chain.entries if sealed.entry.child is not None
+    }
     for child, last in children.items():
         if since is None or last.kind != "settle" or last.at >= since:
             yield from _inside(store, month, child, since)
@@ -207,9 +221,19 @@ def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tupl
     names = sorted({name for charge in found for name in _names(charge)})
     records, unread = readable(store, [f"runs/{name}/run.json" for name in names], RunRecord)
     runs = {run.run_id: run for run in records}
-    owned = [(charge, next((runs[name] for name in _names(charge) if name in runs), None)) for charge in found]
-    holds = [f"{run.run_id}/{{}}/{charge.entry.hold}.json" for charge, run in owned if run and charge.entry.stage != OVERHEAD]
-    begun = [f"runs/{run.run_id}/starts/{charge.entry.attempt}.json" for charge, run in owned if run and charge.entry.stage == OVERHEAD]
+    owned = [
+        (charge, next((runs[name] for name in _names(charge) if name in runs), None)) for charge in found
+    ]
+    holds = [
+        f"{run.run_id}/{{}}/{charge.entry.hold}.json"
+        for charge, run in owned
+        if run and charge.entry.stage != OVERHEAD
+    ]
+    begun = [
+        f"runs/{run.run_id}/starts/{charge.entry.attempt}.json"
+        for charge, run in owned
+        if run and charge.entry.stage == OVERHEAD
+    ]
     starts, unstarted = readable(store, begun, Start)
     started = {start.account: start for start in starts}
     decided, undecided = readable(store, [f"runs/{hold.format('decisions')}" for hold in holds], Decision)

@@ -16,10 +16,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shoestring.reporting import words
-from shoestring.reporting.gather import Reader, RunStory, Stage
+from shoestring.core.interfaces import Clock, Store
+from shoestring.reporting import number_text
+from shoestring.reporting.run_story import Reader, RunStory, Stage
 from shoestring.reporting.summary import placed, seconds_of, sentence
-from shoestring.seams import Clock, Store
 
 LOOK_EVERY_S = 0.5
 # So many intervals without a heartbeat, and the view says so: a busy machine is late by one or two.
@@ -109,20 +109,24 @@ class LiveView:
     @property
     def is_over(self) -> bool:
         """Nothing more will come: its books are closed, or were never opened."""
-        return self.story.status == "refused" or (bool(self.story.books) and self.story.books[-1].account.closed)
+        return self.story.status == "refused" or (
+            bool(self.story.books) and self.story.books[-1].account.closed
+        )
 
     def table(self, width: int) -> RenderableType:
         """A line for the run and one for each stage. Below `WIDE_CELLS` it says less of each."""
         story = self.story
-        spent = f"{words.dollars(story.spent_usd)} of {words.dollars(story.budget_usd)}"
+        spent = f"{number_text.dollars(story.spent_usd)} of {number_text.dollars(story.budget_usd)}"
         run = Table.grid(padding=(0, 2, 0, 0))
         bar = [_bar(story.spent_usd, story.budget_usd)] if width >= WIDE_CELLS else []
-        run.add_row(Text(story.run_id, "bold"), story.status, *bar, spent, words.duration(self.wall_s))
+        run.add_row(Text(story.run_id, "bold"), story.status, *bar, spent, number_text.duration(self.wall_s))
         stages = Table.grid(padding=(0, 2, 0, 0))
         for justify in JUSTIFIED:
             stages.add_column(justify=justify, no_wrap=True)
         for line in self.lines:
-            stages.add_row(*_cells(line, width >= WIDE_CELLS), style="dim" if line.state == "waiting" else None)
+            stages.add_row(
+                *_cells(line, width >= WIDE_CELLS), style="dim" if line.state == "waiting" else None
+            )
         said = sentence(story)
         return Group(run, stages, Text(said)) if said else Group(run, stages)
 
@@ -131,16 +135,22 @@ def _cells(line: Line, wide: bool) -> tuple[RenderableType, ...]:
     """Stage, state, place, samples, dollars, quality, time."""
     if line.budget_usd is None:
         return line.stage, line.state, "", "", "", "", ""
-    state = f"silent {words.duration(line.silent_s)}" if line.silent_s else f"{line.state} ({line.phase})" if line.phase else line.state
-    spent = words.dollars(line.spent_usd)
+    state = (
+        f"silent {number_text.duration(line.silent_s)}"
+        if line.silent_s
+        else f"{line.state} ({line.phase})"
+        if line.phase
+        else line.state
+    )
+    spent = number_text.dollars(line.spent_usd)
     return (
         Text(line.stage),
         Text(state),
         Text(f"{line.pool} {line.market}" if wide else line.pool),
         samples(line, wide),
-        f"{spent} of {words.dollars(line.budget_usd)}" if wide and line.budget_usd else spent,
+        f"{spent} of {number_text.dollars(line.budget_usd)}" if wide and line.budget_usd else spent,
         Text(quality(line)),
-        words.duration(line.seconds),
+        number_text.duration(line.seconds),
     )
 
 
@@ -157,21 +167,23 @@ def _bar(part_usd: Decimal, whole_usd: Decimal) -> RenderableType:
 
 
 def samples(line: Line, wide: bool = True) -> str:
-    of = f" of {words.short_count(line.total)}" if line.total and wide else ""
-    return f"{words.short_count(line.samples)}{of}" if line.samples or line.total else ""
+    of = f" of {number_text.short_count(line.total)}" if line.total and wide else ""
+    return f"{number_text.short_count(line.samples)}{of}" if line.samples or line.total else ""
 
 
 def quality(line: Line) -> str:
-    return ", ".join(f"{name} {words.score(value)}" for name, value in line.quality.items())
+    return ", ".join(f"{name} {number_text.score(value)}" for name, value in line.quality.items())
 
 
 def in_words(line: Line) -> str:
     """One change of state, as a line of a log."""
     where = f" on {line.pool} {line.market}" if line.pool else ""
-    spent = f"{words.dollars(line.spent_usd)}"
+    spent = f"{number_text.dollars(line.spent_usd)}"
     match line.state:
         case "placed" | "running":
-            budget = f", {words.dollars(line.budget_usd)} to spend" if line.budget_usd is not None else ""
+            budget = (
+                f", {number_text.dollars(line.budget_usd)} to spend" if line.budget_usd is not None else ""
+            )
             return f"{line.stage}: {line.state}{where}{budget}"
         case "refused" | "waiting":
             return f"{line.stage}: {line.state}"
@@ -179,10 +191,12 @@ def in_words(line: Line) -> str:
             return f"{line.stage}: reused from the cache"
         case _:
             seen = "".join(f", {each}" for each in (samples(line), quality(line)) if each)
-            return f"{line.stage}: {line.state}{where}, {words.duration(line.seconds)}, {spent}{seen}"
+            return f"{line.stage}: {line.state}{where}, {number_text.duration(line.seconds)}, {spent}{seen}"
 
 
-def follow(store: Store, run_id: str, clock: Clock, done: Callable[[], bool], out: TextIO, *, as_json: bool = False) -> None:
+def follow(
+    store: Store, run_id: str, clock: Clock, done: Callable[[], bool], out: TextIO, *, as_json: bool = False
+) -> None:
     """Show a run on `out` until `done()`, or until its books are closed: live on a terminal, else a line for each change of state.
 
     `as_json`: one JSON object a line, for each change of anything.
@@ -191,7 +205,13 @@ def follow(store: Store, run_id: str, clock: Clock, done: Callable[[], bool], ou
         UnknownName: there is no such run.
     """
     view = LiveView(store, run_id, clock)
-    show = _json_lines(view, out) if as_json else _on_terminal(view, out) if out.isatty() else _state_lines(view, out)
+    show = (
+        _json_lines(view, out)
+        if as_json
+        else _on_terminal(view, out)
+        if out.isatty()
+        else _state_lines(view, out)
+    )
     with show as again:
         while True:
             # Asked before looking: what happened until then is shown too.
@@ -229,7 +249,12 @@ def _json_lines(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
 
     def again() -> None:
         story = view.story
-        run = {"stage": None, "state": story.status, "spent_usd": str(story.spent_usd), "budget_usd": str(story.budget_usd)}
+        run = {
+            "stage": None,
+            "state": story.status,
+            "spent_usd": str(story.spent_usd),
+            "budget_usd": str(story.budget_usd),
+        }
         for line in [*(line.as_json() for line in view.lines), run]:
             key = str(line["stage"])
             # The seconds alone always change.

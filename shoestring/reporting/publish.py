@@ -5,16 +5,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from shoestring.data.blobs import open_blob
-from shoestring.data.runs import open_run, read
-from shoestring.errors import NotInStore
-from shoestring.model import record
-from shoestring.reporting.gather import gather
-from shoestring.reporting.html import page
+from shoestring.core.errors import NotInStore
+from shoestring.core.interfaces import Store
+from shoestring.core.types import record
+from shoestring.data.run_records import open_run, read
+from shoestring.data.storage.blobs import open_blob
+from shoestring.reporting.html.page import page
+from shoestring.reporting.run_story import gather
 from shoestring.reporting.summary import Summary, summarise
-from shoestring.seams import Store
-from shoestring.spending import export as ledger_export
-from shoestring.training.record import ModelRecord
+from shoestring.spending.audit import export as ledger_export
+from shoestring.training.model_record import ModelRecord
 
 FOLDERS = ("decisions", "receipts", "looks")
 FILES = ("run.json", "summary.json", "report.html", "curve.json", "evaluation.json")

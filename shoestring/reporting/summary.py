@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoestring.model import STANDARD, Format, Market, Noun, TierName
-from shoestring.money import Usd
-from shoestring.reporting.gather import Attempt, RunStory, Stage, State, Status
-from shoestring.routing.candidates import NONE, Reason
-from shoestring.routing.priced import rows_of
+from shoestring.core.money import Usd
+from shoestring.core.types import STANDARD, Format, Market, Noun, TierName
+from shoestring.reporting.run_story import Attempt, RunStory, Stage, State, Status
+from shoestring.routing.offers.candidates import NONE, Reason
+from shoestring.routing.offers.offer_costs import rows_of
 
 SENTENCES = 3
 
@@ -39,13 +39,19 @@ class Summary(Noun):
     schema_version: Literal[1] = 1
     run_id: str
     status: Status
-    sentence: str = Field(description="why it was refused, failed or stopped; empty when it is done or running")
-    smallest_budget_usd: Usd | None = Field(description="of a run that was refused: the smallest budget that would work, if any would")
+    sentence: str = Field(
+        description="why it was refused, failed or stopped; empty when it is done or running"
+    )
+    smallest_budget_usd: Usd | None = Field(
+        description="of a run that was refused: the smallest budget that would work, if any would"
+    )
     budget_usd: Usd
     spent_usd: Usd
     overhead_usd: Usd = Field(description="the part of spent_usd that deciding and settling took")
     wall_s: float = Field(description="seconds that the run was going, all starts together")
-    starts: int = Field(description="1, and one more for each time that it was resumed; 0 when it was refused")
+    starts: int = Field(
+        description="1, and one more for each time that it was resumed; 0 when it was refused"
+    )
     stages: tuple[StageSummary, ...]
     quality: dict[str, float]
 
@@ -115,19 +121,31 @@ def sentence(story: RunStory) -> str:
     if how is None:
         return f"it ended after {last.stage}, before the stage that follows was routed"
     # What a stage says of itself begins with its name already.
-    return last.why if last.why.startswith(last.stage) else f"{last.stage} {how}" + (f": {last.why}" if last.why else "")
+    return (
+        last.why
+        if last.why.startswith(last.stage)
+        else f"{last.stage} {how}" + (f": {last.why}" if last.why else "")
+    )
 
 
 def refusal(attempt: Attempt) -> str:
     """The smallest budget that would do, and what stands against the cheapest offer; else the first few reasons."""
     decision = attempt.decision
-    question, smallest_usd, columns = decision.question, decision.smallest_budget_usd, rows_of(decision.candidates, 0)
+    question, smallest_usd, columns = (
+        decision.question,
+        decision.smallest_budget_usd,
+        rows_of(decision.candidates, 0),
+    )
     if smallest_usd is None:
         # Money is not what is missing, so what is said of it does not help.
-        other = [refused for refused in decision.refusals if refused.code is not Reason.BUDGET] or decision.refusals
+        other = [
+            refused for refused in decision.refusals if refused.code is not Reason.BUDGET
+        ] or decision.refusals
         why = list(dict.fromkeys(refused.sentence for refused in other))[:SENTENCES]
         return f"nothing can take {question.stage}, whatever the budget: {'; '.join(why)}"
     takeable = [refused for refused in decision.refusals if columns.objection[refused.candidate] == NONE]
     cheapest = min(takeable, key=lambda refused: columns.least_p95_microusd[refused.candidate])
-    small = f"a budget of ${question.budget_usd} is too small: ${smallest_usd} is the smallest that would work"
+    small = (
+        f"a budget of ${question.budget_usd} is too small: ${smallest_usd} is the smallest that would work"
+    )
     return f"{small}. The cheapest offer for {question.stage}: {cheapest.sentence}"

@@ -7,22 +7,22 @@ from decimal import Decimal
 
 import numpy as np
 
-from shoestring.model import Format, Market, Placement
-from shoestring.money import from_microusd
-from shoestring.routing import sentences
-from shoestring.routing.bounded import planned
-from shoestring.routing.candidates import MS_PER_HOUR, Candidates
+from shoestring.config.policy import Candidate
+from shoestring.core.money import from_microusd
+from shoestring.core.types import Format, Market, Placement
+from shoestring.routing.algorithm import VERSION, policy
 from shoestring.routing.decision import Choice, Decision, Planned, Question, Shadow
-from shoestring.routing.here import Plans
-from shoestring.routing.offers import candidates as make_candidates
-from shoestring.routing.offers import objected_anew
-from shoestring.routing.place import place
-from shoestring.routing.policy import VERSION, policy
-from shoestring.routing.priced import Block
-from shoestring.routing.refuse import Refuser
-from shoestring.routing.trial import asked_of_the_other, obeyed_by, shadow
-from shoestring.routing.ways import CACHED, Limits, Step
-from shoestring.rules import Candidate
+from shoestring.routing.offers.candidates import MS_PER_HOUR, Candidates
+from shoestring.routing.offers.enumerate import candidates as make_candidates
+from shoestring.routing.offers.enumerate import objected_anew
+from shoestring.routing.offers.offer_costs import Block
+from shoestring.routing.pages import text
+from shoestring.routing.pages.refusals import Refuser
+from shoestring.routing.placement import place
+from shoestring.routing.planner.current_stage import Plans
+from shoestring.routing.planner.partial_plans import CACHED, Limits, Step
+from shoestring.routing.planner.search import planned
+from shoestring.routing.policy.trials import asked_of_the_other, obeyed_by, shadow
 
 MADE_BY = f"shoestring routing {VERSION}"
 
@@ -55,12 +55,16 @@ def choose(question: Question, candidates: Candidates) -> Decision:
         placement=None if best is None else _placement(question, candidates, plans.here.step(best)),
         policy=policy(),
         obeyed=obeyed_by(question),
-        shadow=None if question.candidate is None else _shadow(question, question.candidate, candidates, choice),
+        shadow=None
+        if question.candidate is None
+        else _shadow(question, question.candidate, candidates, choice),
         made_by=MADE_BY,
     )
 
 
-def _shadow(question: Question, candidate: Candidate, candidates: Candidates, chosen: Choice | None) -> Shadow:
+def _shadow(
+    question: Question, candidate: Candidate, candidates: Candidates, chosen: Choice | None
+) -> Shadow:
     """What the policy that is not obeyed chooses from the same offers."""
     asked = asked_of_the_other(question, candidate)
     choice = choose(asked, objected_anew(asked, candidates)).choice
@@ -95,7 +99,11 @@ def slot_of(candidates: Candidates, stage: int, step: Step) -> int:
 def place_of(candidates: Candidates, stage: int, step: Step) -> tuple[str, Market, Format | None, str]:
     """Pool, market, format written and its storage class, by name."""
     slot = slot_of(candidates, stage, step)
-    return candidates.pools[candidates.pool[slot]], candidates.markets[candidates.market[slot]], *candidates.lying(step.writes)
+    return (
+        candidates.pools[candidates.pool[slot]],
+        candidates.markets[candidates.market[slot]],
+        *candidates.lying(step.writes),
+    )
 
 
 def _placement(question: Question, candidates: Candidates, step: Step) -> Placement:
@@ -150,12 +158,17 @@ class Chooser:
         step, best = here.step(row), self.plans.best
         pool, market, writes, tier = place_of(self.candidates, 0, step)
         price = int(self.candidates.usd_per_hour_micro[slot_of(self.candidates, 0, step)])
-        keep_micro, keep_ms = int(best.needs_micro[row] - here.least_p95[row]), int(best.needs_ms[row] - here.least_p95_ms[row])
+        keep_micro, keep_ms = (
+            int(best.needs_micro[row] - here.least_p95[row]),
+            int(best.needs_ms[row] - here.least_p95_ms[row]),
+        )
         left_micro, samples = limits.left_micro - keep_micro, int(best.samples[row])
         p95_micro, p95_ms = int(here.p95[row]), int(here.p95_ms[row])
         into_micro, out_micro, stored_micro = fees_micro = self._fees_micro()
         if need.elastic and not cached:
-            p95_micro, p95_ms = self._allowance(price, sum(fees_micro), min(left_micro, limits.cap_micro(0)), limits.left_ms - keep_ms)
+            p95_micro, p95_ms = self._allowance(
+                price, sum(fees_micro), min(left_micro, limits.cap_micro(0)), limits.left_ms - keep_ms
+            )
         # An elastic stage is never extended, and hands back what it does not use: all that is left is its own.
         own_micro = left_micro if need.elastic and not cached else p95_micro
         declared = limits.caps.get(0)
@@ -191,8 +204,16 @@ class Chooser:
         step = self.plans.here.step(self.best)
         block, offers = Block(self.candidates, 0, np.array([step.slot])), self.candidates.offers[0]
         into, out = block.transfer_by_region()
-        reads, writes, region = offers.reads.index(step.reads), offers.writes.index(step.writes), block.region[0]
-        return int(into[reads, region]), int(out[writes, region]), int(offers.storage_microusd_by_format[step.writes])
+        reads, writes, region = (
+            offers.reads.index(step.reads),
+            offers.writes.index(step.writes),
+            block.region[0],
+        )
+        return (
+            int(into[reads, region]),
+            int(out[writes, region]),
+            int(offers.storage_microusd_by_format[step.writes]),
+        )
 
     def _allowance(self, price: int, fees_micro: int, money_micro: int, time_ms: int) -> tuple[int, int]:
         """The money and the time that an elastic stage may use: all its passes, or as much as either limit allows of both."""
@@ -205,7 +226,11 @@ class Chooser:
     def _est_ms(self, samples: int) -> int:
         """Expected time of so many samples, rounded up: linear between the least of them and all."""
         here, row = self.plans.here, self.best
-        least_ms, most_ms, least = int(here.least_est_ms[row]), int(here.est_ms[row]), int(here.least_samples[row])
+        least_ms, most_ms, least = (
+            int(here.least_est_ms[row]),
+            int(here.est_ms[row]),
+            int(here.least_samples[row]),
+        )
         width = here.offers.samples - least
         return least_ms - (least_ms - most_ms) * (samples - least) // width if width else most_ms
 
@@ -217,18 +242,23 @@ class Chooser:
         step, offers = here.step(row), here.offers
         block = Block(self.candidates, 0, np.array([step.slot]))
         fixed_us = float(block.fixed_us()[0, offers.writes.index(step.writes), 0]) + float(block.setup_us[0])
-        fixed_ms, all_ms = (-int(-us // 1000) for us in (fixed_us, fixed_us + float(offers.work_us_by_machine[block.machine[0]])))
-        return (fixed_ms + (all_ms - fixed_ms) * samples // offers.samples if offers.samples else all_ms), fixed_ms
+        fixed_ms, all_ms = (
+            -int(-us // 1000)
+            for us in (fixed_us, fixed_us + float(offers.work_us_by_machine[block.machine[0]]))
+        )
+        return (
+            fixed_ms + (all_ms - fixed_ms) * samples // offers.samples if offers.samples else all_ms
+        ), fixed_ms
 
     def _why(self, samples: int, p95_micro: int, p95_ms: int) -> str:
         if self.plans.here.is_cached(self.best):
-            return sentences.chosen_cached()
+            return text.chosen_cached()
         if self.question.needs[0].elastic:
             most, won_by = self.plans.here.offers.samples, self._finding_out() + self._runner_up()
-            return sentences.chosen_most_samples(samples, most, p95_micro, p95_ms, won_by)
+            return text.chosen_most_samples(samples, most, p95_micro, p95_ms, won_by)
         total_micro = int(self.plans.best.total[self.best])
-        later, waits = sentences.later_stages(self.question), sentences.waiting(self.question)
-        return sentences.chosen_cheapest(total_micro, later, self._runner_up(), waits + self._finding_out())
+        later, waits = text.later_stages(self.question), text.waiting(self.question)
+        return text.chosen_cheapest(total_micro, later, self._runner_up(), waits + self._finding_out())
 
     def _finding_out(self) -> str:
         """Words where the choice is not the least expected cost, but one that teaches."""
@@ -239,7 +269,11 @@ class Chooser:
         money = np.minimum(limits.left_micro - (best.needs_micro - here.least_p95), limits.cap_micro(0))
         worth = here.worth_within(rows, money, limits.left_ms - (best.needs_ms - here.least_p95_ms))
         without = (best.total + worth)[(best.way >= 0) & (best.samples == best.samples[self.best])]
-        return sentences.finding_out(int(worth[self.best])) if without.min() < best.total[self.best] + worth[self.best] else ""
+        return (
+            text.finding_out(int(worth[self.best]))
+            if without.min() < best.total[self.best] + worth[self.best]
+            else ""
+        )
 
     def _runner_up(self) -> str:
         """What the choice won by, over the best plan that begins otherwise."""
@@ -247,7 +281,7 @@ class Chooser:
         second = best.first(but=self.best)
         if second is None:
             return ""
-        name = sentences.offer(*place_of(self.candidates, 0, self.plans.here.step(second)))
+        name = text.offer(*place_of(self.candidates, 0, self.plans.here.step(second)))
         if fewer := int(best.samples[self.best] - best.samples[second]):
-            return sentences.next_is_fewer(name, fewer)
-        return sentences.next_is_dearer(name, int(best.total[second] - best.total[self.best]))
+            return text.next_is_fewer(name, fewer)
+        return text.next_is_dearer(name, int(best.total[second] - best.total[self.best]))

@@ -7,15 +7,30 @@ from typing import Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shoestring.model import STANDARD, Format, FormatSpeed, Learned, Market, Need, Noun, Placement, Pool, Quarantined, Quote, TierName
-from shoestring.money import Usd, usd
-from shoestring.routing.candidates import NONE, Column, Columns
-from shoestring.routing.candidates import Candidates as Candidates
-from shoestring.routing.candidates import Reason as Reason
-from shoestring.routing.shape import Given as Given
-from shoestring.routing.shape import shape_of
-from shoestring.rules import IMAGES, Arm, Candidate, Committed, Preferences, StockOut
-from shoestring.tariffs import Tariffs
+from shoestring.config.policy import Arm, Candidate, Preferences
+from shoestring.config.tariffs import Tariffs
+from shoestring.config.world import IMAGES, Committed
+from shoestring.core.money import Usd, usd
+from shoestring.core.types import (
+    STANDARD,
+    Format,
+    FormatSpeed,
+    Learned,
+    Market,
+    Need,
+    Noun,
+    Placement,
+    Pool,
+    Quarantined,
+    Quote,
+    StockOut,
+    TierName,
+)
+from shoestring.routing.dag import Given as Given
+from shoestring.routing.dag import shape_of
+from shoestring.routing.offers.candidates import NONE, Column, Columns
+from shoestring.routing.offers.candidates import Candidates as Candidates
+from shoestring.routing.offers.candidates import Reason as Reason
 
 NOTHING = usd("0")
 
@@ -53,7 +68,9 @@ class Question(Noun):
     cached_outcome: str | None = None
     cached_format: Format | None = None
     cached_tier: TierName = STANDARD
-    cached_later: tuple[Kept, ...] = Field((), description="of a chain whose first stage is cached: of the stages after it, in order")
+    cached_later: tuple[Kept, ...] = Field(
+        (), description="of a chain whose first stage is cached: of the stages after it, in order"
+    )
     budget_usd: Usd
     spent_usd: Usd = NOTHING
     held_usd: Usd = NOTHING
@@ -62,7 +79,9 @@ class Question(Noun):
     pools: tuple[Pool, ...]
     quotes: tuple[Quote, ...]
     quarantined: tuple[Quarantined, ...] = ()
-    committed: tuple[Committed, ...] = Field((), description="what is paid for already of pools, and not used yet")
+    committed: tuple[Committed, ...] = Field(
+        (), description="what is paid for already of pools, and not used yet"
+    )
     stockouts: tuple[StockOut, ...] = Field((), description="those that are still remembered at asked_at")
     tariffs: Tariffs = Tariffs()
     speeds: tuple[FormatSpeed, ...] = ()
@@ -76,9 +95,15 @@ class Question(Noun):
     images: dict[str, str] = IMAGES
     preferences: Preferences = Field(Preferences(), description="of the policy in force")
     candidate: Candidate | None = Field(None, description="the policy on trial beside it")
-    rolled_back: str = Field("", description="why no run obeys the candidate any more; empty: none has overspent")
-    notes: tuple[str, ...] = Field((), description="what a reader has to know of how this was asked; for the page alone")
-    digests: dict[str, str] = Field({}, description="sha256 of the world, recipe, ... that this was made from")
+    rolled_back: str = Field(
+        "", description="why no run obeys the candidate any more; empty: none has overspent"
+    )
+    notes: tuple[str, ...] = Field(
+        (), description="what a reader has to know of how this was asked; for the page alone"
+    )
+    digests: dict[str, str] = Field(
+        {}, description="sha256 of the world, recipe, ... that this was made from"
+    )
 
     @property
     def hold(self) -> str:
@@ -101,18 +126,24 @@ class Question(Noun):
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
         if self.needs[0].stage != self.stage:
-            raise ValueError(f"the question is about {self.stage}, its first need about {self.needs[0].stage}")
+            raise ValueError(
+                f"the question is about {self.stage}, its first need about {self.needs[0].stage}"
+            )
         if sum(need.elastic for need in self.needs) > 1:
             raise ValueError("more than one elastic stage: they could not share what is left")
         shape_of(self.needs, self.given)
         known = {speed.format for speed in self.speeds}
         lie_in = (
-            {self.reads_format, self.cached_format} | {each.format for each in self.given} | {each.format for each in self.cached_later}
+            {self.reads_format, self.cached_format}
+            | {each.format for each in self.given}
+            | {each.format for each in self.cached_later}
         )
         if missing := lie_in - known - {None}:
             raise ValueError(f"no speed for {', '.join(sorted(map(str, missing)))}: probe the volume first")
         if not known and any(need.writes_bytes_per_row for need in self.needs):
-            raise ValueError("a stage writes a data set and there is no speed of any format: probe the volume first")
+            raise ValueError(
+                "a stage writes a data set and there is no speed of any format: probe the volume first"
+            )
         return self
 
 
@@ -137,9 +168,13 @@ class Choice(Noun):
     objective: Literal["least-cost", "most-samples"]
     sentence: str
     moved_in_usd: Usd = Field(
-        NOTHING, exclude_if=lambda paid: not paid, description="of its price, for bringing what it reads off its shelf and to where it runs"
+        NOTHING,
+        exclude_if=lambda paid: not paid,
+        description="of its price, for bringing what it reads off its shelf and to where it runs",
     )
-    moved_out_usd: Usd = Field(NOTHING, exclude_if=lambda paid: not paid, description="for bringing what it writes to the store")
+    moved_out_usd: Usd = Field(
+        NOTHING, exclude_if=lambda paid: not paid, description="for bringing what it writes to the store"
+    )
     stored_usd: Usd = Field(NOTHING, exclude_if=lambda paid: not paid, description="for holding that there")
     tier: TierName = STANDARD
 

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from random import Random
 
-from shoestring.local import FilePrices, WorldFile
-from shoestring.model import Market, Pool, Quote
-from shoestring.money import from_microusd, microusd
-from shoestring.seams import PriceBook
+from shoestring.backends.local import FilePrices, WorldFile
+from shoestring.config.world import PriceBook
+from shoestring.core.money import from_microusd, microusd
+from shoestring.core.types import Market, Pool, Quote
 from shoestring.simulation.scenario import MarketModel
 from shoestring.simulation.traces import Recorded, load_trace
 from shoestring.spending.meter import cost_usd
@@ -27,7 +27,9 @@ class SimulatedMarket:
         self._model, self._starts_at, self._seed = model, starts_at, seed
         self._first = FilePrices(file).book()
         self._pools = {pool.name: pool for pool in file.pools}
-        self._prices = {(quote.pool, quote.market): microusd(quote.usd_per_hour) for quote in self._first.quotes}
+        self._prices = {
+            (quote.pool, quote.market): microusd(quote.usd_per_hour) for quote in self._first.quotes
+        }
         self._recorded: Recorded | None = load_trace(model, file.pools, starts_at) if model.trace else None
         self._walks: dict[str, tuple[Random, list[float]]] = {}
         self._books: dict[int, PriceBook] = {}
@@ -50,13 +52,18 @@ class SimulatedMarket:
                 )
                 for quote in self._first.quotes
             )
-            self._books = {step: PriceBook(quotes, self._first.quarantined, self._first.tariffs, self._first.committed)}
+            self._books = {
+                step: PriceBook(quotes, self._first.quarantined, self._first.tariffs, self._first.committed)
+            }
         return self._books[step]
 
     def micro(self, pool: str, market: Market, step: int) -> int:
         """Micro-dollars an hour in a step."""
         first = self._prices[pool, market]
-        if self._recorded and (found := self._recorded.micro(pool, market, first, step * self._model.step_s)) is not None:
+        if (
+            self._recorded
+            and (found := self._recorded.micro(pool, market, first, step * self._model.step_s)) is not None
+        ):
             return found
         if market is not Market.SPOT or not self._model.log_sd_per_day:
             return first

@@ -7,19 +7,19 @@ from decimal import Decimal
 
 import numpy as np
 
-from shoestring.errors import BudgetExceeded, LedgerConflict, Refused, ShoestringError, StoreError
-from shoestring.money import MICRO, MOST_USD, from_microusd
-from shoestring.pod.again import NO_USE_AGAIN
-from shoestring.pod.overhead import overhead_usd_per_hour
-from shoestring.routing.candidates import MS_PER_HOUR, NONE
+from shoestring.core.errors import BudgetExceeded, LedgerConflict, Refused, ShoestringError, StoreError
+from shoestring.core.money import MICRO, MOST_USD, from_microusd
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Candidates, Decision
-from shoestring.routing.priced import Block
-from shoestring.simulation.frames import Ended, run_stage
-from shoestring.simulation.loop import Died, Result, Steps
-from shoestring.simulation.outcome import Fate
-from shoestring.simulation.place import Course, Place, question
+from shoestring.routing.offers.candidates import MS_PER_HOUR, NONE
+from shoestring.routing.offers.offer_costs import Block
+from shoestring.runtime.records.overhead import overhead_usd_per_hour
+from shoestring.runtime.route_step.retry import NO_USE_AGAIN
+from shoestring.simulation.event_loop import Died, Result, Steps
 from shoestring.simulation.processes import ROUTER_S, admit, end, look_around, route
+from shoestring.simulation.results import Fate
+from shoestring.simulation.simulated_world import Course, Place, question
+from shoestring.simulation.stage_attempt import Ended, run_stage
 from shoestring.simulation.workload import Wanted
 from shoestring.spending.meter import cost_usd
 
@@ -112,10 +112,14 @@ def wish(place: Place, wanted: Wanted) -> Course:
     budget_usd = (expected_usd * Decimal(str(round(wanted.budget_times, 6)))).quantize(MICRO)
     least_usd, fits = oracle(place, wanted, ample, budget_usd, deadline_s)
     month = f"{place.loop.moment(wanted.at_s):%Y-%m}"
-    return Course(wanted, Fate(wanted.chain.name, month, wanted.chain.campaign, budget_usd, fits, least_usd), deadline_s)
+    return Course(
+        wanted, Fate(wanted.chain.name, month, wanted.chain.campaign, budget_usd, fits, least_usd), deadline_s
+    )
 
 
-def oracle(place: Place, wanted: Wanted, ample: Decision, budget_usd: Decimal, deadline_s: float | None) -> tuple[Decimal, bool]:
+def oracle(
+    place: Place, wanted: Wanted, ample: Decision, budget_usd: Decimal, deadline_s: float | None
+) -> tuple[Decimal, bool]:
     """The least that the pipeline can truly cost on any pools at today's prices, nothing being taken away; and does it fit?
 
     An elastic stage counts with its least. Formats are free to differ between neighbours, and the cheapest pools need not be the fastest
@@ -124,7 +128,9 @@ def oracle(place: Place, wanted: Wanted, ample: Decision, budget_usd: Decimal, d
     costs = [true_costs(place, wanted, ample.candidates, stage) for stage in range(len(wanted.chain.needs))]
     least_micro, least_ms = (sum(int(each[column].min()) for each in costs) for column in (0, 1))
     routers = len(wanted.chain.needs) + 1
-    least_usd = from_microusd(least_micro) + cost_usd(overhead_usd_per_hour(place.world()), routers * sum(ROUTER_S) / 2)
+    least_usd = from_microusd(least_micro) + cost_usd(
+        overhead_usd_per_hour(place.world()), routers * sum(ROUTER_S) / 2
+    )
     return least_usd, least_usd <= budget_usd and (deadline_s is None or least_ms <= deadline_s * 1000)
 
 
@@ -133,7 +139,9 @@ def true_costs(place: Place, wanted: Wanted, names: Candidates, stage: int) -> t
     offers = names.offers[stage]
     block = Block(names, stage, np.flatnonzero(offers.objection == NONE))
     name = names.stages[stage]
-    times = np.array([place.bias(name, names.pools[pool]) * wanted.luck[name] for pool in names.pool[block.slots].tolist()])
+    times = np.array(
+        [place.bias(name, names.pools[pool]) * wanted.luck[name] for pool in names.pool[block.slots].tolist()]
+    )
     prior_us = block.fixed_us() + block.setup_us + offers.least_work_us_by_machine[block.machine]
     ms = block.startup_ms + times * prior_us / 1e3
     return block.price * ms / MS_PER_HOUR + block.fees_microusd(), ms

@@ -8,27 +8,27 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from shoestring.data.runs import Run
-from shoestring.errors import BudgetExceeded, NotYet, Refused, UnknownName
-from shoestring.pod.adjust import adjust_one
-from shoestring.pod.admission import Room, set_aside_overhead, with_room
-from shoestring.pod.again import SAME_ROUTER_S, number_of
-from shoestring.pod.allowing import check_allowed
-from shoestring.pod.overhead import overhead_hold, overhead_usd
-from shoestring.pod.route import RACES, to_reserve_usd
-from shoestring.pod.starting import may_wait_s
-from shoestring.receipt import Priced
+from shoestring.core.errors import BudgetExceeded, NotYet, Refused, UnknownName
+from shoestring.core.receipt import Priced
+from shoestring.data.run_records import Run
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Decision
-from shoestring.simulation.loop import Steps
-from shoestring.simulation.outcome import NOTHING
-from shoestring.simulation.place import Course, Place, begun, deadline_left_s, question
-from shoestring.spending.account import AccountState
+from shoestring.runtime.admission.admit import Room, set_aside_overhead, with_room
+from shoestring.runtime.admission.approvals import check_allowed
+from shoestring.runtime.admission.start_gate import may_wait_s
+from shoestring.runtime.records.overhead import overhead_hold, overhead_usd
+from shoestring.runtime.route_step.retry import SAME_ROUTER_S, number_of
+from shoestring.runtime.route_step.route import RACES, to_reserve_usd
+from shoestring.runtime.settlement.adjust import adjust_one
+from shoestring.simulation.event_loop import Steps
+from shoestring.simulation.results import NOTHING
+from shoestring.simulation.simulated_world import Course, Place, begun, deadline_left_s, question
 from shoestring.spending.heartbeat import last_heartbeat
-from shoestring.spending.ledger import Ledger
+from shoestring.spending.ledger.account import AccountState
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.parent_accounts import campaign_account
+from shoestring.spending.lost_pods import sweep
 from shoestring.spending.meter import cost_between_usd, cost_usd
-from shoestring.spending.parents import campaign_account
-from shoestring.spending.sweep import sweep
 
 # A router, and the exit step: from the pod's start to its end.
 ROUTER_S = (0.5, 1.5)
@@ -76,7 +76,11 @@ def open_account(place: Place, course: Course) -> None:
         return
     spent_usd = sum((state.spent_usd + state.held_usd for state in before), NOTHING)
     stages, waited_s = len(wanted.chain.needs), max(0.0, place.loop.now_s - wanted.at_s)
-    deadline_s = course.deadline_s if course.deadline_s is None or not course.fate.waited else max(1.0, course.deadline_s - waited_s)
+    deadline_s = (
+        course.deadline_s
+        if course.deadline_s is None or not course.fate.waited
+        else max(1.0, course.deadline_s - waited_s)
+    )
     check_allowed(world, course.fate.budget_usd, wanted.chain.campaign)
     asked = question(
         place,
@@ -98,7 +102,9 @@ def open_account(place: Place, course: Course) -> None:
     course.starts.append(begun(place, wanted, len(course.starts) + 1, course.fate.budget_usd, deadline_s))
     place.open[course.account] = course
     campaign = wanted.chain.campaign
-    place.parents |= {f"{course.run.start.started_at:%Y-%m}"} | ({campaign_account(campaign)} if campaign else set())
+    place.parents |= {f"{course.run.start.started_at:%Y-%m}"} | (
+        {campaign_account(campaign)} if campaign else set()
+    )
     room.take(world, ledger, course.run.start, world.budgets.stages)
     course.fate.admitted, course.fate.opened_s = True, place.loop.now_s
     set_aside_overhead(world, ledger, course.run.start, stages)
@@ -134,7 +140,15 @@ def route(place: Place, course: Course, index: int) -> Steps[Decision]:
         course.routed[key] = decision
         try:
             amount_usd = to_reserve_usd(asked, decision.choice)
-            ledger.reserve(course.account, asked.hold, need.stage, asked.attempt, amount_usd, decision.choice.keep_usd, key)
+            ledger.reserve(
+                course.account,
+                asked.hold,
+                need.stage,
+                asked.attempt,
+                amount_usd,
+                decision.choice.keep_usd,
+                key,
+            )
             return decision
         except BudgetExceeded:
             if race == RACES - 1:
@@ -156,7 +170,9 @@ def decided(place: Place, course: Course, index: int, state: AccountState) -> De
     start, stage = course.run.start, course.wanted.chain.needs[index].stage
     names = [name for name in (*state.holds, *state.settled_usd) if name.rpartition("-")[0] == stage]
     caps = {
-        name: max(NOTHING, cap_usd - state.stages[name].spent_usd - state.stages[name].held_usd) if name in state.stages else cap_usd
+        name: max(NOTHING, cap_usd - state.stages[name].spent_usd - state.stages[name].held_usd)
+        if name in state.stages
+        else cap_usd
         for name, cap_usd in place.world().budgets.stages.items()
     }
     asked = question(

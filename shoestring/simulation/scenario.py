@@ -9,13 +9,14 @@ from typing import Literal, Self
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
-from shoestring.errors import WorldError
-from shoestring.local import WorldFile, read_world_file
-from shoestring.model import FormatSpeed, Need, Noun
-from shoestring.pricing.worlds import cloud_world
-from shoestring.routing.shape import shape_of
-from shoestring.rules import Budgets, Rules
-from shoestring.written import parse, read_text
+from shoestring.backends.local import WorldFile, read_world_file
+from shoestring.config.budgets import Budgets
+from shoestring.config.policy import Rules
+from shoestring.config.yaml_files import parse, read_text
+from shoestring.core.errors import WorldError
+from shoestring.core.types import FormatSpeed, Need, Noun
+from shoestring.pricing.templates import cloud_world
+from shoestring.routing.dag import shape_of
 
 DEFAULT = "default.yaml"
 
@@ -24,21 +25,29 @@ class Chain(Noun):
     """A kind of pipeline. Rows and budgets are log-normal: a median, and the standard deviation of the logarithm."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
-    campaign: str = Field("", description="of the scenario's budgets, the campaign that they belong to; empty: none")
+    campaign: str = Field(
+        "", description="of the scenario's budgets, the campaign that they belong to; empty: none"
+    )
     share: float = Field(1.0, gt=0, description="of all pipelines, beside the shares of the other kinds")
     needs: tuple[Need, ...] = Field(min_length=1)
     rows: float = Field(ge=1, description="median")
     rows_log_sd: float = Field(0.0, ge=0)
     row_bytes: int = Field(100, ge=0, description="bytes of a row of the source")
-    budget_times: float = Field(4.0, gt=0, description="median of the budget over what the router expects the whole chain to cost")
+    budget_times: float = Field(
+        4.0, gt=0, description="median of the budget over what the router expects the whole chain to cost"
+    )
     budget_log_sd: float = Field(0.0, ge=0)
-    deadline_times: float | None = Field(None, gt=0, description="the deadline over the time that the router expects; null: none")
+    deadline_times: float | None = Field(
+        None, gt=0, description="the deadline over the time that the router expects; null: none"
+    )
 
     @field_validator("needs")
     @classmethod
     def _follow_on_one_another(cls, needs: tuple[Need, ...]) -> tuple[Need, ...]:
         if not shape_of(needs).is_chain:
-            raise ValueError("its stages branch: simulated pipelines are chains, each stage after the one before it")
+            raise ValueError(
+                "its stages branch: simulated pipelines are chains, each stage after the one before it"
+            )
         return needs
 
 
@@ -52,31 +61,56 @@ class Durations(Noun):
     log_sd: float = Field(0.2, ge=0)
     tail_share: float = Field(0.02, ge=0, le=1)
     tail_index: float = Field(1.5, gt=1)
-    recorded: Path | None = Field(None, description="a CSV of stage, prior_s, seconds: luck is drawn from what these say, not made")
+    recorded: Path | None = Field(
+        None, description="a CSV of stage, prior_s, seconds: luck is drawn from what these say, not made"
+    )
 
 
 class MarketModel(Noun):
     """How spot prices move, and how often spot machines are taken away."""
 
-    log_sd_per_day: float = Field(0.0, ge=0, description="of a random walk of the logarithm of each spot price; 0: constant")
-    step_s: float = Field(3600.0, gt=0, description="seconds between moves, and between looks at the provider's prices")
-    preemption_times: float = Field(1.0, ge=0, description="true preemptions over those that the pool declares")
-    notice_share: float = Field(0.8, ge=0, le=1, description="of preemptions, those that come with a notice of some seconds")
-    trace: Path | None = Field(None, description="a folder with availability.csv and prices.csv (.gz too), or a file of price changes")
+    log_sd_per_day: float = Field(
+        0.0, ge=0, description="of a random walk of the logarithm of each spot price; 0: constant"
+    )
+    step_s: float = Field(
+        3600.0, gt=0, description="seconds between moves, and between looks at the provider's prices"
+    )
+    preemption_times: float = Field(
+        1.0, ge=0, description="true preemptions over those that the pool declares"
+    )
+    notice_share: float = Field(
+        0.8, ge=0, le=1, description="of preemptions, those that come with a notice of some seconds"
+    )
+    trace: Path | None = Field(
+        None,
+        description="a folder with availability.csv and prices.csv (.gz too), or a file of price changes",
+    )
     tick_s: float = Field(600.0, gt=0, description="seconds between the rows of availability.csv")
-    zones: dict[str, str] = Field({}, description="pool -> the zone of the trace that its spot machines are in")
+    zones: dict[str, str] = Field(
+        {}, description="pool -> the zone of the trace that its spot machines are in"
+    )
 
 
 class Faults(Noun):
     """What goes wrong, by chance."""
 
-    crash_per_write: float = Field(0.0, ge=0, le=1, description="a process dies just before or just after a write to the store")
-    error_per_write: float = Field(0.0, ge=0, le=1, description="the store fails a write: half of these it has taken all the same")
-    race_per_write: float = Field(0.0, ge=0, le=1, description="another writer comes first, between reading the books and writing")
+    crash_per_write: float = Field(
+        0.0, ge=0, le=1, description="a process dies just before or just after a write to the store"
+    )
+    error_per_write: float = Field(
+        0.0, ge=0, le=1, description="the store fails a write: half of these it has taken all the same"
+    )
+    race_per_write: float = Field(
+        0.0, ge=0, le=1, description="another writer comes first, between reading the books and writing"
+    )
     lost_per_hour: float = Field(0.0, ge=0, description="a pod is gone without a word, on any market")
     fails_share: float = Field(0.0, ge=0, le=1, description="a stage fails by its own code")
-    abandoned_share: float = Field(0.0, ge=0, le=1, description="an engine is gone with its run, in the middle of it")
-    clock_skew_s: float = Field(0.0, ge=0, description="standard deviation of how far each process's clock is off")
+    abandoned_share: float = Field(
+        0.0, ge=0, le=1, description="an engine is gone with its run, in the middle of it"
+    )
+    clock_skew_s: float = Field(
+        0.0, ge=0, description="standard deviation of how far each process's clock is off"
+    )
 
 
 class Scenario(Noun):
@@ -94,8 +128,12 @@ class Scenario(Noun):
     durations: Durations = Durations()
     market: MarketModel = MarketModel()
     faults: Faults = Faults()
-    speeds: tuple[FormatSpeed, ...] = Field((), description="of the store's volume, by format; needed where a stage writes")
-    sweep_s: float = Field(3600.0, gt=0, description="seconds between looks of the sweeper; on a cluster it comes each minute")
+    speeds: tuple[FormatSpeed, ...] = Field(
+        (), description="of the store's volume, by format; needed where a stage writes"
+    )
+    sweep_s: float = Field(
+        3600.0, gt=0, description="seconds between looks of the sweeper; on a cluster it comes each minute"
+    )
 
     @model_validator(mode="after")
     def _can_be_told_apart(self) -> Self:
@@ -104,7 +142,9 @@ class Scenario(Noun):
             raise ValueError("two chains have one name")
         if unknown := sorted({chain.campaign for chain in self.chains} - {"", *self.budgets.campaigns}):
             raise ValueError(f"there is no campaign called {', '.join(unknown)} in the budgets")
-        if not self.speeds and any(need.writes_bytes_per_row for chain in self.chains for need in chain.needs):
+        if not self.speeds and any(
+            need.writes_bytes_per_row for chain in self.chains for need in chain.needs
+        ):
             raise ValueError("a stage writes a data set and there is no speed of any format")
         return self
 
@@ -112,21 +152,40 @@ class Scenario(Noun):
 def load_scenario(path: Path | None) -> Scenario:
     """The scenario in a file, its paths made absolute from the file's folder; None: the one that ships. Raises WorldError."""
     if path is None:
-        return parse(resources.files("shoestring.simulation").joinpath(DEFAULT).read_text(), Scenario, DEFAULT, WorldError)
-    found = parse(read_text(path, f"there is no scenario file at {path}", WorldError), Scenario, str(path), WorldError)
+        return parse(
+            resources.files("shoestring.simulation").joinpath(DEFAULT).read_text(),
+            Scenario,
+            DEFAULT,
+            WorldError,
+        )
+    found = parse(
+        read_text(path, f"there is no scenario file at {path}", WorldError), Scenario, str(path), WorldError
+    )
     here = path.absolute().parent
-    market = found.market.model_copy(update={"trace": found.market.trace and here / found.market.trace.expanduser()})
-    durations = found.durations.model_copy(update={"recorded": found.durations.recorded and here / found.durations.recorded.expanduser()})
+    market = found.market.model_copy(
+        update={"trace": found.market.trace and here / found.market.trace.expanduser()}
+    )
+    durations = found.durations.model_copy(
+        update={"recorded": found.durations.recorded and here / found.durations.recorded.expanduser()}
+    )
     world = found.world if found.world == "cloud" else str(here / Path(found.world).expanduser())
     return found.model_copy(update={"market": market, "durations": durations, "world": world})
 
 
 def world_file(scenario: Scenario) -> WorldFile:
     """The pools and prices to simulate on. Raises WorldError."""
-    file = WorldFile.model_validate(cloud_world("store")) if scenario.world == "cloud" else read_world_file(Path(scenario.world))
+    file = (
+        WorldFile.model_validate(cloud_world("store"))
+        if scenario.world == "cloud"
+        else read_world_file(Path(scenario.world))
+    )
     names = [pool.name for pool in file.pools]
     if unknown := sorted({*scenario.only, *scenario.market.zones} - set(names)):
-        raise WorldError(f"{scenario.name}: there is no pool called {', '.join(unknown)}; there is: {', '.join(names)}")
+        raise WorldError(
+            f"{scenario.name}: there is no pool called {', '.join(unknown)}; there is: {', '.join(names)}"
+        )
     wanted = scenario.only or tuple(names)
     pools = tuple(pool for pool in file.pools if pool.name in wanted)
-    return file.model_copy(update={"pools": pools, "prices": tuple(row for row in file.prices if row.get("pool") in wanted)})
+    return file.model_copy(
+        update={"pools": pools, "prices": tuple(row for row in file.prices if row.get("pool") in wanted)}
+    )

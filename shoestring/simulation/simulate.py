@@ -6,20 +6,25 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
-from shoestring.errors import LedgerBroken
-from shoestring.seams import Store
-from shoestring.simulation.outcome import NOTHING, Report, by_chain, ended, fitting, share
+from shoestring.core.errors import LedgerBroken
+from shoestring.core.interfaces import Store
 from shoestring.simulation.pipeline import pipeline, sweeper
-from shoestring.simulation.place import Course, Place
 from shoestring.simulation.processes import state_of
+from shoestring.simulation.results import NOTHING, Report, by_chain, ended, fitting, share
 from shoestring.simulation.scenario import Scenario
+from shoestring.simulation.simulated_world import Course, Place
 from shoestring.simulation.workload import wanted
-from shoestring.spending.account import AccountState
-from shoestring.spending.verify import verify
+from shoestring.spending.audit.verify import verify
+from shoestring.spending.ledger.account import AccountState
 
 
 def simulate(
-    scenario: Scenario, pipelines: int, seed: int, *, check: bool = True, tell: Callable[[int], None] = lambda done: None
+    scenario: Scenario,
+    pipelines: int,
+    seed: int,
+    *,
+    check: bool = True,
+    tell: Callable[[int], None] = lambda done: None,
 ) -> Report:
     """So many pipelines, until the last is over and swept. `tell`: called with how many have begun. The same arguments, the same report.
 
@@ -54,8 +59,14 @@ def verified(store: Store) -> str:
 
 def report(place: Place, pipelines: int, books: str) -> Report:
     fates = [course.fate for course in place.courses]
-    runs, above = [account for course in place.courses for account in accounts_of(place, course)], states_above(place)
-    stage_usd = [sum((account.released_usd for account in runs), NOTHING), sum((account.spent_usd for account in runs), NOTHING)]
+    runs, above = (
+        [account for course in place.courses for account in accounts_of(place, course)],
+        states_above(place),
+    )
+    stage_usd = [
+        sum((account.released_usd for account in runs), NOTHING),
+        sum((account.spent_usd for account in runs), NOTHING),
+    ]
     cap_usd = sum((account.cap_usd or NOTHING for account in runs), NOTHING)
     over = [max(0.0, float(fate.billed_usd / fate.budget_usd) - 1) for fate in fates if fate.admitted]
     fit, tally = fitting(fates, place.scenario.budgets), place.tally
@@ -96,8 +107,16 @@ def report(place: Place, pipelines: int, books: str) -> Report:
 
 def patience(courses: Sequence[Course]) -> dict[str, float | None]:
     """How long runs waited for money, and how long that which they did not spend was away."""
-    waits_s = [course.fate.opened_s - course.wanted.at_s for course in courses if course.fate.waited and course.fate.admitted]
-    unspent = [(float(course.fate.budget_usd - course.fate.spent_usd), course.fate.held_s) for course in courses if course.fate.held_s]
+    waits_s = [
+        course.fate.opened_s - course.wanted.at_s
+        for course in courses
+        if course.fate.waited and course.fate.admitted
+    ]
+    unspent = [
+        (float(course.fate.budget_usd - course.fate.spent_usd), course.fate.held_s)
+        for course in courses
+        if course.fate.held_s
+    ]
     dollar_hours = sum(unspent_usd * held_s / 3600 for unspent_usd, held_s in unspent)
     return {
         "waited": len(waits_s),
@@ -115,7 +134,9 @@ def accounts_of(place: Place, course: Course) -> list[AccountState]:
 
 
 def states_above(place: Place) -> list[AccountState]:
-    return [state for name in sorted(place.parents) if (state := state_of(place.loop.ledger, name)) is not None]
+    return [
+        state for name in sorted(place.parents) if (state := state_of(place.loop.ledger, name)) is not None
+    ]
 
 
 def past_cap(state: AccountState) -> bool:

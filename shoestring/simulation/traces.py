@@ -20,9 +20,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TextIO
 
-from shoestring.errors import WorldError
-from shoestring.model import Market, Pool
-from shoestring.money import microusd, usd
+from shoestring.core.errors import WorldError
+from shoestring.core.money import microusd, usd
+from shoestring.core.types import Market, Pool
 from shoestring.simulation.scenario import MarketModel
 
 CHANGE_FIELDS = ("from_date", "machine_type", "region", "market", "usd_per_hour")
@@ -67,10 +67,13 @@ def load_trace(model: MarketModel, pools: Sequence[Pool], starts_at: datetime) -
     if not model.trace.is_dir():
         return Recorded(starts_at, changes=_changes(model.trace, pools, starts_at))
     if not model.zones:
-        raise WorldError(f"{model.trace}: say which pool is in which of its zones, under market.zones of the scenario")
+        raise WorldError(
+            f"{model.trace}: say which pool is in which of its zones, under market.zones of the scenario"
+        )
     availability = _table(_file(model.trace, "availability.csv"))
     zones: dict[str, Sequence[bool]] = {
-        pool: [value == "1" for value in _column(availability, zone, model.trace)] for pool, zone in model.zones.items()
+        pool: [value == "1" for value in _column(availability, zone, model.trace)]
+        for pool, zone in model.zones.items()
     }
     prices = _table(_file(model.trace, "prices.csv"))
     times: dict[str, Sequence[float]] = {}
@@ -81,23 +84,34 @@ def load_trace(model: MarketModel, pools: Sequence[Pool], starts_at: datetime) -
     return Recorded(starts_at, model.tick_s, zones, times)
 
 
-def _changes(path: Path, pools: Sequence[Pool], starts_at: datetime) -> dict[tuple[str, Market], list[tuple[date, int]]]:
+def _changes(
+    path: Path, pools: Sequence[Pool], starts_at: datetime
+) -> dict[tuple[str, Market], list[tuple[date, int]]]:
     rows, regions = _table(path), {pool.name: pool.region for pool in pools}
     if missing := [name for name in CHANGE_FIELDS if name not in rows[0]]:
-        raise WorldError(f"{path} has no column {', '.join(missing)}; price changes have {', '.join(CHANGE_FIELDS)}")
+        raise WorldError(
+            f"{path} has no column {', '.join(missing)}; price changes have {', '.join(CHANGE_FIELDS)}"
+        )
     found: dict[tuple[str, Market], list[tuple[date, int]]] = {}
     for row in rows:
         if regions.get(row["machine_type"]) == row["region"]:
             try:
-                key, since = (row["machine_type"], Market(row["market"])), date.fromisoformat(row["from_date"])
+                key, since = (
+                    (row["machine_type"], Market(row["market"])),
+                    date.fromisoformat(row["from_date"]),
+                )
             except ValueError as error:
                 raise WorldError(f"{path}: {error}") from None
             found.setdefault(key, []).append((since, microusd(_price(row["usd_per_hour"], path))))
     if not found:
-        raise WorldError(f"{path} has no price of {', '.join(sorted(regions))} in their regions: it is of other machines")
+        raise WorldError(
+            f"{path} has no price of {', '.join(sorted(regions))} in their regions: it is of other machines"
+        )
     first, last = (pick(since for changes in found.values() for since, _ in changes) for pick in (min, max))
     if last < starts_at.date():
-        wrong = f"{path} ends on {last}, before the simulation begins on {starts_at.date()}: no price would move"
+        wrong = (
+            f"{path} ends on {last}, before the simulation begins on {starts_at.date()}: no price would move"
+        )
         raise WorldError(f"{wrong}; begin between {first} and then, by --from or the scenario's starts_at")
     return {key: sorted(changes) for key, changes in found.items()}
 
@@ -136,5 +150,7 @@ def _table(path: Path) -> list[dict[str, str]]:
 
 def _column(rows: list[dict[str, str]], zone: str, path: Path) -> Iterator[str]:
     if zone not in rows[0]:
-        raise WorldError(f"{path} has no zone {zone}; there is: {', '.join(name for name in rows[0] if name != 'tick')}")
+        raise WorldError(
+            f"{path} has no zone {zone}; there is: {', '.join(name for name in rows[0] if name != 'tick')}"
+        )
     return (row[zone] for row in rows)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from shoestring.errors import WorldError
+from shoestring.core.errors import WorldError
 from shoestring.simulation.scenario import Chain, Durations, Scenario
 
 
@@ -47,7 +47,10 @@ def wanted(scenario: Scenario, pipelines: int, seed: int) -> Iterator[Wanted]:
             chain=chain,
             rows=max(1, round(chain.rows * math.exp(dice.gauss(0, chain.rows_log_sd)))),
             at_s=at_s,
-            luck={need.stage: luck(scenario.durations, recorded.get(need.stage, []), dice) for need in chain.needs},
+            luck={
+                need.stage: luck(scenario.durations, recorded.get(need.stage, []), dice)
+                for need in chain.needs
+            },
             stalls_at=dice.uniform(0.4, 1.6),
             budget_times=chain.budget_times * math.exp(dice.gauss(0, chain.budget_log_sd)),
         )
@@ -63,7 +66,9 @@ def luck(durations: Durations, recorded: list[float], dice: Random) -> float:
 def bias(durations: Durations, seed: int, stage: str, pool: str) -> float:
     """What a stage on a pool really takes over the prior, whenever it runs: half of it the stage's own, half the pool's with it."""
     sd = durations.bias_log_sd / math.sqrt(2)
-    return math.exp(Random(f"{seed}/bias/{stage}").gauss(0, sd) + Random(f"{seed}/bias/{stage}/{pool}").gauss(0, sd))
+    return math.exp(
+        Random(f"{seed}/bias/{stage}").gauss(0, sd) + Random(f"{seed}/bias/{stage}/{pool}").gauss(0, sd)
+    )
 
 
 def recorded_luck(path: Path) -> dict[str, list[float]]:
@@ -79,5 +84,7 @@ def recorded_luck(path: Path) -> dict[str, list[float]]:
     except OSError as error:
         raise WorldError(f"cannot read {path}: {error.strerror}") from None
     except (KeyError, TypeError, ValueError) as error:
-        raise WorldError(f"{path} is not a record of durations, with columns stage, prior_s and seconds: {error}") from None
+        raise WorldError(
+            f"{path} is not a record of durations, with columns stage, prior_s and seconds: {error}"
+        ) from None
     return found

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from shoestring.model import Pool
+from shoestring.core.receipt import Used
+from shoestring.core.types import Pool
 from shoestring.pricing.gpus import known_gpu
-from shoestring.receipt import Used
 
 JOULES_PER_KWH = 3_600_000
 CORE_W = 3.5
 """Of one vCPU at work: the mean of AWS' machines in Cloud Carbon Footprint's methodology. At rest it is 0.74 W, which nobody is charged."""
-BOARD_W = {"T4": 70.0, "L4": 72.0, "V100": 300.0, "A10G": 150.0, "A100": 400.0, "L40S": 350.0, "H100": 700.0, "H200": 700.0, "B200": 1000.0}
+BOARD_W = {
+    "T4": 70.0,
+    "L4": 72.0,
+    "V100": 300.0,
+    "A10G": 150.0,
+    "A100": 400.0,
+    "L40S": 350.0,
+    "H100": 700.0,
+    "H200": 700.0,
+    "B200": 1000.0,
+}
 """Of one GPU at full load, by the first word of what pricing/gpus calls it (NVIDIA's data sheets)."""
 UNKNOWN_BOARD_W = 300.0
 
@@ -27,7 +37,9 @@ def board_w(gpu: str) -> float:
     return BOARD_W.get(known.part.split()[0], UNKNOWN_BOARD_W) if known else UNKNOWN_BOARD_W
 
 
-def used(pool: Pool, seconds: float, cpu_s: float, g_per_kwh: float | None, gpu_joules: float | None = None) -> Used:
+def used(
+    pool: Pool, seconds: float, cpu_s: float, g_per_kwh: float | None, gpu_joules: float | None = None
+) -> Used:
     """What an attempt has used by now."""
     spent_j = joules(pool, seconds, cpu_s, gpu_joules)
     return Used(

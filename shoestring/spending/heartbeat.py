@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
-from shoestring.errors import DataError, NotInStore
-from shoestring.model import Noun
-from shoestring.money import Usd, usd
-from shoestring.receipt import Change, Forecast, Priced, Used
-from shoestring.seams import Store
+from shoestring.core.errors import DataError, NotInStore
+from shoestring.core.interfaces import Store
+from shoestring.core.money import Usd, usd
+from shoestring.core.receipt import Change, Forecast, Priced, Used
+from shoestring.core.types import Noun
 
 # Said of a component that knows nothing of us by the router before it.
 LET_GO = "let go"
@@ -24,14 +24,20 @@ class Heartbeat(Noun):
     stage: str
     attempt: int
     pod_uid: str
-    state: str = Field(description="starting, running, stopping, or let go; at the end done, stopped, failed or lost")
+    state: str = Field(
+        description="starting, running, stopping, or let go; at the end done, stopped, failed or lost"
+    )
     usd_per_hour: Usd = Field(description="now")
-    prices: tuple[Priced, ...] = Field((), description="all that there were, each from when on; empty: one, all along")
+    prices: tuple[Priced, ...] = Field(
+        (), description="all that there were, each from when on; empty: one, all along"
+    )
     started_at: AwareDatetime
     at: AwareDatetime
     interval_s: float = Field(gt=0)
     spent_usd: Usd
-    fees_usd: Usd = Field(usd("0"), description="what it owes beside time, should this be its last sign of life")
+    fees_usd: Usd = Field(
+        usd("0"), description="what it owes beside time, should this be its last sign of life"
+    )
     phase: str = ""
     samples: int = 0
     total: int | None = None

@@ -8,8 +8,8 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
 
-from shoestring.money import from_microusd, microusd
-from shoestring.receipt import Priced
+from shoestring.core.money import from_microusd, microusd
+from shoestring.core.receipt import Priced
 
 NS_PER_HOUR = 3600 * 10**9
 # A moment on a clock that has run for years is a float that is good to less than this.
@@ -65,7 +65,10 @@ class Meter:
         moves = self.moves
         turns = [self.started_s, *(moment_s for moment_s, _ in moves), now_s]
         prices = [self.usd_per_hour, *(price for _, price in moves)]
-        return costs_usd((price, min(after, now_s) - before) for price, (before, after) in zip(prices, pairwise(turns), strict=True))
+        return costs_usd(
+            (price, min(after, now_s) - before)
+            for price, (before, after) in zip(prices, pairwise(turns), strict=True)
+        )
 
     @property
     def ends_s(self) -> float:

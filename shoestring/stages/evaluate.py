@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from shoestring.data.cache import code_digest
+from shoestring.core.errors import StageStopped
+from shoestring.core.types import Need, Outcome, record
 from shoestring.data.recipe import Recipe
-from shoestring.errors import StageStopped
+from shoestring.data.storage.cache import code_digest
 from shoestring.evaluation import evaluate
-from shoestring.model import Need, Outcome, record
 from shoestring.stages.work import Progress, Work
 
 SHARED = False

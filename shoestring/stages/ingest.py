@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 from pydantic import JsonValue
 
-from shoestring.data import ingest
-from shoestring.data.cache import code_digest
+from shoestring.core.errors import StageFailed, StageStopped
+from shoestring.core.types import Need, Outcome
 from shoestring.data.recipe import Recipe
-from shoestring.errors import StageFailed, StageStopped
-from shoestring.model import Need, Outcome
+from shoestring.data.storage.cache import code_digest
+from shoestring.data.transforms import ingest
 from shoestring.stages.work import Progress, Work
 
 SHARED = True
@@ -55,4 +55,6 @@ def run(work: Work) -> Outcome:
             raise StageStopped(f"at {rows} rows")
 
     key, manifest = ingest.ingest(work.recipe, work.format, work.store, work.scratch, tell, work.tier)
-    return Outcome(key=key, rows=manifest.rows, metrics={"quarantined_rows": float(sum(manifest.quarantined.values()))})
+    return Outcome(
+        key=key, rows=manifest.rows, metrics={"quarantined_rows": float(sum(manifest.quarantined.values()))}
+    )

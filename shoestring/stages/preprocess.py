@@ -5,18 +5,25 @@ from __future__ import annotations
 import pyarrow as pa
 from pydantic import JsonValue
 
-from shoestring.data import preprocess
-from shoestring.data.cache import code_digest
+from shoestring.core.errors import StageFailed, StageStopped
+from shoestring.core.types import Need, Outcome
 from shoestring.data.recipe import Recipe
-from shoestring.errors import StageFailed, StageStopped
-from shoestring.model import Need, Outcome
+from shoestring.data.storage.cache import code_digest
+from shoestring.data.transforms import preprocess
 from shoestring.stages.work import Progress, Work
 
 SHARED = True
 
 # Measured on 336,776 flights: 1.1 s of imports in two processes (frame and stage), then 0.3 to 0.6 s of CPU by format, reading and writing
 # included, and 330 MB; 510 MB on ten times the rows, as parts are bounded. A second core changed neither: one batch follows the other.
-NEED = Need(stage="preprocess", setup_s=1.5, op_per_row=1000.0, reads="scan", writes_bytes_per_row=90, memory_fixed_gb=0.6)
+NEED = Need(
+    stage="preprocess",
+    setup_s=1.5,
+    op_per_row=1000.0,
+    reads="scan",
+    writes_bytes_per_row=90,
+    memory_fixed_gb=0.6,
+)
 
 
 def code() -> str:
@@ -52,5 +59,9 @@ def run(work: Work) -> Outcome:
         if work.stopping():
             raise StageStopped(f"at {rows} rows")
 
-    key, manifest = preprocess.preprocess(work.recipe, work.inputs["data"], work.format, work.store, work.scratch, tell, work.tier)
-    return Outcome(key=key, rows=manifest.rows, metrics={"rows_left_out": float(sum(manifest.quarantined.values()))})
+    key, manifest = preprocess.preprocess(
+        work.recipe, work.inputs["data"], work.format, work.store, work.scratch, tell, work.tier
+    )
+    return Outcome(
+        key=key, rows=manifest.rows, metrics={"rows_left_out": float(sum(manifest.quarantined.values()))}
+    )

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from shoestring.data.blobs import load_manifest, open_blob, put_blob
-from shoestring.data.cache import code_digest
-from shoestring.data.formats import open_rows
+from shoestring.core.datasets import Manifest
+from shoestring.core.errors import DataError
+from shoestring.core.receipt import Change, Forecast
+from shoestring.core.types import Need, Outcome, record
+from shoestring.data.formats.readers import open_rows
 from shoestring.data.recipe import Recipe
-from shoestring.errors import DataError
-from shoestring.model import Manifest, Need, Outcome, record
-from shoestring.receipt import Change, Forecast
+from shoestring.data.storage.blobs import load_manifest, open_blob, put_blob
+from shoestring.data.storage.cache import code_digest
 from shoestring.stages.work import Progress, Work
-from shoestring.training.record import ModelRecord
+from shoestring.training.model_record import ModelRecord
 
 if TYPE_CHECKING:
     from shoestring.training.torch_.task import Task
@@ -118,18 +119,37 @@ def task_of(work: Work, manifest: Manifest) -> Task:
     if manifest.encoding is None:
         raise DataError(f"{work.inputs['data']} is not encoded: train reads what preprocess wrote")
     work.recipe.metric_of(manifest.encoding.task)
-    splits = [[open_blob(work.store, part.sha256) for part in manifest.splits[name]] for name in ("train", "val")]
+    splits = [
+        [open_blob(work.store, part.sha256) for part in manifest.splits[name]] for name in ("train", "val")
+    ]
     train, signal = (open_rows(paths, manifest.format) for paths in splits)
     for name, rows in (("train", train), ("val", signal)):
         if not len(rows):
-            raise DataError(f"the {name} split of {work.inputs['data']} has no rows: give it a larger share in the recipe, or more data")
+            raise DataError(
+                f"the {name} split of {work.inputs['data']} has no rows: give it a larger share in the recipe, or more data"
+            )
     most = work.recipe.train.max_epochs * len(train)
 
     def tell(
-        phase: str, samples: int, began: int, quality: dict[str, float], changes: tuple[Change, ...], forecast: Forecast | None
+        phase: str,
+        samples: int,
+        began: int,
+        quality: dict[str, float],
+        changes: tuple[Change, ...],
+        forecast: Forecast | None,
     ) -> None:
         total = forecast.planned_samples if forecast else most
-        work.progress(Progress(phase=phase, samples=samples, began=began, total=total, quality=quality, changes=changes, forecast=forecast))
+        work.progress(
+            Progress(
+                phase=phase,
+                samples=samples,
+                began=began,
+                total=total,
+                quality=quality,
+                changes=changes,
+                forecast=forecast,
+            )
+        )
 
     return Task(
         run_id=work.run_id,

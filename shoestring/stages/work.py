@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pydantic import Field, JsonValue
 
+from shoestring.config.policy import Rules
+from shoestring.core.interfaces import Clock, Store
+from shoestring.core.receipt import Change, Forecast
+from shoestring.core.types import STANDARD, Format, Noun
 from shoestring.data.recipe import Recipe
-from shoestring.model import STANDARD, Format, Noun
-from shoestring.receipt import Change, Forecast
-from shoestring.rules import Rules
-from shoestring.seams import Clock, Store
 from shoestring.spending.meter import Meter
 
 
@@ -21,7 +21,9 @@ class Progress(Noun):
 
     phase: str = ""
     samples: int = 0
-    began: int = Field(0, description="of the samples, those that earlier attempts had made: its checkpoint's")
+    began: int = Field(
+        0, description="of the samples, those that earlier attempts had made: its checkpoint's"
+    )
     total: int | None = None
     quality: dict[str, float] = Field({}, description="metric -> the last value")
     changes: tuple[Change, ...] = ()
@@ -39,7 +41,9 @@ class Origin(Noun):
 
     module: str = Field(description="has `run(work) -> Outcome`; imported in the stage's pod alone")
     code: str = Field(description="digest of the sources of the module's package")
-    settings: dict[str, JsonValue] = Field({}, description="what its pipeline gave it; the work finds them in `work.settings`")
+    settings: dict[str, JsonValue] = Field(
+        {}, description="what its pipeline gave it; the work finds them in `work.settings`"
+    )
     shared: bool = Field(True, description="may its result serve other runs")
 
 

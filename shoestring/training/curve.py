@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoestring.model import Noun
-from shoestring.money import Usd
+from shoestring.core.money import Usd
+from shoestring.core.types import Noun
 
 Metric = Literal["log_loss", "rmse"]
 Phase = Literal["warm-up", "stable", "decay"]
@@ -20,8 +20,12 @@ class Point(Noun):
     epoch: float
     spent_usd: Usd = Field(description="by this stage so far, in all attempts, but for what a kill undid")
     seconds: float = Field(description="of training so far, in all attempts")
-    train_loss: float | None = Field(None, description="mean since the last point, dropout and all, in the metric too")
-    val_loss: float | None = Field(None, description="of the averaged weights on signal validation; null between validations")
+    train_loss: float | None = Field(
+        None, description="mean since the last point, dropout and all, in the metric too"
+    )
+    val_loss: float | None = Field(
+        None, description="of the averaged weights on signal validation; null between validations"
+    )
     learning_rate: float
     phase: Phase
 

@@ -16,7 +16,9 @@ def changed(original: Path, copy: Path, **changes: object) -> Path:
 
 
 def run(recipe: object, world: Path, tmp_path: Path, *more: object) -> Ran:
-    return shoestring("run", recipe, "--world", world, "--store", tmp_path / "store", "--out", tmp_path / "out", *more)
+    return shoestring(
+        "run", recipe, "--world", world, "--store", tmp_path / "store", "--out", tmp_path / "out", *more
+    )
 
 
 def test_an_unknown_recipe_lists_those_there_are(laptop: Path, tmp_path: Path) -> None:
@@ -38,7 +40,9 @@ def test_an_unknown_run_and_an_unknown_schema_are_bad_usage(laptop: Path, tmp_pa
 
 
 @pytest.mark.parametrize("budget", ["free", "-1", "0", "nan", "1e400"])
-def test_a_malformed_budget_is_bad_usage(budget: str, flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+def test_a_malformed_budget_is_bad_usage(
+    budget: str, flights_slice: Path, laptop: Path, tmp_path: Path
+) -> None:
     ran = run(flights_slice, laptop, tmp_path, f"--budget={budget}")
     assert ran.code == 2
     assert "--budget" in ran.err
@@ -55,15 +59,21 @@ def test_a_malformed_world_names_the_place(flights_slice: Path, laptop: Path, tm
 
 
 @pytest.mark.parametrize("price", ["-0.04", "0"])
-def test_a_price_that_cannot_be_is_not_believed(price: str, flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
-    world = changed(laptop, tmp_path / "w.yaml", prices=lambda rows: [row | {"usd_per_hour": price} for row in rows])
+def test_a_price_that_cannot_be_is_not_believed(
+    price: str, flights_slice: Path, laptop: Path, tmp_path: Path
+) -> None:
+    world = changed(
+        laptop, tmp_path / "w.yaml", prices=lambda rows: [row | {"usd_per_hour": price} for row in rows]
+    )
     ran = run(flights_slice, world, tmp_path)
     assert ran.code == 1
     assert "price" in ran.err
     assert not list((tmp_path / "store").glob("ledger/*"))
 
 
-def test_a_price_for_a_pool_that_does_not_exist_names_those_that_do(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+def test_a_price_for_a_pool_that_does_not_exist_names_those_that_do(
+    flights_slice: Path, laptop: Path, tmp_path: Path
+) -> None:
     world = changed(laptop, tmp_path / "w.yaml", prices=lambda rows: [*rows, rows[0] | {"pool": "gpu-9"}])
     ran = run(flights_slice, world, tmp_path)
     assert ran.code == 2
@@ -78,7 +88,9 @@ def test_a_world_to_plan_with_is_not_run_on(flights_slice: Path, tmp_path: Path)
     assert "world init" in ran.err
 
 
-def test_a_target_that_is_not_there_lists_the_columns(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+def test_a_target_that_is_not_there_lists_the_columns(
+    flights_slice: Path, laptop: Path, tmp_path: Path
+) -> None:
     recipe = changed(flights_slice, flights_slice.parent / "no-target.yaml", target={"column": "lateness"})
     ran = run(recipe, laptop, tmp_path)
     assert ran.code == 2
@@ -102,7 +114,9 @@ def test_an_empty_data_file_is_said_to_be_empty(flights_slice: Path, laptop: Pat
     assert "empty" in ran.err.replace("empty.csv", "")
 
 
-def test_a_truncated_data_file_is_said_to_be_truncated(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+def test_a_truncated_data_file_is_said_to_be_truncated(
+    flights_slice: Path, laptop: Path, tmp_path: Path
+) -> None:
     import gzip
 
     whole = gzip.compress((flights_slice.parent / "flights.csv").read_bytes())
@@ -117,7 +131,11 @@ def test_a_ledger_entry_changed_by_hand_is_named(finished: Finished, tmp_path: P
     import shutil
 
     ledger = shutil.copytree(finished.out / "ledger", tmp_path / "ledger")
-    entry = sorted(path for path in ledger.rglob("*.json") if path.stem.isdecimal() and finished.ran.json["run_id"] in str(path))[1]
+    entry = sorted(
+        path
+        for path in ledger.rglob("*.json")
+        if path.stem.isdecimal() and finished.ran.json["run_id"] in str(path)
+    )[1]
     entry.write_text(entry.read_text().replace('microusd": ', 'microusd": 1', 1))
     ran = shoestring("ledger", "verify", "--store", ledger)
     assert ran.code == 1
@@ -133,12 +151,22 @@ def test_with_json_a_refusal_is_json_too(flights_slice: Path, laptop: Path, tmp_
 
 @pytest.mark.parametrize(
     ("budgets", "why"),
-    [({"run_usd": "0.001"}, "raise run_usd"), ({"month_usd": "0.001"}, "$0.003000 asked, $0.001000 left of $0.001000")],
+    [
+        ({"run_usd": "0.001"}, "raise run_usd"),
+        ({"month_usd": "0.001"}, "$0.003000 asked, $0.001000 left of $0.001000"),
+    ],
 )
 def test_a_cap_of_whoever_pays_refuses_with_its_numbers(
     budgets: dict[str, str], why: str, flights_slice: Path, laptop: Path, tmp_path: Path
 ) -> None:
-    ran = run(flights_slice, changed(laptop, tmp_path / "w.yaml", budgets=budgets), tmp_path, "--budget", "0.003", "--json")
+    ran = run(
+        flights_slice,
+        changed(laptop, tmp_path / "w.yaml", budgets=budgets),
+        tmp_path,
+        "--budget",
+        "0.003",
+        "--json",
+    )
     assert ran.code == 1
     assert why in ran.err
     assert (ran.json["status"], why in ran.json["error"]) == ("refused", True)

@@ -15,8 +15,8 @@ import yaml
 from commands import Finished, command, shoestring
 
 import shoestring as package
+from shoestring.backends.local import FolderStore
 from shoestring.cli.pipeline import noun_called
-from shoestring.local import FolderStore
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -65,12 +65,16 @@ def test_plan_decides_and_starts_nothing_and_says_the_same_again(finished: Finis
     assert answers[0]["question"].pop("asked_at") != answers[1]["question"].pop("asked_at")
     assert answers[0] == answers[1]
     assert [line["stage"] for line in answers[0]["table"]] == ["ingest", "preprocess", "train", "evaluate"]
-    assert [Decimal(each["est_usd"]) for each in answers[0]["front"]] == sorted(Decimal(each["est_usd"]) for each in answers[0]["front"])
+    assert [Decimal(each["est_usd"]) for each in answers[0]["front"]] == sorted(
+        Decimal(each["est_usd"]) for each in answers[0]["front"]
+    )
     kept = set(FolderStore(store).list(""))
     assert {key.split("/")[0] for key in kept} == {"learned"}
 
 
-def test_a_plan_that_does_not_fit_says_what_would_and_exits_with_1(finished: Finished, tmp_path: Path) -> None:
+def test_a_plan_that_does_not_fit_says_what_would_and_exits_with_1(
+    finished: Finished, tmp_path: Path
+) -> None:
     ran = finished.again("plan", finished.recipe, "--budget", "0.000001", "--json", store=tmp_path)
     assert ran.code == 1
     assert ran.json["choice"] is None
@@ -108,10 +112,14 @@ def test_a_decision_that_was_edited_does_not_replay(finished: Finished, tmp_path
 
 
 def test_a_decision_does_not_replay_on_code_with_another_constant(finished: Finished, tmp_path: Path) -> None:
-    copy = shutil.copytree(Path(package.__path__[0]), tmp_path / "shoestring", ignore=shutil.ignore_patterns("__pycache__"))
+    copy = shutil.copytree(
+        Path(package.__path__[0]), tmp_path / "shoestring", ignore=shutil.ignore_patterns("__pycache__")
+    )
     source = (copy / "pricing" / "learning.py").read_text()
     assert "PRIOR_LOG_SD = 0.5\n" in source
-    (copy / "pricing" / "learning.py").write_text(source.replace("PRIOR_LOG_SD = 0.5\n", "PRIOR_LOG_SD = 0.6\n"))
+    (copy / "pricing" / "learning.py").write_text(
+        source.replace("PRIOR_LOG_SD = 0.5\n", "PRIOR_LOG_SD = 0.6\n")
+    )
     done = subprocess.run(
         command("replay", str(decision(finished))),
         cwd=tmp_path,
@@ -159,7 +167,12 @@ def files_of(finished: Finished, name: str) -> list[Any]:
     return [json.loads(path.read_text()) for path in sorted(finished.out.glob(WRITTEN[name]))]
 
 
-WRITTEN = {"decision": "decisions/*.json", "receipt": "receipts/*.json", "ledger": "ledger/*/0*.json", "summary": "summary.json"}
+WRITTEN = {
+    "decision": "decisions/*.json",
+    "receipt": "receipts/*.json",
+    "ledger": "ledger/*/0*.json",
+    "summary": "summary.json",
+}
 
 
 @pytest.mark.parametrize("name", ["world", "recipe", *WRITTEN])
@@ -180,7 +193,8 @@ def test_a_report_is_written_again_with_everything_beside_it(finished: Finished,
     assert ran.out.strip() == str(tmp_path / "again" / "report.html")
     assert "<html" in (tmp_path / "again" / "report.html").read_text()
     again, before = (
-        {path.relative_to(folder).as_posix() for path in folder.rglob("*.json")} for folder in (tmp_path / "again", finished.out)
+        {path.relative_to(folder).as_posix() for path in folder.rglob("*.json")}
+        for folder in (tmp_path / "again", finished.out)
     )
     # Other runs may have written to the month's account since.
     assert before <= again and all(name.startswith("ledger/20") for name in again - before)
@@ -192,7 +206,12 @@ def test_a_report_is_written_again_with_everything_beside_it(finished: Finished,
 def test_watching_a_finished_run_says_how_it_went_and_returns(finished: Finished) -> None:
     said = finished.again("watch", run_id(finished))
     assert said.code == 0
-    assert [line.split(":")[0] for line in said.out.splitlines()] == ["ingest", "preprocess", "train", "evaluate"]
+    assert [line.split(":")[0] for line in said.out.splitlines()] == [
+        "ingest",
+        "preprocess",
+        "train",
+        "evaluate",
+    ]
     ran = finished.again("watch", run_id(finished), "--json")
     last = json.loads(ran.out.splitlines()[-1])
     assert (last["stage"], last["state"], last["spent_usd"]) == (None, "done", finished.ran.json["spent_usd"])
@@ -204,13 +223,16 @@ def test_compile_writes_the_files_that_the_golden_folder_holds_and_names_them(tm
     assert (ran.code, ran.err) == (0, "")
     written = [Path(line) for line in ran.out.splitlines()]
     assert {path.relative_to(tmp_path / "out"): path.read_text() for path in written} == {
-        path.relative_to(golden): path.read_text() for path in (*golden.glob("*.yaml"), *golden.glob("components/*.yaml"))
+        path.relative_to(golden): path.read_text()
+        for path in (*golden.glob("*.yaml"), *golden.glob("components/*.yaml"))
     }
 
 
 @pytest.mark.parametrize("target", ["kfp", "argo"])
 def test_another_registry_is_in_every_compiled_file_in_the_place_of_ours(tmp_path: Path, target: str) -> None:
-    ran = shoestring("compile", "--target", target, "--out", tmp_path, "--registry", "registry.example.com/ml/")
+    ran = shoestring(
+        "compile", "--target", target, "--out", tmp_path, "--registry", "registry.example.com/ml/"
+    )
     assert ran.code == 0, ran.err
     texts = [Path(line).read_text() for line in ran.out.splitlines()]
     assert any("registry.example.com/ml/shoestring-base:" in text for text in texts)
@@ -229,7 +251,9 @@ def test_one_pipeline_alone_is_compiled_as_it_is_among_all(tmp_path: Path, targe
     all_of_them = shoestring(*options, tmp_path / "all")
     ran = shoestring(*options, tmp_path / "one", "--pipeline", "pipelines.train:train_pipeline")
     assert (ran.code, ran.out.strip()) == (0, str(tmp_path / "one" / "shoestring-train.yaml")), ran.err
-    assert (tmp_path / "one" / "shoestring-train.yaml").read_text() == Path(all_of_them.out.splitlines()[0]).read_text()
+    assert (tmp_path / "one" / "shoestring-train.yaml").read_text() == Path(
+        all_of_them.out.splitlines()[0]
+    ).read_text()
 
 
 @pytest.mark.parametrize(
@@ -243,7 +267,9 @@ def test_one_pipeline_alone_is_compiled_as_it_is_among_all(tmp_path: Path, targe
         ("pipelines.train:CHAIN", "pipelines.train:CHAIN is no pipeline"),
     ],
 )
-def test_compiling_what_is_no_pipeline_is_bad_usage_and_writes_nothing(pipeline: str, said: str, tmp_path: Path) -> None:
+def test_compiling_what_is_no_pipeline_is_bad_usage_and_writes_nothing(
+    pipeline: str, said: str, tmp_path: Path
+) -> None:
     ran = shoestring("compile", "--out", tmp_path / "out", "--pipeline", pipeline)
     assert ran.code == 2
     assert said in ran.err and pipeline in ran.err

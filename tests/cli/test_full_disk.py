@@ -16,7 +16,12 @@ MEGABYTE = 1 << 20
 
 
 def mount(folder: Path, options: str) -> bool:
-    return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True).returncode == 0
+    return (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True
+        ).returncode
+        == 0
+    )
 
 
 @pytest.fixture
@@ -45,18 +50,30 @@ def check_that_it_says_so(ran: Ran) -> None:
     assert "no space left" in ran.err.lower()
 
 
-def test_a_disk_with_no_room_to_measure_it_or_to_write_down_a_run_says_so(small_disk: Path, finished: Finished, tmp_path: Path) -> None:
+def test_a_disk_with_no_room_to_measure_it_or_to_write_down_a_run_says_so(
+    small_disk: Path, finished: Finished, tmp_path: Path
+) -> None:
     fill(small_disk, 2 * MEGABYTE)
-    check_that_it_says_so(finished.again("run", finished.recipe, "--out", tmp_path / "out", store=small_disk / "store"))
+    check_that_it_says_so(
+        finished.again("run", finished.recipe, "--out", tmp_path / "out", store=small_disk / "store")
+    )
     (small_disk / "ballast").unlink()
     assert finished.again("plan", finished.recipe, store=small_disk / "store").code == 0
     fill(small_disk, 0)
-    check_that_it_says_so(finished.again("run", finished.recipe, "--out", tmp_path / "out", store=small_disk / "store"))
+    check_that_it_says_so(
+        finished.again("run", finished.recipe, "--out", tmp_path / "out", store=small_disk / "store")
+    )
     assert not (small_disk / "store" / "ledger").exists()
 
 
 def held_usd(finished: Finished, store: Path) -> Decimal:
-    return sum((Decimal(account["held_usd"]) for account in finished.again("ledger", "show", "--json", store=store).json), Decimal(0))
+    return sum(
+        (
+            Decimal(account["held_usd"])
+            for account in finished.again("ledger", "show", "--json", store=store).json
+        ),
+        Decimal(0),
+    )
 
 
 def test_a_disk_that_fills_up_ends_a_run_in_a_sentence_and_the_next_one_settles_it(
@@ -68,7 +85,9 @@ def test_a_disk_that_fills_up_ends_a_run_in_a_sentence_and_the_next_one_settles_
     check_that_it_says_so(finished.again("run", finished.recipe, "--out", tmp_path / "full", store=store))
     assert held_usd(finished, store) > 0, "it was meant to run out of space after its admission"
     assert mount(small_disk, "remount,size=64m")
-    refused = finished.again("run", finished.recipe, "--out", tmp_path / "again", "--budget", "0.000001", store=store)
+    refused = finished.again(
+        "run", finished.recipe, "--out", tmp_path / "again", "--budget", "0.000001", store=store
+    )
     assert refused.code == 1
     assert "is too small" in refused.err
     assert held_usd(finished, store) == 0

@@ -16,7 +16,11 @@ ROOT = Path(__file__).parent.parent.parent
 
 def new(folder: Path, *arguments: str) -> Ran:
     done = subprocess.run(
-        command("new", *arguments), cwd=folder, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(folder)}
+        command("new", *arguments),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(folder)},
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -27,7 +31,12 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("repository")
     for name in ("shoestring", "components", "pipelines"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests/conftest.py", "tests/commands.py", "tests/stages/test_data_stages.py", "pyproject.toml"):
+    for name in (
+        "tests/conftest.py",
+        "tests/commands.py",
+        "tests/stages/test_data_stages.py",
+        "pyproject.toml",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / name)
     return folder
@@ -37,7 +46,11 @@ def test_a_stage_made_in_the_repository_passes_its_test_and_the_linter_at_once(r
     ran = new(repository, "thin_out")
     assert ran.code == 0, ran.err
     made = [Path(line) for line in ran.out.split("\n\n")[0].splitlines()]
-    assert [str(path) for path in made] == ["components/thin_out.py", "shoestring/stages/thin_out.py", "tests/stages/test_thin_out.py"]
+    assert [str(path) for path in made] == [
+        "components/thin_out.py",
+        "shoestring/stages/thin_out.py",
+        "tests/stages/test_thin_out.py",
+    ]
     assert "routed(thin_out, CHAIN[1:]" in ran.out
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(made[-1])],
@@ -55,7 +68,9 @@ def test_a_package_of_ones_own_is_clean_and_is_not_written_over(tmp_path: Path) 
     assert ran.code == 0, ran.err
     made = [tmp_path / line for line in ran.out.split("\n\n")[0].splitlines()]
     assert all(path.exists() for path in made)
-    assert [path for path in made if "__stage__" in path.read_text() or "__package__" in path.read_text()] == []
+    assert [
+        path for path in made if "__stage__" in path.read_text() or "__package__" in path.read_text()
+    ] == []
     # How imports are sorted depends on what the package is called.
     clean(tmp_path, [path for path in made if path.suffix == ".py"], "--ignore=I001")
     before = {path: path.read_bytes() for path in made}
@@ -84,7 +99,9 @@ def clean(folder: Path, made: list[Path], *but: str) -> None:
         (["dedupe", "--into", "dedupe"], "would both be called dedupe"),
     ],
 )
-def test_a_name_that_will_not_do_is_bad_usage_and_writes_nothing(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_a_name_that_will_not_do_is_bad_usage_and_writes_nothing(
+    arguments: list[str], said: str, tmp_path: Path
+) -> None:
     ran = new(tmp_path, *arguments)
     assert ran.code == 2
     assert said in ran.err

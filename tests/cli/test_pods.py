@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from commands import Ran, shoestring
 
+from shoestring.core.datasets import Manifest
 from shoestring.data.recipe import read_recipe
-from shoestring.model import Manifest
-from shoestring.pod.asking import Needs
 from shoestring.reporting.summary import Summary
+from shoestring.runtime.admission.build_question import Needs
 from shoestring.stages import ingest
 
 NEEDS = Needs(needs=(ingest.NEED,)).model_dump_json()
@@ -46,7 +46,9 @@ def pods(laptop: Path, tmp_path: Path) -> Pods:
     return Pods(laptop, tmp_path / "store")
 
 
-def test_route_stage_and_settle_hand_on_files_and_a_stage_runs_once_on_its_reservation(pods: Pods, recipe: str, tmp_path: Path) -> None:
+def test_route_stage_and_settle_hand_on_files_and_a_stage_runs_once_on_its_reservation(
+    pods: Pods, recipe: str, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     routed = pods.route(recipe, out, "--budget", "0.01", "--seed", "7")
     assert routed.code == 0, routed.err
@@ -54,7 +56,10 @@ def test_route_stage_and_settle_hand_on_files_and_a_stage_runs_once_on_its_reser
     assert json.loads((pods.store / key).read_text()) == decision
     (main,) = json.loads((out / "patch").read_text())["containers"]
     assert (main["name"], main["image"]) == ("main", decision["placement"]["image"])
-    assert decision["choice"]["pool"] in routed.out and decision["choice"]["pool"] in (out / "page.md").read_text()
+    assert (
+        decision["choice"]["pool"] in routed.out
+        and decision["choice"]["pool"] in (out / "page.md").read_text()
+    )
 
     assert pods.stage("--decision-key", key, "--input", "data").code == 2
     ran = pods.stage("--decision-key", key, "--key-to", out / "key")
@@ -75,12 +80,20 @@ def test_route_stage_and_settle_hand_on_files_and_a_stage_runs_once_on_its_reser
 def test_an_engine_that_gives_no_seed_gets_the_recipes(
     pods: Pods, flights_slice: Path, given: tuple[str, ...], seed: int, tmp_path: Path
 ) -> None:
-    routed = pods.route(read_recipe(flights_slice).model_copy(update={"seed": 5}).model_dump_json(), tmp_path, "--budget", "0.01", *given)
+    routed = pods.route(
+        read_recipe(flights_slice).model_copy(update={"seed": 5}).model_dump_json(),
+        tmp_path,
+        "--budget",
+        "0.01",
+        *given,
+    )
     assert routed.code == 0, routed.err
     assert json.loads((tmp_path / "decision.json").read_text())["question"]["seed"] == seed
 
 
-def test_a_router_that_refuses_says_why_and_the_exit_step_sums_it_up(pods: Pods, recipe: str, tmp_path: Path) -> None:
+def test_a_router_that_refuses_says_why_and_the_exit_step_sums_it_up(
+    pods: Pods, recipe: str, tmp_path: Path
+) -> None:
     refused = pods.route(recipe, tmp_path / "out", "--budget", "0.000001")
     assert (refused.code, "too small" in refused.err) == (1, True)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"refused"}
@@ -99,8 +112,16 @@ def test_a_router_that_refuses_says_why_and_the_exit_step_sums_it_up(pods: Pods,
         ({"budget": "$5"}, "budget_usd: '$5' is not an amount of dollars"),
     ],
 )
-def test_what_an_engine_was_given_wrongly_is_a_sentence(pods: Pods, recipe: str, given: dict[str, str], why: str, tmp_path: Path) -> None:
-    ran = pods.route(given.get("recipe", recipe), tmp_path, "--budget", given.get("budget", ""), needs=given.get("needs", NEEDS))
+def test_what_an_engine_was_given_wrongly_is_a_sentence(
+    pods: Pods, recipe: str, given: dict[str, str], why: str, tmp_path: Path
+) -> None:
+    ran = pods.route(
+        given.get("recipe", recipe),
+        tmp_path,
+        "--budget",
+        given.get("budget", ""),
+        needs=given.get("needs", NEEDS),
+    )
     assert (ran.code, why in ran.err) == (2, True), ran.err
 
 

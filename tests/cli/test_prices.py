@@ -10,7 +10,7 @@ from commands import shoestring
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.pricing.moves import moves
+from shoestring.pricing.diff import moves
 from shoestring.pricing.rows import PriceRow
 
 HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,source\n"
@@ -41,15 +41,23 @@ def test_the_list_of_the_package_is_shown_with_its_sources() -> None:
 
 
 def test_what_is_not_believed_is_shown_with_why(tmp_path: Path) -> None:
-    ran = shoestring("prices", "show", newer(tmp_path, row("a", "0.20"), row("b", "700.0"), row("c", "cheap")))
+    ran = shoestring(
+        "prices", "show", newer(tmp_path, row("a", "0.20"), row("b", "700.0"), row("c", "cheap"))
+    )
     assert ran.code == 0
-    assert "$700.000000 an hour is a placeholder" in ran.out and "'cheap' is not an amount of dollars" in ran.out
+    assert (
+        "$700.000000 an hour is a placeholder" in ran.out and "'cheap' is not an amount of dollars" in ran.out
+    )
 
 
-def test_what_moving_bytes_costs_is_shown_with_what_is_taken_where_nothing_is_said(laptop: Path, tmp_path: Path) -> None:
+def test_what_moving_bytes_costs_is_shown_with_what_is_taken_where_nothing_is_said(
+    laptop: Path, tmp_path: Path
+) -> None:
     content = yaml.safe_load(laptop.read_text())
     content["pools"][0]["region"] = "away"
-    content["tariffs"]["egress_usd_per_gb"] = {"local->away": [{"up_to_gb": 100, "usd_per_gb": "0"}, {"usd_per_gb": "0.09"}]}
+    content["tariffs"]["egress_usd_per_gb"] = {
+        "local->away": [{"up_to_gb": 100, "usd_per_gb": "0"}, {"usd_per_gb": "0.09"}]
+    }
     path = tmp_path / "world.yaml"
     path.write_text(yaml.safe_dump(content))
     ran = shoestring("prices", "show", "--world", path)
@@ -62,11 +70,18 @@ def test_what_moving_bytes_costs_is_shown_with_what_is_taken_where_nothing_is_sa
 def test_what_is_paid_for_is_shown_with_what_is_left_of_it(laptop: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(laptop.read_text())
     deeds = [{"name": "deed", "pool": "cpu-1", "hours_per_month": 1460, "source": "a deed"}]
-    content |= {"commitments": [*deeds, deeds[0] | {"name": "old", "until_day": "2020-01-01"}], "store": str(tmp_path / "store")}
+    content |= {
+        "commitments": [*deeds, deeds[0] | {"name": "old", "until_day": "2020-01-01"}],
+        "store": str(tmp_path / "store"),
+    }
     path = tmp_path / "world.yaml"
     path.write_text(yaml.safe_dump(content))
     ran = shoestring("prices", "show", "--world", path)
-    assert ran.code == 0 and "1,460.00 of 1,460" in ran.out and "it ended on 2020-01-01: the on-demand price holds" in ran.out
+    assert (
+        ran.code == 0
+        and "1,460.00 of 1,460" in ran.out
+        and "it ended on 2020-01-01: the on-demand price holds" in ran.out
+    )
     (found,) = shoestring("prices", "show", "--world", path, "--json").json["committed"]
     assert (found["name"], found["pool"], found["used_hours"]) == ("deed", "cpu-1", 0)
     path.write_text(yaml.safe_dump(content | {"commitments": [deeds[0] | {"pool": "cpu-99"}]}))
@@ -75,22 +90,41 @@ def test_what_is_paid_for_is_shown_with_what_is_left_of_it(laptop: Path, tmp_pat
 
 
 def test_a_move_beyond_the_limit_is_told_and_not_taken(held: Path, tmp_path: Path) -> None:
-    before, update = held.read_text(), newer(tmp_path, row("a", "0.26"), row("b", "0.42"), row("c", "0.10"), row("new", "1"))
+    before, update = (
+        held.read_text(),
+        newer(tmp_path, row("a", "0.26"), row("b", "0.42"), row("c", "0.10"), row("new", "1")),
+    )
     ran = shoestring("prices", "refresh", held, update)
     assert ran.code == 1 and held.read_text() == before
-    assert "1 moved by more than 25%, 1 by less, 1 not at all; 1 appeared, 1 vanished, 0 not believed" in ran.out
+    assert (
+        "1 moved by more than 25%, 1 by less, 1 not at all; 1 appeared, 1 vanished, 0 not believed" in ran.out
+    )
     assert "+30.0%" in ran.out and "give --accept to take them" in ran.err
     found = shoestring("prices", "refresh", held, update, "--check", "--json")
-    assert (found.code, found.json["taken"], [move["percent"] for move in found.json["beyond"]]) == (1, False, [30.0])
-    assert (found.json["appeared"], found.json["vanished"]) == (["aws us-east-1 new on-demand"], ["aws us-east-1 gone on-demand"])
-    assert shoestring("prices", "refresh", held, update, "--accept").code == 0 and held.read_text() == update.read_text()
+    assert (found.code, found.json["taken"], [move["percent"] for move in found.json["beyond"]]) == (
+        1,
+        False,
+        [30.0],
+    )
+    assert (found.json["appeared"], found.json["vanished"]) == (
+        ["aws us-east-1 new on-demand"],
+        ["aws us-east-1 gone on-demand"],
+    )
+    assert (
+        shoestring("prices", "refresh", held, update, "--accept").code == 0
+        and held.read_text() == update.read_text()
+    )
 
 
 def test_small_moves_are_taken_and_a_list_that_nobody_believes_is_not(held: Path, tmp_path: Path) -> None:
     update = newer(tmp_path, row("a", "0.21"))
     assert shoestring("prices", "refresh", held, update).code == 0 and held.read_text() == update.read_text()
     ran = shoestring("prices", "refresh", held, newer(tmp_path, row("a", "0")), "--accept")
-    assert ran.code == 2 and "no row of it is believed" in ran.err and held.read_text() == HEAD + row("a", "0.21")
+    assert (
+        ran.code == 2
+        and "no row of it is believed" in ran.err
+        and held.read_text() == HEAD + row("a", "0.21")
+    )
     assert shoestring("prices", "refresh", held, tmp_path / "none.csv").code == 2
 
 
@@ -101,10 +135,17 @@ rows = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 500), max_size=
 def test_every_price_of_either_list_is_told_once(old: dict[str, int], new: dict[str, int]) -> None:
     def parsed(prices: dict[str, int]) -> list[PriceRow]:
         told = {"market": "spot", "as_of": "2026-07-30", "source": "list"}
-        return [PriceRow.model_validate(told | {"machine": name, "usd_per_hour": f"{cents}e-2"}) for name, cents in prices.items()]
+        return [
+            PriceRow.model_validate(told | {"machine": name, "usd_per_hour": f"{cents}e-2"})
+            for name, cents in prices.items()
+        ]
 
     found = moves(parsed(old), parsed(new))
-    assert len(found.beyond) + len(found.within) + len(found.appeared) + len(found.vanished) + found.same == len(old.keys() | new.keys())
-    assert len(found.appeared) == len(new.keys() - old.keys()) and len(found.vanished) == len(old.keys() - new.keys())
+    assert len(found.beyond) + len(found.within) + len(found.appeared) + len(
+        found.vanished
+    ) + found.same == len(old.keys() | new.keys())
+    assert len(found.appeared) == len(new.keys() - old.keys()) and len(found.vanished) == len(
+        old.keys() - new.keys()
+    )
     for move in (*found.beyond, *found.within):
         assert (abs(move.percent) > 25) is (move in found.beyond)

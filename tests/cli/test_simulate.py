@@ -17,7 +17,9 @@ def test_the_same_seed_prints_the_same_json_and_nothing_else() -> None:
 
 def test_it_begins_on_the_day_that_is_asked_for_where_prices_were_recorded(tmp_path: Path) -> None:
     path = tmp_path / "changes.csv"
-    path.write_text("from_date,machine_type,region,market,usd_per_hour\n2025-08-01,n2-standard-4,us-central1,spot,0.01\n")
+    path.write_text(
+        "from_date,machine_type,region,market,usd_per_hour\n2025-08-01,n2-standard-4,us-central1,spot,0.01\n"
+    )
     assert "before the simulation begins" in shoestring("simulate", "--trace", path, "--pipelines", 2).err
     ran = shoestring("simulate", "--trace", path, "--from", "2025-08-01", "--pipelines", 2, "--json")
     assert ran.json["pipelines"] == 2
@@ -27,24 +29,39 @@ def test_it_begins_on_the_day_that_is_asked_for_where_prices_were_recorded(tmp_p
 def test_two_policies_stand_side_by_side(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text("name: plain\n")
     (tmp_path / "dear.yaml").write_text("name: dear\nleaving_s: 30\n")
-    ran = shoestring("simulate", "--pipelines", 4, "--policy", tmp_path / "plain.yaml", "--against", tmp_path / "dear.yaml")
+    ran = shoestring(
+        "simulate", "--pipelines", 4, "--policy", tmp_path / "plain.yaml", "--against", tmp_path / "dear.yaml"
+    )
     assert ran.code == 0, ran.err
     head, *lines = ran.out.splitlines()
     assert head.split() == [str(tmp_path / "plain.yaml"), str(tmp_path / "dear.yaml")]
-    assert next(line for line in lines if line.startswith("spent above a cap")).split()[-4:] == ["0", "accounts", "0", "accounts"]
+    assert next(line for line in lines if line.startswith("spent above a cap")).split()[-4:] == [
+        "0",
+        "accounts",
+        "0",
+        "accounts",
+    ]
     assert "8 pipelines in" in lines[-1]
 
 
 def test_a_scenario_of_ones_own_is_read_and_a_wrong_one_is_told_where(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("name: mine\nonly: [n2-standard-4]\nchains: [{name: one, rows: 1e6, needs: [{stage: count, op_per_row: 1e5}]}]\n")
+    path.write_text(
+        "name: mine\nonly: [n2-standard-4]\nchains: [{name: one, rows: 1e6, needs: [{stage: count, op_per_row: 1e5}]}]\n"
+    )
     ran = shoestring("simulate", path, "--pipelines", 3, "--json")
     assert ran.json["scenario"] == "mine"
     assert list(ran.json["chains"]) == ["one"]
     for text, said in (
         ("name: mine\n", "chains: Field required"),
-        ("name: mine\nonly: [tpu]\nchains: [{name: one, rows: 1, needs: [{stage: count}]}]\n", "there is no pool called tpu"),
-        ("name: mine\nchains: [{name: one, rows: 1, needs: [{stage: count, gpu: must, gpu_memory_gb: 999}]}]\n", "no pool can take one"),
+        (
+            "name: mine\nonly: [tpu]\nchains: [{name: one, rows: 1, needs: [{stage: count}]}]\n",
+            "there is no pool called tpu",
+        ),
+        (
+            "name: mine\nchains: [{name: one, rows: 1, needs: [{stage: count, gpu: must, gpu_memory_gb: 999}]}]\n",
+            "no pool can take one",
+        ),
     ):
         path.write_text(text)
         refused = shoestring("simulate", path, "--pipelines", 1)

@@ -8,13 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from shoestring.data.ingest import ingest
-from shoestring.data.parts import open_part
-from shoestring.data.preprocess import preprocess
+from shoestring.backends.local import FolderStore
+from shoestring.core.datasets import Manifest
+from shoestring.core.interfaces import Store
+from shoestring.core.types import Format
 from shoestring.data.recipe import Recipe
-from shoestring.local import FolderStore
-from shoestring.model import Format, Manifest
-from shoestring.seams import Store
+from shoestring.data.storage.part_writer import open_part
+from shoestring.data.transforms.ingest import ingest
+from shoestring.data.transforms.preprocess import preprocess
 
 
 def quiet(what: str, rows: int) -> None:
@@ -22,7 +23,9 @@ def quiet(what: str, rows: int) -> None:
 
 
 def recipe_of(path: Path, **changes: Any) -> Recipe:
-    return Recipe.model_validate({"name": "mine", "source": {"rows": {"path": path}}, "target": {"column": "y"}} | changes)
+    return Recipe.model_validate(
+        {"name": "mine", "source": {"rows": {"path": path}}, "target": {"column": "y"}} | changes
+    )
 
 
 def ingested(recipe: Recipe, folder: Path, format: Format = Format.ARROW) -> tuple[str, Manifest, Store]:

@@ -7,12 +7,13 @@ from data_world import ingested, recipe_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.data import cache
-from shoestring.data.blobs import load_manifest, open_blob, put_blob
-from shoestring.errors import CorruptObject, NotInStore, UsageError
-from shoestring.local import FolderStore
-from shoestring.model import Manifest, Outcome
-from shoestring.seams import Store
+from shoestring.backends.local import FolderStore
+from shoestring.core.datasets import Manifest
+from shoestring.core.errors import CorruptObject, NotInStore, UsageError
+from shoestring.core.interfaces import Store
+from shoestring.core.types import Outcome
+from shoestring.data.storage import cache
+from shoestring.data.storage.blobs import load_manifest, open_blob, put_blob
 
 
 @pytest.fixture
@@ -62,9 +63,15 @@ def test_a_damaged_object_anywhere_below_a_key_means_computing_again(
 
 
 @pytest.mark.parametrize("which", ["manifest", "part", "quarantine"])
-def test_a_missing_object_anywhere_below_a_key_means_computing_again(kept: tuple[Store, str, Outcome, Manifest], which: str) -> None:
+def test_a_missing_object_anywhere_below_a_key_means_computing_again(
+    kept: tuple[Store, str, Outcome, Manifest], which: str
+) -> None:
     store, key, outcome, manifest = kept
-    objects = {"manifest": outcome.key, "part": manifest.splits["rows"][0].key, "quarantine": str(manifest.quarantine)}
+    objects = {
+        "manifest": outcome.key,
+        "part": manifest.splits["rows"][0].key,
+        "quarantine": str(manifest.quarantine),
+    }
     store.fetch(objects[which]).unlink()
     assert cache.find(store, key) is None
 
@@ -114,20 +121,29 @@ def test_a_manifest_changed_by_hand_is_noticed(kept: tuple[Store, str, Outcome, 
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner) | st.lists(inner), max_leaves=8
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.dictionaries(st.text(), inner) | st.lists(inner),
+    max_leaves=8,
 )
 
 
 @given(settings=st.dictionaries(st.text(), values), inputs=st.dictionaries(st.text(), st.text()))
-def test_equal_computations_have_equal_keys_whatever_the_order(settings: dict[str, object], inputs: dict[str, str]) -> None:
+def test_equal_computations_have_equal_keys_whatever_the_order(
+    settings: dict[str, object], inputs: dict[str, str]
+) -> None:
     turned = dict(reversed(settings.items()))
-    assert cache.key_of("s", "c", settings, inputs) == cache.key_of("s", "c", turned, dict(reversed(inputs.items())))
+    assert cache.key_of("s", "c", settings, inputs) == cache.key_of(
+        "s", "c", turned, dict(reversed(inputs.items()))
+    )
 
 
 def test_another_stage_code_setting_input_or_run_has_another_key() -> None:
     base = {"stage": "s", "code": "c", "settings": {"a": 1}, "inputs": {"d": "k"}, "run_id": None}
     changes = {"stage": "t", "code": "d", "settings": {"a": 2}, "inputs": {"d": "l"}, "run_id": "r"}
-    keys = {cache.key_of(**base)[0], *(cache.key_of(**(base | {name: value}))[0] for name, value in changes.items())}
+    keys = {
+        cache.key_of(**base)[0],
+        *(cache.key_of(**(base | {name: value}))[0] for name, value in changes.items()),
+    }
     assert len(keys) == 6
 
 

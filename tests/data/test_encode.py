@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.data.encode import FEW, RARE, Codes, Fit, Kind, Moments, Standardised
+from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.recipe import Target
-from shoestring.data.target import Answer, TargetFit
-from shoestring.errors import DataError, RecipeError
+from shoestring.data.transforms.encode import FEW, RARE, Codes, Fit, Kind, Moments, Standardised
+from shoestring.data.transforms.target import Answer, TargetFit
 
 
 def column(values: list[Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
@@ -50,7 +50,9 @@ def test_few_whole_numbers_are_categories_and_many_are_numbers_when_nobody_says(
     offset=st.sampled_from([0.0, 1e9]),
     cuts=st.lists(st.integers(0, 50), max_size=4),
 )
-def test_moments_in_batches_are_the_moments_of_the_whole(values: list[float], offset: float, cuts: list[int]) -> None:
+def test_moments_in_batches_are_the_moments_of_the_whole(
+    values: list[float], offset: float, cuts: list[int]
+) -> None:
     whole, moments = np.array(values) + offset, Moments()
     for batch in np.split(whole, sorted(min(cut, len(whole)) for cut in cuts)):
         moments.see(column(batch.tolist(), pa.float64()))
@@ -79,7 +81,8 @@ def test_a_constant_number_is_zero_and_not_a_division_by_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [[True, False], [datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC)], [time(1), time(3)]]
+    "values",
+    [[True, False], [datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC)], [time(1), time(3)]],
 )
 def test_truths_and_moments_can_be_numbers_and_categories(values: list[Any]) -> None:
     (scaled,) = fitted("numeric", column(values)).encode(column(values))
@@ -152,10 +155,22 @@ def test_classes_are_their_places_and_one_that_train_does_not_hold_has_none() ->
         (Target(column="y", above=5), [1, 2], DataError, "nothing to predict"),
         (Target(column="y", above=5), ["a", "b"], RecipeError, "holds string, not numbers"),
         (Target(column="y", task="regression"), ["a", "b"], RecipeError, "holds string, not numbers"),
-        (Target(column="y", task="binary"), [1, 2, 3], RecipeError, "3 different values in train, which is no binary task"),
-        (Target(column="y"), [str(number) for number in range(1500)], RecipeError, "more than 1000 different values"),
+        (
+            Target(column="y", task="binary"),
+            [1, 2, 3],
+            RecipeError,
+            "3 different values in train, which is no binary task",
+        ),
+        (
+            Target(column="y"),
+            [str(number) for number in range(1500)],
+            RecipeError,
+            "more than 1000 different values",
+        ),
     ],
 )
-def test_a_target_that_cannot_be_predicted_says_why(target: Target, values: list[Any], error: type[Exception], said: str) -> None:
+def test_a_target_that_cannot_be_predicted_says_why(
+    target: Target, values: list[Any], error: type[Exception], said: str
+) -> None:
     with pytest.raises(error, match=said):
         answer(target, column(values))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoestring.data.formats import open_rows, read_table, write
-from shoestring.errors import DataError
-from shoestring.model import Format
+from shoestring.core.errors import DataError
+from shoestring.core.types import Format
+from shoestring.data.formats.readers import open_rows, read_table, write
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int8(): st.integers(-(2**7), 2**7 - 1),
@@ -27,7 +27,9 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.date32(): st.dates(),
     pa.time64("us"): st.times(),
     pa.timestamp("us"): st.datetimes(),
-    pa.timestamp("ms", "UTC"): st.datetimes(timezones=st.just(UTC)).map(lambda moment: moment.replace(microsecond=0)),
+    pa.timestamp("ms", "UTC"): st.datetimes(timezones=st.just(UTC)).map(
+        lambda moment: moment.replace(microsecond=0)
+    ),
 }
 
 
@@ -58,11 +60,16 @@ def test_a_table_comes_back_as_it_was_written_in_every_format(table: pa.Table, f
 
 @settings(max_examples=60)
 @given(parts=st.data(), format=st.sampled_from(Format), batch_rows=st.integers(1, 7))
-def test_rows_are_the_same_rows_in_every_format(parts: st.DataObject, format: Format, batch_rows: int) -> None:
+def test_rows_are_the_same_rows_in_every_format(
+    parts: st.DataObject, format: Format, batch_rows: int
+) -> None:
     rng = np.random.default_rng(parts.draw(st.integers(0, 1000)))
     sizes = parts.draw(st.lists(st.integers(0, 12), min_size=1, max_size=4))
     whole = pa.table(
-        {"code": pa.array(rng.integers(0, 99, sum(sizes)), pa.int32()), "size": pa.array(rng.random(sum(sizes)), pa.float32())}
+        {
+            "code": pa.array(rng.integers(0, 99, sum(sizes)), pa.int32()),
+            "size": pa.array(rng.random(sum(sizes)), pa.float32()),
+        }
     )
     with tempfile.TemporaryDirectory() as folder:
         paths, start = [], 0
@@ -78,7 +85,9 @@ def test_rows_are_the_same_rows_in_every_format(parts: st.DataObject, format: Fo
         for name in ("code", "size"):
             column = whole[name].to_numpy()
             assert np.array_equal(taken[name], column[positions])
-            assert np.array_equal(np.concatenate([batch[name] for batch in rows.scan(batch_rows)] or [column]), column)
+            assert np.array_equal(
+                np.concatenate([batch[name] for batch in rows.scan(batch_rows)] or [column]), column
+            )
         assert all(len(batch) <= batch_rows for batch in rows.scan(batch_rows))
 
 
@@ -126,7 +135,9 @@ def test_a_type_without_a_fixed_width_cannot_be_packed_and_the_column_is_named(t
 
 def test_dates_and_times_are_kept_to_the_microsecond(tmp_path: Path) -> None:
     moment = datetime(2013, 1, 1, 10, 0, 0, 123456, UTC)
-    table = pa.table({"moment": [moment, None], "day": [date(2013, 1, 1), None], "hour": [time(10, 0, 0, 1), None]})
+    table = pa.table(
+        {"moment": [moment, None], "day": [date(2013, 1, 1), None], "hour": [time(10, 0, 0, 1), None]}
+    )
     for format in Format:
         write(table, format, tmp_path / format)
         assert read_table(tmp_path / format, format).to_pylist() == table.to_pylist()

@@ -14,10 +14,10 @@ from data_world import ingested, left_out, quiet, recipe_of, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoestring.data.ingest import ingest
-from shoestring.errors import DataError, RecipeError, StoreFull
-from shoestring.local import FolderStore
-from shoestring.model import Format
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import DataError, RecipeError, StoreFull
+from shoestring.core.types import Format
+from shoestring.data.transforms.ingest import ingest
 
 
 def of(folder: Path, text: str, name: str = "rows.csv") -> Path:
@@ -29,7 +29,9 @@ def numbers(count: int) -> str:
     return "".join(f"{number},{number % 2}\n" for number in range(count))
 
 
-def test_rows_with_too_many_or_too_few_values_are_set_aside_with_their_number_and_their_text(tmp_path: Path) -> None:
+def test_rows_with_too_many_or_too_few_values_are_set_aside_with_their_number_and_their_text(
+    tmp_path: Path,
+) -> None:
     path = of(tmp_path, "\n\na,y\n" + numbers(50) + "1,2,3\n\n" + numbers(50) + "7\n" + numbers(50))
     _, manifest, store = ingested(recipe_of(path), tmp_path)
     assert manifest.rows == 150
@@ -39,7 +41,10 @@ def test_rows_with_too_many_or_too_few_values_are_set_aside_with_their_number_an
 
 
 def test_text_in_a_column_of_numbers_sets_its_row_aside_and_no_other(tmp_path: Path) -> None:
-    path = of(tmp_path, "a,y\n" + numbers(40) + "1,2,3\n" + numbers(40) + "n/k,1\n" + numbers(40) + '"say ""what""",0\n')
+    path = of(
+        tmp_path,
+        "a,y\n" + numbers(40) + "1,2,3\n" + numbers(40) + "n/k,1\n" + numbers(40) + '"say ""what""",0\n',
+    )
     _, manifest, store = ingested(recipe_of(path), tmp_path)
     assert manifest.columns == {"rows.a": "int64", "rows.y": "int64"}
     assert manifest.quarantined == {"rows: a is not a whole number": 2, "rows: 3 values instead of 2": 1}
@@ -80,7 +85,11 @@ def test_a_target_that_is_not_there_is_the_recipes_fault(tmp_path: Path) -> None
 
 @settings(max_examples=40)
 @given(
-    texts=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12), min_size=1, max_size=20),
+    texts=st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12),
+        min_size=1,
+        max_size=20,
+    ),
     delimiter=st.sampled_from(",;\t|"),
     ending=st.sampled_from(["\n", "\r\n"]),
 )
@@ -146,7 +155,10 @@ def test_a_folder_of_files_is_one_table_whatever_the_order_of_their_columns(tmp_
     of(folder, "a,y\n1,2\n", "b.csv")
     of(folder, "y,a\n4,3.5\n", "a.csv")
     _, manifest, store = ingested(recipe_of(folder), tmp_path)
-    assert table_of(store, manifest, "rows").select(["a", "y"]).to_pylist() == [{"a": 3.5, "y": 4}, {"a": 1.0, "y": 2}]
+    assert table_of(store, manifest, "rows").select(["a", "y"]).to_pylist() == [
+        {"a": 3.5, "y": 4},
+        {"a": 1.0, "y": 2},
+    ]
     of(folder, "a,z\n1,2\n", "c.csv")
     with pytest.raises(DataError, match=r"c\.csv has the columns a, z"):
         ingested(recipe_of(folder), tmp_path)
@@ -155,11 +167,20 @@ def test_a_folder_of_files_is_one_table_whatever_the_order_of_their_columns(tmp_
 def test_parquet_files_of_one_table_agree_on_the_wider_type(tmp_path: Path) -> None:
     folder = tmp_path / "rows"
     folder.mkdir()
-    pq.write_table(pa.table({"a": pa.array([1], pa.int32()), "w": pa.array(["x"]).dictionary_encode(), "y": [True]}), folder / "1.parquet")
-    pq.write_table(pa.table({"y": [False], "a": pa.array([2.5], pa.float32()), "w": pa.array([None], pa.null())}), folder / "2.parquet")
+    pq.write_table(
+        pa.table({"a": pa.array([1], pa.int32()), "w": pa.array(["x"]).dictionary_encode(), "y": [True]}),
+        folder / "1.parquet",
+    )
+    pq.write_table(
+        pa.table({"y": [False], "a": pa.array([2.5], pa.float32()), "w": pa.array([None], pa.null())}),
+        folder / "2.parquet",
+    )
     _, manifest, store = ingested(recipe_of(folder), tmp_path)
     assert manifest.columns == {"rows.a": "double", "rows.w": "string", "rows.y": "bool"}
-    assert table_of(store, manifest, "rows").to_pylist() == [{"a": 1, "w": "x", "y": True}, {"a": 2.5, "w": None, "y": False}]
+    assert table_of(store, manifest, "rows").to_pylist() == [
+        {"a": 1, "w": "x", "y": True},
+        {"a": 2.5, "w": None, "y": False},
+    ]
 
 
 def test_a_nested_column_is_named(tmp_path: Path) -> None:
@@ -176,12 +197,16 @@ def test_the_flights_keep_their_types_and_values_in_every_format(tmp_path: Path,
     assert manifest.rows == 3000
     assert manifest.quarantined == {}
     assert manifest.columns["rows.time_hour"] == "timestamp[us, tz=UTC]"
-    assert {manifest.columns[f"rows.{name}"] for name in ("carrier", "tailnum", "origin", "dest")} == {"string"}
+    assert {manifest.columns[f"rows.{name}"] for name in ("carrier", "tailnum", "origin", "dest")} == {
+        "string"
+    }
     assert manifest.columns["rows.dep_time"] == "int64"
     with (tmp_path / "flights.csv").open() as lines:
         truth = list(csv.DictReader(lines))
     table = table_of(store, manifest, "rows")
-    assert table["arr_delay"].to_pylist() == [None if row["arr_delay"] == "NA" else int(row["arr_delay"]) for row in truth]
+    assert table["arr_delay"].to_pylist() == [
+        None if row["arr_delay"] == "NA" else int(row["arr_delay"]) for row in truth
+    ]
     assert table["dest"].to_pylist() == [row["dest"] for row in truth]
     assert ingested(recipe, tmp_path / "again", format)[0] == key
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.data.join import Lookup
+from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.recipe import Join
-from shoestring.errors import DataError, RecipeError
+from shoestring.data.transforms.join import Lookup
 
 JOIN = Join(table="more", by=("k", "l"), columns=("v",))
 
@@ -15,14 +15,19 @@ keys = st.tuples(st.integers(0, 5) | st.none(), st.sampled_from(["a", "b", "ü",
 
 
 def columns(found: list[tuple[int | None, str | None]]) -> dict[str, pa.Array]:
-    return {"k": pa.array([k for k, _ in found], pa.int64()), "l": pa.array([l_ for _, l_ in found], pa.string())}
+    return {
+        "k": pa.array([k for k, _ in found], pa.int64()),
+        "l": pa.array([l_ for _, l_ in found], pa.string()),
+    }
 
 
 @given(left=st.lists(keys, max_size=30), right=st.lists(keys, max_size=15, unique=True))
 def test_a_left_join_is_a_dictionary_in_which_nulls_are_never_found(
     left: list[tuple[int | None, str | None]], right: list[tuple[int | None, str | None]]
 ) -> None:
-    more = pa.table(columns(right) | {"v": pa.array([float(place) for place in range(len(right))], pa.float64())})
+    more = pa.table(
+        columns(right) | {"v": pa.array([float(place) for place in range(len(right))], pa.float64())}
+    )
     truth = {key: float(place) for place, key in enumerate(right) if None not in key}
     joined = Lookup(more, JOIN).join(pa.table(columns(left)))
     assert joined["v"].to_pylist() == [truth.get(key) for key in left]

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.data.kinds import BOOLEAN, INTEGER, KINDS, MOMENT, MOMENT_UTC, NUMBER, TEXT, Guess, misfits, parse, parses
+from shoestring.data.sources.column_types import (
+    BOOLEAN,
+    INTEGER,
+    KINDS,
+    MOMENT,
+    MOMENT_UTC,
+    NUMBER,
+    TEXT,
+    Guess,
+    misfits,
+    parse,
+    parses,
+)
 
 
 def kind_of(*blocks: list[str | None]) -> pa.DataType:
@@ -49,16 +61,23 @@ def test_a_few_words_in_a_column_of_numbers_are_misfits_and_many_make_it_text() 
 
 def test_damage_in_one_place_does_not_change_what_the_rest_is() -> None:
     assert (
-        kind_of(*[[str(number) for number in range(1000)]] * 9, ["1"] * 425 + [f"x{number}" for number in range(150)] + ["1"] * 425)
+        kind_of(
+            *[[str(number) for number in range(1000)]] * 9,
+            ["1"] * 425 + [f"x{number}" for number in range(150)] + ["1"] * 425,
+        )
         == INTEGER
     )
 
 
 @given(
-    values=st.lists(st.sampled_from(["1", "2", " 3", "4.5", "x", "é", None, "true", "2013-01-01"]), max_size=60),
+    values=st.lists(
+        st.sampled_from(["1", "2", " 3", "4.5", "x", "é", None, "true", "2013-01-01"]), max_size=60
+    ),
     kind=st.sampled_from(KINDS),
 )
-def test_the_misfits_are_exactly_the_values_that_do_not_parse_alone(values: list[str | None], kind: pa.DataType) -> None:
+def test_the_misfits_are_exactly_the_values_that_do_not_parse_alone(
+    values: list[str | None], kind: pa.DataType
+) -> None:
     column = pa.array(values, pa.string())
     bad = misfits(column, kind, len(values))
     alone = [value is not None and not parses(pa.array([value.strip()]), kind) for value in values]
@@ -69,7 +88,9 @@ def test_the_misfits_are_exactly_the_values_that_do_not_parse_alone(values: list
     parsed, marked = parse(column, kind)
     assert parsed.type == kind
     assert marked.tolist() == alone
-    assert [value is None for value in parsed.to_pylist()] == [value is None or gone for value, gone in zip(values, alone, strict=True)]
+    assert [value is None for value in parsed.to_pylist()] == [
+        value is None or gone for value, gone in zip(values, alone, strict=True)
+    ]
 
 
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), min_size=1), seed=st.integers(0, 99))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoestring.data.formats import Rows
-from shoestring.data.loader import CHUNK_ROWS, Batch, Loader
-from shoestring.data.order import Cursor, samples_at
-from shoestring.errors import DataError
+from shoestring.core.errors import DataError
+from shoestring.data.formats.readers import Rows
+from shoestring.data.loading.loader import CHUNK_ROWS, Batch, Loader
+from shoestring.data.loading.shuffle import Cursor, samples_at
 
 
 def numbered(rows: int, parts: int = 1) -> Rows:
@@ -25,12 +25,18 @@ def ids(batch: Batch) -> list[int]:
 
 
 @given(
-    rows=st.one_of(st.integers(1, 40), st.sampled_from([CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 7])),
-    starts=st.lists(st.lists(st.sampled_from([1, 3, 16, 1000, CHUNK_ROWS, 50_000]), max_size=8), min_size=1, max_size=8),
+    rows=st.one_of(
+        st.integers(1, 40), st.sampled_from([CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 7])
+    ),
+    starts=st.lists(
+        st.lists(st.sampled_from([1, 3, 16, 1000, CHUNK_ROWS, 50_000]), max_size=8), min_size=1, max_size=8
+    ),
     seed=st.integers(0, 100),
 )
 @settings(max_examples=60)
-def test_every_row_is_met_once_an_epoch_over_batch_sizes_and_resumes(rows: int, starts: list[list[int]], seed: int) -> None:
+def test_every_row_is_met_once_an_epoch_over_batch_sizes_and_resumes(
+    rows: int, starts: list[list[int]], seed: int
+) -> None:
     table, cursor, met = numbered(rows, min(3, rows)), Cursor(seed=seed), {0: list[int]()}
     for sizes in starts:
         with Loader(table, cursor) as loader:
@@ -48,7 +54,9 @@ def test_every_row_is_met_once_an_epoch_over_batch_sizes_and_resumes(rows: int, 
 
 def test_an_epoch_ends_with_a_short_batch_and_the_next_begins_afresh() -> None:
     with Loader(numbered(10), Cursor(seed=0)) as loader:
-        shapes = [(batch.epoch, batch.first, len(batch.records)) for batch in (loader.take(4) for _ in range(4))]
+        shapes = [
+            (batch.epoch, batch.first, len(batch.records)) for batch in (loader.take(4) for _ in range(4))
+        ]
     assert shapes == [(0, 0, 4), (0, 4, 4), (0, 8, 2), (1, 0, 4)]
 
 
@@ -78,5 +86,8 @@ def test_what_goes_wrong_while_gathering_reaches_the_trainer() -> None:
         def take(self, positions: np.ndarray) -> np.ndarray:
             raise OSError("the disk is gone")
 
-    with Loader(Broken([np.zeros(5, dtype=[("id", "i4")])]), Cursor(seed=0)) as loader, pytest.raises(OSError, match="the disk is gone"):
+    with (
+        Loader(Broken([np.zeros(5, dtype=[("id", "i4")])]), Cursor(seed=0)) as loader,
+        pytest.raises(OSError, match="the disk is gone"),
+    ):
         loader.take(1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from shoestring.data.order import samples_at
+from shoestring.data.loading.shuffle import samples_at
 
 seeds = st.integers(0, 2**32 - 1)
 epochs = st.integers(0, 1000)

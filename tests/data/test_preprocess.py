@@ -12,12 +12,12 @@ from data_world import ingested, preprocessed, quiet, recipe_of, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoestring.data.blobs import open_blob
-from shoestring.data.formats import open_rows
-from shoestring.data.preprocess import preprocess
-from shoestring.data.split import GROUP, SPLITS, assign
-from shoestring.errors import DataError, RecipeError
-from shoestring.model import Format
+from shoestring.core.errors import DataError, RecipeError
+from shoestring.core.types import Format
+from shoestring.data.formats.readers import open_rows
+from shoestring.data.storage.blobs import open_blob
+from shoestring.data.transforms.preprocess import preprocess
+from shoestring.data.transforms.split import GROUP, SPLITS, assign
 
 
 def of(folder: Path, rows: list[dict[str, object]], name: str = "rows.csv") -> Path:
@@ -29,11 +29,15 @@ def of(folder: Path, rows: list[dict[str, object]], name: str = "rows.csv") -> P
 
 
 def some(count: int) -> list[dict[str, object]]:
-    return [{"id": number, "a": number % 5, "w": "ab"[number % 2], "y": number % 2} for number in range(count)]
+    return [
+        {"id": number, "a": number % 5, "w": "ab"[number % 2], "y": number % 2} for number in range(count)
+    ]
 
 
 @pytest.mark.parametrize("format", Format)
-def test_every_row_with_a_target_is_in_exactly_one_split_and_comes_out_as_four_byte_columns(tmp_path: Path, format: Format) -> None:
+def test_every_row_with_a_target_is_in_exactly_one_split_and_comes_out_as_four_byte_columns(
+    tmp_path: Path, format: Format
+) -> None:
     rows = some(300)
     for number in range(7):
         rows[number * 40]["y"] = ""
@@ -55,7 +59,13 @@ def test_every_row_with_a_target_is_in_exactly_one_split_and_comes_out_as_four_b
 
 def test_codes_and_statistics_come_from_train_alone(tmp_path: Path) -> None:
     rows = [
-        {"day": number // 10, "w": "often" if number // 10 else "first-day", "n": float(number), "y": number % 2} for number in range(600)
+        {
+            "day": number // 10,
+            "w": "often" if number // 10 else "first-day",
+            "n": float(number),
+            "y": number % 2,
+        }
+        for number in range(600)
     ]
     path, outcomes = of(tmp_path, rows), set()
     for seed in range(40):
@@ -92,11 +102,16 @@ def test_a_join_brings_columns_and_a_row_without_a_match_keeps_its_place(tmp_pat
     _, manifest, store = preprocessed(recipe, tmp_path)
     train = table_of(store, manifest, "train")
     assert manifest.rows == 400
-    by_key = {key: {*train.filter(pa.compute.equal(train["k"], key + 1))["t_missing"].to_pylist()} for key in range(4)}
+    by_key = {
+        key: {*train.filter(pa.compute.equal(train["k"], key + 1))["t_missing"].to_pylist()}
+        for key in range(4)
+    }
     assert by_key == {0: {0.0}, 1: {0.0}, 2: {1.0}, 3: {1.0}}
 
 
-def test_features_nobody_named_are_inferred_and_leave_out_target_leaks_groups_moments_and_constants(tmp_path: Path) -> None:
+def test_features_nobody_named_are_inferred_and_leave_out_target_leaks_groups_moments_and_constants(
+    tmp_path: Path,
+) -> None:
     moment = datetime(2013, 1, 1, tzinfo=UTC)
     rows: list[dict[str, object]] = [
         {
@@ -114,7 +129,9 @@ def test_features_nobody_named_are_inferred_and_leave_out_target_leaks_groups_mo
         }
         for number in range(600)
     ]
-    _, manifest, _ = preprocessed(recipe_of(of(tmp_path, rows), leaks=["late"], split={"by": ["group"]}), tmp_path)
+    _, manifest, _ = preprocessed(
+        recipe_of(of(tmp_path, rows), leaks=["late"], split={"by": ["group"]}), tmp_path
+    )
     assert manifest.encoding is not None
     assert {feature.name: feature.kind for feature in manifest.encoding.features} == {
         "few": "categorical",
@@ -166,7 +183,9 @@ def test_a_class_that_train_does_not_hold_is_left_out_and_counted(tmp_path: Path
         ({"leaks": ["id", "a", "w"]}, DataError, "tells rows apart"),
     ],
 )
-def test_what_cannot_be_encoded_says_why(tmp_path: Path, changes: dict[str, object], error: type[Exception], said: str) -> None:
+def test_what_cannot_be_encoded_says_why(
+    tmp_path: Path, changes: dict[str, object], error: type[Exception], said: str
+) -> None:
     with pytest.raises(error, match=said):
         preprocessed(recipe_of(of(tmp_path, some(100)), **changes), tmp_path)
 
@@ -179,7 +198,10 @@ def test_a_feature_called_as_the_encoded_target_is_another_column(tmp_path: Path
 
 
 def test_names_that_would_clash_with_what_encoding_adds_are_refused(tmp_path: Path) -> None:
-    rows = [{"t": "" if number % 3 else number / 7, "t_missing": number * 0.5, "y": number % 2} for number in range(100)]
+    rows = [
+        {"t": "" if number % 3 else number / 7, "t_missing": number * 0.5, "y": number % 2}
+        for number in range(100)
+    ]
     with pytest.raises(RecipeError, match="two columns called t_missing"):
         preprocessed(recipe_of(of(tmp_path, rows)), tmp_path)
 
@@ -205,7 +227,11 @@ def test_a_day_of_flights_is_in_one_split_and_the_target_is_the_delay(tmp_path: 
     with (tmp_path / "flights.csv").open() as lines:
         truth = [row for row in csv.DictReader(lines) if row["arr_delay"] != "NA"]
     days = {split: {*table_of(store, manifest, split)[GROUP].to_pylist()} for split in SPLITS}
-    assert sum(map(len, days.values())) == len({row["day"] + row["month"] for row in truth}) == len(set.union(*days.values()))
+    assert (
+        sum(map(len, days.values()))
+        == len({row["day"] + row["month"] for row in truth})
+        == len(set.union(*days.values()))
+    )
     assert manifest.quarantined == {"arr_delay is missing": 30_000 - len(truth)}
     late = sum(table_of(store, manifest, split)["y"].to_pylist().count(1) for split in SPLITS)
     assert late == sum(int(row["arr_delay"]) > 15 for row in truth)

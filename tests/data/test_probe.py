@@ -3,10 +3,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from shoestring.data.probe import KEPT, load_or_probe, volume_of
-from shoestring.data.speeds import measure_volume
-from shoestring.local import FolderStore, WallClock
-from shoestring.model import Format, Probe, record
+from shoestring.backends.local import FolderStore, WallClock
+from shoestring.core.types import Format, Probe, record
+from shoestring.data.formats.format_benchmark import measure_volume
+from shoestring.data.formats.volume_probe import KEPT, load_or_probe, volume_of
 
 
 class LaterClock(WallClock):

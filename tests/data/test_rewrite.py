@@ -11,10 +11,10 @@ from data_world import ingested, quiet, recipe_of, table_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoestring.data.blobs import load_manifest
-from shoestring.data.rewrite import rewrite
-from shoestring.errors import DataError, RecipeError
-from shoestring.model import Format
+from shoestring.core.errors import DataError, RecipeError
+from shoestring.core.types import Format
+from shoestring.data.storage.blobs import load_manifest
+from shoestring.data.storage.rewrite import rewrite
 
 
 def rows_in(folder: Path, values: list[int]) -> Path:
@@ -29,7 +29,16 @@ def test_what_is_kept_is_what_the_change_keeps_in_order_and_the_manifest_counts_
     tmp_path: Path, values: list[int], format: Format
 ) -> None:
     key, raw, store = ingested(recipe_of(rows_in(tmp_path, [*values, 10])), tmp_path)
-    made_key, made = rewrite(store, key, "rows", lambda rows: rows.filter(pc.greater(rows["x"], 4)), format, tmp_path, quiet, {"over": 4})
+    made_key, made = rewrite(
+        store,
+        key,
+        "rows",
+        lambda rows: rows.filter(pc.greater(rows["x"], 4)),
+        format,
+        tmp_path,
+        quiet,
+        {"over": 4},
+    )
     kept = [value for value in [*values, 10] if value > 4]
     assert table_of(store, made, "rows")["x"].to_pylist() == kept
     assert (made.rows, made.format, made.parents, made.columns) == (len(kept), format, (key,), raw.columns)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shoestring.data.runs import read, readable
-from shoestring.errors import DataError
-from shoestring.local import FolderStore
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import DataError
+from shoestring.data.run_records import read, readable
 from shoestring.routing.decision import Decision
 
 KEY = "runs/r/decisions/ingest-1.json"

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from data_world import recipe_of
 
-from shoestring.data.quarantine import Quarantine
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import DataError, RecipeError, ShoestringError
 from shoestring.data.recipe import find_recipe
-from shoestring.data.sources import DataFile, files_of, fingerprint, size_up
-from shoestring.data.text import TextTable
-from shoestring.errors import DataError, RecipeError, ShoestringError
-from shoestring.local import FolderStore
+from shoestring.data.sources.csv_reader import TextTable
+from shoestring.data.sources.files import DataFile, files_of, fingerprint, size_up
+from shoestring.data.sources.quarantine import Quarantine
 
 ROWS = b"a,y\n" + b"".join(b"%d,%d\n" % (number % 1000, number % 7) for number in range(300_000))
 
@@ -64,7 +64,9 @@ def test_the_flights_are_sized_up_within_a_twentieth() -> None:
 
 @pytest.mark.parametrize("name", ["rows.csv.gz", "rows.csv.zip", "rows.parquet"])
 @pytest.mark.parametrize("keep", [0.01, 0.5])
-def test_a_truncated_file_is_named_before_anything_starts_or_is_sized_up_sanely(tmp_path: Path, name: str, keep: float) -> None:
+def test_a_truncated_file_is_named_before_anything_starts_or_is_sized_up_sanely(
+    tmp_path: Path, name: str, keep: float
+) -> None:
     path = packed_as(tmp_path, name, ROWS)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * keep)])
@@ -138,13 +140,18 @@ def test_a_column_without_a_name_of_its_own_is_refused(tmp_path: Path, header: b
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"target": {"column": "lateness"}}, "the target: lateness is not a column of table rows, which has a, y"),
+        (
+            {"target": {"column": "lateness"}},
+            "the target: lateness is not a column of table rows, which has a, y",
+        ),
         ({"numeric": ["b", "c"]}, "the features: b, c are not columns"),
         ({"leaks": ["b"]}, "leaks: b is not"),
         ({"split": {"by": ["day"]}}, "split.by: day is not"),
     ],
 )
-def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+def test_a_column_that_is_not_there_is_named_beside_those_that_are(
+    tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
     with pytest.raises(RecipeError) as found:
         size_up(recipe_of(packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n"), **changes))
     assert said in str(found.value)
@@ -159,8 +166,16 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: Pat
     ],
 )
 def test_a_join_that_cannot_be_made_is_named(tmp_path: Path, join: dict[str, object], said: str) -> None:
-    rows, more = packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n"), packed_as(tmp_path, "more.csv", b"a,b,t,y\n1,2,3,4\n")
-    recipe = recipe_of(rows, source={"rows": {"path": rows}, "more": {"path": more}}, main="rows", joins=[{"table": "more"} | join])
+    rows, more = (
+        packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n"),
+        packed_as(tmp_path, "more.csv", b"a,b,t,y\n1,2,3,4\n"),
+    )
+    recipe = recipe_of(
+        rows,
+        source={"rows": {"path": rows}, "more": {"path": more}},
+        main="rows",
+        joins=[{"table": "more"} | join],
+    )
     with pytest.raises(ShoestringError) as found:
         size_up(recipe)
     assert said in str(found.value)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.data.recipe import Split
-from shoestring.data.split import Places, _mix, assign
+from shoestring.data.transforms.split import Places, _mix, assign
 
 BY_DAY = Split(by=("month", "day"))
 
@@ -17,7 +17,12 @@ def places(table: pa.Table, split: Split, seed: int, first_row: int = 0) -> Plac
 
 
 def days(count: int, per_day: int = 3) -> pa.Table:
-    return pa.table({"month": np.repeat(np.arange(count) // 28, per_day), "day": np.repeat(np.arange(count) % 28, per_day)})
+    return pa.table(
+        {
+            "month": np.repeat(np.arange(count) // 28, per_day),
+            "day": np.repeat(np.arange(count) % 28, per_day),
+        }
+    )
 
 
 @given(seed=st.integers(0, 2**32 - 1), cut=st.integers(0, 300))
@@ -27,18 +32,24 @@ def test_a_group_is_in_one_split_whatever_the_order_and_the_batches(seed: int, c
     assert (whole.reshape(-1, 3) == whole[::3, None]).all()
     shuffled = np.random.default_rng(seed).permutation(300)
     assert np.array_equal(places(table.take(shuffled), BY_DAY, seed), whole[shuffled])
-    assert np.array_equal(np.concatenate([places(table[:cut], BY_DAY, seed), places(table[cut:], BY_DAY, seed)]), whole)
+    assert np.array_equal(
+        np.concatenate([places(table[:cut], BY_DAY, seed), places(table[cut:], BY_DAY, seed)]), whole
+    )
 
 
 @given(seed=st.integers(0, 2**32 - 1), cut=st.integers(0, 500))
-def test_a_row_keeps_its_split_when_rows_come_after_it_and_when_batches_are_cut_elsewhere(seed: int, cut: int) -> None:
+def test_a_row_keeps_its_split_when_rows_come_after_it_and_when_batches_are_cut_elsewhere(
+    seed: int, cut: int
+) -> None:
     table = pa.table({"a": np.zeros(500)})
     whole = places(table, Split(), seed)
     assert np.array_equal(places(table[:cut], Split(), seed), whole[:cut])
     assert np.array_equal(places(table[cut:], Split(), seed, cut), whole[cut:])
 
 
-@pytest.mark.parametrize("split", [Split(train=0.6, val=0.3, test=0.1), Split(by=("month", "day"), train=0.6, val=0.3, test=0.1)])
+@pytest.mark.parametrize(
+    "split", [Split(train=0.6, val=0.3, test=0.1), Split(by=("month", "day"), train=0.6, val=0.3, test=0.1)]
+)
 def test_the_shares_are_met_on_average_and_another_seed_splits_otherwise(split: Split) -> None:
     table = days(20_000, 1)
     found = places(table, split, 1)

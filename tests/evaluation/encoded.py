@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 from made_up import save
 
-from shoestring.data.blobs import load_manifest
+from shoestring.backends.local import FolderStore
+from shoestring.core.datasets import Encoding, Feature
+from shoestring.core.interfaces import Store
+from shoestring.core.types import record
 from shoestring.data.recipe import TrainSettings
-from shoestring.data.split import GROUP
-from shoestring.local import FolderStore
-from shoestring.model import Encoding, Feature, record
-from shoestring.seams import Store
-from shoestring.training.record import ModelRecord
+from shoestring.data.storage.blobs import load_manifest
+from shoestring.data.transforms.split import GROUP
+from shoestring.training.model_record import ModelRecord
 
 Task = Literal["binary", "multiclass", "regression"]
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -70,7 +71,9 @@ def encoding_of(task: Task, y: Array) -> Encoding:
     return Encoding(features=FEATURES, task=task, classes=tuple("abc"[:classes]), train_prior=prior)
 
 
-def dataset(folder: Path, task: Task, rows: dict[str, int], *, groups: int = 0, only: int | None = None) -> tuple[Store, str]:
+def dataset(
+    folder: Path, task: Task, rows: dict[str, int], *, groups: int = 0, only: int | None = None
+) -> tuple[Store, str]:
     """A store, and the key of the data set in it. `only`: the one class, or value, that the test split holds."""
     store, scratch = FolderStore(folder / "store"), folder / "scratch"
     scratch.mkdir()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from encoded import CODES, Task, chances, columns, draw, encoding_of
 
+from shoestring.core.datasets import Encoding
 from shoestring.evaluation.baselines import MOST_CODES, Boosted, Table, boost, knows_nothing
 from shoestring.evaluation.metrics import statistics
-from shoestring.model import Encoding
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -45,7 +45,10 @@ def test_it_beats_knowing_nothing_and_not_the_truth(task: Task) -> None:
     test, chance = table(task, 4000, 2)
     metric = "rmse" if task == "regression" else "log_loss"
     w = np.ones(4000)
-    ours, nothing, truth = (statistics(task, test.y, p)[metric](w) for p in (made.predict(test.x), knows_nothing(encoding, 4000), chance))
+    ours, nothing, truth = (
+        statistics(task, test.y, p)[metric](w)
+        for p in (made.predict(test.x), knows_nothing(encoding, 4000), chance)
+    )
     assert truth < ours < nothing - 0.4 * (nothing - truth)
 
 
@@ -60,7 +63,8 @@ def test_it_predicts_with_as_many_iterations_as_validation_liked_best() -> None:
     val = table("binary", 500, 1)[0]
     w = np.ones(500)
     losses = [
-        statistics("binary", val.y, replace(made, iterations=each).predict(val.x))["log_loss"](w) for each in range(1, made.grown + 1)
+        statistics("binary", val.y, replace(made, iterations=each).predict(val.x))["log_loss"](w)
+        for each in range(1, made.grown + 1)
     ]
     assert made.iterations == 1 + int(np.argmin(losses)) < made.grown
 
@@ -77,7 +81,9 @@ def test_codes_beyond_what_it_can_tell_apart_share_one_and_the_commonest_keep_th
 
 @pytest.mark.parametrize("given_s", [0.0, 0.5, 1.0, 3.7])
 @pytest.mark.parametrize("slower", [1.0, 1.6])
-def test_no_iteration_begins_after_its_seconds_and_none_before_is_left_out(given_s: float, slower: float) -> None:
+def test_no_iteration_begins_after_its_seconds_and_none_before_is_left_out(
+    given_s: float, slower: float
+) -> None:
     """On a clock that follows the iterations, not the processor; it may slow down as they go on."""
     train, val = table("binary", 1000, 0)[0], table("binary", 500, 1)[0]
     told = [0]
@@ -85,7 +91,9 @@ def test_no_iteration_begins_after_its_seconds_and_none_before_is_left_out(given
     def reached_s(iterations: int) -> float:
         return float(0.05 * iterations**slower)
 
-    made = boost(train, val, encoding_of("binary", train.y), 0, given_s, lambda: reached_s(told[-1]), told.append)
+    made = boost(
+        train, val, encoding_of("binary", train.y), 0, given_s, lambda: reached_s(told[-1]), told.append
+    )
     assert made.ended == "its seconds were over"
     assert made.grown == told[-1] == max(1, next(each for each in count() if reached_s(each) >= given_s))
     assert made.taken_s == reached_s(made.grown)

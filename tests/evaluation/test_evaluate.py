@@ -10,14 +10,22 @@ import numpy as np
 import pytest
 from encoded import MODEL_KEY, Task, chances, dataset, encoding_of, model_of, trained
 
-from shoestring.data.formats import Rows
+from shoestring.backends.local import WallClock
+from shoestring.core.errors import DataError, StageFailed, StageStopped
+from shoestring.core.interfaces import Store
+from shoestring.core.types import record
+from shoestring.data.formats.readers import Rows
 from shoestring.data.recipe import METRICS
-from shoestring.errors import DataError, StageFailed, StageStopped
-from shoestring.evaluation.evaluate import AFTER_S, BASELINE_S, BASELINE_S_PER_ROW, BOOSTING, Asked, allowance, evaluate
-from shoestring.evaluation.scorecard import Scorecard
-from shoestring.local import WallClock
-from shoestring.model import record
-from shoestring.seams import Store
+from shoestring.evaluation.evaluate import (
+    AFTER_S,
+    BASELINE_S,
+    BASELINE_S_PER_ROW,
+    BOOSTING,
+    Asked,
+    allowance,
+    evaluate,
+)
+from shoestring.evaluation.results import Scorecard
 from shoestring.spending.meter import Meter
 
 ROWS = {"train": 2000, "val": 400, "test": 600}
@@ -55,16 +63,24 @@ def asked(data_key: str, predict: Any, **changes: Any) -> Asked:
     return Asked(predict=predict, **told)
 
 
-def judged(folder: Path, task: Task, *, groups: int = 0, seconds: float = 0.6, predict: Any = None, **changes: Any) -> Scorecard:
+def judged(
+    folder: Path, task: Task, *, groups: int = 0, seconds: float = 0.6, predict: Any = None, **changes: Any
+) -> Scorecard:
     store, data_key = dataset(folder, task, ROWS, groups=groups)
     trained(store, data_key, seconds)
     return evaluate(asked(data_key, predict or knows_all(task), **changes), store, CLOCK, quiet)
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
-def test_a_scorecard_holds_every_metric_of_everyone_and_comes_back_from_the_store(tmp_path: Path, task: Task) -> None:
+def test_a_scorecard_holds_every_metric_of_everyone_and_comes_back_from_the_store(
+    tmp_path: Path, task: Task
+) -> None:
     card = judged(tmp_path, task, groups=30)
-    assert [each.name for each in card.contenders] == ["model", "mean" if task == "regression" else "class prior", BOOSTING]
+    assert [each.name for each in card.contenders] == [
+        "model",
+        "mean" if task == "regression" else "class prior",
+        BOOSTING,
+    ]
     for each in card.contenders:
         assert tuple(each.scores) == METRICS[task]
         assert tuple(each.lead) == (() if each is card.model else METRICS[task])
@@ -78,7 +94,9 @@ def test_who_knows_the_truth_leads_and_the_interval_of_the_lead_says_so(tmp_path
     assert card.resampled == "rows" and card.units == 600
     for baseline in card.baselines:
         lead = baseline.lead["log_loss"]
-        assert lead.value == pytest.approx(card.model.scores["log_loss"].value - baseline.scores["log_loss"].value)
+        assert lead.value == pytest.approx(
+            card.model.scores["log_loss"].value - baseline.scores["log_loss"].value
+        )
         assert lead.low is not None and lead.high is not None and lead.low < lead.value < lead.high < 0
     fit = card.baselines[1].fit
     assert fit is not None and fit.given_s == 0.6 and 1 <= fit.iterations <= fit.grown
@@ -90,12 +108,24 @@ def test_who_is_worse_than_the_prior_is_said_to_be(tmp_path: Path) -> None:
 
     card = judged(tmp_path, "binary", predict=backwards)
     assert all(each.lead["log_loss"].value > 0 > each.lead["auc"].value for each in card.baselines)
-    assert card.quality["log_loss"] > card.quality["log_loss_class_prior"] > card.quality["log_loss_gradient_boosting"]
+    assert (
+        card.quality["log_loss"]
+        > card.quality["log_loss_class_prior"]
+        > card.quality["log_loss_gradient_boosting"]
+    )
 
 
 def test_quality_is_flat_for_scripts(tmp_path: Path) -> None:
     quality = judged(tmp_path, "regression").quality
-    assert set(quality) == {"rmse", "mae", "r2", "rmse_low", "rmse_high", "rmse_mean", "rmse_gradient_boosting"}
+    assert set(quality) == {
+        "rmse",
+        "mae",
+        "r2",
+        "rmse_low",
+        "rmse_high",
+        "rmse_mean",
+        "rmse_gradient_boosting",
+    }
     assert quality["rmse_low"] < quality["rmse"] < quality["rmse_high"]
 
 
@@ -122,7 +152,9 @@ def test_an_empty_test_split_is_refused(tmp_path: Path) -> None:
 
 def test_a_model_of_other_data_is_refused(tmp_path: Path) -> None:
     store, data_key = dataset(tmp_path, "binary", ROWS)
-    store.put(MODEL_KEY, record(model_of("datasets/other/1.json", encoding_of("binary", np.zeros(1, int)), 1.0)))
+    store.put(
+        MODEL_KEY, record(model_of("datasets/other/1.json", encoding_of("binary", np.zeros(1, int)), 1.0))
+    )
     with pytest.raises(DataError, match=r"was trained on datasets/other/1\.json"):
         evaluate(asked(data_key, knows_all("binary")), store, CLOCK, quiet)
 
@@ -135,7 +167,9 @@ def test_a_model_that_predicts_no_numbers_is_refused(tmp_path: Path) -> None:
         judged(tmp_path, "binary", predict=diverged)
 
 
-@pytest.mark.parametrize("where", ["opening the test split", "predicting", "fitting gradient boosting", "resampling"])
+@pytest.mark.parametrize(
+    "where", ["opening the test split", "predicting", "fitting gradient boosting", "resampling"]
+)
 def test_it_can_be_stopped_at_every_step(tmp_path: Path, where: str) -> None:
     store, data_key = dataset(tmp_path, "binary", ROWS)
     trained(store, data_key)
@@ -150,7 +184,10 @@ def test_it_can_be_stopped_at_every_step(tmp_path: Path, where: str) -> None:
 
 def test_boosting_gets_the_least_of_what_training_took_what_its_rows_allow_and_what_is_left() -> None:
     encoding = encoding_of("binary", np.zeros(1, int))
-    quick, slow = model_of("datasets/one/1.json", encoding, 3.0, cores=2), model_of("datasets/one/1.json", encoding, 300.0, cores=2)
+    quick, slow = (
+        model_of("datasets/one/1.json", encoding, 3.0, cores=2),
+        model_of("datasets/one/1.json", encoding, 300.0, cores=2),
+    )
     assert allowance(quick, 2, 10**6, 1000.0) == (3.0, "as long as training took")
     assert allowance(quick, 1, 10**6, 1000.0) == (6.0, "training took 3.0 s on 2 cores")
     assert allowance(slow, 2, 10**5, 1000.0)[0] == BASELINE_S + 10**5 * BASELINE_S_PER_ROW
@@ -159,8 +196,6 @@ def test_boosting_gets_the_least_of_what_training_took_what_its_rows_allow_and_w
 
 
 def test_a_router_that_asks_for_its_code_loads_none_of_its_libraries() -> None:
-    asking = (
-        "import sys, shoestring.stages.evaluate as stage; stage.code(); print(sorted({'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
-    )
+    asking = "import sys, shoestring.stages.evaluate as stage; stage.code(); print(sorted({'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -19,7 +19,10 @@ def judged(draw: st.DrawFn, classes: int) -> tuple[Array, Array, Array]:
     rows, seed = draw(st.integers(8, 60)), draw(st.integers(0, 10_000))
     generator = np.random.default_rng(seed)
     y = np.concatenate([np.arange(classes), generator.integers(0, classes, rows - classes)])
-    p = np.round(generator.dirichlet(np.full(classes, draw(st.sampled_from([0.3, 1.0, 5.0]))), rows), 1) + 1e-3
+    p = (
+        np.round(generator.dirichlet(np.full(classes, draw(st.sampled_from([0.3, 1.0, 5.0]))), rows), 1)
+        + 1e-3
+    )
     w = generator.integers(0, 4, rows).astype(float)
     w[:classes] += 1
     return y, p / p.sum(axis=1, keepdims=True), w
@@ -63,13 +66,17 @@ def test_a_weight_of_two_is_the_row_twice(case: tuple[Array, Array, Array], task
 
 
 @given(judged(3))
-def test_calibration_error_is_the_distance_of_confidence_from_accuracy_in_bins(case: tuple[Array, Array, Array]) -> None:
+def test_calibration_error_is_the_distance_of_confidence_from_accuracy_in_bins(
+    case: tuple[Array, Array, Array],
+) -> None:
     y, p, w = case
     confidence, right, error = p.max(axis=1), p.argmax(axis=1) == y, 0.0
     for low in np.arange(ECE_BINS) / ECE_BINS:
         here = (confidence >= low) & (confidence < low + 1 / ECE_BINS)
         if w[here].sum():
-            error += w[here].sum() * abs(np.average(confidence[here], weights=w[here]) - np.average(right[here], weights=w[here]))
+            error += w[here].sum() * abs(
+                np.average(confidence[here], weights=w[here]) - np.average(right[here], weights=w[here])
+            )
     assert statistics("multiclass", y, p)["ece"](w) == pytest.approx(error / w.sum(), abs=1e-9)
 
 
@@ -80,7 +87,9 @@ def test_probabilities_that_come_true_are_calibrated_and_overstated_ones_are_not
     overstated = np.where(p > 0.5, p + (1 - p) / 2, p / 2)
     w = np.ones(len(p))
     assert statistics("binary", y, np.column_stack([1 - p, p]))["ece"](w) < 0.01
-    assert statistics("binary", y, np.column_stack([1 - overstated, overstated]))["ece"](w) == pytest.approx(0.125, abs=0.02)
+    assert statistics("binary", y, np.column_stack([1 - overstated, overstated]))["ece"](w) == pytest.approx(
+        0.125, abs=0.02
+    )
 
 
 def test_a_certainty_that_fails_costs_much_and_not_everything() -> None:

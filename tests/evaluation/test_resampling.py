@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from shoestring.evaluation.metrics import rmse, statistics
-from shoestring.evaluation.resampling import RESAMPLES, Sampled, expanded_tail, sample, student_quantile, units_of
+from shoestring.evaluation.resampling import (
+    RESAMPLES,
+    Sampled,
+    expanded_tail,
+    sample,
+    student_quantile,
+    units_of,
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -19,7 +26,12 @@ def quiet(phase: str, done: int) -> None:
 
 
 def mae_of(errors: Array, groups: Array | None, seed: int) -> Sampled:
-    return sample([statistics("regression", errors, np.zeros(len(errors)))["mae"]], units_of(groups, len(errors)), seed, quiet)[0]
+    return sample(
+        [statistics("regression", errors, np.zeros(len(errors)))["mae"]],
+        units_of(groups, len(errors)),
+        seed,
+        quiet,
+    )[0]
 
 
 def fated(generator: np.random.Generator, groups: int, each: int) -> tuple[Array, Array]:
@@ -33,7 +45,12 @@ def test_intervals_by_group_hold_the_truth_95_times_in_100_and_those_by_row_do_n
     for seed in range(trials):
         errors, group = fated(np.random.default_rng(seed), 20, 10)
         whole, single = mae_of(errors, group, seed).score(), mae_of(errors, None, seed).score()
-        assert whole.low is not None and whole.high is not None and single.low is not None and single.high is not None
+        assert (
+            whole.low is not None
+            and whole.high is not None
+            and single.low is not None
+            and single.high is not None
+        )
         by_group += whole.low <= 10 <= whole.high
         by_row += single.low <= 10 <= single.high
     assert 0.91 <= by_group / trials <= 0.985

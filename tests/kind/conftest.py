@@ -15,8 +15,8 @@ from authored import BLOCK, PAGE, put
 from kind_cluster import OWN_IMAGE, ROOT, CommandFailed, Kind, Packed, pack, rendered, run
 from on_argo import RAIN, Ended, Going, Pods, compiled, end, recipe, store_of, tell_to_stop, watched
 
-from shoestring.rules import IMAGES
-from shoestring.seams import Store
+from shoestring.config.world import IMAGES
+from shoestring.core.interfaces import Store
 
 CLUSTER, KEEP = Kind("shoestring"), os.environ.get("SHOESTRING_KIND_KEEP") == "1"
 # What stages and the author's own run in, and what the sweeper does.
@@ -44,7 +44,18 @@ def fresh(side_by_side: ThreadPoolExecutor) -> Future[str] | None:
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An author's, as the authoring page has it, and its image: that goes onto the nodes with ours, whose layers it shares."""
     folder = tmp_path_factory.mktemp("own")
-    run("env", "--chdir", str(folder), sys.executable, "-m", "shoestring", "new", "dedupe", "--into", "dedupe-rows")
+    run(
+        "env",
+        "--chdir",
+        str(folder),
+        sys.executable,
+        "-m",
+        "shoestring",
+        "new",
+        "dedupe",
+        "--into",
+        "dedupe-rows",
+    )
     made = folder / "dedupe-rows"
     for _, said in BLOCK.findall(PAGE):
         if said.startswith("# dedupe_rows/stage.py"):
@@ -56,10 +67,15 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def packing(package: Path, side_by_side: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Packing]:
+def packing(
+    package: Path, side_by_side: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Packing]:
     """The archives, in the making while the cluster is; two gigabytes that nobody wants to keep."""
     folder = tmp_path_factory.mktemp("images")
-    yield {images: side_by_side.submit(pack, folder / f"{len(images)}.tar", images) for images in (STAGES, SWEEPER)}
+    yield {
+        images: side_by_side.submit(pack, folder / f"{len(images)}.tar", images)
+        for images in (STAGES, SWEEPER)
+    }
     shutil.rmtree(folder)
 
 
@@ -71,7 +87,11 @@ def kind(fresh: Future[str] | None, packing: Packing, side_by_side: ThreadPoolEx
     # A router's pod goes to any node, and would wait for its image there.
     CLUSTER.kubectl("cordon", CLUSTER.node(SECOND))
     steps: list[Future[object]] = [side_by_side.submit(CLUSTER.load, FIRST, packing[STAGES].result())]
-    steps += [side_by_side.submit(run, str(ROOT / "tests/kind/argo.sh"), CLUSTER.name, timeout_s=600)] if fresh else []
+    steps += (
+        [side_by_side.submit(run, str(ROOT / "tests/kind/argo.sh"), CLUSTER.name, timeout_s=600)]
+        if fresh
+        else []
+    )
     # Before the overlay: a pod that finds no image waits longer and longer for it.
     for step in steps:
         step.result()
@@ -118,11 +138,23 @@ def pods(argo: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]
 
 @pytest.fixture(scope="session")
 def own_run(
-    argo: Kind, package: Path, on_their_way: list[Future[None]], side_by_side: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory
+    argo: Kind,
+    package: Path,
+    on_their_way: list[Future[None]],
+    side_by_side: ThreadPoolExecutor,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Future[Ended]:
     """Of the author's pipeline, as soon as every node is ready: beside the first run, which leaves the machine idle half of its time."""
     folder = tmp_path_factory.mktemp("own-run")
-    compiling = ("compile", "--target", "argo", "--pipeline", "dedupe_rows.pipeline:pipeline", "--out", str(folder))
+    compiling = (
+        "compile",
+        "--target",
+        "argo",
+        "--pipeline",
+        "dedupe_rows.pipeline:pipeline",
+        "--out",
+        str(folder),
+    )
 
     def go() -> Ended:
         for each in on_their_way:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from shoestring.rules import IMAGES
+from shoestring.config.world import IMAGES
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "shoestring"
@@ -21,7 +21,11 @@ NAMESPACE = "shoestring"
 OWN_IMAGE = "dedupe_rows:0.1.0"
 # What a pod needs under the `restricted` Pod Security level.
 POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 8737, "seccompProfile": {"type": "RuntimeDefault"}}
-SECURITY = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 CTR = ("ctr", "--namespace", "k8s.io", "images", "ls", "--quiet")
 
 
@@ -65,15 +69,35 @@ class Kind:
         """Of `control-plane`, `worker`, `worker2` or `worker3`."""
         return f"{self.name}-{name}"
 
-    def kubectl(self, *arguments: str, given: str | None = None, namespace: str = NAMESPACE, timeout_s: float = 300.0) -> str:
-        return run("kubectl", "--context", self.context, "--namespace", namespace, *arguments, given=given, timeout_s=timeout_s)
+    def kubectl(
+        self, *arguments: str, given: str | None = None, namespace: str = NAMESPACE, timeout_s: float = 300.0
+    ) -> str:
+        return run(
+            "kubectl",
+            "--context",
+            self.context,
+            "--namespace",
+            namespace,
+            *arguments,
+            given=given,
+            timeout_s=timeout_s,
+        )
 
     def get(self, *arguments: str, namespace: str = NAMESPACE) -> Any:
         """Objects as the API gives them."""
         return json.loads(self.kubectl("get", *arguments, "--output", "json", namespace=namespace))
 
     def apply(self, text: str, *arguments: str, namespace: str = NAMESPACE) -> None:
-        self.kubectl("apply", "--server-side", "--force-conflicts", "--filename", "-", *arguments, given=text, namespace=namespace)
+        self.kubectl(
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--filename",
+            "-",
+            *arguments,
+            given=text,
+            namespace=namespace,
+        )
 
     def load(self, node: str, packed: Packed) -> None:
         """Onto a node.
@@ -81,12 +105,24 @@ class Kind:
         kind leaves out by itself what a node has, where the node image brings crictl; here every node image is asked.
         """
         if not packed.ids <= {*run("docker", "exec", self.node(node), *CTR).split()}:
-            run("kind", "load", "image-archive", "--name", self.name, "--nodes", self.node(node), str(packed.archive), timeout_s=600)
+            run(
+                "kind",
+                "load",
+                "image-archive",
+                "--name",
+                self.name,
+                "--nodes",
+                self.node(node),
+                str(packed.archive),
+                timeout_s=600,
+            )
 
     def said_by_pod(self, name: str, template: dict[str, Any]) -> str:
         """What a pod of this template prints; it is deleted. Raises CommandFailed when it does not end well within two minutes."""
         self.kubectl("delete", "pod", name, "--ignore-not-found")
-        self.apply(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": {"name": name}}))
+        self.apply(
+            yaml.safe_dump({"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": {"name": name}})
+        )
         try:
             self._end_of(name)
             return self.kubectl("logs", name)
@@ -101,7 +137,9 @@ class Kind:
             if phase == "Failed":
                 break
             time.sleep(1)
-        raise CommandFailed(f"pod {name} is {phase}\n{self.kubectl('describe', 'pod', name)}\n{self.kubectl('logs', name)}")
+        raise CommandFailed(
+            f"pod {name} is {phase}\n{self.kubectl('describe', 'pod', name)}\n{self.kubectl('logs', name)}"
+        )
 
 
 def base_pod(*command: str, account: str = "default") -> dict[str, Any]:
@@ -126,7 +164,9 @@ def base_pod(*command: str, account: str = "default") -> dict[str, Any]:
 
 
 @contextmanager
-def a_pod(kind: Kind, name: str, command: str = "sleep 600", *, cpu: str = "0", memory: str = "64Mi", **spec: Any) -> Iterator[str]:
+def a_pod(
+    kind: Kind, name: str, command: str = "sleep 600", *, cpu: str = "0", memory: str = "64Mi", **spec: Any
+) -> Iterator[str]:
     """A pod in namespace default, as the World calls pods; deleted at the end."""
     resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
     container = {

@@ -20,13 +20,13 @@ import yaml
 from kind_cluster import NAMESPACE, ROOT, Kind
 
 from pipelines.argo import compile_to
-from shoestring.errors import NotInStore
-from shoestring.local import WallClock
-from shoestring.outside.s3 import S3Place, open_s3_store
+from shoestring.backends.local import WallClock
+from shoestring.backends.s3.store import S3Place, open_s3_store
+from shoestring.core.errors import NotInStore
+from shoestring.core.interfaces import Store
 from shoestring.reporting.summary import Summary
 from shoestring.routing.decision import Decision
-from shoestring.seams import Store
-from shoestring.spending.ledger import Ledger
+from shoestring.spending.ledger.ledger import Ledger
 
 # A recipe that is small, and in every image.
 RAIN = """\
@@ -69,7 +69,9 @@ class Going:
 
     def __init__(self, kind: Kind, *arguments: str) -> None:
         line = [sys.executable, "-m", "shoestring", "run", *arguments, "--on", kind.context, "--json"]
-        self._process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         assert self._process.stderr
         self.first = self._process.stderr.readline()
         self.run_id = self.first.split(" ")[0]
@@ -102,8 +104,21 @@ class Pods:
 @contextmanager
 def watched(kind: Kind, told: Path) -> Iterator[Pods]:
     """All pods of runs that are there meanwhile."""
-    line = ["kubectl", "--context", kind.context, "--namespace", "shoestring", "get", "pods", "--selector", RUN_LABEL]
-    with told.open("w") as out, subprocess.Popen([*line, "--watch", "--output", "json"], stdout=out) as process:
+    line = [
+        "kubectl",
+        "--context",
+        kind.context,
+        "--namespace",
+        "shoestring",
+        "get",
+        "pods",
+        "--selector",
+        RUN_LABEL,
+    ]
+    with (
+        told.open("w") as out,
+        subprocess.Popen([*line, "--watch", "--output", "json"], stdout=out) as process,
+    ):
         try:
             yield Pods(told)
         finally:
@@ -122,7 +137,16 @@ def place_of(kind: Kind) -> Iterator[S3Place]:
     """Where that store is for a process of this machine. Its keys are put into this one's environment."""
     overlay = yaml.safe_load((ROOT / "manifests/overlays/kind/kustomization.yaml").read_text())
     os.environ |= dict(literal.split("=", 1) for literal in overlay["secretGenerator"][0]["literals"])
-    line = ["kubectl", "--context", kind.context, "--namespace", NAMESPACE, "port-forward", "service/s3", ":8333"]
+    line = [
+        "kubectl",
+        "--context",
+        kind.context,
+        "--namespace",
+        NAMESPACE,
+        "port-forward",
+        "service/s3",
+        ":8333",
+    ]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         # Forwarding from 127.0.0.1:PORT -> 8333
@@ -147,23 +171,33 @@ def moment(text: str) -> datetime:
 def lived_s(pod: dict[str, Any]) -> float:
     """From when a node took it until its last container ended."""
     status = pod["status"]
-    taken = next(each["lastTransitionTime"] for each in status["conditions"] if each["type"] == "PodScheduled")
+    taken = next(
+        each["lastTransitionTime"] for each in status["conditions"] if each["type"] == "PodScheduled"
+    )
     ended = [each["state"]["terminated"]["finishedAt"] for each in status["containerStatuses"]]
     return (max(map(moment, ended)) - moment(taken)).total_seconds()
 
 
-def paid_and_lived_usd(store: Store, run_id: str, stage: str, *pods: dict[str, Any]) -> tuple[Decimal, Decimal]:
+def paid_and_lived_usd(
+    store: Store, run_id: str, stage: str, *pods: dict[str, Any]
+) -> tuple[Decimal, Decimal]:
     """What the ledger says was paid for a stage, and what its pods' own times, one an attempt, come to."""
     choices = [decision(store, run_id, stage, attempt + 1).choice for attempt in range(len(pods))]
     if choices[0] and choices[0].cached:
         return Decimal(0), Decimal(0)
     paid_usd = Ledger(store, WallClock(), "test").state(run_id).stages[stage].spent_usd
-    lived = [choice.usd_per_hour * Decimal(lived_s(pod)) / 3600 for choice, pod in zip(choices, pods, strict=True) if choice]
+    lived = [
+        choice.usd_per_hour * Decimal(lived_s(pod)) / 3600
+        for choice, pod in zip(choices, pods, strict=True)
+        if choice
+    ]
     return paid_usd, sum(lived, Decimal(0))
 
 
 def decision(store: Store, run_id: str, stage: str, attempt: int = 1) -> Decision:
-    return Decision.model_validate_json(store.fetch(f"runs/{run_id}/decisions/{stage}-{attempt}.json").read_bytes())
+    return Decision.model_validate_json(
+        store.fetch(f"runs/{run_id}/decisions/{stage}-{attempt}.json").read_bytes()
+    )
 
 
 def refused(made: Decision) -> list[str]:
@@ -198,7 +232,10 @@ def compiled(folder: Path) -> dict[str, Any]:
 
 
 def node_pools(kind: Kind) -> dict[str, str]:
-    return {node["metadata"]["name"]: node["metadata"]["labels"].get(POOL_LABEL, "") for node in kind.get("nodes")["items"]}
+    return {
+        node["metadata"]["name"]: node["metadata"]["labels"].get(POOL_LABEL, "")
+        for node in kind.get("nodes")["items"]
+    }
 
 
 def file_of_world(kind: Kind, name: str) -> str:
@@ -207,7 +244,15 @@ def file_of_world(kind: Kind, name: str) -> str:
 
 
 def put_file(kind: Kind, name: str, text: str) -> None:
-    kind.kubectl("patch", "configmap", f"shoestring-{name}", "--type", "merge", "--patch", json.dumps({"data": {f"{name}.yaml": text}}))
+    kind.kubectl(
+        "patch",
+        "configmap",
+        f"shoestring-{name}",
+        "--type",
+        "merge",
+        "--patch",
+        json.dumps({"data": {f"{name}.yaml": text}}),
+    )
 
 
 @contextmanager
@@ -233,7 +278,9 @@ def decided(store: Store, going: Going, stage: str, attempt: int = 1) -> Decisio
 
 def tell_to_stop(kind: Kind, going: Going) -> None:
     """As `argo stop` does: what runs is told to end, then the exit step runs."""
-    kind.kubectl("patch", "workflow", going.run_id, "--type", "merge", "--patch", '{"spec": {"shutdown": "Stop"}}')
+    kind.kubectl(
+        "patch", "workflow", going.run_id, "--type", "merge", "--patch", '{"spec": {"shutdown": "Stop"}}'
+    )
 
 
 def end(kind: Kind, going: Going) -> Ended:

@@ -33,11 +33,11 @@ from on_argo import (
     stop,
 )
 
-from shoestring.local import WallClock
-from shoestring.seams import Store
+from shoestring.backends.local import WallClock
+from shoestring.core.interfaces import Store
+from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.heartbeat import heartbeat_key
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import load_anchors, verify
+from shoestring.spending.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.kind
 
@@ -66,18 +66,25 @@ def test_the_flights_run_ends_well_and_every_stage_ran_on_the_pool_that_its_deci
         assert f"{pools[pod['spec']['nodeName']]}/{made.placement.cpu}" == made.choice.pool
         (main,) = [container for container in pod["spec"]["containers"] if container["name"] == "main"]
         assert main["resources"]["requests"] == main["resources"]["limits"]
-        assert (main["resources"]["limits"]["cpu"], main["image"]) == (made.placement.cpu, made.placement.image)
+        assert (main["resources"]["limits"]["cpu"], main["image"]) == (
+            made.placement.cpu,
+            made.placement.image,
+        )
         assert pod["spec"]["nodeSelector"] == made.placement.node_selector
 
 
-def test_its_report_and_receipts_are_in_the_object_store_and_its_ledger_verifies(store: Store, flights: Ended) -> None:
+def test_its_report_and_receipts_are_in_the_object_store_and_its_ledger_verifies(
+    store: Store, flights: Ended
+) -> None:
     assert b"<html" in store.fetch(f"runs/{flights.run_id}/report.html").read_bytes()
     receipts = {key.rpartition("/")[2] for key in store.list(f"runs/{flights.run_id}/receipts/")}
     assert receipts == {f"{stage}-1.json" for stage in STAGES}
     assert verify(store, load_anchors(store)).as_text()
 
 
-def test_what_was_settled_is_what_the_pods_own_times_come_to_within_a_hundredth(store: Store, pods: Pods, flights: Ended) -> None:
+def test_what_was_settled_is_what_the_pods_own_times_come_to_within_a_hundredth(
+    store: Store, pods: Pods, flights: Ended
+) -> None:
     state = Ledger(store, WallClock(), "test").state(flights.run_id)
     assert state.closed and state.holds == {}
     for stage in STAGES:
@@ -88,10 +95,16 @@ def test_what_was_settled_is_what_the_pods_own_times_come_to_within_a_hundredth(
 
 def test_nothing_is_left_but_the_workflow_and_what_it_stored(argo: Kind, flights: Ended) -> None:
     def gone() -> bool | None:
-        return None if argo.get("pods", "--selector", f"shoestring.dev/run={flights.run_id}")["items"] else True
+        return (
+            None if argo.get("pods", "--selector", f"shoestring.dev/run={flights.run_id}")["items"] else True
+        )
 
     assert soon(gone, "the pods of a run that is over are deleted")
-    assert not [each for each in argo.get("workflowtaskresults")["items"] if flights.run_id in each["metadata"]["name"]]
+    assert not [
+        each
+        for each in argo.get("workflowtaskresults")["items"]
+        if flights.run_id in each["metadata"]["name"]
+    ]
 
 
 def test_watching_a_run_that_is_over_tells_its_steps_and_its_summary(argo: Kind, flights: Ended) -> None:
@@ -103,7 +116,9 @@ def test_watching_a_run_that_is_over_tells_its_steps_and_its_summary(argo: Kind,
     assert f"{flights.run_id}: done" in said.stdout
 
 
-def test_a_budget_that_is_too_small_is_refused_in_seconds_and_leaves_nothing_pending(argo: Kind, rain: str) -> None:
+def test_a_budget_that_is_too_small_is_refused_in_seconds_and_leaves_nothing_pending(
+    argo: Kind, rain: str
+) -> None:
     ended = Going(argo, rain, "--budget", "0.000001").end()
     assert (ended.code, ended.summary.status) == (1, "refused")
     assert "is the smallest that would work" in ended.err
@@ -121,13 +136,17 @@ def test_a_changed_price_moves_the_next_run(argo: Kind, store: Store, rain: str)
         going = Going(argo, rain)
         made = decided(store, going, "ingest")
         assert made.choice and made.choice.pool.startswith("cpu-on-demand/")
-        assert node_pools(argo)[stage_pod(argo, going.run_id, "ingest")["spec"]["nodeName"]] == "cpu-on-demand"
+        assert (
+            node_pools(argo)[stage_pod(argo, going.run_id, "ingest")["spec"]["nodeName"]] == "cpu-on-demand"
+        )
     ended = stop(argo, going)
     assert (ended.code, ended.summary.status) in ((1, "stopped"), (1, "failed"))
     assert Ledger(store, WallClock(), "test").state(going.run_id).holds == {}
 
 
-def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(argo: Kind, store: Store, rain: str, leave: Callable[[Going], None]) -> None:
+def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(
+    argo: Kind, store: Store, rain: str, leave: Callable[[Going], None]
+) -> None:
     (spot,) = [name for name, pool in node_pools(argo).items() if pool == "cpu-spot"]
     argo.kubectl("cordon", spot)
     try:
@@ -137,7 +156,9 @@ def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(argo: Kind, store
         argo.kubectl("uncordon", spot)
     leave(going)
     assert made.choice and made.choice.pool.startswith("cpu-on-demand/")
-    assert [sentence for sentence in refused(made) if "cpu-spot" in sentence and "cordoned" in sentence], refused(made)
+    assert [sentence for sentence in refused(made) if "cpu-spot" in sentence and "cordoned" in sentence], (
+        refused(made)
+    )
 
 
 @contextmanager
@@ -168,13 +189,19 @@ def test_a_training_whose_pod_is_deleted_goes_on_from_its_checkpoint_and_a_store
         time.sleep(60)
     ended = going.end()
     assert ended.code == 0, ended.err
-    assert {stage.name: stage.attempts for stage in ended.summary.stages} == dict.fromkeys(STAGES, 1) | {"train": 2}
+    assert {stage.name: stage.attempts for stage in ended.summary.stages} == dict.fromkeys(STAGES, 1) | {
+        "train": 2
+    }
     assert ended.summary.spent_usd <= ended.summary.budget_usd
     state = Ledger(store, WallClock(), "test").state(going.run_id)
     assert state.closed and state.holds == {}
     verify(store, load_anchors(store))
-    paid_usd, lived_usd = paid_and_lived_usd(store, going.run_id, "train", *pods.of_stage(going.run_id, "train"))
+    paid_usd, lived_usd = paid_and_lived_usd(
+        store, going.run_id, "train", *pods.of_stage(going.run_id, "train")
+    )
     # Nobody can read the times of a pod that is gone: what it paid before it left stands, `leaving_s` for its end included.
     assert first.choice
-    leaving_usd = yaml.safe_load(file_of_world(argo, "policy"))["leaving_s"] * first.choice.usd_per_hour / 3600
+    leaving_usd = (
+        yaml.safe_load(file_of_world(argo, "policy"))["leaving_s"] * first.choice.usd_per_hour / 3600
+    )
     assert abs(paid_usd - lived_usd) <= lived_usd / 100 + leaving_usd

@@ -16,16 +16,18 @@ import pytest
 from kind_cluster import Kind, a_pod
 from on_argo import RUN_LABEL, soon
 
-from shoestring.local import WallClock
-from shoestring.model import Market, Room
-from shoestring.outside.cluster import KubeCluster
-from shoestring.outside.folder import Machine, NodePool
-from shoestring.outside.kube import Kube, connect
-from shoestring.seams import Life
+from shoestring.backends.kubernetes.api import Kube, connect
+from shoestring.backends.kubernetes.cluster import KubeCluster
+from shoestring.backends.kubernetes.world_files import Machine, NodePool
+from shoestring.backends.local import WallClock
+from shoestring.core.interfaces import Life
+from shoestring.core.types import Market, Room
 
 pytestmark = pytest.mark.kind
 
-GROWS = NodePool(name="big", labels={"shoestring.dev/pool": "big"}, machine=Machine(cores=64, memory_gb=256), most_nodes=2)
+GROWS = NodePool(
+    name="big", labels={"shoestring.dev/pool": "big"}, machine=Machine(cores=64, memory_gb=256), most_nodes=2
+)
 SPOT_NODE = "worker2"
 
 
@@ -59,7 +61,9 @@ def test_every_worker_is_a_pool_and_the_control_plane_is_none(kube: Kube) -> Non
     assert list(pools["cpu-spot/1"].markets) == [Market.SPOT]
     assert list(pools["cpu-on-demand/1"].markets) == [Market.ON_DEMAND]
     assert pools["gpu-spot/2gpu"].gpu_count == 2
-    assert [toleration.key for toleration in pools["gpu-spot/1gpu"].markets[Market.SPOT].tolerations] == ["nvidia.com/gpu"]
+    assert [toleration.key for toleration in pools["gpu-spot/1gpu"].markets[Market.SPOT].tolerations] == [
+        "nvidia.com/gpu"
+    ]
     assert pools["big/64"].room == Room(nodes=0, most_nodes=2, fits=0, free_cores=0, free_memory_gb=0)
     assert pools["big/64"].startup_s == 120
 
@@ -103,7 +107,9 @@ def test_a_pods_life_is_from_its_node_to_its_last_container(kind: Kind, kube: Ku
         assert 2 <= (life.finished_at - life.started_at).total_seconds() < 60
         assert life.why == "Error, exit code 3"
         namespace, _, name = uid.split(".")
-        assert cluster(kube).life(f"{namespace}.0b5a4f6e-8a0c-4c67-9c3f-1d2e3f4a5b6c.{name}") == Life(alive=False)
+        assert cluster(kube).life(f"{namespace}.0b5a4f6e-8a0c-4c67-9c3f-1d2e3f4a5b6c.{name}") == Life(
+            alive=False
+        )
 
 
 def test_a_pod_that_is_known_by_its_labels_alone_has_the_same_life(kind: Kind, kube: Kube) -> None:
@@ -123,11 +129,11 @@ def test_a_pod_that_ran_out_of_memory_says_so(kind: Kind, kube: Kube) -> None:
 
 SEE = """
 import json, sys
-from shoestring.errors import ShoestringError
-from shoestring.local import WallClock
-from shoestring.outside.cluster import KubeCluster
-from shoestring.outside.folder import NodePool
-from shoestring.outside.kube import connect
+from shoestring.core.errors import ShoestringError
+from shoestring.backends.local import WallClock
+from shoestring.backends.kubernetes.cluster import KubeCluster
+from shoestring.backends.kubernetes.world_files import NodePool
+from shoestring.backends.kubernetes.api import connect
 notes, declared = [], tuple(map(NodePool.model_validate_json, json.loads(sys.argv[1])))
 cluster = KubeCluster(declared, notes, "", WallClock(), lambda: connect("as-account"))
 try:
@@ -141,7 +147,9 @@ def seen_by_an_account_without_rights(kind: Kind, folder: Path, *declared: NodeP
     """What a process sees that has nothing but the token of namespace default's account."""
     config = json.loads(kind.kubectl("config", "view", "--minify", "--raw", "--output", "json"))
     token = kind.kubectl("create", "token", "default", namespace="default").strip()
-    config["contexts"] = [{"name": "as-account", "context": {"cluster": config["clusters"][0]["name"], "user": "account"}}]
+    config["contexts"] = [
+        {"name": "as-account", "context": {"cluster": config["clusters"][0]["name"], "user": "account"}}
+    ]
     config["current-context"] = "as-account"
     config["users"] = [{"name": "account", "user": {"token": token}}]
     (folder / "kubeconfig").write_text(json.dumps(config))
@@ -152,16 +160,24 @@ def seen_by_an_account_without_rights(kind: Kind, folder: Path, *declared: NodeP
     return json.loads(done.stdout)
 
 
-def test_without_the_right_to_read_nodes_declared_pools_are_all_there_is_and_a_note_says_so(kind: Kind, tmp_path: Path) -> None:
+def test_without_the_right_to_read_nodes_declared_pools_are_all_there_is_and_a_note_says_so(
+    kind: Kind, tmp_path: Path
+) -> None:
     found = seen_by_an_account_without_rights(kind, tmp_path, GROWS)
     assert [name for name, _ in found["pools"]] == [f"big/{size}" for size in (1, 2, 4, 8, 16, 32, 64)]
     assert all(unknown for _, unknown in found["pools"])
     (note,) = found["notes"]
     assert "the cluster does not let this service account list nodes" in note
-    assert "manifests/base/accounts.yaml; until then the pools that pools.yaml declares are all there is" in note
+    assert (
+        "manifests/base/accounts.yaml; until then the pools that pools.yaml declares are all there is" in note
+    )
 
 
-def test_without_that_right_and_without_declared_pools_the_missing_verb_is_named(kind: Kind, tmp_path: Path) -> None:
+def test_without_that_right_and_without_declared_pools_the_missing_verb_is_named(
+    kind: Kind, tmp_path: Path
+) -> None:
     found = seen_by_an_account_without_rights(kind, tmp_path)
     assert "does not let this service account list nodes" in found["WorldError"]
-    assert "or declare pools with their machine in pools.yaml, which need no such right" in found["WorldError"]
+    assert (
+        "or declare pools with their machine in pools.yaml, which need no such right" in found["WorldError"]
+    )

@@ -13,21 +13,21 @@ import yaml
 from kind_cluster import NAMESPACE, CommandFailed, Kind, base_pod, rendered
 from on_argo import RAIN, store_of
 
+from shoestring.backends.local import WallClock
+from shoestring.config.world import IMAGES
+from shoestring.core.interfaces import Store
+from shoestring.core.types import record
 from shoestring.data.recipe import Recipe
-from shoestring.data.runs import RunRecord, Start
-from shoestring.local import WallClock
-from shoestring.model import record
-from shoestring.rules import IMAGES
-from shoestring.seams import Store
-from shoestring.spending.ledger import Ledger
+from shoestring.data.run_records import RunRecord, Start
+from shoestring.spending.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.kind
 
 # A pod's own first question, to the store that its world names.
 ASK_THE_STORE = """
 import pathlib, uuid
-from shoestring.local import WallClock
-from shoestring.outside.s3 import S3Place, open_s3_store
+from shoestring.backends.local import WallClock
+from shoestring.backends.s3.store import S3Place, open_s3_store
 store = open_s3_store(S3Place(endpoint="s3:8333", bucket="shoestring", secure=False), pathlib.Path("/tmp/store"), WallClock())
 key = f"smoke/{uuid.uuid4()}"
 print(store.put(key, b"one", if_absent=True), store.put(key, b"two", if_absent=True), store.fetch(key).read_text())
@@ -59,7 +59,9 @@ MAY = {
 @pytest.mark.parametrize("overlay", ["argo", "kind", "kubeflow"])
 def test_every_overlay_is_what_the_api_server_understands(kind: Kind, overlay: str) -> None:
     documents = list(yaml.safe_load_all(rendered(overlay)))
-    (namespace,) = {document["metadata"]["namespace"] for document in documents if "namespace" in document["metadata"]}
+    (namespace,) = {
+        document["metadata"]["namespace"] for document in documents if "namespace" in document["metadata"]
+    }
     if namespace != NAMESPACE:
         kind.kubectl("create", "namespace", namespace)
     try:
@@ -76,13 +78,22 @@ def test_a_field_that_is_misspelt_is_refused(kind: Kind) -> None:
 
 
 def test_a_pod_of_the_base_image_runs_under_the_restricted_level(kind: Kind) -> None:
-    assert "Machine-learning pipelines that stay inside their budget" in kind.said_by_pod("smoke-help", base_pod("shoestring", "--help"))
+    assert "Machine-learning pipelines that stay inside their budget" in kind.said_by_pod(
+        "smoke-help", base_pod("shoestring", "--help")
+    )
     # What KFP's launcher calls.
-    assert kind.said_by_pod("smoke-kfp", base_pod("sh", "-c", "python3 -c 'import kfp.dsl.executor_main as it; print(it.__name__)'"))
+    assert kind.said_by_pod(
+        "smoke-kfp",
+        base_pod("sh", "-c", "python3 -c 'import kfp.dsl.executor_main as it; print(it.__name__)'"),
+    )
 
 
 def test_the_store_answers_and_lets_one_of_two_conditional_writers_win(kind: Kind) -> None:
-    assert kind.said_by_pod("smoke-store", base_pod("python3", "-c", ASK_THE_STORE)).split() == ["True", "False", "one"]
+    assert kind.said_by_pod("smoke-store", base_pod("python3", "-c", ASK_THE_STORE)).split() == [
+        "True",
+        "False",
+        "one",
+    ]
 
 
 def test_the_credentials_of_a_stage_delete_nothing(kind: Kind) -> None:
@@ -101,9 +112,29 @@ class DaysAgo(WallClock):
 
 def leave(store: Store, run_id: str) -> str:
     """A run of two days ago that holds money of its month, and has no exit step; the name of that month."""
-    ledger, now, recipe = Ledger(store, DaysAgo()), DaysAgo().now(), Recipe.model_validate(yaml.safe_load(RAIN))
-    began = RunRecord(run_id=run_id, recipe=recipe, recipe_sha256="", seed=0, world="kind", world_sha256="", created_at=now, environment={})
-    start = Start(number=1, account=run_id, budget_usd=Decimal("0.01"), started_at=now, deadline_at=None, supervisor=None)
+    ledger, now, recipe = (
+        Ledger(store, DaysAgo()),
+        DaysAgo().now(),
+        Recipe.model_validate(yaml.safe_load(RAIN)),
+    )
+    began = RunRecord(
+        run_id=run_id,
+        recipe=recipe,
+        recipe_sha256="",
+        seed=0,
+        world="kind",
+        world_sha256="",
+        created_at=now,
+        environment={},
+    )
+    start = Start(
+        number=1,
+        account=run_id,
+        budget_usd=Decimal("0.01"),
+        started_at=now,
+        deadline_at=None,
+        supervisor=None,
+    )
     store.put(f"runs/{run_id}/run.json", record(began))
     store.put(f"runs/{run_id}/starts/1.json", record(start))
     ledger.open(run_id, start.budget_usd)
@@ -126,11 +157,28 @@ def test_the_sweeper_gives_back_what_a_run_without_an_exit_step_held(kind: Kind,
 
 @pytest.mark.parametrize("account", MAY)
 def test_an_account_may_do_what_its_code_does_and_nothing_else(kind: Kind, account: str) -> None:
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": NAMESPACE}}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": NAMESPACE},
+    }
     user = f"--as=system:serviceaccount:{NAMESPACE}:{account}"
-    asked = json.loads(kind.kubectl("create", "--validate=false", "--filename", "-", "--output", "json", user, given=json.dumps(review)))
+    asked = json.loads(
+        kind.kubectl(
+            "create",
+            "--validate=false",
+            "--filename",
+            "-",
+            "--output",
+            "json",
+            user,
+            given=json.dumps(review),
+        )
+    )
     rules = [rule for rule in asked["status"]["resourceRules"] if not set(rule["apiGroups"]) <= EVERYONES]
-    assert {f"{verb} {what}" for rule in rules for verb in rule["verbs"] for what in rule["resources"]} == MAY[account]
+    assert {
+        f"{verb} {what}" for rule in rules for verb in rule["verbs"] for what in rule["resources"]
+    } == MAY[account]
 
 
 def test_the_pretended_gpus_are_counted(kind: Kind) -> None:

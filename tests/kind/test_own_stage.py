@@ -8,12 +8,12 @@ import pytest
 from kind_cluster import OWN_IMAGE, Kind
 from on_argo import Ended, Pods, decision, node_pools
 
-from shoestring.data.runs import read
-from shoestring.local import WallClock
-from shoestring.receipt import Receipt
-from shoestring.seams import Store
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import load_anchors, verify
+from shoestring.backends.local import WallClock
+from shoestring.core.interfaces import Store
+from shoestring.core.receipt import Receipt
+from shoestring.data.run_records import read
+from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.kind
 

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from kind_cluster import SECURITY, Kind
 
-from shoestring.local import WallClock
-from shoestring.outside.kube import connect
-from shoestring.outside.waiting import KubeWaiting
-from shoestring.rules import IMAGES
-from shoestring.seams import StagePod
+from shoestring.backends.kubernetes.api import connect
+from shoestring.backends.kubernetes.stage_pods import KubeWaiting
+from shoestring.backends.local import WallClock
+from shoestring.config.world import IMAGES
+from shoestring.core.interfaces import StagePod
 
 pytestmark = pytest.mark.kind
 
@@ -30,13 +30,25 @@ def waiting(kind: Kind) -> Iterator[KubeWaiting]:
     kind.kubectl("delete", "pod", NAME, *OTHERS.values(), "--now", "--ignore-not-found", namespace="default")
 
 
-def make(kind: Kind, image: str = IMAGES["base"], name: str = NAME, stage: str = "train", **spec: Any) -> None:
+def make(
+    kind: Kind, image: str = IMAGES["base"], name: str = NAME, stage: str = "train", **spec: Any
+) -> None:
     """A pod as an engine makes it for a stage, a router or the exit step."""
-    container = {"name": "main", "image": image, "imagePullPolicy": "Never", "command": ["sleep", "600"], "securityContext": SECURITY}
+    container = {
+        "name": "main",
+        "image": image,
+        "imagePullPolicy": "Never",
+        "command": ["sleep", "600"],
+        "securityContext": SECURITY,
+    }
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": {"shoestring.dev/stage": stage, "shoestring.dev/run": "r-1"}},
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {"shoestring.dev/stage": stage, "shoestring.dev/run": "r-1"},
+        },
         "spec": {"restartPolicy": "Never", "containers": [container]} | spec,
     }
     kind.apply(yaml.safe_dump(pod), namespace="default")
@@ -51,7 +63,9 @@ def seen(waiting: KubeWaiting, enough: Callable[[StagePod], object]) -> StagePod
     raise AssertionError(f"only {waiting.pods()}")
 
 
-def test_a_pod_that_no_node_takes_is_seen_with_the_schedulers_words_and_ended_as_it_was_seen(kind: Kind, waiting: KubeWaiting) -> None:
+def test_a_pod_that_no_node_takes_is_seen_with_the_schedulers_words_and_ended_as_it_was_seen(
+    kind: Kind, waiting: KubeWaiting
+) -> None:
     make(kind, nodeSelector={"there": "is-none"})
     pod = seen(waiting, lambda pod: pod.why)
     assert (pod.run_id, pod.stage, pod.node) == ("r-1", "train", "")
@@ -66,7 +80,9 @@ def test_a_pod_that_no_node_takes_is_seen_with_the_schedulers_words_and_ended_as
     assert ended.life.why == f"GivenUp: no node took it in time: {pod.why}"
 
 
-def test_a_pod_that_cannot_begin_is_seen_on_its_node_with_what_its_container_waits_for(kind: Kind, waiting: KubeWaiting) -> None:
+def test_a_pod_that_cannot_begin_is_seen_on_its_node_with_what_its_container_waits_for(
+    kind: Kind, waiting: KubeWaiting
+) -> None:
     make(kind, image="registry.example.com/there-is-none:1")
     pod = seen(waiting, lambda pod: pod.node and pod.why)
     assert "ErrImageNeverPull" in pod.why

@@ -36,14 +36,14 @@ from on_argo import (
     stop,
 )
 
-from shoestring.data.runs import read
-from shoestring.local import WallClock
-from shoestring.receipt import Receipt
-from shoestring.routing.cost import needed_gb
-from shoestring.rules import IMAGES
-from shoestring.seams import Store
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import load_anchors, verify
+from shoestring.backends.local import WallClock
+from shoestring.config.world import IMAGES
+from shoestring.core.interfaces import Store
+from shoestring.core.receipt import Receipt
+from shoestring.data.run_records import read
+from shoestring.routing.offers.factors import needed_gb
+from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.kind
 
@@ -62,16 +62,31 @@ def sweep_when_late(kind: Kind, going: Going, late_s: float) -> None:
     kind.kubectl("create", "job", "--from", "cronjob/shoestring-sweeper", f"sweeps-{uuid4().hex[:8]}")
 
 
-def test_a_pod_that_no_node_takes_is_given_up_and_its_stage_goes_elsewhere(argo: Kind, store: Store, tmp_path: Path) -> None:
+def test_a_pod_that_no_node_takes_is_given_up_and_its_stage_goes_elsewhere(
+    argo: Kind, store: Store, tmp_path: Path
+) -> None:
     # A name of its own: a stock-out is remembered longer than this test lasts.
     name = f"grows-{uuid4().hex[:8]}"
     with kept(argo, "pools", "prices", "policy") as (pools, prices, policy):
         machine = {"cores": 1, "memory_gb": 4}
         pools["pools"].append(
-            {"name": name, "labels": {POOL_LABEL: name}, "market": "spot", "machine": machine, "most_nodes": 1, "startup_s": 1}
+            {
+                "name": name,
+                "labels": {POOL_LABEL: name},
+                "market": "spot",
+                "machine": machine,
+                "most_nodes": 1,
+                "startup_s": 1,
+            }
         )
-        prices["prices"].append(prices["prices"][0] | {"pool": name, "market": "spot", "usd_per_hour": "0.001"})
-        for file, content in (("pools", pools), ("prices", prices), ("policy", policy | {"queue_delay_s": 5})):
+        prices["prices"].append(
+            prices["prices"][0] | {"pool": name, "market": "spot", "usd_per_hour": "0.001"}
+        )
+        for file, content in (
+            ("pools", pools),
+            ("prices", prices),
+            ("policy", policy | {"queue_delay_s": 5}),
+        ):
             put_file(argo, file, yaml.safe_dump(content))
         going = Going(argo, recipe(tmp_path, RAIN))
         first = decided(store, going, "ingest")
@@ -82,7 +97,9 @@ def test_a_pod_that_no_node_takes_is_given_up_and_its_stage_goes_elsewhere(argo:
     assert first.choice and first.choice.pool == f"{name}/1"
     assert second.choice and second.choice.pool.startswith("cpu-spot/")
     (why,) = [sentence for sentence in refused(second) if name in sentence]
-    assert why.startswith("left out until ") and f"for a node of {name} (spot): 0/4 nodes are available" in why
+    assert (
+        why.startswith("left out until ") and f"for a node of {name} (spot): 0/4 nodes are available" in why
+    )
     assert [*store.list(f"learned/stockouts/{name}")] == [f"learned/stockouts/{name}-spot.json"]
     books_hold(store, going.run_id)
 
@@ -98,12 +115,19 @@ def test_a_pool_that_somebody_else_fills_is_left_out_with_the_numbers(
 ) -> None:
     most = f"{int(allocatable(argo)['cpu']) * 1000 - 500}m"
     with a_pod(argo, "filler", cpu=most, nodeSelector={POOL_LABEL: "cpu-spot"}):
-        soon(lambda: argo.get("pod", "filler", namespace="default")["spec"].get("nodeName"), "a node for the filler")
+        soon(
+            lambda: argo.get("pod", "filler", namespace="default")["spec"].get("nodeName"),
+            "a node for the filler",
+        )
         going = Going(argo, rain)
         made = decided(store, going, "ingest")
-        assert node_pools(argo)[stage_pod(argo, going.run_id, "ingest")["spec"]["nodeName"]] == "cpu-on-demand"
+        assert (
+            node_pools(argo)[stage_pod(argo, going.run_id, "ingest")["spec"]["nodeName"]] == "cpu-on-demand"
+        )
         leave(going)
-    numbers = re.compile(r"no room: cpu-spot's one node has 0\.\d+ cores and [\d.]+ GB free, 1 core and [\d.]+ GB are asked")
+    numbers = re.compile(
+        r"no room: cpu-spot's one node has 0\.\d+ cores and [\d.]+ GB free, 1 core and [\d.]+ GB are asked"
+    )
     assert any(map(numbers.fullmatch, refused(made))), refused(made)
 
 
@@ -116,7 +140,11 @@ def test_prices_that_somebody_broke_are_replaced_by_the_last_good_ones_and_the_d
         put_file(argo, "prices", "prices: [")
         second = decided(store, going, "preprocess")
         leave(going)
-    assert [note for note in second.question.notes if "prices.yaml" in note and "the last good copy is used" in note], second.question.notes
+    assert [
+        note
+        for note in second.question.notes
+        if "prices.yaml" in note and "the last good copy is used" in note
+    ], second.question.notes
     assert (first.question.notes, second.question.quotes) == ((), first.question.quotes)
 
 
@@ -124,13 +152,27 @@ def test_prices_that_somebody_broke_are_replaced_by_the_last_good_ones_and_the_d
 def little_memory(kind: Kind, memory_gb: float) -> Iterator[None]:
     """Nearly all memory of cpu-spot's node is taken by a daemonset, which makes its share small."""
     taken = f"{int(allocatable(kind)['memory'].removesuffix('Ki')) - int(memory_gb * 1e9) // 1024}Ki"
-    container = {"name": "main", "image": IMAGES["base"], "command": ["sleep", "infinity"], "resources": {"requests": {"memory": taken}}}
+    container = {
+        "name": "main",
+        "image": IMAGES["base"],
+        "command": ["sleep", "infinity"],
+        "resources": {"requests": {"memory": taken}},
+    }
     pod = {
         "metadata": {"labels": {"app": "takes-memory"}},
-        "spec": {"nodeSelector": {POOL_LABEL: "cpu-spot"}, "containers": [container], "terminationGracePeriodSeconds": 0},
+        "spec": {
+            "nodeSelector": {POOL_LABEL: "cpu-spot"},
+            "containers": [container],
+            "terminationGracePeriodSeconds": 0,
+        },
     }
     spec = {"selector": {"matchLabels": {"app": "takes-memory"}}, "template": pod}
-    daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "takes-memory"}, "spec": spec}
+    daemons = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "takes-memory"},
+        "spec": spec,
+    }
     kind.apply(yaml.safe_dump(daemons), namespace="default")
     try:
         kind.kubectl("rollout", "status", "daemonset/takes-memory", "--timeout", "60s", namespace="default")
@@ -146,7 +188,9 @@ def modest(kind: Kind, template: dict[str, Any], memory_gb: float) -> Iterator[N
     for parameter in given(told, "needs"):
         needs = json.loads(parameter["value"])
         for need in needs["needs"]:
-            need |= {"memory_fixed_gb": memory_gb, "memory_bytes_per_row": 0} if need["stage"] == "train" else {}
+            need |= (
+                {"memory_fixed_gb": memory_gb, "memory_bytes_per_row": 0} if need["stage"] == "train" else {}
+            )
         parameter["value"] = json.dumps(needs)
     try:
         kind.apply(yaml.safe_dump(told))
@@ -163,7 +207,12 @@ def why_ended(pod: dict[str, Any]) -> str:
 def given(template: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """A parameter, wherever a task is given it."""
     tasks = [task for each in template["spec"]["templates"] for task in each.get("dag", {}).get("tasks", [])]
-    return [each for task in tasks for each in task.get("arguments", {}).get("parameters", []) if each["name"] == name]
+    return [
+        each
+        for task in tasks
+        for each in task.get("arguments", {}).get("parameters", [])
+        if each["name"] == name
+    ]
 
 
 def trained(store: Store, run_id: str) -> Receipt | None:
@@ -171,7 +220,9 @@ def trained(store: Store, run_id: str) -> Receipt | None:
     return next((each for each in receipts if each.status == "done"), None)
 
 
-def test_a_training_that_ran_out_of_memory_is_given_more_and_ends(argo: Kind, store: Store, pods: Pods, rain: str, tmp_path: Path) -> None:
+def test_a_training_that_ran_out_of_memory_is_given_more_and_ends(
+    argo: Kind, store: Store, pods: Pods, rain: str, tmp_path: Path
+) -> None:
     with modest(argo, compiled(tmp_path), 0.05), little_memory(argo, 0.2):
         going = Going(argo, rain)
         soon(lambda: trained(store, going.run_id), "a training that is done", timeout_s=240.0)
@@ -185,8 +236,12 @@ def test_a_training_that_ran_out_of_memory_is_given_more_and_ends(argo: Kind, st
     growth = yaml.safe_load(file_of_world(argo, "policy"))["memory_growth"]
     for before, after in pairwise(made):
         assert before.placement and before.choice and after.placement
-        had_mb, has_mb = (int(placement.memory.removesuffix("M")) for placement in (before.placement, after.placement))
-        assert has_mb / 1000 >= needed_gb(after.question.needs[0], after.question.rows) >= growth * had_mb / 1000
+        had_mb, has_mb = (
+            int(placement.memory.removesuffix("M")) for placement in (before.placement, after.placement)
+        )
+        assert (
+            has_mb / 1000 >= needed_gb(after.question.needs[0], after.question.rows) >= growth * had_mb / 1000
+        )
         said = f"it ran out of the {had_mb / 1000:g} GB that it had on {before.choice.pool}"
         assert [note for note in after.question.notes if said in note]
     books_hold(store, run_id)

@@ -15,15 +15,15 @@ from kind_cluster import ROOT, Kind
 from on_argo import RAIN, decision, kept, place_of, put_file, soon
 
 from pipelines.argo import parameters, workflow
+from shoestring.backends.argo import Progress, open_argo
+from shoestring.backends.local import WallClock
+from shoestring.core.errors import NotInStore
+from shoestring.core.interfaces import Store
 from shoestring.data.recipe import Recipe
-from shoestring.errors import NotInStore
-from shoestring.local import WallClock
-from shoestring.outside.argo import Progress, open_argo
 from shoestring.reporting.summary import Summary
 from shoestring.routing.decision import Decision
-from shoestring.seams import Store
-from shoestring.spending.ledger import Ledger, accounts
-from shoestring.spending.verify import load_anchors, verify
+from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.ledger.ledger import Ledger, accounts
 
 pytestmark = pytest.mark.kind
 
@@ -34,9 +34,15 @@ class Started:
     def __init__(self, kind: Kind, run_id: str, **values: str) -> None:
         document = workflow("shoestring-train", "flights")
         recipe = Recipe.model_validate(yaml.safe_load(RAIN)).model_dump_json(exclude_defaults=True)
-        document["spec"]["arguments"]["parameters"] = parameters({"recipe": recipe, "run_id": run_id} | values)
+        document["spec"]["arguments"]["parameters"] = parameters(
+            {"recipe": recipe, "run_id": run_id} | values
+        )
         made = kind.kubectl("create", "--filename", "-", "--output", "name", given=yaml.safe_dump(document))
-        self.name, self._kind, self._argo = made.strip().rpartition("/")[2], kind, open_argo(kind.context, "shoestring")
+        self.name, self._kind, self._argo = (
+            made.strip().rpartition("/")[2],
+            kind,
+            open_argo(kind.context, "shoestring"),
+        )
 
     def patch(self, changed: dict[str, Any]) -> None:
         self._kind.kubectl("patch", "workflow", self.name, "--type", "merge", "--patch", json.dumps(changed))
@@ -44,14 +50,26 @@ class Started:
     def resume(self) -> None:
         """As `argo resume` does."""
         nodes = self._kind.get("workflow", self.name)["status"]["nodes"]
-        self.patch({"status": {"nodes": {name: {"phase": "Succeeded"} for name, node in nodes.items() if node["type"] == "Suspend"}}})
+        self.patch(
+            {
+                "status": {
+                    "nodes": {
+                        name: {"phase": "Succeeded"}
+                        for name, node in nodes.items()
+                        if node["type"] == "Suspend"
+                    }
+                }
+            }
+        )
 
     def soon(self, what: str) -> Progress:
         """The Workflow when one of its steps says so, or when it is over."""
 
         def look() -> Progress | None:
             progress = self._argo.look(self.name)
-            return progress if progress.is_over or any(what in step.message for step in progress.steps) else None
+            return (
+                progress if progress.is_over or any(what in step.message for step in progress.steps) else None
+            )
 
         return soon(look, f"a step of {self.name} that says {what!r}", timeout_s=240.0)
 

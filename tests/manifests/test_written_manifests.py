@@ -13,17 +13,25 @@ import yaml
 from pipelines.argo import workflow_template
 from pipelines.kubeflow import PIPELINES
 from pipelines.routed import CREDENTIALS, IDENTITY, WORLD_FILES
-from shoestring.errors import WorldError
-from shoestring.local import MOUNTED_WORLD
-from shoestring.outside.folder import ClusterWorldFile, NodePool, PoolsFile, PricesFile
+from shoestring.backends.kubernetes.world_files import ClusterWorldFile, NodePool, PoolsFile, PricesFile
+from shoestring.backends.local import MOUNTED_WORLD
+from shoestring.config.budgets import Budgets
+from shoestring.config.policy import Rules
+from shoestring.config.world import IMAGES
+from shoestring.config.yaml_files import parse
+from shoestring.core.errors import WorldError
 from shoestring.pricing.rows import parse_rows
-from shoestring.rules import IMAGES, Budgets, Rules
-from shoestring.written import parse
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
 OVERLAYS = sorted(path.parent for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
-DATA = {"world": ClusterWorldFile, "pools": PoolsFile, "prices": PricesFile, "policy": Rules, "budgets": Budgets}
+DATA = {
+    "world": ClusterWorldFile,
+    "pools": PoolsFile,
+    "prices": PricesFile,
+    "policy": Rules,
+    "budgets": Budgets,
+}
 OBJECTS = [
     (path, document)
     for path in sorted(MANIFESTS.rglob("*.yaml"))
@@ -73,8 +81,14 @@ def test_only_an_overlay_names_a_tag() -> None:
         for image in re.findall(r"^[ -]*image: *(\S+)", path.read_text(), re.M):
             assert ":" not in image.rpartition("/")[2], f"{path}: {image}"
     for overlay in OVERLAYS:
-        tags = {each["name"]: str(each["newTag"]) for place in below(overlay) for each in kustomization(place).get("images", [])}
-        used = {box["image"] for path, pod in PODS if path.parent in below(overlay) for box in pod["containers"]}
+        tags = {
+            each["name"]: str(each["newTag"])
+            for place in below(overlay)
+            for each in kustomization(place).get("images", [])
+        }
+        used = {
+            box["image"] for path, pod in PODS if path.parent in below(overlay) for box in pod["containers"]
+        }
         assert used <= tags.keys()
         assert "latest" not in tags.values()
         ours = {name for name in tags if "shoestring" in name}
@@ -87,11 +101,21 @@ def test_every_pod_is_one_that_the_restricted_level_takes() -> None:
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"], path
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, path
         assert not any(pod.get(shared) for shared in ("hostNetwork", "hostPID", "hostIPC")), path
-        assert all(volume.keys() & {"configMap", "emptyDir", "projected", "secret"} for volume in pod.get("volumes", [])), path
+        assert all(
+            volume.keys() & {"configMap", "emptyDir", "projected", "secret"}
+            for volume in pod.get("volumes", [])
+        ), path
         for box in [*pod["containers"], *pod.get("initContainers", [])]:
-            security = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+            security = {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
             assert box["securityContext"] == security, path
-            assert box["resources"]["requests"].keys() == {"cpu", "memory"} and "memory" in box["resources"]["limits"], path
+            assert (
+                box["resources"]["requests"].keys() == {"cpu", "memory"}
+                and "memory" in box["resources"]["limits"]
+            ), path
 
 
 def test_the_namespaces_of_our_own_enforce_the_restricted_level() -> None:
@@ -118,12 +142,20 @@ def test_every_rule_is_in_the_table_of_verbs() -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
 def test_what_an_overlay_says_of_its_world_is_what_a_router_reads(overlay: Path) -> None:
-    files = {name: parse(written(overlay, name).read_text(), noun, name, WorldError) for name, noun in DATA.items()}
+    files = {
+        name: parse(written(overlay, name).read_text(), noun, name, WorldError) for name, noun in DATA.items()
+    }
     world, prices, pools = files["world"], files["prices"], files["pools"]
-    assert isinstance(world, ClusterWorldFile) and isinstance(prices, PricesFile) and isinstance(pools, PoolsFile)
+    assert (
+        isinstance(world, ClusterWorldFile)
+        and isinstance(prices, PricesFile)
+        and isinstance(pools, PoolsFile)
+    )
     assert set(world.images.values()) <= set(IMAGES.values())
     # On kind the pools are found by their nodes' labels.
-    known = {pool.name: pool.market for pool in pools.pools} | (found_on_kind() if overlay.name == "kind" else {})
+    known = {pool.name: pool.market for pool in pools.pools} | (
+        found_on_kind() if overlay.name == "kind" else {}
+    )
     assert {(quote.pool, quote.market) for quote in parse_rows(prices.prices)} == set(known.items())
 
 
@@ -134,18 +166,33 @@ def found_on_kind() -> dict[str, str]:
 
 
 def test_what_the_pools_of_kind_declare_is_what_its_nodes_carry() -> None:
-    declared = parse((MANIFESTS / "overlays/kind/pools.yaml").read_text(), PoolsFile, "pools", WorldError).pools
+    declared = parse(
+        (MANIFESTS / "overlays/kind/pools.yaml").read_text(), PoolsFile, "pools", WorldError
+    ).pools
     (gpu,) = [pool for pool in declared if isinstance(pool, NodePool) and pool.machine and pool.machine.gpu]
     assert f"value: {gpu.taints[0].value}" in (ROOT / "tests" / "kind" / "cluster.yaml").read_text()
-    assert f'"value": "{gpu.machine.gpu_count if gpu.machine else 0}"' in (ROOT / "tests" / "kind" / "up.sh").read_text()
+    assert (
+        f'"value": "{gpu.machine.gpu_count if gpu.machine else 0}"'
+        in (ROOT / "tests" / "kind" / "up.sh").read_text()
+    )
 
 
 def test_what_the_compiled_pipelines_ask_for_is_applied() -> None:
-    templates = [template for pipeline in PIPELINES.values() for template in workflow_template(pipeline)["spec"]["templates"]]
+    templates = [
+        template
+        for pipeline in PIPELINES.values()
+        for template in workflow_template(pipeline)["spec"]["templates"]
+    ]
     accounts = {account["metadata"]["name"] for account in of_kind("ServiceAccount")}
-    assert {template["serviceAccountName"] for template in templates if "serviceAccountName" in template} <= accounts
+    assert {
+        template["serviceAccountName"] for template in templates if "serviceAccountName" in template
+    } <= accounts
     for overlay in OVERLAYS:
-        made = {each["name"] for place in below(overlay) for each in kustomization(place).get("configMapGenerator", [])}
+        made = {
+            each["name"]
+            for place in below(overlay)
+            for each in kustomization(place).get("configMapGenerator", [])
+        }
         assert made == {f"shoestring-{name}" for name in WORLD_FILES}
 
 

@@ -62,17 +62,29 @@ class Kfp:
         """Newest first, as a list sorted by its making is; filtered as the query says."""
         predicates = json.loads(asked.query.get("filter", "{}")).get("predicates", [])
         wanted = {predicate["key"]: predicate["stringValue"] for predicate in predicates} | also
-        return [thing for thing in self.things.get(kind, [])[::-1] if all(thing.get(key) == value for key, value in wanted.items())]
+        return [
+            thing
+            for thing in self.things.get(kind, [])[::-1]
+            if all(thing.get(key) == value for key, value in wanted.items())
+        ]
 
     def space(self, namespace: str | None) -> str | None:
         if bool(namespace) != self.multi_user:
-            raise Refusal(400, "Namespace is required." if self.multi_user else "In single-user mode, namespace must be empty.")
+            raise Refusal(
+                400,
+                "Namespace is required."
+                if self.multi_user
+                else "In single-user mode, namespace must be empty.",
+            )
         return namespace
 
     def upload(self, asked: Asked) -> dict[str, Any]:
         spec_of(asked.body)
         name, space = asked.query["name"], self.space(asked.query.get("namespace"))
-        if any((thing["display_name"], thing["namespace"]) == (name, space) for thing in self.things.get("pipeline", [])):
+        if any(
+            (thing["display_name"], thing["namespace"]) == (name, space)
+            for thing in self.things.get("pipeline", [])
+        ):
             raise Refusal(409, "Failed to create a pipeline and a pipeline version")
         made = self.add("pipeline", {"display_name": name, "namespace": space})
         self.add("pipeline_version", {"display_name": name, "pipeline_id": made["pipeline_id"]})
@@ -104,7 +116,9 @@ class Kfp:
 
 
 def spec_of(documents: Any) -> dict[str, Any]:
-    if not (isinstance(documents, list) and isinstance(documents[0], dict) and "pipelineInfo" in documents[0]):
+    if not (
+        isinstance(documents, list) and isinstance(documents[0], dict) and "pipelineInfo" in documents[0]
+    ):
         raise Refusal(400, "Failed to read a pipeline spec file")
     return documents[0]
 
@@ -115,9 +129,13 @@ def answer(kfp: Kfp, asked: Asked) -> dict[str, Any]:
     routes: dict[str, Callable[..., dict[str, Any]]] = {
         f"POST {root}/pipelines/upload": lambda: kfp.upload(asked),
         f"POST {root}/pipelines/upload_version": lambda: kfp.upload_version(asked),
-        f"GET {root}/pipelines": lambda: {"pipelines": kfp.named("pipeline", asked, namespace=kfp.space(asked.query.get("namespace")))},
+        f"GET {root}/pipelines": lambda: {
+            "pipelines": kfp.named("pipeline", asked, namespace=kfp.space(asked.query.get("namespace")))
+        },
         f"GET {root}/pipelines/([^/]+)/versions": lambda wanted: {
-            "pipeline_versions": kfp.named("pipeline_version", asked, pipeline_id=kfp.get("pipeline", wanted)["pipeline_id"])
+            "pipeline_versions": kfp.named(
+                "pipeline_version", asked, pipeline_id=kfp.get("pipeline", wanted)["pipeline_id"]
+            )
         },
         f"GET {root}/experiments": lambda: {"experiments": kfp.named("experiment", asked)},
         f"POST {root}/experiments": lambda: kfp.experiment(asked),
@@ -159,7 +177,12 @@ class Handler(BaseHTTPRequestHandler):
                 print(json.dumps(vars(asked)), file=out)
             content = self.allowed(asked)
             # As the server does: what is empty is left out.
-            self.reply(200, {key: value for key, value in content.items() if value != []} if isinstance(content, dict) else content)
+            self.reply(
+                200,
+                {key: value for key, value in content.items() if value != []}
+                if isinstance(content, dict)
+                else content,
+            )
         except Refusal as refusal:
             self.reply(refusal.status, {"code": 13, "message": str(refusal)})
 

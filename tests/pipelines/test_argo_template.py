@@ -15,9 +15,9 @@ from pipelines.argo import KEPT_S, compile_to, stage_pod, stages_of
 from pipelines.routed import RunParameters, own, routed
 from pipelines.train import CHAIN, train_pipeline
 from shoestring.cli import app
+from shoestring.config.policy import Rules
+from shoestring.core.errors import UsageError
 from shoestring.data.recipe import Recipe, find_recipe
-from shoestring.errors import UsageError
-from shoestring.rules import Rules
 from shoestring.stages import ingest
 from shoestring.stages.work import Origin
 
@@ -39,7 +39,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def templates(folder: Path) -> dict[str, Any]:
-    return {template["name"]: template for template in yaml.safe_load((folder / "shoestring-train.yaml").read_text())["spec"]["templates"]}
+    return {
+        template["name"]: template
+        for template in yaml.safe_load((folder / "shoestring-train.yaml").read_text())["spec"]["templates"]
+    }
 
 
 def values(parameters: list[dict[str, str]]) -> dict[str, str]:
@@ -47,14 +50,16 @@ def values(parameters: list[dict[str, str]]) -> dict[str, str]:
 
 
 def arguments(template: dict[str, Any], task: str) -> dict[str, str]:
-    return values(next(found for found in template["dag"]["tasks"] if found["name"] == task)["arguments"]["parameters"])
+    return values(
+        next(found for found in template["dag"]["tasks"] if found["name"] == task)["arguments"]["parameters"]
+    )
 
 
 def test_they_are_the_golden_files(folder: Path) -> None:
     names = ("shoestring-train.yaml", "runs/flights.yaml")
-    assert {name: (folder / name).read_text() for name in names} == {name: (GOLDEN / "argo" / name).read_text() for name in names}, (
-        "if the change is meant: shoestring compile --target argo --out tests/pipelines/golden/argo"
-    )
+    assert {name: (folder / name).read_text() for name in names} == {
+        name: (GOLDEN / "argo" / name).read_text() for name in names
+    }, "if the change is meant: shoestring compile --target argo --out tests/pipelines/golden/argo"
 
 
 def test_pods_are_kept_until_long_after_the_sweeper_closed_a_run_without_an_exit_step() -> None:
@@ -66,7 +71,12 @@ def test_the_stages_are_those_of_the_kubeflow_pipeline_and_read_what_its_steps_r
     stages = stages_of(train_pipeline)
     assert [stage.name for stage in stages] == [need.stage for need in CHAIN]
     assert {stage.name: stage.inputs for stage in stages} == INPUTS
-    assert [(stage.upstream, stage.also) for stage in stages] == [("", ""), ("ingest", ""), ("preprocess", ""), ("preprocess", "train")]
+    assert [(stage.upstream, stage.also) for stage in stages] == [
+        ("", ""),
+        ("ingest", ""),
+        ("preprocess", ""),
+        ("preprocess", "train"),
+    ]
     assert [[need["stage"] for need in json.loads(stage.needs)["needs"]] for stage in stages] == [
         [need.stage for need in CHAIN[index:]] for index in range(len(CHAIN))
     ]
@@ -79,7 +89,9 @@ def test_every_attempt_at_a_stage_is_routed_and_gets_its_keys(stage: str, templa
     asked, given = arguments(pair, "route"), arguments(pair, "stage")
     assert json.loads(asked["needs"])["needs"][0]["stage"] == asked["stage"] == stage
     assert given["patch"] == "{{tasks.route.outputs.parameters.patch}}"
-    assert arguments(templates["run"], stage) == {leaver: f"{{{{tasks.{leaver}.outputs.parameters.key}}}}" for leaver in leavers}
+    assert arguments(templates["run"], stage) == {
+        leaver: f"{{{{tasks.{leaver}.outputs.parameters.key}}}}" for leaver in leavers
+    }
     words = templates[stage]["container"]["args"]
     assert [word for before, word in pairwise(words) if before == "--input"] == [
         f"{name}={{{{inputs.parameters.{leaver}}}}}" for name, leaver in INPUTS[stage].items()
@@ -89,19 +101,30 @@ def test_every_attempt_at_a_stage_is_routed_and_gets_its_keys(stage: str, templa
 
 def test_every_container_calls_a_command_with_options_that_it_has(templates: dict[str, Any]) -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    called = {name: template["container"]["args"] for name, template in templates.items() if "container" in template}
-    assert {name: words[:2] for name, words in called.items() if name in INPUTS} == {stage: ["stage", stage] for stage in INPUTS}
+    called = {
+        name: template["container"]["args"] for name, template in templates.items() if "container" in template
+    }
+    assert {name: words[:2] for name, words in called.items() if name in INPUTS} == {
+        stage: ["stage", stage] for stage in INPUTS
+    }
     for words in called.values():
         options = {option for parameter in commands[words[0]].params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= options
-        needed = {parameter.opts[0] for parameter in commands[words[0]].params if parameter.required and parameter.opts[0].startswith("--")}
+        needed = {
+            parameter.opts[0]
+            for parameter in commands[words[0]].params
+            if parameter.required and parameter.opts[0].startswith("--")
+        }
         assert needed <= set(words)
 
 
 def test_what_a_template_hands_on_is_what_the_next_one_takes(templates: dict[str, Any]) -> None:
     for template in templates.values():
         for task in template.get("dag", {}).get("tasks", []):
-            taken = {parameter["name"] for parameter in templates[task["template"]].get("inputs", {}).get("parameters", [])}
+            taken = {
+                parameter["name"]
+                for parameter in templates[task["template"]].get("inputs", {}).get("parameters", [])
+            }
             assert set(values(task.get("arguments", {}).get("parameters", []))) == taken, task["name"]
 
 
@@ -133,7 +156,9 @@ def test_an_input_that_argo_would_lose_is_refused() -> None:
 
     @dsl.pipeline
     def authors(recipe: str) -> None:
-        routed(mine, (ingest.NEED,), RunParameters("", "", recipe, "", 0.0, 0), origin=own(ingest), words="two")
+        routed(
+            mine, (ingest.NEED,), RunParameters("", "", recipe, "", 0.0, 0), origin=own(ingest), words="two"
+        )
 
     with pytest.raises(UsageError, match="mine has an input words"):
         stages_of(authors)
@@ -145,7 +170,9 @@ def test_a_routed_step_that_is_no_stage_of_ours_cannot_be_run_by_argo() -> None:
 
     @dsl.pipeline
     def foreign() -> None:
-        fixed = dict.fromkeys(("needs", "world", "run_id", "job_id", "recipe", "budget_usd", "upstream", "also"), "")
+        fixed = dict.fromkeys(
+            ("needs", "world", "run_id", "job_id", "recipe", "budget_usd", "upstream", "also"), ""
+        )
         theirs(cpu=route(**fixed, deadline_s=0.0, seed=0).outputs["cpu"])
 
     with pytest.raises(UsageError, match="route: a router whose task is not a stage"):

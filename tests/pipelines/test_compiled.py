@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pipelines.kubeflow import compile_to
-from shoestring.outside.folder import FILES
+from shoestring.backends.kubernetes.world_files import FILES
 
 GOLDEN = Path(__file__).parent / "golden"
 STAGES = ("ingest", "preprocess", "train", "evaluate")
@@ -25,12 +25,17 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 
 
 def files(folder: Path) -> dict[str, str]:
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in (*folder.glob("*.yaml"), *folder.glob("components/*.yaml"))}
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in (*folder.glob("*.yaml"), *folder.glob("components/*.yaml"))
+    }
 
 
 def tasks(pipeline: dict[str, Any]) -> dict[str, Any]:
     inner = {
-        name: task for component in pipeline["components"].values() for name, task in component.get("dag", {}).get("tasks", {}).items()
+        name: task
+        for component in pipeline["components"].values()
+        for name, task in component.get("dag", {}).get("tasks", {}).items()
     }
     return inner | pipeline["root"]["dag"]["tasks"]
 
@@ -41,7 +46,9 @@ def executors(platform: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_they_are_the_golden_files(compiled: Compiled) -> None:
-    assert files(compiled[0]) == files(GOLDEN), f"if the change is meant: shoestring compile --out {GOLDEN.relative_to(Path.cwd())}"
+    assert files(compiled[0]) == files(GOLDEN), (
+        f"if the change is meant: shoestring compile --out {GOLDEN.relative_to(Path.cwd())}"
+    )
 
 
 def test_every_step_is_a_file_of_its_own_too(compiled: Compiled) -> None:
@@ -51,7 +58,9 @@ def test_every_step_is_a_file_of_its_own_too(compiled: Compiled) -> None:
 def test_the_engines_cache_is_off_on_every_task(compiled: Compiled) -> None:
     found = tasks(compiled[1])
     assert len([name for name in found if "route" in name]) == 4
-    assert {name for name, task in found.items() if task.get("cachingOptions", {}).get("enableCache")} == set()
+    assert {
+        name for name, task in found.items() if task.get("cachingOptions", {}).get("enableCache")
+    } == set()
 
 
 def test_every_pod_has_the_world_the_stores_credentials_and_its_own_name(compiled: Compiled) -> None:
@@ -60,9 +69,10 @@ def test_every_pod_has_the_world_the_stores_credentials_and_its_own_name(compile
     for given in found.values():
         mounted = {volume["configMapName"]: volume["mountPath"] for volume in given["configMapAsVolume"]}
         assert mounted == {f"shoestring-{name}": f"/etc/shoestring/{name}" for name in FILES}
-        assert {secret["secretName"]: [key["envVar"] for key in secret["keyToEnv"]] for secret in given["secretAsEnv"]} == {
-            "shoestring-s3": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
-        }
+        assert {
+            secret["secretName"]: [key["envVar"] for key in secret["keyToEnv"]]
+            for secret in given["secretAsEnv"]
+        } == {"shoestring-s3": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]}
         assert {env["name"]: env["fieldPath"] for env in given["fieldPathAsEnv"]} == {
             "SHOESTRING_POD_NAMESPACE": "metadata.namespace",
             "SHOESTRING_POD_UID": "metadata.uid",
@@ -79,7 +89,9 @@ def test_no_pod_is_root_and_each_can_write_to_tmp(compiled: Compiled) -> None:
 
 
 def test_every_pod_is_labelled_with_what_it_does(compiled: Compiled) -> None:
-    labels = [given["podMetadata"]["labels"]["shoestring.dev/stage"] for given in executors(compiled[2]).values()]
+    labels = [
+        given["podMetadata"]["labels"]["shoestring.dev/stage"] for given in executors(compiled[2]).values()
+    ]
     assert sorted(labels) == sorted([*STAGES, *(f"route-{stage}" for stage in STAGES), "settle"])
 
 
@@ -96,7 +108,8 @@ def test_every_part_of_a_placement_comes_from_the_stages_own_router(stage: str, 
     router = next(name for name in task["dependentTasks"] if name.startswith("route"))
     container = pipeline["deploymentSpec"]["executors"][f"exec-{stage}"]["container"]
     for value in (
-        container["resources"][name] for name in ("resourceCpuLimit", "resourceCpuRequest", "resourceMemoryLimit", "resourceMemoryRequest")
+        container["resources"][name]
+        for name in ("resourceCpuLimit", "resourceCpuRequest", "resourceMemoryLimit", "resourceMemoryRequest")
     ):
         assert f"pipelinechannel--{router}-" in value
     for value in (*container["resources"]["accelerator"].values(), container["image"]):
@@ -114,12 +127,22 @@ def test_a_routers_outputs_have_the_types_that_the_driver_does_not_drop(compiled
         "node_selector": "STRUCT",
         "tolerations": "LIST",
         "affinity": "STRUCT",
-        **dict.fromkeys(("cpu", "memory", "accelerator", "accelerator_count", "image", "decision_key"), "STRING"),
+        **dict.fromkeys(
+            ("cpu", "memory", "accelerator", "accelerator_count", "image", "decision_key"), "STRING"
+        ),
     }
 
 
 def test_no_component_has_an_input_that_a_placement_overwrites(compiled: Compiled) -> None:
-    taken = {"cpu_request", "cpu_limit", "memory_request", "memory_limit", "accelerator_type", "accelerator_count", "base_image"}
+    taken = {
+        "cpu_request",
+        "cpu_limit",
+        "memory_request",
+        "memory_limit",
+        "accelerator_type",
+        "accelerator_count",
+        "base_image",
+    }
     for component in compiled[1]["components"].values():
         if "executorLabel" in component:
             assert not taken & set(component.get("inputDefinitions", {}).get("parameters", {}))

@@ -10,14 +10,14 @@ from kfp import dsl
 from pipelines.drive import drive
 from pipelines.kubeflow import write
 from pipelines.routed import RunParameters, own, routed, settled
+from shoestring.backends.local import open_local_world
+from shoestring.core.errors import UsageError
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Need
 from shoestring.data.recipe import find_recipe
-from shoestring.data.runs import read
-from shoestring.errors import UsageError
-from shoestring.local import open_local_world
-from shoestring.model import Need
-from shoestring.pod.settle import settle_run
-from shoestring.receipt import Receipt
-from shoestring.spending.ledger import Ledger
+from shoestring.data.run_records import read
+from shoestring.runtime.settlement.settle import settle_run
+from shoestring.spending.ledger.ledger import Ledger
 from shoestring.stages import ingest as some_module
 
 NEED = Need(stage="wait", setup_s=1.0)
@@ -69,7 +69,9 @@ def waiting(recipe: str, run_id: str = "", world: str = "") -> None:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
-    pipeline, platform = yaml.safe_load_all(write(strange, tmp_path_factory.mktemp("strange") / "strange.yaml").read_text())
+    pipeline, platform = yaml.safe_load_all(
+        write(strange, tmp_path_factory.mktemp("strange") / "strange.yaml").read_text()
+    )
     return pipeline, platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
 
 
@@ -80,14 +82,23 @@ def test_a_stranger_is_placed_and_labelled_and_is_otherwise_left_as_it_is(
     pipeline, platform = compiled
     container = pipeline["deploymentSpec"]["executors"][f"exec-{name}"]["container"]
     assert container["image"] == image
-    for resource in ("resourceCpuLimit", "resourceCpuRequest", "resourceMemoryLimit", "resourceMemoryRequest"):
+    for resource in (
+        "resourceCpuLimit",
+        "resourceCpuRequest",
+        "resourceMemoryLimit",
+        "resourceMemoryRequest",
+    ):
         assert "pipelinechannel--route" in container["resources"][resource]
     assert set(platform[f"exec-{name}"]) == {"nodeAffinity", "nodeSelector", "tolerations", "podMetadata"}
     assert platform[f"exec-{name}"]["podMetadata"]["labels"] == {"shoestring.dev/stage": name}
 
 
-def test_a_strangers_inputs_are_those_that_it_has_and_kfps_cache_is_off_for_it(compiled: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    tasks = next(component["dag"]["tasks"] for component in compiled[0]["components"].values() if "dag" in component)
+def test_a_strangers_inputs_are_those_that_it_has_and_kfps_cache_is_off_for_it(
+    compiled: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    tasks = next(
+        component["dag"]["tasks"] for component in compiled[0]["components"].values() if "dag" in component
+    )
     ours = ("pipelinechannel--", "cpu_", "memory_", "accelerator_")
     for name, inputs in (("wait", {"seconds"}), ("shout", {"text"})):
         assert {key for key in tasks[name]["inputs"]["parameters"] if not key.startswith(ours)} == inputs
@@ -122,7 +133,9 @@ def test_a_stranger_on_a_laptop_is_settled_at_the_time_to_the_next_step(
         (waiting, {}, "is a pipeline: route its steps"),
     ],
 )
-def test_a_component_that_would_go_wrong_without_a_word_is_refused_with_one(component: Any, inputs: dict[str, Any], said: str) -> None:
+def test_a_component_that_would_go_wrong_without_a_word_is_refused_with_one(
+    component: Any, inputs: dict[str, Any], said: str
+) -> None:
     with pytest.raises(UsageError, match=said):
 
         @dsl.pipeline(name="refused")

@@ -16,7 +16,7 @@ from commands import Ran, shoestring
 from typer.testing import CliRunner
 
 from shoestring.cli import app
-from shoestring.errors import ShoestringError
+from shoestring.core.errors import ShoestringError
 
 GOLDEN = Path(__file__).parent / "golden" / "train.yaml"
 
@@ -54,11 +54,18 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     running: list[subprocess.Popen[str]] = []
 
     def begin(*options: str, scheme: str = "http") -> Server:
-        command = [sys.executable, str(Path(__file__).parent / "kfp_server.py"), str(tmp_path / "requests.jsonl"), *options]
+        command = [
+            sys.executable,
+            str(Path(__file__).parent / "kfp_server.py"),
+            str(tmp_path / "requests.jsonl"),
+            *options,
+        ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         running.append(process)
         assert process.stdout is not None
-        return Server(f"{scheme}://127.0.0.1:{process.stdout.readline().strip()}", tmp_path / "requests.jsonl")
+        return Server(
+            f"{scheme}://127.0.0.1:{process.stdout.readline().strip()}", tmp_path / "requests.jsonl"
+        )
 
     yield begin
     for process in running:
@@ -88,7 +95,10 @@ def test_a_run_is_given_the_recipe_and_the_budget_and_names_what_was_uploaded(se
     _, experiment, run = server.requests()
     assert experiment["body"]["display_name"] == "mine"
     assert run["path"] == "/apis/v2beta1/runs"
-    assert run["body"]["pipeline_version_reference"] == {"pipeline_id": "pipeline-1", "pipeline_version_id": "pipeline_version-1"}
+    assert run["body"]["pipeline_version_reference"] == {
+        "pipeline_id": "pipeline-1",
+        "pipeline_version_id": "pipeline_version-1",
+    }
     parameters = run["body"]["runtime_config"]["parameters"]
     # Without a run_id, each run's own is the engine's; without a world, each pod finds the mounted one.
     assert set(parameters) == {"recipe", "budget_usd"}
@@ -105,10 +115,14 @@ def test_a_run_is_given_a_deadline_and_a_seed_where_they_are_named_and_else_the_
     assert (parameters["deadline_s"], parameters["seed"]) == (600.0, 3)
 
 
-def test_a_compiled_pipeline_of_ones_own_is_sent_as_it_is_and_called_as_it_calls_itself(serve: Serve, tmp_path: Path) -> None:
+def test_a_compiled_pipeline_of_ones_own_is_sent_as_it_is_and_called_as_it_calls_itself(
+    serve: Serve, tmp_path: Path
+) -> None:
     (tmp_path / "mine.yaml").write_text(GOLDEN.read_text().replace("name: shoestring-train", "name: mine"))
     server = serve()
-    assert server.upload("--file", str(tmp_path / "mine.yaml")).out.splitlines() == ["mine: version mine uploaded"]
+    assert server.upload("--file", str(tmp_path / "mine.yaml")).out.splitlines() == [
+        "mine: version mine uploaded"
+    ]
     assert server.requests()[0]["body"] == list(yaml.safe_load_all((tmp_path / "mine.yaml").read_text()))
 
 
@@ -119,7 +133,10 @@ def test_a_schedule_takes_the_place_of_the_one_before(serve: Serve) -> None:
     assert (first.code, second.code) == (0, 0), first.err + second.err
     schedules = [asked for asked in server.requests() if "recurringruns" in asked["path"]]
     assert [asked["method"] for asked in schedules] == ["POST", "POST", "DELETE"]
-    assert [asked["body"]["trigger"]["cron_schedule"]["cron"] for asked in schedules[:2]] == ["0 0 3 * * *", "0 30 4 * * 1"]
+    assert [asked["body"]["trigger"]["cron_schedule"]["cron"] for asked in schedules[:2]] == [
+        "0 0 3 * * *",
+        "0 30 4 * * 1",
+    ]
     assert schedules[1]["body"]["max_concurrency"] == 1
     assert schedules[2]["path"].endswith(first.json["recurring_run_id"])
     assert second.json["recurring_run_id"] != first.json["recurring_run_id"]
@@ -142,7 +159,9 @@ def test_where_users_have_namespaces_everything_goes_into_theirs_with_their_toke
     ]
     assert server.requests()[0]["query"]["namespace"] == "team"
     assert server.requests()[1]["body"]["namespace"] == "team"
-    assert {request["query"]["namespace"] for request in asked if request["path"].endswith("/pipelines")} == {"team"}
+    assert {request["query"]["namespace"] for request in asked if request["path"].endswith("/pipelines")} == {
+        "team"
+    }
 
 
 @pytest.mark.parametrize(
@@ -152,7 +171,12 @@ def test_where_users_have_namespaces_everything_goes_into_theirs_with_their_toke
         (["--token", "secret"], ["--token-env", "OLD"], 1, "the token in $OLD is not, or no longer, good"),
         (["--deny"], [], 1, "does not let you do that: ask whoever keeps it"),
         (["--tag", "2.15.2"], [], 1, "is Kubeflow Pipelines 2.15.2: 2.16 or newer is needed"),
-        (["--api", "v1beta1", "--tag", "1.8.5"], [], 1, "is a Kubeflow Pipelines of version 1: 2.16 or newer is needed"),
+        (
+            ["--api", "v1beta1", "--tag", "1.8.5"],
+            [],
+            1,
+            "is a Kubeflow Pipelines of version 1: 2.16 or newer is needed",
+        ),
         (["--page"], [], 2, "answers, but not as a Kubeflow Pipelines server"),
         (["--api", "v3"], [], 2, "answers, but not as a Kubeflow Pipelines server"),
         (["--multi-user"], [], 2, "name yours with --namespace"),
@@ -171,10 +195,14 @@ def test_a_server_that_will_not_do_is_a_sentence_and_nothing_is_left_on_it(
     assert [asked for asked in server.requests() if "--deny" not in options] == []
 
 
-def test_the_command_says_json_alone_on_stdout_and_nothing_else_anywhere(serve: Serve, tmp_path: Path) -> None:
+def test_the_command_says_json_alone_on_stdout_and_nothing_else_anywhere(
+    serve: Serve, tmp_path: Path
+) -> None:
     server = serve()
     # KFP's client reads, and may write, a file in the home folder.
-    ran = shoestring("upload", "--host", server.host, "--run", "--recipe", "flights", "--json", env={"HOME": str(tmp_path)})
+    ran = shoestring(
+        "upload", "--host", server.host, "--run", "--recipe", "flights", "--json", env={"HOME": str(tmp_path)}
+    )
     assert (ran.code, ran.err) == (0, "")
     assert set(ran.json) == {"pipeline", "pipeline_id", "version", "version_id", "run_id"}
 
@@ -184,11 +212,26 @@ def test_a_server_whose_version_is_not_told_is_taken_at_its_word(serve: Serve) -
     assert ran.code == 0, ran.err
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused_until_its_authority_is_named(serve: Serve, tmp_path: Path) -> None:
+def test_a_certificate_that_nobody_vouches_for_is_refused_until_its_authority_is_named(
+    serve: Serve, tmp_path: Path
+) -> None:
     both = tmp_path / "server.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=127.0.0.1",
+    ]
     subprocess.run(
-        [*made, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", both, "-out", tmp_path / "ca.pem"], check=True, capture_output=True
+        [*made, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", both, "-out", tmp_path / "ca.pem"],
+        check=True,
+        capture_output=True,
     )
     both.write_text(both.read_text() + (tmp_path / "ca.pem").read_text())
     server = serve("--certificate", str(both), scheme="https")

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from shoestring.model import Hardware, Market, Need, Pool
-from shoestring.receipt import Receipt
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Hardware, Market, Need, Pool
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 NEED = Need(stage="train", work="small", gpu="may", gpu_flop_per_row=1e9)
@@ -16,10 +16,16 @@ CPU = Pool(name="cpu", cores=1, memory_gb=8)
 
 
 def gpu_pool(name: str, gpu: str, memory_gb: float, tflops: float) -> Pool:
-    return Pool(name=name, cores=8, memory_gb=64, gpu=gpu, gpu_count=1, gpu_memory_gb=memory_gb, gpu_tflops=tflops)
+    return Pool(
+        name=name, cores=8, memory_gb=64, gpu=gpu, gpu_count=1, gpu_memory_gb=memory_gb, gpu_tflops=tflops
+    )
 
 
-T4, A100, H100 = gpu_pool("t4", "T4", 16, 65), gpu_pool("a100", "A100", 40, 312), gpu_pool("h100", "H100", 80, 989)
+T4, A100, H100 = (
+    gpu_pool("t4", "T4", 16, 65),
+    gpu_pool("a100", "A100", 40, 312),
+    gpu_pool("h100", "H100", 80, 989),
+)
 
 
 def receipt(seconds: float, minute: int = 0, **fields: Any) -> Receipt:

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoestring.errors import WorldError
-from shoestring.local import WorldFile
-from shoestring.model import Market, Pool
-from shoestring.pricing.book import parse_book, read_listing
-from shoestring.pricing.catalogue import Catalogue
-from shoestring.pricing.terms import CatalogueFile, PriceList
-from shoestring.seams import PriceBook
-from shoestring.tariffs import Tariffs
-from shoestring.written import parse
+from shoestring.backends.local import WorldFile
+from shoestring.config.tariffs import Tariffs
+from shoestring.config.world import PriceBook
+from shoestring.config.yaml_files import parse
+from shoestring.core.errors import WorldError
+from shoestring.core.types import Market, Pool
+from shoestring.pricing.catalogues import Catalogue
+from shoestring.pricing.price_book import parse_book, read_listing
+from shoestring.pricing.price_list import CatalogueFile, PriceList
 
 POOLS = (
     Pool(name="cpu", cores=4, memory_gb=16),
@@ -35,8 +35,16 @@ def opened(file: CatalogueFile) -> Catalogue:
     raise AssertionError(f"{file.file} is not asked for")
 
 
-def row(pool: str = "cpu", usd_per_hour: object = "0.16", market: str = "on-demand", **fields: object) -> dict[str, Any]:
-    return {"pool": pool, "market": market, "usd_per_hour": usd_per_hour, "as_of": "2026-07-30", "source": "list"} | fields
+def row(
+    pool: str = "cpu", usd_per_hour: object = "0.16", market: str = "on-demand", **fields: object
+) -> dict[str, Any]:
+    return {
+        "pool": pool,
+        "market": market,
+        "usd_per_hour": usd_per_hour,
+        "as_of": "2026-07-30",
+        "source": "list",
+    } | fields
 
 
 def without(field: str) -> dict[str, Any]:
@@ -77,9 +85,18 @@ def test_a_malformed_row_is_refused_by_number_and_by_what_is_wrong(wrong: dict[s
     [
         ([row(usd_per_hour="0")], "$0.000000 an hour is not a price: nobody gives cpu away"),
         ([row(usd_per_hour="-0.10")], "$-0.100000 an hour is not a price: nobody gives cpu away"),
-        ([row("tpu", "700.0")], "$700.000000 an hour is a placeholder, not a price: lists write it for 'unknown'"),
-        ([row(), row(usd_per_hour="0.16", market="spot")], "spot at $0.160000 an hour is not below on-demand at $0.160000"),
-        ([row(), row(usd_per_hour="0.30", market="spot")], "spot at $0.300000 an hour is not below on-demand at $0.160000"),
+        (
+            [row("tpu", "700.0")],
+            "$700.000000 an hour is a placeholder, not a price: lists write it for 'unknown'",
+        ),
+        (
+            [row(), row(usd_per_hour="0.16", market="spot")],
+            "spot at $0.160000 an hour is not below on-demand at $0.160000",
+        ),
+        (
+            [row(), row(usd_per_hour="0.30", market="spot")],
+            "spot at $0.300000 an hour is not below on-demand at $0.160000",
+        ),
     ],
 )
 def test_an_unbelievable_price_is_set_aside_with_its_numbers(rows: list[dict[str, Any]], why: str) -> None:
@@ -89,12 +106,18 @@ def test_an_unbelievable_price_is_set_aside_with_its_numbers(rows: list[dict[str
 def test_the_rest_of_the_book_is_used() -> None:
     """A placeholder beside a price makes no liar of it."""
     book = book_of(row("tpu", "700.0"), row("tpu", "2.70", source="older"), row())
-    assert [(quote.pool, quote.usd_per_hour) for quote in book.quotes] == [("cpu", Decimal("0.160000")), ("tpu", Decimal("2.700000"))]
+    assert [(quote.pool, quote.usd_per_hour) for quote in book.quotes] == [
+        ("cpu", Decimal("0.160000")),
+        ("tpu", Decimal("2.700000")),
+    ]
     assert len(book.quarantined) == 1
 
 
 def test_rows_that_disagree_are_both_set_aside_and_rows_that_agree_are_one() -> None:
-    assert doubts(row(), row(usd_per_hour="0.20")) == ["rows for cpu on-demand disagree: $0.160000, $0.200000; keep one"] * 2
+    assert (
+        doubts(row(), row(usd_per_hour="0.20"))
+        == ["rows for cpu on-demand disagree: $0.160000, $0.200000; keep one"] * 2
+    )
     book = book_of(row(), row(as_of="2026-08-30"))
     assert [quote.as_of for quote in book.quotes] == [date(2026, 8, 30)] and not book.quarantined
 
@@ -125,7 +148,10 @@ def book_with(*commitments: dict[str, Any]) -> PriceBook:
         (committed(hours_per_month=0), "greater than 0"),
         (committed(name="a/b"), "should match pattern"),
         (committed(source=""), "at least 1 character"),
-        (committed(from_day="2026-05-01", until_day="2026-04-01"), "it ends on 2026-04-01, before it begins on 2026-05-01"),
+        (
+            committed(from_day="2026-05-01", until_day="2026-04-01"),
+            "it ends on 2026-04-01, before it begins on 2026-05-01",
+        ),
     ],
 )
 def test_a_commitment_that_cannot_be_is_refused_with_what_to_write(wrong: dict[str, Any], what: str) -> None:
@@ -136,7 +162,9 @@ def test_a_commitment_that_cannot_be_is_refused_with_what_to_write(wrong: dict[s
 def test_commitments_of_one_name_or_of_no_pool_are_refused() -> None:
     with pytest.raises(ValidationError, match="commitments named twice: deed"):
         book_with(committed(), committed())
-    with pytest.raises(WorldError, match="commitment deed: there is no pool called 'cpux'; there is: cpu, gpu, tpu"):
+    with pytest.raises(
+        WorldError, match="commitment deed: there is no pool called 'cpux'; there is: cpu, gpu, tpu"
+    ):
         book_with(committed(pool="cpux"))
 
 
@@ -145,7 +173,10 @@ def test_commitments_of_one_name_or_of_no_pool_are_refused() -> None:
     [
         ({"until_day": "2026-10-31"}, "it ended on 2026-10-31: the on-demand price holds"),
         ({"from_day": "2026-11-02"}, "it begins on 2026-11-02"),
-        ({"market": "spot"}, "no spot price of cpu is believed, so nobody knows what it costs when the hours are used up"),
+        (
+            {"market": "spot"},
+            "no spot price of cpu is believed, so nobody knows what it costs when the hours are used up",
+        ),
         ({"pool": "", "machine": "n2"}, "it covers none of the pools that there are: n2"),
     ],
 )
@@ -166,12 +197,19 @@ def test_a_price_written_without_quotes_in_yaml_is_the_price_that_was_written(mi
 prices = st.integers(-10, 200).map(lambda cents: f"{cents / 100}") | st.sampled_from(["700.0", "10000"])
 
 
-@given(st.lists(st.builds(row, st.sampled_from(["cpu", "tpu", "gpu"]), prices, st.sampled_from(list(Market))), max_size=12))
+@given(
+    st.lists(
+        st.builds(row, st.sampled_from(["cpu", "tpu", "gpu"]), prices, st.sampled_from(list(Market))),
+        max_size=12,
+    )
+)
 def test_what_is_believed_is_positive_single_and_cheaper_on_spot(rows: list[dict[str, Any]]) -> None:
     book = book_of(*rows)
     believed = {(quote.pool, quote.market): quote.usd_per_hour for quote in book.quotes}
     assert len(believed) == len(book.quotes) and all(price > 0 for price in believed.values())
     for (pool, market), price in believed.items():
         assert market != Market.SPOT or price < believed.get((pool, Market.ON_DEMAND), price + 1)
-    told = {f"{quote.pool} {quote.market}" for quote in book.quotes} | {" ".join(each.row.split()[:2]) for each in book.quarantined}
+    told = {f"{quote.pool} {quote.market}" for quote in book.quotes} | {
+        " ".join(each.row.split()[:2]) for each in book.quarantined
+    }
     assert told == {f"{each['pool']} {each['market']}" for each in rows}

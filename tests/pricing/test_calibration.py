@@ -34,7 +34,11 @@ def test_runs_that_are_always_foretold_lower_it_below_the_normals_and_wild_ones_
 
 def test_of_exchangeable_runs_19_in_20_stay_below_it_whatever_they_are_like() -> None:
     random = np.random.default_rng(0)
-    for draw in (random.standard_normal, lambda size: random.standard_t(2, size), lambda size: random.exponential(size=size) ** 2):
+    for draw in (
+        random.standard_normal,
+        lambda size: random.standard_t(2, size),
+        lambda size: random.exponential(size=size) ** 2,
+    ):
         runs = draw((2000, 101))
         held = np.mean([row[-1] <= p95_of(row[:-1], own(100)) for row in runs])
         assert 0.935 <= held <= 0.965

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from book_laws import BookLaws, listed, pools_of
 
-from shoestring.errors import WorldError
-from shoestring.model import Market, Pool
-from shoestring.pricing.book import Listing, believed
-from shoestring.pricing.catalogue import default_catalogue, open_catalogue
+from shoestring.config.tariffs import Tariffs
+from shoestring.core.errors import WorldError
+from shoestring.core.types import Market, Pool
+from shoestring.pricing.catalogues import default_catalogue, open_catalogue
 from shoestring.pricing.gpus import GPUS, known_gpu
+from shoestring.pricing.price_book import Listing, believed
+from shoestring.pricing.price_list import CatalogueFile, PriceList
 from shoestring.pricing.rows import PriceRow, parse_rows
-from shoestring.pricing.terms import CatalogueFile, PriceList
-from shoestring.tariffs import Tariffs
 
 TARIFFS = Tariffs(unnamed_usd_per_gb=Decimal("0.02"))
 TODAY = date(2026, 11, 1)
@@ -49,7 +49,13 @@ class TestTheListOfThePackage(BookLaws):
 class TestALaptop(BookLaws):
     def listing(self) -> Listing:
         rows = [
-            {"pool": f"cpu-{n}", "market": "on-demand", "usd_per_hour": f"{n * 4}e-2", "as_of": "2026-07-30", "source": "own"}
+            {
+                "pool": f"cpu-{n}",
+                "market": "on-demand",
+                "usd_per_hour": f"{n * 4}e-2",
+                "as_of": "2026-07-30",
+                "source": "own",
+            }
             for n in (1, 2)
         ]
         return Listing(parse_rows(rows), PriceList())
@@ -75,7 +81,9 @@ class TestAListOfGpuhunt(BookLaws):
 
 class TestADiscountedList(BookLaws):
     def listing(self) -> Listing:
-        terms = PriceList.model_validate({"discounts": [{"share": "0.4", "market": "on-demand"}, {"share": "0.1", "provider": "g*"}]})
+        terms = PriceList.model_validate(
+            {"discounts": [{"share": "0.4", "market": "on-demand"}, {"share": "0.1", "provider": "g*"}]}
+        )
         return Listing((), terms, (default_catalogue(),))
 
 
@@ -88,7 +96,10 @@ def whys(listing: Listing) -> list[str]:
     """Why rows are set aside, of those that cannot be read and of those that are not believed."""
     rows, bad = listing.catalogues[0].read({})
     parsed = Listing(tuple(rows), PriceList())
-    return [f"{each.row}: {each.why}" for each in (*bad, *believed(parsed, pools_of(rows), TARIFFS, TODAY).quarantined)]
+    return [
+        f"{each.row}: {each.why}"
+        for each in (*bad, *believed(parsed, pools_of(rows), TARIFFS, TODAY).quarantined)
+    ]
 
 
 def test_a_line_of_skypilot_is_a_price_on_demand_and_one_on_spot() -> None:
@@ -109,7 +120,11 @@ def test_what_cannot_be_true_in_a_list_is_said_with_its_numbers() -> None:
     said = "\n".join(whys(listed(SKYPILOT_GCP, as_of=TODAY)))
     assert "$0.000000 an hour is not a price: nobody gives us-central1-a n2-standard-2 away" in said
     assert said.count("it says again what another row says") == 2
-    assert said.count("row 4: us-central1 on-demand: no pool") == said.count("row 4: us-central1 spot: no pool") == 1
+    assert (
+        said.count("row 4: us-central1 on-demand: no pool")
+        == said.count("row 4: us-central1 spot: no pool")
+        == 1
+    )
     assert [why.partition(": usd_per_hour: ")[2] for why in whys(listed(GPUHUNT, as_of=TODAY))] == [
         "'nan' is not an amount of dollars: it has to be finite",
         "'inf' is not an amount of dollars: it has to be finite",
@@ -132,14 +147,22 @@ HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,so
         ("aws,r,m,96,,0,on-demand,1,2026-07-30,list,and,more", "unknown field more"),
         ("aws,r,m,96,H100,0,on-demand,1,2026-07-30,list", "it names a GPU, H100, and counts none"),
         ("aws,r,m,96,,8,on-demand,1,2026-07-30,list", "it counts 8 GPUs and names none"),
-        ("aws,r,m,96,H100,8,on-demand,0.05,2026-07-30,list", "too little to be a price: 96 cores and 8 GPUs cost more than $0.2080"),
+        (
+            "aws,r,m,96,H100,8,on-demand,0.05,2026-07-30,list",
+            "too little to be a price: 96 cores and 8 GPUs cost more than $0.2080",
+        ),
         ("aws,r,m,4,,0,on-demand,11,2026-07-30,list", "4 cores and 0 GPUs cost less than $10.00"),
         ("aws,r,m,4,,0,on-demand,0.2,2027-07-30,list", "it is dated 2027-07-30, and today is 2026-11-01"),
-        ("aws,r,m,4,,0,on-demand,0.2,2025-07-30,list", "it is 459 days old, and on-demand prices are believed for 366"),
+        (
+            "aws,r,m,4,,0,on-demand,0.2,2025-07-30,list",
+            "it is 459 days old, and on-demand prices are believed for 366",
+        ),
         ("aws,r,m,4,,0,spot,0.2,2026-04-30,list", "it is 185 days old, and spot prices are believed for"),
     ],
 )
-def test_a_row_of_a_list_that_cannot_be_is_set_aside_by_its_line_and_what_is_wrong(line: str, why: str) -> None:
+def test_a_row_of_a_list_that_cannot_be_is_set_aside_by_its_line_and_what_is_wrong(
+    line: str, why: str
+) -> None:
     (said,) = whys(listed(HEAD + line))
     assert why in said
     assert believed(listed(HEAD + line), [], TARIFFS, TODAY).quotes == ()
@@ -148,7 +171,10 @@ def test_a_row_of_a_list_that_cannot_be_is_set_aside_by_its_line_and_what_is_wro
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "list.csv is not a price list: its first line has to name the columns machine, market; or instance_name"),
+        (
+            "",
+            "list.csv is not a price list: its first line has to name the columns machine, market; or instance_name",
+        ),
         ("a,b\n1,2\n", "is not a price list"),
         (GPUHUNT, r"list.csv has no dates: write \{file: list.csv, as_of: 2026-07-30\} in `catalogues`"),
         (HEAD + '"' + "x" * 200_000, "list.csv is not CSV: line"),
@@ -166,7 +192,9 @@ def test_a_list_may_be_yaml(tmp_path: Path) -> None:
         "  - {machine: m6i.xlarge, region: us-east-1, market: on-demand, usd_per_hour: .nan, as_of: 2026-10-01, source: own}\n"
     )
     rows, bad = open_catalogue(CatalogueFile(file="mine.yaml", provider="aws"), tmp_path).read({})
-    assert [(row.name, row.usd_per_hour) for row in rows] == [("aws us-east-1 m6i.xlarge", Decimal("0.080000"))]
+    assert [(row.name, row.usd_per_hour) for row in rows] == [
+        ("aws us-east-1 m6i.xlarge", Decimal("0.080000"))
+    ]
     assert "must be a string or a Decimal, not nan" in bad[0].why
     with pytest.raises(WorldError, match=r"no price list at .*none.csv: mend `catalogues`"):
         open_catalogue(CatalogueFile(file="none.csv"), tmp_path)
@@ -174,38 +202,78 @@ def test_a_list_may_be_yaml(tmp_path: Path) -> None:
 
 def pool(**fields: str) -> Pool:
     return Pool.model_validate(
-        {"name": "p", "cores": 4, "memory_gb": 16, "provider": "aws", "machine": "m6i.xlarge", "region": "us-east-1"} | fields
+        {
+            "name": "p",
+            "cores": 4,
+            "memory_gb": 16,
+            "provider": "aws",
+            "machine": "m6i.xlarge",
+            "region": "us-east-1",
+        }
+        | fields
     )
 
 
 def mine(usd_per_hour: str, **fields: object) -> PriceRow:
-    told = {"machine": "m6i.xlarge", "provider": "aws", "market": "on-demand", "as_of": TODAY, "source": "list"}
+    told = {
+        "machine": "m6i.xlarge",
+        "provider": "aws",
+        "market": "on-demand",
+        "as_of": TODAY,
+        "source": "list",
+    }
     return PriceRow.model_validate(told | {"usd_per_hour": usd_per_hour} | fields)
 
 
 def test_of_the_rows_that_price_a_pool_the_one_that_says_most_wins() -> None:
-    rows = [mine("0.20"), mine("0.21", region="us-east-1"), mine("0.22", region="us-east-1", zone="a"), mine("0.9", region="elsewhere")]
-    named = PriceRow.model_validate({"pool": "p", "market": "on-demand", "as_of": "2020-01-01", "source": "mine", "usd_per_hour": "0.5"})
-    for expected, count, zone in (("0.5", 5, "a"), ("0.22", 4, "a"), ("0.21", 2, "a"), ("0.2", 1, "a"), ("0.21", 4, "")):
+    rows = [
+        mine("0.20"),
+        mine("0.21", region="us-east-1"),
+        mine("0.22", region="us-east-1", zone="a"),
+        mine("0.9", region="elsewhere"),
+    ]
+    named = PriceRow.model_validate(
+        {"pool": "p", "market": "on-demand", "as_of": "2020-01-01", "source": "mine", "usd_per_hour": "0.5"}
+    )
+    for expected, count, zone in (
+        ("0.5", 5, "a"),
+        ("0.22", 4, "a"),
+        ("0.21", 2, "a"),
+        ("0.2", 1, "a"),
+        ("0.21", 4, ""),
+    ):
         listing = Listing(tuple([*rows[:3], rows[3], named][:count]), PriceList())
         assert quotes_of(listing, pool(zone=zone)) == {("p", Market.ON_DEMAND): expected}
 
 
 def test_a_pool_that_may_be_in_any_zone_costs_what_the_dearest_does() -> None:
-    rows = tuple(mine(price, region="us-east-1", zone=zone) for zone, price in (("a", "0.20"), ("b", "0.23"), ("c", "0.21")))
+    rows = tuple(
+        mine(price, region="us-east-1", zone=zone)
+        for zone, price in (("a", "0.20"), ("b", "0.23"), ("c", "0.21"))
+    )
     assert quotes_of(Listing(rows, PriceList()), pool()) == {("p", Market.ON_DEMAND): "0.23"}
 
 
 def test_a_spot_price_of_one_list_is_held_against_the_on_demand_price_of_another() -> None:
-    named = PriceRow.model_validate({"pool": "p", "market": "on-demand", "as_of": TODAY, "source": "mine", "usd_per_hour": "0.1"})
+    named = PriceRow.model_validate(
+        {"pool": "p", "market": "on-demand", "as_of": TODAY, "source": "mine", "usd_per_hour": "0.1"}
+    )
     listing = Listing((named, mine("0.12", market="spot"), mine("0.2")), PriceList())
     book = believed(listing, [pool()], TARIFFS, TODAY)
-    assert [each.why for each in book.quarantined] == ["spot at $0.120000 an hour is not below on-demand at $0.100000"]
+    assert [each.why for each in book.quarantined] == [
+        "spot at $0.120000 an hour is not below on-demand at $0.100000"
+    ]
 
 
 def test_discounts_count_one_after_the_other_and_the_list_price_is_kept() -> None:
     terms = PriceList.model_validate(
-        {"discounts": [{"share": "0.2", "machine": "m6i*"}, {"share": "0.5", "market": "on-demand"}, {"share": "0.9", "provider": "gcp"}]}
+        {
+            "discounts": [
+                {"share": "0.2", "machine": "m6i*"},
+                {"share": "0.5", "market": "on-demand"},
+                {"share": "0.9", "provider": "gcp"},
+            ]
+        }
     )
     (quote,) = believed(Listing((mine("0.192001"),), terms), [pool()], TARIFFS, TODAY).quotes
     assert (quote.usd_per_hour, quote.list_usd_per_hour) == (Decimal("0.076801"), Decimal("0.192001"))
@@ -213,18 +281,34 @@ def test_discounts_count_one_after_the_other_and_the_list_price_is_kept() -> Non
 
 def test_a_price_in_another_currency_is_as_old_as_the_older_of_itself_and_its_rate() -> None:
     rates = {"EUR": {"usd": "1.10", "as_of": "2026-10-01", "source": "ECB"}}
-    raw = {"machine": "m6i.xlarge", "market": "on-demand", "per_hour": "0.20", "currency": "EUR", "as_of": TODAY, "source": "list"}
+    raw = {
+        "machine": "m6i.xlarge",
+        "market": "on-demand",
+        "per_hour": "0.20",
+        "currency": "EUR",
+        "as_of": TODAY,
+        "source": "list",
+    }
     file = PriceList.model_validate({"rates": rates, "prices": [raw]})
     (row,) = parse_rows(file.prices, file.rates)
-    assert (row.usd_per_hour, row.as_of, row.source) == (Decimal("0.220000"), date(2026, 10, 1), "list, at $1.100000 a EUR (ECB)")
-    with pytest.raises(WorldError, match=r"no exchange rate for 'CHF' \(there is: EUR\): declare it in `rates`, with its date"):
+    assert (row.usd_per_hour, row.as_of, row.source) == (
+        Decimal("0.220000"),
+        date(2026, 10, 1),
+        "list, at $1.100000 a EUR (ECB)",
+    )
+    with pytest.raises(
+        WorldError,
+        match=r"no exchange rate for 'CHF' \(there is: EUR\): declare it in `rates`, with its date",
+    ):
         parse_rows([raw | {"currency": "CHF"}], file.rates)
     with pytest.raises(WorldError, match="usd_per_hour is in dollars: write per_hour and currency"):
         parse_rows([{**raw, "usd_per_hour": "1"}], file.rates)
 
 
 def test_a_declared_age_holds_for_a_pools_own_rows_too() -> None:
-    named = PriceRow.model_validate({"pool": "p", "market": "on-demand", "as_of": "2020-01-01", "source": "mine", "usd_per_hour": "0.1"})
+    named = PriceRow.model_validate(
+        {"pool": "p", "market": "on-demand", "as_of": "2020-01-01", "source": "mine", "usd_per_hour": "0.1"}
+    )
     assert quotes_of(Listing((named,), PriceList()), pool())
     (doubt,) = believed(
         Listing((named,), PriceList.model_validate({"max_age_days": {"on-demand": 30}})),
@@ -237,7 +321,9 @@ def test_a_declared_age_holds_for_a_pools_own_rows_too() -> None:
 
 def test_the_list_of_the_package_covers_the_gpus_on_three_clouds_with_a_source_a_row() -> None:
     rows, bad = default_catalogue().read({})
-    assert not bad and all(row.source and row.cores and row.memory_gb and row.gpu_count is not None for row in rows)
+    assert not bad and all(
+        row.source and row.cores and row.memory_gb and row.gpu_count is not None for row in rows
+    )
     named = {known_gpu(row.gpu).part for row in rows if row.gpu and known_gpu(row.gpu)}
     assert named >= {gpu.part for gpu in GPUS} - {"H100 PCIe"}
     assert {"A100-40GB", "A100-80GB"} <= {row.gpu for row in rows}
@@ -247,10 +333,18 @@ def test_the_list_of_the_package_covers_the_gpus_on_three_clouds_with_a_source_a
 
 def test_a_gpu_machine_at_the_price_of_its_cores_is_told_by_its_other_regions() -> None:
     asked = {"r1": "29.39", "r2": "32.00", "r3": "31.10", "r4": "44.00", "odd": "6.51"}
-    lines = "".join(f"gcp,{region},a2,96,A100,8,on-demand,{usd},2026-10-01,list\n" for region, usd in asked.items())
-    listing = listed(HEAD + lines + "gcp,odd,a2,96,A100,8,spot,1.95,2026-10-01,list\ngcp,r1,a2,96,A100,8,spot,9,2026-10-01,list\n")
+    lines = "".join(
+        f"gcp,{region},a2,96,A100,8,on-demand,{usd},2026-10-01,list\n" for region, usd in asked.items()
+    )
+    listing = listed(
+        HEAD
+        + lines
+        + "gcp,odd,a2,96,A100,8,spot,1.95,2026-10-01,list\ngcp,r1,a2,96,A100,8,spot,9,2026-10-01,list\n"
+    )
     book = believed(listing, pools_of(listing.catalogues[0].read({})[0]), TARIFFS, TODAY)
-    assert {quote.pool for quote in book.quotes} == {f"gcp/{region}//a2" for region in asked if region != "odd"}
+    assert {quote.pool for quote in book.quotes} == {
+        f"gcp/{region}//a2" for region in asked if region != "odd"
+    }
     assert [each.why.partition(" as if")[0] for each in book.quarantined] == [
         "$6.510000 an hour is less than half of the $31.100000 that its other regions ask,",
         "on-demand beside it is not believed: $6.510000 an hour is less than half of the $31.100000 that its other regions ask,",

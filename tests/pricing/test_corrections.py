@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from some_receipts import A100, CPU, H100, NEED, T4, gpu_pool, receipt, receipts
 
-from shoestring.model import Learned, Pool
+from shoestring.core.types import Learned, Pool
 from shoestring.pricing.learning import learn, spread, spreads, worths
 from shoestring.pricing.throughput import hardware_of
 
@@ -21,7 +21,9 @@ def ran_on(pool: Pool, **fields: Any) -> dict[str, Any]:
 
 def log_of(learned: tuple[Learned, ...], pool: Pool) -> float:
     by_name = [each for each in learned if each.pool == pool.name]
-    return (by_name or [each for each in learned if each.hardware == hardware_of(NEED, pool).name])[0].log_mean
+    return (by_name or [each for each in learned if each.hardware == hardware_of(NEED, pool).name])[
+        0
+    ].log_mean
 
 
 def test_what_was_never_seen_has_the_priors_spread() -> None:
@@ -32,7 +34,12 @@ def test_what_was_never_seen_has_the_priors_spread() -> None:
 
 def test_one_run_moves_the_estimate_most_of_the_way() -> None:
     (learned,) = learn([receipt(20.0)], [NEED], [CPU])
-    assert (learned.stage, learned.pool, learned.hardware, learned.runs) == ("train", "cpu", "1 x 1 Gop/s core", 1)
+    assert (learned.stage, learned.pool, learned.hardware, learned.runs) == (
+        "train",
+        "cpu",
+        "1 x 1 Gop/s core",
+        1,
+    )
     assert 0.5 * math.log(2) < learned.log_mean < math.log(2)
 
 
@@ -77,7 +84,9 @@ def test_hardware_never_seen_starts_from_the_work_on_others_of_its_kind() -> Non
 
 
 @pytest.mark.parametrize("times", [0.3, 0.5, 2.0, 4.0])
-def test_what_all_gpus_that_were_seen_are_off_by_is_no_slope_that_the_next_goes_on_along(times: float) -> None:
+def test_what_all_gpus_that_were_seen_are_off_by_is_no_slope_that_the_next_goes_on_along(
+    times: float,
+) -> None:
     """Two kinds of A100, as far off as each other, say nothing of how a faster GPU differs from them."""
     larger = gpu_pool("larger", "A100", 80, 312)
     seen = [receipt for pool in (A100, larger) for receipt in receipts([10 * times] * 4, **ran_on(pool))]
@@ -88,7 +97,9 @@ def test_a_work_never_run_starts_from_the_others_on_that_hardware() -> None:
     """Every work is twice as slow on T4, and as foretold on A100."""
     seen = []
     for number in range(6):
-        seen += receipts([20.0], **ran_on(T4, work=f"work-{number}")) + receipts([10.0], **ran_on(A100, work=f"work-{number}"))
+        seen += receipts([20.0], **ran_on(T4, work=f"work-{number}")) + receipts(
+            [10.0], **ran_on(A100, work=f"work-{number}")
+        )
     learned = learn(seen, [NEED], [T4, A100])
     assert log_of(learned, T4) - log_of(learned, A100) > 0.5 * math.log(2)
 
@@ -122,7 +133,14 @@ def test_old_receipts_teach_by_the_name_of_their_pool() -> None:
 
 
 @pytest.mark.parametrize(
-    "useless", [receipt(5, status="stopped"), receipt(5, status="failed"), receipt(5, prior_s=0), receipt(0), receipt(5, cache_hit=True)]
+    "useless",
+    [
+        receipt(5, status="stopped"),
+        receipt(5, status="failed"),
+        receipt(5, prior_s=0),
+        receipt(0),
+        receipt(5, cache_hit=True),
+    ],
 )
 def test_a_run_that_did_not_finish_its_own_work_teaches_nothing(useless: Any) -> None:
     assert learn([useless], [NEED], [CPU]) == ()
@@ -140,4 +158,6 @@ def test_finding_out_is_worth_less_the_more_is_known_and_nothing_before_the_firs
     t4_few, a100_few = worths(NEED, [T4, A100], few, 1.0).tolist()
     t4_many, a100_many = worths(NEED, [T4, A100], many, 1.0).tolist()
     assert 0 < t4_many < t4_few < a100_few < 1 and t4_many < a100_many
-    assert (worths(NEED, [T4, A100], few, 2.0) > worths(NEED, [T4, A100], few, 1.0)).all() and not worths(NEED, [T4, A100], few, 0.0).any()
+    assert (worths(NEED, [T4, A100], few, 2.0) > worths(NEED, [T4, A100], few, 1.0)).all() and not worths(
+        NEED, [T4, A100], few, 0.0
+    ).any()

@@ -9,12 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.model import Need, Pool
+from shoestring.core.types import Need, Pool
 from shoestring.pricing import throughput
-from shoestring.pricing.throughput import GPU_EFFICIENCY, MEMORY_EFFICIENCY, Machines, hardware_of, setup_seconds, uses_gpu
+from shoestring.pricing.throughput import (
+    GPU_EFFICIENCY,
+    MEMORY_EFFICIENCY,
+    Machines,
+    hardware_of,
+    setup_seconds,
+    uses_gpu,
+)
 
 GPU = Pool(name="gpu", cores=4, memory_gb=16, gpu_count=1, gpu_memory_gb=16, gpu_tflops=65)
-EIGHT = Pool(name="eight", cores=96, memory_gb=600, gpu="NVIDIA A100-SXM4-40GB", gpu_count=8, gpu_memory_gb=40, gpu_tflops=312)
+EIGHT = Pool(
+    name="eight",
+    cores=96,
+    memory_gb=600,
+    gpu="NVIDIA A100-SXM4-40GB",
+    gpu_count=8,
+    gpu_memory_gb=40,
+    gpu_tflops=312,
+)
 LARGE = Need(stage="s", gpu="must", gpu_flop_per_row=1e12, most_gpus=64, step_rows=10, sync_bytes=1e9)
 
 
@@ -85,9 +100,17 @@ def test_more_machines_never_cost_less_per_row_for_each_gpu_and_never_do_it_more
     assert several * nodes >= one * (1 - 1e-9)
 
 
-@given(st.lists(st.sampled_from([GPU, EIGHT, Pool(name="p", cores=3, memory_gb=1, core_gops=2)]), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.sampled_from([GPU, EIGHT, Pool(name="p", cores=3, memory_gb=1, core_gops=2)]),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_many_pools_cost_what_each_costs_alone(pools: list[Pool]) -> None:
-    need = LARGE.model_copy(update={"gpu": "may", "op_per_row": 1e6, "parallel_fraction": 0.5, "gpu_bytes_per_row": 1e8})
+    need = LARGE.model_copy(
+        update={"gpu": "may", "op_per_row": 1e6, "parallel_fraction": 0.5, "gpu_bytes_per_row": 1e8}
+    )
     together = throughput.row_seconds(need, Machines.of(pools))
     assert np.all(np.isfinite(together)) and together.tolist() == [row_seconds(need, pool) for pool in pools]
 

@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.local import FilePrices, WorldFile, open_local_world
-from shoestring.model import Market
+from shoestring.backends.local import FilePrices, WorldFile, open_local_world
+from shoestring.core.types import Market
 from shoestring.pricing.gpus import peak_tflops
-from shoestring.pricing.worlds import cloud_world, laptop_world
+from shoestring.pricing.templates import cloud_world, laptop_world
 
 TODAY = date(2026, 11, 1)
 
@@ -25,10 +25,14 @@ def parsed(content: dict[str, Any]) -> WorldFile:
 
 
 @given(st.integers(1, 256), st.floats(0.5, 2000), st.lists(st.just(("NVIDIA L4", 24.0)), max_size=2))
-def test_every_pool_of_a_laptop_has_a_price_that_is_believed(cores: int, memory_gb: float, gpus: list[tuple[str, float]]) -> None:
+def test_every_pool_of_a_laptop_has_a_price_that_is_believed(
+    cores: int, memory_gb: float, gpus: list[tuple[str, float]]
+) -> None:
     world = parsed(laptop_world(cores, memory_gb, "~/store", TODAY, gpus))
     book = FilePrices(world).book()
-    assert not book.quarantined and {quote.pool for quote in book.quotes} == {pool.name for pool in world.pools}
+    assert not book.quarantined and {quote.pool for quote in book.quotes} == {
+        pool.name for pool in world.pools
+    }
     assert world.purpose == "run" and max(pool.cores for pool in world.pools) == cores
     assert len({pool.name for pool in world.pools}) == len(world.pools)
 
@@ -36,13 +40,25 @@ def test_every_pool_of_a_laptop_has_a_price_that_is_believed(cores: int, memory_
 def test_a_laptop_is_so_many_cores_at_four_cents() -> None:
     world = parsed(laptop_world(6, 15.5, "~/store", TODAY))
     prices = {quote.pool: quote.usd_per_hour for quote in FilePrices(world).book().quotes}
-    assert prices == {"cpu-1": Decimal("0.04"), "cpu-2": Decimal("0.08"), "cpu-4": Decimal("0.16"), "cpu-6": Decimal("0.24")}
+    assert prices == {
+        "cpu-1": Decimal("0.04"),
+        "cpu-2": Decimal("0.08"),
+        "cpu-4": Decimal("0.16"),
+        "cpu-6": Decimal("0.24"),
+    }
     assert all("assumption" in row["source"] for row in world.prices)
 
 
 @pytest.mark.parametrize(
     ("name", "tflops"),
-    [("Tesla T4", 65), ("NVIDIA L4", 121), ("NVIDIA L40S", 362), ("NVIDIA H100 PCIe", 756), ("NVIDIA H100 80GB HBM3", 989), ("?", 20)],
+    [
+        ("Tesla T4", 65),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("?", 20),
+    ],
 )
 def test_a_gpu_is_known_by_the_longest_part_of_its_name(name: str, tflops: float) -> None:
     assert peak_tflops(name) == tflops
@@ -52,7 +68,9 @@ def test_the_example_cluster_is_believed_and_every_price_is_dated() -> None:
     world = parsed(cloud_world("~/store"))
     book = FilePrices(world).book()
     assert not book.quarantined and world.purpose == "plan" and world.store == "~/store"
-    assert {(quote.pool, quote.market) for quote in book.quotes} == {(pool.name, market) for pool in world.pools for market in pool.markets}
+    assert {(quote.pool, quote.market) for quote in book.quotes} == {
+        (pool.name, market) for pool in world.pools for market in pool.markets
+    }
     assert all(quote.as_of < TODAY and "pricing.yml" in quote.source for quote in book.quotes)
     assert {quote.market for quote in book.quotes} == {Market.SPOT, Market.ON_DEMAND}
 

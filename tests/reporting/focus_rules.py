@@ -21,19 +21,69 @@ CHARGE_CATEGORIES = {"Usage", "Purchase", "Tax", "Credit", "Adjustment"}
 FREQUENCIES = {"One-Time", "Recurring", "Usage-Based"}
 PRICING_CATEGORIES = {"Standard", "Dynamic", "Committed", "Other"}
 SERVICE_CATEGORIES = {
-    *("AI and Machine Learning", "Analytics", "Business Applications", "Compute", "Databases", "Developer Tools", "Multicloud"),
-    *("Identity", "Integration", "Internet of Things", "Management and Governance", "Media", "Migration", "Mobile", "Networking"),
+    *(
+        "AI and Machine Learning",
+        "Analytics",
+        "Business Applications",
+        "Compute",
+        "Databases",
+        "Developer Tools",
+        "Multicloud",
+    ),
+    *(
+        "Identity",
+        "Integration",
+        "Internet of Things",
+        "Management and Governance",
+        "Media",
+        "Migration",
+        "Mobile",
+        "Networking",
+    ),
     *("Security", "Storage", "Web", "Other"),
 }
-COMPUTE = {"Containers", "End User Computing", "Quantum Compute", "Serverless Compute", "Virtual Machines", "Other (Compute)"}
+COMPUTE = {
+    "Containers",
+    "End User Computing",
+    "Quantum Compute",
+    "Serverless Compute",
+    "Virtual Machines",
+    "Other (Compute)",
+}
 NETWORKING = {
-    *("Application Networking", "Content Delivery", "Network Connectivity", "Network Infrastructure", "Network Routing"),
+    *(
+        "Application Networking",
+        "Content Delivery",
+        "Network Connectivity",
+        "Network Infrastructure",
+        "Network Routing",
+    ),
     *("Network Security", "Other (Networking)"),
 }
-STORAGE = {"Backup Storage", "Block Storage", "File Storage", "Object Storage", "Storage Platform", "Other (Storage)"}
+STORAGE = {
+    "Backup Storage",
+    "Block Storage",
+    "File Storage",
+    "Object Storage",
+    "Storage Platform",
+    "Other (Storage)",
+}
 SKU_PROPERTIES = {
-    **dict.fromkeys(("CoreCount", "DiskMaxIops", "DiskSpace", "GpuCount", "MemorySize", "NetworkMaxIops", "NetworkMaxThroughput"), float),
-    **dict.fromkeys(("DiskType", "InstanceType", "InstanceSeries", "OperatingSystem", "Redundancy", "StorageClass"), str),
+    **dict.fromkeys(
+        (
+            "CoreCount",
+            "DiskMaxIops",
+            "DiskSpace",
+            "GpuCount",
+            "MemorySize",
+            "NetworkMaxIops",
+            "NetworkMaxThroughput",
+        ),
+        float,
+    ),
+    **dict.fromkeys(
+        ("DiskType", "InstanceType", "InstanceSeries", "OperatingSystem", "Redundancy", "StorageClass"), str
+    ),
 }
 NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)(E-?\d+)?")
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
@@ -53,9 +103,17 @@ def text(*, nullable: bool = True, allowed: set[str] | None = None) -> Column:
 
 # What has to be there: "Mandatory".
 MANDATORY = {
-    **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), Column("decimal", nullable=False)),
-    **dict.fromkeys(("BillingAccountId", "InvoiceIssuerName", "ProviderName", "PublisherName", "ServiceName"), text(nullable=False)),
-    **dict.fromkeys(("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd"), Column("moment", nullable=False)),
+    **dict.fromkeys(
+        ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), Column("decimal", nullable=False)
+    ),
+    **dict.fromkeys(
+        ("BillingAccountId", "InvoiceIssuerName", "ProviderName", "PublisherName", "ServiceName"),
+        text(nullable=False),
+    ),
+    **dict.fromkeys(
+        ("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd"),
+        Column("moment", nullable=False),
+    ),
     "BillingAccountName": text(),
     "BillingCurrency": text(nullable=False, allowed={"USD"}),
     "ChargeCategory": text(nullable=False, allowed=CHARGE_CATEGORIES),
@@ -70,11 +128,24 @@ OTHER = {
     "ChargeFrequency": text(nullable=False, allowed=FREQUENCIES),
     "ServiceSubcategory": text(nullable=False, allowed=COMPUTE | NETWORKING | STORAGE),
     "PricingCategory": text(allowed=PRICING_CATEGORIES),
-    **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice", "ConsumedQuantity", "CommitmentDiscountQuantity"), Column("decimal")),
+    **dict.fromkeys(
+        ("ContractedUnitPrice", "ListUnitPrice", "ConsumedQuantity", "CommitmentDiscountQuantity"),
+        Column("decimal"),
+    ),
     "CommitmentDiscountCategory": text(allowed={"Spend", "Usage"}),
     "CommitmentDiscountStatus": text(allowed={"Used", "Unused"}),
-    **dict.fromkeys(("CommitmentDiscountId", "CommitmentDiscountName", "CommitmentDiscountType", "CommitmentDiscountUnit"), text()),
-    **dict.fromkeys(("ConsumedUnit", "RegionId", "RegionName", "ResourceId", "ResourceName", "ResourceType"), text()),
+    **dict.fromkeys(
+        (
+            "CommitmentDiscountId",
+            "CommitmentDiscountName",
+            "CommitmentDiscountType",
+            "CommitmentDiscountUnit",
+        ),
+        text(),
+    ),
+    **dict.fromkeys(
+        ("ConsumedUnit", "RegionId", "RegionName", "ResourceId", "ResourceName", "ResourceType"), text()
+    ),
     **dict.fromkeys(("SkuId", "SkuMeter", "SkuPriceId", "SubAccountId", "SubAccountName"), text()),
     **dict.fromkeys(("SkuPriceDetails", "Tags"), Column("object")),
 }
@@ -95,7 +166,11 @@ def violations(file: str) -> list[str]:
 
 def _header(names: list[str]) -> Iterator[str]:
     yield from (f"{name}: is mandatory" for name in MANDATORY if name not in names)
-    yield from (f"{name}: is neither of FOCUS nor x_" for name in names if name not in COLUMNS and not OWN.fullmatch(name))
+    yield from (
+        f"{name}: is neither of FOCUS nor x_"
+        for name in names
+        if name not in COLUMNS and not OWN.fullmatch(name)
+    )
     yield from (f"{name}: is there twice" for name in {name for name in names if names.count(name) > 1})
     own = [name.startswith("x_") for name in names]
     if own != sorted(own):
@@ -137,7 +212,11 @@ def _object(value: str) -> Iterator[str]:
         yield "is not an object in JSON"
         return
     yield from (f"{name} is there twice" for name in set(twice))
-    yield from (f"{name} holds an object or an array" for name, held in content.items() if isinstance(held, dict | list))
+    yield from (
+        f"{name} holds an object or an array"
+        for name, held in content.items()
+        if isinstance(held, dict | list)
+    )
 
 
 def _owed(row: Row) -> Iterator[str]:
@@ -185,12 +264,20 @@ def _billed(row: Row) -> bool:
 ROW_RULES: dict[str, tuple[str, Callable[[Row], bool]]] = {
     **{
         name: ("is null though its charge is priced", _is_there_when_priced(name))
-        for name in ("ListUnitPrice", "ContractedUnitPrice", "PricingCategory", "PricingQuantity", "SkuId", "SkuPriceId")
+        for name in (
+            "ListUnitPrice",
+            "ContractedUnitPrice",
+            "PricingCategory",
+            "PricingQuantity",
+            "SkuId",
+            "SkuPriceId",
+        )
     },
     "ConsumedQuantity": (
         "is there for usage, and for nothing else",
         lambda row: (
-            bool(row["ConsumedQuantity"]) == (row["ChargeCategory"] == "Usage" and row["CommitmentDiscountStatus"] != "Unused")
+            bool(row["ConsumedQuantity"])
+            == (row["ChargeCategory"] == "Usage" and row["CommitmentDiscountStatus"] != "Unused")
             or (row["ChargeClass"] == "Correction" and not row["ConsumedQuantity"])
         ),
     ),
@@ -203,19 +290,30 @@ ROW_RULES: dict[str, tuple[str, Callable[[Row], bool]]] = {
         lambda row: not row["ResourceName"] or row["ResourceName"] != row["ResourceId"] != "",
     ),
     "SkuMeter": ("comes with SkuId", _together("SkuMeter", "SkuId")),
-    "SkuPriceDetails": ("needs a SkuPriceId", lambda row: bool(row["SkuPriceId"]) or not row["SkuPriceDetails"]),
+    "SkuPriceDetails": (
+        "needs a SkuPriceId",
+        lambda row: bool(row["SkuPriceId"]) or not row["SkuPriceDetails"],
+    ),
     "SkuPriceDetails.": ("holds FOCUS's properties by its types, and others as x_", _properties),
     "SubAccountName": ("comes with SubAccountId", _together("SubAccountName", "SubAccountId")),
     "CommitmentDiscountCategory": (
         "and the other columns of a commitment come together, when the pricing is Committed",
         lambda row: (
-            _together(*(f"CommitmentDiscount{part}" for part in ("Id", "Name", "Category", "Type", "Status", "Quantity", "Unit")))(row)
+            _together(
+                *(
+                    f"CommitmentDiscount{part}"
+                    for part in ("Id", "Name", "Category", "Type", "Status", "Quantity", "Unit")
+                )
+            )(row)
             and bool(row["CommitmentDiscountId"]) == (row["PricingCategory"] == "Committed")
         ),
     ),
     "BilledCost": ("is 0 where a commitment covers it", _billed),
     "ListCost": ("is ListUnitPrice x PricingQuantity", _product("ListUnitPrice", "ListCost")),
-    "ContractedCost": ("is ContractedUnitPrice x PricingQuantity", _product("ContractedUnitPrice", "ContractedCost")),
+    "ContractedCost": (
+        "is ContractedUnitPrice x PricingQuantity",
+        _product("ContractedUnitPrice", "ContractedCost"),
+    ),
     "EffectiveCost": (
         "is BilledCost, of a charge that stands alone",
         lambda row: row["ChargeCategory"] in ("Usage", "Tax") or row["EffectiveCost"] == row["BilledCost"],
@@ -227,7 +325,10 @@ ROW_RULES: dict[str, tuple[str, Callable[[Row], bool]]] = {
         lambda row: (row["ChargeCategory"], row["ChargeFrequency"]) != ("Purchase", "Usage-Based"),
     ),
     "ChargePeriodEnd": ("is after its start", lambda row: row["ChargePeriodStart"] < row["ChargePeriodEnd"]),
-    "BillingPeriodEnd": ("is after its start", lambda row: row["BillingPeriodStart"] < row["BillingPeriodEnd"]),
+    "BillingPeriodEnd": (
+        "is after its start",
+        lambda row: row["BillingPeriodStart"] < row["BillingPeriodEnd"],
+    ),
 }
 
 
@@ -242,4 +343,8 @@ def _across(rows: list[Row]) -> Iterator[str]:
         for row in rows:
             if row[child]:
                 seen[row[child]].add(tuple(row[parent] for parent in parents))
-        yield from (f"all: {child}: {name} has more than one {' and '.join(parents)}" for name, of in seen.items() if len(of) > 1)
+        yield from (
+            f"all: {child}: {name} has more than one {' and '.join(parents)}"
+            for name, of in seen.items()
+            if len(of) > 1
+        )

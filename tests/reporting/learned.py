@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
-from shoestring.evaluation.scorecard import CalibrationBin, Contender, Fit, Score, Scorecard
+from shoestring.evaluation.results import CalibrationBin, Contender, Fit, Score, Scorecard
 from shoestring.training.curve import Curve, Point
 
 
@@ -36,7 +36,11 @@ def around(value: float, by: float) -> Score:
 MODEL = Contender(
     name="model",
     what="an embedding MLP after 9.6 epochs",
-    scores={"log_loss": around(0.4413, 0.0081), "accuracy": around(0.8011, 0.011), "auc": around(0.7412, 0.007)},
+    scores={
+        "log_loss": around(0.4413, 0.0081),
+        "accuracy": around(0.8011, 0.011),
+        "auc": around(0.7412, 0.007),
+    },
 )
 PRIOR = Contender(
     name="class prior",
@@ -47,14 +51,33 @@ PRIOR = Contender(
 BOOSTING = Contender(
     name="gradient boosting",
     what="scikit-learn's HistGradientBoostingClassifier, given the same seconds",
-    scores={"log_loss": around(0.4396, 0.0083), "accuracy": around(0.8021, 0.011), "auc": around(0.7466, 0.007)},
+    scores={
+        "log_loss": around(0.4396, 0.0083),
+        "accuracy": around(0.8021, 0.011),
+        "auc": around(0.7466, 0.007),
+    },
     lead={"log_loss": around(0.0017, 0.0021)},
-    fit=Fit(given_s=61.2, why_s="what training took", taken_s=48.1, cores=2, iterations=180, grown=214, ended="signal validation stalled"),
+    fit=Fit(
+        given_s=61.2,
+        why_s="what training took",
+        taken_s=48.1,
+        cores=2,
+        iterations=180,
+        grown=214,
+        ended="signal validation stalled",
+    ),
 )
 
 
 def scorecard(run_id: str) -> Scorecard:
-    bins = [(0.03, 0.034, 15_000), (0.1, 0.098, 9_000), (0.23, 0.241, 4_000), (0.36, 0.35, 2_000), (0.5, 0.512, 800), (0.7, 0.68, 120)]
+    bins = [
+        (0.03, 0.034, 15_000),
+        (0.1, 0.098, 9_000),
+        (0.23, 0.241, 4_000),
+        (0.36, 0.35, 2_000),
+        (0.5, 0.512, 800),
+        (0.7, 0.68, 120),
+    ]
     return Scorecard(
         run_id=run_id,
         inputs={"data": "datasets/flights/1.json", "model": "runs/model.json"},
@@ -68,7 +91,9 @@ def scorecard(run_id: str) -> Scorecard:
         model=MODEL,
         baselines=(PRIOR, BOOSTING),
         calibration=tuple(
-            CalibrationBin(predicted=predicted, observed=observed, rows=rows, low=observed - 0.02, high=observed + 0.02)
+            CalibrationBin(
+                predicted=predicted, observed=observed, rows=rows, low=observed - 0.02, high=observed + 0.02
+            )
             for predicted, observed, rows in bins
         ),
         trained_s=61.2,

@@ -9,17 +9,17 @@ from typing import Any, Literal
 
 from learned import curve, scorecard
 
+from shoestring.backends.local import FolderStore
+from shoestring.config.tariffs import Tariffs
+from shoestring.core.money import usd
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Format, FormatSpeed, Need, Outcome, Pool, Quarantined, Quote, digest, record
 from shoestring.data.recipe import find_recipe
-from shoestring.data.runs import RunRecord, Start
-from shoestring.local import FolderStore
-from shoestring.model import Format, FormatSpeed, Need, Outcome, Pool, Quarantined, Quote, digest, record
-from shoestring.money import usd
-from shoestring.receipt import Receipt
+from shoestring.data.run_records import RunRecord, Start
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision, Question
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
-from shoestring.spending.ledger import Ledger
-from shoestring.tariffs import Tariffs
+from shoestring.spending.ledger.ledger import Ledger
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RUN_ID = "flights-20261121-120000-ab12"
@@ -48,7 +48,14 @@ SPEEDS = (
 )
 NEEDS = (
     Need(stage="ingest", setup_s=1, op_per_row=2000, writes_bytes_per_row=120),
-    Need(stage="preprocess", setup_s=1.5, op_per_row=4000, parallel_fraction=0.3, reads="scan", writes_bytes_per_row=60),
+    Need(
+        stage="preprocess",
+        setup_s=1.5,
+        op_per_row=4000,
+        parallel_fraction=0.3,
+        reads="scan",
+        writes_bytes_per_row=60,
+    ),
     Need(
         stage="train",
         elastic=True,
@@ -107,7 +114,12 @@ class Recording:
             world="laptop",
             world_sha256=digest(b"world"),
             created_at=NOON,
-            environment={"python": "3.11.9", "machine": "Linux x86_64", "torch": "2.9.1", "shoestring": "0.1.0"},
+            environment={
+                "python": "3.11.9",
+                "machine": "Linux x86_64",
+                "torch": "2.9.1",
+                "shoestring": "0.1.0",
+            },
         )
         self.put("run.json", run)
 
@@ -127,7 +139,9 @@ class Recording:
         )
         self.put(f"starts/{self.starts}.json", start)
         self.ledger.open(self.account, self.budget_usd - self.spent_usd)
-        self.ledger.reserve(self.account, f"overhead-{self.starts}", "overhead", self.starts, self.overhead_usd)
+        self.ledger.reserve(
+            self.account, f"overhead-{self.starts}", "overhead", self.starts, self.overhead_usd
+        )
 
     def evaluated(self) -> None:
         """A run from start to end, nothing cached."""
@@ -158,7 +172,9 @@ class Recording:
                 pool=pool.name,
                 market=market,
                 usd_per_hour=usd(
-                    Decimal(pool.cores + 40 * pool.gpu_count) * Decimal("0.04") * (Decimal("0.35") if market == "spot" else 1)
+                    Decimal(pool.cores + 40 * pool.gpu_count)
+                    * Decimal("0.04")
+                    * (Decimal("0.35") if market == "spot" else 1)
                 ),
                 as_of=date(2026, 11, 1),
                 source=self.source,
@@ -196,7 +212,9 @@ class Recording:
         number = self.attempts[stage] = decision.question.attempt
         choice = decision.choice
         if choice and not choice.cached:
-            self.ledger.reserve(self.account, f"{stage}-{number}", stage, number, choice.p95_usd, choice.keep_usd)
+            self.ledger.reserve(
+                self.account, f"{stage}-{number}", stage, number, choice.p95_usd, choice.keep_usd
+            )
         self.put(f"decisions/{stage}-{number}.json", decision)
         self.decision = decision
         return decision
@@ -213,7 +231,9 @@ class Recording:
     def spent(self, seconds: float) -> Decimal:
         return min(usd(self.choice.usd_per_hour * Decimal(str(seconds)) / 3600), self.choice.p95_usd)
 
-    def beat(self, seconds: float, phase: str = "", samples: int = 0, total: int | None = None, **quality: float) -> None:
+    def beat(
+        self, seconds: float, phase: str = "", samples: int = 0, total: int | None = None, **quality: float
+    ) -> None:
         """A heartbeat so many seconds after the pod began, which is now."""
         question = self.decision.question
         began = self.clock.now()
@@ -236,7 +256,13 @@ class Recording:
         )
         self.store.put(heartbeat_key(RUN_ID, self.hold), record(beat))
 
-    def end(self, seconds: float, status: Literal["done", "failed", "stopped", "lost"] = "done", why: str = "", **outcome: Any) -> None:
+    def end(
+        self,
+        seconds: float,
+        status: Literal["done", "failed", "stopped", "lost"] = "done",
+        why: str = "",
+        **outcome: Any,
+    ) -> None:
         """Settle and write the receipt of an attempt that took so many seconds, from now."""
         question, choice = self.decision.question, self.choice
         began = self.clock.now()
@@ -282,7 +308,9 @@ def far(folder: Path) -> Recording:
     """In another region than its data and its store; a first attempt at preprocess fails."""
     pool = Pool(name="far", cores=2, memory_gb=8, region="far")
     routes = {"local->far": usd("0.02"), "far->local": usd("0.09")}
-    run = Recording(folder, "4", (pool,), tariffs=Tariffs(egress_usd_per_gb=routes, storage_held_hours=24 * 30))
+    run = Recording(
+        folder, "4", (pool,), tariffs=Tariffs(egress_usd_per_gb=routes, storage_held_hours=24 * 30)
+    )
     run.start()
     for stage, status in (("ingest", "done"), ("preprocess", "failed"), ("preprocess", "done")):
         run.route(stage)

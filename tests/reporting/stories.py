@@ -7,13 +7,18 @@ from pathlib import Path
 
 from recorded import ROWS, Recording
 
-from shoestring.model import Market, Pool, Terms
+from shoestring.core.types import Market, Pool, Terms
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" 'single' </style><img src=http://evil.example/x.png onerror=alert(1)>"
 BOTH = {Market.ON_DEMAND: Terms(), Market.SPOT: Terms(preemptions_per_hour=0.2)}
 CLOUD = tuple(
     Pool(name=name, cores=cores, memory_gb=4 * cores, startup_s=45, markets=BOTH)
-    for name, cores in (("n2-standard-4", 4), ("n2-standard-16", 16), ("c3-highcpu-22", 22), ("c3-highcpu-176", 176))
+    for name, cores in (
+        ("n2-standard-4", 4),
+        ("n2-standard-16", 16),
+        ("c3-highcpu-22", 22),
+        ("c3-highcpu-176", 176),
+    )
 )
 
 

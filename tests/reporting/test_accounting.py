@@ -53,7 +53,10 @@ def test_actuals_keeps_to_its_window(look) -> None:  # type: ignore[no-untyped-d
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(("--since", "yesterday"), "--since: 'yesterday' is not a date"), (("--by", "colour"), "there is no colour; there is: stage, gpu")],
+    [
+        (("--since", "yesterday"), "--since: 'yesterday' is not a date"),
+        (("--by", "colour"), "there is no colour; there is: stage, gpu"),
+    ],
 )
 def test_actuals_says_what_it_cannot_read(look, arguments: tuple[str, ...], said: str) -> None:  # type: ignore[no-untyped-def]
     ran = look("actuals", *arguments)
@@ -131,7 +134,17 @@ def test_explain_says_why_not_and_against_what(look, books: Path) -> None:  # ty
 
 
 def test_a_month_is_exported_and_its_sum_is_said(look, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    ran = look("export", "focus", "--month", "2026-11", "--out", tmp_path / "new" / "focus.csv", "--provider", "ours", "--json")
+    ran = look(
+        "export",
+        "focus",
+        "--month",
+        "2026-11",
+        "--out",
+        tmp_path / "new" / "focus.csv",
+        "--provider",
+        "ours",
+        "--json",
+    )
     assert ran.code == 0, ran.err
     rows = list(csv.DictReader((tmp_path / "new" / "focus.csv").read_text().splitlines()))
     assert len(rows) == ran.json["rows"] == 5
@@ -139,7 +152,9 @@ def test_a_month_is_exported_and_its_sum_is_said(look, tmp_path: Path) -> None: 
     assert (ran.json["open_usd"], {row["ProviderName"] for row in rows}) == ("0.000000", {"ours"})
 
 
-@pytest.mark.parametrize(("month", "said"), [("2026-12", "there is: 2026-11"), ("November", "write it like 2026-11")])
+@pytest.mark.parametrize(
+    ("month", "said"), [("2026-12", "there is: 2026-11"), ("November", "write it like 2026-11")]
+)
 def test_a_month_that_is_not_there_is_not_exported(look, month: str, said: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     ran = look("export", "focus", "--month", month, "--out", tmp_path / "focus.csv")
     assert ran.code == 2

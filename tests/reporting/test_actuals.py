@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from recorded import NOON, RUN_ID, Recording
 from stories import STORIES, Story, done, failed, resumed
 
-from shoestring.model import Pool, digest
-from shoestring.money import from_microusd, usd
-from shoestring.receipt import Priced, Receipt
+from shoestring.core.money import from_microusd, usd
+from shoestring.core.receipt import Priced, Receipt
+from shoestring.core.types import Pool, digest
 from shoestring.reporting.actuals import actuals
 from shoestring.reporting.charges import OVERHEAD, Charge, charges_of, split
-from shoestring.reporting.plain import actuals_text
-from shoestring.spending.entry import Entry, Sealed
-from shoestring.spending.ledger import Ledger
+from shoestring.reporting.text import actuals_text
+from shoestring.spending.ledger.entry import Entry, Sealed
+from shoestring.spending.ledger.ledger import Ledger
 
 EVERY = pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 
@@ -38,11 +38,23 @@ def test_groups_sum_to_the_ledger_and_parts_to_what_was_paid(story: Story, tmp_p
     spent_usd = sum((run.ledger.state(name).spent_usd for name in names), Decimal(0))
     found = actuals(charges(run), ("stage", "gpu"))
     assert found.total.paid_usd == spent_usd
-    for name in ("paid_usd", "computing_usd", "overhead_usd", "reserved_usd", "est_usd", "actual_usd", "attempts", "compared"):
+    for name in (
+        "paid_usd",
+        "computing_usd",
+        "overhead_usd",
+        "reserved_usd",
+        "est_usd",
+        "actual_usd",
+        "attempts",
+        "compared",
+    ):
         assert sum(getattr(group, name) for group in found.groups) == getattr(found.total, name)
     for each in (*found.groups, found.total):
         idle = each.idle
-        assert each.computing_usd + each.overhead_usd + idle.startup_usd + idle.cores_usd + idle.lost_usd == each.paid_usd
+        assert (
+            each.computing_usd + each.overhead_usd + idle.startup_usd + idle.cores_usd + idle.lost_usd
+            == each.paid_usd
+        )
 
 
 def charge_of(run: Recording, hold: str) -> Charge:
@@ -54,15 +66,28 @@ def with_receipt(charge: Charge, **changes: object) -> Charge:
     return replace(charge, receipt=charge.receipt.model_copy(update=changes))
 
 
-@given(seconds=st.floats(0, 1e5), cpu_s=st.floats(0, 1e6), paid=st.integers(0, 10**12), adjusted=st.integers(-(10**12), 10**12))
+@given(
+    seconds=st.floats(0, 1e5),
+    cpu_s=st.floats(0, 1e6),
+    paid=st.integers(0, 10**12),
+    adjusted=st.integers(-(10**12), 10**12),
+)
 def test_whatever_the_records_say_the_parts_sum_to_what_was_paid(
     seconds: float, cpu_s: float, paid: int, adjusted: int, ended: Ended
 ) -> None:
     for charge in ended.charges.values():
-        first, then = (_sealed(charge.entry.model_copy(update={"amount_microusd": amount})) for amount in (paid, max(adjusted, -paid)))
-        changed = replace(with_receipt(charge, seconds=seconds, cpu_s=cpu_s), settled=first, adjustments=(then,))
+        first, then = (
+            _sealed(charge.entry.model_copy(update={"amount_microusd": amount}))
+            for amount in (paid, max(adjusted, -paid))
+        )
+        changed = replace(
+            with_receipt(charge, seconds=seconds, cpu_s=cpu_s), settled=first, adjustments=(then,)
+        )
         parts = split(changed)
-        assert parts.computing + parts.startup + parts.cores + parts.lost + parts.overhead == changed.paid_microusd
+        assert (
+            parts.computing + parts.startup + parts.cores + parts.lost + parts.overhead
+            == changed.paid_microusd
+        )
         assert min(parts.computing, parts.startup, parts.cores, parts.lost) >= 0
 
 
@@ -80,11 +105,23 @@ class Ended:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """One of each way to end."""
-    runs = {name: STORIES[name](tmp_path_factory.mktemp(name)) for name in ("done", "failed", "resumed", "in_the_cloud")}
-    return Ended({f"{name}/{charge.entry.hold}": charge for name, run in runs.items() for charge in charges(run) if charge.receipt})
+    runs = {
+        name: STORIES[name](tmp_path_factory.mktemp(name))
+        for name in ("done", "failed", "resumed", "in_the_cloud")
+    }
+    return Ended(
+        {
+            f"{name}/{charge.entry.hold}": charge
+            for name, run in runs.items()
+            for charge in charges(run)
+            if charge.receipt
+        }
+    )
 
 
-def test_a_training_that_stopped_early_is_compared_with_what_was_expected_of_as_many_samples(tmp_path: Path) -> None:
+def test_a_training_that_stopped_early_is_compared_with_what_was_expected_of_as_many_samples(
+    tmp_path: Path,
+) -> None:
     charge = charge_of(done(tmp_path), "train-1")
     assert charge.decision and charge.decision.choice and charge.receipt and charge.receipt.outcome
     whole, samples = charge.decision.choice, charge.receipt.outcome.samples
@@ -147,7 +184,9 @@ def test_a_training_that_was_lost_left_a_checkpoint_and_is_not_lost_money(tmp_pa
 def test_only_what_was_settled_in_the_window_counts(tmp_path: Path) -> None:
     run = resumed(tmp_path)
     later = NOON + timedelta(minutes=30)
-    whole, first, second = (charges_of(run.store, None, *window)[0] for window in ((None, None), (None, later), (later, None)))
+    whole, first, second = (
+        charges_of(run.store, None, *window)[0] for window in ((None, None), (None, later), (later, None))
+    )
     assert [charge.entry.id for charge in first + second] == [charge.entry.id for charge in whole]
     assert {charge.entry.account for charge in second} == {f"{RUN_ID}.2"}
 
@@ -192,10 +231,16 @@ def test_a_price_that_moved_is_metered_as_it_was(tmp_path: Path) -> None:
     receipt = charge.receipt
     assert receipt is not None
     half = receipt.started_at + (receipt.finished_at - receipt.started_at) / 2
-    prices = (Priced(at=receipt.started_at, usd_per_hour=usd("0.04")), Priced(at=half, usd_per_hour=usd("0.08")))
+    prices = (
+        Priced(at=receipt.started_at, usd_per_hour=usd("0.04")),
+        Priced(at=half, usd_per_hour=usd("0.08")),
+    )
     moved = with_receipt(charge, prices=prices)
     assert moved.usd_per_hour == pytest.approx(Decimal("0.06"), rel=Decimal("0.01"))
-    paid = replace(moved, settled=_sealed(charge.entry.model_copy(update={"amount_microusd": charge.paid_microusd * 3 // 2})))
+    paid = replace(
+        moved,
+        settled=_sealed(charge.entry.model_copy(update={"amount_microusd": charge.paid_microusd * 3 // 2})),
+    )
     assert paid.parts.startup <= 1
     assert replace(paid, receipt=receipt).parts.startup > 100
 

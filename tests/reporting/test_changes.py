@@ -9,26 +9,37 @@ from pathlib import Path
 from recorded import RUN_ID
 from stories import done
 
-from shoestring.data.runs import read
-from shoestring.model import record
-from shoestring.receipt import Change, Priced, Receipt, Used
-from shoestring.reporting.gather import gather
-from shoestring.reporting.html import page
+from shoestring.core.receipt import Change, Priced, Receipt, Used
+from shoestring.core.types import record
+from shoestring.data.run_records import read
+from shoestring.reporting.html.page import page
+from shoestring.reporting.run_story import gather
 
 
-def test_prices_that_moved_changes_and_joules_are_on_the_page_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+def test_prices_that_moved_changes_and_joules_are_on_the_page_in_the_order_in_which_they_came(
+    tmp_path: Path,
+) -> None:
     store = done(tmp_path).store
     assert "moved while a stage ran" not in page(gather(store, RUN_ID))
     key = f"runs/{RUN_ID}/receipts/train-1.json"
     receipt = read(store, key, Receipt)
     at = [receipt.started_at + timedelta(seconds=seconds) for seconds in (-60, 0, 5, 6)]
     changes = [
-        Change(at=moment, samples=500, lever="length", before="900 samples", after=f"{700 - number} samples", why="said why")
+        Change(
+            at=moment,
+            samples=500,
+            lever="length",
+            before="900 samples",
+            after=f"{700 - number} samples",
+            why="said why",
+        )
         for number, moment in enumerate((at[0], at[3]))
     ]
     prices = (Priced(at=at[1], usd_per_hour=Decimal("0.04")), Priced(at=at[2], usd_per_hour=Decimal("0.12")))
     used = Used(joules=1234.4, compute_minutes=5.5)
-    store.put(key, record(receipt.model_copy(update={"prices": prices, "changes": tuple(changes), "used": used})))
+    store.put(
+        key, record(receipt.model_copy(update={"prices": prices, "changes": tuple(changes), "used": used}))
+    )
     said = page(gather(store, RUN_ID))
     assert 0 < said.index("$0.12") < said.index("699 samples")
     assert "700 samples" not in said, "an earlier attempt's change is told there"

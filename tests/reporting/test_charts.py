@@ -8,7 +8,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.reporting.charts import (
+from shoestring.reporting.html.charts import (
     Band,
     Bin,
     LossPlot,
@@ -26,7 +26,9 @@ from shoestring.reporting.charts import (
 NUMBERS = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda number: number == 0 or abs(number) > 1e-9)
 LOSSES = st.one_of(st.floats(0, 100), st.sampled_from([math.nan, math.inf, 1e300]))
 DOLLARS = st.integers(0, 10**11).map(lambda micro: micro / 1e6)
-POINTS = st.lists(st.tuples(DOLLARS, LOSSES), max_size=30).map(lambda points: tuple(sorted(points, key=lambda point: point[0])))
+POINTS = st.lists(st.tuples(DOLLARS, LOSSES), max_size=30).map(
+    lambda points: tuple(sorted(points, key=lambda point: point[0]))
+)
 
 
 @given(NUMBERS, NUMBERS, st.integers(2, 10))
@@ -48,7 +50,13 @@ def test_the_words_at_two_ticks_are_never_the_same(high: float, most: int) -> No
         assert len(set(said)) == len(said)
 
 
-@given(st.lists(st.tuples(st.integers(0, 1000), st.sampled_from(["warm-up", "stable", "decay"])), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1000), st.sampled_from(["warm-up", "stable", "decay"])),
+        min_size=1,
+        max_size=20,
+    )
+)
 def test_bands_cover_all_of_the_way_in_order(looks: list[tuple[int, str]]) -> None:
     phases = [(float(at), name) for at, name in sorted(looks)]
     found = bands(phases, 1000.0)
@@ -60,7 +68,9 @@ def test_bands_cover_all_of_the_way_in_order(looks: list[tuple[int, str]]) -> No
 def test_a_loss_chart_draws_numbers_only(
     train: tuple[tuple[float, float], ...], validation: tuple[tuple[float, float], ...], stop: float
 ) -> None:
-    plot = LossPlot(train=train, validation=validation, bands=(Band("stable", 0.0, stop),), stop_usd=stop, said="it went")
+    plot = LossPlot(
+        train=train, validation=validation, bands=(Band("stable", 0.0, stop),), stop_usd=stop, said="it went"
+    )
     drawn = loss_chart("loss", "loss", plot, 354, 300)
     assert "nan" not in drawn
     assert "inf" not in drawn
@@ -69,7 +79,13 @@ def test_a_loss_chart_draws_numbers_only(
 @given(st.lists(st.tuples(NUMBERS, st.one_of(st.none(), st.floats(0, 10))), min_size=1, max_size=5))
 def test_every_contender_is_drawn_with_its_value(scores: list[tuple[float, float | None]]) -> None:
     measured = [
-        Measured(f"number {at}", value, None if by is None else value - by, None if by is None else value + by, ours=at == 0)
+        Measured(
+            f"number {at}",
+            value,
+            None if by is None else value - by,
+            None if by is None else value + by,
+            ours=at == 0,
+        )
         for at, (value, by) in enumerate(scores)
     ]
     drawn = dots_and_whiskers("dots", "scores", measured, lambda value: f"{value:.4g}")
@@ -79,6 +95,8 @@ def test_every_contender_is_drawn_with_its_value(scores: list[tuple[float, float
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(0, 10**9)), max_size=15))
 def test_calibration_stays_inside_its_square(found: list[tuple[float, float, int]]) -> None:
-    drawn = calibration("calibration", "calibration", [Bin(*each, low=each[1], high=each[1]) for each in found])
+    drawn = calibration(
+        "calibration", "calibration", [Bin(*each, low=each[1], high=each[1]) for each in found]
+    )
     assert drawn.count("<circle") == len(found)
     assert "nan" not in drawn

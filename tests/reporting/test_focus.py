@@ -15,11 +15,11 @@ from focus_rules import MANDATORY, violations
 from recorded import Recording, far
 from stories import HOSTILE, STORIES, Story, done, resumed
 
-from shoestring.model import Market, Pool, Terms
-from shoestring.money import from_microusd, usd
+from shoestring.core.money import from_microusd, usd
+from shoestring.core.types import Market, Pool, Terms
 from shoestring.reporting.charges import charges_of
-from shoestring.reporting.focus import COLUMNS, OWN_COLUMNS, focus_csv, focus_rows, total_microusd
-from shoestring.routing.volumes import moves_of
+from shoestring.reporting.exports.focus import COLUMNS, OWN_COLUMNS, focus_csv, focus_rows, total_microusd
+from shoestring.routing.offers.egress import moves_of
 
 GPU = Pool(
     name="a2-highgpu-1g",
@@ -51,8 +51,16 @@ def adjusted(folder: Path) -> Recording:
     for stage in ("ingest", "preprocess"):
         run.route(stage)
         run.end(2.0, rows=1)
-    run.ledger.adjust(run.account, "ingest-1", usd("0.000040"), "its pod's own times come to $0.000065", id="true-times")
-    run.ledger.adjust(run.account, "preprocess-1", usd("-0.000003"), "its pod's own times come to $0.000022", id="true-times")
+    run.ledger.adjust(
+        run.account, "ingest-1", usd("0.000040"), "its pod's own times come to $0.000065", id="true-times"
+    )
+    run.ledger.adjust(
+        run.account,
+        "preprocess-1",
+        usd("-0.000003"),
+        "its pod's own times come to $0.000022",
+        id="true-times",
+    )
     run.clock.at = datetime(2026, 12, 1, tzinfo=UTC)
     run.ledger.adjust(run.account, "ingest-1", usd("0.000001"), "the node's bill", id="bill")
     return run
@@ -75,7 +83,10 @@ def in_a_campaign(folder: Path) -> Recording:
     return run
 
 
-ALL = {**STORIES, **{story.__name__: story for story in (reserved, adjusted, far, without_records, in_a_campaign)}}
+ALL = {
+    **STORIES,
+    **{story.__name__: story for story in (reserved, adjusted, far, without_records, in_a_campaign)},
+}
 EVERY = pytest.mark.parametrize("story", ALL.values(), ids=ALL)
 
 
@@ -102,8 +113,12 @@ def test_costs_sum_to_the_ledger_to_the_micro_dollar(story: Story, tmp_path: Pat
         assert sum((Decimal(row[column]) for row in rows), Decimal(0)) == sum(
             (run.ledger.state(name).spent_usd for name in names), Decimal(0)
         )
-    billed = sum((Decimal(row["BilledCost"]) for row in rows if row["PricingCategory"] != "Committed"), Decimal(0))
-    assert billed == sum((Decimal(row["EffectiveCost"]) for row in rows if row["PricingCategory"] != "Committed"), Decimal(0))
+    billed = sum(
+        (Decimal(row["BilledCost"]) for row in rows if row["PricingCategory"] != "Committed"), Decimal(0)
+    )
+    assert billed == sum(
+        (Decimal(row["EffectiveCost"]) for row in rows if row["PricingCategory"] != "Committed"), Decimal(0)
+    )
 
 
 def test_a_closed_month_is_what_the_month_account_took(tmp_path: Path) -> None:
@@ -122,7 +137,12 @@ def test_what_each_thing_bought_has_a_row_of_its_own(tmp_path: Path) -> None:
     run = done(tmp_path)
     charge = next(charge for charge in charges_of(run.store)[0] if charge.entry.hold == "train-1")
     assert charge.receipt is not None
-    half = type(charge)(**(vars(charge) | {"receipt": charge.receipt.model_copy(update={"cpu_s": charge.receipt.seconds / 2})}))
+    half = type(charge)(
+        **(
+            vars(charge)
+            | {"receipt": charge.receipt.model_copy(update={"cpu_s": charge.receipt.seconds / 2})}
+        )
+    )
     rows = list(focus_rows([half], "laptop"))
     assert [row["x_Kind"] for row in rows] == ["computing", "cores"]
     # An estimate is of the attempt, so that sums over rows are right.
@@ -140,9 +160,13 @@ def test_data_is_charged_by_volume_beside_time(tmp_path: Path) -> None:
     taken, left = moves_of(charge.decision.question, run.choice)
     assert (moved["ServiceCategory"], moved["PricingUnit"]) == ("Networking", "GB")
     assert Decimal(moved["PricingQuantity"]) == pytest.approx(Decimal(str(taken[0].gb + left.gb)))
-    assert Decimal(moved["BilledCost"]) == pytest.approx(Decimal(str(taken[0].gb * 0.02 + left.gb * 0.09)), abs=Decimal("0.000002"))
+    assert Decimal(moved["BilledCost"]) == pytest.approx(
+        Decimal(str(taken[0].gb * 0.02 + left.gb * 0.09)), abs=Decimal("0.000002")
+    )
     assert (stored["ServiceCategory"], stored["PricingUnit"]) == ("Storage", "GB-Months")
-    assert Decimal(stored["BilledCost"]) == pytest.approx(Decimal(str(left.gb * 0.023 * 720 / 730)), abs=Decimal("0.000002"))
+    assert Decimal(stored["BilledCost"]) == pytest.approx(
+        Decimal(str(left.gb * 0.023 * 720 / 730)), abs=Decimal("0.000002")
+    )
 
 
 def test_an_adjustment_is_a_correction_once_its_month_is_over(tmp_path: Path) -> None:
@@ -158,7 +182,11 @@ def test_an_adjustment_is_a_correction_once_its_month_is_over(tmp_path: Path) ->
 
 def test_a_reserved_machine_is_committed_and_was_billed_when_it_was_bought(tmp_path: Path) -> None:
     row = rows_of(exported(reserved(tmp_path)))[0]
-    assert (row["PricingCategory"], row["CommitmentDiscountStatus"], row["BilledCost"]) == ("Committed", "Used", "0")
+    assert (row["PricingCategory"], row["CommitmentDiscountStatus"], row["BilledCost"]) == (
+        "Committed",
+        "Used",
+        "0",
+    )
     assert Decimal(row["EffectiveCost"]) > 0
     assert (row["RegionId"], row["SkuPriceId"]) == ("us-central1", "a2-highgpu-1g/reserved")
     assert '"GpuCount": 1' in row["SkuPriceDetails"]

@@ -11,9 +11,9 @@ import pytest
 from recorded import RUN_ID, STAGES, STALLED
 from stories import HOSTILE, STORIES, Story, done, failed, hostile, in_the_cloud, refused, resumed, running
 
-from shoestring.reporting.gather import gather
-from shoestring.reporting.html import page
-from shoestring.reporting.markup import VOID
+from shoestring.reporting.html.markup import VOID
+from shoestring.reporting.html.page import page
+from shoestring.reporting.run_story import gather
 
 EVERY = pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 
@@ -72,7 +72,9 @@ def test_the_page_is_well_formed_and_its_references_meet(story: Story, tmp_path:
 @EVERY
 def test_the_page_asks_nothing_of_any_other_place(story: Story, tmp_path: Path) -> None:
     made = page_of(story, tmp_path)
-    assert {"script", "link", "img", "iframe", "object", "image", "use"} & {name for name, _ in made.tags} == set()
+    assert {"script", "link", "img", "iframe", "object", "image", "use"} & {
+        name for name, _ in made.tags
+    } == set()
     assert made.having("src") == []
     assert all(link.startswith("#") for link in made.having("href"))
     style = files("shoestring.reporting").joinpath("report.css").read_text()
@@ -80,7 +82,9 @@ def test_the_page_asks_nothing_of_any_other_place(story: Story, tmp_path: Path) 
 
 
 @EVERY
-def test_every_table_has_a_caption_and_every_chart_a_name_and_a_description(story: Story, tmp_path: Path) -> None:
+def test_every_table_has_a_caption_and_every_chart_a_name_and_a_description(
+    story: Story, tmp_path: Path
+) -> None:
     html = html_of(story, tmp_path)
     assert html.count("<table") == html.count("<caption>")
     for chart in re.findall(r"<svg[^>]*role=\"img\".*?</svg>", html, re.S):
@@ -171,6 +175,8 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_text_can_be_read_in_both_schemes(ink: str, paper: str, scheme: int) -> None:
     style = files("shoestring.reporting").joinpath("report.css").read_text()
-    colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", style.split("@media (prefers-color-scheme: dark)")[scheme]))
+    colours = dict(
+        re.findall(r"--(\w+): (#[0-9a-f]{6});", style.split("@media (prefers-color-scheme: dark)")[scheme])
+    )
     lighter, darker = sorted((luminance(colours[ink]), luminance(colours[paper])), reverse=True)
     assert (lighter + 0.05) / (darker + 0.05) >= 4.5

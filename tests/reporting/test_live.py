@@ -20,7 +20,9 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def shown(run: Recording, width: int) -> str:
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(LiveView(run.store, RUN_ID, run.clock).table(width))
+    Console(file=out, width=width, color_system=None).print(
+        LiveView(run.store, RUN_ID, run.clock).table(width)
+    )
     return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
 
 
@@ -74,7 +76,9 @@ class PlayingClock:
         next(self._steps, None)
 
 
-def followed(folder: Path, out: io.StringIO, *, as_json: bool = False, done: Callable[[], bool] = lambda: False) -> str:
+def followed(
+    folder: Path, out: io.StringIO, *, as_json: bool = False, done: Callable[[], bool] = lambda: False
+) -> str:
     run = Recording(folder)
     follow(run.store, RUN_ID, PlayingClock(run), done, out, as_json=as_json)  # type: ignore[arg-type]
     return out.getvalue()
@@ -115,4 +119,6 @@ def test_following_a_run_that_is_over_shows_it_once_and_returns(tmp_path: Path) 
 
 
 def test_following_ends_when_it_is_told_to(tmp_path: Path) -> None:
-    assert followed(tmp_path, io.StringIO(), done=lambda: True).splitlines() == ["ingest: placed on cpu-1 on-demand, $0 to spend"]
+    assert followed(tmp_path, io.StringIO(), done=lambda: True).splitlines() == [
+        "ingest: placed on cpu-1 on-demand, $0 to spend"
+    ]

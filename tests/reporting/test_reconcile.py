@@ -14,31 +14,50 @@ from hypothesis import strategies as st
 from recorded import NOON, RUN_ID, far
 from stories import done
 
-from shoestring.errors import UsageError
-from shoestring.model import utc_text
-from shoestring.money import from_microusd
+from shoestring.core.errors import UsageError
+from shoestring.core.money import from_microusd
+from shoestring.core.types import utc_text
 from shoestring.reporting.charges import Charge, charges_of
-from shoestring.reporting.opencost import read_allocations, sanitised
-from shoestring.reporting.plain import reconciled_text
-from shoestring.reporting.reconcile import Reconciled, reconcile
+from shoestring.reporting.exports.opencost import read_allocations, sanitised
+from shoestring.reporting.exports.reconcile import Reconciled, reconcile
+from shoestring.reporting.text import reconciled_text
 
 DAY = ("2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z")
 STAGES = ("train", "evaluate", "route-train", "", "brew")
 LABELS = {"shoestring_dev_run": RUN_ID, "shoestring_dev_stage": "train"}
 
 
-def allocation(name: str, total: float, labels: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+def allocation(
+    name: str, total: float, labels: dict[str, str] | None = None, **fields: Any
+) -> dict[str, Any]:
     """One allocation, as OpenCost marshals it; amounts in dollars."""
     parts = dict(zip(("cluster", "node", "namespace", "pod", "container"), name.split("/"), strict=False))
     zeros = dict.fromkeys(
-        ("cpuCostIdle", "gpuCostIdle", "ramCostIdle", "pvCost", "networkCost", "loadBalancerCost", "sharedCost", "externalCost"), 0
+        (
+            "cpuCostIdle",
+            "gpuCostIdle",
+            "ramCostIdle",
+            "pvCost",
+            "networkCost",
+            "loadBalancerCost",
+            "sharedCost",
+            "externalCost",
+        ),
+        0,
     )
     window = {"window": {"start": DAY[0], "end": DAY[1]}, "start": DAY[0], "end": DAY[1], "minutes": 1440}
-    return {"name": name, "properties": parts | ({"labels": labels} if labels else {}), "totalCost": total} | window | zeros | fields
+    return (
+        {"name": name, "properties": parts | ({"labels": labels} if labels else {}), "totalCost": total}
+        | window
+        | zeros
+        | fields
+    )
 
 
 def answer(*allocations: dict[str, Any]) -> bytes:
-    return json.dumps({"code": 200, "status": "success", "data": [{each["name"]: each for each in allocations}]}).encode()
+    return json.dumps(
+        {"code": 200, "status": "success", "data": [{each["name"]: each for each in allocations}]}
+    ).encode()
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +71,9 @@ def reconciled(charges: list[Charge], data: bytes) -> Reconciled:
 
 
 def paid_usd(charges: list[Charge], stage: str) -> Decimal:
-    return sum((from_microusd(charge.paid_microusd) for charge in charges if charge.entry.stage == stage), Decimal(0))
+    return sum(
+        (from_microusd(charge.paid_microusd) for charge in charges if charge.entry.stage == stage), Decimal(0)
+    )
 
 
 def test_a_pod_is_known_by_its_labels_and_the_rest_of_its_cost_is_told_apart(charges: list[Charge]) -> None:
@@ -67,16 +88,28 @@ def test_a_pod_is_known_by_its_labels_and_the_rest_of_its_cost_is_told_apart(cha
     found = reconciled(charges, data)
     line = next(line for line in found.lines if line.stage == "train")
     assert (line.where, line.ledger_usd, line.theirs_usd) == ("both", train_usd, train_usd + Decimal("0.5"))
-    assert (line.beside_usd, line.shared_usd, line.idle_usd, line.unexplained_usd) == tuple(map(Decimal, ("0.1", "0.25", "0.05", "0.1")))
-    assert (found.idle_usd, found.unmounted_usd, found.elsewhere_usd) == (Decimal(3), Decimal("0.5"), Decimal("0.2"))
+    assert (line.beside_usd, line.shared_usd, line.idle_usd, line.unexplained_usd) == tuple(
+        map(Decimal, ("0.1", "0.25", "0.05", "0.1"))
+    )
+    assert (found.idle_usd, found.unmounted_usd, found.elsewhere_usd) == (
+        Decimal(3),
+        Decimal("0.5"),
+        Decimal("0.2"),
+    )
     assert {line.where for line in found.lines if line.stage != "train"} == {"ledger"}
     assert "unexplained" in reconciled_text(found)
 
 
 def test_what_the_ledger_charges_for_data_is_in_no_pods_allocation(tmp_path: Path) -> None:
     charges = charges_of(far(tmp_path).store)[0]
-    fees_usd = sum((from_microusd(each.parts.fees) for each in charges if each.entry.stage == "ingest"), Decimal(0))
-    pod = allocation("c/n/ns/a/main", float(paid_usd(charges, "ingest") - fees_usd), LABELS | {"shoestring_dev_stage": "ingest"})
+    fees_usd = sum(
+        (from_microusd(each.parts.fees) for each in charges if each.entry.stage == "ingest"), Decimal(0)
+    )
+    pod = allocation(
+        "c/n/ns/a/main",
+        float(paid_usd(charges, "ingest") - fees_usd),
+        LABELS | {"shoestring_dev_stage": "ingest"},
+    )
     (line,) = [line for line in reconciled(charges, answer(pod)).lines if line.stage == "ingest"]
     assert (line.fees_usd, line.unexplained_usd) == (fees_usd, 0) and fees_usd > 0
 
@@ -87,7 +120,9 @@ def test_what_the_ledger_charges_for_data_is_in_no_pods_allocation(tmp_path: Pat
         max_size=8,
     )
 )
-def test_everything_sums_to_the_micro_dollar(charges: list[Charge], made: list[tuple[int, str, bool, int]]) -> None:
+def test_everything_sums_to_the_micro_dollar(
+    charges: list[Charge], made: list[tuple[int, str, bool, int]]
+) -> None:
     pods = [
         allocation(
             f"c/n/ns/pod-{number}/main",
@@ -99,7 +134,14 @@ def test_everything_sums_to_the_micro_dollar(charges: list[Charge], made: list[t
     ]
     found = reconciled(charges, answer(*pods, allocation("c/__idle__", 1.5)))
     assert found.theirs_usd == from_microusd(sum(micro for micro, *_ in made) + 1_500_000)
-    assert found.theirs_usd == found.ours_of_theirs_usd + found.idle_usd + found.shared_usd + found.unmounted_usd + found.elsewhere_usd
+    assert (
+        found.theirs_usd
+        == found.ours_of_theirs_usd
+        + found.idle_usd
+        + found.shared_usd
+        + found.unmounted_usd
+        + found.elsewhere_usd
+    )
     assert sum((line.theirs_usd for line in found.lines), Decimal(0)) == found.ours_of_theirs_usd
     assert sum((line.ledger_usd for line in found.lines), Decimal(0)) == found.ledger_usd
     explained = sum((line.idle_usd + line.shared_usd + line.beside_usd for line in found.lines), Decimal(0))
@@ -109,9 +151,22 @@ def test_everything_sums_to_the_micro_dollar(charges: list[Charge], made: list[t
 @pytest.mark.parametrize(
     ("made", "stage"),
     [
-        (allocation("c/n/ns/any/main", 1, {"pipeline_runid": RUN_ID, "shoestring_dev_stage": "train"}), "train"),
-        (allocation("c/n/ns/any/main", 1, {"shoestring.dev/run": RUN_ID, "shoestring.dev/stage": "route-train"}), "overhead"),
-        (allocation("c/n/ns/any/main", 1, {"shoestring_dev_run": RUN_ID, "shoestring_dev_stage": "settle"}), "overhead"),
+        (
+            allocation("c/n/ns/any/main", 1, {"pipeline_runid": RUN_ID, "shoestring_dev_stage": "train"}),
+            "train",
+        ),
+        (
+            allocation(
+                "c/n/ns/any/main", 1, {"shoestring.dev/run": RUN_ID, "shoestring.dev/stage": "route-train"}
+            ),
+            "overhead",
+        ),
+        (
+            allocation(
+                "c/n/ns/any/main", 1, {"shoestring_dev_run": RUN_ID, "shoestring_dev_stage": "settle"}
+            ),
+            "overhead",
+        ),
         (allocation(f"{RUN_ID}/evaluate", 1) | {"properties": {}}, "evaluate"),
         (allocation(f"c/n/ns/{RUN_ID}-train-8271/main", 1), ""),
     ],
@@ -137,7 +192,10 @@ def test_only_charges_of_the_window_are_compared(charges: list[Charge]) -> None:
 
 def test_a_charge_that_goes_on_after_the_window_is_said(charges: list[Charge]) -> None:
     short = {"start": DAY[0], "end": utc_text(NOON.replace(second=10))}
-    assert "ended after 2026-11-21 12:00 UTC" in reconciled(charges, answer(allocation("c/n/ns/p/main", 1, LABELS, **short))).notes[0]
+    assert (
+        "ended after 2026-11-21 12:00 UTC"
+        in reconciled(charges, answer(allocation("c/n/ns/p/main", 1, LABELS, **short))).notes[0]
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,37 @@ from pathlib import Path
 
 import pytest
 from recorded import RUN_ID, STAGES, Recording
-from stories import STORIES, Story, done, failed, impossible, refused, refused_on_the_way, resumed, running, stopped
+from stories import (
+    STORIES,
+    Story,
+    done,
+    failed,
+    impossible,
+    refused,
+    refused_on_the_way,
+    resumed,
+    running,
+    stopped,
+)
 
-from shoestring.errors import UnknownName
-from shoestring.model import record
-from shoestring.money import usd
-from shoestring.reporting.gather import gather
+from shoestring.core.errors import UnknownName
+from shoestring.core.money import usd
+from shoestring.core.types import record
+from shoestring.reporting.run_story import gather
 from shoestring.reporting.summary import Summary, summarise
 
-CONTRACT = {"name", "pool", "market", "format", "budget_usd", "est_usd", "p95_usd", "spent_usd", "seconds", "cache_hit"}
+CONTRACT = {
+    "name",
+    "pool",
+    "market",
+    "format",
+    "budget_usd",
+    "est_usd",
+    "p95_usd",
+    "spent_usd",
+    "seconds",
+    "cache_hit",
+}
 
 
 def summary_of(run: Recording) -> Summary:
@@ -34,7 +56,11 @@ def test_what_stages_and_overhead_spent_is_what_the_run_spent(story: Story, tmp_
 def test_money_is_written_as_strings_and_read_back(story: Story, tmp_path: Path) -> None:
     summary = summary_of(story(tmp_path))
     written = json.loads(record(summary))
-    amounts = [written["budget_usd"], written["spent_usd"], *(stage["spent_usd"] for stage in written["stages"])]
+    amounts = [
+        written["budget_usd"],
+        written["spent_usd"],
+        *(stage["spent_usd"] for stage in written["stages"]),
+    ]
     assert all(isinstance(amount, str) for amount in amounts)
     assert Summary.model_validate_json(record(summary)) == summary
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.money import from_microusd
-from shoestring.reporting import words
+from shoestring.core.money import from_microusd
+from shoestring.reporting import number_text
 
 
 @given(st.integers(-(10**15), 10**15))
 def test_dollars_are_within_half_their_last_digit_and_nothing_but_nothing_is_zero(micro: int) -> None:
     amount = from_microusd(micro)
-    said = words.dollars(amount)
+    said = number_text.dollars(amount)
     number = Decimal(said.replace("$", "").replace(",", ""))
     places = len(said.partition(".")[2])
     assert abs(number - amount) <= Decimal(1).scaleb(-places) / 2
@@ -25,7 +25,7 @@ def test_dollars_are_within_half_their_last_digit_and_nothing_but_nothing_is_zer
 @given(st.floats(0, 1e9))
 def test_a_duration_is_said_in_at_most_two_units(seconds: float) -> None:
     unit_s = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
-    said = words.duration(seconds).split()
+    said = number_text.duration(seconds).split()
     if said[0] != "<0.01":
         told_s = sum(float(number) * unit_s[unit] for number, unit in zip(said[::2], said[1::2], strict=True))
         assert told_s == pytest.approx(seconds, rel=0.02, abs=0.005)
@@ -33,7 +33,7 @@ def test_a_duration_is_said_in_at_most_two_units(seconds: float) -> None:
 
 @given(st.integers(0, 10**12))
 def test_a_short_count_is_short_and_right_to_three_digits(number: int) -> None:
-    said = words.short_count(number)
+    said = number_text.short_count(number)
     factor = {"k": 10**3, "M": 10**6, "G": 10**9}.get(said[-1], 1)
     assert len(said) <= 6
     assert float(said.rstrip("kMG")) * factor == pytest.approx(number, rel=0.006)
@@ -42,20 +42,20 @@ def test_a_short_count_is_short_and_right_to_three_digits(number: int) -> None:
 @pytest.mark.parametrize(
     ("said", "words_of"),
     [
-        ("$0.001234", words.dollars(Decimal("0.001234"))),
-        ("$1,234.57", words.dollars(Decimal("1234.567890"))),
-        ("$0", words.dollars(Decimal(0))),
-        ("$0.0416/h", words.hourly(Decimal("0.0416"))),
-        ("$32.77/h", words.hourly(Decimal("32.770000"))),
-        ("12.3 s", words.duration(12.34)),
-        ("1 h 0 min", words.duration(3599.7)),
-        ("4 d 3 h", words.duration(4 * 86_400 + 3 * 3600)),
-        ("96,412 rows/s", words.rate(964_120, 10)),
-        ("", words.rate(0, 10)),
-        ("12.3 MB", words.size(12_345_678)),
-        ("71.6%", words.share(0.716)),
-        ("<0.1%", words.share(0.0002)),
-        ("0.4413", words.score(0.44131)),
+        ("$0.001234", number_text.dollars(Decimal("0.001234"))),
+        ("$1,234.57", number_text.dollars(Decimal("1234.567890"))),
+        ("$0", number_text.dollars(Decimal(0))),
+        ("$0.0416/h", number_text.hourly(Decimal("0.0416"))),
+        ("$32.77/h", number_text.hourly(Decimal("32.770000"))),
+        ("12.3 s", number_text.duration(12.34)),
+        ("1 h 0 min", number_text.duration(3599.7)),
+        ("4 d 3 h", number_text.duration(4 * 86_400 + 3 * 3600)),
+        ("96,412 rows/s", number_text.rate(964_120, 10)),
+        ("", number_text.rate(0, 10)),
+        ("12.3 MB", number_text.size(12_345_678)),
+        ("71.6%", number_text.share(0.716)),
+        ("<0.1%", number_text.share(0.0002)),
+        ("0.4413", number_text.score(0.44131)),
     ],
 )
 def test_numbers_read_as_a_person_would_say_them(said: str, words_of: str) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import strategies as st
 from routing_cases import EVALUATE, INGEST, PREPROCESS, laptop_question, questions, tight_questions
 
-from shoestring.model import Format, Need
-from shoestring.money import from_microusd, microusd
-from shoestring.routing.candidates import Candidates, Ints
+from shoestring.core.money import from_microusd, microusd
+from shoestring.core.types import Format, Need
 from shoestring.routing.decision import Given, Question
-from shoestring.routing.priced import all_rows
+from shoestring.routing.offers.candidates import Candidates, Ints
+from shoestring.routing.offers.offer_costs import all_rows
 
 DIAMOND = (
     INGEST,
@@ -55,7 +55,9 @@ class Every:
             lies[need.stage] = (need.stage,) if need.writes_bytes_per_row else reads
 
     def _format(self, name: Format | None) -> Ints:
-        return np.full(1, -1 if name is None or name not in self.made.formats else self.made.formats.index(name))
+        return np.full(
+            1, -1 if name is None or name not in self.made.formats else self.made.formats.index(name)
+        )
 
     def _go_on(self, stage: int, need: Need, reads: tuple[str, ...]) -> None:
         rows, offers = self.columns, self.made.offers[stage]
@@ -84,7 +86,13 @@ class Every:
         self.cost = self.cost[before] + (0 if stage == 0 else rows.est_microusd[own])
         self.p95 = self.p95[before] + (0 if stage == 0 else rows.least_p95_microusd[own])
         ms = rows.least_p95_ms[own]
-        names = need.after if need.after is not None else () if stage == 0 else (self.question.needs[stage - 1].stage,)
+        names = (
+            need.after
+            if need.after is not None
+            else ()
+            if stage == 0
+            else (self.question.needs[stage - 1].stage,)
+        )
         starts, later = np.zeros_like(ms), np.full_like(ms, 0 if stage == 0 else -(2**40))
         for name in names:
             starts = np.maximum(starts, self.ends.get(name, 7500 if name == "side" else 0))
@@ -116,15 +124,23 @@ class Every:
             (money, rows.least_est_microusd[row], rows.est_microusd[row]),
             (left, rows.least_est_ms[row], rows.est_ms[row]),
         ):
-            shares.append(np.where(limit >= most, 1.0, np.clip((limit - least) / np.maximum(most - least, 1), 0.0, 1.0)))
-        share, least, least_est = np.min(shares, axis=0), rows.least_samples[row], rows.least_est_microusd[row]
+            shares.append(
+                np.where(limit >= most, 1.0, np.clip((limit - least) / np.maximum(most - least, 1), 0.0, 1.0))
+            )
+        share, least, least_est = (
+            np.min(shares, axis=0),
+            rows.least_samples[row],
+            rows.least_est_microusd[row],
+        )
         samples = least + np.floor((rows.samples[row] - least) * share).astype(np.int64)
         price = least_est + np.ceil((rows.est_microusd[row] - least_est) * share).astype(np.int64)
         return samples[fit], (price + self.cost)[fit]
 
     def least_p95(self) -> int | None:
         """Of the plans that are in time."""
-        left_ms = 2**50 if self.question.deadline_left_s is None else int(self.question.deadline_left_s * 1000)
+        left_ms = (
+            2**50 if self.question.deadline_left_s is None else int(self.question.deadline_left_s * 1000)
+        )
         in_time = np.max(list(self.ends.values()), axis=0) <= left_ms
         needed = (self.columns.least_p95_microusd[self.here] + self.p95)[in_time]
         return int(needed.min()) if len(needed) else None
@@ -150,16 +166,32 @@ def wide(stages: int, deadline_left_s: float) -> Question:
     """Pairs of stages beside each other, on pools that trade money for time in many ways."""
     needs = [INGEST]
     for number in range(1, stages):
-        after = tuple(dict.fromkeys(f"s{max(0, number - step)}" if number > step else "ingest" for step in (2, 3)))
-        size = {"op_per_row": 1000.0 * (1 + number * 7 % 5), "parallel_fraction": 0.9, "setup_s": float(number % 4)}
+        after = tuple(
+            dict.fromkeys(f"s{max(0, number - step)}" if number > step else "ingest" for step in (2, 3))
+        )
+        size = {
+            "op_per_row": 1000.0 * (1 + number * 7 % 5),
+            "parallel_fraction": 0.9,
+            "setup_s": float(number % 4),
+        }
         needs.append(
             PREPROCESS.model_copy(
-                update={"stage": f"s{number}", "after": tuple("ingest" if name == "s0" else name for name in after)} | size
+                update={
+                    "stage": f"s{number}",
+                    "after": tuple("ingest" if name == "s0" else name for name in after),
+                }
+                | size
             )
         )
     question = laptop_question(tuple(needs), "1000", deadline_left_s=deadline_left_s)
     one = question.pools[0]
-    pools = tuple(one.model_copy(update={"name": f"p{cores}", "cores": cores, "startup_s": float(cores % 7)}) for cores in range(1, 41))
+    pools = tuple(
+        one.model_copy(update={"name": f"p{cores}", "cores": cores, "startup_s": float(cores % 7)})
+        for cores in range(1, 41)
+    )
     price = {pool.name: from_microusd(40_000 * pool.cores + 3_000 * pool.cores**2) for pool in pools}
-    quotes = tuple(question.quotes[0].model_copy(update={"pool": name, "usd_per_hour": amount}) for name, amount in price.items())
+    quotes = tuple(
+        question.quotes[0].model_copy(update={"pool": name, "usd_per_hour": amount})
+        for name, amount in price.items()
+    )
     return question.model_copy(update={"pools": pools, "quotes": quotes})

@@ -8,13 +8,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shoestring.model import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Room, Terms
-from shoestring.money import usd
+from shoestring.config.tariffs import Tariffs
+from shoestring.core.money import usd
+from shoestring.core.types import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Room, Terms
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
-from shoestring.routing.offers import candidates
-from shoestring.routing.priced import all_rows
-from shoestring.tariffs import Tariffs
+from shoestring.routing.offers.enumerate import candidates
+from shoestring.routing.offers.offer_costs import all_rows
 
 PARQUET = FormatSpeed(
     format=Format.PARQUET,
@@ -37,7 +37,14 @@ PACKED = FormatSpeed(
     size_ratio=1.1,
 )
 INGEST = Need(stage="ingest", setup_s=1, op_per_row=2000, writes_bytes_per_row=120)
-PREPROCESS = Need(stage="preprocess", setup_s=1.5, op_per_row=4000, parallel_fraction=0.3, reads="scan", writes_bytes_per_row=60)
+PREPROCESS = Need(
+    stage="preprocess",
+    setup_s=1.5,
+    op_per_row=4000,
+    parallel_fraction=0.3,
+    reads="scan",
+    writes_bytes_per_row=60,
+)
 TRAIN = Need(
     stage="train",
     elastic=True,
@@ -64,7 +71,13 @@ FULL = Room(nodes=2, most_nodes=2, fits=0, free_cores=0.4, free_memory_gb=1.2, w
 
 
 def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> Quote:
-    return Quote(pool=pool, market=market, usd_per_hour=Decimal(usd_per_hour), as_of=DAY, source="assumption: $0.04 a core-hour")
+    return Quote(
+        pool=pool,
+        market=market,
+        usd_per_hour=Decimal(usd_per_hour),
+        as_of=DAY,
+        source="assumption: $0.04 a core-hour",
+    )
 
 
 def laptop_question(needs: tuple[Need, ...] = CHAIN, budget_usd: str = "0.003", **fields: Any) -> Question:
@@ -80,7 +93,9 @@ def laptop_question(needs: tuple[Need, ...] = CHAIN, budget_usd: str = "0.003", 
         "speeds": (PARQUET, PACKED),
         "digests": {"world": "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef"},
     }
-    return Question.model_validate({"needs": needs, "stage": needs[0].stage, "budget_usd": budget_usd} | defaults | fields)
+    return Question.model_validate(
+        {"needs": needs, "stage": needs[0].stage, "budget_usd": budget_usd} | defaults | fields
+    )
 
 
 def _numbers(low: float, high: float) -> st.SearchStrategy[float]:
@@ -145,7 +160,11 @@ def tightened(question: Question, more_money: float, more_time: float | None) ->
     if more_time is not None:
         shortest_s = 0.0
         for stage in range(len(question.needs)):
-            rows = [row for row in range(len(columns.stage)) if columns.stage[row] == stage and columns.objection[row] < 0]
+            rows = [
+                row
+                for row in range(len(columns.stage))
+                if columns.stage[row] == stage and columns.objection[row] < 0
+            ]
             shortest_s += min((columns.least_p95_ms[row] for row in rows), default=0) / 1000
         broke = broke.model_copy(update={"deadline_left_s": shortest_s * (1 + more_time)})
     smallest_usd = choose(broke, made).smallest_budget_usd
@@ -174,7 +193,13 @@ def questions(draw: st.DrawFn, stages: int = 3) -> Question:
         if draw(st.integers(0, 9))
     ]
     learned = tuple(
-        Learned(stage=need.stage, pool=pool.name, runs=3, log_mean=draw(_numbers(-1, 1)), log_sd=draw(_numbers(0, 1)))
+        Learned(
+            stage=need.stage,
+            pool=pool.name,
+            runs=3,
+            log_mean=draw(_numbers(-1, 1)),
+            log_sd=draw(_numbers(0, 1)),
+        )
         for need in needs
         for pool in pools
         if draw(st.booleans())
@@ -192,7 +217,9 @@ def questions(draw: st.DrawFn, stages: int = 3) -> Question:
         cached_format=draw(st.sampled_from([None, Format.PACKED])) if cached else None,
         spent_usd=draw(st.sampled_from(["0", "0.000100"])),
         held_usd=draw(st.sampled_from(["0", "0.002000"])),
-        stage_budgets=draw(st.dictionaries(st.sampled_from([need.stage for need in needs]), cents, max_size=1)),
+        stage_budgets=draw(
+            st.dictionaries(st.sampled_from([need.stage for need in needs]), cents, max_size=1)
+        ),
         deadline_left_s=draw(st.one_of(st.none(), _numbers(0, 4000))),
         pools=pools,
         quotes=tuple(draw(st.permutations(quotes))),

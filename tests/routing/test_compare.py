@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question, quote, tight_questions
 
-from shoestring.errors import UsageError
-from shoestring.money import from_microusd, microusd
-from shoestring.routing.compare import ABOUT, GROUPS, compare, name_of, why_not
+from shoestring.core.errors import UsageError
+from shoestring.core.money import from_microusd, microusd
+from shoestring.routing.analysis.compare import ABOUT, GROUPS, compare, name_of, why_not
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Question
 
@@ -32,7 +32,9 @@ def test_of_inputs_that_differ_the_one_that_made_the_difference_is_named() -> No
 
 def test_two_inputs_that_only_together_make_the_difference_are_both_enough() -> None:
     """A cheap price of a pool that is not there changes nothing; nor does a pool that has no price."""
-    both = laptop_question((EVALUATE,), pools=(CPU_1, CPU_2), quotes=(quote("cpu-1", "0.04"), quote("cpu-2", "0.01")))
+    both = laptop_question(
+        (EVALUATE,), pools=(CPU_1, CPU_2), quotes=(quote("cpu-1", "0.04"), quote("cpu-2", "0.01"))
+    )
     first = decide(both.model_copy(update={"pools": (CPU_1,), "quotes": (quote("cpu-1", "0.04"),)}))
     found = compare(first, decide(both))
     assert [change.flips for change in found.changes] == [False, False]
@@ -42,7 +44,10 @@ def test_two_inputs_that_only_together_make_the_difference_are_both_enough() -> 
 @settings(max_examples=25)
 @given(tight_questions(), tight_questions())
 def test_with_all_that_differs_the_first_chooses_as_the_second(one: Question, other: Question) -> None:
-    first, second = decide(one), decide(other.model_copy(update={"stage": one.stage}) if one.stage == other.stage else one)
+    first, second = (
+        decide(one),
+        decide(other.model_copy(update={"stage": one.stage}) if one.stage == other.stage else one),
+    )
     found = compare(first, second)
     assert found.remade
     assert found.same_choice == (name_of(first.choice) == name_of(second.choice))
@@ -81,12 +86,16 @@ def test_a_pool_would_have_been_taken_at_a_price_and_at_none_above() -> None:
     assert limit_usd is not None and found[0].usd_per_hour == Decimal("0.08")
     for more, pool in ((0, "cpu-2"), (1, "cpu-1")):
         price = from_microusd(microusd(limit_usd) + more)
-        choice = decide(laptop_question((EVALUATE,), quotes=(quote("cpu-1", "0.04"), quote("cpu-2", str(price))))).choice
+        choice = decide(
+            laptop_question((EVALUATE,), quotes=(quote("cpu-1", "0.04"), quote("cpu-2", str(price))))
+        ).choice
         assert choice is not None and choice.pool == pool
 
 
 def test_a_pool_that_did_not_fit_the_money_would_have_been_taken_with_so_much_more() -> None:
-    question = laptop_question((EVALUATE,), pools=(CPU_2,), quotes=(quote("cpu-2", "0.08"),), budget_usd="0.000100")
+    question = laptop_question(
+        (EVALUATE,), pools=(CPU_2,), quotes=(quote("cpu-2", "0.08"),), budget_usd="0.000100"
+    )
     found = why_not(decide(question), "cpu-2")[0]
     assert found.taken_at_budget_usd is not None
     assert found.taken_at_budget_usd == decide(question).smallest_budget_usd
@@ -98,7 +107,9 @@ def test_a_pool_that_did_not_fit_the_money_would_have_been_taken_with_so_much_mo
 
 def test_a_pool_that_cannot_be_used_has_a_reason_and_no_price() -> None:
     small = CPU_2.model_copy(update={"name": "small", "memory_gb": 0.1})
-    question = laptop_question((TRAIN, EVALUATE), pools=(CPU_1, small), quotes=(quote("cpu-1", "0.04"), quote("small", "0.01")))
+    question = laptop_question(
+        (TRAIN, EVALUATE), pools=(CPU_1, small), quotes=(quote("cpu-1", "0.04"), quote("small", "0.01"))
+    )
     found = why_not(decide(question), "small")[0]
     assert "GB of memory" in found.why
     assert (found.taken_at_usd_per_hour, found.taken_at_budget_usd) == (None, None)

@@ -8,13 +8,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from routing_cases import CPU_1, EVALUATE, INGEST, PACKED, PARQUET, PREPROCESS, TRAIN, laptop_question, questions, quote, tight_questions
+from routing_cases import (
+    CPU_1,
+    EVALUATE,
+    INGEST,
+    PACKED,
+    PARQUET,
+    PREPROCESS,
+    TRAIN,
+    laptop_question,
+    questions,
+    quote,
+    tight_questions,
+)
 
-from shoestring.model import Format, Market, Pool, Quarantined, record
-from shoestring.money import from_microusd
+from shoestring.config.tariffs import Tariffs
+from shoestring.core.money import from_microusd
+from shoestring.core.types import Format, Market, Pool, Quarantined, record
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question, Reason
-from shoestring.tariffs import Tariffs
 
 MICRO = Decimal("0.000001")
 many = settings(max_examples=50)
@@ -46,8 +58,13 @@ def test_the_p95_and_what_is_kept_for_later_stages_always_fit_money_and_deadline
 
 @many
 @given(tight_questions(), st.integers(0, 10**6))
-def test_more_budget_never_makes_the_plan_dearer_or_the_samples_fewer(question: Question, more_micro: int) -> None:
-    poorer, richer = decide(question), decide(question.model_copy(update={"budget_usd": question.budget_usd + from_microusd(more_micro)}))
+def test_more_budget_never_makes_the_plan_dearer_or_the_samples_fewer(
+    question: Question, more_micro: int
+) -> None:
+    poorer, richer = (
+        decide(question),
+        decide(question.model_copy(update={"budget_usd": question.budget_usd + from_microusd(more_micro)})),
+    )
     if poorer.choice is None:
         return
     assert richer.choice is not None
@@ -136,11 +153,17 @@ def test_what_later_stages_need_is_set_aside_of_money_and_of_time() -> None:
     keep_s = sum(each.keep_s for each in decision.plan)
     alone = decide(laptop_question((TRAIN,), "0.01", deadline_left_s=50.0 - keep_s)).choice
     assert decision.choice is not None and alone is not None and keep_s > 5
-    assert (decision.choice.samples, decision.choice.est_s, decision.choice.p95_s) == (alone.samples, alone.est_s, alone.p95_s)
+    assert (decision.choice.samples, decision.choice.est_s, decision.choice.p95_s) == (
+        alone.samples,
+        alone.est_s,
+        alone.p95_s,
+    )
     poor = decide(laptop_question((TRAIN, EVALUATE), "0.001")).choice
     assert poor is not None and poor.keep_usd > 0
     left_usd = str(Decimal("0.001") - poor.keep_usd)
-    assert decide(laptop_question((TRAIN,), left_usd)).choice == poor.model_copy(update={"keep_usd": Decimal(0)})
+    assert decide(laptop_question((TRAIN,), left_usd)).choice == poor.model_copy(
+        update={"keep_usd": Decimal(0)}
+    )
 
 
 def test_fewer_passes_than_are_worth_starting_for_are_refused() -> None:
@@ -155,7 +178,9 @@ def test_the_written_format_is_chosen_with_its_reader_in_mind() -> None:
     reader = EVALUATE.model_copy(update={"setup_s": 0.0, "op_per_row": 0.0})
     alone = decide(laptop_question((INGEST,), "1", tariffs=tariffs)).choice
     dear_to_read = PARQUET.model_copy(update={"scan_ns_per_row": 10**6})
-    followed = decide(laptop_question((INGEST, reader), "1", tariffs=tariffs, speeds=(dear_to_read, PACKED))).choice
+    followed = decide(
+        laptop_question((INGEST, reader), "1", tariffs=tariffs, speeds=(dear_to_read, PACKED))
+    ).choice
     assert alone and followed and (alone.format, followed.format) == (Format.PARQUET, Format.PACKED)
 
 
@@ -181,7 +206,9 @@ def test_what_was_spent_and_held_is_not_left() -> None:
 def test_a_declared_stage_budget_caps_the_stage_and_is_what_it_may_use() -> None:
     fixed = decide(laptop_question(stage_budgets={"ingest": Decimal("0.001")})).choice
     assert fixed is not None and fixed.p95_usd < fixed.budget_usd == Decimal("0.001000")
-    elastic = decide(laptop_question((TRAIN, EVALUATE), "0.01", stage_budgets={"train": Decimal("0.0005")})).choice
+    elastic = decide(
+        laptop_question((TRAIN, EVALUATE), "0.01", stage_budgets={"train": Decimal("0.0005")})
+    ).choice
     assert elastic is not None and elastic.p95_usd == elastic.budget_usd == Decimal("0.000500")
     capped = decide(laptop_question(stage_budgets={"ingest": Decimal("0.00001")}))
     assert capped.choice is None and capped.smallest_budget_usd is None
@@ -211,14 +238,20 @@ def test_a_budget_refusal_holds_the_numbers() -> None:
 
 def test_a_run_that_is_overdrawn_says_by_how_much() -> None:
     (first, _) = decide(laptop_question((EVALUATE,), "0.001", held_usd="0.0015")).refusals
-    assert first.sentence == "$0.000056 expected (P95 $0.000111), nothing left: $0.000500 more than the budget is taken"
+    assert (
+        first.sentence
+        == "$0.000056 expected (P95 $0.000111), nothing left: $0.000500 more than the budget is taken"
+    )
 
 
 def test_a_deadline_refusal_names_the_shortest_that_would_do() -> None:
     decision = decide(laptop_question((EVALUATE,), deadline_left_s=2.0))
     assert decision.smallest_budget_usd is None
     would_do = "2.0 s left; the shortest that would do is 9.2 s"
-    assert [refusal.sentence for refusal in decision.refusals] == [f"10.0 s at P95, {would_do}", f"9.2 s at P95, {would_do}"]
+    assert [refusal.sentence for refusal in decision.refusals] == [
+        f"10.0 s at P95, {would_do}",
+        f"9.2 s at P95, {would_do}",
+    ]
     assert decide(laptop_question((EVALUATE,), deadline_left_s=9.2)).choice is not None
 
 
@@ -233,7 +266,9 @@ def test_a_need_for_memory_is_refused_with_both_numbers() -> None:
 def test_a_need_for_a_gpu_is_refused_where_there_is_none_or_a_small_one() -> None:
     small = Pool(name="gpu", cores=4, memory_gb=16, gpu="T4", gpu_count=1, gpu_memory_gb=16, gpu_tflops=65)
     need = TRAIN.model_copy(update={"gpu": "must", "gpu_memory_gb": 24.0})
-    question = laptop_question((need,), pools=(CPU_1, small), quotes=(quote("cpu-1", "0.04"), quote("gpu", "0.5")))
+    question = laptop_question(
+        (need,), pools=(CPU_1, small), quotes=(quote("cpu-1", "0.04"), quote("gpu", "0.5"))
+    )
     assert refusals_of(question) == {
         ("no-gpu", "needs a GPU whose speed is known, cpu-1 has none"),
         ("gpu-memory", "needs 24 GB of GPU memory, gpu has 16"),
@@ -241,11 +276,24 @@ def test_a_need_for_a_gpu_is_refused_where_there_is_none_or_a_small_one() -> Non
 
 
 def test_a_pool_without_a_believable_price_says_why_it_was_not_believed() -> None:
-    doubted = Quarantined(row="cpu-2 on-demand $0.000000 (2026-11-01, x)", why="$0.000000 an hour is not a price: nobody gives cpu-2 away")
-    question = laptop_question((EVALUATE,), quotes=(quote("cpu-1", "0.04"), quote("cpu-1", "0.01", Market.SPOT)), quarantined=(doubted,))
+    doubted = Quarantined(
+        row="cpu-2 on-demand $0.000000 (2026-11-01, x)",
+        why="$0.000000 an hour is not a price: nobody gives cpu-2 away",
+    )
+    question = laptop_question(
+        (EVALUATE,),
+        quotes=(quote("cpu-1", "0.04"), quote("cpu-1", "0.01", Market.SPOT)),
+        quarantined=(doubted,),
+    )
     assert refusals_of(question) == {
-        ("no-price", "no price that can be believed: $0.000000 an hour is not a price: nobody gives cpu-2 away"),
-        ("no-terms", "cpu-1 has a price for spot, but does not say how to ask for it: add spot to its markets"),
+        (
+            "no-price",
+            "no price that can be believed: $0.000000 an hour is not a price: nobody gives cpu-2 away",
+        ),
+        (
+            "no-terms",
+            "cpu-1 has a price for spot, but does not say how to ask for it: add spot to its markets",
+        ),
     }
     unpriced = decide(laptop_question((EVALUATE,), quotes=()))
     assert unpriced.choice is None and unpriced.smallest_budget_usd is None
@@ -254,9 +302,13 @@ def test_a_pool_without_a_believable_price_says_why_it_was_not_believed() -> Non
 
 def test_a_share_of_a_node_without_a_believable_price_says_why_the_nodes_was_not_believed() -> None:
     share = Pool(name="cpu/2", node_pool="cpu", cores=2, memory_gb=4)
-    doubted = Quarantined(row="cpu on-demand $700.000000 (2026-11-01, x)", why="$700.000000 an hour is a placeholder")
+    doubted = Quarantined(
+        row="cpu on-demand $700.000000 (2026-11-01, x)", why="$700.000000 an hour is a placeholder"
+    )
     question = laptop_question((EVALUATE,), pools=(share,), quotes=(), quarantined=(doubted,))
-    assert refusals_of(question) == {("no-price", "no price that can be believed: $700.000000 an hour is a placeholder")}
+    assert refusals_of(question) == {
+        ("no-price", "no price that can be believed: $700.000000 an hour is a placeholder")
+    }
 
 
 def test_a_later_stage_that_cannot_run_anywhere_refuses_this_one() -> None:
@@ -270,13 +322,26 @@ def test_a_later_stage_that_cannot_run_anywhere_refuses_this_one() -> None:
 
 def test_money_and_time_that_each_fit_but_not_together_are_refused_as_such() -> None:
     """What the second stage writes is either quick and dear to keep, or slow and cheap to keep."""
-    stages = (INGEST.model_copy(update={"writes_bytes_per_row": 0}), INGEST.model_copy(update={"stage": "write"}))
+    stages = (
+        INGEST.model_copy(update={"writes_bytes_per_row": 0}),
+        INGEST.model_copy(update={"stage": "write"}),
+    )
     slow = PARQUET.model_copy(update={"write_ns_per_row": 10**5})
     tariffs = Tariffs(storage_usd_per_gb_month=Decimal("0.5"), storage_held_hours=24 * 30)
-    both = {"speeds": (slow, PACKED), "tariffs": tariffs, "pools": (CPU_1,), "quotes": (quote("cpu-1", "0.04"),)}
-    dear, cheap = laptop_question(stages, "1", deadline_left_s=30.0, **both), laptop_question(stages, "0.012", **both)
+    both = {
+        "speeds": (slow, PACKED),
+        "tariffs": tariffs,
+        "pools": (CPU_1,),
+        "quotes": (quote("cpu-1", "0.04"),),
+    }
+    dear, cheap = (
+        laptop_question(stages, "1", deadline_left_s=30.0, **both),
+        laptop_question(stages, "0.012", **both),
+    )
     assert decide(dear).choice is not None and decide(cheap).choice is not None
-    assert {code for code, _ in refusals_of(cheap.model_copy(update={"deadline_left_s": 30.0}))} == {"budget-and-deadline"}
+    assert {code for code, _ in refusals_of(cheap.model_copy(update={"deadline_left_s": 30.0}))} == {
+        "budget-and-deadline"
+    }
 
 
 def test_no_pools_is_refused_and_not_an_error() -> None:

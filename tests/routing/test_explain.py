@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from routing_cases import CPU_1, CPU_2, EVALUATE, TRAIN, laptop_question, questions, quote
 
-from shoestring.model import Format, Market, Pool, Quarantined, Terms
+from shoestring.core.types import Format, Market, Pool, Quarantined, Terms
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
-from shoestring.routing.explain import as_markdown, as_text
+from shoestring.routing.pages.explain import as_markdown, as_text
 
 GOLDEN = Path(__file__).parent / "golden"
 GPU_1 = Pool(
@@ -30,7 +30,12 @@ GPU_1 = Pool(
 WITH_GPU = {
     "pools": (CPU_1, CPU_2, GPU_1),
     "quotes": (quote("cpu-1", "0.04"), quote("cpu-2", "0.08"), quote("gpu-1", "0.397", Market.SPOT)),
-    "quarantined": (Quarantined(row="gpu-1 on-demand $700.000000 (2026-11-01, a catalog)", why="$700.000000 an hour is a placeholder"),),
+    "quarantined": (
+        Quarantined(
+            row="gpu-1 on-demand $700.000000 (2026-11-01, a catalog)",
+            why="$700.000000 an hour is a placeholder",
+        ),
+    ),
     "spent_usd": "0.001000",
     "held_usd": "0.000250",
     "deadline_left_s": 900.0,
@@ -46,7 +51,9 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("write", "ending"), [(as_text, "txt"), (as_markdown, "md")])
-def test_the_page_is_the_one_that_was_looked_at(name: str, write: Callable[[Decision], str], ending: str) -> None:
+def test_the_page_is_the_one_that_was_looked_at(
+    name: str, write: Callable[[Decision], str], ending: str
+) -> None:
     assert write(decide(CASES[name])) == (GOLDEN / f"{name}.{ending}").read_text()
 
 

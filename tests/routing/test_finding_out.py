@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, questions, quote, tight_questions
 from test_plan import every_plan, fits, samples_and_price, total_est_micro
 
-from shoestring.model import Learned, Need
-from shoestring.money import microusd
-from shoestring.routing.candidates import PPB, Candidates
+from shoestring.core.money import microusd
+from shoestring.core.types import Learned, Need
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
-from shoestring.routing.priced import Rows, all_rows
+from shoestring.routing.offers.candidates import PPB, Candidates
+from shoestring.routing.offers.offer_costs import Rows, all_rows
 
 OTHER = CPU_1.model_copy(update={"name": "other"})
 
@@ -24,7 +24,9 @@ def decided(unknown_log_sd: float, log_sd: float = 0.5, need: Need = EVALUATE, *
     """The other pool is a tenth dearer, and its speed is not well known."""
     learned = (
         Learned(stage=need.stage, pool="cpu-1", runs=20, log_mean=0.1, log_sd=0.1),
-        Learned(stage=need.stage, pool="other", runs=0, log_mean=0, log_sd=log_sd, unknown_log_sd=unknown_log_sd),
+        Learned(
+            stage=need.stage, pool="other", runs=0, log_mean=0, log_sd=log_sd, unknown_log_sd=unknown_log_sd
+        ),
     )
     prices = (quote("cpu-1", "0.040000"), quote("other", "0.044000"))
     return decide(laptop_question((need,), pools=(CPU_1, OTHER), quotes=prices, learned=learned, **fields))
@@ -38,15 +40,22 @@ def pool_of(decision: Decision) -> str:
 def test_what_may_well_be_better_is_tried_and_what_cannot_be_is_not() -> None:
     tried, known = decided(0.45), decided(0.0)
     assert (pool_of(tried), pool_of(known)) == ("other", "cpu-1")
-    assert tried.choice is not None and "taken off for finding out how fast it is here" in tried.choice.sentence
+    assert (
+        tried.choice is not None and "taken off for finding out how fast it is here" in tried.choice.sentence
+    )
     assert known.choice is not None and "finding out" not in known.choice.sentence
 
 
 def test_the_expectation_and_the_reservation_know_nothing_of_it() -> None:
     tried, known = decided(0.45), decided(0.0)
     for name in ("mean_ppb_by_machine", "p95_ppb_by_machine"):
-        assert getattr(tried.candidates.offers[0], name).tolist() == getattr(known.candidates.offers[0], name).tolist()
-    assert tried.choice is not None and known.choice is not None and tried.choice.est_usd > known.choice.est_usd
+        assert (
+            getattr(tried.candidates.offers[0], name).tolist()
+            == getattr(known.candidates.offers[0], name).tolist()
+        )
+    assert (
+        tried.choice is not None and known.choice is not None and tried.choice.est_usd > known.choice.est_usd
+    )
 
 
 def test_a_p95_that_does_not_fit_is_not_tried_for_what_it_teaches() -> None:
@@ -56,7 +65,9 @@ def test_a_p95_that_does_not_fit_is_not_tried_for_what_it_teaches() -> None:
     assert pool_of(decided(0.45, budget_usd=str(tried.p95_usd - tried.p95_usd / 10))) == "cpu-1"
 
 
-def test_an_elastic_stage_tries_a_place_only_where_it_can_be_left_again_and_all_its_passes_fit_there() -> None:
+def test_an_elastic_stage_tries_a_place_only_where_it_can_be_left_again_and_all_its_passes_fit_there() -> (
+    None
+):
     stays, tries = (decided(0.45, need=TRAIN, budget_usd="10", tries_sd=sd) for sd in (0.0, 1.0))
     assert (pool_of(stays), pool_of(tries)) == ("cpu-1", "other")
     assert tries.choice is not None and "all 4,041,312 samples fit" in tries.choice.sentence
@@ -65,15 +76,20 @@ def test_an_elastic_stage_tries_a_place_only_where_it_can_be_left_again_and_all_
     p95_usd = tries.choice.p95_usd
     assert pool_of(decided(0.45, need=TRAIN, budget_usd=str(p95_usd), tries_sd=1.0)) == "other"
     short = decided(0.45, need=TRAIN, budget_usd=str(p95_usd - p95_usd / 100), tries_sd=1.0)
-    assert pool_of(short) == "cpu-1" and short.choice is not None and "finding out" not in short.choice.sentence
+    assert (
+        pool_of(short) == "cpu-1" and short.choice is not None and "finding out" not in short.choice.sentence
+    )
 
 
 def test_a_place_that_buys_fewer_samples_for_less_is_not_what_a_try_was_chosen_over() -> None:
     learned = tuple(
-        Learned(stage="train", pool=name, runs=20, log_mean=mean, log_sd=0.1) for name, mean in (("cpu-1", 0.0), ("other", 1.0))
+        Learned(stage="train", pool=name, runs=20, log_mean=mean, log_sd=0.1)
+        for name, mean in (("cpu-1", 0.0), ("other", 1.0))
     )
     prices = (quote("cpu-1", "0.040000"), quote("other", "0.010000"))
-    asked = laptop_question((TRAIN,), "10", pools=(CPU_1, OTHER), quotes=prices, learned=learned, tries_sd=1.0, deadline_left_s=60)
+    asked = laptop_question(
+        (TRAIN,), "10", pools=(CPU_1, OTHER), quotes=prices, learned=learned, tries_sd=1.0, deadline_left_s=60
+    )
     hurried = decide(asked).choice
     assert hurried is not None and hurried.pool == "cpu-1" and "the most samples that" in hurried.sentence
     assert "finding out" not in hurried.sentence
@@ -100,19 +116,29 @@ def test_a_later_stage_that_is_surer_makes_room_for_a_try() -> None:
 def worth_micro(question: Question, candidates: Candidates, columns: Rows, plan: list[int]) -> int:
     """What comes off a plan's price for what its first stage finds out: nothing, where not all of it fits at P95."""
     row, later, offers = plan[0], plan[1:], candidates.offers[0]
-    money = microusd(question.budget_usd - question.spent_usd - question.held_usd) - sum(columns.least_p95_microusd[each] for each in later)
+    money = microusd(question.budget_usd - question.spent_usd - question.held_usd) - sum(
+        columns.least_p95_microusd[each] for each in later
+    )
     if (cap := question.stage_budgets.get(question.stage)) is not None:
         money = min(money, microusd(cap))
     ms = None if question.deadline_left_s is None else int(question.deadline_left_s * 1000)
     late = ms is not None and columns.p95_ms[row] > ms - sum(columns.least_p95_ms[each] for each in later)
-    if columns.p95_microusd[row] > money or late or columns.cached[row] or (question.needs[0].elastic and not question.tries_sd):
+    if (
+        columns.p95_microusd[row] > money
+        or late
+        or columns.cached[row]
+        or (question.needs[0].elastic and not question.tries_sd)
+    ):
         return 0
     share = offers.worth_ppb_by_machine[candidates.machine[row // len(offers.writes)]] / PPB
     return floor(columns.est_microusd[row] * share)
 
 
 def some_unknown(question: Question, sds: tuple[float, ...], tries_sd: float) -> Question:
-    learned = [each.model_copy(update={"unknown_log_sd": sd}) for each, sd in zip(question.learned, sds, strict=False)]
+    learned = [
+        each.model_copy(update={"unknown_log_sd": sd})
+        for each, sd in zip(question.learned, sds, strict=False)
+    ]
     return question.model_copy(update={"learned": tuple(learned), "tries_sd": tries_sd})
 
 
@@ -120,8 +146,17 @@ UNKNOWN = st.lists(st.sampled_from([0.0, 0.2, 0.7]), min_size=12, max_size=12).m
 
 
 @settings(max_examples=150)
-@given(st.builds(some_unknown, st.one_of(questions(), tight_questions(), tight_questions(2)), UNKNOWN, st.sampled_from([0.0, 1.0, 2.0])))
-def test_no_plan_is_better_by_samples_and_then_by_its_price_less_what_it_finds_out(question: Question) -> None:
+@given(
+    st.builds(
+        some_unknown,
+        st.one_of(questions(), tight_questions(), tight_questions(2)),
+        UNKNOWN,
+        st.sampled_from([0.0, 1.0, 2.0]),
+    )
+)
+def test_no_plan_is_better_by_samples_and_then_by_its_price_less_what_it_finds_out(
+    question: Question,
+) -> None:
     decision = decide(question)
     candidates, columns = decision.candidates, all_rows(decision.candidates)
     found = [
@@ -134,7 +169,11 @@ def test_no_plan_is_better_by_samples_and_then_by_its_price_less_what_it_finds_o
     if decision.choice is None:
         return
     total = total_est_micro(decision)
-    mine = [plan for plan in every_plan(question, columns) if plan[0] == decision.choice.candidate and fits(question, columns, plan)]
+    mine = [
+        plan
+        for plan in every_plan(question, columns)
+        if plan[0] == decision.choice.candidate and fits(question, columns, plan)
+    ]
     mine = [plan for plan in mine if abs(samples_and_price(question, columns, plan)[1] - total) <= 1]
     worth = max(worth_micro(question, candidates, columns, plan) for plan in mine)
     assert abs(decision.choice.samples - max(samples for samples, _ in found)) <= 1

@@ -8,16 +8,16 @@ from graph_cases import DIAMOND, Every, branching, wide
 from hypothesis import given, settings
 from routing_cases import INGEST, TRAIN, laptop_question, questions
 
-from shoestring.model import record
-from shoestring.money import microusd
-from shoestring.routing.beyond import Beyond
-from shoestring.routing.bounded import planned
+from shoestring.core.money import microusd
+from shoestring.core.types import record
+from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import choose, decide
 from shoestring.routing.decision import Decision, Question
-from shoestring.routing.explain import as_text
-from shoestring.routing.offers import candidates
-from shoestring.routing.replay import replay
-from shoestring.routing.ways import Limits
+from shoestring.routing.offers.enumerate import candidates
+from shoestring.routing.pages.explain import as_text
+from shoestring.routing.planner.dag_lookahead import Beyond
+from shoestring.routing.planner.partial_plans import Limits
+from shoestring.routing.planner.search import planned
 
 
 def total_micro(decision: Decision) -> int:
@@ -44,10 +44,15 @@ def test_a_plan_over_stages_that_branch_is_as_good_as_trying_every_one(question:
 
 @settings(max_examples=60)
 @given(questions(4))
-def test_a_chain_that_says_what_comes_after_what_is_decided_byte_for_byte_as_one_that_does_not(question: Question) -> None:
+def test_a_chain_that_says_what_comes_after_what_is_decided_byte_for_byte_as_one_that_does_not(
+    question: Question,
+) -> None:
     needs = [
         question.needs[0],
-        *(need.model_copy(update={"after": (last.stage,)}) for last, need in zip(question.needs, question.needs[1:], strict=False)),
+        *(
+            need.model_copy(update={"after": (last.stage,)})
+            for last, need in zip(question.needs, question.needs[1:], strict=False)
+        ),
     ]
     said = decide(question.model_copy(update={"needs": tuple(needs)}))
     assert record(said.model_copy(update={"question": question})) == record(decide(question))
@@ -64,12 +69,19 @@ def test_a_decision_about_stages_that_branch_is_made_again_to_the_byte(question:
 def test_stages_side_by_side_share_the_money_and_not_the_time() -> None:
     decision = decide(laptop_question(DIAMOND, "1"))
     kept = {each.stage: each.keep_s for each in decision.plan}
-    assert decision.choice is not None and decision.choice.keep_usd == sum(each.keep_usd for each in decision.plan)
+    assert decision.choice is not None and decision.choice.keep_usd == sum(
+        each.keep_usd for each in decision.plan
+    )
     one_s = decision.choice.p95_s + max(kept["left"], kept["right"]) + kept["join"]
     in_time = decide(laptop_question(DIAMOND, "1", deadline_left_s=one_s + 0.001))
     assert in_time.choice is not None
     assert (
-        decide(laptop_question(tuple(need.model_copy(update={"after": None}) for need in DIAMOND), "1", deadline_left_s=20)).choice is None
+        decide(
+            laptop_question(
+                tuple(need.model_copy(update={"after": None}) for need in DIAMOND), "1", deadline_left_s=20
+            )
+        ).choice
+        is None
     )
 
 
@@ -87,7 +99,12 @@ def test_where_stages_branch_in_many_ways_the_plan_is_within_what_it_says_of_the
     question = wide(6, 24)
     made, limits = candidates(question), Limits.of(question)
     exact = planned(question, made, limits, (10**6,))
-    assert exact.best is not None and exact.lacks_ppm == 0 and isinstance(exact.plans.ahead, Beyond) and exact.plans.ahead.is_exact
+    assert (
+        exact.best is not None
+        and exact.lacks_ppm == 0
+        and isinstance(exact.plans.ahead, Beyond)
+        and exact.plans.ahead.is_exact
+    )
     best_micro = int(exact.plans.best.total[exact.best])
     lacking = []
     for most in (2, 4, 8):
@@ -121,5 +138,10 @@ def test_a_page_says_how_near_the_best_a_plan_is_where_not_all_were_looked_at() 
     decision = decide(laptop_question(DIAMOND, "1"))
     assert "looked at" not in as_text(decision)
     near = as_text(decision.model_copy(update={"lacks_ppm": 1234}))
-    assert "looked at  not every way in which its stages branch: this one is within 0.12% of the best possible" in near
-    assert "it is not known that none of the others would have fitted" in as_text(decision.model_copy(update={"lacks_ppm": None}))
+    assert (
+        "looked at  not every way in which its stages branch: this one is within 0.12% of the best possible"
+        in near
+    )
+    assert "it is not known that none of the others would have fitted" in as_text(
+        decision.model_copy(update={"lacks_ppm": None})
+    )

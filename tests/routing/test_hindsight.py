@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question, questions, quote
 
-from shoestring.model import Market, Pool, Terms
-from shoestring.money import from_microusd, microusd
-from shoestring.routing.account import expected, taken_row
+from shoestring.core.money import from_microusd, microusd
+from shoestring.core.types import Market, Pool, Terms
+from shoestring.routing.analysis.hindsight import KNOWABLE, Hindsight, Known, Took, hindsight
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
-from shoestring.routing.hindsight import KNOWABLE, Hindsight, Known, Took, hindsight
-from shoestring.routing.priced import rows_of
+from shoestring.routing.offers.offer_costs import rows_of
+from shoestring.routing.pages.decision_view import expected, taken_row
 
 MS_PER_HOUR = 3_600_000
 BRANCHING = branching().map(lambda question: question.model_copy(update={"deadline_left_s": None}))
@@ -36,11 +36,19 @@ def as_it_went(decision: Decision, slower: float = 1.0, **changes: Any) -> Took:
     working = round(max(0, found[1] - startup - loss) * slower)
     price = columns.usd_per_hour_micro[row]
     paid = -(-price * (startup + working + loss) // MS_PER_HOUR)
-    facts = {"paid_microusd": paid, "working_ms": working, "startup_ms": startup, "lost_ms": loss, "samples": samples}
+    facts = {
+        "paid_microusd": paid,
+        "working_ms": working,
+        "startup_ms": startup,
+        "lost_ms": loss,
+        "samples": samples,
+    }
     return Took(place=(choice.pool, choice.market), **(facts | changes))
 
 
-def looked(decision: Decision, took: Took, rates: dict[tuple[str, str], float] | None = None, **prices: int) -> Hindsight:
+def looked(
+    decision: Decision, took: Took, rates: dict[tuple[str, str], float] | None = None, **prices: int
+) -> Hindsight:
     places = {(pool, Market.ON_DEMAND): price for pool, price in prices.items()}
     found = hindsight(decision, Known({decision.question.stage: took}, rates or {}, places))
     assert found is not None
@@ -59,7 +67,9 @@ def test_regret_is_exact_never_below_nothing_and_is_of_the_cheapest_road(
     decision = decide(question)
     if decision.choice is None or decision.choice.cached:
         return
-    found = looked(decision, as_it_went(decision, slower), {(question.stage, pool): rate for pool, rate in rates.items()})
+    found = looked(
+        decision, as_it_went(decision, slower), {(question.stage, pool): rate for pool, rate in rates.items()}
+    )
     taken, best = (next(road for road in found.roads if getattr(road, name)) for name in ("taken", "best"))
     assert found.regret_usd == taken.total_usd - best.total_usd >= 0
     assert best.total_usd == min(road.total_usd for road in found.roads)
@@ -145,7 +155,9 @@ def test_a_node_that_started_late_is_to_blame() -> None:
     decision = decide(laptop_question((EVALUATE,), pools=(slow, quick), quotes=prices, budget_usd="1"))
     assert decision.choice is not None and decision.choice.pool == "slow"
     more_micro = 40_000 * 85_000 // MS_PER_HOUR
-    late = as_it_went(decision, startup_ms=90_000, paid_microusd=as_it_went(decision).paid_microusd + more_micro)
+    late = as_it_went(
+        decision, startup_ms=90_000, paid_microusd=as_it_went(decision).paid_microusd + more_micro
+    )
     found = looked(decision, late)
     assert (found.to_blame, found.regret_s) == ("start-up", pytest.approx(70.0))
 

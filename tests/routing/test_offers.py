@@ -8,14 +8,24 @@ from math import exp, expm1, sqrt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing_cases import CPU_1, EVALUATE, INGEST, PACKED, PREPROCESS, TRAIN, laptop_question, questions, quote
+from routing_cases import (
+    CPU_1,
+    EVALUATE,
+    INGEST,
+    PACKED,
+    PREPROCESS,
+    TRAIN,
+    laptop_question,
+    questions,
+    quote,
+)
 
-from shoestring.model import Format, Learned, Market, Need, Pool, Terms
+from shoestring.config.tariffs import Tariffs
+from shoestring.config.world import Committed
+from shoestring.core.types import Format, Learned, Market, Need, Pool, Terms
 from shoestring.routing.decision import Question
-from shoestring.routing.offers import candidates
-from shoestring.routing.priced import Rows, all_rows
-from shoestring.rules import Committed
-from shoestring.tariffs import Tariffs
+from shoestring.routing.offers.enumerate import candidates
+from shoestring.routing.offers.offer_costs import Rows, all_rows
 
 ROWS = 1_000_000
 MEAN, P95 = exp(0.125), exp(1.6448536269514722 / 2)
@@ -24,12 +34,24 @@ MEAN, P95 = exp(0.125), exp(1.6448536269514722 / 2)
 def only(question: Question, **fields: int) -> int:
     """The row whose columns hold these numbers."""
     columns = all_rows(candidates(question))
-    (row,) = (row for row in range(len(columns.stage)) if all(getattr(columns, name)[row] == value for name, value in fields.items()))
+    (row,) = (
+        row
+        for row in range(len(columns.stage))
+        if all(getattr(columns, name)[row] == value for name, value in fields.items())
+    )
     return row
 
 
-def one_pool(need: Need, pool: Pool = CPU_1, price: str = "0.36", market: Market = Market.ON_DEMAND, **fields: object) -> Rows:
-    return all_rows(candidates(laptop_question((need,), rows=ROWS, pools=(pool,), quotes=(quote(pool.name, price, market),), **fields)))
+def one_pool(
+    need: Need, pool: Pool = CPU_1, price: str = "0.36", market: Market = Market.ON_DEMAND, **fields: object
+) -> Rows:
+    return all_rows(
+        candidates(
+            laptop_question(
+                (need,), rows=ROWS, pools=(pool,), quotes=(quote(pool.name, price, market),), **fields
+            )
+        )
+    )
 
 
 def test_a_scan_is_priced_as_setup_reading_computing_and_writing() -> None:
@@ -62,7 +84,9 @@ def test_bytes_that_cross_regions_pay_egress_both_ways_by_their_size_on_disk() -
     columns = one_pool(PREPROCESS, far, reads_format=Format.PACKED, row_bytes=1000, tariffs=tariffs)
     parquet = sorted((Format.PACKED, Format.PARQUET)).index(Format.PARQUET)
     assert columns.transfer_microusd[parquet] == pytest.approx(1e6 * (0.02 * 1.1 + 0.09 * 0.06 * 0.4), abs=1)
-    assert set(one_pool(PREPROCESS, reads_format=Format.PACKED, row_bytes=1000, tariffs=tariffs).transfer_microusd) == {0}
+    assert set(
+        one_pool(PREPROCESS, reads_format=Format.PACKED, row_bytes=1000, tariffs=tariffs).transfer_microusd
+    ) == {0}
 
 
 OUT_OF_FAR = {"far->local": [{"up_to_gb": 100, "usd_per_gb": "0"}, {"usd_per_gb": "0.09"}], "local->far": "0"}
@@ -73,7 +97,10 @@ def test_the_stages_of_a_run_share_what_a_tier_gives_away(stages: int, moved_gb:
     """Each has to leave the region with as much, so the last GB of the free ones is given away once."""
     far = CPU_1.model_copy(update={"region": "far"})
     tariffs = {"egress_usd_per_gb": OUT_OF_FAR, "moved_gb": {"far->local": moved_gb}}
-    needs = tuple(PREPROCESS.model_copy(update={"stage": name, "writes_bytes_per_row": row_kb * 1000}) for name in "abc"[:stages])
+    needs = tuple(
+        PREPROCESS.model_copy(update={"stage": name, "writes_bytes_per_row": row_kb * 1000})
+        for name in "abc"[:stages]
+    )
     asked = {"rows": ROWS, "pools": (far,), "quotes": (quote("cpu-1", "0.36"),), "speeds": (PACKED,)}
     columns = all_rows(candidates(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked)))
     gb = stages * ROWS * row_kb * 1000 * PACKED.size_ratio / 1e9
@@ -85,32 +112,56 @@ def test_a_later_stage_counts_on_no_free_byte_that_an_earlier_one_may_take() -> 
     """Two pools: nobody knows yet whether the first stage leaves the far region with its bytes."""
     far = CPU_1.model_copy(update={"name": "far", "region": "far"})
     tariffs = {"egress_usd_per_gb": OUT_OF_FAR}
-    needs = tuple(PREPROCESS.model_copy(update={"stage": name, "writes_bytes_per_row": 100_000}) for name in "ab")
-    asked = {"rows": ROWS, "pools": (CPU_1, far), "quotes": (quote("cpu-1", "0.36"), quote("far", "0.36")), "speeds": (PACKED,)}
+    needs = tuple(
+        PREPROCESS.model_copy(update={"stage": name, "writes_bytes_per_row": 100_000}) for name in "ab"
+    )
+    asked = {
+        "rows": ROWS,
+        "pools": (CPU_1, far),
+        "quotes": (quote("cpu-1", "0.36"), quote("far", "0.36")),
+        "speeds": (PACKED,),
+    }
     names = candidates(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked))
     columns = all_rows(names)
     paid = {
-        (stage, names.pools[pool]): usd for stage, pool, usd in zip(columns.stage, columns.pool, columns.transfer_microusd, strict=True)
+        (stage, names.pools[pool]): usd
+        for stage, pool, usd in zip(columns.stage, columns.pool, columns.transfer_microusd, strict=True)
     }
     gb = ROWS * 100_000 * PACKED.size_ratio / 1e9
     assert paid[0, "far"] == pytest.approx(max(0, gb - 100) * 90_000, abs=1)
-    assert paid[1, "far"] == pytest.approx((2 * gb - 100 - max(0, gb - 100)) * 90_000, abs=1) and paid[1, "cpu-1"] == 0
+    assert (
+        paid[1, "far"] == pytest.approx((2 * gb - 100 - max(0, gb - 100)) * 90_000, abs=1)
+        and paid[1, "cpu-1"] == 0
+    )
 
 
 @given(st.floats(0, 0.02), st.floats(0, 0.02), st.floats(0.1, 1))
-def test_hours_that_are_paid_for_are_free_until_they_are_used_up_and_never_counted_on_at_p95(most: float, used: float, part: float) -> None:
+def test_hours_that_are_paid_for_are_free_until_they_are_used_up_and_never_counted_on_at_p95(
+    most: float, used: float, part: float
+) -> None:
     paid_for = Committed(
-        name="c", pool="cpu-1", market=Market.ON_DEMAND, month="2026-11", most_hours=most + 1e-9, part=part, used_hours=used
+        name="c",
+        pool="cpu-1",
+        market=Market.ON_DEMAND,
+        month="2026-11",
+        most_hours=most + 1e-9,
+        part=part,
+        used_hours=used,
     )
     fresh, free = one_pool(PREPROCESS), one_pool(PREPROCESS, committed=(paid_for,))
-    assert free.est_ms.tolist() == fresh.est_ms.tolist() and free.p95_microusd.tolist() == fresh.p95_microusd.tolist()
+    assert (
+        free.est_ms.tolist() == fresh.est_ms.tolist()
+        and free.p95_microusd.tolist() == fresh.p95_microusd.tolist()
+    )
     for row in range(len(free.stage)):
         paid_ms = max(0, free.est_ms[row] - paid_for.left_ms)
         assert free.est_microusd[row] == pytest.approx(paid_ms / 10 + fresh.storage_microusd[row], abs=1)
 
 
 def spot(rate: float) -> Pool:
-    return Pool(name="p", cores=1, memory_gb=4, startup_s=60, markets={Market.SPOT: Terms(preemptions_per_hour=rate)})
+    return Pool(
+        name="p", cores=1, memory_gb=4, startup_s=60, markets={Market.SPOT: Terms(preemptions_per_hour=rate)}
+    )
 
 
 def test_preemption_costs_repeated_trials_where_nothing_is_kept() -> None:
@@ -128,7 +179,9 @@ def test_preemption_costs_a_restart_where_a_checkpoint_is_kept() -> None:
     columns = one_pool(need, spot(1.0), market=Market.SPOT)
     each_s = 60 + 3600 + 5
     assert columns.loss_ms[0] == pytest.approx(MEAN * each_s * 1e3, abs=1)
-    assert columns.p95_ms[0] == pytest.approx((60 + 3600 * P95 + (P95 + 1.6448536269514722 * sqrt(P95)) * each_s) * 1e3, abs=2)
+    assert columns.p95_ms[0] == pytest.approx(
+        (60 + 3600 * P95 + (P95 + 1.6448536269514722 * sqrt(P95)) * each_s) * 1e3, abs=2
+    )
 
 
 def test_a_loss_that_is_unlikely_costs_its_likelihood_times_half_the_work() -> None:
@@ -165,7 +218,13 @@ def test_a_cached_outcome_is_one_free_row_on_the_cheapest_pool() -> None:
 def test_estimates_are_ordered_and_small_enough_to_add(question: Question) -> None:
     columns = all_rows(candidates(question))
     for row in range(len(columns.stage)):
-        assert 0 <= columns.least_est_microusd[row] <= columns.est_microusd[row] <= columns.p95_microusd[row] <= 10**15
+        assert (
+            0
+            <= columns.least_est_microusd[row]
+            <= columns.est_microusd[row]
+            <= columns.p95_microusd[row]
+            <= 10**15
+        )
         assert columns.least_est_microusd[row] <= columns.least_p95_microusd[row] <= columns.p95_microusd[row]
         assert columns.least_est_ms[row] <= columns.est_ms[row] <= columns.p95_ms[row] <= 10**15
 

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from routing_cases import CPU_1, EVALUATE, laptop_question, questions, quote
 from test_plan import every_plan
 
-from shoestring.model import Learned
-from shoestring.money import from_microusd
+from shoestring.core.money import from_microusd
+from shoestring.core.types import Learned
+from shoestring.routing.analysis.outline import front, table
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Question
-from shoestring.routing.offers import candidates
-from shoestring.routing.outline import front, table
-from shoestring.routing.priced import all_rows
+from shoestring.routing.offers.enumerate import candidates
+from shoestring.routing.offers.offer_costs import all_rows
 
 
 @settings(deadline=None, max_examples=60)
@@ -24,12 +24,22 @@ def test_the_front_is_what_trying_every_plan_finds(question: Question) -> None:
     # With all passes, whatever the stage.
     p95_ms, p95 = rows.p95_ms, rows.p95_microusd
     plans = [
-        (sum(rows.est_microusd[row] for row in plan), sum(p95_ms[row] for row in plan), sum(p95[row] for row in plan))
+        (
+            sum(rows.est_microusd[row] for row in plan),
+            sum(p95_ms[row] for row in plan),
+            sum(p95[row] for row in plan),
+        )
         for plan in every_plan(question, rows)
     ]
-    best = {(est, ms) for est, ms, _ in plans if not any(e <= est and m <= ms and (e, m) != (est, ms) for e, m, _ in plans)}
+    best = {
+        (est, ms)
+        for est, ms, _ in plans
+        if not any(e <= est and m <= ms and (e, m) != (est, ms) for e, m, _ in plans)
+    }
     found = front(question, candidates(question))
-    assert [(each.est_usd, each.p95_s) for each in found] == [(from_microusd(est), ms / 1000) for est, ms in sorted(best)]
+    assert [(each.est_usd, each.p95_s) for each in found] == [
+        (from_microusd(est), ms / 1000) for est, ms in sorted(best)
+    ]
     assert all(len(each.offers) == len(needs) for each in found)
 
 
@@ -40,7 +50,11 @@ def test_of_plans_that_cost_the_same_the_quickest_alone_is_on_the_front() -> Non
     prices = (quote("fast", "0.000640"), quote("slow", "0.000350"))
     asked = laptop_question((EVALUATE,), pools=pools, quotes=prices, learned=learned, rows=0)
     rows = all_rows(candidates(asked))
-    assert rows.est_microusd.tolist() == [1, 1] and rows.p95_microusd.tolist() == [2, 1] and rows.p95_ms[0] < rows.p95_ms[1]
+    assert (
+        rows.est_microusd.tolist() == [1, 1]
+        and rows.p95_microusd.tolist() == [2, 1]
+        and rows.p95_ms[0] < rows.p95_ms[1]
+    )
     (only,) = front(asked, candidates(asked))
     assert only.p95_s == rows.p95_ms[0] / 1000
 
@@ -51,7 +65,9 @@ def test_each_stage_has_a_line_with_what_it_takes_and_how_many_offers_are_refuse
     assert [line.stage for line in lines] == [need.stage for need in decision.question.needs]
     assert decision.choice is not None
     assert (lines[0].pool, lines[0].p95_usd) == (decision.choice.pool, decision.choice.p95_usd)
-    assert [(line.pool, line.est_usd, line.p95_usd) for line in lines[1:]] == [(e.pool, e.est_usd, e.keep_usd) for e in decision.plan]
+    assert [(line.pool, line.est_usd, line.p95_usd) for line in lines[1:]] == [
+        (e.pool, e.est_usd, e.keep_usd) for e in decision.plan
+    ]
     assert sum(lines[0].refused.values()) == len(decision.code) - 1
 
 
@@ -60,5 +76,7 @@ def test_a_plan_says_whether_it_keeps_to_the_budget_and_the_deadline() -> None:
     every = front(asked, candidates(asked))
     limited = asked.model_copy(update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s})
     assert front(limited, candidates(limited))[0].fits
-    short = asked.model_copy(update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s - 0.001})
+    short = asked.model_copy(
+        update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s - 0.001}
+    )
     assert not front(short, candidates(short))[0].fits

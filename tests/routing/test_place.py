@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, quote
 
-from shoestring.model import Market, Need, Pool, Terms, Toleration
+from shoestring.config.world import IMAGES
+from shoestring.core.types import Market, Need, Pool, Terms, Toleration
 from shoestring.routing.decide import decide
-from shoestring.routing.place import argo_patch, driver_outputs, place
-from shoestring.rules import IMAGES
+from shoestring.routing.placement import argo_patch, driver_outputs, place
 
 L4 = Pool(name="gpu", cores=8, memory_gb=30.5, gpu_count=2, gpu_tflops=121, gpu_memory_gb=24)
 OURS = "registry.example.com/ours:1"
@@ -23,8 +23,14 @@ QUANTITY = re.compile(r"^[1-9][0-9]*M?$")
 
 words = st.text("abcdefgh-./0123456789", min_size=1, max_size=20)
 maybe = st.one_of(st.none(), words)
-toleration = st.builds(Toleration, key=words, operator=st.sampled_from(["Exists", "Equal"]), value=maybe, effect=maybe)
-terms = st.builds(Terms, node_selector=st.dictionaries(words, words, max_size=3), tolerations=st.lists(toleration, max_size=3).map(tuple))
+toleration = st.builds(
+    Toleration, key=words, operator=st.sampled_from(["Exists", "Equal"]), value=maybe, effect=maybe
+)
+terms = st.builds(
+    Terms,
+    node_selector=st.dictionaries(words, words, max_size=3),
+    tolerations=st.lists(toleration, max_size=3).map(tuple),
+)
 pools = st.builds(
     Pool,
     name=words,
@@ -39,12 +45,18 @@ pools = st.builds(
 
 @given(pools)
 def test_driver_outputs_are_a_dict_a_list_a_dict_and_strings(pool: Pool) -> None:
-    decision = decide(laptop_question((TRAIN,), "100000", pools=(pool,), quotes=(quote(pool.name, "0.5", Market.SPOT),)))
+    decision = decide(
+        laptop_question((TRAIN,), "100000", pools=(pool,), quotes=(quote(pool.name, "0.5", Market.SPOT),))
+    )
     outputs = driver_outputs(decision, "runs/1/decisions/train-1.json")
     texts = {"cpu", "memory", "accelerator", "accelerator_count", "image", "decision_key"}
     assert set(outputs) == {"node_selector", "tolerations", "affinity"} | texts
     assert all(type(outputs[name]) is str for name in texts)
-    assert type(outputs["node_selector"]) is dict and type(outputs["tolerations"]) is list and outputs["affinity"] == {}
+    assert (
+        type(outputs["node_selector"]) is dict
+        and type(outputs["tolerations"]) is list
+        and outputs["affinity"] == {}
+    )
     assert all(type(value) is str for value in outputs["node_selector"].values())
     assert all(type(value) is str for toleration in outputs["tolerations"] for value in toleration.values())
     assert QUANTITY.match(outputs["cpu"]) and QUANTITY.match(outputs["memory"]) and outputs["image"]
@@ -54,18 +66,30 @@ def test_driver_outputs_are_a_dict_a_list_a_dict_and_strings(pool: Pool) -> None
 
 @given(pools)
 def test_argo_is_told_what_the_driver_is_told(pool: Pool) -> None:
-    decision = decide(laptop_question((TRAIN,), "100000", pools=(pool,), quotes=(quote(pool.name, "0.5", Market.SPOT),)))
+    decision = decide(
+        laptop_question((TRAIN,), "100000", pools=(pool,), quotes=(quote(pool.name, "0.5", Market.SPOT),))
+    )
     outputs, patch = driver_outputs(decision, ""), json.loads(argo_patch(decision))
     (container,) = patch["containers"]
     asked = {"cpu": outputs["cpu"], "memory": outputs["memory"]}
     gpu = {outputs["accelerator"]: outputs["accelerator_count"]} if outputs["accelerator"] else {}
-    assert container == {"name": "main", "image": outputs["image"], "resources": {"requests": asked | gpu, "limits": asked | gpu}}
-    assert patch.get("nodeSelector", {}) == outputs["node_selector"] and patch.get("tolerations", []) == outputs["tolerations"]
+    assert container == {
+        "name": "main",
+        "image": outputs["image"],
+        "resources": {"requests": asked | gpu, "limits": asked | gpu},
+    }
+    assert (
+        patch.get("nodeSelector", {}) == outputs["node_selector"]
+        and patch.get("tolerations", []) == outputs["tolerations"]
+    )
     assert {} not in patch.values() and [] not in patch.values()
 
 
 def test_a_gpu_is_asked_for_only_where_the_stage_uses_one() -> None:
-    with_gpu, without = place(L4, Market.ON_DEMAND, TRAIN, IMAGES), place(L4, Market.ON_DEMAND, EVALUATE, IMAGES)
+    with_gpu, without = (
+        place(L4, Market.ON_DEMAND, TRAIN, IMAGES),
+        place(L4, Market.ON_DEMAND, EVALUATE, IMAGES),
+    )
     assert (with_gpu.accelerator, with_gpu.accelerator_count) == ("nvidia.com/gpu", "1")
     assert (without.accelerator, without.accelerator_count) == ("", "")
     assert (with_gpu.cpu, with_gpu.memory) == ("8", "30500M")
@@ -73,14 +97,21 @@ def test_a_gpu_is_asked_for_only_where_the_stage_uses_one() -> None:
 
 def test_so_many_gpus_are_asked_for_as_the_stage_can_use() -> None:
     pool = Pool(name="gpu", cores=4, memory_gb=16, gpu="L4", gpu_count=4, gpu_memory_gb=24, gpu_tflops=121)
-    asked = [place(pool, Market.ON_DEMAND, Need(stage="s", gpu="must", most_gpus=most), IMAGES).accelerator_count for most in (1, 2, 8)]
+    asked = [
+        place(pool, Market.ON_DEMAND, Need(stage="s", gpu="must", most_gpus=most), IMAGES).accelerator_count
+        for most in (1, 2, 8)
+    ]
     assert asked == ["1", "2", "4"]
 
 
 def test_an_image_is_what_the_stage_says_in_the_worlds_words_and_a_gpu_has_its_own() -> None:
     needs = {image: TRAIN.model_copy(update={"image": image}) for image in ("base", "train", OURS)}
     images = IMAGES | {"train-gpu": "registry.example.com/train-gpu:2"}
-    placed = {(pool.name, name): place(pool, Market.ON_DEMAND, need, images).image for pool in (CPU_1, L4) for name, need in needs.items()}
+    placed = {
+        (pool.name, name): place(pool, Market.ON_DEMAND, need, images).image
+        for pool in (CPU_1, L4)
+        for name, need in needs.items()
+    }
     assert placed == {
         ("cpu-1", "base"): IMAGES["base"],
         ("cpu-1", "train"): IMAGES["train"],
@@ -99,8 +130,14 @@ def test_the_question_says_which_images_there_are() -> None:
 
 def test_the_terms_are_those_of_the_market_that_was_chosen() -> None:
     spot = Terms(node_selector={"kind": "spot"}, tolerations=(Toleration(key="spot", effect="NoSchedule"),))
-    pool = CPU_1.model_copy(update={"markets": {Market.ON_DEMAND: Terms(node_selector={"kind": "standard"}), Market.SPOT: spot}})
-    decision = decide(laptop_question((TRAIN,), pools=(pool,), quotes=(quote("cpu-1", "0.04"), quote("cpu-1", "0.01", Market.SPOT))))
+    pool = CPU_1.model_copy(
+        update={"markets": {Market.ON_DEMAND: Terms(node_selector={"kind": "standard"}), Market.SPOT: spot}}
+    )
+    decision = decide(
+        laptop_question(
+            (TRAIN,), pools=(pool,), quotes=(quote("cpu-1", "0.04"), quote("cpu-1", "0.01", Market.SPOT))
+        )
+    )
     outputs = driver_outputs(decision, "key")
     assert outputs["node_selector"] == {"kind": "spot"}
     assert outputs["tolerations"] == [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]

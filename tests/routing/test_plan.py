@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import questions, tight_questions
 
-from shoestring.money import microusd
+from shoestring.core.money import microusd
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
-from shoestring.routing.front import undominated
-from shoestring.routing.priced import Rows, all_rows
+from shoestring.routing.offers.offer_costs import Rows, all_rows
+from shoestring.routing.planner.pareto import undominated
 
 
 def every_plan(question: Question, candidates: Rows) -> Iterator[list[int]]:
@@ -24,7 +24,9 @@ def every_plan(question: Question, candidates: Rows) -> Iterator[list[int]]:
 
     def usable(row: int) -> bool:
         cap = caps[candidates.stage[row]]
-        return candidates.objection[row] < 0 and (cap is None or candidates.least_p95_microusd[row] <= microusd(cap))
+        return candidates.objection[row] < 0 and (
+            cap is None or candidates.least_p95_microusd[row] <= microusd(cap)
+        )
 
     def go_on(plan: list[int], lies_in: int) -> Iterator[list[int]]:
         if len(plan) == len(question.needs):
@@ -50,11 +52,17 @@ def samples_and_price(question: Question, columns: Rows, plan: list[int]) -> tup
         money = min(money, microusd(cap))
     share = Fraction(1)
     if columns.est_microusd[row] > money:
-        share = Fraction(money - columns.least_est_microusd[row], columns.est_microusd[row] - columns.least_est_microusd[row])
+        share = Fraction(
+            money - columns.least_est_microusd[row],
+            columns.est_microusd[row] - columns.least_est_microusd[row],
+        )
     if question.deadline_left_s is not None:
         ms = int(question.deadline_left_s * 1000) - sum(columns.least_p95_ms[each] for each in later)
         if columns.est_ms[row] > ms:
-            share = min(share, Fraction(ms - columns.least_est_ms[row], columns.est_ms[row] - columns.least_est_ms[row]))
+            share = min(
+                share,
+                Fraction(ms - columns.least_est_ms[row], columns.est_ms[row] - columns.least_est_ms[row]),
+            )
     growing_micro = columns.est_microusd[row] - columns.least_est_microusd[row]
     samples = columns.least_samples[row] + floor((columns.samples[row] - columns.least_samples[row]) * share)
     return samples, columns.least_est_microusd[row] + ceil(growing_micro * share) + later_micro
@@ -62,7 +70,9 @@ def samples_and_price(question: Question, columns: Rows, plan: list[int]) -> tup
 
 def fits(question: Question, columns: Rows, plan: list[int]) -> bool:
     left_micro = microusd(question.budget_usd - question.spent_usd - question.held_usd)
-    in_time = question.deadline_left_s is None or sum(columns.least_p95_ms[row] for row in plan) <= int(question.deadline_left_s * 1000)
+    in_time = question.deadline_left_s is None or sum(columns.least_p95_ms[row] for row in plan) <= int(
+        question.deadline_left_s * 1000
+    )
     return in_time and sum(columns.least_p95_microusd[row] for row in plan) <= left_micro
 
 
@@ -75,14 +85,21 @@ def as_good_as_any_plan(question: Question) -> Decision:
     """What was decided, when no plan at all would have been better."""
     decision = decide(question)
     columns = all_rows(decision.candidates)
-    found = [samples_and_price(question, columns, plan) for plan in every_plan(question, columns) if fits(question, columns, plan)]
+    found = [
+        samples_and_price(question, columns, plan)
+        for plan in every_plan(question, columns)
+        if fits(question, columns, plan)
+    ]
     assert (decision.choice is None) == (not found)
     if decision.choice is None:
         return decision
     most = max(samples for samples, _ in found)
     # The code divides in floating point, which can lose the last sample or micro-dollar.
     assert abs(decision.choice.samples - most) <= 1
-    assert total_est_micro(decision) <= min(price for samples, price in found if samples >= decision.choice.samples) + 1
+    assert (
+        total_est_micro(decision)
+        <= min(price for samples, price in found if samples >= decision.choice.samples) + 1
+    )
     return decision
 
 
@@ -99,15 +116,26 @@ def test_the_smallest_budget_is_that_of_the_cheapest_plan(question: Question) ->
     decision = decide(broke)
     rich = broke.model_copy(update={"budget_usd": question.budget_usd + 10**6})
     columns = all_rows(decision.candidates)
-    needed = [sum(columns.least_p95_microusd[row] for row in plan) for plan in every_plan(rich, columns) if fits(rich, columns, plan)]
+    needed = [
+        sum(columns.least_p95_microusd[row] for row in plan)
+        for plan in every_plan(rich, columns)
+        if fits(rich, columns, plan)
+    ]
     if decision.choice is None:
         smallest = decision.smallest_budget_usd
-        assert (None if smallest is None else microusd(smallest - question.spent_usd - question.held_usd)) == min(needed, default=None)
+        assert (
+            None if smallest is None else microusd(smallest - question.spent_usd - question.held_usd)
+        ) == min(needed, default=None)
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), max_size=40))
 def test_undominated_points_are_those_that_nothing_else_beats(points: list[tuple[int, int, int]]) -> None:
     columns = np.array(points, dtype=np.int64).reshape(-1, 3)
     kept = undominated(columns[:, 0], columns[:, 1], columns[:, 2])
-    beaten = {one for one in points for other in points if other != one and all(a <= b for a, b in zip(other, one, strict=True))}
+    beaten = {
+        one
+        for one in points
+        for other in points
+        if other != one and all(a <= b for a, b in zip(other, one, strict=True))
+    }
     assert [tuple(columns[row].tolist()) for row in kept] == sorted(set(points) - beaten)

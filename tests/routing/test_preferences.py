@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question, questions, quote
 
-from shoestring.errors import WorldError
-from shoestring.model import Market, Need, Pool, Terms, record
-from shoestring.routing.cost import needed_gb
+from shoestring.config.policy import Preferences, Rules, Tier
+from shoestring.config.yaml_files import parse
+from shoestring.core.errors import WorldError
+from shoestring.core.types import Market, Need, Pool, Terms, record
+from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question, Reason
-from shoestring.routing.preferences import BY_POLICY, kept_off, kind_of
-from shoestring.routing.priced import rows_of
-from shoestring.routing.replay import replay
-from shoestring.rules import Preferences, Rules, Tier
-from shoestring.written import parse
+from shoestring.routing.offers.factors import needed_gb
+from shoestring.routing.offers.offer_costs import rows_of
+from shoestring.routing.policy.preferences import BY_POLICY, kept_off, kind_of
 
 L4 = Pool(
     name="gpu-l4/1gpu",
@@ -35,7 +35,12 @@ L4 = Pool(
 )
 PLACES: dict[str, Any] = {
     "pools": (CPU_1, CPU_2, L4),
-    "quotes": (quote("cpu-1", "0.04"), quote("cpu-2", "0.08"), quote(L4.name, "0.8"), quote(L4.name, "0.3", Market.SPOT)),
+    "quotes": (
+        quote("cpu-1", "0.04"),
+        quote("cpu-2", "0.08"),
+        quote(L4.name, "0.8"),
+        quote(L4.name, "0.3", Market.SPOT),
+    ),
 }
 
 
@@ -49,30 +54,42 @@ def refused(decision: Decision, pool: str, market: Market) -> tuple[Reason, str]
     return next(
         (each.code, each.sentence)
         for each in decision.refusals
-        if (names.pools[columns.pool[each.candidate]], names.markets[columns.market[each.candidate]]) == (pool, market)
+        if (names.pools[columns.pool[each.candidate]], names.markets[columns.market[each.candidate]])
+        == (pool, market)
     )
 
 
 def objections(decision: Decision) -> list[Reason | None]:
     """Of every stage's slots."""
-    return [None if code < 0 else each.objections[code] for each in decision.candidates.offers for code in each.objection.tolist()]
+    return [
+        None if code < 0 else each.objections[code]
+        for each in decision.candidates.offers
+        for code in each.objection.tolist()
+    ]
 
 
 tiers = st.builds(
     Tier,
     markets=st.none() | st.lists(st.sampled_from(Market), min_size=1, max_size=3, unique=True).map(tuple),
-    pools=st.none() | st.lists(st.sampled_from(["pool-*", "*-1", "*0", "cpu*", "nothing"]), min_size=1, max_size=2).map(tuple),
+    pools=st.none()
+    | st.lists(st.sampled_from(["pool-*", "*-1", "*0", "cpu*", "nothing"]), min_size=1, max_size=2).map(
+        tuple
+    ),
     hardware=st.sampled_from(["any", "gpu"]),
     gpus=st.none() | st.just(("L4",)),
     most_preemptions_per_hour=st.none() | st.floats(0, 1),
     usd_per_hour_of_waiting=st.none() | st.decimals("0", "100", places=2),
 )
-policies = st.builds(Preferences, tiers=st.dictionaries(st.sampled_from(["compute", "data", "memory"]), tiers))
+policies = st.builds(
+    Preferences, tiers=st.dictionaries(st.sampled_from(["compute", "data", "memory"]), tiers)
+)
 
 
 @settings(max_examples=60)
 @given(questions(), policies)
-def test_nothing_is_placed_or_planned_where_its_tier_keeps_it_off(question: Question, preferences: Preferences) -> None:
+def test_nothing_is_placed_or_planned_where_its_tier_keeps_it_off(
+    question: Question, preferences: Preferences
+) -> None:
     question = question.model_copy(update={"preferences": preferences})
     decision, pools = decide(question), {pool.name: pool for pool in question.pools}
     if decision.choice is None:
@@ -85,7 +102,9 @@ def test_nothing_is_placed_or_planned_where_its_tier_keeps_it_off(question: Ques
 
 @settings(max_examples=60)
 @given(questions(), policies)
-def test_a_policy_can_only_take_offers_away_and_each_says_who_did(question: Question, preferences: Preferences) -> None:
+def test_a_policy_can_only_take_offers_away_and_each_says_who_did(
+    question: Question, preferences: Preferences
+) -> None:
     free, kept = decide(question), decide(question.model_copy(update={"preferences": preferences}))
     for before, after in zip(objections(free), objections(kept), strict=True):
         assert after == before or (before is None and after in BY_POLICY)
@@ -100,7 +119,11 @@ def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
     empty = Preferences(name="other", version=9, tiers={"compute": Tier(), "data": Tier(), "memory": Tier()})
     free, kept = decide(question), decide(question.model_copy(update={"preferences": empty}))
     assert (kept.choice, kept.plan, kept.refusals) == (free.choice, free.plan, free.refusals)
-    assert kept.obeyed is not None and (kept.obeyed.name, kept.obeyed.version, kept.obeyed.sha256) == ("other", 9, empty.sha256)
+    assert kept.obeyed is not None and (kept.obeyed.name, kept.obeyed.version, kept.obeyed.sha256) == (
+        "other",
+        9,
+        empty.sha256,
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +182,10 @@ def test_each_setting_of_a_tier_refuses_with_its_own_sentence(
 
 def test_a_stage_is_sent_to_the_gpu_that_its_tier_is_pinned_to_and_others_stay() -> None:
     decision = asked({"compute": {"hardware": "gpu", "markets": ["on-demand"]}})
-    assert decision.choice is not None and (decision.choice.pool, decision.choice.market) == (L4.name, Market.ON_DEMAND)
+    assert decision.choice is not None and (decision.choice.pool, decision.choice.market) == (
+        L4.name,
+        Market.ON_DEMAND,
+    )
     assert [later.pool for later in decision.plan] == ["cpu-1"]
 
 
@@ -187,10 +213,18 @@ def test_the_kind_of_work_follows_from_the_need_unless_it_is_named(need: Need, k
 
 
 def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
-    patient, hasty = asked({}, (PREPROCESS, EVALUATE)), asked({}, (PREPROCESS, EVALUATE), usd_per_hour_of_waiting="3")
+    patient, hasty = (
+        asked({}, (PREPROCESS, EVALUATE)),
+        asked({}, (PREPROCESS, EVALUATE), usd_per_hour_of_waiting="3"),
+    )
     assert patient.choice is not None and hasty.choice is not None
-    assert (patient.choice.pool, hasty.choice.pool) == ("cpu-1", "cpu-2") and hasty.choice.est_s < patient.choice.est_s
-    assert hasty.choice.sentence.startswith("the least expected cost with evaluate, waiting counted at $3.000000 an hour: ")
+    assert (patient.choice.pool, hasty.choice.pool) == (
+        "cpu-1",
+        "cpu-2",
+    ) and hasty.choice.est_s < patient.choice.est_s
+    assert hasty.choice.sentence.startswith(
+        "the least expected cost with evaluate, waiting counted at $3.000000 an hour: "
+    )
     assert hasty.choice.est_usd < Decimal("0.01"), "money is reserved and expected without it"
     own = asked({"data": {"usd_per_hour_of_waiting": 0}}, (PREPROCESS, EVALUATE), usd_per_hour_of_waiting="3")
     assert own.choice is not None and own.choice.pool == "cpu-1"
@@ -202,9 +236,15 @@ def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
         ("tiers: {fast: {}}", "tiers.fast.[key]: Input should be 'compute', 'data' or 'memory'"),
         ("tiers: {compute: {market: [spot]}}", "tiers.compute.market: Extra inputs are not permitted"),
         ("tiers: {compute: {markets: []}}", "tiers.compute.markets: Tuple should have at least 1 item"),
-        ("tiers: {compute: {hardware: cpu, gpus: [L4]}}", "hardware is cpu, so no GPU type can be named: leave out one of them"),
+        (
+            "tiers: {compute: {hardware: cpu, gpus: [L4]}}",
+            "hardware is cpu, so no GPU type can be named: leave out one of them",
+        ),
         ("tiers: {data: {most_preemptions_per_hour: -1}}", "greater than or equal to 0"),
-        ("usd_per_hour_of_waiting: -0.5", "usd_per_hour_of_waiting: Input should be greater than or equal to 0"),
+        (
+            "usd_per_hour_of_waiting: -0.5",
+            "usd_per_hour_of_waiting: Input should be greater than or equal to 0",
+        ),
         ("usd_per_hour_of_waiting: much", "'much' is not an amount of dollars"),
         ("name: My Policy", "name: String should match pattern"),
         ("version: 0", "version: Input should be greater than or equal to 1"),

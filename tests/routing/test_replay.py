@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from routing_cases import laptop_question, questions
 
 import shoestring
-from shoestring.errors import UsageError
-from shoestring.model import record
+from shoestring.core.errors import UsageError
+from shoestring.core.types import record
+from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Question
-from shoestring.routing.replay import replay
 
 REPLAY = """
 import sys
 from pathlib import Path
-import shoestring.routing.replay as here
+import shoestring.routing.analysis.replay as here
 assert here.__file__.startswith(sys.argv[2]), here.__file__
 print(here.replay(Path(sys.argv[1]).read_bytes()) or "identical")
 """
@@ -47,22 +47,39 @@ def replayed_by_changed_code(folder: Path, name: str, before: str, after: str) -
     recorded.write_bytes(record(decide(laptop_question())))
     command = [sys.executable, "-c", REPLAY, str(recorded), str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def test_the_same_code_elsewhere_replays_to_the_same_bytes(tmp_path: Path) -> None:
-    assert replayed_by_changed_code(tmp_path, "tariffs.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 730.0") == "identical"
+    assert (
+        replayed_by_changed_code(tmp_path, "tariffs.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 730.0")
+        == "identical"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "before", "after", "line"),
     [
-        ("tariffs.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 720.0", '+   "hours_per_month": "720.0",'),
+        (
+            "tariffs.py",
+            "HOURS_PER_MONTH = 730.0",
+            "HOURS_PER_MONTH = 720.0",
+            '+   "hours_per_month": "720.0",',
+        ),
         ("pricing/learning.py", "PRIOR_LOG_SD = 0.5", "PRIOR_LOG_SD = 0.6", '+   "prior_log_sd": "0.6",'),
-        ("routing/here.py", "self.total, MOST).min(initial=MOST)", "self.total, -1).max(initial=-1)", '+  "pool": "cpu-2",'),
+        (
+            "routing/here.py",
+            "self.total, MOST).min(initial=MOST)",
+            "self.total, -1).max(initial=-1)",
+            '+  "pool": "cpu-2",',
+        ),
     ],
 )
-def test_changed_code_fails_the_replay_and_the_difference_is_shown(tmp_path: Path, name: str, before: str, after: str, line: str) -> None:
+def test_changed_code_fails_the_replay_and_the_difference_is_shown(
+    tmp_path: Path, name: str, before: str, after: str, line: str
+) -> None:
     assert line in replayed_by_changed_code(tmp_path, name, before, after).splitlines()
 
 

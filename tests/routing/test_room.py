@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from routing_cases import CPU_1, CPU_2, EVALUATE, FULL, INGEST, PREPROCESS, laptop_question, quote
 
-from shoestring.model import Market, Pool, Room, record
+from shoestring.core.types import Market, Pool, Room, StockOut, record
+from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Reason
-from shoestring.routing.explain import as_markdown, as_text
-from shoestring.routing.priced import rows_of
-from shoestring.routing.replay import replay
-from shoestring.rules import StockOut
+from shoestring.routing.offers.offer_costs import rows_of
+from shoestring.routing.pages.explain import as_markdown, as_text
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -26,7 +25,11 @@ def with_room(pool: Pool, **room: Any) -> Pool:
 def refusal(decision: Decision, pool: str) -> tuple[Reason, str]:
     """The one of a pool's refusals; every offer of it says the same."""
     columns = rows_of(decision.candidates, 0)
-    of_pool = {(each.code, each.sentence) for each in decision.refusals if decision.candidates.pools[columns.pool[each.candidate]] == pool}
+    of_pool = {
+        (each.code, each.sentence)
+        for each in decision.refusals
+        if decision.candidates.pools[columns.pool[each.candidate]] == pool
+    }
     (found,) = of_pool
     return found
 
@@ -60,14 +63,18 @@ def test_no_room_anywhere_is_refused_and_no_budget_would_do() -> None:
 
 
 def test_a_cached_result_is_handed_on_where_there_is_room() -> None:
-    decision = decide(laptop_question((EVALUATE,), pools=(with_room(CPU_1), CPU_2), cached_outcome="cache/1.json"))
+    decision = decide(
+        laptop_question((EVALUATE,), pools=(with_room(CPU_1), CPU_2), cached_outcome="cache/1.json")
+    )
     assert decision.choice is not None and decision.choice.cached and decision.choice.pool == "cpu-2"
 
 
 def test_for_a_cached_result_no_node_is_made_that_costs_more_than_one_that_is_there() -> None:
     slow = CPU_1.model_copy(update={"startup_s": 600})
     for pool, taken in ((CPU_1, "cpu-1"), (slow, "cpu-2")):
-        choice = decide(laptop_question((EVALUATE,), pools=(pool, CPU_2), cached_outcome="cache/1.json")).choice
+        choice = decide(
+            laptop_question((EVALUATE,), pools=(pool, CPU_2), cached_outcome="cache/1.json")
+        ).choice
         assert choice is not None and choice.cached and choice.pool == taken
 
 
@@ -79,13 +86,21 @@ def test_for_a_cached_result_no_node_is_made_that_costs_more_than_one_that_is_th
             {"nodes": 1, "most_nodes": 1, "waiting": 1},
             "no room: od's one node has 0.4 cores and 1.2 GB free, 2 cores and 4 GB are asked; 1 pod waits there already",
         ),
-        (CPU_1, {"nodes": 0, "most_nodes": 0, "waiting": 0}, "no room: cpu-1 has no nodes, and nothing that would add one"),
+        (
+            CPU_1,
+            {"nodes": 0, "most_nodes": 0, "waiting": 0},
+            "no room: cpu-1 has no nodes, and nothing that would add one",
+        ),
         (
             CPU_1.model_copy(update={"gpu_count": 1, "gpu_tflops": 100, "gpu_memory_gb": 16}),
             {"waiting": 0},
             "no room: the emptiest of cpu-1's 2 nodes has 0 GPUs, 0.4 cores and 1.2 GB free, 1 GPU, 1 core and 4 GB are asked",
         ),
-        (CPU_1, {"closed": 2}, "no room: none of cpu-1's 2 nodes takes pods: cordoned, not ready, or tainted by the cluster"),
+        (
+            CPU_1,
+            {"closed": 2},
+            "no room: none of cpu-1's 2 nodes takes pods: cordoned, not ready, or tainted by the cluster",
+        ),
         (
             CPU_1,
             {"nodes": 1, "most_nodes": 1, "closed": 1},
@@ -101,11 +116,22 @@ def test_for_a_cached_result_no_node_is_made_that_costs_more_than_one_that_is_th
 )
 def test_what_is_free_is_said_of_the_node_pool(pool: Pool, room: dict[str, int], sentence: str) -> None:
     full = pool.model_copy(update={"room": Room.model_validate(FULL.model_dump() | room)})
-    assert refusal(decide(laptop_question((EVALUATE,), pools=(full,), quotes=(quote(pool.name, "0.04"),))), pool.name)[1] == sentence
+    assert (
+        refusal(
+            decide(laptop_question((EVALUATE,), pools=(full,), quotes=(quote(pool.name, "0.04"),))), pool.name
+        )[1]
+        == sentence
+    )
 
 
 def remembered(node_pool: str, market: Market) -> StockOut:
-    return StockOut(node_pool=node_pool, market=market, at=NOON, until=NOON + timedelta(minutes=15), why="r's train waited 300 s there")
+    return StockOut(
+        node_pool=node_pool,
+        market=market,
+        at=NOON,
+        until=NOON + timedelta(minutes=15),
+        why="r's train waited 300 s there",
+    )
 
 
 def test_a_node_pool_that_took_no_pod_is_left_out_on_that_market_in_all_its_shares() -> None:
@@ -114,7 +140,11 @@ def test_a_node_pool_that_took_no_pod_is_left_out_on_that_market_in_all_its_shar
     assert decision.choice is None
     told = (Reason.STOCKED_OUT, "left out until 2026-11-01T12:15:00.000Z: r's train waited 300 s there")
     assert {refusal(decision, pool.name) for pool in shares} == {told}
-    other = decide(laptop_question(pools=shares, stockouts=(remembered("cpu-od", Market.SPOT), remembered("cpu", Market.ON_DEMAND))))
+    other = decide(
+        laptop_question(
+            pools=shares, stockouts=(remembered("cpu-od", Market.SPOT), remembered("cpu", Market.ON_DEMAND))
+        )
+    )
     assert other.choice is not None and other.choice.pool == "cpu-1"
     assert replay(record(decision)) is None
 

@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.model import Market
-from shoestring.routing.second import NEVER_IN, Elsewhere, Standing, Why, bought, second_look, weighed
-from shoestring.rules import SecondLooks
+from shoestring.config.policy import SecondLooks
+from shoestring.core.types import Market
+from shoestring.routing.policy.migration import (
+    NEVER_IN,
+    Elsewhere,
+    Standing,
+    Why,
+    bought,
+    second_look,
+    weighed,
+)
 
 HERE: dict[str, Any] = {
     "pool": "a",
@@ -69,7 +77,9 @@ settings_ = st.builds(
 
 
 @given(standings, places, settings_)
-def test_a_move_is_never_made_in_a_sacred_moment_or_for_nothing(at: Standing, there: Elsewhere, rules: SecondLooks) -> None:
+def test_a_move_is_never_made_in_a_sacred_moment_or_for_nothing(
+    at: Standing, there: Elsewhere, rules: SecondLooks
+) -> None:
     found = second_look(at, there, rules)
     if not found.moves:
         assert found.sentence.startswith("stays: ")
@@ -81,23 +91,36 @@ def test_a_move_is_never_made_in_a_sacred_moment_or_for_nothing(at: Standing, th
 
 
 @given(standings, places, settings_)
-def test_what_a_move_leaves_is_never_less_than_staying(at: Standing, there: Elsewhere, rules: SecondLooks) -> None:
+def test_what_a_move_leaves_is_never_less_than_staying(
+    at: Standing, there: Elsewhere, rules: SecondLooks
+) -> None:
     if not second_look(at, there, rules).moves:
         return
-    moving_usd, moving_s = (at.usd_per_hour * at.leave_s + there.usd_per_hour * there.start_s) / 3600, at.leave_s + there.start_s
+    moving_usd, moving_s = (
+        (at.usd_per_hour * at.leave_s + there.usd_per_hour * there.start_s) / 3600,
+        at.leave_s + there.start_s,
+    )
     here = bought(at, at.usd_per_hour, at.s_per_sample)
     moved = bought(at, there.usd_per_hour, there.s_per_sample, moving_usd, moving_s)
     assert moved >= here * (1 - 1e-9)
     if moved == here == at.samples_left:
-        price_here, price_there = at.usd_per_hour + at.usd_per_hour_of_waiting, there.usd_per_hour + at.usd_per_hour_of_waiting
-        cost = moving_usd + at.usd_per_hour_of_waiting * moving_s / 3600 + at.samples_left * there.s_per_sample * price_there / 3600
+        price_here, price_there = (
+            at.usd_per_hour + at.usd_per_hour_of_waiting,
+            there.usd_per_hour + at.usd_per_hour_of_waiting,
+        )
+        cost = (
+            moving_usd
+            + at.usd_per_hour_of_waiting * moving_s / 3600
+            + at.samples_left * there.s_per_sample * price_there / 3600
+        )
         assert cost <= at.samples_left * at.s_per_sample * price_here / 3600 * (1 + 1e-9)
 
 
 @given(standings, settings_, amounts)
 def test_nothing_moves_for_a_place_that_is_no_better(at: Standing, rules: SecondLooks, dearer: float) -> None:
     like = Elsewhere.model_validate(
-        THERE | {"usd_per_hour": at.usd_per_hour * (1 + dearer), "s_per_sample": at.s_per_sample * (1 + dearer)}
+        THERE
+        | {"usd_per_hour": at.usd_per_hour * (1 + dearer), "s_per_sample": at.s_per_sample * (1 + dearer)}
     )
     assert not second_look(at, like, rules).moves
     assert not second_look(at, None, rules).moves
@@ -107,7 +130,12 @@ def test_nothing_moves_for_a_place_that_is_no_better(at: Standing, rules: Second
     ("here", "there", "code", "sentence"),
     [
         ({}, {}, Why.MOVE, "moves: b spot at $0.500000 an hour saves 50.0% a sample, moving takes 0.2%"),
-        ({"samples_left": 1e6}, {}, Why.MOVE, "moves: b spot at $0.500000 an hour saves 50.0%, moving takes 0.7%"),
+        (
+            {"samples_left": 1e6},
+            {},
+            Why.MOVE,
+            "moves: b spot at $0.500000 an hour saves 50.0%, moving takes 0.7%",
+        ),
         (
             {"left_usd": 0.02},
             {"usd_per_hour": 0.9},
@@ -124,9 +152,13 @@ def test_nothing_moves_for_a_place_that_is_no_better(at: Standing, rules: Second
         ({}, {"pool": "a"}, Why.SAME, "stays: a spot is what a router would choose now"),
     ],
 )
-def test_what_is_done_and_said(here: dict[str, Any], there: dict[str, Any], code: Why, sentence: str | None) -> None:
+def test_what_is_done_and_said(
+    here: dict[str, Any], there: dict[str, Any], code: Why, sentence: str | None
+) -> None:
     """Among them: with an hour to the deadline the faster place at four times the price wins; without one it saves nothing."""
-    found = second_look(Standing.model_validate(HERE | here), Elsewhere.model_validate(THERE | there), SecondLooks())
+    found = second_look(
+        Standing.model_validate(HERE | here), Elsewhere.model_validate(THERE | there), SecondLooks()
+    )
     assert found.code is code
     assert sentence is None or found.sentence == sentence
 
@@ -134,14 +166,24 @@ def test_what_is_done_and_said(here: dict[str, Any], there: dict[str, Any], code
 def test_the_price_of_waiting_can_make_the_faster_place_worth_its_price() -> None:
     there = Elsewhere.model_validate(THERE | {"usd_per_hour": 1.5, "s_per_sample": 0.008})
     assert weighed(Standing.model_validate(HERE | {"samples_left": 1e6}), there)[0] < 0
-    assert weighed(Standing.model_validate(HERE | {"samples_left": 1e6, "usd_per_hour_of_waiting": 5.0}), there)[0] > 0
+    assert (
+        weighed(Standing.model_validate(HERE | {"samples_left": 1e6, "usd_per_hour_of_waiting": 5.0}), there)[
+            0
+        ]
+        > 0
+    )
 
 
 def moves_over(prices: list[tuple[float, float]], rules: SecondLooks) -> list[int]:
     """Looks at two like places, one every ten minutes, at which the stage moved."""
     place, since, moved = 0, 0, list[int]()
     for number, now in enumerate(prices):
-        at = HERE | {"usd_per_hour": now[place], "here_s": 600.0 * (number - since), "moves": len(moved), "left_usd": 100.0}
+        at = HERE | {
+            "usd_per_hour": now[place],
+            "here_s": 600.0 * (number - since),
+            "moves": len(moved),
+            "left_usd": 100.0,
+        }
         there = THERE | {"usd_per_hour": now[1 - place]}
         if second_look(Standing.model_validate(at), Elsewhere.model_validate(there), rules).moves:
             moved, place, since = [*moved, number], 1 - place, number

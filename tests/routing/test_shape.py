@@ -7,7 +7,7 @@ from graph_cases import DIAMOND
 from pydantic import ValidationError
 from routing_cases import EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question
 
-from shoestring.routing.shape import from_here, shape_of, without
+from shoestring.routing.dag import from_here, shape_of, without
 
 
 @pytest.mark.parametrize(
@@ -15,11 +15,19 @@ from shoestring.routing.shape import from_here, shape_of, without
     [
         ({"left": ("left",)}, "left comes after itself"),
         ({"left": ("join",)}, "stages wait for each other in a circle: left after join after left"),
-        ({"left": ("ingest", "right")}, "left comes after right, which is listed behind it: list right first"),
-        ({"join": ("left", "fit")}, "join comes after fit, and there is no such stage: there is ingest, left, right, join"),
+        (
+            {"left": ("ingest", "right")},
+            "left comes after right, which is listed behind it: list right first",
+        ),
+        (
+            {"join": ("left", "fit")},
+            "join comes after fit, and there is no such stage: there is ingest, left, right, join",
+        ),
     ],
 )
-def test_stages_that_cannot_follow_on_one_another_are_refused(after: dict[str, tuple[str, ...]], sentence: str) -> None:
+def test_stages_that_cannot_follow_on_one_another_are_refused(
+    after: dict[str, tuple[str, ...]], sentence: str
+) -> None:
     needs = tuple(need.model_copy(update={"after": after.get(need.stage, need.after)}) for need in DIAMOND)
     with pytest.raises(ValidationError, match=sentence):
         laptop_question(needs)
@@ -30,9 +38,15 @@ def test_more_data_sets_than_can_be_planned_with_are_refused() -> None:
     names = tuple(need.stage for need in roots)
     with pytest.raises(ValidationError, match="join reads 5 data sets, and at most 4 are planned with"):
         laptop_question((*roots[:5], EVALUATE.model_copy(update={"stage": "join", "after": names[:5]})))
-    crossed = [EVALUATE.model_copy(update={"stage": f"join-{one}", "after": (names[one], names[(one + 3) % 7])}) for one in range(7)]
+    crossed = [
+        EVALUATE.model_copy(update={"stage": f"join-{one}", "after": (names[one], names[(one + 3) % 7])})
+        for one in range(7)
+    ]
     last = EVALUATE.model_copy(update={"after": tuple(need.stage for need in crossed)})
-    with pytest.raises(ValidationError, match=r"reads \d data sets|data sets are waited for at once, and at most 6 are planned with"):
+    with pytest.raises(
+        ValidationError,
+        match=r"reads \d data sets|data sets are waited for at once, and at most 6 are planned with",
+    ):
         laptop_question((*roots, *crossed, last))
 
 
@@ -50,7 +64,15 @@ def test_a_router_looks_at_all_stages_that_do_not_come_before_its_own() -> None:
 
 
 def test_a_stage_that_came_after_the_one_before_it_says_so_where_it_is_moved() -> None:
-    needs = (INGEST, PREPROCESS, TRAIN.model_copy(update={"stage": "other", "after": ("preprocess",)}), EVALUATE)
-    assert [(need.stage, need.after) for need in from_here(needs, "other")] == [("other", ("preprocess",)), ("evaluate", None)]
+    needs = (
+        INGEST,
+        PREPROCESS,
+        TRAIN.model_copy(update={"stage": "other", "after": ("preprocess",)}),
+        EVALUATE,
+    )
+    assert [(need.stage, need.after) for need in from_here(needs, "other")] == [
+        ("other", ("preprocess",)),
+        ("evaluate", None),
+    ]
     assert [(need.stage, need.after) for need in without(needs, {"other"})][-1] == ("evaluate", ("other",))
     assert shape_of(from_here(needs, "other")).is_chain

@@ -13,16 +13,16 @@ from routing_cases import CPU_1, PACKED, PARQUET, laptop_question, questions, qu
 from test_hindsight import as_it_went, looked
 from test_plan import as_good_as_any_plan
 
-from shoestring.model import STANDARD, Format, Need, record
-from shoestring.money import microusd, usd
+from shoestring.config.tariffs import HOURS_PER_MONTH, Shelf, Tariffs, held_microusd, read_microusd
+from shoestring.core.money import microusd, usd
+from shoestring.core.types import STANDARD, Format, Need, record
+from shoestring.routing.analysis.outline import front, table
+from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Given, Question
-from shoestring.routing.explain import as_text
-from shoestring.routing.offers import candidates
-from shoestring.routing.outline import front, table
-from shoestring.routing.replay import replay
-from shoestring.routing.volumes import paid_gb
-from shoestring.tariffs import HOURS_PER_MONTH, Shelf, Tariffs, held_microusd, read_microusd
+from shoestring.routing.offers.egress import paid_gb
+from shoestring.routing.offers.enumerate import candidates
+from shoestring.routing.pages.explain import as_text
 
 WRITE = Need(stage="write", setup_s=1, op_per_row=2000, writes_bytes_per_row=4000)
 READ = Need(stage="read", setup_s=1, op_per_row=2000, reads="scan")
@@ -31,7 +31,10 @@ COLD = {"usd_per_gb_month": "0.004", "retrieval_usd_per_gb": "0.03"}
 
 
 def shelf(usd_per_gb_month: float, retrieval_usd_per_gb: float, least_days: float = 0) -> Shelf:
-    prices = {"usd_per_gb_month": f"{usd_per_gb_month:.6f}", "retrieval_usd_per_gb": f"{retrieval_usd_per_gb:.6f}"}
+    prices = {
+        "usd_per_gb_month": f"{usd_per_gb_month:.6f}",
+        "retrieval_usd_per_gb": f"{retrieval_usd_per_gb:.6f}",
+    }
     return Shelf.model_validate(prices | {"least_days": least_days})
 
 
@@ -59,7 +62,9 @@ SHELVED = st.builds(
 )
 
 
-def asked(held_hours: float, shelves: dict[str, Any], needs: tuple[Need, ...] = (WRITE, READ), **fields: Any) -> Decision:
+def asked(
+    held_hours: float, shelves: dict[str, Any], needs: tuple[Need, ...] = (WRITE, READ), **fields: Any
+) -> Decision:
     tariffs = Tariffs.model_validate({"storage_tiers": shelves, "storage_held_hours": held_hours})
     only = {"pools": (CPU_1,), "quotes": (quote("cpu-1", "0.04"),), "rows": ROWS, "tariffs": tariffs}
     return decide(laptop_question(needs, "100", **(only | fields)))
@@ -73,16 +78,22 @@ def test_the_choice_is_as_good_as_trying_every_format_on_every_storage_class(que
 
 @settings(max_examples=60)
 @given(SHELVED)
-def test_each_offer_pays_for_the_class_that_it_writes_to_and_the_one_that_it_reads_from(question: Question) -> None:
+def test_each_offer_pays_for_the_class_that_it_writes_to_and_the_one_that_it_reads_from(
+    question: Question,
+) -> None:
     made, shelves = candidates(question), question.tariffs.shelves
     ratios = {speed.format: speed.size_ratio for speed in question.speeds}
     for need, offers in zip(question.needs, made.offers, strict=True):
         for number in offers.writes:
             written, tier = made.lying(number)
-            gb = np.array([question.rows * need.writes_bytes_per_row / 1e9 * (ratios[written] if written else 2.0)])
+            gb = np.array(
+                [question.rows * need.writes_bytes_per_row / 1e9 * (ratios[written] if written else 2.0)]
+            )
             held = held_microusd(shelves[tier], gb, question.tariffs.storage_held_hours)
             assert written is None or offers.storage_microusd_by_format[number] == held[0]
-    plain = candidates(question.model_copy(update={"reads_tier": STANDARD, "tariffs": free_to_read(question.tariffs)}))
+    plain = candidates(
+        question.model_copy(update={"reads_tier": STANDARD, "tariffs": free_to_read(question.tariffs)})
+    )
     first, rows = question.needs[0], question.rows if question.needs[0].reads != "none" else 0
     extra = made.offers[0].into_microusd_by_region - plain.offers[0].into_microusd_by_region
     for number, (written, tier) in enumerate(made.lies):
@@ -92,7 +103,10 @@ def test_each_offer_pays_for_the_class_that_it_writes_to_and_the_one_that_it_rea
 
 
 def free_to_read(tariffs: Tariffs) -> Tariffs:
-    nothing = {name: each.model_copy(update={"retrieval_usd_per_gb": Decimal(0)}) for name, each in tariffs.storage_tiers.items()}
+    nothing = {
+        name: each.model_copy(update={"retrieval_usd_per_gb": Decimal(0)})
+        for name, each in tariffs.storage_tiers.items()
+    }
     return tariffs.model_copy(update={"storage_tiers": nothing})
 
 
@@ -111,7 +125,11 @@ def test_a_set_goes_to_the_cheaper_class_from_the_hours_on_at_which_its_tariff_b
     cold = shelf(standard * share, retrieval)
     saved_usd = Decimal(f"{standard:.6f}") - cold.usd_per_gb_month
     hours = float(readers * cold.retrieval_usd_per_gb / saved_usd) * HOURS_PER_MONTH * times
-    tariffs = Tariffs(storage_usd_per_gb_month=Decimal(f"{standard:.6f}"), storage_held_hours=hours, storage_tiers={"COLD": cold})
+    tariffs = Tariffs(
+        storage_usd_per_gb_month=Decimal(f"{standard:.6f}"),
+        storage_held_hours=hours,
+        storage_tiers={"COLD": cold},
+    )
     reads = tuple(READ.model_copy(update={"stage": f"read-{number}"}) for number in range(readers))
     decision = asked(hours, {}, (WRITE, *reads), speeds=(PACKED,), tariffs=tariffs)
     assert decision.choice is not None
@@ -120,7 +138,11 @@ def test_a_set_goes_to_the_cheaper_class_from_the_hours_on_at_which_its_tariff_b
 
 def test_what_is_charged_for_its_least_days_is_not_put_there_for_less() -> None:
     month = {"usd_per_gb_month": "0.0125", "retrieval_usd_per_gb": "0.001", "least_days": 30}
-    tiers = [decision.choice.tier for hours in (24, 300, 720) if (decision := asked(hours, {"STANDARD_IA": month})).choice]
+    tiers = [
+        decision.choice.tier
+        for hours in (24, 300, 720)
+        if (decision := asked(hours, {"STANDARD_IA": month})).choice
+    ]
     assert tiers == [STANDARD, STANDARD, "STANDARD_IA"]
 
 
@@ -133,7 +155,11 @@ def test_what_its_class_charges_is_among_the_fees_of_a_stage_with_the_volume_tha
         writer = asked(hours, {"COLD": kept}, (WRITE,), speeds=(PACKED,))
         assert writer.choice and writer.choice.tier == "COLD"
         assert microusd(writer.choice.fees_usd) == held_microusd(kept, gb, hours)[0]
-        assert paid_gb(writer.question, writer.choice) == (0, 0, pytest.approx(gb[0] * charged / HOURS_PER_MONTH))
+        assert paid_gb(writer.question, writer.choice) == (
+            0,
+            0,
+            pytest.approx(gb[0] * charged / HOURS_PER_MONTH),
+        )
 
 
 def test_a_set_that_nobody_reads_any_more_goes_where_it_is_cheapest_to_keep() -> None:
@@ -180,7 +206,10 @@ def test_a_class_that_has_no_price_any_more_counts_as_the_standard_one() -> None
 
 def test_what_is_read_beside_costs_by_the_class_that_it_lies_on() -> None:
     join = READ.model_copy(update={"after": ("write", "other")})
-    left = [Given(stage=name, format=Format.PACKED, row_bytes=4000, tier=tier) for name, tier in (("write", "COLD"), ("other", STANDARD))]
+    left = [
+        Given(stage=name, format=Format.PACKED, row_bytes=4000, tier=tier)
+        for name, tier in (("write", "COLD"), ("other", STANDARD))
+    ]
     plain = [left[1].model_copy(update={"stage": "write"}), left[1]]
     both = [asked(1, {"COLD": COLD}, (join,), given=tuple(given)).choice for given in (left, plain)]
     cold, warm = (microusd(choice.est_usd) for choice in both if choice)
@@ -190,14 +219,23 @@ def test_what_is_read_beside_costs_by_the_class_that_it_lies_on() -> None:
 def test_a_cached_set_that_lies_on_a_class_is_read_from_there() -> None:
     cached = {"cached_outcome": "cache/1.json", "cached_format": Format.PARQUET}
     needs = (WRITE.model_copy(update={"op_per_row": 1e7}), READ)
-    (cold, warm) = (asked(1, {"COLD": COLD}, needs, cached_tier=tier, **cached) for tier in ("COLD", STANDARD))
-    assert cold.choice and warm.choice and cold.choice.cached and (cold.choice.tier, warm.choice.tier) == ("COLD", STANDARD)
+    (cold, warm) = (
+        asked(1, {"COLD": COLD}, needs, cached_tier=tier, **cached) for tier in ("COLD", STANDARD)
+    )
+    assert (
+        cold.choice
+        and warm.choice
+        and cold.choice.cached
+        and (cold.choice.tier, warm.choice.tier) == ("COLD", STANDARD)
+    )
     more = microusd(cold.plan[0].est_usd) - microusd(warm.plan[0].est_usd)
     assert more == read_microusd(Shelf.model_validate(COLD), np.array([4.0 * PARQUET.size_ratio]))[0]
 
 
 def test_made_anew_in_the_format_that_it_is_there_in_a_set_stays_where_it_lies() -> None:
-    decision = asked(1, {"COLD": COLD}, cached_outcome="cache/1.json", cached_format=Format.PACKED, cached_tier="COLD")
+    decision = asked(
+        1, {"COLD": COLD}, cached_outcome="cache/1.json", cached_format=Format.PACKED, cached_tier="COLD"
+    )
     made, writes = decision.candidates, decision.candidates.offers[0].writes
     assert [made.lying(number) for number in writes] == [
         (Format.PACKED, "COLD"),
@@ -209,7 +247,12 @@ def test_made_anew_in_the_format_that_it_is_there_in_a_set_stays_where_it_lies()
 def test_the_class_is_said_wherever_the_format_is() -> None:
     again = READ.model_copy(update={"writes_bytes_per_row": 4000})
     decision = asked(5000, {"COLD": COLD}, (WRITE, again, READ.model_copy(update={"stage": "last"})))
-    assert decision.choice and decision.choice.tier == "COLD" and decision.plan[0].tier == "COLD" and decision.plan[1].tier == STANDARD
+    assert (
+        decision.choice
+        and decision.choice.tier == "COLD"
+        and decision.plan[0].tier == "COLD"
+        and decision.plan[1].tier == STANDARD
+    )
     lies = f"{decision.choice.format} on COLD"
     page = as_text(decision)
     assert page.splitlines()[2].strip() == f"cpu-1 on-demand writing {lies}"

@@ -14,44 +14,62 @@ from pydantic import ValidationError
 from routing_cases import EVALUATE, PREPROCESS, laptop_question, questions
 from test_preferences import PLACES, policies
 
-from shoestring.model import Market, record
-from shoestring.receipt import Receipt
+from shoestring.config.policy import Candidate, Preferences, Rules
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Market, record
+from shoestring.routing.analysis.off_policy import Logged, compare
+from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
-from shoestring.routing.offpolicy import Logged, compare
-from shoestring.routing.replay import replay
-from shoestring.routing.trial import overspent, tried
-from shoestring.rules import Candidate, Preferences, Rules
+from shoestring.routing.policy.trials import overspent, tried
 
 HASTY = Preferences(name="hasty", version=2, usd_per_hour_of_waiting=Decimal(3))
-candidates = st.builds(Candidate, policy=policies.map(lambda policy: policy.model_copy(update={"name": "other"})), share=st.floats(0, 1))
+candidates = st.builds(
+    Candidate,
+    policy=policies.map(lambda policy: policy.model_copy(update={"name": "other"})),
+    share=st.floats(0, 1),
+)
 
 
 def asked(share: float, run_id: str = "r", **more: Any) -> Decision:
     """Of a stage that the policy in force puts on cpu-1, and the candidate on cpu-2."""
     candidate = Candidate(policy=HASTY, share=share)
-    return decide(laptop_question((PREPROCESS, EVALUATE), "5", **PLACES, run_id=run_id, candidate=candidate, **more))
+    return decide(
+        laptop_question((PREPROCESS, EVALUATE), "5", **PLACES, run_id=run_id, candidate=candidate, **more)
+    )
 
 
 @settings(max_examples=60)
 @given(questions(), policies)
 def test_a_shadow_changes_nothing_that_is_obeyed(question: Question, policy: Preferences) -> None:
     other = policy.model_copy(update={"name": "other"})
-    alone, beside = decide(question), decide(question.model_copy(update={"candidate": Candidate(policy=other)}))
-    assert beside.shadow is not None and (beside.shadow.sha256, beside.shadow.arm) == (other.sha256, "candidate")
+    alone, beside = (
+        decide(question),
+        decide(question.model_copy(update={"candidate": Candidate(policy=other)})),
+    )
+    assert beside.shadow is not None and (beside.shadow.sha256, beside.shadow.arm) == (
+        other.sha256,
+        "candidate",
+    )
     assert record(alone) == record(beside.model_copy(update={"question": question, "shadow": None}))
 
 
 @settings(max_examples=60)
 @given(questions(), candidates)
-def test_the_other_policy_is_recorded_as_it_would_decide_itself_and_all_replays(question: Question, candidate: Candidate) -> None:
+def test_the_other_policy_is_recorded_as_it_would_decide_itself_and_all_replays(
+    question: Question, candidate: Candidate
+) -> None:
     tried_out = decide(question.model_copy(update={"candidate": candidate}))
     shadow = tried_out.shadow
     assert shadow is not None and tried_out.obeyed is not None and shadow.arm != tried_out.obeyed.arm
     preferences = candidate.policy if shadow.arm == "candidate" else question.preferences
     itself = decide(question.model_copy(update={"preferences": preferences})).choice
     found = (shadow.pool, shadow.market, shadow.format, shadow.est_usd, shadow.samples)
-    assert found == ((itself.pool, itself.market, itself.format, itself.est_usd, itself.samples) if itself else (None, None, None, 0, 0))
+    assert found == (
+        (itself.pool, itself.market, itself.format, itself.est_usd, itself.samples)
+        if itself
+        else (None, None, None, 0, 0)
+    )
     assert replay(record(tried_out)) is None
 
 
@@ -71,18 +89,27 @@ def test_a_share_that_is_raised_keeps_the_runs_that_it_had(run_id: str, one: flo
 
 def test_a_share_of_runs_is_about_that_share_and_is_its_own_for_each_version() -> None:
     def obeying(policy: Preferences) -> set[int]:
-        return {run for run in range(4000) if Candidate(policy=policy, share=0.3).arm_of(f"flights-{run}") == "candidate"}
+        return {
+            run
+            for run in range(4000)
+            if Candidate(policy=policy, share=0.3).arm_of(f"flights-{run}") == "candidate"
+        }
 
     first, second = obeying(HASTY), obeying(HASTY.model_copy(update={"version": 3}))
     assert 1080 <= len(first) <= 1320 and 1080 <= len(second) <= 1320
     assert 250 <= len(first & second) <= 480, "another version draws anew: nine in a hundred are in both"
 
 
-def test_runs_of_the_share_obey_the_candidate_in_all_their_stages_and_the_record_says_how_likely_that_was() -> None:
+def test_runs_of_the_share_obey_the_candidate_in_all_their_stages_and_the_record_says_how_likely_that_was() -> (
+    None
+):
     for run in range(20):
         decision = asked(0.4, f"r{run}")
         assert decision.obeyed is not None and decision.shadow is not None and decision.choice is not None
-        is_candidate = decision.question.candidate is not None and decision.question.candidate.arm_of(f"r{run}") == "candidate"
+        is_candidate = (
+            decision.question.candidate is not None
+            and decision.question.candidate.arm_of(f"r{run}") == "candidate"
+        )
         assert decision.choice.pool == ("cpu-2" if is_candidate else "cpu-1")
         assert decision.obeyed.propensity == pytest.approx(0.4 if is_candidate else 0.6)
         assert decision.shadow.pool == ("cpu-1" if is_candidate else "cpu-2") and not decision.shadow.same
@@ -98,7 +125,9 @@ def test_a_candidate_that_is_rolled_back_goes_on_as_a_shadow() -> None:
     assert "candidate_sha256" not in tried(decision)
 
 
-def receipt(run: int, spent: str, est: str = "1", live_est: str | None = "1", *, obeys: bool = True, **more: Any) -> Receipt:
+def receipt(
+    run: int, spent: str, est: str = "1", live_est: str | None = "1", *, obeys: bool = True, **more: Any
+) -> Receipt:
     moment = datetime(2026, 11, 1, 12, run, tzinfo=UTC)
     return Receipt.model_validate(
         {
@@ -135,26 +164,39 @@ TRIED = Candidate(policy=HASTY, share=0.5, most_overspend=1.25, least_runs=3)
 def test_a_candidate_whose_runs_cost_more_than_it_said_is_rolled_back_with_the_numbers() -> None:
     over = overspent(TRIED, [receipt(1, "1.4"), receipt(2, "1.2"), receipt(3, "1.3")])
     assert over is not None and over.sha256 == HASTY.sha256
-    assert over.why == ("3 runs under policy hasty 2 spent $3.900000, 1.30 times the $3.000000 that it expected; 1.25 times are allowed")
+    assert over.why == (
+        "3 runs under policy hasty 2 spent $3.900000, 1.30 times the $3.000000 that it expected; 1.25 times are allowed"
+    )
 
 
 def test_a_candidate_that_is_dearer_than_the_policy_in_force_is_rolled_back() -> None:
     over = overspent(TRIED, [receipt(run, "1.4", est="1.4") for run in (1, 2, 3)])
-    assert over is not None and "the $3.000000 that the policy in force expected of the same stages" in over.why
+    assert (
+        over is not None and "the $3.000000 that the policy in force expected of the same stages" in over.why
+    )
 
 
 @pytest.mark.parametrize(
     "receipts",
     [
         pytest.param([receipt(1, "9"), receipt(2, "9")], id="two runs are too few"),
-        pytest.param([receipt(1, "9"), receipt(1, "9", stage="evaluate"), receipt(2, "9")], id="stages are not runs"),
+        pytest.param(
+            [receipt(1, "9"), receipt(1, "9", stage="evaluate"), receipt(2, "9")], id="stages are not runs"
+        ),
         pytest.param([receipt(run, "1.25") for run in (1, 2, 3)], id="at the limit"),
         pytest.param([receipt(run, "9", obeys=False) for run in (1, 2, 3)], id="runs of the policy in force"),
-        pytest.param([receipt(run, "9", candidate_sha256="another") for run in (1, 2, 3)], id="another trial"),
-        pytest.param([receipt(run, "9", cache_hit=True) for run in (1, 2, 3)], id="cached results"),
-        pytest.param([receipt(run, "1.4", live_est=None) for run in (1, 2, 3)][:2], id="nothing to compare with"),
         pytest.param(
-            [*(receipt(run, "2") for run in (1, 2, 3)), *(receipt(run, "2", obeys=False) for run in (4, 5, 6))],
+            [receipt(run, "9", candidate_sha256="another") for run in (1, 2, 3)], id="another trial"
+        ),
+        pytest.param([receipt(run, "9", cache_hit=True) for run in (1, 2, 3)], id="cached results"),
+        pytest.param(
+            [receipt(run, "1.4", live_est=None) for run in (1, 2, 3)][:2], id="nothing to compare with"
+        ),
+        pytest.param(
+            [
+                *(receipt(run, "2") for run in (1, 2, 3)),
+                *(receipt(run, "2", obeys=False) for run in (4, 5, 6)),
+            ],
             id="the estimates are wrong, not the candidate",
         ),
     ],
@@ -163,7 +205,9 @@ def test_a_candidate_is_not_rolled_back_for(receipts: list[Receipt]) -> None:
     assert overspent(TRIED, receipts) is None
 
 
-@given(st.permutations([receipt(1, "1.4"), receipt(2, "1.2"), receipt(3, "1.3"), receipt(4, "0.9", obeys=False)]))
+@given(
+    st.permutations([receipt(1, "1.4"), receipt(2, "1.2"), receipt(3, "1.3"), receipt(4, "0.9", obeys=False)])
+)
 def test_a_rollback_does_not_depend_on_the_order_of_receipts(receipts: list[Receipt]) -> None:
     assert overspent(TRIED, receipts) == overspent(TRIED, sorted(receipts, key=lambda each: each.run_id))
 
@@ -196,7 +240,9 @@ def test_the_interval_holds_the_true_difference_whatever_was_expected(model_bias
 def test_a_shadow_is_judged_by_what_was_expected_and_the_comparison_says_so() -> None:
     found = compare([Logged(f"r{run}", True, False, 0.0, 1.0, 0.5, 2.0) for run in range(6)])
     assert found is not None and (found.unseen, found.candidate_by_propensity) == (6, None)
-    assert (found.live.usd_per_run, found.candidate.usd_per_run) == (2.0, 1.0), "at twice what was expected, like the policy in force"
+    assert (found.live.usd_per_run, found.candidate.usd_per_run) == (2.0, 1.0), (
+        "at twice what was expected, like the policy in force"
+    )
 
 
 def test_few_runs_have_no_interval_and_none_no_comparison() -> None:
@@ -207,7 +253,9 @@ def test_few_runs_have_no_interval_and_none_no_comparison() -> None:
 
 def test_a_candidate_that_cannot_be_told_from_the_policy_in_force_is_refused() -> None:
     with pytest.raises(ValidationError, match="the candidate is called house 3 like the policy in force"):
-        Rules.model_validate({"name": "house", "version": 3, "candidate": {"policy": {"name": "house", "version": 3}}})
+        Rules.model_validate(
+            {"name": "house", "version": 3, "candidate": {"policy": {"name": "house", "version": 3}}}
+        )
     with pytest.raises(ValidationError, match="less than or equal to 1"):
         Rules.model_validate({"candidate": {"policy": {"version": 2}, "share": 1.5}})
     with pytest.raises(ValidationError, match="Field required"):

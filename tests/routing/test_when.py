@@ -11,13 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoestring.routing.when import mean_factor, price_factor, turns, when
-from shoestring.rules import DAYS, Priority, Waiting, Window
+from shoestring.config.policy import DAYS, Priority, Waiting, Window
+from shoestring.routing.policy.start_time import mean_factor, price_factor, turns, when
 
 NOON = datetime(2026, 11, 4, 12, tzinfo=UTC)  # a Wednesday
 NIGHT = Window(from_hour=22, to_hour=6, price_factor=0.5)
-OFFICE = Window(days=("mon", "tue", "wed", "thu", "fri"), from_hour=8, to_hour=18, price_factor=1.2, peak=True)
-moments = st.integers(0, 365 * 86400).map(lambda seconds: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds))
+OFFICE = Window(
+    days=("mon", "tue", "wed", "thu", "fri"), from_hour=8, to_hour=18, price_factor=1.2, peak=True
+)
+moments = st.integers(0, 365 * 86400).map(
+    lambda seconds: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+)
 
 
 @st.composite
@@ -25,7 +29,13 @@ def windows(draw: st.DrawFn) -> Window:
     first = draw(st.integers(0, 23))
     last = draw(st.integers(0, 24).filter(lambda hour: hour != first))
     days = draw(st.lists(st.sampled_from(DAYS), min_size=1, unique=True))
-    return Window(days=tuple(days), from_hour=first, to_hour=last, price_factor=draw(st.floats(0.1, 3)), peak=draw(st.booleans()))
+    return Window(
+        days=tuple(days),
+        from_hour=first,
+        to_hour=last,
+        price_factor=draw(st.floats(0.1, 3)),
+        peak=draw(st.booleans()),
+    )
 
 
 rules_ = st.builds(
@@ -47,7 +57,13 @@ rules_ = st.builds(
     st.integers(0, 5),
 )
 def test_nobody_waits_beyond_the_ceiling_or_the_deadline_and_what_is_urgent_never(
-    now: datetime, rules: Waiting, priority: Priority, usd: float, seconds: float, spare_s: float | None, queue: int
+    now: datetime,
+    rules: Waiting,
+    priority: Priority,
+    usd: float,
+    seconds: float,
+    spare_s: float | None,
+    queue: int,
 ) -> None:
     found = when(now, rules, priority, est_usd=usd, est_s=seconds, spare_s=spare_s, queue=queue)
     if found.until is None:
@@ -57,12 +73,16 @@ def test_nobody_waits_beyond_the_ceiling_or_the_deadline_and_what_is_urgent_neve
     assert 0 < wait_s <= rules.most_wait_s + 1e-5
     assert spare_s is None or wait_s <= spare_s + 1e-5
     if priority == "normal":
-        saved = 1 - mean_factor(rules.windows, found.until, seconds) / mean_factor(rules.windows, now, seconds)
+        saved = 1 - mean_factor(rules.windows, found.until, seconds) / mean_factor(
+            rules.windows, now, seconds
+        )
         assert saved > 0 and saved >= rules.least_saving - 1e-9
 
 
 @given(moments, st.lists(windows(), max_size=3), st.floats(60, 200_000))
-def test_between_two_turns_the_price_does_not_change(now: datetime, found: list[Window], seconds: float) -> None:
+def test_between_two_turns_the_price_does_not_change(
+    now: datetime, found: list[Window], seconds: float
+) -> None:
     edges = [now, *turns(found, now, seconds)]
     for first, last in pairwise(edges):
         inside = {price_factor(found, first + (last - first) * share) for share in (0.0, 0.3, 0.7)}
@@ -71,7 +91,9 @@ def test_between_two_turns_the_price_does_not_change(now: datetime, found: list[
 
 def asked(priority: Priority = "normal", now: datetime = NOON, **more: Any) -> tuple[datetime | None, str]:
     rules = Waiting.model_validate({"most_wait_s": 43200, "windows": (NIGHT,)} | more.pop("rules", {}))
-    found = when(now, rules, priority, **{"est_usd": 10.0, "est_s": 3600.0, "spare_s": None, "queue": 0} | more)
+    found = when(
+        now, rules, priority, **{"est_usd": 10.0, "est_s": 3600.0, "spare_s": None, "queue": 0} | more
+    )
     return found.until, found.sentence
 
 

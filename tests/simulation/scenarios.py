@@ -18,12 +18,16 @@ def scenario(*chains: str, **changes: Any) -> Scenario:
     """The one that ships, with some of its chains and with changes."""
     shipped = load_scenario(None).model_dump(mode="json")
     kept = [chain for chain in shipped["chains"] if chain["name"] in (chains or ("tables", "images"))]
-    return Scenario.model_validate(shipped | {"chains": kept, "only": ["n2-standard-4", "g2-standard-4"]} | changes)
+    return Scenario.model_validate(
+        shipped | {"chains": kept, "only": ["n2-standard-4", "g2-standard-4"]} | changes
+    )
 
 
 def budgeted(times: float, base: Scenario) -> Scenario:
     """Every budget is so many times what the router expects."""
-    chains = tuple(chain.model_copy(update={"budget_times": times, "budget_log_sd": 0.0}) for chain in base.chains)
+    chains = tuple(
+        chain.model_copy(update={"budget_times": times, "budget_log_sd": 0.0}) for chain in base.chains
+    )
     return base.model_copy(update={"chains": chains})
 
 

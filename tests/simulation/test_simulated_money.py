@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenarios import NOTHING_WRONG, DieAt, budgeted, scenario
 
-from shoestring.model import record
-from shoestring.rules import Waiting
-from shoestring.simulation.outcome import Report
-from shoestring.simulation.place import Place
+from shoestring.config.policy import Waiting
+from shoestring.core.types import record
+from shoestring.simulation.results import Report
 from shoestring.simulation.simulate import play, simulate
+from shoestring.simulation.simulated_world import Place
 
 RATES = st.floats(0, 0.05)
 FAULTS = st.fixed_dictionaries(
@@ -32,7 +32,12 @@ FAULTS = st.fixed_dictionaries(
 def books_hold(report: Report) -> bool:
     """Nothing past a cap, every entry as it should be, and nothing held when all is over."""
     held = [month for month in report.above.values() if "$0.000000 held" not in month]
-    return report.over_cap == 0 and report.verified.startswith("every hash") and "pending" not in report.verified and not held
+    return (
+        report.over_cap == 0
+        and report.verified.startswith("every hash")
+        and "pending" not in report.verified
+        and not held
+    )
 
 
 @settings(max_examples=8, deadline=None)
@@ -42,14 +47,27 @@ def books_hold(report: Report) -> bool:
     budget_times=st.floats(0.3, 6),
     month_usd=st.sampled_from(["0.2", "3", "10000"]),
     market=st.fixed_dictionaries(
-        {"log_sd_per_day": st.floats(0, 2), "preemption_times": st.floats(0, 1000), "notice_share": st.floats(0, 1)}
+        {
+            "log_sd_per_day": st.floats(0, 2),
+            "preemption_times": st.floats(0, 1000),
+            "notice_share": st.floats(0, 1),
+        }
     ),
-    durations=st.fixed_dictionaries({"log_sd": st.floats(0, 1), "tail_share": st.floats(0, 0.5), "tail_index": st.floats(1.1, 3)}),
+    durations=st.fixed_dictionaries(
+        {"log_sd": st.floats(0, 1), "tail_share": st.floats(0, 0.5), "tail_index": st.floats(1.1, 3)}
+    ),
 )
 def test_no_account_spends_above_its_cap_whatever_goes_wrong(
-    faults: dict[str, float], seed: int, budget_times: float, month_usd: str, market: dict[str, float], durations: dict[str, float]
+    faults: dict[str, float],
+    seed: int,
+    budget_times: float,
+    month_usd: str,
+    market: dict[str, float],
+    durations: dict[str, float],
 ) -> None:
-    base = scenario(per_hour=600, faults=faults, market=market, durations=durations, budgets={"month_usd": month_usd})
+    base = scenario(
+        per_hour=600, faults=faults, market=market, durations=durations, budgets={"month_usd": month_usd}
+    )
     report = simulate(budgeted(budget_times, base), 8, seed)
     assert books_hold(report), report
     assert report.spent_usd <= Decimal(month_usd)
@@ -74,7 +92,9 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not() -> None:
 
 
 def test_writers_who_race_do_so_alike_each_time() -> None:
-    racing = scenario(per_hour=3000, faults={"race_per_write": 0.7, "clock_skew_s": 60.0}, budgets={"month_usd": "20"})
+    racing = scenario(
+        per_hour=3000, faults={"race_per_write": 0.7, "clock_skew_s": 60.0}, budgets={"month_usd": "20"}
+    )
     first, second = (simulate(racing, 30, 1) for _ in range(2))
     assert first.races and record(first) == record(second)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from scenarios import NOTHING_WRONG, budgeted, scenario
 
-from shoestring.errors import WorldError
-from shoestring.model import Market
+from shoestring.core.errors import WorldError
+from shoestring.core.types import Market
 from shoestring.simulation.market import SimulatedMarket
 from shoestring.simulation.scenario import MarketModel, Scenario, world_file
 from shoestring.simulation.simulate import simulate
@@ -37,13 +37,22 @@ def recorded(folder: Path, zone: str) -> MarketModel:
 def test_a_pools_spot_price_moves_as_its_zones_did_and_the_recording_begins_again(folder: Path) -> None:
     found = market(recorded(folder, "a"))
     first = found.micro("n2-standard-4", SPOT, 0)
-    assert [found.micro("n2-standard-4", SPOT, step) / first for step in range(6)] == pytest.approx([1, 1.5, 0.5, 1, 1.5, 0.5], rel=1e-4)
+    assert [found.micro("n2-standard-4", SPOT, step) / first for step in range(6)] == pytest.approx(
+        [1, 1.5, 0.5, 1, 1.5, 0.5], rel=1e-4
+    )
     assert len({found.micro("n2-standard-4", ON_DEMAND, step) for step in range(6)}) == 1
 
 
 def test_machines_are_there_and_are_taken_when_the_recording_says_so(folder: Path) -> None:
     found, pool = market(recorded(folder, "b")), world_file(scenario()).pools[0]
-    assert [found.can_be_had(pool.name, SPOT, at_s) for at_s in (0, 59, 60, 119, 120, 240)] == [True, True, False, False, True, False]
+    assert [found.can_be_had(pool.name, SPOT, at_s) for at_s in (0, 59, 60, 119, 120, 240)] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
     assert found.can_be_had(pool.name, ON_DEMAND, 60)
     assert [found.taken_s(pool, SPOT, at_s, None) for at_s in (0, 130)] == [60, 240]  # type: ignore[arg-type]
 
@@ -51,7 +60,9 @@ def test_machines_are_there_and_are_taken_when_the_recording_says_so(folder: Pat
 def test_where_no_spot_machine_is_to_be_had_the_stage_is_routed_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "availability.csv").write_text("tick,a\n0,0\n")
     (tmp_path / "prices.csv").write_text("zone,spot_usd_per_hour\na,1\n")
-    gone = NOTHING_WRONG | {"market": {"trace": str(tmp_path), "zones": {"n2-standard-4": "a", "g2-standard-4": "a"}}}
+    gone = NOTHING_WRONG | {
+        "market": {"trace": str(tmp_path), "zones": {"n2-standard-4": "a", "g2-standard-4": "a"}}
+    }
     base = budgeted(20.0, scenario("tables", **gone))
     report = simulate(base, 3, 1)
     assert report.ended == {"done": 3}
@@ -60,8 +71,19 @@ def test_where_no_spot_machine_is_to_be_had_the_stage_is_routed_elsewhere(tmp_pa
 
 def test_price_changes_are_found_by_machine_and_region_and_hold_from_their_day(tmp_path: Path) -> None:
     path = tmp_path / "changes.csv"
-    rows = ("2026-11-02,n2-standard-4,us-central1,spot,0.03", "2026-10-01,n2-standard-4,us-central1,spot,0.02")
-    path.write_text("\n".join(("from_date,machine_type,region,market,usd_per_hour", *rows, "2026-11-01,n2-standard-4,mars,spot,9")))
+    rows = (
+        "2026-11-02,n2-standard-4,us-central1,spot,0.03",
+        "2026-10-01,n2-standard-4,us-central1,spot,0.02",
+    )
+    path.write_text(
+        "\n".join(
+            (
+                "from_date,machine_type,region,market,usd_per_hour",
+                *rows,
+                "2026-11-01,n2-standard-4,mars,spot,9",
+            )
+        )
+    )
     found = market(MarketModel(trace=path))
     assert [found.micro("n2-standard-4", SPOT, hour) for hour in (0, 23, 24)] == [20_000, 20_000, 30_000]
     assert found.bill_usd("n2-standard-4", SPOT, 23 * 3600, 25 * 3600) * 100 == 5
@@ -72,13 +94,23 @@ def test_price_changes_are_found_by_machine_and_region_and_hold_from_their_day(t
     [
         ({}, {"n2-standard-4": "a"}, "there is no availability.csv"),
         ({"availability.csv": "tick,a\n0,1\n"}, {"n2-standard-4": "a"}, "there is no prices.csv"),
-        ({"availability.csv": "tick,a\n0,1\n", "prices.csv": "tick,a\n0,free\n"}, {"n2-standard-4": "a"}, "'free' is not a price"),
-        ({"availability.csv": "tick,a\n0,1\n", "prices.csv": "tick,a\n0,1\n"}, {"n2-standard-4": "z"}, "has no zone z; there is: a"),
+        (
+            {"availability.csv": "tick,a\n0,1\n", "prices.csv": "tick,a\n0,free\n"},
+            {"n2-standard-4": "a"},
+            "'free' is not a price",
+        ),
+        (
+            {"availability.csv": "tick,a\n0,1\n", "prices.csv": "tick,a\n0,1\n"},
+            {"n2-standard-4": "z"},
+            "has no zone z; there is: a",
+        ),
         ({"availability.csv": "tick,a\n"}, {"n2-standard-4": "a"}, "has no rows"),
         ({"availability.csv": "tick,a\n0,1\n"}, {}, "say which pool is in which of its zones"),
     ],
 )
-def test_a_recording_that_is_not_one_is_refused(tmp_path: Path, files: dict[str, str], zones: dict[str, str], said: str) -> None:
+def test_a_recording_that_is_not_one_is_refused(
+    tmp_path: Path, files: dict[str, str], zones: dict[str, str], said: str
+) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(WorldError, match=said):
@@ -89,13 +121,22 @@ def test_a_recording_that_is_not_one_is_refused(tmp_path: Path, files: dict[str,
     ("text", "said"),
     [
         ("day,price\n1,2\n", "has no column from_date"),
-        ("from_date,machine_type,region,market,usd_per_hour\n2026-11-01,x,us-central1,spot,1\n", "has no price of"),
-        ("from_date,machine_type,region,market,usd_per_hour\n2026-11-01,n2-standard-4,us-central1,spit,1\n", "'spit'"),
+        (
+            "from_date,machine_type,region,market,usd_per_hour\n2026-11-01,x,us-central1,spot,1\n",
+            "has no price of",
+        ),
+        (
+            "from_date,machine_type,region,market,usd_per_hour\n2026-11-01,n2-standard-4,us-central1,spit,1\n",
+            "'spit'",
+        ),
         (
             "from_date,machine_type,region,market,usd_per_hour\n2025-08-01,n2-standard-4,us-central1,spot,1\n",
             "ends on 2025-08-01, before the simulation begins on 2026-11-01: no price would move; begin between",
         ),
-        ("from_date,machine_type,region,market,usd_per_hour\n2026-11-01,n2-standard-4,us-central1,spot,-1\n", "'-1' is not a price"),
+        (
+            "from_date,machine_type,region,market,usd_per_hour\n2026-11-01,n2-standard-4,us-central1,spot,-1\n",
+            "'-1' is not a price",
+        ),
     ],
 )
 def test_price_changes_that_are_none_are_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -110,13 +151,17 @@ def with_record(base: Scenario, path: Path) -> Scenario:
 
 def test_luck_is_drawn_from_a_record_of_durations(tmp_path: Path) -> None:
     path = tmp_path / "record.csv"
-    path.write_text("stage,prior_s,seconds\n" + "".join(f"{stage},10,90\n" for stage in ("ingest", "preprocess", "score")))
+    path.write_text(
+        "stage,prior_s,seconds\n" + "".join(f"{stage},10,90\n" for stage in ("ingest", "preprocess", "score"))
+    )
     base = budgeted(2.0, scenario("tables", **NOTHING_WRONG))
     assert simulate(base, 5, 1).would_fit == 5
     assert simulate(with_record(base, path), 5, 1).would_fit == 0
 
 
-@pytest.mark.parametrize("text", ["stage,seconds\na,1\n", "stage,prior_s,seconds\na,0,1\n", "stage,prior_s,seconds\na,1,soon\n"])
+@pytest.mark.parametrize(
+    "text", ["stage,seconds\na,1\n", "stage,prior_s,seconds\na,0,1\n", "stage,prior_s,seconds\na,1,soon\n"]
+)
 def test_a_record_of_durations_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "record.csv").write_text(text)
     with pytest.raises(WorldError, match="is not a record of durations"):

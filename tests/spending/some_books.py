@@ -10,11 +10,11 @@ from pathlib import Path
 from clocks import NOON, StillClock
 from spending_world import fast_folder
 
-from shoestring.local import FolderStore
-from shoestring.model import Market, record
-from shoestring.receipt import Receipt
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import load_anchors, verify
+from shoestring.backends.local import FolderStore
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Market, record
+from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.ledger.ledger import Ledger
 
 
 def receipt(run_id: str, stage: str, head: str) -> Receipt:
@@ -50,7 +50,10 @@ def write_books(root: Path) -> FolderStore:
         for stage in ("ingest", "train"):
             ledger.reserve(run, f"{stage}-1", stage, 1, Decimal("0.3"))
             ledger.settle(run, f"{stage}-1", Decimal("0.2"), "done")
-            store.put(f"runs/{run}/receipts/{stage}-1.json", record(receipt(run, stage, ledger.state(run).head_hash)))
+            store.put(
+                f"runs/{run}/receipts/{stage}-1.json",
+                record(receipt(run, stage, ledger.state(run).head_hash)),
+            )
     ledger.adjust("run-1", "train-1", Decimal("-0.01"), "true times")
     ledger.set_cap("run-2", Decimal("1.5"))
     ledger.reserve("run-2", "evaluate-1", "evaluate", 1, Decimal("0.1"))

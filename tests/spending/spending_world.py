@@ -9,9 +9,9 @@ from pathlib import Path
 
 from clocks import StillClock
 
-from shoestring.errors import NotInStore, StoreError
-from shoestring.local import FolderStore
-from shoestring.spending.ledger import Ledger
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import NotInStore, StoreError
+from shoestring.spending.ledger.ledger import Ledger
 
 MONTH = "2026-11"
 # Laws write thousands of entries; where there is a RAM disk, flushing them costs nothing.

@@ -9,13 +9,21 @@ from pathlib import Path
 import pytest
 from clocks import NOON, StillClock
 
-from shoestring.errors import LedgerBroken
-from shoestring.local import FolderStore
-from shoestring.model import record
-from shoestring.spending.approval import ENTRY_S, Approval, approval_key, approvals, approve, standing, why_not
-from shoestring.spending.export import export
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import open_for_verify, verify
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import LedgerBroken
+from shoestring.core.types import record
+from shoestring.spending.approvals import (
+    ENTRY_S,
+    Approval,
+    approval_key,
+    approvals,
+    approve,
+    standing,
+    why_not,
+)
+from shoestring.spending.audit.export import export
+from shoestring.spending.audit.verify import open_for_verify, verify
+from shoestring.spending.ledger.ledger import Ledger
 
 
 def approval(amount: str = "5", days: float = 1, by: str = "ann", at: float = 0) -> Approval:
@@ -50,7 +58,10 @@ def test_one_that_ends_before_an_entry_could_be_written_does_not_count(store):
     found, end = approvals(store, "run"), NOON + timedelta(days=1)
     assert standing(found, Decimal("5"), end - timedelta(seconds=ENTRY_S + 1)) == sha256
     assert standing(found, Decimal("5"), end - timedelta(seconds=ENTRY_S)) is None
-    assert why_not(found, Decimal("5"), end) == "that of ann is good until 2026-11-22 12:00 UTC, and it is 2026-11-22 12:00"
+    assert (
+        why_not(found, Decimal("5"), end)
+        == "that of ann is good until 2026-11-22 12:00 UTC, and it is 2026-11-22 12:00"
+    )
 
 
 @pytest.fixture

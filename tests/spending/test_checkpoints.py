@@ -15,16 +15,25 @@ from hypothesis import strategies as st
 from spending_world import MONTH, fast_folder
 from test_ledger_laws import amounts, asked, do, laws
 
-from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict
-from shoestring.local import FolderStore
-from shoestring.memory import MemoryStore
-from shoestring.model import digest, record
-from shoestring.spending.account import Account
-from shoestring.spending.books import Books
-from shoestring.spending.checkpoint import EVERY, Checkpoint, Kept, check, checkpoint_key, is_due, keep, load
-from shoestring.spending.entry import entry_key, read_entry
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import verify
+from shoestring.backends.local import FolderStore
+from shoestring.backends.memory import MemoryStore
+from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict
+from shoestring.core.types import digest, record
+from shoestring.spending.audit.verify import verify
+from shoestring.spending.ledger.account import Account
+from shoestring.spending.ledger.account_checkpoint import (
+    EVERY,
+    Checkpoint,
+    Kept,
+    check,
+    checkpoint_key,
+    is_due,
+    keep,
+    load,
+)
+from shoestring.spending.ledger.chain_writer import Books
+from shoestring.spending.ledger.entry import entry_key, read_entry
+from shoestring.spending.ledger.ledger import Ledger
 
 LONG = 3 * EVERY + 10
 
@@ -122,7 +131,9 @@ def test_a_damaged_checkpoint_is_named(store, clock):
     path = store.root / checkpoint_key("run")
     path.write_bytes(path.read_bytes().replace(b'"spent": ', b'"spent": 1', 1))
     for look in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
-        with pytest.raises(LedgerBroken, match=r"checkpoint\.json was changed: verify the entries, then delete it"):
+        with pytest.raises(
+            LedgerBroken, match=r"checkpoint\.json was changed: verify the entries, then delete it"
+        ):
             look()
 
 
@@ -134,7 +145,10 @@ def lie(store: FolderStore, **said: object) -> None:
     path.write_bytes(record(Kept(checkpoint=told, sha256=digest(record(told)))))
 
 
-@pytest.mark.parametrize("said", [{"spent": 0}, {"cap": 20_000_000}, {"holds": {}}, {"requests": ""}, {"settled": ()}, {"capped_by": 7}])
+@pytest.mark.parametrize(
+    "said",
+    [{"spent": 0}, {"cap": 20_000_000}, {"holds": {}}, {"requests": ""}, {"settled": ()}, {"capped_by": 7}],
+)
 def test_a_checkpoint_that_lies_is_found_by_verify(store, said):
     verify(store, {})
     lie(store, **said)

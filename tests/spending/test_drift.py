@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.bounds import Bounds
-from shoestring.spending.drift import (
+from shoestring.config.adaptation import Bounds
+from shoestring.spending.spend_forecast import (
     BAND,
     BATCH_BELOW,
     DWELL_WINDOWS,
@@ -69,7 +69,9 @@ class Machine:
     def window(self, times: float = 1.0) -> Move | None:
         pace = self.pace * times / self.larger_is_quicker ** (self.batch_rows > 1024)
         self.samples, self.windows = self.samples + WINDOW_ROWS, self.windows + 1
-        self.spent_usd += WINDOW_ROWS * (pace + self.look_s * self.look_share / 5000) * float(self.price) / 3600
+        self.spent_usd += (
+            WINDOW_ROWS * (pace + self.look_s * self.look_share / 5000) * float(self.price) / 3600
+        )
         self.drift, move = self.drift.saw(pace, self.standing())
         if move is not None:
             self.moves.append((self.windows, move))
@@ -79,7 +81,9 @@ class Machine:
 
     def run(self, windows: int) -> Machine:
         for _ in range(windows):
-            if self.spent_usd < self.budget_usd and self.samples < min(self.most_samples, self.drift.planned or self.most_samples):
+            if self.spent_usd < self.budget_usd and self.samples < min(
+                self.most_samples, self.drift.planned or self.most_samples
+            ):
                 self.window()
         return self
 
@@ -107,7 +111,9 @@ def test_one_slow_window_changes_nothing(at: int, times: float) -> None:
 
 
 @given(st.floats(1.5, 20), st.integers(10, 40), st.booleans())
-def test_drift_is_answered_by_a_plan_that_ends_inside_the_money(times: float, after: int, by_price: bool) -> None:
+def test_drift_is_answered_by_a_plan_that_ends_inside_the_money(
+    times: float, after: int, by_price: bool
+) -> None:
     """A slower machine, or a dearer one: the same."""
     machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600).run(after)
     if by_price:
@@ -117,7 +123,11 @@ def test_drift_is_answered_by_a_plan_that_ends_inside_the_money(times: float, af
     machine.run(4 * DWELL_WINDOWS)
     at = machine.standing()
     on_trial = not machine.drift.paces
-    assert on_trial or machine.drift.ratio(at) <= 1 + BAND or at.left_s * 3600 < 2 * DWELL_WINDOWS * WINDOW_ROWS * machine.pace
+    assert (
+        on_trial
+        or machine.drift.ratio(at) <= 1 + BAND
+        or at.left_s * 3600 < 2 * DWELL_WINDOWS * WINDOW_ROWS * machine.pace
+    )
     if machine.moves:
         assert machine.levers()[0] == "length"
         assert machine.drift.planned < machine.drift.first_planned

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from some_books import check, copy_books, cut
 from spending_world import MONTH, BusyStore, fast_folder
 
-from shoestring.errors import LedgerBroken, UnknownName, UsageError
-from shoestring.local import FolderStore
-from shoestring.spending.entry import entry_key
-from shoestring.spending.export import export
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import load_anchors, open_for_verify, verify
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import LedgerBroken, UnknownName, UsageError
+from shoestring.spending.audit.export import export
+from shoestring.spending.audit.verify import load_anchors, open_for_verify, verify
+from shoestring.spending.ledger.entry import entry_key
+from shoestring.spending.ledger.ledger import Ledger
 
 
 @pytest.fixture
@@ -86,7 +86,9 @@ def test_any_changed_byte_of_an_export_is_seen(data):
 
 def test_an_export_without_the_account_it_is_of_is_broken(out):
     shutil.rmtree(out / "ledger/run-1")
-    with pytest.raises(LedgerBroken, match=r"run-1/00000001\.json: is missing: this export is of that account"):
+    with pytest.raises(
+        LedgerBroken, match=r"run-1/00000001\.json: is missing: this export is of that account"
+    ):
         verify(*open_for_verify(out))
 
 

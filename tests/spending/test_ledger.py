@@ -9,13 +9,20 @@ import pytest
 from clocks import NOON, StillClock
 from spending_world import MONTH, DyingStore, LateStore
 
-from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError, UnknownName, UsageError
-from shoestring.local import FolderStore
-from shoestring.model import record
-from shoestring.spending.entry import Head, entry_key, head_key, read_entry, seal
-from shoestring.spending.ledger import Ledger, accounts
-from shoestring.spending.parents import LEASE_S
-from shoestring.spending.verify import verify
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import (
+    BudgetExceeded,
+    LedgerBroken,
+    LedgerConflict,
+    StoreError,
+    UnknownName,
+    UsageError,
+)
+from shoestring.core.types import record
+from shoestring.spending.audit.verify import verify
+from shoestring.spending.ledger.entry import Head, entry_key, head_key, read_entry, seal
+from shoestring.spending.ledger.ledger import Ledger, accounts
+from shoestring.spending.ledger.parent_accounts import LEASE_S
 
 
 @pytest.fixture
@@ -47,21 +54,34 @@ def test_closing_gives_the_month_back_what_was_not_spent(ledger):
     ledger.settle("run", "train-1", Decimal("0.123456"))
     ledger.close("run")
     month = ledger.state(MONTH)
-    assert (month.spent_usd, month.held_usd, month.released_usd) == (Decimal("0.123456"), Decimal(0), Decimal("0.876544"))
+    assert (month.spent_usd, month.held_usd, month.released_usd) == (
+        Decimal("0.123456"),
+        Decimal(0),
+        Decimal("0.876544"),
+    )
     assert month.settled_usd == {"run": Decimal("0.123456")}
 
 
 def test_a_hold_never_exceeds_what_is_left(ledger):
     ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.70"))
-    with pytest.raises(BudgetExceeded, match=r"reserve evaluate-1 of run: \$0\.400000 asked, \$0\.300000 left of \$1\.000000") as refused:
+    with pytest.raises(
+        BudgetExceeded, match=r"reserve evaluate-1 of run: \$0\.400000 asked, \$0\.300000 left of \$1\.000000"
+    ) as refused:
         ledger.reserve("run", "evaluate-1", "evaluate", 1, Decimal("0.40"))
-    assert (refused.value.asked_usd, refused.value.left_usd, refused.value.cap_usd) == (Decimal("0.4"), Decimal("0.3"), Decimal("1"))
+    assert (refused.value.asked_usd, refused.value.left_usd, refused.value.cap_usd) == (
+        Decimal("0.4"),
+        Decimal("0.3"),
+        Decimal("1"),
+    )
     ledger.reserve("run", "evaluate-1", "evaluate", 1, Decimal("0.30"))
     assert ledger.state("run").left_usd == 0
 
 
 def test_what_must_follow_is_kept_back(ledger):
-    with pytest.raises(BudgetExceeded, match=r"\(\$0\.500000 kept for what must follow\): \$0\.600000 asked, \$0\.500000 left"):
+    with pytest.raises(
+        BudgetExceeded,
+        match=r"\(\$0\.500000 kept for what must follow\): \$0\.600000 asked, \$0\.500000 left",
+    ):
         ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.60"), keep_usd=Decimal("0.50"))
     ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.50"), keep_usd=Decimal("0.50"))
     with pytest.raises(BudgetExceeded, match="kept for what must follow"):
@@ -72,11 +92,17 @@ def test_what_must_follow_is_kept_back(ledger):
 def test_a_stage_has_a_cap_of_its_own(ledger):
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.40"))
     ledger.settle("run", "train-1", Decimal("0.35"))
-    with pytest.raises(BudgetExceeded, match=r"of stage train in run: \$0\.300000 asked, \$0\.250000 left of \$0\.600000"):
+    with pytest.raises(
+        BudgetExceeded, match=r"of stage train in run: \$0\.300000 asked, \$0\.250000 left of \$0\.600000"
+    ):
         ledger.reserve("run", "train-2", "train", 2, Decimal("0.30"))
     ledger.reserve("run", "train-2", "train", 2, Decimal("0.25"))
     money = ledger.state("run").stages["train"]
-    assert (money.spent_usd, money.held_usd, money.cap_usd) == (Decimal("0.35"), Decimal("0.25"), Decimal("0.60"))
+    assert (money.spent_usd, money.held_usd, money.cap_usd) == (
+        Decimal("0.35"),
+        Decimal("0.25"),
+        Decimal("0.60"),
+    )
 
 
 def test_a_settlement_above_its_hold_is_refused(ledger):
@@ -92,7 +118,9 @@ def test_an_adjustment_stays_between_zero_and_the_cap(ledger):
     ledger.settle("run", "ingest-1", Decimal("0.90"))
     with pytest.raises(BudgetExceeded):
         ledger.adjust("run", "ingest-1", Decimal("0.100001"), "true times")
-    with pytest.raises(LedgerConflict, match=r"settled at \$0\.900000, which cannot be adjusted by \$-0\.900001"):
+    with pytest.raises(
+        LedgerConflict, match=r"settled at \$0\.900000, which cannot be adjusted by \$-0\.900001"
+    ):
         ledger.adjust("run", "ingest-1", Decimal("-0.900001"), "true times")
     ledger.adjust("run", "ingest-1", Decimal("-0.90"), "it never ran")
     assert ledger.state("run").spent_usd == 0
@@ -127,7 +155,9 @@ def test_a_month_with_a_cap_bounds_its_runs(store, clock):
     ledger = Ledger(store, clock)
     ledger.open(MONTH, Decimal("2"))
     ledger.open("run-1", Decimal("1.5"))
-    with pytest.raises(BudgetExceeded, match=r"reserve run-2 of 2026-11: \$1\.000000 asked, \$0\.500000 left of \$2\.000000"):
+    with pytest.raises(
+        BudgetExceeded, match=r"reserve run-2 of 2026-11: \$1\.000000 asked, \$0\.500000 left of \$2\.000000"
+    ):
         ledger.open("run-2", Decimal("1"))
     assert accounts(store) == [MONTH, "run-1"]
     with pytest.raises(BudgetExceeded, match="extend run-1 of 2026-11"):
@@ -142,9 +172,13 @@ def test_a_months_cap_follows_whoever_sets_it_up_and_down_as_far_as_it_is_kept_t
     for cap_usd in (Decimal("3"), Decimal("2"), Decimal("3"), Decimal("1.5")):
         assert ledger.set_cap(MONTH, cap_usd) == Ledger(store, clock).set_cap(MONTH, cap_usd)
         assert ledger.state(MONTH).cap_usd == cap_usd
-    with pytest.raises(LedgerConflict, match=r"has spent and holds \$1\.500000, so its cap cannot be \$1\.400000"):
+    with pytest.raises(
+        LedgerConflict, match=r"has spent and holds \$1\.500000, so its cap cannot be \$1\.400000"
+    ):
         ledger.set_cap(MONTH, Decimal("1.4"))
-    with pytest.raises(BudgetExceeded, match=r"reserve run-2 of 2026-11: \$0\.100000 asked, \$0\.000000 left of \$1\.500000"):
+    with pytest.raises(
+        BudgetExceeded, match=r"reserve run-2 of 2026-11: \$0\.100000 asked, \$0\.000000 left of \$1\.500000"
+    ):
         ledger.open("run-2", Decimal("0.1"))
     verify(store, {})
 
@@ -181,13 +215,17 @@ def die_between_month_and_run(store: FolderStore, clock: StillClock, run: str) -
         Ledger(DyingStore(store.root, 3, wrote=False), clock).open(run, Decimal("0.50"))
 
 
-def test_a_reservation_that_never_became_an_account_is_released_after_its_lease_and_not_before(store, clock, ledger):
+def test_a_reservation_that_never_became_an_account_is_released_after_its_lease_and_not_before(
+    store, clock, ledger
+):
     die_between_month_and_run(store, clock, "late")
     clock.sleep(LEASE_S - 1)
     assert ledger.sweep_parent(MONTH) == []
     assert ledger.state(MONTH).held_usd == Decimal("1.50")
     clock.sleep(1)
-    assert Ledger(store, clock).sweep_parent(MONTH) == ["late in 2026-11: $0.500000 held, settled at $0.000000"]
+    assert Ledger(store, clock).sweep_parent(MONTH) == [
+        "late in 2026-11: $0.500000 held, settled at $0.000000"
+    ]
     assert ledger.state(MONTH).held_usd == Decimal("1.00")
     with pytest.raises(LedgerConflict, match="nobody had opened it in time"):
         ledger.open("late", Decimal("0.50"))
@@ -203,7 +241,9 @@ def test_a_reservation_left_in_the_month_before_is_released_at_once(store):
     assert ledger.state("run").parent == "2026-12"
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.2"))
     ledger.settle("run", "train-1", Decimal("0.2"))
-    assert verify(store, {}).pending == ("run was opened inside 2026-12 after all, and 2026-11 still holds $0.500000 for it",)
+    assert verify(store, {}).pending == (
+        "run was opened inside 2026-12 after all, and 2026-11 still holds $0.500000 for it",
+    )
     assert ledger.sweep_parent("2026-11") == ["run in 2026-11: $0.500000 held, settled at $0.000000"]
     assert list(ledger.state("2026-12").holds) == ["run"]
     assert verify(store, {}).pending == ()
@@ -212,7 +252,12 @@ def test_a_reservation_left_in_the_month_before_is_released_at_once(store):
 def test_entries_say_who_wrote_them_and_when(ledger, clock):
     clock.sleep(5)
     entry = ledger.reserve("run", "train-1", "train", 1, Decimal("0.1")).entry
-    assert (entry.pod_uid, entry.at, entry.stage, entry.attempt) == ("host.1.2", NOON + timedelta(seconds=5), "train", 1)
+    assert (entry.pod_uid, entry.at, entry.stage, entry.attempt) == (
+        "host.1.2",
+        NOON + timedelta(seconds=5),
+        "train",
+        1,
+    )
     settled = ledger.settle("run", "train-1", Decimal(0), "cached").entry
     assert (settled.stage, settled.attempt, settled.why) == ("train", 1, "cached")
 

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spending_world import MONTH, DyingStore, ForgetfulStore, fast_folder, writes_of
 
-from shoestring.errors import BudgetExceeded, LedgerConflict, ShoestringError, StoreError
-from shoestring.local import FolderStore
-from shoestring.money import from_microusd, microusd
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.parents import LEASE_S
-from shoestring.spending.verify import verify
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import BudgetExceeded, LedgerConflict, ShoestringError, StoreError
+from shoestring.core.money import from_microusd, microusd
+from shoestring.spending.audit.verify import verify
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.parent_accounts import LEASE_S
 
 HOLDS = ("train-1", "train-2", "ingest-1")
 laws = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
@@ -53,8 +53,12 @@ class Book:
         return sum([*self.holds.values(), *self.settled.values()], Decimal(0))
 
     def fits(self, hold: str, amount: Decimal, keep: Decimal) -> bool:
-        of_train = [used for name, used in [*self.holds.items(), *self.settled.items()] if name.startswith("train")]
-        return self.used + amount + keep <= self.cap and (not hold.startswith("train") or sum(of_train, amount) <= self.train_cap)
+        of_train = [
+            used for name, used in [*self.holds.items(), *self.settled.items()] if name.startswith("train")
+        ]
+        return self.used + amount + keep <= self.cap and (
+            not hold.startswith("train") or sum(of_train, amount) <= self.train_cap
+        )
 
     def ask(self, verb: str, hold: str, amount: Decimal, keep: Decimal) -> type[ShoestringError] | None:
         """Which error is due; None: it was done."""
@@ -174,7 +178,10 @@ def test_every_verb_does_what_plain_bookkeeping_says_whoever_asks(asking, cap_us
 
 
 @laws
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 60)), max_size=20), st.integers(0, 150))
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 60)), max_size=20),
+    st.integers(0, 150),
+)
 def test_accounts_inside_one_account_never_pass_its_cap(asking, cap_microusd):
     with fast_folder() as folder:
         store, clock = FolderStore(folder), StillClock()
@@ -191,7 +198,9 @@ def test_accounts_inside_one_account_never_pass_its_cap(asking, cap_microusd):
             assert month.spent_usd + month.held_usd <= month.cap_usd
         found = verify(store, {})
         assert found.spent_usd <= from_microusd(cap_microusd)
-        assert found.accounts[0].spent_usd == sum((run.spent_usd for run in found.accounts[1:] if run.closed), Decimal(0))
+        assert found.accounts[0].spent_usd == sum(
+            (run.spent_usd for run in found.accounts[1:] if run.closed), Decimal(0)
+        )
 
 
 @pytest.mark.parametrize(
@@ -223,7 +232,10 @@ def test_the_same_request_is_the_same_entry_whoever_repeats_it(tmp_path, ask: Ca
         lambda ledger: ledger.open("run", Decimal("1.5")),
         lambda ledger: ledger.reserve("run", "train-1", "train", 1, Decimal("0.4")),
         lambda ledger: ledger.settle("run", "ingest-1", Decimal("0.11")),
-        lambda ledger: (ledger.extend("run", "train-1", Decimal("0.1"), id="a"), ledger.extend("run", "train-1", Decimal("0.2"), id="a")),
+        lambda ledger: (
+            ledger.extend("run", "train-1", Decimal("0.1"), id="a"),
+            ledger.extend("run", "train-1", Decimal("0.2"), id="a"),
+        ),
     ],
     ids=["open", "reserve", "settle", "extend"],
 )
@@ -251,7 +263,9 @@ def a_whole_run(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
-def test_a_writer_that_dies_at_any_write_leaves_books_that_hold_and_whoever_asks_again_completes_them(wrote: bool):
+def test_a_writer_that_dies_at_any_write_leaves_books_that_hold_and_whoever_asks_again_completes_them(
+    wrote: bool,
+):
     whole = Decimal("0.46")
     for at in range(1, writes_of(a_whole_run) + 1):
         with fast_folder() as folder:
@@ -291,4 +305,6 @@ def test_sweeping_a_month_gives_back_what_died_between_two_accounts(wrote: bool)
             still_open = any(not state.closed for state in runs)
             assert found.pending == ()
             assert set(found.accounts[0].holds) == ({"run"} if still_open else set())
-            assert microusd(found.accounts[0].spent_usd) == sum(microusd(run.spent_usd) for run in runs if run.closed)
+            assert microusd(found.accounts[0].spent_usd) == sum(
+                microusd(run.spent_usd) for run in runs if run.closed
+            )

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from spending_world import fast_folder
 
-from shoestring.errors import BudgetExceeded, StoreFull
-from shoestring.local import FolderStore, WallClock
-from shoestring.spending.ledger import Ledger, accounts
-from shoestring.spending.parents import MONTH
-from shoestring.spending.verify import verify
+from shoestring.backends.local import FolderStore, WallClock
+from shoestring.core.errors import BudgetExceeded, StoreFull
+from shoestring.spending.audit.verify import verify
+from shoestring.spending.ledger.ledger import Ledger, accounts
+from shoestring.spending.ledger.parent_accounts import MONTH
 
 WRITERS, ASKS_EACH = 4, 20
 KILLS = 15
@@ -71,7 +71,7 @@ def live_runs(root: Path, writer: int) -> None:
 
 def test_a_writer_killed_at_any_moment_leaves_a_chain_that_holds():
     forks = multiprocessing.get_context("forkserver")
-    forks.set_forkserver_preload(["shoestring.local", "shoestring.spending.ledger"])
+    forks.set_forkserver_preload(["shoestring.backends.local", "shoestring.spending.ledger.ledger"])
     dice = random.Random(7)
     with fast_folder() as folder:
         store = FolderStore(folder)
@@ -98,7 +98,9 @@ def tiny_disk(tmp_path) -> Iterator[Path]:
     """64 KiB of real file system."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True, text=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True, text=True
+    )
     if mounted.returncode:
         pytest.skip(f"mounting a tiny disk needs root: {mounted.stderr.strip()}")
     yield disk

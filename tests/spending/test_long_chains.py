@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from clocks import StillClock
 
-from shoestring.errors import LedgerBroken
-from shoestring.local import FolderStore
-from shoestring.model import record
-from shoestring.spending.entry import Head, entry_key, head_key, read_entry
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import verify
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import LedgerBroken
+from shoestring.core.types import record
+from shoestring.spending.audit.verify import verify
+from shoestring.spending.ledger.entry import Head, entry_key, head_key, read_entry
+from shoestring.spending.ledger.ledger import Ledger
 
 
 @pytest.fixture
@@ -42,7 +42,10 @@ class MeetingStore(FolderStore):
 
     def __init__(self, root: Path, account: str, numbers: Collection[int]) -> None:
         super().__init__(root)
-        self._keys, self._meeting = {entry_key(account, number) for number in numbers}, threading.Barrier(len(numbers), timeout=10)
+        self._keys, self._meeting = (
+            {entry_key(account, number) for number in numbers},
+            threading.Barrier(len(numbers), timeout=10),
+        )
 
     def fetch(self, key: str) -> Path:
         if key in self._keys:
@@ -58,10 +61,14 @@ def test_a_long_chain_is_read_by_several_at_once_and_comes_to_the_same(store, cl
 @pytest.mark.parametrize("number", [1, 2, 150, 256, 257, 299, 300])
 def test_an_entry_that_is_missing_from_a_long_chain_is_found_wherever_it_was(store, clock, ledger, number):
     (store.root / entry_key("run", number)).unlink()
-    with pytest.raises(LedgerBroken, match=rf"{number:08d}\.json: is missing, and there is, or was, an entry 300"):
+    with pytest.raises(
+        LedgerBroken, match=rf"{number:08d}\.json: is missing, and there is, or was, an entry 300"
+    ):
         verify(store, {})
     if number > 256:
-        with pytest.raises(LedgerBroken, match=rf"{number:08d}\.json: is missing, and head\.json knows of 300 entries"):
+        with pytest.raises(
+            LedgerBroken, match=rf"{number:08d}\.json: is missing, and head\.json knows of 300 entries"
+        ):
             Ledger(store, clock).state("run")
 
 

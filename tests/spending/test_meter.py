@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from shoestring.money import from_microusd
-from shoestring.receipt import Priced
+from shoestring.core.money import from_microusd
+from shoestring.core.receipt import Priced
 from shoestring.spending.guard import RING_STEPS, SLOWEST_TIMES, Guard
 from shoestring.spending.meter import Meter, cost_between_usd, cost_usd, costs_usd
 
@@ -48,7 +48,9 @@ def test_nothing_is_spent_before_the_start():
 
 
 @given(prices, limits, moments, durations, st.none() | durations)
-def test_spending_to_the_last_second_left_stays_within_limit_and_deadline(usd_per_hour, limit_usd, started_s, elapsed_s, deadline_in_s):
+def test_spending_to_the_last_second_left_stays_within_limit_and_deadline(
+    usd_per_hour, limit_usd, started_s, elapsed_s, deadline_in_s
+):
     deadline_s = None if deadline_in_s is None else started_s + deadline_in_s
     meter = Meter(usd_per_hour, started_s, limit_usd, deadline_s)
     now_s = started_s + elapsed_s
@@ -67,7 +69,8 @@ def test_no_more_than_a_moment_of_the_limit_is_left_unused(usd_per_hour, limit_u
 
 
 @pytest.mark.parametrize(
-    ("limit_usd", "deadline_s", "left_s"), [("0.01", None, 36), ("0.01", 1020.0, 20), ("0.01", 900.0, 0), ("-1", None, 0)]
+    ("limit_usd", "deadline_s", "left_s"),
+    [("0.01", None, 36), ("0.01", 1020.0, 20), ("0.01", 900.0, 0), ("-1", None, 0)],
 )
 def test_money_or_time_whichever_ends_first(limit_usd, deadline_s, left_s):
     meter = Meter(Decimal(1), 1000.0, Decimal(limit_usd), deadline_s)
@@ -83,9 +86,15 @@ def test_money_or_time_whichever_ends_first(limit_usd, deadline_s, left_s):
     leaving=st.floats(0, 0.5),
     slowness=st.lists(st.floats(0.3, 1), min_size=1, max_size=30),
 )
-def test_training_that_asks_the_guard_never_overruns(usd_per_hour, paid_s, due_in, started_s, first, leaving, slowness):
+def test_training_that_asks_the_guard_never_overruns(
+    usd_per_hour, paid_s, due_in, started_s, first, leaving, slowness
+):
     """While a step takes at most SLOWEST_TIMES the slowest that is remembered, and leaving all of what was reserved for it."""
-    first_s, exit_s, due_s = first * paid_s, leaving * paid_s, None if due_in is None else started_s + due_in * paid_s
+    first_s, exit_s, due_s = (
+        first * paid_s,
+        leaving * paid_s,
+        None if due_in is None else started_s + due_in * paid_s,
+    )
     meter = Meter(usd_per_hour, started_s, cost_usd(usd_per_hour, paid_s), due_s)
     guard, now_s, remembered = Guard(meter, step_s=first_s, exit_s=exit_s), started_s, [first_s]
     assume(meter.seconds_left(now_s) >= exit_s)
@@ -128,7 +137,9 @@ moved = st.lists(st.tuples(st.floats(0, 1e4), st.decimals("0.000001", "100", pla
 
 
 @given(st.decimals("0.000001", "100", places=6), moved, st.floats(0, 1e5))
-def test_what_was_spent_is_each_price_for_as_long_as_it_was_in_force(first: Decimal, gaps: list[tuple[float, Decimal]], rest_s: float):
+def test_what_was_spent_is_each_price_for_as_long_as_it_was_in_force(
+    first: Decimal, gaps: list[tuple[float, Decimal]], rest_s: float
+):
     """The receipt's own sum agrees, and one more second never costs less than nothing."""
     meter, now_s, spans, moves = Meter(first, 0.0, Decimal(10**6), None), 0.0, [], ()
     price = first
@@ -139,7 +150,10 @@ def test_what_was_spent_is_each_price_for_as_long_as_it_was_in_force(first: Deci
         meter.hear(Decimal(10**6), moves, None)
     spans.append((price, rest_s))
     at = lambda seconds: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)  # noqa: E731
-    had = [Priced(at=at(0.0), usd_per_hour=first), *(Priced(at=at(moment_s), usd_per_hour=each) for moment_s, each in moves)]
+    had = [
+        Priced(at=at(0.0), usd_per_hour=first),
+        *(Priced(at=at(moment_s), usd_per_hour=each) for moment_s, each in moves),
+    ]
     told = cost_between_usd(had, at(0.0), at(now_s + rest_s))
     rounding = Decimal("0.000002") + sum((price for price, _ in spans), Decimal(0)) / 3600 / 10**5
     assert abs(meter.spent_usd(now_s + rest_s) - costs_usd(spans)) <= rounding
@@ -147,7 +161,12 @@ def test_what_was_spent_is_each_price_for_as_long_as_it_was_in_force(first: Deci
     assert meter.spent_usd(now_s + rest_s) <= meter.spent_usd(now_s + rest_s + 1)
 
 
-@given(st.decimals("0.01", "100", places=6), st.decimals("0.01", "100", places=6), st.floats(1, 1e4), st.floats(0, 0.99))
+@given(
+    st.decimals("0.01", "100", places=6),
+    st.decimals("0.01", "100", places=6),
+    st.floats(1, 1e4),
+    st.floats(0, 0.99),
+)
 def test_after_a_price_moved_the_money_lasts_to_the_last_moment_that_it_pays_for(
     before: Decimal, after: Decimal, seconds: float, share: float
 ):

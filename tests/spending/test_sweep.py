@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spending_world import fast_folder
 
-from shoestring.errors import DataError, UnknownName
-from shoestring.local import FolderStore, LocalCluster
-from shoestring.model import record
-from shoestring.money import from_microusd
+from shoestring.backends.local import FolderStore, LocalCluster
+from shoestring.core.errors import DataError, UnknownName
+from shoestring.core.money import from_microusd
+from shoestring.core.types import record
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key, last_heartbeat
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.sweep import abandoned, sweep
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.lost_pods import abandoned, sweep
 
 
 def uid_of(pid: int) -> str:
@@ -55,7 +55,9 @@ def ledger(store) -> Ledger:
     return ledger
 
 
-def beat(store: FolderStore, pod_uid: str, *, after_s: float, usd_per_hour: str = "1.8", hold: str = "train-1") -> Heartbeat:
+def beat(
+    store: FolderStore, pod_uid: str, *, after_s: float, usd_per_hour: str = "1.8", hold: str = "train-1"
+) -> Heartbeat:
     stage, _, attempt = hold.partition("-")
     said = Heartbeat(
         run_id="run",
@@ -78,13 +80,17 @@ def swept(ledger: Ledger, store: FolderStore) -> list[str]:
 
 
 def test_a_pod_that_never_began_costs_nothing(ledger, store):
-    assert swept(ledger, store) == ["run: train-1 settled at $0.000000 of $0.050000: no heartbeat: its pod never began"]
+    assert swept(ledger, store) == [
+        "run: train-1 settled at $0.000000 of $0.050000: no heartbeat: its pod never began"
+    ]
     assert list(ledger.state("run").holds) == ["overhead"]
 
 
 def test_a_dead_pod_is_charged_to_one_interval_after_its_last_heartbeat(ledger, store, dead):
     beat(store, dead, after_s=18.0)
-    assert swept(ledger, store) == ["run: train-1 settled at $0.010000 of $0.050000: its pod is gone; last heartbeat after 18.0 s"]
+    assert swept(ledger, store) == [
+        "run: train-1 settled at $0.010000 of $0.050000: its pod is gone; last heartbeat after 18.0 s"
+    ]
     assert ledger.state("run").settled_usd == {"train-1": Decimal("0.01")}
 
 
@@ -127,7 +133,9 @@ names = st.sampled_from(["a-1", "b-1", "c-2"])
 @settings(max_examples=50)
 @given(
     st.dictionaries(names, st.integers(0, 10**6).map(from_microusd)),
-    st.dictionaries(names, st.tuples(st.booleans(), st.floats(0, 1e5), st.integers(0, 10**7).map(from_microusd))),
+    st.dictionaries(
+        names, st.tuples(st.booleans(), st.floats(0, 1e5), st.integers(0, 10**7).map(from_microusd))
+    ),
 )
 def test_what_is_settled_is_never_negative_never_above_the_hold_and_only_for_the_dead(holds, beats):
     with fast_folder() as folder:
@@ -137,10 +145,15 @@ def test_what_is_settled_is_never_negative_never_above_the_hold_and_only_for_the
         for name, amount_usd in holds.items():
             ledger.reserve("run", name, name[0], 1, amount_usd)
         said = {
-            name: beat(store, "alive" if lives else "dead", after_s=after_s, usd_per_hour=str(price), hold=name)
+            name: beat(
+                store, "alive" if lives else "dead", after_s=after_s, usd_per_hour=str(price), hold=name
+            )
             for name, (lives, after_s, price) in beats.items()
         }
-        settled = {found.hold: found.actual_usd for found in abandoned(ledger.state("run"), said, lambda uid: uid == "alive")}
+        settled = {
+            found.hold: found.actual_usd
+            for found in abandoned(ledger.state("run"), said, lambda uid: uid == "alive")
+        }
         assert set(settled) == {name for name in holds if name not in beats or not beats[name][0]}
         for name, actual_usd in settled.items():
             assert 0 <= actual_usd <= holds[name]

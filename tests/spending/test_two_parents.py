@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from spending_world import MONTH, DyingStore, fast_folder, writes_of
 from test_ledger_laws import laws
 
-from shoestring.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError
-from shoestring.local import FolderStore
-from shoestring.memory import MemoryStore
-from shoestring.model import record
-from shoestring.money import from_microusd
-from shoestring.spending.books import Books
-from shoestring.spending.entry import entry_key, read_entry, seal
-from shoestring.spending.export import export
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.parents import LEASE_S, Parents, campaign_account, is_top
-from shoestring.spending.verify import open_for_verify, verify
+from shoestring.backends.local import FolderStore
+from shoestring.backends.memory import MemoryStore
+from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError
+from shoestring.core.money import from_microusd
+from shoestring.core.types import record
+from shoestring.spending.audit.export import export
+from shoestring.spending.audit.verify import open_for_verify, verify
+from shoestring.spending.ledger.chain_writer import Books
+from shoestring.spending.ledger.entry import entry_key, read_entry, seal
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.parent_accounts import LEASE_S, Parents, campaign_account, is_top
 
 SPRING = campaign_account("spring")
 
@@ -52,7 +52,13 @@ def held(ledger: Ledger) -> tuple[Decimal, Decimal]:
 
 
 def test_months_and_campaigns_lie_in_nothing_and_no_run_is_taken_for_one():
-    assert [is_top(name) for name in (MONTH, SPRING, "spring", "spring.2", "spring.campaign.2")] == [True, True, False, False, False]
+    assert [is_top(name) for name in (MONTH, SPRING, "spring", "spring.2", "spring.campaign.2")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_run_in_a_campaign_is_held_settled_and_released_in_both_accounts(store, ledger):
@@ -73,7 +79,9 @@ def test_a_run_in_a_campaign_is_held_settled_and_released_in_both_accounts(store
 @pytest.mark.parametrize(("asked", "lacks"), [("2.5", SPRING), ("3.5", MONTH)])
 def test_a_run_that_one_of_its_accounts_has_no_money_for_is_held_in_neither(store, ledger, asked, lacks):
     left = {SPRING: "2.000000", MONTH: "3.000000"}[lacks]
-    with pytest.raises(BudgetExceeded, match=rf"reserve run of {lacks}: \${asked}00000 asked, \${left} left of \${left}"):
+    with pytest.raises(
+        BudgetExceeded, match=rf"reserve run of {lacks}: \${asked}00000 asked, \${left} left of \${left}"
+    ):
         ledger.open("run", Decimal(asked), campaign=SPRING)
     assert held(ledger) == (0, 0)
     assert verify(store, {}).pending == ()
@@ -97,7 +105,10 @@ def test_a_campaign_goes_on_over_the_turn_of_a_month_and_keeps_its_cap(store):
     ledger.open(SPRING, Decimal("2"))
     ledger.open("november", Decimal("1.5"), campaign=SPRING)
     clock.sleep(120)
-    with pytest.raises(BudgetExceeded, match=r"reserve december of spring\.campaign: \$1\.000000 asked, \$0\.500000 left of \$2"):
+    with pytest.raises(
+        BudgetExceeded,
+        match=r"reserve december of spring\.campaign: \$1\.000000 asked, \$0\.500000 left of \$2",
+    ):
         ledger.open("december", Decimal("1"), campaign=SPRING)
     ledger.reserve("november", "train-1", "train", 1, Decimal("1"))
     ledger.settle("november", "train-1", Decimal("0.9"))
@@ -160,7 +171,9 @@ def test_what_a_writer_that_died_left_in_either_account_is_swept(wrote: bool, or
                 assert state.spent_usd == (run.spent_usd if run and run.closed else 0)
 
 
-asks = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 60), st.booleans()), max_size=15)
+asks = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 60), st.booleans()), max_size=15
+)
 
 
 @laws
@@ -185,7 +198,10 @@ def test_whatever_is_asked_neither_account_passes_its_cap_and_both_agree(asking,
         for state in (month, campaign):
             assert state.spent_usd + state.held_usd <= state.cap_usd
         for name in inside:
-            mine = [state.holds[name].amount_usd if name in state.holds else state.settled_usd[name] for state in (month, campaign)]
+            mine = [
+                state.holds[name].amount_usd if name in state.holds else state.settled_usd[name]
+                for state in (month, campaign)
+            ]
             assert (mine[0] == mine[1]) or name in month.holds
     found = verify(store, {})
     assert found.pending == ()
@@ -200,13 +216,19 @@ def campaign_holds(found) -> list[str]:
 @pytest.mark.parametrize(
     ("number", "change", "why"),
     [
-        (1, {"campaign_hash": "0" * 64}, r"names entry 000000000000\.\.\. of spring\.campaign, which is not there"),
+        (
+            1,
+            {"campaign_hash": "0" * 64},
+            r"names entry 000000000000\.\.\. of spring\.campaign, which is not there",
+        ),
         (1, {"campaign": "autumn.campaign"}, r"is inside autumn\.campaign, which is not here"),
         (1, {"cap_microusd": 2_500_000}, r"is not what entry .* reserved"),
         (1, {"parent": None, "parent_hash": None}, "has to be inside a month as well"),
     ],
 )
-def test_an_account_that_names_what_its_campaign_did_not_reserve_breaks_the_books(store, ledger, number, change, why):
+def test_an_account_that_names_what_its_campaign_did_not_reserve_breaks_the_books(
+    store, ledger, number, change, why
+):
     ledger.open("run", Decimal("1"), campaign=SPRING)
     sealed = read_entry(store, "run", number)
     (store.root / "ledger/run/head.json").unlink()
@@ -232,7 +254,9 @@ def test_entries_from_before_there_were_campaigns_keep_their_bytes_and_hashes(st
 
 def die_between_the_accounts(store: FolderStore, clock: StillClock) -> None:
     with pytest.raises(StoreError):
-        Ledger(DyingStore(store.root, 3, wrote=False), clock).open("late", Decimal("0.5"), MONTH, campaign=SPRING)
+        Ledger(DyingStore(store.root, 3, wrote=False), clock).open(
+            "late", Decimal("0.5"), MONTH, campaign=SPRING
+        )
 
 
 def test_a_hold_by_a_clock_that_was_years_ahead_is_released_by_what_came_after_it(store, ledger, clock):
@@ -262,5 +286,9 @@ def test_a_late_opener_is_not_closed_by_the_sweep_that_it_raced(store, clock, le
     sealed = read_entry(store, MONTH, 2)
     with pytest.raises(LedgerConflict, match="is open already"):
         books = Books(store, clock)
-        books.append(Parents(books, clock, "").draft("run", kind="close", id="close", parent=MONTH, parent_hash=sealed.sha256))
+        books.append(
+            Parents(books, clock, "").draft(
+                "run", kind="close", id="close", parent=MONTH, parent_hash=sealed.sha256
+            )
+        )
     assert not ledger.state("run").closed

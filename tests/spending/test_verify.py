@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from some_books import check, copy_books, cut
 from spending_world import MONTH, BusyStore, DyingStore, fast_folder
 
-from shoestring.errors import DataError, LedgerBroken, StoreError
-from shoestring.local import FolderStore
-from shoestring.model import record
-from shoestring.spending.chain import Chain
-from shoestring.spending.entry import Entry, Sealed, entry_key, read_entry, seal
-from shoestring.spending.ledger import Ledger
-from shoestring.spending.verify import load_anchors, verify
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import DataError, LedgerBroken, StoreError
+from shoestring.core.types import record
+from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.ledger.chain import Chain
+from shoestring.spending.ledger.entry import Entry, Sealed, entry_key, read_entry, seal
+from shoestring.spending.ledger.ledger import Ledger
 
 
 @pytest.fixture
@@ -32,9 +32,17 @@ def store(tmp_path) -> FolderStore:
 def test_books_that_hold_are_added_up_with_every_dollar_once(store):
     found = verify(store, load_anchors(store))
     assert [state.account for state in found.accounts] == [MONTH, "run-1", "run-2"]
-    assert (found.cap_usd, found.spent_usd, found.held_usd) == (Decimal("2.5"), Decimal("0.79"), Decimal("0.1"))
+    assert (found.cap_usd, found.spent_usd, found.held_usd) == (
+        Decimal("2.5"),
+        Decimal("0.79"),
+        Decimal("0.1"),
+    )
     assert (found.released_usd, found.entries, found.pending) == (Decimal("0.4"), 5 + 7 + 7, ())
-    assert found.as_text().splitlines()[-1].startswith("every hash, sequence and balance holds: 19 entries, $2.500000 in caps")
+    assert (
+        found.as_text()
+        .splitlines()[-1]
+        .startswith("every hash, sequence and balance holds: 19 entries, $2.500000 in caps")
+    )
 
 
 STRAYS = ("00000099.json", "3.json", "000000003.json", "00000000.json", "notes", "x.json")
@@ -43,7 +51,9 @@ STRAYS = ("00000099.json", "3.json", "000000003.json", "00000000.json", "notes",
 def tamper(data: st.DataObject, files: list[Path]) -> None:
     """Change one of the files in one of the ways in which a file can be changed."""
     entries = [path for path in files if path.name != "head.json"]
-    match data.draw(st.sampled_from(["byte", "cut", "grow", "delete", "swap", "copy", "move", "reseal", "reformat"])):
+    match data.draw(
+        st.sampled_from(["byte", "cut", "grow", "delete", "swap", "copy", "move", "reseal", "reformat"])
+    ):
         case "byte":
             path = data.draw(st.sampled_from(files))
             content = bytearray(path.read_bytes())
@@ -59,7 +69,9 @@ def tamper(data: st.DataObject, files: list[Path]) -> None:
             data.draw(st.sampled_from(entries)).unlink()
         case "swap":
             path = data.draw(st.sampled_from(files))
-            path.write_bytes(data.draw(st.sampled_from([other for other in files if other != path])).read_bytes())
+            path.write_bytes(
+                data.draw(st.sampled_from([other for other in files if other != path])).read_bytes()
+            )
         case "copy":
             path = data.draw(st.sampled_from(files))
             shutil.copy(path, path.with_name(data.draw(st.sampled_from(STRAYS))))
@@ -69,10 +81,16 @@ def tamper(data: st.DataObject, files: list[Path]) -> None:
         case "reseal":
             path = data.draw(st.sampled_from(entries))
             entry = Sealed.model_validate_json(path.read_bytes()).entry
-            path.write_bytes(record(seal(entry.model_copy(update={"why": entry.why + data.draw(st.text("abc", min_size=1))}))))
+            path.write_bytes(
+                record(
+                    seal(entry.model_copy(update={"why": entry.why + data.draw(st.text("abc", min_size=1))}))
+                )
+            )
         case "move":
             path = data.draw(st.sampled_from(entries))
-            path.rename(data.draw(st.sampled_from([other.parent for other in entries])) / f"{len(files):08d}.json")
+            path.rename(
+                data.draw(st.sampled_from([other.parent for other in entries])) / f"{len(files):08d}.json"
+            )
 
 
 @settings(max_examples=150)
@@ -88,7 +106,9 @@ def test_any_change_of_any_one_file_is_seen(data):
 def test_the_first_entry_that_does_not_hold_is_named(store):
     path = store.root / entry_key("run-2", 4)
     path.write_text(path.read_text().replace("300000", "100000"))
-    with pytest.raises(LedgerBroken, match=r"ledger/run-2/00000004\.json: its content does not have the hash"):
+    with pytest.raises(
+        LedgerBroken, match=r"ledger/run-2/00000004\.json: its content does not have the hash"
+    ):
         check(store)
 
 
@@ -103,12 +123,18 @@ def rewrite(store: FolderStore, account: str, number: int, **changes: object) ->
         new = seal(Entry.model_validate(sealed.entry.model_dump() | update))
         store.put(entry_key(account, at), record(new))
         head, last = new.sha256, at
-    (store.root / f"ledger/{account}/head.json").write_text(json.dumps({"number": last, "sha256": head}, indent=1) + "\n")
+    (store.root / f"ledger/{account}/head.json").write_text(
+        json.dumps({"number": last, "sha256": head}, indent=1) + "\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("account", "number", "changes"),
-    [("run-1", 3, {"amount_microusd": 100_000}), ("run-2", 3, {"amount_microusd": 100_000}), (MONTH, 2, {"amount_microusd": 1_000_001})],
+    [
+        ("run-1", 3, {"amount_microusd": 100_000}),
+        ("run-2", 3, {"amount_microusd": 100_000}),
+        (MONTH, 2, {"amount_microusd": 1_000_001}),
+    ],
     ids=["a run that is over", "a run that goes on", "the month"],
 )
 def test_a_chain_that_was_rewritten_with_all_its_hashes_is_seen(store, account, number, changes):
@@ -136,7 +162,10 @@ CHILD = {"kind": "settle", "id": "settle/x", "hold": "run-2", "child": "run-2", 
         ("run-2", {"kind": "adjust", "id": "x", "hold": "train-1", "amount_microusd": -200_001}),
         ("run-2", {"kind": "open", "id": "x", "cap_microusd": 9_000_000}),
         ("run-2", {"kind": "cap", "id": "x", "cap_microusd": 9_000_000}),
-        ("run-2", {"kind": "cap", "id": "x", "cap_microusd": 9_000_000, "parent": MONTH, "parent_hash": "a" * 64}),
+        (
+            "run-2",
+            {"kind": "cap", "id": "x", "cap_microusd": 9_000_000, "parent": MONTH, "parent_hash": "a" * 64},
+        ),
         ("run-2", {"kind": "close", "id": "x"}),
         ("run-1", {"kind": "reserve", "id": "x", "hold": "x", "amount_microusd": 1}),
         (MONTH, {"kind": "cap", "id": "x", "cap_microusd": 1}),
@@ -159,7 +188,14 @@ def test_an_entry_with_good_hashes_that_breaks_a_rule_is_seen(store, account, fo
 
 def test_a_settlement_that_names_another_entry_than_the_closing_one_is_seen(store):
     state, first = Ledger(store, StillClock()).state(MONTH), read_entry(store, "run-2", 1)
-    entry = Entry(account=MONTH, number=state.entries + 1, prev=state.head_hash, at=NOON, **CHILD, child_hash=first.sha256)
+    entry = Entry(
+        account=MONTH,
+        number=state.entries + 1,
+        prev=state.head_hash,
+        at=NOON,
+        **CHILD,
+        child_hash=first.sha256,
+    )
     store.put(entry_key(MONTH, entry.number), record(seal(entry)))
     with pytest.raises(LedgerBroken, match="settles run-2 by entry 1, which did not close it"):
         check(store)
@@ -189,7 +225,11 @@ def test_an_account_copied_under_another_name_is_seen(store):
     [
         ("run-1", 6, "2026-11/00000005.json: names entry .* of run-1, which is not there"),
         ("run-2", 3, "run-2: a receipt names its entry"),
-        (MONTH, 1, "run-1/00000001.json: names entry .* of 2026-11, which is not there: its tail was cut off"),
+        (
+            MONTH,
+            1,
+            "run-1/00000001.json: names entry .* of 2026-11, which is not there: its tail was cut off",
+        ),
         (MONTH, 3, "run-2/00000006.json: names entry .* of 2026-11, which is not there"),
         ("run-1", 0, "2026-11/00000005.json: settles run-1, which is not here"),
         ("run-2", 0, "run-2: a receipt names its entry"),
@@ -205,7 +245,13 @@ def test_a_tail_that_was_cut_off_is_seen_by_whoever_named_an_entry_of_it(store, 
 def test_a_parent_that_settled_other_than_what_was_spent_is_seen(store):
     cut(store, MONTH, 4)
     closing, last = read_entry(store, "run-1", 7), read_entry(store, MONTH, 4)
-    content = {"kind": "settle", "id": "settle/run-1", "hold": "run-1", "child": "run-1", "child_hash": closing.sha256}
+    content = {
+        "kind": "settle",
+        "id": "settle/run-1",
+        "hold": "run-1",
+        "child": "run-1",
+        "child_hash": closing.sha256,
+    }
     entry = Entry(account=MONTH, number=5, prev=last.sha256, at=NOON, amount_microusd=380_000, **content)
     store.put(entry_key(MONTH, 5), record(seal(entry)))
     with pytest.raises(LedgerBroken, match=r"settles run-1 at \$0\.380000, but \$0\.390000 was spent there"):
@@ -214,7 +260,10 @@ def test_a_parent_that_settled_other_than_what_was_spent_is_seen(store):
 
 @pytest.mark.parametrize(
     ("at", "says"),
-    [(5, "run-3 is reserved in 2026-11 at $1.000000, and not opened yet"), (9, "run-3 is closed, and not settled in 2026-11 yet")],
+    [
+        (5, "run-3 is reserved in 2026-11 at $1.000000, and not opened yet"),
+        (9, "run-3 is closed, and not settled in 2026-11 yet"),
+    ],
 )
 def test_a_crash_between_two_accounts_is_pending_and_not_broken(store, at, says):
     dying = Ledger(DyingStore(store.root, at - 2, wrote=False), StillClock())

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from shoestring.data import cache
-from shoestring.data.blobs import load_manifest
+from shoestring.backends.local import FolderStore, WallClock
+from shoestring.core.errors import StageFailed, StageStopped
+from shoestring.core.types import Format
 from shoestring.data.recipe import find_recipe
-from shoestring.data.sources import fingerprint
-from shoestring.errors import StageFailed, StageStopped
-from shoestring.local import FolderStore, WallClock
-from shoestring.model import Format
+from shoestring.data.sources.files import fingerprint
+from shoestring.data.storage import cache
+from shoestring.data.storage.blobs import load_manifest
 from shoestring.spending.meter import Meter
 from shoestring.stages import ingest, preprocess
 from shoestring.stages.work import Progress, Work
@@ -58,22 +58,34 @@ def test_the_flights_go_from_raw_files_to_encoded_rows(tmp_path: Path) -> None:
     assert manifest.encoding is not None
     assert manifest.encoding.task == "binary"
     assert manifest.encoding.train_prior[1] == pytest.approx(0.237, abs=0.02)
-    assert {split: round(sum(part.rows for part in parts) / done.rows, 1) for split, parts in manifest.splits.items()} == {
+    assert {
+        split: round(sum(part.rows for part in parts) / done.rows, 1)
+        for split, parts in manifest.splits.items()
+    } == {
         "train": 0.8,
         "val": 0.1,
         "test": 0.1,
     }
-    assert {progress.phase for progress in told} == {"reading flights", "reading weather", "fitting", "encoding"}
+    assert {progress.phase for progress in told} == {
+        "reading flights",
+        "reading weather",
+        "fitting",
+        "encoding",
+    }
     assert list((tmp_path / "scratch").rglob("part")) == []
 
 
-def test_a_second_run_finds_both_results_in_the_cache_and_damage_sends_it_back(flights_slice: Path, tmp_path: Path) -> None:
+def test_a_second_run_finds_both_results_in_the_cache_and_damage_sends_it_back(
+    flights_slice: Path, tmp_path: Path
+) -> None:
     recipe = find_recipe(str(flights_slice))
     first = replace(work(tmp_path, "ingest"), recipe=recipe)
     raw = ingest.run(first)
 
     def key() -> str:
-        return cache.key_of("ingest", ingest.code(), ingest.settings(recipe, 0), {"source": fingerprint(recipe, first.store)})[0]
+        return cache.key_of(
+            "ingest", ingest.code(), ingest.settings(recipe, 0), {"source": fingerprint(recipe, first.store)}
+        )[0]
 
     cache.keep(first.store, key(), raw, {})
     assert cache.find(first.store, key()) == raw
@@ -89,14 +101,21 @@ def test_a_second_run_finds_both_results_in_the_cache_and_damage_sends_it_back(f
 def test_the_cache_follows_what_matters_to_a_stage_and_nothing_else(stage: object) -> None:
     recipe = find_recipe("flights")
     settings: Callable[..., dict[str, object]] = stage.settings  # type: ignore[attr-defined]
-    same = recipe.model_copy(update={"budget_usd": Decimal(1), "deadline_s": 9.0, "budgets": {"train": Decimal(1)}})
+    same = recipe.model_copy(
+        update={"budget_usd": Decimal(1), "deadline_s": 9.0, "budgets": {"train": Decimal(1)}}
+    )
     assert settings(same, 1) == settings(recipe, 0)
     assert settings(recipe.model_copy(update={"name": "other"}), 0) != settings(recipe, 0)
 
 
 def test_other_features_splits_or_targets_are_encoded_anew_but_not_ingested_anew() -> None:
     recipe = find_recipe("flights")
-    for changes in ({"numeric": ("distance",)}, {"seed": 1}, {"target": recipe.target.model_copy(update={"above": 30.0})}, {"leaks": ()}):
+    for changes in (
+        {"numeric": ("distance",)},
+        {"seed": 1},
+        {"target": recipe.target.model_copy(update={"above": 30.0})},
+        {"leaks": ()},
+    ):
         changed = recipe.model_copy(update=changes)
         assert ingest.settings(changed, 0) == ingest.settings(recipe, 0)
         assert preprocess.settings(changed, 0) != preprocess.settings(recipe, 0)
@@ -130,5 +149,8 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 def test_both_stages_together_stay_inside_the_memory_they_ask_for(tmp_path: Path) -> None:
     script = MEASURED.format(folder=str(Path(__file__).parent), store=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    asked_gb = max(need.memory_fixed_gb + need.memory_bytes_per_row * 336_776 / 2**30 for need in (ingest.NEED, preprocess.NEED))
+    asked_gb = max(
+        need.memory_fixed_gb + need.memory_bytes_per_row * 336_776 / 2**30
+        for need in (ingest.NEED, preprocess.NEED)
+    )
     assert int(done.stdout) * 1024 < asked_gb * 2**30

@@ -12,13 +12,14 @@ import torch
 from clocks import StillClock
 from made_up import Array, encoding_of, table
 
-from shoestring.bounds import Bounds, Guardrails
-from shoestring.data.formats import Rows
+from shoestring.backends.local import FolderStore
+from shoestring.config.adaptation import Bounds
+from shoestring.config.guardrails import Guardrails
+from shoestring.core.datasets import Encoding
+from shoestring.core.interfaces import Clock, Store
+from shoestring.core.receipt import Change, Forecast
+from shoestring.data.formats.readers import Rows
 from shoestring.data.recipe import TrainSettings
-from shoestring.local import FolderStore
-from shoestring.model import Encoding
-from shoestring.receipt import Change, Forecast
-from shoestring.seams import Clock, Store
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_.checkpoint import from_bytes
 from shoestring.training.torch_.loop import Training
@@ -89,7 +90,13 @@ class Bench:
     put_s: Callable[[], float] = lambda: 0.0
 
     def tell(
-        self, phase: str, samples: int, began: int, quality: dict[str, float], changes: tuple[Change, ...], forecast: Forecast | None
+        self,
+        phase: str,
+        samples: int,
+        began: int,
+        quality: dict[str, float],
+        changes: tuple[Change, ...],
+        forecast: Forecast | None,
     ) -> None:
         self.told.append((phase, samples, quality))
         self.changes = changes

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from made_up import table
 from small_world import Bench, stop_after
 
+from shoestring.core.errors import StageStopped
 from shoestring.data.recipe import TrainSettings
-from shoestring.errors import StageStopped
 from shoestring.spending.meter import Meter, cost_usd
 from shoestring.training.torch_.loop import CHECKPOINT_EVERY_S
 from shoestring.training.torch_.task import Trained
@@ -55,7 +55,14 @@ def drifting(first_s: float, chance: random.Random) -> Callable[[], float]:
 )
 @settings(max_examples=30)
 def test_money_and_deadline_are_never_passed(
-    budget_s: float, usd_per_hour: str, due: bool, step_s: float, look_s: float, put_s: float, stops: list[int], seed: int
+    budget_s: float,
+    usd_per_hour: str,
+    due: bool,
+    step_s: float,
+    look_s: float,
+    put_s: float,
+    stops: list[int],
+    seed: int,
 ) -> None:
     """Steps and writes up to twice, looks up to one and a half times as slow as before; a look can cost more than all the steps."""
     price = Decimal(usd_per_hour)
@@ -70,7 +77,9 @@ def test_money_and_deadline_are_never_passed(
         for steps in stops:
             # A start that is told to stop writes its checkpoint in the grace that the frame keeps; the money is the next start's.
             with pytest.raises(StageStopped):
-                replace(bench, meter=Meter(Decimal(0), 0.0, Decimal(0), None), stopping=stop_after(steps)).training().run()
+                replace(
+                    bench, meter=Meter(Decimal(0), 0.0, Decimal(0), None), stopping=stop_after(steps)
+                ).training().run()
             clock.at_s = 0.0
         trained = bench.training().run()
         leave(bench, trained)
@@ -79,7 +88,12 @@ def test_money_and_deadline_are_never_passed(
     assert trained.weights
 
 
-@given(budget_s=st.floats(3.0, 30.0), step_s=st.floats(0.05, 0.2), look_s=st.floats(0.0, 0.3), seed=st.integers(0, 1000))
+@given(
+    budget_s=st.floats(3.0, 30.0),
+    step_s=st.floats(0.05, 0.2),
+    look_s=st.floats(0.0, 0.3),
+    seed=st.integers(0, 1000),
+)
 @settings(max_examples=15)
 @example(budget_s=3.0, step_s=0.09375, look_s=0.25, seed=0)
 def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, seed: int) -> None:
@@ -87,7 +101,12 @@ def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, 
     chance, clock = random.Random(seed), StillClock()
     endless = SMALL.model_copy(update={"max_epochs": 10**6, "patience": 10**6})
     with TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), settings=endless, clock=clock, meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s))
+        bench = Bench(
+            Path(folder),
+            settings=endless,
+            clock=clock,
+            meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s),
+        )
         bench.step_s = lambda: step_s * chance.uniform(1, 2)
         bench.look_s = lambda: look_s * chance.uniform(1, 1.5)
         training = bench.training()

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_world import TINY, Bench, SlowStore, same_weights, stop_after
 
-from shoestring.errors import StageStopped, StoreError
-from shoestring.local import FolderStore
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import StageStopped, StoreError
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_ import checkpoint
 from shoestring.training.torch_.task import Trained

@@ -11,15 +11,17 @@ import pytest
 from made_up import table
 from small_world import TINY, Bench, prior_loss, same_weights, stop_after
 
+from shoestring.core.datasets import Encoding, Feature
+from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.data.recipe import TrainSettings
-from shoestring.data.runs import read
-from shoestring.errors import StageFailed, StageStopped
-from shoestring.model import Encoding, Feature
+from shoestring.data.run_records import read
 from shoestring.training.curve import Curve
 from shoestring.training.torch_.checkpoint import from_bytes
 from shoestring.training.torch_.loop import LEAST_STEPS_PER_EPOCH
 
-LEARNING = TrainSettings(max_epochs=6, hidden=(16,), bins=8, dropout=0.0, unknown_share=0.0, learning_rate=0.01)
+LEARNING = TrainSettings(
+    max_epochs=6, hidden=(16,), bins=8, dropout=0.0, unknown_share=0.0, learning_rate=0.01
+)
 
 
 def test_it_learns_what_there_is_to_learn(tmp_path: Path) -> None:
@@ -33,7 +35,8 @@ def test_it_learns_what_there_is_to_learn(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_weights_and_another_gives_others(tmp_path: Path) -> None:
     one, again, other = (
-        Bench(tmp_path / name, seed=seed).training().run().weights for name, seed in (("one", 4), ("again", 4), ("other", 5))
+        Bench(tmp_path / name, seed=seed).training().run().weights
+        for name, seed in (("one", 4), ("again", 4), ("other", 5))
     )
     assert same_weights(one, again)
     assert not same_weights(one, other)
@@ -41,7 +44,9 @@ def test_the_same_seed_gives_the_same_weights_and_another_gives_others(tmp_path:
 
 def test_a_loss_that_is_no_number_stops_it_with_the_learning_rate_and_without_a_model(tmp_path: Path) -> None:
     settings = TINY.model_copy(update={"learning_rate": 1e38, "weight_decay": 1.0})
-    with pytest.raises(StageFailed, match=r"diverged at \d+ samples.*train.learning_rate in the recipe \(it is 1e\+38\)"):
+    with pytest.raises(
+        StageFailed, match=r"diverged at \d+ samples.*train.learning_rate in the recipe \(it is 1e\+38\)"
+    ):
         Bench(tmp_path, settings=settings).training().run()
     assert list(tmp_path.rglob("*.pt")) == []
 
@@ -53,14 +58,18 @@ def test_the_error_of_a_regression_is_in_the_unit_of_y(tmp_path: Path) -> None:
     rows["number"] = generator.normal(size=5000)
     rows["y"] = 100 + 50 * rows["number"] + 10 * generator.normal(size=5000)
     prior = (float(rows["y"].mean()), float(rows["y"].std()))
-    encoding = Encoding(features=(Feature(name="number", kind="numeric"),), task="regression", train_prior=prior)
+    encoding = Encoding(
+        features=(Feature(name="number", kind="numeric"),), task="regression", train_prior=prior
+    )
     bench = Bench(tmp_path, train=rows[:4000], signal=rows[4000:], settings=LEARNING, encoding=encoding)
     trained = bench.training().run()
     assert trained.val_loss == pytest.approx(10, rel=0.15)
     losses = [point.train_loss for point in trained.course.points if point.train_loss is not None]
     assert losses[-1] == pytest.approx(10, rel=0.3)
     assert bench.told[-1][2]["rmse"] == pytest.approx(10, rel=0.3)
-    assert bench.training().learner.loss([rows[4000:]], bench.training().learner.net) == pytest.approx(51, rel=0.1)
+    assert bench.training().learner.loss([rows[4000:]], bench.training().learner.net) == pytest.approx(
+        51, rel=0.1
+    )
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 17])
@@ -68,7 +77,9 @@ def test_a_handful_of_rows_can_be_trained_on(tmp_path: Path, rows: int) -> None:
     train = table(rows, 0)
     trained = Bench(tmp_path, train=train, signal=table(1, 1)).training().run()
     assert trained.course.samples == 3 * rows
-    assert [(window.epoch, window.first, window.last) for window in trained.course.windows] == [(epoch, 0, rows) for epoch in range(3)]
+    assert [(window.epoch, window.first, window.last) for window in trained.course.windows] == [
+        (epoch, 0, rows) for epoch in range(3)
+    ]
     assert np.isfinite(trained.val_loss or 0.0)
 
 
@@ -77,12 +88,20 @@ def test_any_batch_size_sees_every_row_once_an_epoch(tmp_path: Path, batch_rows:
     bench = Bench(tmp_path, train=table(101, 0), settings=TINY.model_copy(update={"batch_rows": batch_rows}))
     trained = bench.training().run()
     assert trained.course.samples == 303
-    assert [(window.epoch, window.first, window.last) for window in trained.course.windows] == [(0, 0, 101), (1, 0, 101), (2, 0, 101)]
+    assert [(window.epoch, window.first, window.last) for window in trained.course.windows] == [
+        (0, 0, 101),
+        (1, 0, 101),
+        (2, 0, 101),
+    ]
 
 
 def test_a_small_table_gets_small_batches_and_a_large_one_what_was_asked(tmp_path: Path) -> None:
     def batch(rows: int) -> int:
-        return Bench(tmp_path, train=table(rows, 0), settings=TrainSettings(hidden=(4,), batch_rows=1024)).training().batch_rows
+        return (
+            Bench(tmp_path, train=table(rows, 0), settings=TrainSettings(hidden=(4,), batch_rows=1024))
+            .training()
+            .batch_rows
+        )
 
     assert batch(20) == 10
     assert batch(3200) == 3200 // LEAST_STEPS_PER_EPOCH
@@ -93,13 +112,17 @@ def test_a_short_batch_moves_the_weights_in_proportion(tmp_path: Path) -> None:
     """Twenty rows from one look to the next, in batches of 16, are one of 16 and one of 4."""
     bench = Bench(tmp_path, train=table(40, 0), settings=TINY.model_copy(update={"max_epochs": 50}))
     points = [point for point in bench.training().run().course.points if point.train_loss is not None]
-    batches = [(after.samples - before.samples, after.learning_rate) for before, after in pairwise(points[20:30])]
+    batches = [
+        (after.samples - before.samples, after.learning_rate) for before, after in pairwise(points[20:30])
+    ]
     assert {rows for rows, _ in batches} == {16, 4}
     assert all(rate == pytest.approx(TINY.learning_rate * rows / 16) for rows, rate in batches)
 
 
 def test_the_kept_weights_are_the_better_of_the_annealed_and_the_averaged(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, settings=TINY.model_copy(update={"max_epochs": 20, "learning_rate": 0.05, "patience": 2}))
+    bench = Bench(
+        tmp_path, settings=TINY.model_copy(update={"max_epochs": 20, "learning_rate": 0.05, "patience": 2})
+    )
     training = bench.training()
     trained = training.run()
     looks = [point.val_loss for point in trained.course.points if point.val_loss is not None]

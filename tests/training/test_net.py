@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 from made_up import CODE, NUMBER, RECORD, encoding_of, table
 from small_world import TINY, prior_loss
 
-from shoestring.model import Encoding, Feature
+from shoestring.core.datasets import Encoding, Feature
 from shoestring.training.torch_.learner import Learner
 from shoestring.training.torch_.net import quantile_edges
 
@@ -33,13 +33,17 @@ def test_a_regression_starts_as_the_mean_and_speaks_in_the_unit_of_y() -> None:
     train["number"] = np.random.default_rng(0).normal(size=500)
     train["y"] = 100 + 50 * train["number"]
     mean, sd = float(train["y"].mean()), float(train["y"].std())
-    learner = Learner(Encoding(features=(NUMBER,), task="regression", train_prior=(mean, sd)), TINY, train, len(train))
+    learner = Learner(
+        Encoding(features=(NUMBER,), task="regression", train_prior=(mean, sd)), TINY, train, len(train)
+    )
     assert learner.loss([train[:200], train[200:]], learner.net) == pytest.approx(sd, rel=1e-4)
 
 
 def test_a_class_that_train_never_saw_starts_unlikely_and_finite() -> None:
     train = table(100, 0)
-    encoding = Encoding(features=(CODE,), task="multiclass", classes=("a", "b", "c"), train_prior=(0.4, 0.6, 0.0))
+    encoding = Encoding(
+        features=(CODE,), task="multiclass", classes=("a", "b", "c"), train_prior=(0.4, 0.6, 0.0)
+    )
     learner = Learner(encoding, TINY, train, len(train))
     assert np.isfinite(learner.loss([train], learner.net))
 
@@ -47,13 +51,18 @@ def test_a_class_that_train_never_saw_starts_unlikely_and_finite() -> None:
 def test_a_constant_target_is_learned_without_a_division_by_zero() -> None:
     train = np.zeros(50, np.dtype([("number", "f4"), ("y", "f4")]))
     train["y"] = 3.0
-    learner = Learner(Encoding(features=(NUMBER,), task="regression", train_prior=(3.0, 0.0)), TINY, train, len(train))
+    learner = Learner(
+        Encoding(features=(NUMBER,), task="regression", train_prior=(3.0, 0.0)), TINY, train, len(train)
+    )
     learner.step(train, 0.01)
     assert learner.loss([train], learner.net) == 0.0
 
 
 @given(
-    arrays.arrays(np.float32, st.tuples(st.integers(1, 40), st.integers(0, 3)), elements=st.floats(-1e4, 1e4, width=32)), st.integers(2, 16)
+    arrays.arrays(
+        np.float32, st.tuples(st.integers(1, 40), st.integers(0, 3)), elements=st.floats(-1e4, 1e4, width=32)
+    ),
+    st.integers(2, 16),
 )
 def test_the_pieces_of_a_number_rise_strictly_whatever_its_values(numbers_RN: np.ndarray, bins: int) -> None:
     edges = quantile_edges(numbers_RN, bins)
@@ -71,9 +80,13 @@ def test_an_unknown_code_is_met_in_training_and_the_average_follows_the_weights(
     train = np.zeros(64, RECORD)
     train["code"] = 5
     torch.manual_seed(0)
-    learner = Learner(encoding_of(table(50, 0)), TINY.model_copy(update={"unknown_share": 0.5}), train, len(train))
+    learner = Learner(
+        encoding_of(table(50, 0)), TINY.model_copy(update={"unknown_share": 0.5}), train, len(train)
+    )
     unknown = learner.net.embeddings[0].weight[0].clone()
     for _ in range(20):
         learner.step(train, 0.01)
     assert not torch.equal(unknown, learner.net.embeddings[0].weight[0])
-    assert learner.loss([train], learner.average) == pytest.approx(learner.loss([train], learner.net), rel=0.5)
+    assert learner.loss([train], learner.average) == pytest.approx(
+        learner.loss([train], learner.net), rel=0.5
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.training.outlay import LEAVING_S, LOOK_TIMES, RING, SAVE_TIMES, Outlay
+from shoestring.training.control.step_costs import LEAVING_S, LOOK_TIMES, RING, SAVE_TIMES, Outlay
 
 seconds = st.floats(0, 100)
 
@@ -25,7 +25,9 @@ def test_the_slowest_of_the_recent_looks_stands_for_the_next(looks: list[float])
 
 
 @given(st.lists(seconds, max_size=9), st.lists(seconds, max_size=9), st.floats(0, 1), st.booleans())
-def test_after_the_slowest_look_or_save_leaving_still_fits(looks: list[float], saves: list[float], share: float, looking: bool) -> None:
+def test_after_the_slowest_look_or_save_leaving_still_fits(
+    looks: list[float], saves: list[float], share: float, looking: bool
+) -> None:
     """What has to be left beforehand covers the look or save itself and what `exit_s` has become by it."""
     outlay = Outlay(look_s=1.0)
     for look_s in looks:

@@ -13,12 +13,19 @@ from made_up import encoding_of, table
 from pydantic import ValidationError
 from small_world import Bench, prior_loss
 
-from shoestring.bounds import Bounds, EpochCap, Guardrails, SkillFloor
+from shoestring.config.adaptation import Bounds
+from shoestring.config.guardrails import EpochCap, Guardrails, SkillFloor
+from shoestring.core.datasets import Encoding, Feature
+from shoestring.core.errors import StageStopped
 from shoestring.data.recipe import TrainSettings
-from shoestring.errors import StageStopped
-from shoestring.model import Encoding, Feature
 from shoestring.spending.meter import Meter
-from shoestring.training.rails import MOST_ROLLBACKS, loss_of_nothing, skill_of, too_bad, too_dear
+from shoestring.training.control.guardrails import (
+    MOST_ROLLBACKS,
+    loss_of_nothing,
+    skill_of,
+    too_bad,
+    too_dear,
+)
 from shoestring.training.torch_.loop import Training
 
 LEARNS = TrainSettings(max_epochs=8, hidden=(8,), bins=2, batch_rows=32, patience=99, learning_rate=0.02)
@@ -30,7 +37,9 @@ def test_a_model_that_knows_nothing_has_the_loss_of_its_targets_spread() -> None
     train, signal = table(3000, 0), table(3000, 1)
     assert loss_of_nothing(encoding_of(train)) == pytest.approx(prior_loss(train, signal), rel=0.02)
     assert loss_of_nothing(Encoding(features=(NUMBER,), task="regression", train_prior=(5.0, 2.5))) == 2.5
-    three = Encoding(features=(NUMBER,), task="multiclass", classes=("a", "b", "c"), train_prior=(0.5, 0.5, 0.0))
+    three = Encoding(
+        features=(NUMBER,), task="multiclass", classes=("a", "b", "c"), train_prior=(0.5, 0.5, 0.0)
+    )
     assert loss_of_nothing(three) == pytest.approx(math.log(2))
 
 
@@ -42,7 +51,9 @@ def test_skill_is_nothing_for_who_knows_nothing_and_one_without_error(loss: floa
 
 
 @given(st.floats(-1, 1), st.floats(0, 5), st.floats(0, 1))
-def test_a_floor_counts_from_its_epochs_on_or_from_its_share_of_the_budget(skill: float, epochs: float, share: float) -> None:
+def test_a_floor_counts_from_its_epochs_on_or_from_its_share_of_the_budget(
+    skill: float, epochs: float, share: float
+) -> None:
     said = too_bad(SkillFloor(least=0.2, after_epochs=2, after_share=0.5), skill, epochs, share)
     assert bool(said) == (skill < 0.2 and (epochs >= 2 or share >= 0.5))
 
@@ -54,19 +65,28 @@ def test_an_epoch_is_too_dear_by_what_some_of_it_cost(microusd: int, epochs: flo
 
 
 @pytest.mark.parametrize("remedy", ["stop", "pause", "roll-back"])
-def test_a_training_that_is_never_good_enough_is_stopped_with_its_checkpoint(tmp_path: Path, remedy: str) -> None:
+def test_a_training_that_is_never_good_enough_is_stopped_with_its_checkpoint(
+    tmp_path: Path, remedy: str
+) -> None:
     rails = Guardrails(skill=SkillFloor(least=0.99, after_epochs=1.5, remedy=remedy))
     bench = Bench(tmp_path, settings=LEARNS, guardrails=rails)
-    with pytest.raises(StageStopped, match=r"guardrail skill: 0\.\d+ after 1\.50 epochs .* at least 0\.99") as stopped:
+    with pytest.raises(
+        StageStopped, match=r"guardrail skill: 0\.\d+ after 1\.50 epochs .* at least 0\.99"
+    ) as stopped:
         bench.training().run()
     assert stopped.value.cause == ("told-to-stop" if remedy == "pause" else "guardrail")
-    assert [(change.lever, change.after, change.samples) for change in bench.changes] == [("guardrail", "stopped", 450)]
+    assert [(change.lever, change.after, change.samples) for change in bench.changes] == [
+        ("guardrail", "stopped", 450)
+    ]
     assert remedy in bench.changes[0].why
     assert (tmp_path / "runs/one/checkpoints/train.json").is_file()
 
 
 def test_a_training_that_is_good_enough_is_left_alone(tmp_path: Path) -> None:
-    rails = Guardrails(skill=SkillFloor(least=0.05, after_epochs=2, remedy="stop"), usd_per_epoch=EpochCap(most_usd=Decimal(1)))
+    rails = Guardrails(
+        skill=SkillFloor(least=0.05, after_epochs=2, remedy="stop"),
+        usd_per_epoch=EpochCap(most_usd=Decimal(1)),
+    )
     guarded = Bench(tmp_path / "guarded", settings=LEARNS, guardrails=rails).training().run()
     alone = Bench(tmp_path / "alone", settings=LEARNS).training().run()
     assert guarded.weights == alone.weights
@@ -101,7 +121,9 @@ def test_one_that_gets_worse_goes_back_to_where_it_was_good_and_ends_well(tmp_pa
     assert skill_of(trained.val_loss, loss_of_nothing(encoding_of(bench.train))) >= 0.25
 
 
-def test_one_that_keeps_getting_worse_goes_back_so_often_and_is_then_stopped_also_across_starts(tmp_path: Path) -> None:
+def test_one_that_keeps_getting_worse_goes_back_so_often_and_is_then_stopped_also_across_starts(
+    tmp_path: Path,
+) -> None:
     """Each start goes on from a checkpoint that knows how often it has gone back, and to where."""
     rails = Guardrails(skill=SkillFloor(least=0.25, after_epochs=3, remedy="roll-back"))
     bench = Bench(tmp_path, settings=LEARNS.model_copy(update={"max_epochs": 30}), guardrails=rails)
@@ -124,7 +146,9 @@ def dear(folder: Path, remedy: str, **also: float) -> Bench:
     """A tenth of a second a step, ten steps an epoch, at $0.001 a second; an epoch may cost half of that."""
     rails = Guardrails(usd_per_epoch=EpochCap(most_usd=Decimal("0.0005"), remedy=remedy))
     settings = LEARNS.model_copy(update={"max_epochs": 16})
-    bench = Bench(folder, train=table(640, 0), settings=settings, meter=PRICED, guardrails=rails, bounds=Bounds(**also))
+    bench = Bench(
+        folder, train=table(640, 0), settings=settings, meter=PRICED, guardrails=rails, bounds=Bounds(**also)
+    )
     bench.step_s = lambda: 0.1
     return bench
 
@@ -132,13 +156,17 @@ def dear(folder: Path, remedy: str, **also: float) -> Bench:
 @pytest.mark.parametrize("remedy", ["stop", "pause"])
 def test_a_training_whose_epochs_cost_too_much_is_stopped(tmp_path: Path, remedy: str) -> None:
     bench = dear(tmp_path, remedy)
-    with pytest.raises(StageStopped, match=r"guardrail usd_per_epoch: an epoch costs \$0\.00\d+, at most \$0\.0005") as stopped:
+    with pytest.raises(
+        StageStopped, match=r"guardrail usd_per_epoch: an epoch costs \$0\.00\d+, at most \$0\.0005"
+    ) as stopped:
         bench.training().run()
     assert stopped.value.cause == ("told-to-stop" if remedy == "pause" else "guardrail")
     assert [change.samples for change in bench.changes] == [640]
 
 
-def test_rebalance_changes_one_thing_after_the_other_gentlest_first_inside_the_bounds_and_then_stops(tmp_path: Path) -> None:
+def test_rebalance_changes_one_thing_after_the_other_gentlest_first_inside_the_bounds_and_then_stops(
+    tmp_path: Path,
+) -> None:
     bench = dear(tmp_path, "rebalance", least_look_share=0.5, batch_factor=2.0)
     bench.look_s = lambda: 0.3
     with pytest.raises(StageStopped, match="with nothing left to change"):
@@ -146,7 +174,11 @@ def test_rebalance_changes_one_thing_after_the_other_gentlest_first_inside_the_b
     levers = [change.lever for change in bench.changes]
     assert levers[0] == "looks" and levers[-1] == "guardrail"
     assert levers.index("batch") < levers.index("pool")
-    assert all("usd_per_epoch" in change.why for change in bench.changes if change.lever in ("looks", "pool", "guardrail"))
+    assert all(
+        "usd_per_epoch" in change.why
+        for change in bench.changes
+        if change.lever in ("looks", "pool", "guardrail")
+    )
 
 
 def test_a_larger_batch_that_makes_an_epoch_cheap_enough_is_all_that_is_done(tmp_path: Path) -> None:
@@ -161,9 +193,15 @@ def test_a_larger_batch_that_makes_an_epoch_cheap_enough_is_all_that_is_done(tmp
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"usd_per_epoch": {"most_usd": "0.1", "remedy": "throttle"}}, "throttle is no remedy for usd_per_epoch, which it does not mend"),
+        (
+            {"usd_per_epoch": {"most_usd": "0.1", "remedy": "throttle"}},
+            "throttle is no remedy for usd_per_epoch, which it does not mend",
+        ),
         ({"usd_per_epoch": {"most_usd": "0"}}, "greater than 0"),
-        ({"skill": {"least": 0.1, "remedy": "rebalance"}}, "rebalance is no remedy for skill, .*: choose roll-back, pause, stop"),
+        (
+            {"skill": {"least": 0.1, "remedy": "rebalance"}},
+            "rebalance is no remedy for skill, .*: choose roll-back, pause, stop",
+        ),
         ({"joules": {"most": 1, "remedy": "roll-back"}}, "roll-back is no remedy for joules"),
         ({"skill": {"least": 1.0}}, "less than 1"),
         ({"skill": {"least": 0.1, "after_share": 0}}, "greater than 0"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.training.record import Window, seen
+from shoestring.training.model_record import Window, seen
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(1, 10)), max_size=30))
@@ -14,7 +14,9 @@ def test_windows_hold_what_was_seen_and_nothing_else(batches: list[tuple[int, in
     for epoch, first, count in batches:
         windows = seen(windows, epoch, first, first + count)
     told = [(window.epoch, position) for window in windows for position in range(window.first, window.last)]
-    assert told == [(epoch, position) for epoch, first, count in batches for position in range(first, first + count)]
+    assert told == [
+        (epoch, position) for epoch, first, count in batches for position in range(first, first + count)
+    ]
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=20))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.training.schedule import MIN_GAIN, WARMUP_SHARE, Progress, Schedule, Stall
+from shoestring.training.control.schedule import MIN_GAIN, WARMUP_SHARE, Progress, Schedule, Stall
 
 rows = st.integers(1, 10**7)
 rates = st.floats(1, 1e7)
@@ -22,15 +22,26 @@ def course(rows: int, budget_s: float, rate: float, steps: int = 200) -> list[Pr
     return [Progress(int(rate * at_s), rows, at_s, budget_s - at_s, rate) for at_s in moments]
 
 
-@given(rows, seconds, st.one_of(seconds, st.just(float("inf"))), rates, st.integers(0, 10**8), st.integers(1, 10**8))
-def test_a_factor_is_a_share(rows: int, spent_s: float, left_s: float, rate: float, samples: int, end_samples: int) -> None:
+@given(
+    rows,
+    seconds,
+    st.one_of(seconds, st.just(float("inf"))),
+    rates,
+    st.integers(0, 10**8),
+    st.integers(1, 10**8),
+)
+def test_a_factor_is_a_share(
+    rows: int, spent_s: float, left_s: float, rate: float, samples: int, end_samples: int
+) -> None:
     at = Progress(samples, rows, spent_s, left_s, rate)
     assert 0.0 <= Schedule(end_samples).factor(at) <= 1.0
     assert (Schedule(end_samples).factor(at) == 0.0) or not Schedule(end_samples).ends(at)
 
 
 @given(rows, seconds, rates, st.integers(1, 10**8))
-def test_the_rate_is_at_zero_when_money_or_samples_run_out(rows: int, spent_s: float, rate: float, end_samples: int) -> None:
+def test_the_rate_is_at_zero_when_money_or_samples_run_out(
+    rows: int, spent_s: float, rate: float, end_samples: int
+) -> None:
     broke = Progress(0, rows, spent_s, 0.0, rate)
     done = Progress(end_samples, rows, spent_s, 100.0, rate)
     for at in (broke, done):
@@ -59,7 +70,9 @@ def test_the_rate_reaches_its_peak_and_comes_all_the_way_down(rows: int, epochs:
 
 
 @given(st.integers(1000, 10**6), st.floats(2, 20), rates, st.floats(0.5, 10))
-def test_winding_down_takes_an_epoch_and_never_goes_up_again(rows: int, epochs: float, rate: float, begins: float) -> None:
+def test_winding_down_takes_an_epoch_and_never_goes_up_again(
+    rows: int, epochs: float, rate: float, begins: float
+) -> None:
     run = course(rows, (epochs + begins + 3) * rows / rate, rate, 1000)
     start = next(at for at in run if at.samples >= begins * rows)
     schedule = Schedule(end_samples=1000 * rows).wind_down(start)
@@ -85,7 +98,10 @@ def test_warm_up_takes_a_small_share_of_a_small_budget() -> None:
 
 def test_a_run_without_an_end_to_its_money_stays_on_the_plateau_until_its_last_epoch() -> None:
     schedule = Schedule(end_samples=10_000)
-    factors = [schedule.factor(Progress(samples, 1000, 5.0, float("inf"), 100.0)) for samples in (500, 8_999, 9_500, 10_000)]
+    factors = [
+        schedule.factor(Progress(samples, 1000, 5.0, float("inf"), 100.0))
+        for samples in (500, 8_999, 9_500, 10_000)
+    ]
     assert factors == [1.0, 1.0, 0.5, 0.0]
 
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.csv
 from sklearn.datasets import load_diabetes, load_wine
 
+from shoestring.backends.local import FolderStore, WallClock
+from shoestring.core.types import Format, Outcome
 from shoestring.data.recipe import Recipe
-from shoestring.data.runs import read
-from shoestring.evaluation.scorecard import Scorecard
-from shoestring.local import FolderStore, WallClock
-from shoestring.model import Format, Outcome
+from shoestring.data.run_records import read
+from shoestring.evaluation.results import Scorecard
 from shoestring.spending.meter import Meter
 from shoestring.stages import evaluate, ingest, preprocess, train
 from shoestring.stages.work import Work
@@ -24,7 +24,9 @@ from shoestring.stages.work import Work
 def stages(folder: Path, table: pa.Table) -> tuple[FolderStore, Outcome, Outcome]:
     """The outcomes of train and evaluate on a table whose target is `y`."""
     pa.csv.write_csv(table, folder / "rows.csv")
-    recipe = Recipe.model_validate({"name": "small", "source": {"rows": {"path": folder / "rows.csv"}}, "target": {"column": "y"}})
+    recipe = Recipe.model_validate(
+        {"name": "small", "source": {"rows": {"path": folder / "rows.csv"}}, "target": {"column": "y"}}
+    )
     clock, store = WallClock(), FolderStore(folder / "store")
 
     def work(stage: str, **inputs: str) -> Work:
@@ -58,7 +60,9 @@ def columns(values: np.ndarray, names: list[str]) -> dict[str, Any]:
 def test_wines_of_three_growers_are_told_apart(tmp_path: Path) -> None:
     wine = load_wine()
     growers = np.array(["barolo", "grignolino", "barbera"])[wine.target]
-    store, model, judged = stages(tmp_path, pa.table({**columns(wine.data, wine.feature_names), "y": growers}))
+    store, model, judged = stages(
+        tmp_path, pa.table({**columns(wine.data, wine.feature_names), "y": growers})
+    )
     assert model.metrics["val_log_loss"] < 0.5 < np.log(3)
     card = read(store, judged.key, Scorecard)
     assert card.task == "multiclass"
@@ -68,7 +72,9 @@ def test_wines_of_three_growers_are_told_apart(tmp_path: Path) -> None:
 def test_the_progress_of_diabetes_is_predicted_in_its_own_unit(tmp_path: Path) -> None:
     """The standard deviation of `y` is 77; linear regression leaves about 54."""
     data = load_diabetes()
-    store, model, judged = stages(tmp_path, pa.table({**columns(data.data, data.feature_names), "y": data.target}))
+    store, model, judged = stages(
+        tmp_path, pa.table({**columns(data.data, data.feature_names), "y": data.target})
+    )
     assert 40 < model.metrics["val_rmse"] < 70
     card = read(store, judged.key, Scorecard)
     assert card.task == "regression"

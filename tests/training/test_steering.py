@@ -11,21 +11,30 @@ import pytest
 from made_up import table
 from small_world import Bench, prior_loss
 
-from shoestring.bounds import Bounds
+from shoestring.config.adaptation import Bounds
+from shoestring.core.receipt import Change
 from shoestring.data.recipe import TrainSettings
-from shoestring.receipt import Change
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_.task import Trained
 
 STEP_S, STEPS = 0.1, 600
 PRICE = Decimal(1)
-LONG = TrainSettings(max_epochs=100, hidden=(8,), bins=2, batch_rows=16, patience=999, learning_rate=0.01, dropout=0.0)
+LONG = TrainSettings(
+    max_epochs=100, hidden=(8,), bins=2, batch_rows=16, patience=999, learning_rate=0.01, dropout=0.0
+)
 
 
 def bench(folder: Path, bounds: Bounds, look_s: float = 0.0, steps: int = STEPS) -> Bench:
     """A budget that buys so many steps."""
     limit_usd = PRICE * Decimal(str(STEP_S * steps)) / 3600
-    made = Bench(folder, train=table(1600, 0), signal=table(400, 1), settings=LONG, bounds=bounds, meter=Meter(PRICE, 0.0, limit_usd, None))
+    made = Bench(
+        folder,
+        train=table(1600, 0),
+        signal=table(400, 1),
+        settings=LONG,
+        bounds=bounds,
+        meter=Meter(PRICE, 0.0, limit_usd, None),
+    )
     made.look_s, made.step_s = (lambda: look_s), (lambda: STEP_S)
     return made
 
@@ -49,7 +58,9 @@ def check_recalibrated(made: Bench, trained: Trained) -> list[Change]:
     assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
     points = trained.course.points
     assert max(point.learning_rate for point in points) == pytest.approx(LONG.learning_rate, rel=0.05)
-    assert [point.learning_rate for point in points if point.train_loss is not None][-1] < 0.2 * LONG.learning_rate
+    assert [point.learning_rate for point in points if point.train_loss is not None][
+        -1
+    ] < 0.2 * LONG.learning_rate
     assert trained.val_loss is not None
     assert trained.val_loss < 0.8 * prior_loss(made.train, made.signal)
     changes = trained.course.changes

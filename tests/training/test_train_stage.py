@@ -14,14 +14,14 @@ import train_alone
 from made_up import dataset
 from train_alone import EPOCHS, work
 
-from shoestring.data.blobs import load_manifest
-from shoestring.data.runs import read
-from shoestring.errors import DataError
-from shoestring.local import FolderStore
-from shoestring.model import Outcome
+from shoestring.backends.local import FolderStore
+from shoestring.core.errors import DataError
+from shoestring.core.types import Outcome
+from shoestring.data.run_records import read
+from shoestring.data.storage.blobs import load_manifest
 from shoestring.stages import train
 from shoestring.training.curve import Curve
-from shoestring.training.record import ModelRecord, Window
+from shoestring.training.model_record import ModelRecord, Window
 from shoestring.training.torch_.checkpoint import read_pointer
 
 ROWS = {"train": 3000, "val": 300, "test": 300}

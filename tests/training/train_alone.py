@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+from shoestring.backends.local import FolderStore
 from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
-from shoestring.local import FolderStore
 from shoestring.spending.meter import Meter
 from shoestring.stages import train
 from shoestring.stages.work import Progress, Work
@@ -45,7 +45,12 @@ def work(folder: Path, data_key: str) -> Work:
         attempt=1,
         seed=0,
         inputs={"data": data_key},
-        recipe=Recipe(name="mine", source={"rows": Source(path=Path("rows.csv"))}, target=Target(column="y"), train=settings),
+        recipe=Recipe(
+            name="mine",
+            source={"rows": Source(path=Path("rows.csv"))},
+            target=Target(column="y"),
+            train=settings,
+        ),
         format=None,
         cores=1,
         store=FolderStore(folder),

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 from pydantic import ValidationError
 
-from shoestring.errors import NotInStore
-from shoestring.model import Noun, digest, record
-from shoestring.seams import Store
+from shoestring.core.errors import NotInStore
+from shoestring.core.interfaces import Store
+from shoestring.core.types import Noun, digest, record
 
 SLOTS = 2
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoestring.data.formats import Rows
-from shoestring.data.order import samples_at
+from shoestring.core.datasets import Encoding
+from shoestring.data.formats.readers import Rows
+from shoestring.data.loading.shuffle import samples_at
 from shoestring.data.recipe import TrainSettings
-from shoestring.model import Encoding
 from shoestring.training.torch_.net import Array, Columns, TableNet, loss_of, quantile_edges
 
 # Epochs over which a weight's share in the average halves: long enough to stand in for the end of an annealing.
@@ -46,7 +46,10 @@ class Learner:
         self.steps = 0
         decayed = [weight for weight in self.net.parameters() if weight.ndim == 2]
         plain = [weight for weight in self.net.parameters() if weight.ndim != 2]
-        groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        groups = [
+            {"params": decayed, "weight_decay": settings.weight_decay},
+            {"params": plain, "weight_decay": 0.0},
+        ]
         self.optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99))
 
     def step(self, records: Array, learning_rate: float) -> float:
@@ -65,7 +68,9 @@ class Learner:
 
     def _fold_in(self, batch_rows: int) -> None:
         """The average forgets by samples, not steps; at first it is the plain mean of what there is."""
-        keep = min(0.5 ** (batch_rows / (AVERAGE_HALF_LIFE_EPOCHS * self.rows)), self.steps / (self.steps + 1))
+        keep = min(
+            0.5 ** (batch_rows / (AVERAGE_HALF_LIFE_EPOCHS * self.rows)), self.steps / (self.steps + 1)
+        )
         for average, weight in zip(self.average.parameters(), self.net.parameters(), strict=True):
             average.lerp_(weight.detach(), 1 - keep)
 
@@ -76,7 +81,14 @@ class Learner:
         net.eval()
         total, rows = 0.0, 0
         for records in batches:
-            total += float(loss_of(net(*self.columns.inputs(records)), self.columns.target(records), self.encoding.task, "sum"))
+            total += float(
+                loss_of(
+                    net(*self.columns.inputs(records)),
+                    self.columns.target(records),
+                    self.encoding.task,
+                    "sum",
+                )
+            )
             rows += len(records)
         net.train(training)
         return self.in_metric(total / rows)

@@ -9,24 +9,24 @@ from decimal import Decimal
 
 import torch
 
-from shoestring.data.loader import Loader
-from shoestring.data.order import samples_at
-from shoestring.errors import StageFailed, StageStopped
-from shoestring.model import record
-from shoestring.receipt import Change, Lever
-from shoestring.spending.drift import Drift, Move, Standing
+from shoestring.core.errors import StageFailed, StageStopped
+from shoestring.core.receipt import Change, Lever
+from shoestring.core.types import record
+from shoestring.data.loading.loader import Loader
+from shoestring.data.loading.shuffle import samples_at
 from shoestring.spending.guard import Guard
+from shoestring.spending.spend_forecast import Drift, Move, Standing
+from shoestring.training.control.controller import Steering
+from shoestring.training.control.schedule import Progress
+from shoestring.training.control.step_costs import Outlay
 from shoestring.training.curve import Curve, Point
-from shoestring.training.outlay import Outlay
-from shoestring.training.record import seen
-from shoestring.training.schedule import Progress
-from shoestring.training.steering import Steering
+from shoestring.training.model_record import seen
 from shoestring.training.torch_ import checkpoint
-from shoestring.training.torch_.course import fresh, put_down, resumed, why_it_stopped
+from shoestring.training.torch_.guardrail_actions import mend_skill, mend_spend
 from shoestring.training.torch_.learner import Learner, part_of, snapshot, weights
 from shoestring.training.torch_.net import TableNet
-from shoestring.training.torch_.remedies import mend_skill, mend_spend
 from shoestring.training.torch_.task import Task, Trained
+from shoestring.training.torch_.training_state import fresh, put_down, resumed, why_it_stopped
 
 LOOKS_PER_EPOCH = 2
 POINTS_PER_EPOCH = 20
@@ -55,7 +55,11 @@ class Training:
         self.began_s = self.saved_s = task.clock.monotonic_s()
         self.began_at = self.course.samples
         self.outlay = Outlay(self._time_a_look())
-        self.recipe_rows = min(task.settings.batch_rows, max(SMALLEST_BATCH_ROWS, self.rows // LEAST_STEPS_PER_EPOCH), self._look_every())
+        self.recipe_rows = min(
+            task.settings.batch_rows,
+            max(SMALLEST_BATCH_ROWS, self.rows // LEAST_STEPS_PER_EPOCH),
+            self._look_every(),
+        )
         self.batch_rows = self.course.batch_rows or self.recipe_rows
         step_s = max(FIRST_STEP_S, STEP_LOOKS * self.outlay.look_s / len(task.signal) * self.batch_rows)
         self.guard = Guard(task.meter, step_s=step_s, exit_s=self.outlay.exit_s)
@@ -93,7 +97,9 @@ class Training:
     def progress(self) -> Progress:
         now_s = self.task.clock.monotonic_s()
         left_s = max(0.0, self.task.meter.seconds_left(now_s) - self.guard.exit_s)
-        return Progress(self.course.samples, self.rows, now_s - self.began_s, left_s, self.steering.rows_per_s)
+        return Progress(
+            self.course.samples, self.rows, now_s - self.began_s, left_s, self.steering.rows_per_s
+        )
 
     def _step(self, loader: Loader) -> tuple[float, float]:
         """The loss of the next batch, and the rate that it was learned at. The time of a step is that of its rows, too."""
@@ -103,7 +109,12 @@ class Training:
         share = len(batch.records) / self.batch_rows
         # A batch of other than the recipe's rows: by the root of how many more, as Adam wants it (arXiv 2205.10287).
         share *= math.sqrt(self.batch_rows / self.recipe_rows)
-        rate = self.task.settings.learning_rate * course.rate_share * course.schedule.factor(self.progress()) * share
+        rate = (
+            self.task.settings.learning_rate
+            * course.rate_share
+            * course.schedule.factor(self.progress())
+            * share
+        )
         loss = self._finite(self.learner.step(batch.records, rate))
         course.cursor, course.samples = loader.cursor, course.samples + len(batch.records)
         course.windows = seen(course.windows, batch.epoch, batch.first, batch.first + len(batch.records))
@@ -117,16 +128,26 @@ class Training:
         course = self.course
         if not self.steering.is_due:
             return
-        move = self.steering.look_ahead(self.standing(), self.task.meter.spent_usd(self.task.clock.monotonic_s()))
-        if not self.task.bounds.length and course.schedule.follows_money and (planned := self.steering.drift.planned):
-            course.schedule = replace(course.schedule, end_samples=min(course.schedule.end_samples, planned), follows_money=False)
+        move = self.steering.look_ahead(
+            self.standing(), self.task.meter.spent_usd(self.task.clock.monotonic_s())
+        )
+        if (
+            not self.task.bounds.length
+            and course.schedule.follows_money
+            and (planned := self.steering.drift.planned)
+        ):
+            course.schedule = replace(
+                course.schedule, end_samples=min(course.schedule.end_samples, planned), follows_money=False
+            )
         if move is not None and self.change(move):
             self.note(move.lever, move.before, move.after, move.why)
 
     def note(self, lever: Lever, before: str, after: str, why: str) -> None:
         """Put a change on record, and say it."""
         at = self.task.clock.now()
-        self.course.changes.append(Change(at=at, samples=self.course.samples, lever=lever, before=before, after=after, why=why))
+        self.course.changes.append(
+            Change(at=at, samples=self.course.samples, lever=lever, before=before, after=after, why=why)
+        )
         self._tell()
 
     def standing(self) -> Standing:
@@ -213,7 +234,9 @@ class Training:
 
     def _validate(self, net: TableNet) -> float:
         began_s = self.task.clock.monotonic_s()
-        loss = self._finite(self.learner.loss(part_of(self.task.signal, self.task.seed, self.course.look_share), net))
+        loss = self._finite(
+            self.learner.loss(part_of(self.task.signal, self.task.seed, self.course.look_share), net)
+        )
         self.outlay.looked(self.task.clock.monotonic_s() - began_s)
         self.guard.exit_s = self.outlay.exit_s
         return loss
@@ -225,7 +248,10 @@ class Training:
             course.losses.append(train_loss)
             if course.samples - course.pointed < self.rows / POINTS_PER_EPOCH:
                 return
-            course.pointed, train_loss = course.samples, self.learner.in_metric(sum(course.losses) / len(course.losses))
+            course.pointed, train_loss = (
+                course.samples,
+                self.learner.in_metric(sum(course.losses) / len(course.losses)),
+            )
             course.losses.clear()
         course.points.append(
             Point(
@@ -243,9 +269,13 @@ class Training:
 
     def _tell(self) -> None:
         course = self.course
-        quality: dict[str, float] = {} if course.best_loss == float("inf") else {self.task.metric: course.best_loss}
+        quality: dict[str, float] = (
+            {} if course.best_loss == float("inf") else {self.task.metric: course.best_loss}
+        )
         phase = course.schedule.phase(self.progress())
-        self.task.tell(phase, course.samples, self.began_at, quality, tuple(course.changes), self.steering.forecast)
+        self.task.tell(
+            phase, course.samples, self.began_at, quality, tuple(course.changes), self.steering.forecast
+        )
 
     def spent_usd(self) -> Decimal:
         return self.course.spent_usd + self.task.meter.spent_usd(self.task.clock.monotonic_s())
@@ -258,7 +288,9 @@ class Training:
 
     def save(self) -> None:
         began_s = self.task.clock.monotonic_s()
-        done = put_down(self.course, self.learner, self.course.seconds + began_s - self.began_s, self.spent_usd())
+        done = put_down(
+            self.course, self.learner, self.course.seconds + began_s - self.began_s, self.spent_usd()
+        )
         self._write_curve()
         checkpoint.save(self.task.store, self.task.run_id, done, self.course.samples)
         self.saved_s = self.task.clock.monotonic_s()
@@ -281,12 +313,23 @@ class Training:
         """Of the annealed weights and the best average of the plateau, those that validate better."""
         course = self.course
         stopped = why_it_stopped(course, self.task.settings)
-        found, loss, kept = weights(self.learner.net), self._last_look(), "annealed" if course.samples else "prior"
+        found, loss, kept = (
+            weights(self.learner.net),
+            self._last_look(),
+            "annealed" if course.samples else "prior",
+        )
         if course.best_weights is not None and (loss is None or course.best_loss < loss):
             found, loss, kept = course.best_weights, course.best_loss, "averaged"
         self._write_curve()
         course.seconds += self.progress().spent_s
-        return Trained(checkpoint.to_bytes(found), loss, kept, "; ".join(filter(None, (stopped, self.said))), course, stall_share)
+        return Trained(
+            checkpoint.to_bytes(found),
+            loss,
+            kept,
+            "; ".join(filter(None, (stopped, self.said))),
+            course,
+            stall_share,
+        )
 
     def _last_look(self) -> float | None:
         """Signal validation of the weights as they are; None when there is no time left even for that."""

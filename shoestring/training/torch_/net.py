@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shoestring.core.datasets import Encoding
 from shoestring.data.recipe import TrainSettings
-from shoestring.model import Encoding
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -28,12 +28,16 @@ class TableNet(nn.Module):
 
     def __init__(self, encoding: Encoding, settings: TrainSettings, edges_NP1: Tensor) -> None:
         super().__init__()
-        cardinalities = [feature.cardinality for feature in encoding.features if feature.kind == "categorical"]
+        cardinalities = [
+            feature.cardinality for feature in encoding.features if feature.kind == "categorical"
+        ]
         # 1.6 * cardinality^0.56 is fastai's rule for the width of an embedding.
         widths = [min(settings.embedding_dim_max, round(1.6 * size**0.56)) for size in cardinalities]
         outputs = len(encoding.classes) if encoding.task == "multiclass" else 1
         self.unknown_share = settings.unknown_share
-        self.embeddings = nn.ModuleList(nn.Embedding(size, width) for size, width in zip(cardinalities, widths, strict=True))
+        self.embeddings = nn.ModuleList(
+            nn.Embedding(size, width) for size, width in zip(cardinalities, widths, strict=True)
+        )
         self.offsets = nn.ModuleList(nn.Embedding(size, outputs) for size in cardinalities)
         self.register_buffer("edges_NP1", edges_NP1)
         layers: list[nn.Module] = []
@@ -54,7 +58,11 @@ class TableNet(nn.Module):
         if encoding.task == "regression":
             return
         shares = [min(max(share, 1e-6), 1 - 1e-6) for share in encoding.train_prior]
-        start = [math.log(shares[1] / shares[0])] if encoding.task == "binary" else [math.log(share) for share in shares]
+        start = (
+            [math.log(shares[1] / shares[0])]
+            if encoding.task == "binary"
+            else [math.log(share) for share in shares]
+        )
         with torch.no_grad():
             self.output.bias.copy_(torch.tensor(start))
 

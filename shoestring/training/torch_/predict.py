@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from shoestring.data.blobs import open_blob
-from shoestring.data.formats import Rows
-from shoestring.data.runs import read
-from shoestring.seams import Store
-from shoestring.training.record import ModelRecord
+from shoestring.core.interfaces import Store
+from shoestring.data.formats.readers import Rows
+from shoestring.data.run_records import read
+from shoestring.data.storage.blobs import open_blob
+from shoestring.training.model_record import ModelRecord
 from shoestring.training.torch_.checkpoint import from_bytes
 from shoestring.training.torch_.learner import EVALUATION_ROWS
 from shoestring.training.torch_.net import Array, Columns, TableNet

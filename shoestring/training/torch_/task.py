@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoestring.bounds import Bounds, Guardrails
-from shoestring.data.formats import Rows
+from shoestring.config.adaptation import Bounds
+from shoestring.config.guardrails import Guardrails
+from shoestring.core.datasets import Encoding
+from shoestring.core.interfaces import Clock, Store
+from shoestring.core.receipt import Change, Forecast
+from shoestring.data.formats.readers import Rows
 from shoestring.data.recipe import TrainSettings
-from shoestring.model import Encoding
-from shoestring.receipt import Change, Forecast
-from shoestring.seams import Clock, Store
 from shoestring.spending.meter import Meter
 from shoestring.training.curve import Metric
-from shoestring.training.torch_.course import Course
+from shoestring.training.torch_.training_state import Course
 
 NOTHING_GUARDED = Guardrails()
 

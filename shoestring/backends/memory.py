@@ -1,0 +1,77 @@
+"""A store that is gone with its process: what a simulation keeps its books in."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+import weakref
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import count, islice, takewhile
+from pathlib import Path, PosixPath
+from threading import Lock
+
+from shoestring.core.errors import NotInStore
+from shoestring.core.types import STANDARD
+
+
+class Kept(PosixPath):
+    """A path whose bytes are in memory. A file of them is made once somebody asks for its name: most only read the bytes."""
+
+    data: bytes | None = None
+
+    def read_bytes(self) -> bytes:
+        return super().read_bytes() if self.data is None else self.data
+
+    def __str__(self) -> str:
+        name = super().__str__()
+        if self.data is not None:
+            data, self.data = self.data, None
+            Path(name).parent.mkdir(mode=0o700, exist_ok=True)
+            Path(name).write_bytes(data)
+        return name
+
+
+class MemoryStore:
+    """The store's laws, kept among the threads of one process."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, bytes] = {}
+        self._sorted: list[str] = []
+        self._new: list[str] = []
+        self._fetched = count()
+        self._lock = Lock()
+        self._scratch = Path(tempfile.gettempdir(), f"shoestring-{uuid.uuid4().hex}")
+        weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+
+    def fetch(self, key: str) -> Path:
+        try:
+            data = self._objects[key]
+        except KeyError:
+            raise NotInStore(key) from None
+        # A name of its own: what was fetched stays what it was, also when the object is replaced.
+        path = Kept(self._scratch, str(next(self._fetched)))
+        path.data = data
+        return path
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
+        content = data if isinstance(data, bytes) else data.read_bytes()
+        with self._lock:
+            if key not in self._objects:
+                self._new.append(key)
+            elif if_absent:
+                return False
+            self._objects[key] = content
+        return True
+
+    def list(self, prefix: str) -> Iterator[str]:
+        with self._lock:
+            if self._new:
+                # Nearly in order already, which a sort makes use of.
+                self._sorted.extend(sorted(self._new))
+                self._sorted.sort()
+                self._new.clear()
+            first = bisect_left(self._sorted, prefix)
+            found = list(takewhile(lambda key: key.startswith(prefix), islice(self._sorted, first, None)))
+        yield from (key for key in found if "/." not in f"/{key}")

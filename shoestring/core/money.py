@@ -1,0 +1,78 @@
+"""Money: `Decimal` to six places at the edges, whole micro-dollars in arrays and in the ledger, never a float."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+MICRO = Decimal("0.000001")
+# Whole micro-dollars of it, and sums of thousands of them, stay within 64 bits.
+MOST_USD = 1_000_000_000
+
+
+def usd(value: object) -> Decimal:
+    """Parse an amount of dollars, rounded up to the micro-dollar.
+
+    A float is refused: it cannot hold a tenth of a cent, and a ledger that rounds by accident is not a ledger.
+
+    Raises:
+        ValueError: not a finite decimal number, or a float.
+    """
+    if isinstance(value, (float, bool)):
+        raise ValueError(
+            f"money must be a string or a Decimal, not {value!r}: write it in quotes, like '0.003'"
+        )
+    try:
+        amount = (
+            value
+            if isinstance(value, Decimal)
+            else Decimal(value)
+            if isinstance(value, int)
+            else Decimal(str(value).strip())
+        )
+    except InvalidOperation:
+        raise ValueError(f"{value!r} is not an amount of dollars: write it like '0.003'") from None
+    if not amount.is_finite():
+        raise ValueError(f"{value!r} is not an amount of dollars: it has to be finite")
+    if abs(amount) >= MOST_USD:
+        raise ValueError(f"{value!r} is more than the ${MOST_USD:,} that the books can hold")
+    return amount.quantize(MICRO, rounding=ROUND_CEILING)
+
+
+def budget(text: str) -> Decimal:
+    """Parse a cap that a person wrote, rounded down: up would be more than was allowed.
+
+    Raises:
+        ValueError: not an amount above zero.
+    """
+    try:
+        amount_usd = -usd(f"-{text.strip()}")
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not an amount of dollars below ${MOST_USD:,}: write it like 0.003"
+        ) from None
+    if amount_usd <= 0:
+        raise ValueError(f"${amount_usd} is not a budget: it has to be above 0")
+    return amount_usd
+
+
+def microusd(amount_usd: Decimal) -> int:
+    """Whole micro-dollars of an amount in dollars."""
+    return int(amount_usd.scaleb(6).to_integral_value(rounding=ROUND_CEILING))
+
+
+def from_microusd(amount_microusd: int) -> Decimal:
+    """The amount in dollars of whole micro-dollars."""
+    return Decimal(int(amount_microusd)).scaleb(-6)
+
+
+Usd = Annotated[
+    Decimal,
+    BeforeValidator(usd),
+    PlainSerializer(lambda amount: format(amount, "f"), return_type=str),
+    WithJsonSchema(
+        {"type": "string", "pattern": r"^-?\d+(\.\d{1,6})?$", "description": "dollars, as a decimal string"}
+    ),
+]

@@ -1,0 +1,130 @@
+"""Write and read small tables in every format on one volume, and fit what a row and a byte cost."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from shoestring.core.interfaces import Clock
+from shoestring.core.types import Format, FormatSpeed
+from shoestring.data.formats.readers import open_rows, write
+
+ROWS = 8192
+COLUMNS = (4, 48)
+"""Two widths, so that the cost of a row can be told from that of its bytes."""
+
+DISK_BYTES = 8 << 20
+BATCH_ROWS = 1024
+REPEATS = 3
+FASTEST_BYTES_PER_S = 1 << 36
+"""What is written down when a wider row was not measurably slower: 64 GiB/s, more than memory gives one core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds for ROWS rows of one width, and the size of their file."""
+
+    write_s: float
+    scan_s: float
+    take_s: float
+    file_bytes: int
+
+
+def measure_volume(folder: Path, clock: Clock) -> tuple[FormatSpeed, ...]:
+    """Write and read small tables of two widths in every format in `folder`, which is left as it was.
+
+    `write` counts the bytes of the file at the speed at which the disk takes and keeps them. `scan` is opening and reading all rows
+    in order, from the page cache. `take` is one pass over open rows in random order, in batches: a loader that shuffles pays one
+    scan, then a take for each pass.
+    """
+    rng = np.random.default_rng(0)
+    tables = [_table(columns, rng) for columns in COLUMNS]
+    positions = rng.permutation(ROWS)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".probe-") as scratch:
+        path = Path(scratch) / "table"
+        disk_s_per_byte = _fastest(lambda: _keep(path, bytes(DISK_BYTES)), clock) / DISK_BYTES
+        return tuple(
+            _speed(
+                format, [_timing(table, format, path, positions, clock) for table in tables], disk_s_per_byte
+            )
+            for format in Format
+        )
+
+
+def _table(columns: int, rng: np.random.Generator) -> pa.Table:
+    """A third codes, the rest measurements of three digits, as encoded tables are."""
+    codes = {f"c{place}": pa.array(rng.integers(0, 50, ROWS), pa.int32()) for place in range(columns // 3)}
+    numbers = {
+        f"n{place}": pa.array(np.round(rng.normal(size=ROWS), 2), pa.float32())
+        for place in range(columns - len(codes))
+    }
+    return pa.table(codes | numbers)
+
+
+def _timing(
+    table: pa.Table,
+    format: Format,
+    path: Path,
+    positions: np.ndarray[tuple[int], np.dtype[np.int64]],
+    clock: Clock,
+) -> Timing:
+    def scan() -> None:
+        for batch in open_rows([path], format).scan(BATCH_ROWS):
+            batch.copy()
+
+    write_s = _fastest(lambda: write(table, format, path), clock)
+    scan_s = _fastest(scan, clock)
+    rows = open_rows([path], format)
+    take_s = _fastest(
+        lambda: [rows.take(positions[start : start + BATCH_ROWS]) for start in range(0, ROWS, BATCH_ROWS)],
+        clock,
+    )
+    return Timing(write_s, scan_s, take_s, path.stat().st_size)
+
+
+def _keep(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _fastest(act: Callable[[], object], clock: Clock) -> float:
+    """Seconds of the quickest of a few tries: what disturbs a measurement only ever adds."""
+    found = []
+    for _ in range(REPEATS):
+        started_s = clock.monotonic_s()
+        act()
+        found.append(clock.monotonic_s() - started_s)
+    return min(found)
+
+
+def _speed(format: Format, timings: list[Timing], disk_s_per_byte: float) -> FormatSpeed:
+    narrow, wide = timings
+    written = _fit(*(timing.write_s + timing.file_bytes * disk_s_per_byte for timing in timings))
+    scanned = _fit(narrow.scan_s, wide.scan_s)
+    taken = _fit(narrow.take_s, wide.take_s)
+    return FormatSpeed(
+        format=format,
+        write_ns_per_row=written[0],
+        write_bytes_per_s=written[1],
+        scan_ns_per_row=scanned[0],
+        scan_bytes_per_s=scanned[1],
+        take_ns_per_row=taken[0],
+        take_bytes_per_s=taken[1],
+        size_ratio=round(wide.file_bytes / (ROWS * 4 * COLUMNS[1]), 3),
+    )
+
+
+def _fit(narrow_s: float, wide_s: float) -> tuple[int, int]:
+    """Nanoseconds a row and bytes a second: the line through the seconds of ROWS rows of both widths, neither part negative."""
+    narrow_bytes, wide_bytes = (ROWS * 4 * columns for columns in COLUMNS)
+    bytes_per_s = min((wide_bytes - narrow_bytes) / max(wide_s - narrow_s, 1e-9), FASTEST_BYTES_PER_S)
+    row_s = max(narrow_s - narrow_bytes / bytes_per_s, 0.0) / ROWS
+    return round(row_s * 1e9), max(round(bytes_per_s), 1)

@@ -1,0 +1,48 @@
+"""What each format costs on one volume: measured on it, in a fraction of a second, and remembered for a week."""
+
+from __future__ import annotations
+
+import errno
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from shoestring.core.errors import NotInStore, StoreError, StoreFull
+from shoestring.core.interfaces import Clock, Store
+from shoestring.core.types import Probe, digest, record
+
+KEPT = timedelta(days=7)
+
+
+def load_or_probe(store: Store, folder: Path, clock: Clock) -> Probe:
+    """The speeds of the volume that `folder` lies on: those of the last seven days, or new ones. Raises StoreFull, StoreError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _load_or_probe(store, folder, clock)
+    except OSError as error:
+        kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        raise kind(
+            f"cannot measure the disk of {folder}: {error.strerror or error}; give it room, or name another store"
+        ) from error
+
+
+def _load_or_probe(store: Store, folder: Path, clock: Clock) -> Probe:
+    key = f"learned/probes/{volume_of(folder)}.json"
+    try:
+        known = Probe.model_validate_json(store.fetch(key).read_bytes())
+        if timedelta(0) <= clock.now() - known.as_of < KEPT:
+            return known
+    except (NotInStore, ValueError):
+        pass
+    # A router that finds a probe has no use for the libraries that make one.
+    from shoestring.data.formats.format_benchmark import measure_volume
+
+    found = Probe(volume=volume_of(folder), as_of=clock.now(), speeds=measure_volume(folder, clock))
+    store.put(key, record(found))
+    return found
+
+
+def volume_of(folder: Path) -> str:
+    """A name for the volume: from its device and its size."""
+    space = os.statvfs(folder)
+    return digest(f"{folder.stat().st_dev} {space.f_blocks} {space.f_frsize}".encode())[:16]

@@ -1,0 +1,59 @@
+"""The order in which training meets its rows: a keyed permutation, so that a position in an epoch names a row in O(1) memory.
+
+State is (seed, epoch, position). Nothing depends on the batch size, so a run that dies, or changes it, goes on with the next unseen row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shoestring.core.types import Noun
+
+Indices = np.ndarray[Any, np.dtype[np.int64]]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+
+ROUNDS = 6
+
+
+class Cursor(Noun):
+    """The next sample: `position` of `epoch`, in the order that `seed` keys."""
+
+    seed: int
+    epoch: int = 0
+    position: int = 0
+
+
+def samples_at(n: int, seed: int, epoch: int, start: int, count: int) -> Indices:
+    """Rows at positions [start, start + count) of an epoch over n rows: int64[count], each in [0, n).
+
+    A Feistel network over Z_a x Z_b with a*b just above n (Black & Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002),
+    and cycle-walking for what falls outside. Over an epoch it is a permutation.
+    """
+    if not 0 <= start <= start + count <= n:
+        raise ValueError(f"positions {start} to {start + count} are not within an epoch of {n} rows")
+    a = max(1, int(np.ceil(np.sqrt(n))))
+    b = -(-n // a) if n else 1
+    keys = np.random.SeedSequence((seed, epoch)).generate_state(ROUNDS, np.uint64).astype(np.uint64)
+    found = _permute(np.arange(start, start + count, dtype=np.uint64), a, b, keys)
+    while (outside := np.flatnonzero(found >= n)).size:
+        found[outside] = _permute(found[outside], a, b, keys)
+    return found.astype(np.int64)
+
+
+def _permute(x: Words, a: int, b: int, keys: Words) -> Words:
+    left, right = x % np.uint64(a), x // np.uint64(a)
+    for number, key in enumerate(keys):
+        if number % 2:
+            right = (right + _mix(left + key) % np.uint64(b)) % np.uint64(b)
+        else:
+            left = (left + _mix(right + key) % np.uint64(a)) % np.uint64(a)
+    return left + np.uint64(a) * right
+
+
+def _mix(x: Words) -> Words:
+    """SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014): every bit of the input reaches every bit of the output."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

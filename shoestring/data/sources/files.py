@@ -1,0 +1,260 @@
+"""The files a recipe names: which they are, how large, and whether they are still the same."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoestring.core.errors import DataError, NotInStore, RecipeError
+from shoestring.core.interfaces import Store
+from shoestring.core.types import Noun, digest, record
+from shoestring.data.recipe import Recipe, Source
+from shoestring.data.sources.check_columns import check_columns
+from shoestring.data.storage.blobs import digest_of
+
+SAMPLE_BYTES = 1 << 20
+LEAST_ROWS = 3
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+
+MENDS = {
+    "UTF8": "save it as UTF-8",
+    "Empty CSV": "it has a header and no rows",
+    "straddling": "a row seems longer than 8 MB: look for a quote that is opened and never closed",
+}
+"""What to do about Arrow's errors, by a word in their message."""
+
+
+class Size(Noun):
+    """What there is to read, before it is read. Rows are those of the main table, bytes those of all tables, unpacked."""
+
+    rows_estimate: int
+    size_bytes: int
+    row_bytes: int
+
+
+class Fingerprint(Noun):
+    """The digest of one source file, remembered under what tells that the file was changed."""
+
+    schema_version: Literal[1] = 1
+    path: str
+    size_bytes: int
+    mtime_ns: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file of a table; `name` is what messages call it."""
+
+    path: Path
+    name: str
+
+    @property
+    def is_parquet(self) -> bool:
+        return self.path.suffix.lower() in PARQUET_SUFFIXES
+
+    @property
+    def is_data(self) -> bool:
+        lower = self.path.name.lower().removesuffix(".gz").removesuffix(".zip")
+        return lower.endswith(TEXT_SUFFIXES) or self.is_parquet
+
+
+def files_of(source: Source) -> tuple[DataFile, ...]:
+    """The data files of one table, in the order they are read. Raises RecipeError when there are none, DataError."""
+    place = source.locate()
+    if place.is_file():
+        found = [DataFile(place, place.name)]
+    elif place.is_dir():
+        names = (path for path in place.rglob("*") if path.is_file() and not path.name.startswith((".", "_")))
+        found = sorted(
+            (DataFile(path, path.relative_to(place).as_posix()) for path in names), key=lambda file: file.name
+        )
+        found = [file for file in found if file.is_data]
+    else:
+        raise RecipeError(
+            f"there is no file or folder {place}: write another `path` in the recipe, or put the data there"
+        )
+    if not found or not all(file.is_data for file in found):
+        raise RecipeError(f"{place} is not, and does not hold, a .csv, .csv.gz, .csv.zip or .parquet file")
+    if len({file.is_parquet for file in found}) == 2:
+        raise DataError(f"{place} holds both text and Parquet files: a table is made of one kind")
+    for file in found:
+        if file.path.stat().st_size == 0:
+            raise DataError(f"{file.name} is empty: take it away, or put the data in it")
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The columns as the file writes them, and what separates them: the likeliest of comma, semicolon, tab and bar."""
+
+    columns: tuple[str, ...]
+    delimiter: str
+
+    @property
+    def names(self) -> list[str]:
+        """The columns without spaces around them."""
+        return [column.strip() for column in self.columns]
+
+
+@contextmanager
+def readable(file: DataFile) -> Iterator[None]:
+    """Name the file in whatever goes wrong while it is read. Raises DataError."""
+    try:
+        yield
+    except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{file.name} is damaged or was cut short ({error}): fetch or copy it again"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{file.name} is not UTF-8 text ({error.reason} at byte {error.start}): save it as UTF-8"
+        ) from None
+    except (pa.ArrowException, OSError) as error:
+        mend = next(
+            (mend for word, mend in MENDS.items() if word in str(error)), "it may be damaged or cut short"
+        )
+        raise DataError(f"{file.name} cannot be read: {str(error).splitlines()[0]}: {mend}") from None
+
+
+@contextmanager
+def unpacked(file: DataFile) -> Iterator[IO[bytes]]:
+    """The bytes of a text file, out of its archive if it is in one. Raises DataError."""
+    suffix = file.path.suffix.lower()
+    with readable(file):
+        if suffix == ".zip":
+            with zipfile.ZipFile(file.path) as archive, archive.open(_only_member(archive, file)) as member:
+                yield member
+        elif suffix == ".gz":
+            with gzip.open(file.path) as stream:
+                yield io.BufferedReader(stream)
+        else:
+            with file.path.open("rb") as plain:
+                yield plain
+
+
+def read_header(file: DataFile) -> Header:
+    """The first line of a text file that is not blank. Raises DataError when there is none, or a column has no name of its own."""
+    with unpacked(file) as stream:
+        lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+        first = next((line for line in lines if line.strip("\r\n")), "")
+        delimiter = max(",;\t|", key=first.count)
+        # A name in quotes may hold a line break: the header goes on where the quote does.
+        names = next(csv.reader(chain([first], lines), delimiter=delimiter), [])
+        lines.detach()
+    if not first:
+        raise DataError(f"{file.name} is empty: take it away, or put the data in it")
+    header = Header(tuple(names), delimiter)
+    if bad := sorted({name for name in header.names if not name or header.names.count(name) > 1}):
+        raise DataError(
+            f"{file.name}: every column needs a name of its own in the header; missing or doubled: {', '.join(map(repr, bad))}"
+        )
+    return header
+
+
+def size_up(recipe: Recipe) -> Size:
+    """How much there is to read, from the sizes of the files and their first megabyte.
+
+    Also whether the columns that the recipe names are there, so that nothing is spent on a recipe that cannot work.
+    Raises RecipeError, DataError.
+    """
+    rows, size_bytes, row_bytes = 0, 0, 1
+    columns: dict[str, Sequence[str]] = {}
+    for name, source in recipe.source.items():
+        for file in files_of(source):
+            file_rows, file_bytes, columns[name] = (
+                _parquet_size(file) if file.is_parquet else _text_size(file)
+            )
+            size_bytes += file_bytes
+            if name == recipe.main:
+                rows, row_bytes = rows + file_rows, max(row_bytes, 8 * len(columns[name]))
+    check_columns(recipe, columns)
+    if rows < LEAST_ROWS:
+        raise DataError(
+            f"table {recipe.main} has {rows} row{'s' * (rows != 1)}: training, validation and test need one each at the least"
+        )
+    return Size(rows_estimate=rows, size_bytes=size_bytes, row_bytes=row_bytes)
+
+
+def fingerprint(recipe: Recipe, store: Store) -> str:
+    """SHA-256 over the content of all source files. Raises RecipeError, DataError.
+
+    The store remembers each file by path, size and time of change, so that a second run does not read it again.
+    """
+    parts = []
+    for name, source in sorted(recipe.source.items()):
+        parts += [f"{name}/{file.name} {_remembered_digest(file, store)}" for file in files_of(source)]
+    return digest("\n".join(parts).encode())
+
+
+def _remembered_digest(file: DataFile, store: Store) -> str:
+    stat = file.path.stat()
+    path = str(file.path.absolute())
+    key = f"learned/fingerprints/{digest(f'{path} {stat.st_size} {stat.st_mtime_ns}'.encode())}.json"
+    try:
+        return Fingerprint.model_validate_json(store.fetch(key).read_bytes()).sha256
+    except (NotInStore, ValueError):
+        sha256 = digest_of(file.path)
+        store.put(
+            key,
+            record(Fingerprint(path=path, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, sha256=sha256)),
+        )
+        return sha256
+
+
+def _only_member(archive: zipfile.ZipFile, file: DataFile) -> zipfile.ZipInfo:
+    members = [
+        member
+        for member in archive.infolist()
+        if not member.is_dir() and not member.filename.startswith("__MACOSX/")
+    ]
+    if len(members) != 1:
+        raise DataError(
+            f"{file.name} holds {len(members)} files, and should hold one: unpack it into a folder and name that in the recipe"
+        )
+    return members[0]
+
+
+def _parquet_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
+    with readable(file):
+        found = pq.read_metadata(file.path)
+    size_bytes = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
+    return found.num_rows, size_bytes, found.schema.to_arrow_schema().names
+
+
+def _text_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
+    """Rows and bytes of a text file, and its columns: exact when it fits into the sample, else by the sample's bytes a line."""
+    header = read_header(file)
+    with unpacked(file) as stream:
+        sample = stream.read(SAMPLE_BYTES)
+    lines = sample.count(b"\n") + (not sample.endswith(b"\n"))
+    size_bytes = _unpacked_bytes(file)
+    return max(round(lines * size_bytes / len(sample)) - 1, 0), size_bytes, header.names
+
+
+def _unpacked_bytes(file: DataFile) -> int:
+    packed_bytes = file.path.stat().st_size
+    suffix = file.path.suffix.lower()
+    with readable(file):
+        if suffix == ".zip":
+            with zipfile.ZipFile(file.path) as archive:
+                return _only_member(archive, file).file_size
+        if suffix == ".gz":
+            # By the ratio of the sample: the size in a gzip trailer is modulo 2**32, and wild when the file was cut short.
+            with file.path.open("rb") as packed, gzip.GzipFile(fileobj=packed) as stream:
+                sample_bytes = len(stream.read(SAMPLE_BYTES))
+                return round(packed_bytes * sample_bytes / packed.tell()) if stream.read(1) else sample_bytes
+    return packed_bytes

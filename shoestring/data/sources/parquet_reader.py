@@ -1,0 +1,75 @@
+"""Tables in Parquet files: typed already, brought to the types that every format can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoestring.core.errors import DataError
+from shoestring.data.sources.files import DataFile, readable
+from shoestring.data.sources.quarantine import Quarantine
+
+BATCH_ROWS = 1 << 16
+
+
+class ParquetTable:
+    """One or several Parquet files with the same columns."""
+
+    def __init__(self, files: Sequence[DataFile]) -> None:
+        self._files = files
+        self._schemas = [_schema(file) for file in files]
+        self.names: list[str] = self._schemas[0].names
+        for file, schema in zip(files, self._schemas, strict=True):
+            if set(schema.names) != set(self.names):
+                raise DataError(
+                    f"{file.name} has the columns {', '.join(schema.names)}, and {files[0].name} has {', '.join(self.names)}"
+                )
+
+    def guess(self) -> pa.Schema:
+        """The types that hold the rows of all files. Raises DataError when the files do not agree."""
+        try:
+            return pa.unify_schemas(self._schemas, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise DataError(
+                f"the Parquet files {self._files[0].name}, ... have columns of the same name and other types: {error}"
+            ) from None
+
+    def batches(self, schema: pa.Schema, quarantine: Quarantine) -> Iterator[pa.Table]:
+        """The rows, cast to the schema. A value that does not fit fails the file, since Parquet values are typed. Raises DataError."""
+        for file in self._files:
+            with readable(file), pq.ParquetFile(file.path) as source:
+                for batch in source.iter_batches(BATCH_ROWS, columns=schema.names):
+                    yield pa.table(
+                        [batch.column(field.name).cast(field.type) for field in schema], schema=schema
+                    )
+
+
+def _schema(file: DataFile) -> pa.Schema:
+    with readable(file):
+        found = pq.read_schema(file.path)
+    return pa.schema([(column.name, _plain(column, file)) for column in found])
+
+
+def _plain(column: pa.Field, file: DataFile) -> pa.DataType:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_null(kind)
+    ):
+        return pa.string()
+    if pa.types.is_decimal(kind):
+        return pa.float64()
+    if (
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_temporal(kind)
+    ):
+        return kind
+    raise DataError(
+        f"{file.name}: column {column.name!r} is of type {kind}; only numbers, text, true/false, dates and times are read: leave it out"
+    )

@@ -1,0 +1,73 @@
+"""A data set made from another: the same tables, one of them with other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from pydantic import JsonValue
+
+from shoestring.core.datasets import Manifest
+from shoestring.core.errors import DataError, RecipeError
+from shoestring.core.interfaces import Store
+from shoestring.core.types import STANDARD, Format, digest
+from shoestring.data.storage.blobs import load_manifest, save_manifest
+from shoestring.data.storage.cache import canonical
+from shoestring.data.storage.part_writer import PartWriter, open_part
+
+Change = Callable[[pa.Table], pa.Table]
+"""Given the next rows of the table, in order; returns what becomes of them, with the same columns."""
+
+Settings = Mapping[str, JsonValue]
+"""What the change depends on, beside its code."""
+
+Tell = Callable[[str, int], None]
+"""Called with the name of a table and its rows so far, after every part; may raise to stop."""
+
+
+def rewrite(
+    store: Store,
+    key: str,
+    table: str,
+    change: Change,
+    format: Format,
+    scratch: Path,
+    tell: Tell,
+    settings: Settings,
+    tier: str = STANDARD,
+) -> tuple[str, Manifest]:
+    """Write the data set under `key` again, in `format` and on the storage class `tier`, with what `change` makes of one table; returns the
+    manifest and its key. Raises RecipeError, DataError, StoreFull, and what `change` and `tell` raise.
+    """
+    source = load_manifest(store, key)
+    if table not in source.splits:
+        raise RecipeError(f"{key} has no table {table}; it has {', '.join(source.splits)}")
+    writers = {name: PartWriter(store, format, scratch, tier) for name in source.splits}
+    for name, parts in source.splits.items():
+        read_rows = 0
+        for rows in (open_part(store, source, part) for part in parts):
+            made = change(rows) if name == table else rows
+            if made.schema != rows.schema:
+                columns = ", ".join(f"{column.name}: {column.type}" for column in made.schema)
+                raise DataError(f"the rows of {name} came back with other columns: {columns}")
+            writers[name].add(made)
+            read_rows += rows.num_rows
+            tell(name, read_rows)
+    written = {name: writer.close() for name, writer in writers.items()}
+    if not written[table]:
+        raise DataError(f"no row of {table} is left, and nothing can be learned from none")
+    manifest = source.model_copy(
+        update={
+            "format": format,
+            "tier": tier,
+            "splits": written,
+            "rows": source.rows + writers[table].rows - sum(part.rows for part in source.splits[table]),
+            "size_bytes": sum(part.size_bytes for parts in written.values() for part in parts),
+            "parents": (key,),
+            "settings_sha256": digest(canonical(settings)),
+            "quarantined": {},
+            "quarantine": None,
+        }
+    )
+    return save_manifest(store, manifest), manifest

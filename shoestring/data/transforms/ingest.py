@@ -1,0 +1,74 @@
+"""Raw files into tables of the store: typed, with the rows that do not fit set aside, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from shoestring.core.datasets import Manifest
+from shoestring.core.interfaces import Store
+from shoestring.core.types import STANDARD, Format, digest
+from shoestring.data.recipe import Recipe
+from shoestring.data.sources.check_columns import check_columns
+from shoestring.data.sources.csv_reader import TextTable
+from shoestring.data.sources.files import DataFile, files_of, fingerprint
+from shoestring.data.sources.parquet_reader import ParquetTable
+from shoestring.data.sources.quarantine import Quarantine
+from shoestring.data.storage.blobs import put_blob, save_manifest
+from shoestring.data.storage.cache import canonical
+from shoestring.data.storage.part_writer import PartWriter
+
+Tell = Callable[[str, int], None]
+"""Called with the name of a table and its rows so far, after every block; may raise to stop."""
+
+
+def settings(recipe: Recipe) -> dict[str, JsonValue]:
+    """What in a recipe changes what ingest makes, the files themselves apart."""
+    return {"name": recipe.name, "main": recipe.main, "tables": [*sorted(recipe.source)]}
+
+
+def ingest(
+    recipe: Recipe, format: Format, store: Store, scratch: Path, tell: Tell, tier: str = STANDARD
+) -> tuple[str, Manifest]:
+    """Read the tables of a recipe into the store; returns the manifest and its key. Raises RecipeError, DataError, StoreFull."""
+    tables = {name: open_table(files_of(source)) for name, source in sorted(recipe.source.items())}
+    check_columns(recipe, {name: table.names for name, table in tables.items()})
+    schemas = {name: table.guess() for name, table in tables.items()}
+    bad_rows = scratch / "quarantine.jsonl"
+    writers: dict[str, PartWriter] = {}
+    quarantined: dict[str, int] = {}
+    with bad_rows.open("w", encoding="utf-8") as lines:
+        for name, table in tables.items():
+            quarantine = Quarantine(name, lines)
+            writers[name] = writer = PartWriter(store, format, scratch, tier)
+            for batch in table.batches(schemas[name], quarantine):
+                writer.add(batch)
+                tell(name, writer.rows)
+            quarantine.judge(writer.rows)
+            quarantined |= quarantine.counts
+    parts = {name: writer.close() for name, writer in writers.items()}
+    main = writers[recipe.main]
+    manifest = Manifest(
+        name=f"{recipe.name}-raw",
+        format=format,
+        tier=tier,
+        columns={
+            f"{name}.{column.name}": str(column.type) for name, schema in schemas.items() for column in schema
+        },
+        splits=parts,
+        rows=main.rows,
+        row_bytes=-(-main.decoded_bytes // main.rows),
+        size_bytes=sum(part.size_bytes for of_table in parts.values() for part in of_table),
+        parents=(fingerprint(recipe, store),),
+        settings_sha256=digest(canonical(settings(recipe))),
+        quarantined=quarantined,
+        quarantine=f"blobs/{put_blob(store, bad_rows)}" if quarantined else None,
+    )
+    return save_manifest(store, manifest), manifest
+
+
+def open_table(files: Sequence[DataFile]) -> TextTable | ParquetTable:
+    """The files of one table, of one kind. Raises DataError."""
+    return ParquetTable(files) if files[0].is_parquet else TextTable(files)

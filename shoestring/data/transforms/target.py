@@ -1,0 +1,97 @@
+"""What is predicted, as a column `y`: int32 classes, or float32."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shoestring.core.errors import DataError, RecipeError
+from shoestring.data.recipe import Target, Task
+from shoestring.data.transforms.encode import FEW, Moments, as_number, as_text, count_into
+
+MOST_CLASSES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How the target column becomes `y`. `prior`: the class shares of train; for regression its mean and standard deviation."""
+
+    target: Target
+    task: Task
+    classes: tuple[str, ...]
+    prior: tuple[float, ...]
+
+    def encode(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """int32[rows] or float32[rows]; null for a class that train does not hold."""
+        if self.task == "regression":
+            return as_number(column).cast(pa.float32(), safe=False)
+        if self.target.above is not None:
+            return pc.greater(as_number(column), self.target.above).cast(pa.int32())
+        return pc.index_in(as_text(column), pa.array(self.classes))
+
+
+class TargetFit:
+    """Sees the target in the train rows that have one, and settles what the task is."""
+
+    def __init__(self, target: Target, kind: pa.DataType) -> None:
+        self._target, self._kind = target, kind
+        self._counts: Counter[str] = Counter()
+        self._moments = Moments()
+        if (target.above is not None or target.task == "regression") and not is_numeric(kind):
+            raise RecipeError(
+                f"the target {target.column} holds {kind}, not numbers: leave out `above` and `task: regression`"
+            )
+
+    def see(self, column: pa.ChunkedArray) -> None:
+        if self._target.above is not None:
+            column = pc.greater(as_number(column), self._target.above)
+        elif is_numeric(self._kind):
+            self._moments.see(column)
+        if len(self._counts) <= MOST_CLASSES:
+            count_into(self._counts, column)
+
+    def settle(self) -> Answer:
+        """Raises DataError when there is nothing to predict, RecipeError when the column cannot answer the stated task."""
+        name, task = self._target.column, self._target.task or self._inferred()
+        if len(self._counts) < 2:
+            raise DataError(
+                f"the target {name} has {len(self._counts)} different values in train: there is nothing to predict"
+            )
+        if task == "regression":
+            return Answer(self._target, task, (), (self._moments.mean, self._moments.sd))
+        if len(self._counts) > MOST_CLASSES or (task == "binary" and len(self._counts) != 2):
+            found = (
+                f"more than {MOST_CLASSES}" if len(self._counts) > MOST_CLASSES else str(len(self._counts))
+            )
+            raise RecipeError(
+                f"the target {name} has {found} different values in train, which is no {task} task: state another, or `above`"
+            )
+        above = self._target.above
+        classes = tuple(sorted(self._counts, key=float if above is None and is_numeric(self._kind) else str))
+        prior = tuple(self._counts[text] / self._counts.total() for text in classes)
+        return Answer(
+            self._target,
+            task,
+            classes if above is None else (f"{name} <= {above:g}", f"{name} > {above:g}"),
+            prior,
+        )
+
+    def _inferred(self) -> Task:
+        """Two values are a yes or no; text, and few whole numbers, are classes; other numbers are regressed."""
+        if len(self._counts) == 2:
+            return "binary"
+        if not is_numeric(self._kind) or (pa.types.is_integer(self._kind) and len(self._counts) <= FEW):
+            return "multiclass"
+        return "regression"
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def is_known(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which rows have a target: bool[rows]."""
+    return pc.is_valid(as_number(column) if is_numeric(column.type) else column)

@@ -1,0 +1,336 @@
+"""A month of the ledger as cost rows in the form of FOCUS 1.2, the FinOps Open Cost and Usage Specification.
+
+One row for each thing that money bought: an attempt's computing, its start-up, its idle cores, an attempt that came to nothing, moving its
+data, holding what it wrote, a start's overhead; and one for each adjustment. Costs sum to the ledger, to the micro-dollar. What is written
+down nowhere (an attempt whose records are gone) is an "Adjustment", which needs no price.
+
+    EffectiveCost = ListCost = ContractedCost = price x hours     ours is the price that was decided by: there is no other list
+    BilledCost    = the same, but 0 for reserved machines: their commitment was billed when it was bought
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from shoestring.core.money import from_microusd
+from shoestring.core.types import Market
+from shoestring.reporting.charges import OVERHEAD, Charge, split
+from shoestring.routing.offers.egress import paid_gb
+from shoestring.routing.placement import RUN_LABEL, STAGE_LABEL
+from shoestring.spending.ledger.entry import Entry
+
+COLUMNS = (
+    *(
+        "BilledCost",
+        "BillingAccountId",
+        "BillingAccountName",
+        "BillingCurrency",
+        "BillingPeriodEnd",
+        "BillingPeriodStart",
+    ),
+    *(
+        "ChargeCategory",
+        "ChargeClass",
+        "ChargeDescription",
+        "ChargeFrequency",
+        "ChargePeriodEnd",
+        "ChargePeriodStart",
+    ),
+    *(
+        "CommitmentDiscountCategory",
+        "CommitmentDiscountId",
+        "CommitmentDiscountName",
+        "CommitmentDiscountQuantity",
+    ),
+    *(
+        "CommitmentDiscountStatus",
+        "CommitmentDiscountType",
+        "CommitmentDiscountUnit",
+        "ConsumedQuantity",
+        "ConsumedUnit",
+    ),
+    *(
+        "ContractedCost",
+        "ContractedUnitPrice",
+        "EffectiveCost",
+        "InvoiceIssuerName",
+        "ListCost",
+        "ListUnitPrice",
+        "PricingCategory",
+    ),
+    *(
+        "PricingQuantity",
+        "PricingUnit",
+        "ProviderName",
+        "PublisherName",
+        "RegionId",
+        "RegionName",
+        "ResourceId",
+        "ResourceName",
+    ),
+    *(
+        "ResourceType",
+        "ServiceCategory",
+        "ServiceName",
+        "ServiceSubcategory",
+        "SkuId",
+        "SkuMeter",
+        "SkuPriceDetails",
+        "SkuPriceId",
+    ),
+    *("SubAccountId", "SubAccountName", "Tags"),
+)
+OWN_COLUMNS = (
+    *(
+        "x_Attempt",
+        "x_DecisionKey",
+        "x_EstimatedCost",
+        "x_Kind",
+        "x_LedgerAccount",
+        "x_LedgerEntry",
+        "x_P95Cost",
+        "x_Recipe",
+        "x_RunId",
+    ),
+    *("x_Stage", "x_Status"),
+)
+CAMPAIGN_TAG = "shoestring.dev/campaign"
+ISSUER = "Shoestring"
+HOURS = "Hours"
+PRICING = {Market.ON_DEMAND: "Standard", Market.SPOT: "Dynamic", Market.RESERVED: "Committed"}
+QUANTITY = Decimal("1e-12")
+"""Hours, volumes and mean prices are given to this: times each other, that is the cost to far less than a micro-dollar."""
+
+GB_PER_GIB = 1.073741824
+FEES = {
+    "moved": {
+        "ServiceCategory": "Networking",
+        "ServiceSubcategory": "Other (Networking)",
+        "ServiceName": "Data transfer",
+    },
+    "stored": {
+        "ServiceCategory": "Storage",
+        "ServiceSubcategory": "Object Storage",
+        "ServiceName": "Stored data",
+    },
+}
+"""What is paid by volume, not by time."""
+
+UNITS = {"moved": "GB", "stored": "GB-Months"}
+
+KINDS = {
+    "computing": "computing",
+    "startup": "start-up: paid outside the attempt's own seconds",
+    "cores": "cores that did nothing",
+    "lost": "an attempt that came to nothing",
+    "moved": "moving its data",
+    "stored": "holding what it wrote",
+    "overhead": "deciding and settling",
+    "adjustment": "adjusted",
+}
+
+Row = dict[str, str]
+
+
+def focus_rows(charges: Iterable[Charge], provider: str) -> Iterator[Row]:
+    """The rows of these charges. `provider`: who sells the machines, by the name that the rows shall have."""
+    for charge in charges:
+        common = _common(charge, provider)
+        parts = split(replace(charge, adjustments=()))
+        amounts = [
+            (name, getattr(parts, name))
+            for name in ("computing", "startup", "cores", "lost", "overhead", "moved", "stored")
+        ]
+        paid = [(name, amount) for name, amount in amounts if amount] or [
+            ("overhead" if charge.entry.stage == OVERHEAD else "computing", 0)
+        ]
+        for number, (kind, amount) in enumerate(paid):
+            estimates = _estimates(charge) if number == 0 else {}
+            yield common | estimates | _money(charge, charge.entry, charge.settled.sha256, kind, amount)
+        for sealed in charge.adjustments:
+            yield common | _money(
+                charge, sealed.entry, sealed.sha256, "adjustment", sealed.entry.amount_microusd
+            )
+
+
+def focus_csv(rows: Iterable[Row]) -> str:
+    """With a header; what has no value is empty."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, (*COLUMNS, *OWN_COLUMNS), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def total_microusd(charges: Sequence[Charge]) -> int:
+    return sum(charge.paid_microusd for charge in charges)
+
+
+def period(month: str) -> tuple[datetime, datetime]:
+    """The month called 2026-11: its first moment, and the next one's."""
+    start = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
+    return start, (start + timedelta(days=32)).replace(day=1)
+
+
+def _common(charge: Charge, provider: str) -> Row:
+    start, end = period(charge.month)
+    began, ended = _period_of(charge)
+    return {
+        "BillingAccountId": provider,
+        "BillingCurrency": "USD",
+        "BillingPeriodStart": _moment(start),
+        "BillingPeriodEnd": _moment(end),
+        "ChargeFrequency": "Usage-Based",
+        "ChargePeriodStart": _moment(began),
+        "ChargePeriodEnd": _moment(ended),
+        "InvoiceIssuerName": ISSUER,
+        "ProviderName": provider,
+        "PublisherName": provider,
+        "ServiceCategory": "Compute",
+        "ServiceName": "Pipeline pods",
+        "ServiceSubcategory": "Containers",
+        "SubAccountId": charge.campaign,
+        "SubAccountName": charge.campaign,
+        "Tags": _json(_tags(charge)),
+        **_resource(charge),
+        "x_Attempt": str(charge.entry.attempt),
+        "x_LedgerAccount": charge.entry.account,
+        "x_RunId": charge.run_id,
+        "x_Stage": charge.entry.stage,
+        "x_Recipe": charge.run.recipe.name if charge.run else "",
+        "x_DecisionKey": charge.receipt.decision_key if charge.receipt else "",
+        "x_Status": charge.receipt.status if charge.receipt else "",
+    }
+
+
+def _money(charge: Charge, entry: Entry, sha256: str, kind: str, microusd: int) -> Row:
+    """What a row costs and why. An adjustment that was written after its month was over corrects an invoice."""
+    cost, fee = from_microusd(microusd), FEES.get(kind)
+    late = kind == "adjustment" and entry.at >= period(charge.month)[1]
+    bought = _volume(charge, kind, cost) if fee else _hours(charge, cost)
+    row = {
+        "ChargeClass": "Correction" if late else "",
+        "ChargeDescription": _description(charge, entry, kind, None if fee else charge.usd_per_hour),
+        "EffectiveCost": str(cost),
+        "ListCost": str(cost),
+        "ContractedCost": str(cost),
+        "x_Kind": kind,
+        "x_LedgerEntry": sha256,
+    }
+    if bought is None:
+        return row | {"BilledCost": str(cost), "ChargeCategory": "Adjustment"}
+    price, quantity = bought
+    unit, pricing = (UNITS[kind], "Standard") if fee else (HOURS, PRICING[charge.market])
+    row |= {
+        "BilledCost": "0" if pricing == "Committed" else str(cost),
+        "ChargeCategory": "Usage",
+        "ConsumedQuantity": quantity,
+        "ConsumedUnit": unit,
+        "ContractedUnitPrice": str(price),
+        "ListUnitPrice": str(price),
+        "PricingCategory": pricing,
+        "PricingQuantity": quantity,
+        "PricingUnit": unit,
+        **({**fee, "SkuId": kind, "SkuMeter": UNITS[kind], "SkuPriceId": kind} if fee else _sku(charge)),
+    }
+    return row | (_commitment(charge, quantity) if pricing == "Committed" else {})
+
+
+def _hours(charge: Charge, cost: Decimal) -> tuple[Decimal, str] | None:
+    """The price of an hour, and what was paid for, in hours; of a machine that costs nothing, what was measured. None: nobody knows."""
+    price = charge.usd_per_hour
+    if price is None:
+        return None
+    measured_s = charge.receipt.seconds if charge.receipt else 0.0
+    hours = cost / price if price else Decimal(str(measured_s)) / 3600
+    return price, f"{hours.quantize(QUANTITY).normalize():f}"
+
+
+def _volume(charge: Charge, kind: str, cost: Decimal) -> tuple[Decimal, str] | None:
+    """The mean price of a GB, or of a GB-month, and how many of them were paid for."""
+    decision, receipt = charge.decision, charge.receipt
+    if decision is None or decision.choice is None or receipt is None:
+        return None
+    into, out, held = paid_gb(decision.question, decision.choice)
+    volume = held if kind == "stored" else into + (out if receipt.status == "done" else 0.0)
+    quantity = max(Decimal(str(volume)).quantize(QUANTITY), QUANTITY)
+    return (cost / quantity).quantize(QUANTITY), f"{quantity.normalize():f}"
+
+
+def _period_of(charge: Charge) -> tuple[datetime, datetime]:
+    """Whole seconds around it, and not empty."""
+    if charge.receipt:
+        began, ended = charge.receipt.started_at, charge.receipt.finished_at
+    else:
+        began, ended = charge.start.started_at if charge.start else charge.entry.at, charge.entry.at
+    began = began.replace(microsecond=0)
+    return began, max(began, ended - timedelta(microseconds=1)).replace(microsecond=0) + timedelta(seconds=1)
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _description(charge: Charge, entry: Entry, kind: str, price: Decimal | None) -> str:
+    at = f" at ${price.normalize():f} an hour" if price is not None else ""
+    on = f" on {charge.pool.name} {charge.market}" if charge.pool else ""
+    why = f"; {entry.why}" if kind == "adjustment" and entry.why else ""
+    return f"{charge.entry.stage}, attempt {charge.entry.attempt} of run {charge.run_id}{on}{at}: {KINDS[kind]}{why}"
+
+
+def _tags(charge: Charge) -> dict[str, str]:
+    """The labels of its pod, and its campaign."""
+    tags = {RUN_LABEL: charge.run_id, STAGE_LABEL: charge.entry.stage}
+    return tags | ({CAMPAIGN_TAG: charge.campaign} if charge.campaign else {})
+
+
+def _resource(charge: Charge) -> Row:
+    region = charge.pool.region if charge.pool else ""
+    pod = charge.receipt.pod_uid if charge.receipt else ""
+    return {"RegionId": region, "RegionName": region, "ResourceId": pod, "ResourceType": "Pod" if pod else ""}
+
+
+def _sku(charge: Charge) -> Row:
+    """What is priced is a pool; a price of it is one of its markets."""
+    pool = charge.pool
+    if pool is None:
+        return {"SkuId": OVERHEAD, "SkuMeter": "Pod time", "SkuPriceId": f"{OVERHEAD}/{charge.market}"}
+    details: dict[str, Any] = {
+        "CoreCount": pool.cores,
+        "MemorySize": round(pool.memory_gb / GB_PER_GIB, 3),
+        "InstanceType": pool.node_pool or pool.name,
+    }
+    if pool.gpu_count:
+        details |= {"GpuCount": pool.gpu_count} | ({"x_GpuType": pool.gpu} if pool.gpu else {})
+    sku = {"SkuId": pool.name, "SkuMeter": "Pod time", "SkuPriceId": f"{pool.name}/{charge.market}"}
+    return sku | {"SkuPriceDetails": _json(details)}
+
+
+def _commitment(charge: Charge, hours: str) -> Row:
+    name = f"{charge.pool.name if charge.pool else OVERHEAD}/{charge.market}"
+    return {
+        "CommitmentDiscountCategory": "Usage",
+        "CommitmentDiscountId": name,
+        "CommitmentDiscountName": name,
+        "CommitmentDiscountQuantity": hours,
+        "CommitmentDiscountStatus": "Used",
+        "CommitmentDiscountType": "Reservation",
+        "CommitmentDiscountUnit": HOURS,
+    }
+
+
+def _estimates(charge: Charge) -> Row:
+    """Of the whole attempt, on its first row alone, so that they can be summed as well."""
+    choice = charge.decision.choice if charge.decision else None
+    return {"x_EstimatedCost": str(choice.est_usd), "x_P95Cost": str(choice.p95_usd)} if choice else {}
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, ensure_ascii=False)

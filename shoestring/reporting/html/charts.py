@@ -1,0 +1,254 @@
+"""The report's charts, as SVG that takes its colours from the page's style.
+
+Shapes: a point is (x, y) in data units; a chart is so many px wide, of which the plot is what the margins leave.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from shoestring.reporting.html.markup import Html, tag, text
+
+Point = tuple[float, float]
+FAR_PX = 1e5  # what lies further off the chart than this, such as a loss that went to 1e300, is drawn here
+LETTER_PX = 6.2  # mean advance of the 11 px labels
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Data units to px, linear."""
+
+    low: float
+    high: float
+    start_px: float
+    end_px: float
+
+    def __call__(self, value: float) -> float:
+        px = self.start_px + (value - self.low) / (self.high - self.low) * (self.end_px - self.start_px)
+        return round(max(-FAR_PX, min(FAR_PX, px)), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A value with its interval, on a chart of several. `ours` is the one that is being judged."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A stretch of x with a name: a phase of training."""
+
+    name: str
+    start: float
+    end: float
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """At most `most` round numbers inside [low, high]: multiples of 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / max(1, most - 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [index * step for index in range(first, last + 1)]
+
+
+def span(values: Iterable[float], pad: float = 0.06) -> tuple[float, float]:
+    """The range of finite values, widened by `pad` of itself; never of no width."""
+    finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+    low, high = min(finite), max(finite)
+    margin = (high - low) * pad or abs(high) * 0.1 or 1.0
+    return low - margin, high + margin
+
+
+def decimals(marks: Sequence[float]) -> int:
+    """Places that tell these ticks apart."""
+    step = min((abs(b - a) for a, b in pairwise(marks)), default=abs(marks[0]) if marks else 1.0)
+    return max(0, min(8, -math.floor(math.log10(step) + 1e-9))) if step > 0 else 0
+
+
+def plain(marks: Sequence[float]) -> Callable[[float], str]:
+    places = decimals(marks)
+    return lambda mark: f"{mark:,.{places}f}" if abs(mark) < 1e7 else f"{mark:.3g}"
+
+
+def money(marks: Sequence[float]) -> Callable[[float], str]:
+    """Ticks of dollars. For the eye only: no amount is made from these floats."""
+    places = decimals(marks)
+    return lambda mark: f"${mark:,.{places if places == 0 else max(2, places)}f}" if mark else "$0"
+
+
+def svg(key: str, title: str, words: str, width: int, height: int, *marks: object) -> Html:
+    names = f"{key}-title {key}-desc"
+    head = (tag("title", title, id=f"{key}-title"), tag("desc", words, id=f"{key}-desc"))
+    return tag("svg", *head, *marks, viewBox=f"0 0 {width} {height}", role="img", aria_labelledby=names)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Html:
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def label(x: float, y: float, words: object, anchor: str = "start", class_: str | None = None) -> Html:
+    return tag("text", words, x=x, y=y, text_anchor=anchor, class_=class_)
+
+
+def x_axis(
+    scale: Scale, marks: Sequence[float], words: Callable[[float], str], top_px: float, bottom_px: float
+) -> Html:
+    lines = (line(scale(mark), top_px, scale(mark), bottom_px, "grid") for mark in marks)
+    return text(*lines, *(label(scale(mark), bottom_px + 16, words(mark), "middle") for mark in marks))
+
+
+def y_axis(
+    scale: Scale, marks: Sequence[float], words: Callable[[float], str], left_px: float, right_px: float
+) -> Html:
+    lines = (line(left_px, scale(mark), right_px, scale(mark), "grid") for mark in marks)
+    return text(*lines, *(label(left_px - 8, scale(mark) + 4, words(mark), "end") for mark in marks))
+
+
+def path(points: Iterable[Point], x: Scale, y: Scale, class_: str) -> Html | None:
+    """A line through the finite points; None when there are fewer than two."""
+    kept = [(x(a), y(b)) for a, b in points if math.isfinite(a) and math.isfinite(b)]
+    if len(kept) < 2:
+        return None
+    return tag("path", d="M" + "L".join(f"{a},{b}" for a, b in kept), class_=class_)
+
+
+def dots_and_whiskers(
+    key: str, title: str, measured: Sequence[Measured], words: Callable[[float], str]
+) -> Html:
+    """One row a model: its name and value above, its interval and dot below, all on one axis."""
+    width, row_px, top = 360, 46, 4
+    ends = [end for each in measured for end in (each.value, each.low, each.high) if end is not None]
+    x = Scale(*span(ends, 0.08), 6, width - 6)
+    bottom = top + row_px * len(measured)
+    marks = ticks(x.low, x.high, 5)
+    rows = []
+    for index, each in enumerate(measured):
+        y, kind = top + row_px * index + 32, "ours" if each.ours else "other"
+        rows += [line(x(mark), y - 9, x(mark), y + 9, "grid") for mark in marks]
+        rows += [
+            label(0, y - 16, each.name, class_=f"name {kind}"),
+            label(width, y - 16, words(each.value), "end", f"value {kind}"),
+        ]
+        if each.low is not None and each.high is not None:
+            rows += [line(x(each.low), y, x(each.high), y, f"whisker {kind}")]
+            rows += [line(x(end), y - 4, x(end), y + 4, f"whisker {kind}") for end in (each.low, each.high)]
+        rows.append(tag("circle", cx=x(each.value), cy=y, r=5, class_=f"dot {kind}"))
+    said = "; ".join(f"{each.name} {words(each.value)}" + _interval(each, words) for each in measured)
+    return svg(key, title, said, width, bottom + 26, x_axis(x, marks, plain(marks), bottom, bottom), *rows)
+
+
+def _interval(each: Measured, words: Callable[[float], str]) -> str:
+    return "" if each.low is None or each.high is None else f" ({words(each.low)} to {words(each.high)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Rows whose predicted probability fell together. `low` and `high` bound the observed share."""
+
+    predicted: float
+    observed: float
+    rows: int
+    low: float | None = None
+    high: float | None = None
+
+
+def calibration(key: str, title: str, bins: Sequence[Bin]) -> Html:
+    """Predicted against observed share, with the line where the two agree; the area of a dot is its share of the rows."""
+    width, height, left, top, bottom = 360, 320, 48, 12, 276
+    most = max((max(each.predicted, each.observed, each.high or 0.0) for each in bins), default=1.0)
+    limit = min(1.0, math.ceil(most * 10.4) / 10) or 1.0
+    x, y = Scale(0, limit, left, width - 12), Scale(0, limit, bottom, top)
+    marks = ticks(0, limit, 6)
+    total = sum(each.rows for each in bins) or 1
+    drawn = []
+    for each in bins:
+        if each.low is not None and each.high is not None:
+            drawn.append(
+                line(x(each.predicted), y(each.low), x(each.predicted), y(each.high), "whisker ours")
+            )
+        radius = round(max(2.5, 12 * math.sqrt(each.rows / total)), 1)
+        drawn.append(tag("circle", cx=x(each.predicted), cy=y(each.observed), r=radius, class_="dot ours"))
+    axes = (x_axis(x, marks, plain(marks), top, bottom), y_axis(y, marks, plain(marks), left, width - 12))
+    names = (
+        label(width - 12, bottom + 36, "predicted", "end", "axis"),
+        label(left + 6, top + 12, "observed", class_="axis"),
+    )
+    said = "; ".join(
+        f"{each.predicted:.3f} predicted, {each.observed:.3f} observed, {each.rows} rows" for each in bins
+    )
+    return svg(
+        key, title, said, width, height, *axes, line(x(0), y(0), x(limit), y(limit), "agree"), *drawn, *names
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LossPlot:
+    """Loss against dollars: what is drawn, without its size."""
+
+    train: tuple[Point, ...]
+    validation: tuple[Point, ...]
+    bands: tuple[Band, ...]
+    stop_usd: float
+    said: str
+
+
+def bands(phases: Sequence[tuple[float, str]], end: float) -> tuple[Band, ...]:
+    """Neighbouring points of one phase as one band, each up to where the next begins."""
+    runs = [(name, next(run)[0]) for name, run in groupby(phases, key=lambda point: point[1])]
+    stops = [start for _, start in runs[1:]] + [end]
+    return tuple(Band(name, start, stop) for (name, start), stop in zip(runs, stops, strict=True) if name)
+
+
+def loss_chart(key: str, title: str, plot: LossPlot, width: int, height: int) -> Html:
+    left, right, top, bottom = 52, width - 24, 28, height - 42
+    x = Scale(0.0, plot.stop_usd * 1.03 or 1.0, left, right)
+    y = Scale(*loss_span(plot), bottom, top)
+    x_marks, y_marks = ticks(x.low, x.high, max(4, width // 110)), ticks(y.low, y.high, 6)
+    shades = [_band(band, x, top, bottom, index) for index, band in enumerate(plot.bands)]
+    axes = (
+        x_axis(x, x_marks, money(x_marks), bottom, bottom),
+        y_axis(y, y_marks, plain(y_marks), left, right),
+    )
+    inside = tag(
+        "clipPath", tag("rect", x=left, y=top, width=right - left, height=bottom - top), id=f"{key}-clip"
+    )
+    lines = tag(
+        "g",
+        path(plot.train, x, y, "train"),
+        path(plot.validation, x, y, "validation"),
+        clip_path=f"url(#{key}-clip)",
+    )
+    end = line(x(plot.stop_usd), top, x(plot.stop_usd), bottom, "stop")
+    names = label(right, height - 6, "dollars spent by this stage", "end", "axis")
+    return svg(key, title, plot.said, width, height, inside, *shades, *axes, lines, end, names)
+
+
+def loss_span(plot: LossPlot) -> tuple[float, float]:
+    """All of validation and the lower 98% of train: the first few batches would press everything else flat."""
+    train = sorted(loss for _, loss in plot.train if math.isfinite(loss))
+    return span([*train[: max(1, math.floor(len(train) * 0.98))], *(loss for _, loss in plot.validation)])
+
+
+def _band(band: Band, x: Scale, top: float, bottom: float, index: int) -> Html:
+    start, end = x(band.start), x(band.end)
+    fits = len(band.name) * LETTER_PX + 8 <= end - start
+    shade = tag(
+        "rect",
+        x=start,
+        y=top,
+        width=round(max(0.0, end - start), 1),
+        height=bottom - top,
+        class_=f"band band{index % 2}",
+    )
+    return text(
+        shade, label(round((start + end) / 2, 1), top - 8, band.name, "middle", "band-name") if fits else None
+    )

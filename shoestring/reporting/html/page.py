@@ -1,0 +1,147 @@
+"""A run as one HTML file that needs nothing else: no script, no font, no picture from anywhere."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from importlib.resources import files
+
+from shoestring.reporting import number_text
+from shoestring.reporting.html.changes import changes_table, looks_table, used_table
+from shoestring.reporting.html.curve import curve_section
+from shoestring.reporting.html.decisions import decision_article
+from shoestring.reporting.html.markup import Html, tag, text
+from shoestring.reporting.html.outcome import actuals_table, hindsight_table
+from shoestring.reporting.html.quality import quality_figure, quality_section
+from shoestring.reporting.html.tables import ledger_tables, stages_table
+from shoestring.reporting.run_story import RunStory
+from shoestring.reporting.summary import Summary, summarise
+
+
+def page(story: RunStory) -> str:
+    """The report, whole."""
+    style = files("shoestring.reporting").joinpath("report.css").read_text(encoding="utf-8")
+    summary = summarise(story)
+    sections = [(key, name, made) for key, name, made in _sections(story) if made is not None]
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", f"{story.record.recipe.name}: {summary.status}"),
+        tag("style", Html(style)),
+    )
+    links = [tag("a", name, href=f"#{key}") for key, name, _ in sections]
+    body = tag(
+        "body",
+        tag("header", *_headline(story, summary), tag("nav", *links, aria_label="Sections")),
+        tag("main", *(tag("section", tag("h2", name, id=key), made) for key, name, made in sections)),
+        tag(
+            "footer",
+            f"Made by Shoestring from the records of run {story.run_id}. Amounts are rounded for reading; the records hold them exactly.",
+        ),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _sections(story: RunStory) -> list[tuple[str, str, Html | None]]:
+    return [
+        ("stages", "Stages", stages_table(story) if story.books else None),
+        ("actuals", "Estimate against actual", actuals_table(story)),
+        ("changes", "Changes", changes_table(story)),
+        ("looks", "Second looks", looks_table(story)),
+        ("energy", "Energy", used_table(story)),
+        ("quality", "Quality", quality_section(story)),
+        ("loss", "Loss against dollars", curve_section(story)),
+        ("hindsight", "Hindsight", hindsight_table(story)),
+        ("decisions", "Decisions", _decisions(story)),
+        ("ledger", "Ledger", ledger_tables(story) if story.books else None),
+        ("environment", "Environment", _environment(story)),
+    ]
+
+
+def _decisions(story: RunStory) -> Html | None:
+    return (
+        text(*(decision_article(attempt, story.run_id) for attempt in story.attempts))
+        if story.attempts
+        else None
+    )
+
+
+def _headline(story: RunStory, summary: Summary) -> list[Html | None]:
+    name = story.record.recipe.name
+    over = tag("p", f"Run {story.run_id}", class_="over")
+    title = tag("h1", name, " ", tag("span", summary.status, class_=f"badge {summary.status}"))
+    return [over, title, *_lead(story, summary), tag("dl", *_figures(story, summary), class_="headline")]
+
+
+def _lead(story: RunStory, summary: Summary) -> list[Html]:
+    """Why it came to less than was asked, and the command that would do better."""
+    if not summary.sentence:
+        return []
+    said = tag("p", number_text.sentence(summary.sentence), class_="lead")
+    if summary.smallest_budget_usd is not None:
+        what = f"--resume {story.run_id}" if story.books else story.record.recipe.name
+        again = f"shoestring run {what} --budget {summary.smallest_budget_usd.normalize():f}"
+        return [said, tag("p", tag("code", again), class_="command")]
+    if summary.status in ("failed", "stopped"):
+        return [said, tag("p", tag("code", f"shoestring run --resume {story.run_id}"), class_="command")]
+    return [said]
+
+
+def _figures(story: RunStory, summary: Summary) -> list[Html]:
+    spent, budget = number_text.dollars(summary.spent_usd), number_text.dollars(summary.budget_usd)
+    held_usd = sum((books.account.held_usd for books in story.books), Decimal(0))
+    left_usd = max(Decimal(0), summary.budget_usd - summary.spent_usd)
+    part = summary.spent_usd / summary.budget_usd if summary.budget_usd else Decimal(0)
+    rest = (
+        f"{number_text.dollars(held_usd)} held" if held_usd else f"{number_text.dollars(left_usd)} not used"
+    )
+    money = _figure(
+        "Spent",
+        text(spent, tag("small", f" of {budget}")),
+        _bar(part, f"{spent} of {budget} spent"),
+        tag("p", f"{number_text.share(float(part))} of the budget; {rest}"),
+    )
+    starts = f"started {len(story.books)} times, first at " if len(story.books) > 1 else "started "
+    began = (
+        f"{starts}{number_text.moment(story.books[0].start.started_at)}"
+        if story.books
+        else "nothing was started"
+    )
+    time = _figure(
+        "Wall time", number_text.duration(summary.wall_s) if story.books else "none", tag("p", began)
+    )
+    quality = quality_figure(story)
+    return [money, quality, time] if quality else [money, time]
+
+
+def _figure(name: str, big: object, *rest: Html) -> Html:
+    return tag("div", tag("dt", name), tag("dd", big, class_="big"), tag("dd", *rest))
+
+
+def _bar(part: Decimal, said: str) -> Html:
+    marks = (
+        tag("rect", x=0, y=0, width=100, height=10, class_="track"),
+        tag("rect", x=0, y=0, width=round(100 * min(Decimal(1), part), 2), height=10, class_="fill"),
+    )
+    return tag(
+        "svg",
+        tag("title", said),
+        *marks,
+        viewBox="0 0 100 10",
+        preserveAspectRatio="none",
+        role="img",
+        class_="bar",
+    )
+
+
+def _environment(story: RunStory) -> Html:
+    """What it takes to do the same again."""
+    record = story.record
+    facts: list[tuple[str, object]] = [
+        ("Recipe", text(record.recipe.name, ", ", tag("code", record.recipe_sha256))),
+        ("World", text(record.world, ", ", tag("code", record.world_sha256))),
+        ("Seed", record.seed),
+        ("Asked for", number_text.moment(record.created_at)),
+        *sorted(record.environment.items()),
+    ]
+    return tag("dl", *(text(tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts")

@@ -1,0 +1,166 @@
+"""The report's tables of money: a row a stage, and the ledger."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from shoestring.core.receipt import Receipt
+from shoestring.reporting import number_text
+from shoestring.reporting.html.markup import Html, table, tag, text
+from shoestring.reporting.run_story import Books, RunStory, Stage
+from shoestring.reporting.summary import placed, seconds_of
+from shoestring.routing.pages.text import lying
+
+STATES = {
+    "waiting": "not reached",
+    "placed": "placed, not started",
+    "running": "running",
+    "done": "done",
+    "reused": "reused from the cache",
+    "stopped": "stopped",
+    "failed": "failed",
+    "lost": "lost without a word",
+    "refused": "refused",
+}
+STAGE_HEADS = (
+    ("Stage", "name"),
+    ("Actual within budget", "line"),
+    ("Budget", "n"),
+    ("Estimate", "n"),
+    ("P95", "n"),
+    ("Actual", "n"),
+    ("Time", "n"),
+    ("Cache", ""),
+    ("Placed on", "place"),
+)
+
+
+def stages_table(story: RunStory) -> Html:
+    rows = [_stage_row(story, stage) for stage in story.stages]
+    overhead, spent, budget = (
+        number_text.dollars(amount) for amount in (story.overhead_usd, story.spent_usd, story.budget_usd)
+    )
+    totals = [
+        (
+            text("Overhead", tag("small", "deciding, settling")),
+            None,
+            None,
+            None,
+            None,
+            overhead,
+            None,
+            None,
+            None,
+        ),
+        ("Whole run", None, budget, None, None, spent, number_text.duration(story.wall_s()), None, None),
+    ]
+    caption = "Dollars and time by stage. The bar is what was spent within the stage's budget; the tick on it is the estimate."
+    return table(caption, STAGE_HEADS, rows, totals=totals, class_="stack stages")
+
+
+def _stage_row(story: RunStory, stage: Stage) -> tuple[object, ...]:
+    name = text(stage.name, tag("small", _state(stage)))
+    attempt = placed(stage)
+    if attempt is None or attempt.decision.choice is None:
+        return (name, *(None,) * (len(STAGE_HEADS) - 1))
+    choice, spent_usd = attempt.decision.choice, story.stage_spent_usd(stage)
+    seconds = sum(seconds_of(each) for each in stage.attempts)
+    pace = tag("small", _pace(attempt.receipt)) if attempt.receipt and _pace(attempt.receipt) else None
+    return (
+        name,
+        None if choice.cached else bullet(stage.name, choice.budget_usd, choice.est_usd, spent_usd),
+        number_text.dollars(choice.budget_usd),
+        number_text.dollars(choice.est_usd),
+        number_text.dollars(choice.p95_usd),
+        number_text.dollars(spent_usd),
+        text(number_text.duration(seconds), pace),
+        "hit" if choice.cached else "miss",
+        text(
+            choice.pool,
+            tag(
+                "small",
+                f"{choice.market}, {lying(choice.format, choice.tier)}" if choice.format else choice.market,
+            ),
+        ),
+    )
+
+
+def _state(stage: Stage) -> str:
+    many = f", {number_text.things(len(stage.attempts), 'attempt')}" if len(stage.attempts) > 1 else ""
+    return STATES[stage.state] + many
+
+
+def _pace(receipt: Receipt) -> str:
+    outcome = receipt.outcome
+    return (
+        ""
+        if outcome is None or receipt.cache_hit
+        else number_text.rate(outcome.samples or outcome.rows, receipt.seconds)
+    )
+
+
+def bullet(name: str, budget_usd: Decimal, est_usd: Decimal, spent_usd: Decimal) -> Html:
+    """Spent as a bar on the track of its budget, with a tick at the estimate; to one scale, in a hundredth of the largest."""
+    whole = max(budget_usd, est_usd, spent_usd) or Decimal(1)
+    said = f"{name}: {number_text.dollars(spent_usd)} spent of {number_text.dollars(budget_usd)}, {number_text.dollars(est_usd)} estimated"
+    track, fill, tick = (round(100 * amount / whole, 2) for amount in (budget_usd, spent_usd, est_usd))
+    marks = (
+        tag("rect", x=0, y=7, width=track, height=8, class_="track"),
+        tag("rect", x=0, y=7, width=fill, height=8, class_="fill"),
+        tag("line", x1=tick, y1=3, x2=tick, y2=19, class_="tick", vector_effect="non-scaling-stroke")
+        if est_usd
+        else None,
+    )
+    return tag(
+        "svg",
+        tag("title", said),
+        *marks,
+        viewBox="0 0 100 22",
+        preserveAspectRatio="none",
+        role="img",
+        class_="bullet",
+    )
+
+
+LEDGER_HEADS = (
+    ("Account", "name"),
+    ("Cap", "n"),
+    ("Spent", "n"),
+    ("Held", "n"),
+    ("Released", "n"),
+    ("Entries", "n"),
+    ("State", ""),
+    ("Hash of the last entry", "hash"),
+)
+HOLD_HEADS = (("Hold", "name"), ("Amount", "n"), ("Since", ""))
+
+
+def ledger_tables(story: RunStory) -> Html:
+    """An account a start of the run, and what they still hold."""
+    accounts = table(
+        "Accounts of this run, one for each time it was started.",
+        LEDGER_HEADS,
+        [_account_row(books) for books in story.books],
+        class_="stack",
+    )
+    held = [(name, hold) for books in story.books for name, hold in books.account.holds.items()]
+    rows = [
+        (name, number_text.dollars(hold.amount_usd), number_text.moment(hold.since)) for name, hold in held
+    ]
+    return text(
+        accounts, table("Open holds: set aside, not settled yet.", HOLD_HEADS, rows) if rows else None
+    )
+
+
+def _account_row(books: Books) -> tuple[object, ...]:
+    account = books.account
+    return (
+        text(account.account, tag("small", f"inside {account.parent}") if account.parent else None),
+        "no limit" if account.cap_usd is None else number_text.dollars(account.cap_usd),
+        number_text.dollars(account.spent_usd),
+        number_text.dollars(account.held_usd),
+        number_text.dollars(account.released_usd),
+        number_text.count(account.entries),
+        "closed" if account.closed else "open",
+        tag("code", account.head_hash),
+    )

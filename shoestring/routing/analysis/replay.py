@@ -1,0 +1,36 @@
+"""Would the same code choose the same? Byte for byte."""
+
+from __future__ import annotations
+
+import difflib
+
+from pydantic import ValidationError
+
+from shoestring.core.errors import UsageError
+from shoestring.core.types import record
+from shoestring.routing.decide import choose
+from shoestring.routing.decision import Decision
+
+
+def replay(data: bytes) -> str | None:
+    """Make a recorded decision again from its question and candidates. None: byte-identical; else a unified diff.
+
+    Raises:
+        UsageError: the bytes are not a decision.
+    """
+    try:
+        recorded = Decision.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"]) or "the file"
+        raise UsageError(
+            f"this is not a decision: {place}: {first['msg']}; give the JSON that a route step wrote"
+        ) from None
+    remade = record(choose(recorded.question, recorded.candidates))
+    if remade == data:
+        return None
+    before, after = data.decode().splitlines(keepends=True), remade.decode().splitlines(keepends=True)
+    return (
+        "".join(difflib.unified_diff(before, after, "recorded", "remade"))
+        or "the same lines, other line ends\n"
+    )

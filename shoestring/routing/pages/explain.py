@@ -1,0 +1,231 @@
+"""A decision for a person: one page, as plain text for a terminal or as Markdown for Kubeflow's UI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoestring.core.money import from_microusd, microusd
+from shoestring.core.types import utc_text
+from shoestring.routing.decision import Choice, Decision, Question
+from shoestring.routing.offers.offer_costs import rows_of
+from shoestring.routing.pages.decision_view import left_usd, offers_of, taken_from_it
+from shoestring.routing.pages.text import dollars, later_stages, lying, not_all, offer, seconds
+from shoestring.routing.text_table import Grid, cell_of, markdown_lines, text_lines
+
+MOST_OFFERS = 12
+"""Offers that a page lists; all of them are in the JSON."""
+
+Rows = list[tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What there is to say, whatever it is written in."""
+
+    title: str
+    headline: str
+    facts: Rows
+    grids: list[Grid]
+    footer: str
+
+
+def as_text(decision: Decision) -> str:
+    """The page as aligned plain text."""
+    page = _page(decision)
+    width = max(len(label) for label, _ in page.facts)
+    facts = [f"  {label:<{width}}  {fact}" for label, fact in page.facts]
+    lines = [page.title, "", f"  {page.headline}", *facts]
+    for grid in page.grids:
+        lines += ["", *text_lines(grid)]
+    return "\n".join([*lines, "", page.footer]) + "\n"
+
+
+def as_markdown(decision: Decision) -> str:
+    """The page as Markdown tables."""
+    page = _page(decision)
+    lines = [f"# {page.title}", "", f"**{page.headline}**", "", "| | |", "|---|---|"]
+    lines += [f"| {label} | {cell_of(fact)} |" for label, fact in page.facts]
+    for grid in page.grids:
+        lines += ["", *markdown_lines(grid)]
+    return "\n".join([*lines, "", f"<sub>{page.footer}</sub>"]) + "\n"
+
+
+def _page(decision: Decision) -> Page:
+    question, choice = decision.question, decision.choice
+    digests = [f"{name} {value[:12]}" for name, value in sorted(question.digests.items()) if value]
+    obeyed = (
+        [f"policy {decision.obeyed.name} {decision.obeyed.version} ({decision.obeyed.sha256[:12]})"]
+        if decision.obeyed
+        else []
+    )
+    made = [
+        *obeyed,
+        f"routing {decision.policy.version} ({decision.policy.sha256[:12]})",
+        f"seed {question.seed}",
+        *digests,
+    ]
+    return Page(
+        title=f"{question.stage}, attempt {question.attempt} of run {question.run_id}",
+        headline=_headline(decision),
+        facts=(_choice_facts(decision, choice) if choice else []) + _limits(decision),
+        grids=[
+            grid
+            for grid in (_offers(decision), _later(decision), _prices(decision), _doubted(decision))
+            if grid.rows
+        ],
+        footer=f"{utc_text(question.asked_at)}, {', '.join(made)}",
+    )
+
+
+def _headline(decision: Decision) -> str:
+    choice = decision.choice
+    if choice is None:
+        smallest = decision.smallest_budget_usd
+        needed = (
+            "no budget would do" if smallest is None else f"the smallest budget that would do is ${smallest}"
+        )
+        return f"refused: nothing fits; {needed}"
+    return offer(choice.pool, choice.market, choice.format, choice.tier) + (
+        ", from the cache" if choice.cached else ""
+    )
+
+
+def _choice_facts(decision: Decision, choice: Choice) -> Rows:
+    samples = f", {choice.samples:,} samples" if choice.objective == "most-samples" else ""
+    p95 = "at most" if choice.objective == "most-samples" else "P95"
+    return [
+        ("expected", f"${choice.est_usd} in {choice.est_s:,.1f} s{samples}"),
+        (p95, f"${choice.p95_usd} in {choice.p95_s:,.1f} s, at ${choice.usd_per_hour} an hour"),
+        ("because", choice.sentence),
+        *([] if choice.cached else [("model", _parts(decision, choice))]),
+        *_paid_for(decision.question, choice),
+    ]
+
+
+def _paid_for(question: Question, choice: Choice) -> Rows:
+    found = question.commitment_to(choice.pool, choice.market)
+    if found is None:
+        return []
+    left = (
+        f"{found.left_hours:,.2f} of {found.most_hours:,.0f} hours of {found.name} are left in {found.month}"
+    )
+    return [("paid for", f"{left}: expected at nothing while they last, reserved at the full price")]
+
+
+def _parts(decision: Decision, choice: Choice) -> str:
+    """Where the time and money of all of the stage's work go, before what receipts taught."""
+    columns, row = rows_of(decision.candidates, 0), choice.candidate
+    spent = columns.startup_ms[row] + columns.read_ms[row] + columns.write_ms[row]
+    parts = [
+        ("start-up", columns.startup_ms[row]),
+        ("reading", columns.read_ms[row]),
+        ("computing", max(0, columns.prior_ms[row] + columns.startup_ms[row] - spent)),
+        ("writing", columns.write_ms[row]),
+        ("lost to preemption", columns.loss_ms[row]),
+    ]
+    told = [f"{name} {seconds(ms)}" for name, ms in parts if ms]
+    moving = "moving and retrieving bytes" if decision.candidates.tiers else "moving bytes"
+    fees = [(moving, columns.transfer_microusd[row]), ("holding them", columns.storage_microusd[row])]
+    return ", ".join(told + [f"{name} {dollars(micro)}" for name, micro in fees if micro])
+
+
+def _limits(decision: Decision) -> Rows:
+    question, choice = decision.question, decision.choice
+    taken = [f" - ${amount} {name}" for amount, name in taken_from_it(question)]
+    kept = (
+        f", of which ${choice.keep_usd} is kept for {later_stages(question)}"
+        if choice and choice.keep_usd
+        else ""
+    )
+    sums = f"${question.budget_usd} budget{''.join(taken)}" + (
+        f" = {dollars(microusd(left_usd(question)))} left" if taken else ""
+    )
+    declared = question.stage_budgets.get(question.stage)
+    return [
+        ("money", sums + kept),
+        *([("stage budget", f"${declared}, declared")] if declared is not None else []),
+        (
+            "time",
+            "no deadline" if question.deadline_left_s is None else f"{question.deadline_left_s:,.1f} s left",
+        ),
+        *([("looked at", not_all(decision.lacks_ppm))] if decision.lacks_ppm != 0 else []),
+        *_other_policy(decision),
+        *(("note", note) for note in question.notes),
+    ]
+
+
+def _other_policy(decision: Decision) -> Rows:
+    """What the policy that was not obeyed would have chosen, and why none obeys it any more."""
+    shadow, obeyed = decision.shadow, decision.obeyed
+    if shadow is None or obeyed is None:
+        return []
+    named = f"policy {shadow.name} {shadow.version}"
+    if shadow.same:
+        would = f"{named} chooses the same"
+    elif shadow.pool is None or shadow.market is None:
+        would = f"{named} would choose nothing: {shadow.sentence}"
+    else:
+        chosen = offer(shadow.pool, shadow.market, shadow.format, shadow.tier)
+        would = f"{named} would choose {chosen}: ${shadow.est_usd} in {shadow.est_s:,.1f} s"
+    chance = f"; the chance of {obeyed.name} {obeyed.version} was {obeyed.propensity:.0%}"
+    over = decision.question.rolled_back
+    return [
+        ("on trial", would + (chance if obeyed.propensity < 1 else "")),
+        *([("rolled back", over)] if over else []),
+    ]
+
+
+def _offers(decision: Decision) -> Grid:
+    offers = offers_of(decision)
+    rows = [
+        (
+            each.pool,
+            str(each.market),
+            each.writes or "-",
+            _hourly(each.usd_per_hour_micro),
+            each.verdict or "taken",
+        )
+        for each in offers[:MOST_OFFERS]
+    ]
+    more = len(decision.code) - len(rows)
+    note = f"and {more} more, each with its reason in the JSON" if more else ""
+    return Grid(
+        "Offers", ("pool", "market", "writes", "$/hour", "verdict"), rows, frozenset({"$/hour"}), note
+    )
+
+
+def _hourly(micro: int) -> str:
+    return str(from_microusd(micro)) if micro else "-"
+
+
+def _later(decision: Decision) -> Grid:
+    rows: Rows = [
+        (
+            *(each.stage, each.pool, each.market, lying(each.format, each.tier) or "-"),
+            *(f"${each.est_usd}", f"{each.est_s:,.1f}", f"${each.keep_usd}"),
+        )
+        for each in decision.plan
+    ]
+    header = ("stage", "pool", "market", "writes", "expected", "seconds", "kept for it")
+    elastic = next((need.stage for need in decision.question.needs[1:] if need.elastic), None)
+    note = f"{elastic}: all its passes are expected, the least worth starting for is kept" if elastic else ""
+    return Grid(
+        "Expected of later stages", header, rows, frozenset({"expected", "seconds", "kept for it"}), note
+    )
+
+
+def _prices(decision: Decision) -> Grid:
+    quotes = sorted(decision.question.quotes, key=lambda quote: (quote.pool, quote.market))
+    rows: Rows = [
+        (quote.pool, quote.market, _hourly(microusd(quote.usd_per_hour)), str(quote.as_of), quote.source)
+        for quote in quotes
+    ]
+    return Grid("Prices", ("pool", "market", "$/hour", "as of", "source"), rows, frozenset({"$/hour"}))
+
+
+def _doubted(decision: Decision) -> Grid:
+    return Grid(
+        "Prices not believed",
+        ("row", "because"),
+        [(each.row, each.why) for each in decision.question.quarantined],
+    )

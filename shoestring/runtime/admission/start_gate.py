@@ -1,0 +1,124 @@
+"""Whether a run is begun now: its data has to be there, its policy may have it wait, and so do those who hold the money that it needs.
+Nothing is opened, reserved or paid meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from shoestring.config.policy import Waiting
+from shoestring.config.world import World
+from shoestring.core.errors import NotYet, Refused, UnknownName
+from shoestring.core.money import usd
+from shoestring.core.types import record, utc_text
+from shoestring.data.recipe import Recipe
+from shoestring.data.run_records import Refusal, Run
+from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.pages.decision_view import kept_s
+from shoestring.routing.policy.start_time import LEAST_S, when
+from shoestring.spending.ledger.ledger import Ledger
+
+
+def check_data(world: World, recipe: Recipe, waited_s: float) -> None:
+    """Raises NotYet while a file or folder that the recipe names is not there, and there is time to wait for it."""
+    rules, now = world.rules.waiting, world.clock.now()
+    absent = [
+        str(source.path) for source in recipe.source.values() if source.path and not source.path.exists()
+    ]
+    if absent and (until := next_look(rules, now, rules.most_wait_s - waited_s)):
+        raise NotYet(f"not before {utc_text(until)}: its data is not there yet: {', '.join(absent)}", until)
+
+
+def next_look(rules: Waiting, now: datetime, left_s: float) -> datetime | None:
+    """When something that is waited for is looked for again; None: so long may nobody wait."""
+    return now + timedelta(seconds=min(rules.look_again_s, left_s)) if left_s >= LEAST_S else None
+
+
+def spare_s(decision: Decision, choice: Choice) -> float | None:
+    """How late the run may begin and still keep its deadline at P95; None: it has none."""
+    left_s = decision.question.deadline_left_s
+    return None if left_s is None else left_s - choice.p95_s - kept_s(decision)
+
+
+def check_moment(world: World, decision: Decision, choice: Choice, recipe: Recipe, waited_s: float) -> None:
+    """Raises NotYet where the policy has a run like this one wait."""
+    question, plan = decision.question, decision.plan
+    pool = next(pool for pool in question.pools if pool.name == choice.pool)
+    found = when(
+        world.clock.now(),
+        world.rules.waiting,
+        recipe.priority,
+        est_usd=float(choice.est_usd + sum(later.est_usd for later in plan)),
+        est_s=choice.est_s + sum(later.est_s for later in plan),
+        spare_s=spare_s(decision, choice),
+        queue=pool.room.waiting if pool.room else 0,
+        usd_per_hour_of_waiting=float(question.in_force.usd_per_hour_of_waiting),
+        waited_s=waited_s,
+    )
+    if found.until is not None:
+        raise NotYet(found.sentence, found.until, urgently=True)
+
+
+def check_caps(
+    world: World, ledger: Ledger, asked_usd: Decimal, caps: dict[str, Decimal], may_wait_s: float
+) -> None:
+    """Raises NotYet where an account above has not so much left, but would have, if runs that are under way hand back what they hold.
+
+    `caps`: of the accounts that have one. `may_wait_s`: by the policy and the deadline. Urgent or not: before then nothing helps.
+    """
+    until = next_look(world.rules.waiting, world.clock.now(), may_wait_s)
+    if until is None:
+        return
+    for account, cap_usd in caps.items():
+        try:
+            state = ledger.state(account)
+        except UnknownName:
+            continue
+        left_usd = cap_usd - state.spent_usd - state.held_usd
+        if left_usd < asked_usd <= left_usd + state.held_usd:
+            held = f"runs under way hold ${state.held_usd}, and hand back what they do not use"
+            asked = (
+                f"${usd(asked_usd)} asked, ${usd(max(Decimal(0), left_usd))} left of ${cap_usd} in {account}"
+            )
+            raise NotYet(f"not before {utc_text(until)}: {asked}; {held}", until)
+
+
+def may_wait_s(world: World, decision: Decision, choice: Choice, waited_s: float) -> float:
+    """So long the policy and the deadline let a run wait."""
+    spare, left_s = spare_s(decision, choice), world.rules.waiting.most_wait_s - waited_s
+    return left_s if spare is None else min(left_s, spare)
+
+
+def in_time(
+    world: World, run_id: str, begin: Callable[[float], Run], most_s: float, say: Callable[[str], object]
+) -> Run:
+    """Begin a run as soon as it may be; `begin` is told how long was waited.
+
+    Raises:
+        NotYet: that is more than `most_s` away.
+        Refused: this and every other no is kept beside the run, for whoever asks what became of it.
+    """
+    try:
+        return _in_time(world, begin, most_s, say)
+    except Refused as error:
+        # Before that, nobody has heard of the run.
+        if any(world.store.list(f"runs/{run_id}/run.json")):
+            world.store.put(
+                f"runs/{run_id}/refusal.json", record(Refusal(at=world.clock.now(), sentence=str(error)))
+            )
+        raise
+
+
+def _in_time(world: World, begin: Callable[[float], Run], most_s: float, say: Callable[[str], object]) -> Run:
+    began_s, waited_s = world.clock.monotonic_s(), 0.0
+    while True:
+        try:
+            return begin(waited_s)
+        except NotYet as error:
+            wait_s = (error.until - world.clock.now()).total_seconds()
+            if wait_s > most_s - waited_s:
+                raise
+            say(error.sentence)
+            world.clock.sleep(max(wait_s, LEAST_S))
+            waited_s = world.clock.monotonic_s() - began_s

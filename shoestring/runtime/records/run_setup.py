@@ -1,0 +1,125 @@
+"""Write down what was asked for before anything starts."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import re
+from datetime import timedelta
+from decimal import Decimal
+from typing import Literal
+
+from shoestring.config.world import World
+from shoestring.core.errors import Refused, UsageError
+from shoestring.core.interfaces import Store
+from shoestring.core.types import Noun, digest, record
+from shoestring.data.recipe import Recipe
+from shoestring.data.run_records import RunRecord, Start, read
+from shoestring.runtime.records.overhead import overhead_pod_s, overhead_usd_per_hour
+
+VERSIONS_OF = ("shoestring", "kfp", "numpy", "pyarrow", "pydantic", "scikit-learn", "torch")
+
+
+# No dot, which sets apart the account of a later start; and no month's name.
+RUN_ID = re.compile(r"(?!\d{4}-\d{2}$)[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
+
+def check_run_id(run_id: str) -> None:
+    """Raises UsageError for what would be taken for another account."""
+    if not RUN_ID.fullmatch(run_id):
+        raise UsageError(
+            f"{run_id!r} cannot be a run's id: letters, digits, '_' and '-', at most 100, a letter or digit first, "
+            "and not a month like 2026-11, whose account has that name"
+        )
+
+
+def write_record(world: World, run_id: str, recipe: Recipe, seed: int) -> RunRecord:
+    """Write down what was asked for; a record that is there already is kept."""
+    new = RunRecord(
+        run_id=run_id,
+        recipe=recipe,
+        recipe_sha256=digest(record(recipe)),
+        seed=seed,
+        world=world.name,
+        world_sha256=world.digest,
+        created_at=world.clock.now(),
+        environment=environment(),
+    )
+    world.store.put(f"runs/{run_id}/run.json", record(new), if_absent=True)
+    return read(world.store, f"runs/{run_id}/run.json", RunRecord)
+
+
+def new_start(
+    world: World,
+    run_id: str,
+    number: int,
+    budget_usd: Decimal,
+    deadline_s: float | None,
+    supervisor: str | None,
+) -> Start:
+    """A start that begins now."""
+    now = world.clock.now()
+    return Start(
+        number=number,
+        account=run_id if number == 1 else f"{run_id}.{number}",
+        budget_usd=budget_usd,
+        started_at=now,
+        deadline_at=None if deadline_s is None else now + timedelta(seconds=deadline_s),
+        supervisor=supervisor,
+        overhead_usd_per_hour=overhead_usd_per_hour(world),
+        overhead_pod_s=overhead_pod_s(world),
+    )
+
+
+def write_start(
+    world: World,
+    run_id: str,
+    number: int,
+    budget_usd: Decimal,
+    deadline_s: float | None,
+    supervisor: str | None,
+) -> Start:
+    """Begin a start, or find it begun. Raises Refused when somebody else began it: two of them would spend one budget twice."""
+    start = new_start(world, run_id, number, budget_usd, deadline_s, supervisor)
+    key = f"runs/{run_id}/starts/{number}.json"
+    world.store.put(key, record(start), if_absent=True)
+    there = read(world.store, key, Start)
+    if there.supervisor != supervisor:
+        raise Refused(
+            f"{run_id} was begun by somebody else just now: follow it with `shoestring watch {run_id}`"
+        )
+    return there
+
+
+class Job(Noun):
+    """Which run it is that an engine has an id of its own for."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+
+
+def write_job(world: World, run_id: str, job_id: str) -> None:
+    """Let the run be found by what its engine calls it, which its pods' labels say. Empty, or the run's own id: nothing to write."""
+    if job_id not in ("", run_id):
+        world.store.put(job_key(job_id), record(Job(run_id=run_id)), if_absent=True)
+
+
+def run_of(store: Store, label: str) -> str:
+    """The id of the run that a pod's label names: by what its engine calls it, or by its id itself."""
+    key = job_key(label)
+    return read(store, key, Job).run_id if label and any(store.list(key)) else label
+
+
+def job_key(job_id: str) -> str:
+    return f"jobs/{job_id}.json"
+
+
+def environment() -> dict[str, str]:
+    """Versions of what computes, for whoever wants to do it again."""
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    for name in VERSIONS_OF:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

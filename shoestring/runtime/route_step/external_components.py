@@ -1,0 +1,116 @@
+"""A component that knows nothing of us: routed like any other, and then on its own. Nobody in its pod meters it or settles."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+
+from shoestring.config.world import World
+from shoestring.core.errors import LedgerConflict
+from shoestring.core.types import record
+from shoestring.data.run_records import Run, Start, read
+from shoestring.routing.decision import Decision
+from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, STAGE_LABEL
+from shoestring.runtime.records.overhead import overhead_times
+from shoestring.runtime.records.receipts import decision_key, receipt_for, receipt_key
+from shoestring.spending.heartbeat import LET_GO, Heartbeat, heartbeat_key, last_heartbeat
+from shoestring.spending.ledger.account import AccountState
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.meter import cost_usd
+
+
+def let_go(world: World, decision: Decision, job_id: str) -> None:
+    """Say, in the place of its own first sign of life, that the stage is about to run, and by which labels its pod will be known.
+
+    `job_id`: what Kubeflow calls the run.
+    """
+    question, choice, now = decision.question, decision.choice, world.clock.now()
+    if choice is None:
+        return
+    namespace = world.pod_uid.partition(".")[0]
+    beat = Heartbeat(
+        run_id=question.run_id,
+        stage=question.stage,
+        attempt=question.attempt,
+        pod_uid=f"{namespace}?{STAGE_LABEL}={question.stage},{KUBEFLOW_RUN_LABEL}={job_id}",
+        state=LET_GO,
+        usd_per_hour=choice.usd_per_hour,
+        started_at=now,
+        at=now,
+        interval_s=choice.est_s or 1.0,
+        spent_usd=choice.est_usd,
+    )
+    world.store.put(heartbeat_key(question.run_id, question.hold), record(beat))
+
+
+def settle_strangers(world: World, run: Run, start: Start) -> list[str]:
+    """Settle what was let go, up to what was reserved for it, and write the receipt; says what it did.
+
+    It counts from its router's decision to the next step of ours, which is all that can be known on one machine. Where a cluster
+    tells the pod's own times, the exit step brings the books to them (`adjust_to_pods`).
+
+    Raises:
+        UnknownName: the start has no account.
+    """
+    ledger, said = Ledger(world.store, world.clock, world.pod_uid), []
+    for hold, held in ledger.state(start.account).holds.items():
+        beat = last_heartbeat(world.store, run.run_id, hold)
+        if beat is None or beat.state != LET_GO:
+            continue
+        decision, ended_at = (
+            read(world.store, decision_key(run.run_id, hold), Decision),
+            next_step(world, run, start, beat),
+        )
+        why = world.cluster.life(beat.pod_uid).why
+        fees_usd = decision.choice.incurred_usd(done=not why) if decision.choice else Decimal(0)
+        cost = cost_usd(beat.usd_per_hour, (ended_at - beat.started_at).total_seconds()) + fees_usd
+        spent_usd = min(cost, held.amount_usd)
+        try:
+            ledger.settle(
+                start.account, hold, spent_usd, "it keeps no books: from its router to the next step"
+            )
+        except LedgerConflict:
+            # Another exit step was quicker.
+            continue
+        said.append(
+            f"{start.account}: {hold} settled at ${spent_usd} of ${held.amount_usd}: it keeps no books, and took ${cost} at most"
+        )
+        write_receipt(
+            world, decision, beat, ledger.state(start.account), ended_at=ended_at, why=why, fees_usd=fees_usd
+        )
+    return said
+
+
+def next_step(world: World, run: Run, start: Start, beat: Heartbeat) -> datetime:
+    """When the first pod of ours began after the one that let go; now, where there was none."""
+    later = [pod.started_at for pod in overhead_times(world, run, start) if pod.started_at > beat.started_at]
+    return min([*later, world.clock.now()])
+
+
+def write_receipt(
+    world: World,
+    decision: Decision,
+    beat: Heartbeat,
+    state: AccountState,
+    *,
+    ended_at: datetime,
+    why: str,
+    fees_usd: Decimal,
+) -> None:
+    run_id, hold = decision.question.run_id, decision.question.hold
+    receipt = receipt_for(
+        decision,
+        decision_key=decision_key(run_id, hold),
+        pod_uid=beat.pod_uid,
+        status="failed" if why else "done",
+        cause="code" if why else "",
+        why=why or "it keeps no books: what became of its work, its engine knows",
+        spent_usd=state.settled_usd[hold],
+        fees_usd=fees_usd,
+        started_at=beat.started_at,
+        finished_at=ended_at,
+        ledger_head=state.head_hash,
+    )
+    world.store.put(receipt_key(run_id, hold), record(receipt))
+    last = beat.model_copy(update={"state": receipt.status, "at": ended_at, "spent_usd": receipt.spent_usd})
+    world.store.put(heartbeat_key(run_id, hold), record(last))

@@ -1,0 +1,197 @@
+"""Once a minute on a cluster: pods that no node takes are given up, so that they are routed again; what dead pods hold is settled.
+
+On a cluster nobody supervises a run, so silence has to do: of a pod for `queue_delay_s`, of a whole run for `abandoned_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from shoestring.config.world import World
+from shoestring.core.errors import DataError, ShoestringError, UnknownName
+from shoestring.core.interfaces import StagePod, Waiting
+from shoestring.core.types import Pool, StockOut, record
+from shoestring.data.run_records import Run, Start, open_run, read
+from shoestring.reporting.publish import publish
+from shoestring.routing.decision import Decision
+from shoestring.runtime.admission.admit import next_attempt
+from shoestring.runtime.records.overhead import overhead_hold
+from shoestring.runtime.records.receipt_history import STOCKOUTS
+from shoestring.runtime.records.receipts import decision_key, write_lost_receipts
+from shoestring.runtime.records.run_setup import run_of
+from shoestring.runtime.settlement.settle import for_open_starts, last_months, settle_abandoned, settle_start
+from shoestring.runtime.settlement.silent_pods import name_dead_pods, pod_of, settle_dead_pod, settle_unheard
+from shoestring.spending.heartbeat import LET_GO, Heartbeat, last_heartbeat
+from shoestring.spending.ledger.account import AccountState, Hold
+from shoestring.spending.ledger.entry import read_entry
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.lost_pods import sweep as settle_dead
+
+PULLING_S = 1800.0
+
+
+def sweep(world: World, waiting: Waiting) -> list[str]:
+    """Give up what waits for too long, settle what died in silence; says what it did."""
+    found = waiting.pods()
+    runs = {label: run_of(world.store, label) for label in {pod.run_id for pod in found}}
+    pods = [replace(pod, run_id=runs[pod.run_id]) for pod in found]
+    late = [pod for pod in pods if pod.waits and waited_s(world, pod) >= world.rules.queue_delay_s]
+    said: list[str] = []
+    for pod in late:
+        try:
+            said += give_up(world, waiting, pod)
+        except ShoestringError as error:
+            said.append(f"{name_of(pod)} could not be given up: {error}")
+    return said + settle_silent(world, pods) + settle_abandoned(world)
+
+
+def name_of(pod: StagePod) -> str:
+    return pod.pod_uid.split(".", 2)[-1]
+
+
+def waited_s(world: World, pod: StagePod) -> float:
+    """For a node, or to begin on the one that took it; by the cluster's clock, where that is known."""
+    return ((pod.life.asked_at or world.clock.now()) - (pod.life.started_at or pod.since)).total_seconds()
+
+
+def longest_s(world: World, pod: StagePod, decision: Decision | None) -> float:
+    """A pool may first have to make a node; a node that took a pod, and complains of nothing, is given the time to fetch a large image."""
+    if pod.node:
+        return world.rules.queue_delay_s if pod.why else PULLING_S
+    return world.rules.queue_delay_s + (pool_of(decision).startup_s if decision else 0.0)
+
+
+def give_up(world: World, waiting: Waiting, pod: StagePod) -> list[str]:
+    """End one pod that is late, remember the stock-out if no node took it, and give back what was reserved for it."""
+    name, found = name_of(pod), routed(world, pod)
+    if waited_s(world, pod) < longest_s(world, pod, found[1] if found else None):
+        return []
+    if found is None:
+        unknown = f"{name} was given up: it waited as {pod.stage} of {pod.run_id or 'no run'}, which this store does not know to be routed"
+        return [unknown] if waiting.give_up(pod) else []
+    run, decision = found
+    stock_out = stock_out_of(world, pod, decision)
+    key = f"{STOCKOUTS}{stock_out.node_pool}-{stock_out.market}.json"
+    if not pod.node:
+        # Before its end: an engine routes again within a second or two of that.
+        world.store.put(key, record(stock_out))
+    if not waiting.give_up(pod):
+        if not pod.node:
+            world.store.put(key, record(stock_out.model_copy(update={"until": stock_out.at})))
+        return []
+    beat = last_heartbeat(world.store, run.run_id, decision.question.hold)
+    if beat is None or beat.state == LET_GO:
+        settle_unheard(world, run, decision, pod, stock_out.why)
+    return [f"{name} was given up: {stock_out.why}"]
+
+
+def routed(world: World, pod: StagePod) -> tuple[Run, Decision] | None:
+    """The run that a pod belongs to, and the decision that placed it; None where there is none that can be read."""
+    try:
+        run = open_run(world.store, pod.run_id)
+        key = decision_key(pod.run_id, f"{pod.stage}-{next_attempt(world.store, pod.run_id, pod.stage) - 1}")
+        decision = read(world.store, key, Decision) if any(world.store.list(key)) else None
+    except (UnknownName, DataError):
+        return None
+    return (run, decision) if decision and decision.choice else None
+
+
+def pool_of(decision: Decision) -> Pool:
+    assert decision.choice is not None
+    return next(pool for pool in decision.question.pools if pool.name == decision.choice.pool)
+
+
+def stock_out_of(world: World, pod: StagePod, decision: Decision) -> StockOut:
+    """What is to be remembered of the node pool that the pod was sent to."""
+    assert decision.choice is not None
+    pool = pool_of(decision)
+    node_pool, market, now = pool.node_pool or pool.name, decision.choice.market, world.clock.now()
+    where = f"to begin on {pod.node}" if pod.node else f"for a node of {node_pool} ({market})"
+    why = f"{pod.stage} of {pod.run_id} waited {waited_s(world, pod):.0f} s {where}" + (
+        f": {pod.why}" if pod.why else ""
+    )
+    return StockOut(
+        node_pool=node_pool,
+        market=market,
+        at=now,
+        until=now + timedelta(seconds=world.rules.stockout_s),
+        why=why,
+    )
+
+
+def settle_silent(world: World, pods: Sequence[StagePod]) -> list[str]:
+    """Settle what dead pods hold in runs that nobody supervises; end the account of a run that was given up."""
+    ledger = Ledger(world.store, world.clock, world.pod_uid)
+
+    def settle(run: Run, start: Start) -> list[str]:
+        mine = [pod for pod in pods if pod.run_id == run.run_id]
+        return _settle_silent(world, ledger, run, start, mine) if start.supervisor is None else []
+
+    return [
+        sentence for month in last_months(world) for sentence in for_open_starts(world, ledger, month, settle)
+    ]
+
+
+def _settle_silent(
+    world: World, ledger: Ledger, run: Run, start: Start, pods: Sequence[StagePod]
+) -> list[str]:
+    """`pods`: those of the run."""
+    said, living = [], {pod.stage for pod in pods if pod.life.alive}
+    for hold, held in ledger.state(start.account).holds.items():
+        pod = pod_of(held, pods)
+        if pod and held.stage not in living and last_heartbeat(world.store, run.run_id, hold) is None:
+            said += settle_dead_pod(world, run, hold, pod)
+    name_dead_pods(world, run, ledger.state(start.account), pods)
+    state, now = ledger.state(start.account), world.clock.now()
+    beats = {
+        hold: last_heartbeat(world.store, run.run_id, hold)
+        for hold in state.holds
+        if hold != overhead_hold(start)
+    }
+    newest = max([written_at(world, state), *(beat.at for beat in beats.values() if beat)])
+    if (
+        now - newest > timedelta(seconds=world.rules.abandoned_s)
+        and not living
+        and not any_lives(world, beats.values())
+    ):
+        said += settle_start(world, run, start)
+        publish(world.store, run.run_id)
+        return said
+    silent = {
+        hold
+        for hold, beat in beats.items()
+        if state.holds[hold].stage not in living and is_silent(world, state.holds[hold], beat)
+    }
+    if silent:
+        said += settle_dead(
+            ledger,
+            world.store,
+            world.cluster,
+            start.account,
+            run.run_id,
+            except_holds=state.holds.keys() - silent,
+        )
+        write_lost_receipts(world, run, start)
+    return said
+
+
+def any_lives(world: World, beats: Iterable[Heartbeat | None]) -> bool:
+    """Does a pod live that money is held for? Of a component that keeps no books nothing else tells."""
+    return any(world.cluster.life(beat.pod_uid).alive for beat in beats if beat)
+
+
+def is_silent(world: World, held: Hold, beat: Heartbeat | None) -> bool:
+    """A pod that has not said anything yet may have begun this very moment, if it could still have been waiting."""
+    since, longest_s = (
+        (beat.at, world.rules.queue_delay_s) if beat else (held.since, world.rules.queue_delay_s + PULLING_S)
+    )
+    return (world.clock.now() - since).total_seconds() > longest_s
+
+
+def written_at(world: World, state: AccountState) -> datetime:
+    """When an account was last written to."""
+    sealed = read_entry(world.store, state.account, state.entries)
+    assert sealed is not None
+    return sealed.entry.at

@@ -1,0 +1,161 @@
+"""The process that does a stage's work. The frame starts it, watches it, and is the only one who speaks to it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal
+
+from shoestring.core.errors import ShoestringError, StageStopped, StoreError, StoreFull
+from shoestring.core.money import Usd
+from shoestring.core.receipt import Cause, Change
+from shoestring.core.types import STANDARD, Format, Noun, Outcome, record
+from shoestring.data.run_records import open_run
+from shoestring.runtime.open_world import open_world
+from shoestring.runtime.supervisor.spend_limits import TERMS, Hearing, put
+from shoestring.spending.meter import Meter
+from shoestring.stages.work import Origin, Progress, Work
+
+ORPHAN_GRACE_S = 5.0
+PROGRESS_EVERY_S = 0.2
+
+
+class Job(Noun):
+    """What the frame hands to the child. Moments are of the machine's monotonic clock, in seconds."""
+
+    stage: str
+    attempt: int
+    run_id: str
+    world: str
+    inputs: dict[str, str]
+    format: Format | None
+    cores: int
+    usd_per_hour: Usd
+    started_s: float
+    limit_usd: Usd
+    deadline_s: float | None
+    parent_pid: int
+    origin: Origin | None = None
+    tier: str = STANDARD
+
+
+class Ending(Noun):
+    """How the child's work ended."""
+
+    status: Literal["done", "stopped", "failed"]
+    outcome: Outcome | None = None
+    cause: Cause = ""
+    why: str = ""
+
+
+class Stop:
+    """Set by TERM, or when the frame is gone: then the stage has a grace to leave before the process ends itself.
+
+    `before` it says so, it brings the meter up to date: whether there is money for more is part of what to do then.
+    """
+
+    def __init__(self, parent_pid: int) -> None:
+        self.before: Callable[[], None] = lambda: None
+        self._event = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: self._event.set())
+        # The terminal's Ctrl-C reaches the whole process group; the frame decides what it means.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=self._watch, args=(parent_pid,), daemon=True).start()
+
+    def __call__(self) -> bool:
+        if self._event.is_set():
+            self.before()
+        return self._event.is_set()
+
+    def _watch(self, parent_pid: int) -> None:
+        while os.getppid() == parent_pid:
+            time.sleep(0.2)
+        self._event.set()
+        time.sleep(ORPHAN_GRACE_S)
+        os._exit(1)
+
+
+class ProgressFile:
+    """Progress as a file that is replaced whole, at most five times a second; a change that the stage made of itself is never left out."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._last_s = path, 0.0
+        self._changes: tuple[Change, ...] = ()
+
+    def __call__(self, progress: Progress) -> None:
+        now_s = time.monotonic()
+        if now_s - self._last_s < PROGRESS_EVERY_S and progress.changes == self._changes:
+            return
+        self._last_s, self._changes = now_s, progress.changes
+        put(self._path, record(progress))
+
+
+def work_for(job: Job, scratch: Path, stop: Stop) -> Work:
+    world = open_world(job.world)
+    run = open_run(world.store, job.run_id)
+    meter = Meter(Decimal(job.usd_per_hour), job.started_s, job.limit_usd, job.deadline_s)
+    stop.before = Hearing(scratch / TERMS, meter).hear
+    return Work(
+        run_id=job.run_id,
+        stage=job.stage,
+        attempt=job.attempt,
+        seed=run.record.seed,
+        inputs=job.inputs,
+        recipe=run.record.recipe,
+        format=job.format,
+        cores=job.cores,
+        store=world.store,
+        meter=meter,
+        clock=world.clock,
+        scratch=scratch,
+        progress=ProgressFile(scratch / "progress.json"),
+        stopping=stop,
+        rules=world.rules,
+        settings=job.origin.settings if job.origin else {},
+        tier=job.tier,
+    )
+
+
+def main(scratch: Path) -> Ending:
+    """Do the work that `job.json` in `scratch` describes and say how it ended."""
+    job = Job.model_validate_json((scratch / "job.json").read_bytes())
+    stop = Stop(job.parent_pid)
+    try:
+        stage = importlib.import_module(job.origin.module if job.origin else f"shoestring.stages.{job.stage}")
+        return Ending(status="done", outcome=stage.run(work_for(job, scratch, stop)))
+    except StageStopped as error:
+        return Ending.model_validate({"status": "stopped", "cause": error.cause, "why": str(error)})
+    except ShoestringError as error:
+        # A full store does not empty itself; one that could not be reached may be there again.
+        away = isinstance(error, StoreError) and not isinstance(error, StoreFull)
+        return Ending(status="failed", cause="store" if away else "code", why=str(error))
+    except MemoryError:
+        return Ending(
+            status="failed",
+            cause="memory",
+            why=f"{job.stage} ran out of memory: give it a pool with more, or fewer rows",
+        )
+    except Exception as error:
+        traceback.print_exc()
+        return Ending(
+            status="failed", cause="code", why=f"{job.stage} failed: {type(error).__name__}: {error}"
+        )
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    ending = main(folder)
+    with contextlib.suppress(OSError):
+        put(folder / "ending.json", record(ending))
+    # Daemon threads of libraries must not hold up, or crash, an exit whose result is already written.
+    sys.stdout.flush()
+    os._exit(0 if ending.status == "done" else 1)

@@ -1,0 +1,133 @@
+"""The caps among the policy's guardrails, looked at while a stage runs: each has its remedy, which is done and said.
+
+What an epoch costs, and how good it was, a training looks at itself (`training/rails.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import psutil
+
+from shoestring.config.guardrails import CAPS, UNITS, Guardrail
+from shoestring.core.interfaces import Store
+from shoestring.core.receipt import Change, Receipt, Used
+from shoestring.core.types import Pool
+from shoestring.data.run_records import read
+from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.spending.energy import used
+
+# Of a cap that is throttled: from here on with half of the cores.
+THROTTLE_AT = 0.8
+# A moment at which a cap will be reached is said anew when it has moved by so much of what was left: the learning rate follows it.
+MOVED_SHARE = 0.05
+
+
+def guard(attempt: Attempt, pid: int) -> None:
+    """Once a second. What is done is a change on record; a stage that is stopping already is left alone."""
+    attempt.used = used_by(attempt)
+    for name in CAPS:
+        guardrail: Guardrail | None = getattr(attempt.world.rules.guardrails, name)
+        if guardrail is None or attempt.stopping:
+            continue
+        now = amount(name, attempt.used, attempt)
+        before = 0.0 if name == "memory_gb" else amount(name, attempt.used_before, attempt)
+        if before + now >= guardrail.most:
+            at_the_cap(attempt, name, guardrail, before + now)
+        elif guardrail.remedy == "throttle" and before + now >= THROTTLE_AT * guardrail.most:
+            throttle(attempt, pid, name, guardrail, before + now)
+        elif guardrail.remedy == "rebalance" and name != "memory_gb":
+            foresee(attempt, name, guardrail, before, now)
+
+
+def amount(name: str, of: Used, attempt: Attempt) -> float:
+    return attempt.peak_rss_bytes / 1e9 if name == "memory_gb" else getattr(of, name) or 0.0
+
+
+def used_by(attempt: Attempt) -> Used:
+    """Of this attempt, until now."""
+    pool, grids = pool_of(attempt), attempt.world.rules.grids
+    # A region that is not named is taken for the dirtiest that is.
+    grid = grids.get(pool.region) or max(grids.values(), key=lambda each: each.g_per_kwh, default=None)
+    seconds = max(0.0, attempt.world.clock.monotonic_s() - attempt.started_s)
+    return used(pool, seconds, attempt.cpu_s, grid.g_per_kwh if grid else None, attempt.gpus.joules)
+
+
+def pool_of(attempt: Attempt) -> Pool:
+    return next(pool for pool in attempt.decision.question.pools if pool.name == attempt.choice.pool)
+
+
+def used_before(store: Store, run_id: str, stage: str) -> Used:
+    """By the stage's earlier attempts in this run, as their receipts say."""
+    receipts = [read(store, key, Receipt) for key in store.list(f"runs/{run_id}/receipts/{stage}-")]
+    return sum_of(receipt.used for receipt in receipts if receipt.stage == stage)
+
+
+def sum_of(several: Iterable[Used]) -> Used:
+    total = Used()
+    for each in several:
+        total = Used(
+            joules=total.joules + each.joules,
+            compute_minutes=total.compute_minutes + each.compute_minutes,
+            gco2_g=(total.gco2_g or 0.0) + (each.gco2_g or 0.0),
+        )
+    return total
+
+
+def at_the_cap(attempt: Attempt, name: str, guardrail: Guardrail, now: float) -> None:
+    said = f"guardrail {name}: {now:,.3g} of {guardrail.most:,.3g} {UNITS[name]} are used, and its remedy is {guardrail.remedy}"
+    if name == "memory_gb" and guardrail.remedy == "rebalance":
+        attempt.stop(f"{said}: it is placed anew with more", "memory")
+    elif guardrail.remedy == "pause":
+        attempt.stop(f"{said}: the next try goes on from its checkpoint", "told-to-stop")
+    else:
+        attempt.stop(said, "guardrail")
+    note(attempt, "running", "stopped", said)
+
+
+def throttle(attempt: Attempt, pid: int, name: str, guardrail: Guardrail, now: float) -> None:
+    """Half of its cores, once. One core, or a system that pins nothing, has nothing to give: then it is stopped at the cap."""
+    if attempt.throttled or not hasattr(os, "sched_setaffinity"):
+        return
+    attempt.throttled = True
+    cores = sorted(os.sched_getaffinity(pid))
+    kept = cores[: max(1, len(cores) // 2)]
+    if len(kept) == len(cores):
+        return
+    for thread in psutil.Process(pid).threads():
+        os.sched_setaffinity(thread.id, kept)
+    said = f"guardrail {name}: {now:,.3g} of {guardrail.most:,.3g} {UNITS[name]} are used, and its remedy is throttle"
+    note(attempt, f"{len(cores)} cores", f"{len(kept)}", said)
+
+
+def foresee(attempt: Attempt, name: str, guardrail: Guardrail, before: float, now: float) -> None:
+    """Give a training the moment at which the cap will be reached for its deadline."""
+    now_s = attempt.world.clock.monotonic_s()
+    ran_s = now_s - attempt.started_s
+    if not attempt.decision.question.needs[0].elastic or now <= 0 or ran_s <= 0:
+        return
+    left_s = (guardrail.most - before - now) / (now / ran_s)
+    known = attempt.caps_s.get(name)
+    if known is not None and abs(now_s + left_s - known) <= MOVED_SHARE * left_s:
+        return
+    attempt.caps_s[name] = now_s + left_s
+    meter = attempt.meter()
+    # What ends it before, in money or time, is what it goes by; then there is nothing to say.
+    if known is None and meter.ends_s == now_s + left_s:
+        said = f"guardrail {name}: {before + now:,.3g} of {guardrail.most:,.3g} {UNITS[name]} are used, {now / ran_s:,.3g} more a second"
+        note(
+            attempt,
+            "the money and the time",
+            f"{left_s:,.0f} s from now",
+            f"{said}, and its remedy is rebalance",
+        )
+
+
+def note(attempt: Attempt, before: str, after: str, why: str) -> None:
+    at = attempt.world.clock.now()
+    attempt.noted += (
+        Change(
+            at=at, samples=attempt.progress.samples, lever="guardrail", before=before, after=after, why=why
+        ),
+    )

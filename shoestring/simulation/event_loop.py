@@ -1,0 +1,151 @@
+"""Simulated time: processes that take turns, each with a clock and a store that may be wrong, late or interrupted.
+
+A race is made where it happens: when a process is about to write an entry, another one's turn comes first, on a ledger of its own.
+Everything follows from the seed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Generator, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+from shoestring.core.errors import StoreError
+from shoestring.core.interfaces import Store
+from shoestring.core.types import STANDARD
+from shoestring.simulation.scenario import Faults
+from shoestring.spending.ledger.ledger import Ledger
+
+Result = TypeVar("Result")
+Steps = Generator[float, None, Result]
+"""A process: yields the moment, in seconds from the beginning, at which it goes on; returns what whoever waits for it is told."""
+
+# Processes whose turns come so soon after one another may come in each other's way.
+OVERLAP_S = 30.0
+
+
+class Died(BaseException):
+    """The process is gone in the middle of what it did. Nobody may catch it but whoever sees processes end."""
+
+
+class Lane:
+    """Where one process acts at a time: a ledger that remembers what it read, and how far the clock of whoever acts is off."""
+
+    def __init__(self, loop: Loop, faults: Faults, store: Store, dice: Random) -> None:
+        self.skew_s = 0.0
+        self.ledger = Ledger(Interrupted(loop, faults, store, dice), Here(loop), "simulated", dice)
+
+
+class Here:
+    """The clock of whoever acts."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def now(self) -> datetime:
+        return self._loop.moment(self._loop.now_s + self._loop.lane.skew_s)
+
+    def monotonic_s(self) -> float:
+        return self._loop.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self._loop.now_s += seconds
+
+
+class Interrupted:
+    """A store at each write to which whoever writes may be overtaken, or die, or be told that it failed."""
+
+    def __init__(self, loop: Loop, faults: Faults, store: Store, dice: Random) -> None:
+        self._loop, self._faults, self._store, self._dice = loop, faults, store, dice
+
+    def fetch(self, key: str) -> Path:
+        return self._store.fetch(key)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        return self._store.list(prefix)
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
+        faults, chance = self._faults, self._dice.random
+        if if_absent and faults.race_per_write and chance() < faults.race_per_write:
+            self._loop.overlap()
+        crashes, fails = chance() < faults.crash_per_write, chance() < faults.error_per_write
+        if (crashes or fails) and chance() < 0.5:
+            raise Died if crashes else StoreError(f"the store did not take {key}")
+        written = self._store.put(key, data, if_absent=if_absent, tier=tier)
+        if crashes or fails:
+            raise Died if crashes else StoreError(f"the store's answer on {key} was lost")
+        return written
+
+
+class Loop:
+    """Whose turn it is. A process goes back to its home lane where that is free, since the ledger there has read its account."""
+
+    def __init__(self, starts_at: datetime, lanes: int, faults: Faults, store: Store, dice: Random) -> None:
+        self.now_s = 0.0
+        self.overlaps = 0
+        self._starts_at = starts_at
+        self._due: list[tuple[float, int, int, Steps[None]]] = []
+        self._begun = 0
+        self._lanes = [Lane(self, faults, store, dice) for _ in range(lanes)]
+        self._busy: list[Lane] = []
+
+    @property
+    def lane(self) -> Lane:
+        """The one where somebody acts now; between turns, the first."""
+        return self._busy[-1] if self._busy else self._lanes[0]
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.lane.ledger
+
+    def ledger_at(self, home: int) -> Ledger:
+        """The ledger of a home lane."""
+        return self._lanes[home % len(self._lanes)].ledger
+
+    def moment(self, seconds: float) -> datetime:
+        return self._starts_at + timedelta(microseconds=round(seconds * 1e6))
+
+    def begin(self, steps: Steps[None], at_s: float, home: int = 0) -> None:
+        self._begun += 1
+        heapq.heappush(self._due, (at_s, self._begun, home % len(self._lanes), steps))
+
+    def run(self, tell: Callable[[], object]) -> None:
+        """Until nobody has anything to do any more. `tell`: called after each turn."""
+        while self._due:
+            self._turn()
+            tell()
+
+    def overlap(self) -> None:
+        """Give whoever is next a turn now, if there is one soon and a lane for it."""
+        if self._due and self._due[0][0] <= self.now_s + OVERLAP_S and len(self._busy) < len(self._lanes):
+            self.overlaps += 1
+            self._turn()
+
+    def _turn(self) -> None:
+        at_s, _, home, steps = heapq.heappop(self._due)
+        self.now_s = max(self.now_s, at_s)
+        free = [lane for lane in (self._lanes[home], *self._lanes) if lane not in self._busy]
+        self._busy.append(free[0])
+        try:
+            next_s = next(steps, None)
+        finally:
+            self._busy.pop()
+        if next_s is not None:
+            self.begin(steps, next_s, home)
+
+    def as_process(self, skew_s: float, steps: Steps[Result]) -> Steps[Result]:
+        """These steps by a process of its own, whose clock is off by so much."""
+        while True:
+            lane = self.lane
+            before, lane.skew_s = lane.skew_s, skew_s
+            try:
+                next_s = next(steps)
+            except StopIteration as ended:
+                result: Result = ended.value
+                return result
+            finally:
+                lane.skew_s = before
+            yield next_s

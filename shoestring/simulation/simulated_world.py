@@ -1,0 +1,279 @@
+"""The simulated World: its seams, what its receipts taught, and what the router is asked there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from functools import cache
+from random import Random
+from typing import Any
+
+from shoestring.backends.local import WorldFile
+from shoestring.backends.memory import MemoryStore
+from shoestring.config.world import IMAGES, PriceBook, World
+from shoestring.core.interfaces import Life, Usage
+from shoestring.core.receipt import Priced, Receipt
+from shoestring.core.types import STANDARD, Learned, Placement, Pool, Quote, StockOut
+from shoestring.data.recipe import Recipe
+from shoestring.data.run_records import Run, RunRecord
+from shoestring.pricing.learning import learn
+from shoestring.routing.decision import Candidates, Choice, Decision, Question
+from shoestring.routing.offers.enumerate import candidates
+from shoestring.runtime.admission.admit import Room
+from shoestring.runtime.records.overhead import overhead_s
+from shoestring.runtime.records.run_setup import new_start
+from shoestring.simulation.event_loop import Here, Interrupted, Loop
+from shoestring.simulation.market import SimulatedMarket, until_next_s
+from shoestring.simulation.results import NOTHING, Fate, Tally
+from shoestring.simulation.scenario import Chain, Scenario, world_file
+from shoestring.simulation.workload import Wanted, bias
+
+# Each has a ledger of its own, which reads what the others wrote: as many can be in each other's way at one moment.
+LANES = 3
+# So many receipts teach, the newest; they are learned from again after so many more.
+RECEIPTS, EVERY = 200, 10
+
+
+class SimulatedCluster:
+    """Pods by their uid: when each was scheduled, and when its last container ended."""
+
+    def __init__(self, pools: tuple[Pool, ...], loop: Loop) -> None:
+        self._pools, self._loop = pools, loop
+        self.pods: dict[str, tuple[float, float | None]] = {}
+
+    def pools(self) -> tuple[Pool, ...]:
+        return self._pools
+
+    def enter(self, placement: Placement) -> dict[str, str]:
+        return {}
+
+    def life(self, pod_uid: str) -> Life:
+        began_s, ended_s = self.pods.get(pod_uid, (None, None))
+        moment = self._loop.moment
+        return Life(
+            alive=began_s is not None and ended_s is None,
+            started_at=None if began_s is None else moment(began_s),
+            finished_at=None if ended_s is None else moment(ended_s),
+            asked_at=moment(self._loop.now_s),
+        )
+
+
+class SimulatedPrices:
+    def __init__(self, market: SimulatedMarket, loop: Loop) -> None:
+        self._market, self._loop = market, loop
+
+    def book(self) -> PriceBook:
+        return self._market.book(self._loop.now_s)
+
+    def afresh(self, quote: Quote, pool: Pool) -> Decimal | None:
+        return next(
+            (
+                each.usd_per_hour
+                for each in self.book().quotes
+                if (each.pool, each.market) == (quote.pool, quote.market)
+            ),
+            None,
+        )
+
+
+class NoTelemetry:
+    def usage(self, pid: int) -> Usage:
+        return Usage(0.0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StagePod:
+    """What was chosen, the prices that the pod had, and what it owes beside its time."""
+
+    choice: Choice
+    uid: str
+    prices: tuple[Priced, ...] = ()
+    fees_usd: Decimal = NOTHING
+
+
+@dataclass(slots=True)
+class Course:
+    """One pipeline's way, as its engine and its store know it. `routed`: decisions by what the ledger says of their holds.
+
+    `pods`: by account and hold. `over`: its engine does nothing more; `clean`: none of its processes died.
+    """
+
+    wanted: Wanted
+    fate: Fate
+    deadline_s: float | None
+    starts: list[Run] = field(default_factory=list)
+    upstream: Choice | None = None
+    routed: dict[str, Decision] = field(default_factory=dict)
+    pods: dict[tuple[str, str], StagePod] = field(default_factory=dict)
+    samples: int = 0
+    room: Room | None = None
+    overhead_usd: Decimal = NOTHING
+    over: bool = False
+    clean: bool = True
+
+    @property
+    def run(self) -> Run:
+        return self.starts[-1]
+
+    @property
+    def account(self) -> str:
+        return self.run.start.account
+
+
+class Place:
+    """Everything that processes of one simulation share."""
+
+    def __init__(self, scenario: Scenario, seed: int, faults: Random | None = None) -> None:
+        """`faults`: the dice that say at which writes something goes wrong; None: the seed's own."""
+        file: WorldFile = world_file(scenario)
+        self.scenario, self.seed = scenario, seed
+        self.dice = Random(f"{seed}/chance")
+        self.store = MemoryStore()
+        faulty = faults or Random(f"{seed}/faults")
+        self.loop = Loop(scenario.starts_at, LANES, scenario.faults, self.store, faulty)
+        self.market = SimulatedMarket(scenario.market, file, scenario.starts_at, seed)
+        self.cluster = SimulatedCluster(file.pools, self.loop)
+        self.pools = {pool.name: pool for pool in file.pools}
+        self.tally = Tally()
+        self.stockouts: list[StockOut] = []
+        self.open: dict[str, Course] = {}
+        self.courses: list[Course] = []
+        self.parents: set[str] = set()
+        self.pods = 0
+        self.coming = 0
+        self.bias = cache(lambda stage, pool: bias(scenario.durations, seed, stage, pool))
+        self.preferences = scenario.rules.preferences
+        self._receipts: list[Receipt] = []
+        self._offers: dict[int, tuple[object, object, object, Candidates]] = {}
+        self._taught: dict[str, tuple[int, tuple[Learned, ...]]] = {}
+        self._world = World(
+            name=scenario.name,
+            digest="",
+            rules=scenario.rules,
+            budgets=scenario.budgets,
+            images=IMAGES,
+            notes=(),
+            prices=SimulatedPrices(self.market, self.loop),
+            cluster=self.cluster,
+            store=Interrupted(self.loop, scenario.faults, self.store, faulty),
+            telemetry=NoTelemetry(),
+            clock=Here(self.loop),
+            pod_uid="simulated",
+        )
+
+    def world(self, pod_uid: str = "simulated") -> World:
+        """As one process there sees it."""
+        return replace(self._world, pod_uid=pod_uid)
+
+    def skew_s(self) -> float:
+        return self.dice.gauss(0, self.scenario.faults.clock_skew_s)
+
+    def lost_s(self) -> float:
+        """When a pod that is scheduled now is gone without a word."""
+        return self.loop.now_s + until_next_s(self.scenario.faults.lost_per_hour, self.dice)
+
+    def noticed(self) -> bool:
+        """Whether a preemption comes with a notice."""
+        return self.dice.random() < self.scenario.market.notice_share
+
+    def fails_s(self, begun_s: float, ends_s: float) -> float:
+        """When a stage that would take so long fails by its own code."""
+        if self.dice.random() >= self.scenario.faults.fails_share:
+            return math.inf
+        return self.dice.uniform(begun_s, ends_s)
+
+    def true_s(self, wanted: Wanted, stage: str, choice: Choice, samples: int) -> float:
+        """What so many samples of a stage really take there, once it has begun."""
+        return choice.prior_s_of(samples) * self.bias(stage, choice.pool) * wanted.luck[stage]
+
+    def remember(self, receipt: Receipt) -> None:
+        self._receipts.append(receipt)
+
+    def learned(self, chain: Chain) -> tuple[Learned, ...]:
+        """What the newest receipts teach about a kind of pipeline; a few may be missing yet."""
+        known, taught = self._taught.get(chain.name, (0, ()))
+        if len(self._receipts) >= known + EVERY:
+            taught = learn(self._receipts[-RECEIPTS:], chain.needs, self.cluster.pools())
+            self._taught[chain.name] = len(self._receipts), taught
+        return taught
+
+    def offers(self, wanted: Wanted, asked: Question) -> Candidates:
+        """What every offer is made of. Nothing of it is money or the moment, so whoever looks at the same world again makes none anew."""
+        book, taught = self.market.book(self.loop.now_s), self._taught.get(wanted.chain.name)
+        about = (asked.stage, asked.reads_format, asked.reads_tier, asked.stockouts)
+        before = self._offers.get(wanted.number)
+        if before is None or before[0] is not book or before[1] is not taught or before[2] != about:
+            before = self._offers[wanted.number] = book, taught, about, candidates(asked)
+        return before[3]
+
+    def over(self, wanted: Wanted) -> None:
+        """Nobody asks for that pipeline any more."""
+        self._offers.pop(wanted.number, None)
+
+    def remembered(self, now: datetime) -> tuple[StockOut, ...]:
+        self.stockouts = [each for each in self.stockouts if each.until > now]
+        return tuple(self.stockouts)
+
+
+def begun(place: Place, wanted: Wanted, number: int, budget_usd: Decimal, deadline_s: float | None) -> Run:
+    """A start, as an admission writes it down."""
+    now, run_id = place.world().clock.now(), wanted.run_id
+    record = RunRecord(
+        run_id=run_id,
+        recipe=RECIPE,
+        recipe_sha256="",
+        seed=place.seed,
+        world=place.scenario.name,
+        world_sha256="",
+        created_at=now,
+        environment={},
+    )
+    return Run(record, (new_start(place.world(), run_id, number, budget_usd, deadline_s, None),))
+
+
+RECIPE = Recipe.model_validate(
+    {"name": "simulated", "source": {"rows": {"path": "rows.csv"}}, "target": {"column": "y"}}
+)
+
+
+def question(place: Place, wanted: Wanted, index: int, upstream: Choice | None, **asked: object) -> Question:
+    """What the router is asked for the stage of this number, and those after it. `upstream`: of the last stage before it that wrote data.
+
+    `asked`: the fields of Question that the books and the clock say.
+    """
+    world, needs = place.world(), wanted.chain.needs
+    book, writer = (
+        world.prices.book(),
+        next((need for need in reversed(needs[:index]) if need.writes_bytes_per_row), None),
+    )
+    now = world.clock.now()
+    # Of parts that were checked when they were made.
+    fields: dict[str, Any] = {
+        "run_id": wanted.run_id,
+        "stage": needs[index].stage,
+        "seed": place.seed,
+        "asked_at": now,
+        "needs": needs[index:],
+        "rows": wanted.rows,
+        "row_bytes": writer.writes_bytes_per_row if writer else wanted.chain.row_bytes,
+        "reads_format": upstream.format if upstream else None,
+        "reads_tier": upstream.tier if upstream else STANDARD,
+        "data_region": book.tariffs.store_region,
+        "pools": world.cluster.pools(),
+        "quotes": book.quotes,
+        "quarantined": book.quarantined,
+        "tariffs": book.tariffs,
+        "speeds": place.scenario.speeds,
+        "stockouts": place.remembered(now),
+        "learned": place.learned(wanted.chain),
+        "preferences": place.preferences,
+    } | asked
+    return Question.model_construct(**fields)
+
+
+def deadline_left_s(place: Place, run: Run, stages: int) -> float | None:
+    """Less what the routers still to come and the exit step take."""
+    left_s = run.deadline_left_s(place.world().clock.now())
+    return None if left_s is None else max(0.0, left_s - overhead_s(place.world(), stages))

@@ -1,0 +1,354 @@
+"""An account's chain, folded entry by entry: the one place that knows which entry may follow."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+
+from pydantic import AwareDatetime
+
+from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict
+from shoestring.core.money import Usd, from_microusd
+from shoestring.core.types import Noun
+from shoestring.spending.ledger.entry import NO_ENTRY, Entry, Sealed, Written
+from shoestring.spending.ledger.settled_index import Requests, Settled, SettledHolds
+
+
+class Hold(Noun):
+    """Money that is set aside and not settled yet. `why`: for what, as whoever reserved it wrote."""
+
+    stage: str
+    attempt: int
+    amount_usd: Usd
+    since: AwareDatetime
+    child: str | None
+    why: str
+
+
+class StageMoney(Noun):
+    cap_usd: Usd | None
+    spent_usd: Usd
+    held_usd: Usd
+
+
+class AccountState(Noun):
+    """An account after its last entry. `left_usd` is what may still be reserved; None, like `cap_usd`, is without limit.
+
+    `raised_usd` is how much its cap is above the one that it was opened with.
+    """
+
+    account: str
+    parent: str | None
+    campaign: str | None = None
+    cap_usd: Usd | None
+    spent_usd: Usd
+    held_usd: Usd
+    released_usd: Usd
+    left_usd: Usd | None
+    holds: dict[str, Hold]
+    settled_usd: dict[str, Usd]
+    stages: dict[str, StageMoney]
+    closed: bool
+    entries: int
+    head_hash: str
+    raised_usd: Usd = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A hold inside the fold. `proof` is the hash of the entry that last raised it."""
+
+    stage: str
+    attempt: int
+    microusd: int
+    since: datetime
+    child: str | None
+    proof: str
+    why: str
+
+
+class Account:
+    """The fold of one chain. Amounts are whole micro-dollars; `cap` None is no limit, and `capped_by` the number of the entry that set it.
+    `lies_in`: the number of the object that holds the last entry.
+
+    Every step is O(1), also of an account that began from a checkpoint: `requests` and `settled` unpack what is past when they are asked.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.number = self.lies_in = 0
+        self.head = NO_ENTRY
+        self.parent: str | None = None
+        self.campaign: str | None = None
+        self.cap: int | None = None
+        self.opened_cap: int | None = None
+        self.capped_by = 0
+        self.closed = False
+        self.spent = self.held = self.released = 0
+        self.holds: dict[str, Held] = {}
+        self.settled = SettledHolds()
+        self.stage_caps: dict[str, int] = {}
+        self.stage_spent: Counter[str] = Counter()
+        self.stage_held: Counter[str] = Counter()
+        self.requests = Requests()
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The accounts that hold this one's cap: none of a month or a campaign."""
+        return tuple(name for name in (self.parent, self.campaign) if name is not None)
+
+    def twin(self) -> Account:
+        """Another that is as this one is now, to try out what might come next."""
+        other = copy.copy(self)
+        other.holds, other.settled, other.requests = (
+            dict(self.holds),
+            self.settled.twin(),
+            self.requests.twin(),
+        )
+        other.stage_spent, other.stage_held = self.stage_spent.copy(), self.stage_held.copy()
+        return other
+
+    def apply_all(self, written: Written) -> None:
+        """Take an object's entries in. Raises LedgerBroken."""
+        for sealed in written.entries:
+            self.apply(sealed)
+        self.lies_in = written.entries[0].entry.number
+
+    def apply(self, sealed: Sealed) -> None:
+        """Take the next entry in. Raises LedgerBroken: it does not follow, or breaks a rule; then nothing has changed."""
+        entry, number = sealed.entry, self.number + 1
+        if (entry.account, entry.number) != (self.name, number):
+            raise LedgerBroken(
+                self.name, number, f"is entry {entry.number} of {entry.account}: it was moved here"
+            )
+        if entry.prev != self.head:
+            raise LedgerBroken(
+                self.name,
+                number,
+                f"follows {entry.prev[:12]}..., but the entry before it has the hash {self.head[:12]}...",
+            )
+        if before := self.requests.number(entry.id):
+            raise LedgerBroken(
+                self.name, number, f"has the id {entry.id!r} of entry {before}: it was doubled"
+            )
+        try:
+            self.check(entry)
+        except (BudgetExceeded, LedgerConflict) as error:
+            raise LedgerBroken(self.name, number, f"could never have been written: {error}") from error
+        self._take(entry, sealed.sha256)
+        self.number, self.head = number, sealed.sha256
+        self.requests.add(entry.id)
+
+    def check(self, entry: Entry, keep: int = 0) -> None:
+        """May `entry` come next, with `keep` micro-dollars left for what must follow it? The rules of `verify` are these.
+
+        Raises:
+            BudgetExceeded: it would pass the cap of the account or of the stage, or settle above what is held.
+            LedgerConflict: the account or the hold is not in a state for it.
+        """
+        if entry.kind == "open" or (entry.kind == "close" and not self.number and entry.parent):
+            self._check_first(entry)
+        elif not self.number:
+            raise self._conflict("has not been opened")
+        elif entry.kind == "close" and entry.parent:
+            raise self._conflict(
+                "is open already: only an account that nobody opened is closed for its parent"
+            )
+        elif self.closed:
+            raise self._conflict(
+                f"is closed, and closing is final; it cannot {entry.kind} {entry.hold}".rstrip()
+            )
+        elif entry.kind == "cap":
+            self._check_cap(entry)
+        elif entry.kind == "close":
+            if self.holds:
+                raise self._conflict(
+                    f"cannot be closed while it holds money for {', '.join(sorted(self.holds))}: settle that first"
+                )
+        else:
+            self._check_hold(entry, keep)
+
+    def _check_first(self, entry: Entry) -> None:
+        """An account begins by opening, or, if nobody did in time, by closing: then nobody can open it any more."""
+        if self.number:
+            raise self._conflict("is closed, and closing is final" if self.closed else "is open already")
+        if entry.campaign is not None and entry.parent is None:
+            raise self._conflict(f"is inside {entry.campaign}, so it has to be inside a month as well")
+        for parent, proof in entry.reserved_in:
+            if proof is None or (entry.kind == "open" and entry.cap_microusd is None):
+                raise self._conflict(
+                    f"is inside {parent}, so it needs a cap, and the entry that reserved it there"
+                )
+
+    def _check_cap(self, entry: Entry) -> None:
+        """What lies inside another account can be given more by it; one that lies in none may have any cap that it keeps to already."""
+        if entry.cap_microusd is None:
+            raise self._conflict("cannot be given a cap without an amount")
+        cap = from_microusd(entry.cap_microusd)
+        if self.parent is None:
+            if self.spent + self.held > entry.cap_microusd:
+                raise self._conflict(
+                    f"has spent and holds ${from_microusd(self.spent + self.held)}, so its cap cannot be ${cap}"
+                )
+            return
+        if self.cap is None or entry.cap_microusd <= self.cap:
+            raise self._conflict(
+                f"has a cap of ${from_microusd(self.cap or 0)}, which can only be raised, not set to ${cap}"
+            )
+        if tuple(name for name, proof in entry.reserved_in if proof) != self.parents:
+            raise self._conflict(
+                f"is inside {' and '.join(self.parents)}, so a higher cap needs the entry that reserved it there"
+            )
+
+    def _check_hold(self, entry: Entry, keep: int) -> None:
+        amount, name = entry.amount_microusd, entry.hold
+        if amount < 0 and entry.kind != "adjust":
+            raise self._conflict(f"cannot {entry.kind} {name} by a negative amount")
+        if entry.kind == "reserve":
+            if entry.id != f"reserve/{name}" or not name:
+                # Under this id, a name that was had before is a request that was made before.
+                raise self._conflict(f"has had a hold {name!r} already: a new attempt needs a new name")
+            if entry.child not in (None, name):
+                raise self._conflict(
+                    f"cannot hold {name} for the account {entry.child}: such a hold has the account's name"
+                )
+            self._check_fits(entry, entry.stage, keep)
+            return
+        held = self.settled.get(name) if entry.kind == "adjust" else self.holds.get(name)
+        if held is None:
+            raise self._conflict(self._why_no_hold(entry))
+        if held.child != entry.child or (held.child and entry.kind == "adjust"):
+            raise self._conflict(
+                f"holds {name} for the account of that name: it is settled when that account closes"
+            )
+        if entry.kind == "settle":
+            if amount > held.microusd:
+                raise BudgetExceeded(
+                    f"settling {name} of {self.name}",
+                    *map(from_microusd, (amount, held.microusd, held.microusd)),
+                )
+            if held.child and entry.child_hash is None:
+                raise self._conflict(f"settles {name} without the hash of that account's last entry")
+        elif amount > 0:
+            self._check_fits(entry, held.stage, keep)
+        elif held.microusd + amount < 0:
+            raise self._conflict(
+                f"{name} was settled at ${from_microusd(held.microusd)}, which cannot be adjusted by ${from_microusd(amount)}"
+            )
+
+    def _why_no_hold(self, entry: Entry) -> str:
+        if settled := self.settled.get(entry.hold):
+            return f"settled {entry.hold} already, at ${from_microusd(settled.microusd)}; it cannot {entry.kind} it"
+        return f"has no {'settled' if entry.kind == 'adjust' else 'open'} hold {entry.hold!r} to {entry.kind}"
+
+    def _check_fits(self, entry: Entry, stage: str, keep: int) -> None:
+        amount, what = entry.amount_microusd, f"{entry.kind} {entry.hold}"
+        if self.cap is not None and self.spent + self.held + amount + keep > self.cap:
+            kept = f" (${from_microusd(keep)} kept for what must follow)" if keep else ""
+            left = max(0, self.cap - self.spent - self.held - keep)
+            raise BudgetExceeded(
+                f"{what} of {self.name}{kept}", *map(from_microusd, (amount, left, self.cap))
+            )
+        cap, used = self.stage_caps.get(stage), self.stage_spent[stage] + self.stage_held[stage]
+        if cap is not None and used + amount > cap:
+            raise BudgetExceeded(
+                f"{what} of stage {stage} in {self.name}", *map(from_microusd, (amount, cap - used, cap))
+            )
+
+    def _conflict(self, why: str) -> LedgerConflict:
+        return LedgerConflict(self.name, why)
+
+    def _take(self, entry: Entry, sha256: str) -> None:
+        amount = entry.amount_microusd
+        match entry.kind:
+            case "open":
+                self.cap, self.parent, self.stage_caps = entry.cap_microusd, entry.parent, entry.stage_caps
+                self.opened_cap, self.campaign, self.capped_by = self.cap, entry.campaign, entry.number
+            case "cap":
+                self.cap, self.capped_by = entry.cap_microusd, entry.number
+            case "close":
+                self.closed, self.cap, self.parent = (
+                    True,
+                    self.cap if self.number else 0,
+                    self.parent or entry.parent,
+                )
+            case "reserve":
+                self.holds[entry.hold] = Held(
+                    entry.stage, entry.attempt, amount, entry.at, entry.child, sha256, entry.why
+                )
+                self._move(entry.stage, held=amount)
+            case "extend":
+                held = self.holds[entry.hold]
+                self.holds[entry.hold] = replace(held, microusd=held.microusd + amount, proof=sha256)
+                self._move(held.stage, held=amount)
+            case "settle":
+                held = self.holds.pop(entry.hold)
+                self.settled.put(
+                    entry.hold, Settled(held.stage, held.attempt, amount, held.child, held.microusd - amount)
+                )
+                self._move(held.stage, held=-held.microusd, spent=amount)
+                self.released += held.microusd - amount
+            case "adjust":
+                settled = self.settled.get(entry.hold)
+                assert settled is not None
+                self.settled.put(entry.hold, replace(settled, microusd=settled.microusd + amount))
+                self._move(settled.stage, spent=amount)
+
+    def _move(self, stage: str, *, held: int = 0, spent: int = 0) -> None:
+        self.held += held
+        self.spent += spent
+        self.stage_held[stage] += held
+        self.stage_spent[stage] += spent
+
+    def state(self) -> AccountState:
+        stages = sorted(
+            filter(None, self.stage_caps.keys() | self.stage_spent.keys() | self.stage_held.keys())
+        )
+        # Of amounts that are whole already: whoever asks at each step does not pay for checking them.
+        return AccountState.model_construct(
+            account=self.name,
+            parent=self.parent,
+            campaign=self.campaign,
+            cap_usd=_usd(self.cap),
+            spent_usd=from_microusd(self.spent),
+            held_usd=from_microusd(self.held),
+            released_usd=from_microusd(self.released),
+            left_usd=None if self.cap is None else from_microusd(self.cap - self.spent - self.held),
+            holds={name: _hold(held) for name, held in sorted(self.holds.items())},
+            settled_usd={
+                name: from_microusd(held.microusd) for name, held in sorted(self.settled.all().items())
+            },
+            stages={name: self._stage(name) for name in stages},
+            closed=self.closed,
+            entries=self.number,
+            head_hash=self.head,
+            raised_usd=from_microusd(max(0, (self.cap or 0) - (self.opened_cap or 0)) if self.parents else 0),
+        )
+
+    def _stage(self, name: str) -> StageMoney:
+        return StageMoney.model_construct(
+            cap_usd=_usd(self.stage_caps.get(name)),
+            spent_usd=from_microusd(self.stage_spent[name]),
+            held_usd=from_microusd(self.stage_held[name]),
+        )
+
+
+def _usd(microusd: int | None) -> Usd | None:
+    return None if microusd is None else from_microusd(microusd)
+
+
+@lru_cache(maxsize=4096)  # whoever asks at each step meets most holds as they were
+def _hold(held: Held) -> Hold:
+    amount_usd = from_microusd(held.microusd)
+    return Hold.model_construct(
+        stage=held.stage,
+        attempt=held.attempt,
+        amount_usd=amount_usd,
+        since=held.since,
+        child=held.child,
+        why=held.why,
+    )

@@ -1,0 +1,75 @@
+"""Nodes and pods as the API tells of them, for tests of pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoestring.backends.kubernetes.node_facts import NodeFacts, PodFacts, node_facts, pod_facts
+from shoestring.backends.kubernetes.pools import Seen
+from shoestring.core.types import Pool, Room
+
+Item = dict[str, Any]
+
+
+def node_item(
+    name: str, cpu: str = "4", memory: str = "16Gi", labels: dict[str, str] | None = None, **spec: Any
+) -> Item:
+    """A ready node. `gpus`, `ready` and `pods` are taken out of `spec`."""
+    gpus, ready, pods = spec.pop("gpus", 0), spec.pop("ready", True), spec.pop("pods", 110)
+    resources = {"cpu": cpu, "memory": memory, "pods": str(pods)} | (
+        {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    )
+    return {
+        "metadata": {"name": name, "labels": {"pool": "cpu"} if labels is None else labels},
+        "spec": spec,
+        "status": {
+            "allocatable": resources,
+            "conditions": [{"type": "Ready", "status": "True" if ready else "Unknown"}],
+        },
+    }
+
+
+def node(
+    name: str, cpu: str = "4", memory: str = "16Gi", labels: dict[str, str] | None = None, **spec: Any
+) -> NodeFacts:
+    return node_facts(node_item(name, cpu, memory, labels, **spec))
+
+
+def pod_item(
+    on: str = "", cpu: str = "0", memory: str = "0", gpus: int = 0, owner: str = "ReplicaSet", **spec: Any
+) -> Item:
+    """A pod on a node, or one that waits. `phase` is taken out of `spec`."""
+    phase = spec.pop("phase", "Running" if on else "Pending")
+    requests = {"cpu": cpu, "memory": memory} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    containers = [{"name": "main", "resources": {"requests": requests}}]
+    return {
+        "metadata": {"name": "pod", "ownerReferences": [{"kind": owner}]},
+        "spec": {"nodeName": on, "containers": containers} | spec,
+        "status": {"phase": phase},
+    }
+
+
+def pod(
+    on: str = "", cpu: str = "0", memory: str = "0", gpus: int = 0, owner: str = "ReplicaSet", **spec: Any
+) -> PodFacts:
+    found = pod_facts(pod_item(on, cpu, memory, gpus, owner, **spec))
+    assert found
+    return found
+
+
+def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Item:
+    return {"key": key, "value": value, "effect": effect}
+
+
+def room(pool: Pool) -> Room:
+    assert pool.room
+    return pool.room
+
+
+def by_name(seen: Seen) -> dict[str, Pool]:
+    return {share.pool.name: share.pool for share in seen.shares}
+
+
+def only(seen: Seen) -> Pool:
+    assert len(seen.shares) == 1, [share.pool.name for share in seen.shares]
+    return seen.shares[0].pool

@@ -1,0 +1,149 @@
+"""A real S3 server, SeaweedFS, on ports of its own; it can be killed and started again on what it had written."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import urllib3
+from minio import Minio
+
+from shoestring.backends.s3.store import S3Place
+
+BUCKET = "shoestring"
+ADMIN = ("admin", "admins-secret")
+STAGE = ("stage", "stages-secret")
+WEED = Path(sys.executable).parent / "weed"
+# Read, write and list, and delete nothing: "Write" among SeaweedFS's own actions would mean deleting, too.
+STAGE_POLICY = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Action": ["s3:GetObject", "s3:PutObject"],
+            "Resource": [f"arn:aws:s3:::{BUCKET}/*"],
+        },
+        {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [f"arn:aws:s3:::{BUCKET}"]},
+    ],
+}
+IDENTITIES = {
+    "identities": [
+        {
+            "name": "admin",
+            "credentials": [{"accessKey": ADMIN[0], "secretKey": ADMIN[1]}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        },
+        {
+            "name": "stage",
+            "credentials": [{"accessKey": STAGE[0], "secretKey": STAGE[1]}],
+            "actions": [],
+            "policyNames": ["stage"],
+        },
+    ],
+    "policies": [{"name": "stage", "content": json.dumps(STAGE_POLICY)}],
+}
+
+
+def environment(identity: tuple[str, str]) -> dict[str, str]:
+    return {"AWS_ACCESS_KEY_ID": identity[0], "AWS_SECRET_ACCESS_KEY": identity[1]}
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def _free_ports(count: int) -> list[int]:
+    """Each free together with the port 10,000 above it, which SeaweedFS takes for its own talk."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.SystemRandom().randrange(12_000, 30_000)
+        if port not in found and _is_free(port) and _is_free(port + 10_000):
+            found.append(port)
+    return found
+
+
+@dataclass
+class S3Server:
+    """`volumes` x 16 MiB is all that it holds."""
+
+    folder: Path
+    volumes: int = 16
+    ports: list[int] = field(default_factory=lambda: _free_ports(4))
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.ports[0]}"
+
+    def place(self, prefix: str = "", bucket: str = BUCKET) -> S3Place:
+        return S3Place(endpoint=self.endpoint, bucket=bucket, prefix=prefix, secure=False)
+
+    def minio(self, identity: tuple[str, str] = ADMIN) -> Minio:
+        pool = urllib3.PoolManager(retries=False)
+        return Minio(self.endpoint, *identity, secure=False, region="us-east-1", http_client=pool)
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "s3.json").write_text(json.dumps(IDENTITIES))
+        s3, filer, volume, master = self.ports
+        # A master without a past elects itself at once; one that was killed waits for an answer to its election.
+        election = "200ms" if self.process else "10s"
+        command = [
+            *(
+                WEED,
+                "-logtostderr=true",
+                "server",
+                f"-dir={self.folder}",
+                "-ip=127.0.0.1",
+                "-ip.bind=127.0.0.1",
+                "-master.telemetry=false",
+            ),
+            *(
+                f"-master.port={master}",
+                f"-master.electionTimeout={election}",
+                "-master.volumeSizeLimitMB=16",
+                f"-volume.port={volume}",
+                f"-volume.max={self.volumes}",
+            ),
+            *("-filer", f"-filer.port={filer}"),
+            *("-s3", f"-s3.port={s3}", f"-s3.config={self.folder}/s3.json"),
+            *("-s3.port.iceberg=0", "-s3.port.lance=0"),
+        ]
+        with (self.folder / "weed.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._wait()
+
+    def _wait(self) -> None:
+        assert self.process
+        until_s = time.monotonic() + 60
+        while True:
+            try:
+                if not self.minio().bucket_exists(BUCKET):
+                    self.minio().make_bucket(BUCKET)
+                self.minio().put_object(BUCKET, "started", io.BytesIO(b"1"), 1)
+                return
+            except Exception:
+                log = (self.folder / "weed.log").read_text()[-2000:]
+                assert self.process.poll() is None and time.monotonic() < until_s, log
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        """SIGKILL: it can finish nothing."""
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+        for port in self.ports:
+            for left in (
+                *Path("/tmp").glob(f"seaweedfs-*-{port}.sock"),
+                *Path("/tmp").glob(f"seaweedfs-*-grpc-{port + 10_000}.sock"),
+            ):
+                left.unlink()

@@ -1,0 +1,138 @@
+"""A clock that does not wait, and a small HTTP server that keeps objects as S3 does, with the faults that real ones have; no signatures."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from shoestring.backends.local import WallClock
+from shoestring.backends.s3.store import S3Place
+
+LARGE_BYTES = 50_000_000
+
+
+@dataclass
+class SmallS3:
+    """`conditions`: what it makes of If-None-Match: "kept", "ignored", or "looked at" first, in two steps.
+
+    `mishaps`: what goes wrong with the next requests, as "VERB what", first come first served:
+    "lost" (done, and no answer), "late" (done, and says that it failed), "unheard" (neither), "cut" (half of the answer), or a status.
+    """
+
+    conditions: str = "kept"
+    mishaps: list[str] = field(default_factory=list)
+    objects: dict[str, bytes] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    port: int = 0
+
+    def place(self) -> S3Place:
+        return S3Place(endpoint=f"127.0.0.1:{self.port}", bucket="shoestring", secure=False)
+
+    def write(self, key: str, data: bytes, only_new: bool) -> int:
+        with self.lock:
+            there = key in self.objects
+            if self.conditions == "kept" and only_new and there:
+                return 412
+            if self.conditions != "looked at":
+                self.objects[key] = data
+                return 200
+        if only_new and there:
+            return 412
+        time.sleep(0.2)
+        self.objects[key] = data
+        return 200
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def answer(self, status: int, body: bytes = b"", sent: int | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[:sent])
+
+    def serve(self) -> None:
+        small: SmallS3 = self.server.small  # type: ignore[attr-defined]
+        key = unquote(urlsplit(self.path).path).removeprefix("/shoestring/")
+        small.asked.append(f"{self.command} {key}")
+        left = int(self.headers.get("Content-Length", 0))
+        data = self.rfile.read(left) if left < LARGE_BYTES else self.swallow(left)
+        mine = small.mishaps and small.mishaps[0].startswith(self.command)
+        mishap = small.mishaps.pop(0).split()[1] if mine else ""
+        if mishap == "unheard":
+            self.close_connection = True
+        elif mishap.isdecimal():
+            self.answer(
+                int(mishap),
+                f"<Error><Code>Some{self.command.title()}</Code><Message>of &quot;{mishap}&quot;</Message></Error>".encode(),
+            )
+        elif self.command == "PUT":
+            status = small.write(key, data, self.headers.get("If-None-Match") == "*")
+            self.close_connection = mishap == "lost"
+            if mishap == "late":
+                self.answer(500, b"<Error><Code>InternalError</Code></Error>")
+            elif mishap != "lost":
+                self.answer(
+                    status, b"" if status == 200 else b"<Error><Code>PreconditionFailed</Code></Error>"
+                )
+        elif key in small.objects:
+            body = small.objects[key]
+            self.close_connection = mishap == "cut"
+            self.answer(200, body, len(body) // 2 if mishap == "cut" else None)
+        else:
+            self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+
+    def swallow(self, left: int) -> bytes:
+        while left:
+            left -= len(self.rfile.read(min(left, 1 << 20)))
+        return b"a large object"
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    do_GET = do_PUT = do_HEAD = serve
+
+
+class QuickClock(WallClock):
+    """Sleeps are over at once, and count."""
+
+    def __init__(self) -> None:
+        self.slept_s = 0.0
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.slept_s
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.slept_s)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
+        self.meanwhile()
+
+
+@contextmanager
+def small_s3(conditions: str = "kept", certificate: Path | None = None) -> Iterator[SmallS3]:
+    small = SmallS3(conditions)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.small = small  # type: ignore[attr-defined]
+        small.port = server.server_port
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield small
+        server.shutdown()

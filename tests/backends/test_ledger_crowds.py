@@ -1,0 +1,297 @@
+"""Many writers of one account write together, on every store: none lost, none doubled, no cap passed, whoever of them dies when."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from store_places import Place
+
+from shoestring.backends.local import FolderStore, WallClock
+from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError
+from shoestring.core.interfaces import Store
+from shoestring.core.types import record
+from shoestring.spending.audit.export import LedgerFolder, export
+from shoestring.spending.audit.verify import verify
+from shoestring.spending.ledger.account_checkpoint import EVERY, checkpoint_key, load
+from shoestring.spending.ledger.chain import Chain
+from shoestring.spending.ledger.chain_writer import Books
+from shoestring.spending.ledger.entry import (
+    NO_ENTRY,
+    Entry,
+    Written,
+    entry_key,
+    read_entry,
+    read_object,
+)
+from shoestring.spending.ledger.group_commit import Wish, seal_next, wishes_folder
+from shoestring.spending.ledger.ledger import Ledger
+
+CENT = Decimal("0.01")
+WRITERS, ASKS_EACH = 5, 6
+
+
+def wish_for(account: str, hold: str, microusd: int = 10_000, keep: int = 0) -> Wish:
+    about = {
+        "kind": "reserve",
+        "id": f"reserve/{hold}",
+        "hold": hold,
+        "stage": "work",
+        "attempt": 1,
+        "amount_microusd": microusd,
+    }
+    draft = Entry.model_validate(
+        {"account": account, "number": 1, "prev": NO_ENTRY, "at": WallClock().now(), "pod_uid": hold} | about
+    )
+    return Wish(draft=draft, keep_microusd=keep)
+
+
+def leave(store: Store, number: int, *wishes: Wish) -> None:
+    for wish in wishes:
+        store.put(f"{wishes_folder('run', number)}{wish.draft.hold}.json", record(wish))
+
+
+def crowded(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
+    """A ledger with an account whose last writer, of entry 2, saw others."""
+    Ledger(store, WallClock()).open("run", cap_usd, parent=None)
+    account = Books(store, WallClock()).fold("run")
+    written = Written((seal_next(account, wish_for("run", "first", 0).draft, WallClock()),), crowd=True)
+    store.put(entry_key("run", 2), written.data, if_absent=True)
+    return Ledger(store, WallClock(), "me")
+
+
+def test_whoever_writes_for_others_writes_what_all_wished_for_at_once(place: Place) -> None:
+    store = place.open()
+    ledger = crowded(store)
+    leave(store, 3, *(wish_for("run", f"theirs-{number}") for number in range(20)))
+    ledger.reserve("run", "mine", "work", 1, CENT)
+    written = read_object(store, "run", 3)
+    assert written and written.crowd
+    holds = [sealed.entry.hold for sealed in written.entries]
+    assert holds[0] == "mine" and sorted(holds[1:]) == sorted(f"theirs-{number}" for number in range(20))
+    assert {sealed.entry.hold: sealed.entry.pod_uid for sealed in written.entries} == {
+        hold: hold for hold in holds
+    } | {"mine": "me"}
+    assert verify(place.open(), {}).accounts[1].entries == 23
+    assert all(read_entry(store, "run", number) == written.entries[number - 3] for number in range(3, 24))
+    assert (
+        Ledger(place.open(), WallClock()).reserve("run", "theirs-7", "work", 1, CENT).entry.pod_uid
+        == "theirs-7"
+    )
+
+
+def test_a_wish_that_does_not_fit_is_left_out_and_refused_to_whoever_had_it(place: Place) -> None:
+    store = place.open()
+    ledger = crowded(store, CENT * 3)
+    leave(
+        store,
+        3,
+        wish_for("run", "a", 20_000, keep=1),
+        wish_for("run", "b"),
+        wish_for("run", "c"),
+        wish_for("run", "d"),
+    )
+    ledger.reserve("run", "mine", "work", 1, CENT)
+    state = Ledger(place.open(), WallClock()).state("run")
+    assert (state.left_usd, len(state.holds), "a" in state.holds) == (0, 4, False)
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve("run", "a", "work", 1, CENT * 2)
+
+
+def test_a_wish_for_a_number_that_somebody_took_is_never_granted_later(place: Place) -> None:
+    store = place.open()
+    ledger = crowded(store)
+    unaware = Ledger(store, WallClock())
+    unaware._books._known["run"] = Books(store, WallClock()).fold("run")
+    leave(store, 3, wish_for("run", "gave-up"))
+    unaware.reserve("run", "alone", "work", 1, CENT)
+    leave(store, 2, wish_for("run", "late"))
+    leave(store, 5, wish_for("run", "early"))
+    ledger.reserve("run", "mine", "work", 1, CENT)
+    assert set(Ledger(place.open(), WallClock()).state("run").holds) == {"first", "alone", "mine"}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"{}",
+        b"not JSON",
+        record(wish_for("another", "x")),
+        record(wish_for("run", "first", 5)),
+        record(wish_for("run", "mine", 7)),
+    ],
+    ids=[
+        "empty",
+        "no wish",
+        "no JSON",
+        "of another account",
+        "of a request that was made",
+        "of the request that is made",
+    ],
+)
+def test_what_is_no_wish_for_this_account_is_nobodys_harm(place: Place, damage: bytes) -> None:
+    store = place.open()
+    ledger = crowded(store)
+    store.put(f"{wishes_folder('run', 3)}damage.json", damage)
+    leave(store, 3, wish_for("run", "theirs"))
+    assert ledger.reserve("run", "mine", "work", 1, CENT).entry.amount_microusd == 10_000
+    assert set(Ledger(place.open(), WallClock()).state("run").holds) == {"first", "mine", "theirs"}
+    verify(place.open(), {})
+
+
+def test_the_crowd_is_over_when_nobody_joins(place: Place) -> None:
+    ledger = crowded(place.open())
+    for number in range(3):
+        ledger.reserve("run", f"mine-{number}", "work", 1, CENT)
+    assert not [key for key in place.open().list("wishes/") if "/00000004/" in key]
+    written = read_object(place.open(), "run", 5)
+    assert written and not written.crowd
+
+
+NEVER = 10**9
+
+
+class Mortal:
+    """A millisecond away; from its n-th write on its process is gone: just before it, or just after it."""
+
+    def __init__(self, store: Store, at: int, wrote: bool) -> None:
+        self._store, self._left, self._wrote = store, at, wrote
+        self.fetch = store.fetch
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+        time.sleep(0.001)
+        self._left -= 1
+        if self._left == 0 and self._wrote:
+            self._store.put(key, data, if_absent=if_absent, tier=tier)
+        if self._left <= 0:
+            raise StoreError(f"the writer of {key} died")
+        return self._store.put(key, data, if_absent=if_absent, tier=tier)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        return self._store.list(prefix)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_writers_of_which_some_die_lose_nothing_that_was_answered_and_double_nothing(
+    place: Place, seed: int
+) -> None:
+    dice, gate = random.Random(seed), threading.Barrier(WRITERS)
+    deaths = [(dice.randrange(2, 20), dice.random() < 0.5) for _ in range(2)]
+    crowded(place.open(), CENT * (WRITERS * ASKS_EACH - 6))
+
+    def ask(me: int) -> tuple[set[str], set[str]]:
+        at, wrote = deaths[me] if me < len(deaths) else (NEVER, False)
+        ledger = Ledger(Mortal(place.open(), at, wrote), WallClock(), f"pod-{me}")
+        granted, refused = set[str](), set[str]()
+        gate.wait()
+        for number in range(ASKS_EACH):
+            with suppress(StoreError):
+                try:
+                    ledger.reserve("run", f"work-{me}-{number}", "work", number, CENT)
+                    granted.add(f"work-{me}-{number}")
+                except BudgetExceeded:
+                    refused.add(f"work-{me}-{number}")
+        return granted, refused
+
+    with ThreadPoolExecutor(WRITERS) as writers:
+        answers = list(writers.map(ask, range(WRITERS)))
+    granted, refused = (set[str]().union(*told) for told in zip(*answers, strict=True))
+    store = place.open()
+    found = verify(store, {})
+    holds = set(found.accounts[1].holds) - {"first"}
+    assert granted <= holds and not refused & holds
+    assert found.accounts[1].held_usd == CENT * len(holds) <= CENT * (WRITERS * ASKS_EACH - 6)
+    alive = {f"work-{me}-{number}" for me in range(len(deaths), WRITERS) for number in range(ASKS_EACH)}
+    assert alive <= granted | refused
+
+
+def test_two_who_ask_for_the_same_get_the_same_entry_and_one_who_asks_for_another_is_told(
+    place: Place,
+) -> None:
+    crowded(place.open())
+
+    def ask(me: int) -> str:
+        try:
+            return (
+                Ledger(place.open(), WallClock())
+                .reserve("run", "one", "work", 1, CENT * (1 + me // 3))
+                .sha256
+            )
+        except LedgerConflict as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as writers:
+        said = list(writers.map(ask, range(4)))
+    hashes = {answer for answer in said if len(answer) == 64}
+    assert len(hashes) == 1 and (said.count(*hashes) == 3 or said.count(*hashes) == 1)
+    assert all("other content" in answer for answer in said if answer not in hashes)
+
+
+@pytest.fixture
+def together(tmp_path: Path) -> FolderStore:
+    """Entries 3 to 12 of `run` lie in one object."""
+    store = FolderStore(tmp_path / "store")
+    ledger = crowded(store)
+    leave(store, 3, *(wish_for("run", f"theirs-{number}") for number in range(9)))
+    ledger.reserve("run", "mine", "work", 1, CENT)
+    return store
+
+
+@pytest.mark.parametrize("change", ["a byte", "one less", "one twice", "last two", "its form"])
+def test_a_change_among_entries_that_are_together_is_found(together: FolderStore, change: str) -> None:
+    path = together.root / entry_key("run", 3)
+    written = read_object(together, "run", 3)
+    assert written
+    entries = written.entries
+    changed = {
+        "a byte": path.read_bytes().replace(b'"amount_microusd": 10000', b'"amount_microusd": 10001', 1),
+        "one less": Written(entries[:4] + entries[5:], crowd=True).data,
+        "one twice": Written((*entries, entries[-1]), crowd=True).data,
+        "last two": Written((*entries[:-2], entries[-1], entries[-2]), crowd=True).data,
+        "its form": path.read_bytes().replace(b"\n", b"\n\n", 1),
+    }
+    path.write_bytes(changed[change])
+    with pytest.raises(LedgerBroken, match="ledger/run/"):
+        verify(together, {})
+
+
+def test_a_stray_entry_beside_those_that_are_together_is_found(together: FolderStore) -> None:
+    (together.root / entry_key("run", 5)).write_bytes((together.root / entry_key("run", 2)).read_bytes())
+    with pytest.raises(LedgerBroken, match=r"00000005\.json: lies among entries that are together"):
+        verify(together, {})
+
+
+def test_what_was_written_together_is_exported_and_counted_entry_by_entry(
+    together: FolderStore, tmp_path: Path
+) -> None:
+    export(together, tmp_path / "copy", "run")
+    copied, whole = verify(LedgerFolder(tmp_path / "copy"), {}), verify(together, {})
+    assert copied.accounts == whole.accounts
+    assert len(list((tmp_path / "copy/run").glob("0*.json"))) == whole.accounts[1].entries == 12
+
+
+def test_a_long_account_that_many_wrote_is_known_to_a_new_writer_by_its_checkpoint(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    ledger, entries = crowded(store), 2
+    while entries <= EVERY:
+        leave(store, entries + 1, *(wish_for("run", f"work-{entries}-{number}", 10) for number in range(40)))
+        ledger.reserve("run", f"mine-{entries}", "work", 1, CENT / 1000)
+        entries = ledger.state("run").entries
+    kept = load(store, "run")
+    assert kept and kept.number == entries > EVERY and kept.lies_in == entries - 40
+    assert Ledger(store, WallClock()).state("run") == ledger.state("run")
+    # Of what the checkpoint stands for, only the object that it was written at is read.
+    for number in Chain(store, "run").objects - {kept.lies_in}:
+        (store.root / entry_key("run", number)).unlink()
+    assert Ledger(store, WallClock()).state("run") == ledger.state("run")
+    (store.root / checkpoint_key("run")).unlink()
+    with pytest.raises(LedgerBroken, match="is missing"):
+        Ledger(store, WallClock()).state("run")

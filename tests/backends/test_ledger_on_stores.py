@@ -1,0 +1,185 @@
+"""The books are the same on every store, also on one that times out, loses its answers, or lists what was there a while ago."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_places import Place
+
+from shoestring.backends.local import WallClock
+from shoestring.core.errors import BudgetExceeded, LedgerConflict, StoreError
+from shoestring.core.interfaces import Store
+from shoestring.spending.audit.verify import Verification, verify
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.parent_accounts import campaign_account
+
+MONTH, SPRING = "2026-11", campaign_account("spring")
+CENT = Decimal("0.01")
+
+
+class FaultyStore:
+    """Fails at a third of its writes: before it or after it; or writes, and says that something was there already."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self._store, self._dice = store, random.Random(seed)
+        self.fetch, self.faults = store.fetch, 0
+
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+        fault = self._dice.choice(["before", "after", "no answer", *["none"] * 6])
+        self.faults += fault != "none"
+        if fault == "before":
+            raise StoreError(f"{key}: no answer after 9 tries")
+        wrote = self._store.put(key, data, if_absent=if_absent, tier=tier)
+        if fault == "after":
+            raise StoreError(f"{key}: no answer after 9 tries")
+        return wrote and not (fault == "no answer" and if_absent)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """What was there, less the newest half."""
+        keys = list(self._store.list(prefix))
+        return iter(keys[: len(keys) // 2])
+
+
+class JumpingClock(WallClock):
+    """Set forth and back, by up to a quarter of a year, each time that it is looked at; what counts seconds since a start does not jump."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = random.Random(seed)
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(days=self._dice.uniform(-90, 90))
+
+
+def insist(ask: Any, *given: Any, **also: Any) -> None:
+    """As a caller does whose store failed: the same request again."""
+    for _ in range(50):
+        with suppress(StoreError):
+            ask(*given, **also)
+            return
+    raise AssertionError("the store never answered")
+
+
+def a_month(ledger: Ledger) -> None:
+    insist(ledger.open, MONTH, Decimal(3))
+    insist(ledger.open, SPRING, Decimal(2))
+    for run in ("one", "two"):
+        insist(ledger.open, run, Decimal("0.5"), MONTH, campaign=SPRING)
+        for stage in ("ingest", "train"):
+            insist(ledger.reserve, run, f"{stage}-1", stage, 1, Decimal("0.2"))
+            insist(ledger.extend, run, f"{stage}-1", CENT, id="first")
+            insist(ledger.settle, run, f"{stage}-1", Decimal("0.15"))
+            insist(ledger.adjust, run, f"{stage}-1", -CENT, "true times", id="exit")
+        insist(ledger.set_cap, run, Decimal("0.75"))
+        insist(ledger.close, run)
+
+
+def counted(found: Verification) -> dict[str, tuple[Decimal, Decimal, int]]:
+    return {state.account: (state.spent_usd, state.held_usd, state.entries) for state in found.accounts}
+
+
+def test_a_month_of_runs_is_the_same_on_every_store(place: Place) -> None:
+    a_month(Ledger(place.open(), WallClock()))
+    found = verify(place.open(), {})
+    once = (Decimal("0.28"), Decimal(0))
+    assert counted(found) == {
+        MONTH: (Decimal("0.56"), 0, 7),
+        SPRING: (Decimal("0.56"), 0, 7),
+        "one": (*once, 11),
+        "two": (*once, 11),
+    }
+    assert (found.spent_usd, found.pending) == (Decimal("0.56"), ())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_store_that_fails_and_loses_its_answers_makes_no_entry_too_few_and_none_twice(
+    place: Place, seed: int
+) -> None:
+    faulty = FaultyStore(place.open(), seed)
+    a_month(Ledger(faulty, WallClock()))
+    assert faulty.faults > 10
+    found = verify(place.open(), {})
+    assert {state.account: state.entries for state in found.accounts} == {
+        MONTH: 7,
+        SPRING: 7,
+        "one": 11,
+        "two": 11,
+    }
+    assert (found.spent_usd, found.held_usd, found.pending) == (Decimal("0.56"), 0, ())
+
+
+def test_a_list_that_is_old_hides_no_account_from_whoever_writes_or_verifies(place: Place) -> None:
+    a_month(Ledger(place.open(), WallClock()))
+    behind = FaultyStore(place.open(), 0)
+    assert len({key.split("/")[1] for key in behind.list("ledger/")}) < 4
+    assert counted(verify(behind, {})) == counted(verify(place.open(), {}))
+    assert Ledger(behind, WallClock()).state("two").closed
+
+
+def test_writers_that_race_for_a_campaigns_last_money_share_what_there_is(place: Place) -> None:
+    Ledger(place.open(), WallClock()).open(MONTH, CENT * 100)
+    Ledger(place.open(), WallClock()).open(SPRING, CENT * 10)
+
+    def ask(me: int) -> int:
+        ledger, granted = Ledger(place.open(), WallClock(), f"pod-{me}"), 0
+        for number in range(4):
+            with suppress(BudgetExceeded, LedgerConflict):
+                ledger.open(f"run-{me}-{number}", CENT, MONTH, campaign=SPRING)
+                granted += 1
+        return granted
+
+    with ThreadPoolExecutor(4) as writers:
+        granted = sum(writers.map(ask, range(4)))
+    month, campaign = (Ledger(place.open(), WallClock()).state(name) for name in (MONTH, SPRING))
+    assert (granted, campaign.left_usd, month.held_usd, campaign.held_usd) == (10, 0, CENT * 10, CENT * 10)
+    assert verify(place.open(), {}).pending == ()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_clocks_that_jump_move_no_money_and_hide_no_entry(place: Place, seed: int) -> None:
+    a_month(Ledger(FaultyStore(place.open(), seed), JumpingClock(seed)))
+    asked = Ledger(place.open(), JumpingClock(seed + 10))
+    asked.open("three", CENT, MONTH, campaign=SPRING)
+    asked.reserve("three", "train-1", "train", 1, CENT)
+    for sweeper in range(3):
+        Ledger(place.open(), JumpingClock(seed + 20 + sweeper)).sweep_parent(MONTH)
+    found = verify(place.open(), {})
+    assert {state.account: state.entries for state in found.accounts} == {
+        MONTH: 8,
+        SPRING: 8,
+        "one": 11,
+        "two": 11,
+        "three": 2,
+    }
+    assert (found.spent_usd, found.held_usd) == (Decimal("0.56"), CENT)
+    assert {
+        state.account: state.held_usd for state in found.accounts if state.account in (MONTH, SPRING)
+    } == {MONTH: CENT, SPRING: CENT}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_crowd_on_stores_that_fail_lose_answers_and_list_late_writes_each_entry_once(
+    place: Place, seed: int
+) -> None:
+    Ledger(place.open(), WallClock()).open("run", CENT * 14)
+
+    def ask(me: int) -> int:
+        ledger, granted = Ledger(FaultyStore(place.open(), 10 * seed + me), JumpingClock(me), f"pod-{me}"), 0
+        for number in range(5):
+            with suppress(BudgetExceeded):
+                insist(ledger.reserve, "run", f"work-{me}-{number}", "work", number, CENT)
+                granted += 1
+        return granted
+
+    with ThreadPoolExecutor(4) as writers:
+        granted = sum(writers.map(ask, range(4)))
+    state = Ledger(place.open(), WallClock()).state("run")
+    assert (granted, state.held_usd, state.entries) == (14, CENT * 14, 15)
+    verify(place.open(), {"run": (state.head_hash,)})

@@ -1,0 +1,305 @@
+"""What is promised of nodes is there, what is closed gives nothing, and a share of a node costs its share."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nodes import by_name, node, only, pod, pod_item, room, taint
+
+from shoestring.backends.kubernetes.node_facts import Amount, NodeFacts, PodFacts, pod_facts
+from shoestring.backends.kubernetes.pools import priced, see, unseen
+from shoestring.backends.kubernetes.world_files import Machine, NodePool, Taint
+from shoestring.config.tariffs import Tariffs
+from shoestring.core.money import microusd
+from shoestring.core.types import Market, Toleration
+from shoestring.pricing.price_book import Listing
+from shoestring.pricing.price_list import PriceList
+from shoestring.pricing.rows import PriceRow
+
+CPU = NodePool(name="cpu", labels={"pool": "cpu"})
+GROWS = NodePool(
+    name="big", labels={"pool": "big"}, machine=Machine(cores=8, memory_gb=32), most_nodes=3, startup_s=90
+)
+
+
+@st.composite
+def some_nodes(draw: st.DrawFn) -> list[NodeFacts]:
+    """Nodes of one or two pools, some with GPUs, some closed."""
+    found = []
+    for number in range(draw(st.integers(1, 6))):
+        name = draw(st.sampled_from(["cpu", "gpu", "gpu"]))
+        product = (
+            {"nvidia.com/gpu.product": draw(st.sampled_from(["NVIDIA-L4", "Tesla-T4"]))}
+            if name == "gpu"
+            else {}
+        )
+        found.append(
+            node(
+                f"node-{number}",
+                cpu=f"{draw(st.integers(500, 20_000))}m",
+                memory=f"{draw(st.integers(100, 70_000))}Mi",
+                labels={"pool": name} | product,
+                gpus=draw(st.integers(1, 9)) if name == "gpu" else 0,
+                unschedulable=draw(st.sampled_from([False, False, True])),
+                ready=draw(st.sampled_from([True, True, False])),
+                pods=draw(st.integers(0, 110)),
+            )
+        )
+    return found
+
+
+@st.composite
+def some_pods(draw: st.DrawFn) -> list[PodFacts]:
+    return [
+        pod(
+            draw(st.sampled_from(["", *(f"node-{number}" for number in range(6))])),
+            cpu=f"{draw(st.integers(0, 5_000))}m",
+            memory=f"{draw(st.integers(0, 20_000))}Mi",
+            gpus=draw(st.integers(0, 3)),
+            owner=draw(st.sampled_from(["ReplicaSet", "DaemonSet"])),
+            nodeSelector=draw(st.sampled_from([{}, {"pool": "cpu"}])),
+        )
+        for _ in range(draw(st.integers(0, 8)))
+    ]
+
+
+@given(some_nodes(), some_pods())
+def test_what_fits_promises_is_never_more_than_what_is_free(
+    nodes: list[NodeFacts], pods: list[PodFacts]
+) -> None:
+    for share in see(nodes, pods, [CPU]).shares:
+        left = Amount()
+        for each in nodes:
+            if each.takes_pods and each.labels["pool"] == share.pool.node_pool:
+                left += each.allocatable - sum(
+                    (pod.requests for pod in pods if pod.node == each.name), Amount()
+                )
+        fits = room(share.pool).fits
+        assert fits * share.pool.cores * 1000 <= left.cpu_milli
+        assert fits * int(share.pool.memory_gb * 1000) * 1_000_000 <= left.memory_bytes
+        assert fits * share.pool.gpu_count <= left.gpus
+        assert fits <= left.pods
+
+
+@given(some_nodes(), some_pods(), some_pods())
+def test_more_pods_never_give_more_room(
+    nodes: list[NodeFacts], pods: list[PodFacts], more: list[PodFacts]
+) -> None:
+    """A daemonset's pod changes what shares there are; anybody else's only takes from them."""
+    before = by_name(see(nodes, pods, [CPU]))
+    after = by_name(see(nodes, pods + [each for each in more if not each.stays], [CPU]))
+    assert set(before) == set(after)
+    assert all(room(after[name]).fits <= room(pool).fits for name, pool in before.items())
+
+
+@given(some_nodes(), some_pods(), st.sampled_from(["cordoned", "not ready", "tainted"]))
+def test_a_closed_node_is_as_if_it_were_not_there(
+    nodes: list[NodeFacts], pods: list[PodFacts], how: str
+) -> None:
+    closing = {"unschedulable": how == "cordoned", "ready": how != "not ready"}
+    closed = node(
+        "node-x",
+        cpu="64",
+        labels={"pool": "cpu"},
+        **closing,
+        taints=[taint("dedicated", "x")] if how == "tainted" else [],
+    )
+    before, after = by_name(see(nodes, pods, [CPU])), by_name(see([*nodes, closed], pods, [CPU]))
+    for name, pool in before.items():
+        if room(pool).nodes > room(pool).closed:
+            assert room(after[name]).fits == room(pool).fits
+            assert (after[name].cores, after[name].memory_gb) == (pool.cores, pool.memory_gb)
+    for pool in after.values():
+        if pool.node_pool == "cpu":
+            assert (
+                room(pool).closed
+                == sum(not each.takes_pods for each in nodes if each.labels["pool"] == "cpu") + 1
+            )
+
+
+@settings(max_examples=300)
+@given(some_nodes(), some_pods(), st.data())
+def test_the_order_of_nodes_and_pods_does_not_matter(
+    nodes: list[NodeFacts], pods: list[PodFacts], data: st.DataObject
+) -> None:
+    otherwise = data.draw(st.permutations(nodes)), data.draw(st.permutations(pods))
+    assert see(*otherwise, [CPU]) == see(nodes, pods, [CPU])
+
+
+@given(some_nodes(), some_pods(), st.decimals("0.000001", "500", places=6))
+def test_a_share_costs_at_least_its_part_and_all_of_a_node_costs_the_node(
+    nodes: list[NodeFacts], pods: list[PodFacts], usd_per_hour: Decimal
+) -> None:
+    seen = see(nodes, pods, [CPU])
+    quotes = [
+        PriceRow(
+            pool=whole.name, market=Market.ON_DEMAND, usd_per_hour=usd_per_hour, as_of=DAY, source="list"
+        )
+        for whole in seen.wholes
+    ]
+    book = priced(listing(*quotes), seen, Tariffs(), DAY)
+    prices = {quote.pool: microusd(quote.usd_per_hour) for quote in book.quotes}
+    wholes = {
+        whole.name: whole
+        for whole in seen.wholes
+        if whole.name not in {row.row.split()[0] for row in book.quarantined}
+    }
+    assert len(prices) == sum(share.pool.node_pool in wholes for share in seen.shares)
+    for share in seen.shares:
+        if whole := wholes.get(share.pool.node_pool or ""):
+            node_price, price = microusd(usd_per_hour), prices[share.pool.name]
+            assert price * whole.cores >= node_price * share.pool.cores
+            assert price * whole.gpu_count >= node_price * share.pool.gpu_count
+            assert price <= node_price
+            if share.pool.cores == whole.cores and share.pool.gpu_count == whole.gpu_count:
+                assert price == node_price
+
+
+DAY = date(2026, 7, 30)
+
+
+def listing(*rows: PriceRow) -> Listing:
+    return Listing(rows, PriceList())
+
+
+def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> PriceRow:
+    return PriceRow(pool=pool, market=market, usd_per_hour=Decimal(usd_per_hour), as_of=DAY, source="list")
+
+
+def test_a_node_is_shared_by_powers_of_two_and_all_that_daemonsets_leave() -> None:
+    """7.5 of 8 cores are left beside a daemonset, less 50m for the engine."""
+    pools = by_name(
+        see([node("a", cpu="8", memory="32Gi")], [pod("a", cpu="500m", memory="2Gi", owner="DaemonSet")], [])
+    )
+    assert list(pools) == ["cpu/1", "cpu/2", "cpu/4", "cpu/7"]
+    assert [pool.cores for pool in pools.values()] == [1, 2, 4, 7]
+    assert [room(pool).fits for pool in pools.values()] == [7, 3, 1, 1]
+    assert pools["cpu/7"].memory_gb == pytest.approx(30 * 1.0737 * 15 / 16, abs=0.1)
+
+
+def test_a_price_is_doubted_as_that_of_a_whole_node() -> None:
+    """$9 an hour is believable for 8 cores; for the one core of the smallest share it would not be."""
+    seen = see([node("a", cpu="8.1", memory="32Gi")], [], [])
+    book = priced(listing(quote("cpu", "9")), seen, Tariffs(), DAY)
+    assert {each.pool: str(each.usd_per_hour) for each in book.quotes} == {
+        "cpu/1": "1.125000",
+        "cpu/2": "2.250000",
+        "cpu/4": "4.500000",
+        "cpu/8": "9.000000",
+    }
+    assert {each.source for each in book.quotes} == {"list"}
+    assert "placeholder" in priced(listing(quote("cpu", "21")), seen, Tariffs(), DAY).quarantined[0].why
+
+
+def test_a_price_of_a_pool_that_is_not_there_now_is_set_aside_with_a_sentence() -> None:
+    book = priced(listing(quote("gone", "9")), see([node("a")], [], []), Tariffs(), DAY)
+    assert [row.why for row in book.quarantined] == ["there is no pool called gone now"]
+
+
+def test_what_runs_waits_or_starts_on_a_node_takes_room_and_what_is_finished_does_not() -> None:
+    busy = [pod_item("a", cpu="2", phase=phase) for phase in ("Running", "Pending")]
+    done = [pod_item("a", cpu="4", phase=phase) for phase in ("Succeeded", "Failed")]
+    pods = [found for item in busy + done if (found := pod_facts(item))]
+    pools = by_name(see([node("a", cpu="8.1", memory="32Gi")], pods, []))
+    assert room(pools["cpu/4"]).fits == 1
+    assert room(pools["cpu/8"]).fits == 0
+
+
+def test_pods_that_no_node_took_are_counted_where_they_want_to_go() -> None:
+    waiting = [
+        pod(cpu="64", nodeSelector={"pool": "cpu"}),
+        pod(cpu="64", nodeSelector={"pool": "gpu"}),
+        pod(cpu="64"),
+    ]
+    gated = pod_facts(pod_item(nodeSelector={"pool": "cpu"}, schedulingGates=[{"name": "queue"}]))
+    assert gated is None
+    assert room(by_name(see([node("a")], waiting, []))["cpu/1"]).waiting == 1
+
+
+def test_a_pool_that_can_grow_is_waited_for_only_when_nothing_fits() -> None:
+    empty = by_name(see([], [], [GROWS]))["big/8"]
+    assert (room(empty).nodes, room(empty).most_nodes, room(empty).fits, empty.startup_s) == (0, 3, 0, 90.0)
+    assert (empty.cores, empty.memory_gb) == (8, 32.0)
+    there = node("a", cpu="8.1", memory="40Gi", labels={"pool": "big"})
+    assert by_name(see([there], [], [GROWS]))["big/8"].startup_s == 5.0
+    assert by_name(see([there], [pod("a", cpu="1")], [GROWS]))["big/8"].startup_s == 90.0
+    assert by_name(see([there], [pod("a", cpu="1")], [GROWS]))["big/4"].startup_s == 5.0
+
+
+def test_a_declared_taint_is_tolerated_and_any_other_closes_the_node() -> None:
+    spot = NodePool(
+        name="spot", labels={"pool": "spot"}, taints=(Taint(key="spot", value="true"),), market=Market.SPOT
+    )
+    nodes = [
+        node(
+            "a",
+            cpu="1500m",
+            labels={"pool": "spot"},
+            taints=[taint("spot", "true"), taint("soft", effect="PreferNoSchedule")],
+        ),
+        node(
+            "b",
+            cpu="1500m",
+            labels={"pool": "spot"},
+            taints=[taint("spot", "true"), taint("keep-off", effect="NoExecute")],
+        ),
+    ]
+    pool = only(see(nodes, [], [spot]))
+    assert (room(pool).nodes, room(pool).closed, room(pool).fits) == (2, 1, 1)
+    terms = pool.markets[Market.SPOT]
+    assert terms.tolerations == (Toleration(key="spot", operator="Equal", value="true", effect="NoSchedule"),)
+    assert terms.node_selector == {"pool": "spot"}
+    assert terms.preemptions_per_hour == 0.0003
+
+
+@pytest.mark.parametrize(
+    ("labels", "memory_gb", "tflops"),
+    [
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"}, 85.9, 312.0),
+        ({"cloud.google.com/gke-accelerator": "nvidia-l4"}, 24.0, 121.0),
+        ({"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}, 80.0, 989.0),
+        ({"k8s.amazonaws.com/accelerator": "nvidia-tesla-t4"}, 16.0, 65.0),
+        ({}, 0.0, 0.0),
+    ],
+)
+def test_a_gpu_is_known_by_its_nodes_labels(labels: dict[str, str], memory_gb: float, tflops: float) -> None:
+    pools = by_name(
+        see([node("a", cpu="8.1", memory="32Gi", labels={"pool": "gpu"} | labels, gpus=3)], [], [])
+    )
+    assert {name: (pool.cores, pool.gpu_count) for name, pool in pools.items()} == {
+        "gpu/1gpu": (2, 1),
+        "gpu/2gpu": (5, 2),
+        "gpu/3gpu": (8, 3),
+    }
+    pool = pools["gpu/1gpu"]
+    assert (round(pool.gpu_memory_gb, 1), pool.gpu_tflops) == (memory_gb, tflops)
+
+
+def test_what_is_declared_of_a_gpu_stands_before_its_labels() -> None:
+    machine = Machine(
+        cores=2, memory_gb=8, gpu="own", gpu_count=2, gpu_memory_gb=12, gpu_tflops=50, core_gops=1.5
+    )
+    declared = NodePool(name="gpu", labels={"pool": "gpu"}, machine=machine)
+    labelled = {"pool": "gpu", "nvidia.com/gpu.product": "NVIDIA-L4"}
+    pool = by_name(see([node("a", labels=labelled, gpus=2)], [], [declared]))["gpu/1gpu"]
+    assert (pool.gpu, pool.gpu_memory_gb, pool.gpu_tflops, pool.core_gops) == ("own", 12, 50, 1.5)
+
+
+def test_a_gpu_node_whose_device_plugin_is_not_up_yet_takes_nothing() -> None:
+    nodes = [node("a", labels={"pool": "gpu"}, gpus=1), node("b", labels={"pool": "gpu"})]
+    pool = only(see(nodes, [], []))
+    assert (room(pool).nodes, room(pool).closed, room(pool).fits) == (2, 1, 1)
+
+
+def test_where_nodes_may_not_be_read_declared_machines_are_pools_of_unknown_room() -> None:
+    seen = unseen([GROWS, CPU])
+    assert [share.pool.name for share in seen.shares] == ["big/1", "big/2", "big/4", "big/8"]
+    assert {share.pool.room for share in seen.shares} == {None}
+    assert {share.pool.startup_s for share in seen.shares} == {90.0}
+    assert seen.notes == (
+        "cpu has no nodes, and pools.yaml does not say what its machine is: it is not used",
+    )

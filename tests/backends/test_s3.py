@@ -1,0 +1,198 @@
+"""S3 when it is not as it should be: waited for while it is away, and a lost answer is not an object too many."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from s3_server import ADMIN, BUCKET, S3Server, environment
+from small_s3 import QuickClock, SmallS3
+from store_places import FORKS, Place
+
+from shoestring.backends.local import FolderStore, WallClock
+from shoestring.backends.s3.store import S3Place, S3Store, open_s3_store
+from shoestring.backends.s3.wire import MOST_BYTES
+from shoestring.core.errors import NotInStore, StoreError, StoreFull
+from shoestring.spending.audit.verify import verify
+from shoestring.spending.ledger.ledger import Ledger
+
+pytestmark = pytest.mark.usefixtures("credentials")
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a//b", "a/", "../a", "a/./b", "a\\b", "a\nb"])
+def test_a_key_that_would_leave_its_folder_is_refused(store: S3Store, key: str) -> None:
+    with pytest.raises(StoreError, match="cannot name an object"):
+        store.put(key, b"")
+    with pytest.raises(StoreError, match="cannot name an object"):
+        store.fetch(key)
+
+
+@pytest.mark.parametrize("mishap", ["PUT lost", "PUT late", "PUT unheard", "PUT 503", "PUT 409", "PUT 500"])
+def test_a_write_whose_answer_was_lost_is_still_ours_and_there_once(
+    store: S3Store, small: SmallS3, mishap: str
+) -> None:
+    small.mishaps = [mishap]
+    assert store.put("ledger/run/00000001.json", b"ours", if_absent=True)
+    assert not store.put("ledger/run/00000001.json", b"theirs", if_absent=True)
+    assert small.objects["ledger/run/00000001.json"] == b"ours"
+
+
+def test_a_write_whose_answer_was_lost_is_not_ours_when_somebody_else_had_written(
+    store: S3Store, small: SmallS3, tmp_path: Path
+) -> None:
+    small.objects["ledger/run/00000001.json"] = b"theirs"
+    for ours in (b"ours", b"yours!"):
+        small.mishaps = ["PUT lost"]
+        (tmp_path / "ours").write_bytes(ours)
+        assert not store.put("ledger/run/00000001.json", ours, if_absent=True)
+        small.mishaps = ["PUT unheard"]
+        assert not store.put("ledger/run/00000001.json", tmp_path / "ours", if_absent=True)
+
+
+def test_equal_bytes_of_somebody_else_are_theirs_when_no_answer_was_lost(
+    store: S3Store, small: SmallS3
+) -> None:
+    small.objects["learned/it"] = b"same"
+    assert not store.put("learned/it", b"same", if_absent=True)
+
+
+def test_a_ledger_whose_answers_are_lost_again_and_again_has_every_entry_once(
+    store: S3Store, small: SmallS3, clock: QuickClock, tmp_path: Path
+) -> None:
+    ledger = Ledger(store, clock)
+    ledger.open("run", Decimal(1))
+    for number in range(20):
+        small.mishaps = ["PUT lost", "PUT unheard"] if number % 2 else ["PUT unheard", "PUT lost", "PUT lost"]
+        ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.01"))
+        small.mishaps = []
+    state = Ledger(store, clock).state("run")
+    assert (state.entries, state.held_usd) == (21, Decimal("0.20"))
+    there = FolderStore(tmp_path / "there")
+    for key, data in small.objects.items():
+        there.put(key, data)
+    assert verify(there, {"run": (state.head_hash,)}).entries == 21 + 2
+
+
+def test_a_download_that_is_cut_short_is_made_again(store: S3Store, small: SmallS3, tmp_path: Path) -> None:
+    small.objects["blobs/it"] = b"x" * 3_000_000
+    small.mishaps = ["GET cut", "GET unheard", "GET 503"]
+    assert store.fetch("blobs/it").read_bytes() == b"x" * 3_000_000
+    assert [path.name for path in (tmp_path / "scratch/blobs").iterdir()] == ["it"]
+
+
+def test_what_is_named_by_its_content_is_fetched_once_and_a_miss_is_asked_again(
+    store: S3Store, small: SmallS3
+) -> None:
+    with pytest.raises(NotInStore):
+        store.fetch("blobs/it")
+    small.objects |= {"blobs/it": b"x", "ledger/run/head.json": b"y"}
+    for _ in range(3):
+        store.fetch("blobs/it")
+        store.fetch("ledger/run/head.json")
+    assert small.asked == ["GET blobs/it", "GET blobs/it", *["GET ledger/run/head.json"] * 3]
+
+
+def test_a_file_that_is_there_already_is_not_sent(store: S3Store, small: SmallS3, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * 5_000_000)
+    assert store.put("blobs/it", tmp_path / "large", if_absent=True)
+    assert not store.put("blobs/it", tmp_path / "large", if_absent=True)
+    assert small.asked == ["HEAD blobs/it", "PUT blobs/it", "HEAD blobs/it"]
+
+
+def test_a_server_that_is_away_for_a_minute_is_waited_for_and_nothing_is_lost(
+    store: S3Store, small: SmallS3, clock: QuickClock
+) -> None:
+    small.mishaps = ["PUT 503"] * 10_000
+
+    def come_back_after_a_minute() -> None:
+        if clock.slept_s > 60:
+            small.mishaps = []
+
+    clock.meanwhile = come_back_after_a_minute
+    assert store.put("runs/r/curve.json", b"points")
+    assert small.objects["runs/r/curve.json"] == b"points"
+    assert 60 < clock.slept_s < 70
+
+
+def test_a_server_that_is_full_says_so_and_nothing_of_it_is_there(store: S3Store, small: SmallS3) -> None:
+    small.mishaps = ["PUT 507"]
+    with pytest.raises(
+        StoreFull, match=r'PUT shoestring/blobs/it at http://\S+: no space left \(507 SomePut of "507"\)'
+    ):
+        store.put("blobs/it", b"x")
+    assert "blobs/it" not in small.objects
+
+
+@pytest.mark.parametrize("status", [301, 400, 404, 501])
+def test_an_answer_that_makes_no_sense_is_an_error_and_not_a_no(
+    store: S3Store, small: SmallS3, status: int
+) -> None:
+    small.mishaps = [f"PUT {status}"]
+    with pytest.raises(StoreError, match=rf"PUT shoestring/blobs/it at \S+: {status} SomePut"):
+        store.put("blobs/it", b"x", if_absent=True)
+
+
+def test_a_scratch_folder_that_is_full_is_said_so_and_left_as_it_was(
+    store: S3Store, small: SmallS3, tmp_path: Path
+) -> None:
+    small.objects |= {"blobs/large": b"x" * 9_000_000, "blobs/small": b"y"}
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    try:
+        with pytest.raises(StoreFull, match=r"cannot keep blobs/large in \S+scratch: .*ephemeral storage"):
+            store.fetch("blobs/large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list((tmp_path / "scratch/blobs").iterdir()) == []
+    assert store.fetch("blobs/small").read_bytes() == b"y"
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def put_sparse(place: S3Place, folder: Path) -> None:
+    os.environ |= environment(ADMIN)
+    store = open_s3_store(place, folder / "scratch", WallClock())
+    before = peak_bytes()
+    store.put("blobs/large", folder / "large", if_absent=True)
+    assert peak_bytes() - before < 32_000_000
+
+
+def test_a_large_file_is_streamed(small: SmallS3, tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(400_000_000)
+    process = FORKS.Process(target=put_sparse, args=(small.place(), tmp_path))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def test_a_file_that_s3_would_not_take_is_refused_before_it_is_sent(
+    store: S3Store, small: SmallS3, tmp_path: Path
+) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(
+        StoreError, match=f"has {MOST_BYTES + 1} bytes, and S3 takes {MOST_BYTES} in one piece"
+    ):
+        store.put("blobs/it", tmp_path / "large")
+    assert small.asked == []
+
+
+def test_more_keys_than_a_server_lists_at_once_are_listed_and_folders_of_a_console_are_not(
+    s3_server: S3Server, s3_place: Place
+) -> None:
+    store = s3_place.open()
+    assert s3_place.s3
+    s3_server.minio().put_object(BUCKET, f"{s3_place.s3.root}runs/folder/", io.BytesIO(b""), 0)
+    keys = [f"runs/{number:04d}" for number in range(1_010)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda key: store.put(key, b""), keys))
+    assert list(store.list("runs/")) == keys

@@ -1,0 +1,142 @@
+"""Guardrails: each cap's remedy is done, and said; one that makes no sense is refused when the policy is read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pod_world import INGEST, TRAIN, Began, SetClock, a_child, begin, small_world, wish
+from pydantic import ValidationError
+
+from shoestring.config.guardrails import CAPS as REMEDIES
+from shoestring.config.guardrails import Grid, Guardrail, Guardrails
+from shoestring.config.policy import Rules
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Need, Pool
+from shoestring.data.run_records import read
+from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.runtime.supervisor.child import Ending
+from shoestring.runtime.supervisor.guardrails import guard, used_before
+from shoestring.runtime.supervisor.run_stage import close_books
+from shoestring.spending.energy import CORE_W, JOULES_PER_KWH, joules
+
+GRIDS = {"local": Grid(g_per_kwh=400, source="a test"), "far": Grid(g_per_kwh=50, source="a test")}
+
+
+def guarded(began: Began, **caps: Guardrail) -> Attempt:
+    rules = Rules(guardrails=Guardrails(**caps), grids=GRIDS)
+    return replace(began.attempt, world=replace(began.world, rules=rules))
+
+
+@pytest.fixture
+def make(laptop: Path, flights_slice: Path, tmp_path: Path):
+    def made(needs: tuple[Need, ...] = INGEST) -> Began:
+        return begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=needs))
+
+    return made
+
+
+def work(attempt: Attempt, seconds: float, cpu_s: float) -> None:
+    attempt.world.clock.sleep(seconds)
+    attempt.cpu_s += cpu_s
+
+
+CAPS = {
+    "joules": 60 * CORE_W,
+    "compute_minutes": 1.0,
+    "gco2_g": 60 * CORE_W / JOULES_PER_KWH * 400,
+    "memory_gb": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [(name, remedy) for name, remedies in REMEDIES.items() for remedy in remedies]
+)
+def test_a_stage_is_stopped_at_its_cap_by_every_remedy_and_says_which(make, name: str, remedy: str) -> None:
+    """A minute of one core, or a gigabyte."""
+    attempt = guarded(make(), **{name: Guardrail(most=CAPS[name], remedy=remedy)})
+    work(attempt, 30, 30)
+    attempt.peak_rss_bytes = 500_000_000
+    guard(attempt, os.getpid())
+    assert not attempt.stopping
+    work(attempt, 31, 31)
+    attempt.peak_rss_bytes = 1_100_000_000
+    guard(attempt, os.getpid())
+    cause = {"pause": "told-to-stop", "rebalance": "memory" if name == "memory_gb" else "guardrail"}.get(
+        remedy, "guardrail"
+    )
+    assert attempt.cause == cause
+    assert f"guardrail {name}" in attempt.stopping
+    assert remedy in attempt.stopping
+    assert attempt.changes[-1].lever == "guardrail"
+    assert attempt.changes[-1].why in attempt.stopping
+
+
+def test_what_earlier_attempts_used_counts(make) -> None:
+    began = make()
+    attempt = guarded(began, compute_minutes=Guardrail(most=1.5))
+    work(attempt, 60, 60)
+    guard(attempt, os.getpid())
+    close_books(attempt, Ending(status="stopped", why="the test is over"))
+    receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert receipt.used.compute_minutes == 1.0
+    assert receipt.used.gco2_g == pytest.approx(60 * CORE_W / JOULES_PER_KWH * 400, abs=1e-6)
+    again = guarded(began, compute_minutes=Guardrail(most=1.5))
+    again.used_before = used_before(began.world.store, "r", "ingest")
+    again.started_s = began.world.clock.monotonic_s()
+    work(again, 31, 31)
+    guard(again, os.getpid())
+    assert again.cause == "guardrail"
+    assert used_before(began.world.store, "r", "train").joules == 0
+
+
+def test_a_training_that_is_rebalanced_ends_before_its_cap_and_hears_of_it_once(make) -> None:
+    attempt = guarded(make(TRAIN), joules=Guardrail(most=60 * CORE_W, remedy="rebalance"))
+    attempt.reserved_usd = Decimal(1)
+    before_s = attempt.meter().ends_s
+    for _ in range(20):
+        work(attempt, 1, 1)
+        guard(attempt, os.getpid())
+    assert attempt.meter().ends_s == pytest.approx(attempt.started_s + 60, abs=1)
+    assert attempt.meter().ends_s < before_s
+    assert [change.lever for change in attempt.changes] == ["guardrail"]
+    assert "rebalance" in attempt.changes[0].why
+    assert not attempt.stopping
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no process to cores")
+def test_a_throttled_stage_keeps_half_of_its_cores(make) -> None:
+    child = a_child("print(flush=True); import time; time.sleep(60)")
+    try:
+        cores = len(os.sched_getaffinity(child.pid))
+        attempt = guarded(make(), compute_minutes=Guardrail(most=1.0, remedy="throttle"))
+        work(attempt, 50, 50)
+        guard(attempt, child.pid)
+        guard(attempt, child.pid)
+        assert len(os.sched_getaffinity(child.pid)) == max(1, cores // 2)
+        assert len(attempt.changes) == (1 if cores > 1 else 0)
+        assert not attempt.stopping
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_remedy_that_lowers_nothing_is_refused() -> None:
+    with pytest.raises(ValidationError, match="throttle is no remedy for memory_gb"):
+        Guardrails(memory_gb=Guardrail(most=1, remedy="throttle"))
+    with pytest.raises(ValidationError, match="no region's grid is known"):
+        Rules(guardrails=Guardrails(gco2_g=Guardrail(most=1)))
+    with pytest.raises(ValidationError):
+        Guardrail(most=0)
+
+
+def test_joules_are_watts_by_use_and_what_is_declared_goes_first() -> None:
+    pool = Pool(name="p", cores=4, memory_gb=8)
+    assert joules(pool, 100, 0) == 0
+    assert joules(pool, 100, 400) == joules(pool, 100, 10**6) == 4 * CORE_W * 100
+    assert joules(pool.model_copy(update={"power_w": 80.0}), 100, 200) == 80 * 100 / 2
+    gpu = Pool(name="g", cores=4, memory_gb=8, gpu="NVIDIA L40S", gpu_count=2)
+    assert joules(gpu, 10, 0) == 2 * 350 * 10

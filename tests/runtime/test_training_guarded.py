@@ -1,0 +1,54 @@
+"""End to end, with real processes and the wall clock: what the policy guards of a training is obeyed, and told by receipt and decision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_drifting import begun
+
+from shoestring.core.receipt import Receipt
+from shoestring.data.run_records import read
+from shoestring.routing.pages.explain import as_text
+from shoestring.runtime.route_step.retry import NO_USE_AGAIN
+from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.runtime.supervisor.child import Ending
+from shoestring.runtime.supervisor.run_stage import close_books
+from shoestring.runtime.supervisor.supervisor import supervise
+from shoestring.spending.ledger.ledger import Ledger
+
+
+def lived(folder: Path, guardrails: str) -> tuple[Attempt, Ending, Receipt]:
+    row = "{pool: cpu-1, market: spot, usd_per_hour: '0.80', as_of: 2026-11-01, source: a test}"
+    pool = "{name: cpu-1, cores: 1, memory_gb: 4, markets: {spot: {}}}"
+    world_file = folder / "world.yaml"
+    world_file.write_text(
+        f"name: one\nstore: {folder / 'store'}\npools: [{pool}]\nprices: [{row}]\nrules: {{guardrails: {guardrails}}}\n"
+    )
+    attempt = begun(folder, world_file)
+    ending = supervise(attempt, str(world_file))
+    close_books(attempt, ending)
+    return attempt, ending, read(attempt.world.store, "runs/r/receipts/train-1.json", Receipt)
+
+
+@pytest.mark.parametrize(
+    ("guardrails", "name", "cause"),
+    [
+        ("{skill: {least: 0.9, after_epochs: 1, remedy: stop}}", "skill", "guardrail"),
+        ("{usd_per_epoch: {most_usd: 0.000001, remedy: pause}}", "usd_per_epoch", "told-to-stop"),
+    ],
+)
+def test_a_training_that_breaks_a_guardrail_is_stopped_and_the_rest_of_its_money_is_free(
+    tmp_path: Path, guardrails: str, name: str, cause: str
+) -> None:
+    attempt, ending, receipt = lived(tmp_path, guardrails)
+    assert (ending.status, receipt.cause) == ("stopped", cause)
+    assert (receipt.cause in NO_USE_AGAIN) == (name == "skill")
+    assert f"guardrail {name}: " in receipt.why
+    assert [change.lever for change in receipt.changes] == ["guardrail"]
+    assert receipt.changes[0].why in receipt.why
+    assert any(f"guardrail {name}: at " in note for note in attempt.decision.question.notes)
+    assert f"guardrail {name}: at " in as_text(attempt.decision)
+    state = Ledger(attempt.world.store, attempt.world.clock).state(attempt.run.start.account)
+    assert attempt.hold not in state.holds
+    assert receipt.spent_usd < receipt.budget_usd / 2

@@ -1,0 +1,184 @@
+"""A place that nobody knows is tried while it may well be better, and left for the better one when it is not: in minutes, not a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import yaml
+from pod_world import TRAIN, Began, SetClock, begin, small_world, wish
+
+from shoestring.config.policy import Bounds, Rules, SecondLooks
+from shoestring.config.world import World
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Outcome
+from shoestring.data.run_records import read
+from shoestring.routing.decide import decide
+from shoestring.routing.policy.migration import TRIES_SD, Why
+from shoestring.runtime.admission.build_question import Reads
+from shoestring.runtime.records.receipt_history import FOLDER
+from shoestring.runtime.records.receipts import receipt_key
+from shoestring.runtime.route_step.route import decide_and_reserve
+from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.runtime.supervisor.child import Ending
+from shoestring.runtime.supervisor.migration_check import Looks, look_again, looks_of, s_per_sample
+from shoestring.runtime.supervisor.run_stage import close_books
+from shoestring.stages.work import Progress
+
+TWICE = Rules(second_look=SecondLooks(every_s=10, dwell_s=30, most_moves=2))
+MONEY = Decimal(1)
+
+
+@pytest.fixture
+def world(laptop: Path, tmp_path: Path) -> World:
+    """`one`, and `two` of faster cores, which would be a little dearer if they were as much faster as they are said to be."""
+    content = yaml.safe_load(laptop.read_text())
+    pool = content["pools"][0] | {"startup_s": 0.0, "cores": 1}
+    content["pools"] = [pool | {"name": "one", "core_gops": 1.0}, pool | {"name": "two", "core_gops": 2.0}]
+    row = content["prices"][0]
+    content["prices"] = [
+        row | {"pool": "one", "usd_per_hour": "0.04"},
+        row | {"pool": "two", "usd_per_hour": "0.10"},
+    ]
+    (tmp_path / "world.yaml").write_text(yaml.safe_dump(content))
+    return replace(small_world(tmp_path / "world.yaml", tmp_path, SetClock()), rules=TWICE)
+
+
+def first(world: World, recipe: Path, run_id: str = "r") -> Began:
+    found = begin(world, wish(recipe, run_id, needs=TRAIN, budget_usd=MONEY))
+    found.attempt.reserved_usd = found.attempt.choice.budget_usd
+    return found
+
+
+def next_one(began: Began, recipe: Path) -> Began:
+    """The attempt that an engine makes after one that was moved."""
+    decision, key = decide_and_reserve(
+        began.world, began.run, wish(recipe, needs=TRAIN, budget_usd=MONEY), Reads()
+    )
+    assert decision.choice is not None
+    made = Attempt(
+        began.world, began.run, decision, key, {}, began.world.clock.monotonic_s(), decision.choice.budget_usd
+    )
+    made.progress = Progress(
+        phase="stable", samples=began.attempt.progress.samples, began=began.attempt.progress.samples
+    )
+    return replace(began, attempt=made)
+
+
+def train_for(began: Began, seconds: int, times: float = 1.0) -> Looks:
+    """It takes so many times the time for a sample that is expected, and is looked at each second."""
+    attempt, looks = began.attempt, looks_of(began.attempt)
+    pace_s = times * s_per_sample(attempt.decision.question, attempt.choice)
+    begun, total = attempt.progress.began, attempt.progress.began + attempt.choice.samples * 1000
+    for second in range(1, seconds + 1):
+        began.world.clock.sleep(1)
+        attempt.progress = Progress(
+            phase="stable", samples=begun + int(second / pace_s), began=begun, total=total
+        )
+        look_again(attempt, looks)
+        if attempt.stopping:
+            break
+    return looks
+
+
+def leave(began: Began) -> Receipt:
+    assert began.attempt.cause == "moved"
+    close_books(began.attempt, Ending(status="stopped", cause="moved", why=began.attempt.stopping))
+    return read(began.world.store, receipt_key("r", began.attempt.hold), Receipt)
+
+
+def test_a_training_tries_what_may_be_better_leaves_it_when_it_is_not_and_the_next_run_knows(
+    world: World, flights_slice: Path
+) -> None:
+    at_one = first(world, flights_slice)
+    assert at_one.attempt.choice.pool == "one" and at_one.attempt.decision.question.tries_sd == TRIES_SD
+    train_for(at_one, 60)
+    assert "moves: two on-demand at $0.100000" in at_one.attempt.stopping
+    assert "taken off for finding out how fast it is there" in at_one.attempt.stopping
+    leave(at_one)
+
+    at_two = next_one(at_one, flights_slice)
+    assert (
+        at_two.attempt.choice.pool == "two" and "taken off for finding out" in at_two.attempt.choice.sentence
+    )
+    train_for(at_two, 60, times=3)
+    assert (
+        "moves: one on-demand at $0.040000" in at_two.attempt.stopping
+        and "finding out" not in at_two.attempt.stopping
+    )
+    leave(at_two)
+
+    back = next_one(at_two, flights_slice)
+    assert back.attempt.choice.pool == "one" and back.attempt.decision.question.tries_sd == 0
+    looks = train_for(back, 60)
+    assert not back.attempt.stopping and looks.last is not None and looks.last.verdict.code is Why.MOVES
+    close_books(
+        back.attempt, Ending(status="done", outcome=Outcome(key="k", samples=back.attempt.progress.samples))
+    )
+
+    # The very next run: what was tried is known.
+    after = first(world, flights_slice, "after")
+    assert after.attempt.choice.pool == "one"
+    looks = train_for(after, 60)
+    assert not after.attempt.stopping and looks.last is not None and looks.last.verdict.code is Why.SAME
+
+
+def test_an_attempt_that_was_moved_teaches_its_pace_and_one_that_goes_on_teaches_its_own_alone(
+    world: World, flights_slice: Path
+) -> None:
+    at_one = first(world, flights_slice)
+    train_for(at_one, 60, times=2)
+    moved = leave(at_one)
+    assert moved.teaches and moved.seconds / moved.prior_s == pytest.approx(2, rel=0.25)
+    assert [read(world.store, key, Receipt) for key in world.store.list(FOLDER)] == [moved]
+    goes_on = next_one(at_one, flights_slice)
+    train_for(goes_on, 25)
+    samples = goes_on.attempt.progress.samples
+    close_books(goes_on.attempt, Ending(status="done", outcome=Outcome(key="k", samples=samples)))
+    receipt = read(world.store, receipt_key("r", goes_on.attempt.hold), Receipt)
+    assert receipt.prior_s == pytest.approx(
+        goes_on.attempt.choice.prior_s_of(samples - goes_on.attempt.progress.began)
+    )
+    assert receipt.prior_s < goes_on.attempt.choice.prior_s_of(samples)
+
+
+def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flights_slice: Path) -> None:
+    began = first(world, flights_slice)
+    train_for(began, 20)
+    close_books(began.attempt, Ending(status="stopped", cause="told-to-stop", why="SIGTERM"))
+    assert not read(world.store, receipt_key("r", began.attempt.hold), Receipt).teaches
+    assert not list(world.store.list(FOLDER))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(),
+        Rules(second_look=SecondLooks(every_s=10, dwell_s=30, most_moves=0)),
+        Rules(second_look=SecondLooks(every_s=10, dwell_s=30, most_moves=1)),
+        Rules(second_look=SecondLooks(every_s=10, dwell_s=30, most_moves=2), bounds=Bounds(pool=False)),
+    ],
+    ids=["no looks", "no moves", "no way back", "not allowed"],
+)
+def test_nothing_is_tried_in_the_midst_of_a_run_that_could_not_be_left_again(
+    world: World, flights_slice: Path, rules: Rules
+) -> None:
+    began = first(replace(world, rules=rules), flights_slice)
+    train_for(began, 60)
+    assert not began.attempt.stopping
+
+
+def test_no_try_takes_samples_from_a_training_whose_money_is_short(world: World, flights_slice: Path) -> None:
+    """Where not all its passes fit at P95 in the place that is not known, it is not taken for better than it is."""
+    began = first(world, flights_slice)
+    train_for(began, 60)
+    leave(began)
+    question = next_one(began, flights_slice).attempt.decision.question
+    rich = decide(question).choice
+    assert rich is not None and rich.pool == "two"
+    poor = decide(
+        question.model_copy(update={"budget_usd": question.spent_usd + question.held_usd + rich.est_usd})
+    ).choice
+    assert poor is not None and poor.pool == "one"
