@@ -23,7 +23,7 @@ from machine import describe
 
 from shoestring.backends.local import FilePrices, WorldFile
 from shoestring.config.tariffs import Tariffs
-from shoestring.core.types import Format, FormatSpeed, Market, Need, Pool, Quote, Terms, record
+from shoestring.core.types import Format, FormatSpeed, Market, Need, Pool, Quote, MarketTerms, record_bytes
 from shoestring.pricing.templates import cloud_world, laptop_world
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
@@ -121,7 +121,7 @@ def many_pools() -> tuple[tuple[Pool, ...], tuple[Quote, ...]]:
     for region in range(20):
         for number, kind in enumerate(kinds):
             name, rate = f"r{region:02d}-m{number:03d}", float(rng.uniform(0.01, 0.2))
-            markets = {Market.ON_DEMAND: Terms(), Market.SPOT: Terms(preemptions_per_hour=rate)}
+            markets = {Market.ON_DEMAND: MarketTerms(), Market.SPOT: MarketTerms(preemptions_per_hour=rate)}
             pools.append(Pool(name=name, region=f"r{region:02d}", startup_s=60.0, markets=markets, **kind))
             hourly = (
                 0.03 * kind["cores"] * kind.get("core_gops", 1.0) + 0.01 * kind.get("gpu_tflops", 0.0)
@@ -165,12 +165,12 @@ def large(repeats: int) -> None:
         asked = large_question(deadline_s)
         decision = decide(asked)
         wall, cpu = zip(*(both_ms(partial(decide, asked)) for _ in range(repeats)), strict=True)
-        recorded = median_ms(partial(record, decision), 5)
+        recorded = median_ms(partial(record_bytes, decision), 5)
         limit = "-" if deadline_s is None else f"{deadline_s:.0f} s"
         offers = f"{decision.candidates.first(len(LARGE_NEEDS)):,} combined"
         times = f"{statistics.median(wall):>9.1f} {statistics.median(cpu):>10.1f} {min(wall):>8.1f} {recorded:>9.1f}"
         chosen = "nothing" if decision.choice is None else f"{decision.choice.pool} {decision.choice.market}"
-        print(f"{offers:<20} {limit:>9} {times} {len(record(decision)) / 2**20:>5.1f}  {chosen}")
+        print(f"{offers:<20} {limit:>9} {times} {len(record_bytes(decision)) / 2**20:>5.1f}  {chosen}")
 
 
 def both_ms(work: Callable[[], object]) -> tuple[float, float]:
@@ -196,10 +196,10 @@ def main() -> None:
         for deadline_s in (None, 3600.0):
             asked = question(world, deadline_s)
             decision = decide(asked)
-            data = record(decision)
+            data = record_bytes(decision)
             times = (
                 median_ms(partial(decide, asked), repeats),
-                median_ms(partial(record, decision), repeats),
+                median_ms(partial(record_bytes, decision), repeats),
                 median_ms(partial(replay, data), repeats),
             )
             shown = "  ".join(f"{each:8.1f}" for each in times)

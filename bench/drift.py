@@ -23,7 +23,7 @@ import numpy as np
 from machine import describe
 
 from shoestring.backends.local import FolderStore
-from shoestring.config.adaptation import Bounds
+from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.data.formats.readers import Rows
 from shoestring.data.recipe import TrainSettings
@@ -41,7 +41,7 @@ SETTINGS = TrainSettings(
     max_epochs=100, hidden=(32,), bins=4, batch_rows=64, patience=999, learning_rate=0.01, dropout=0.0
 )
 ROWS, STEP_S, STEPS, PRICE = 12_000, 0.1, 1000, Decimal(1)
-NOTHING = Bounds(length=False, least_look_share=1, batch_factor=1, pool=False)
+NOTHING = AdaptationLimits(length=False, least_look_share=1, batch_factor=1, pool=False)
 # So much of the budget's time is over when the disturbance comes.
 COMES_AT = 0.3
 
@@ -108,7 +108,7 @@ def stuttering(clock: SetClock, _meter: Meter) -> float:
     return STEP_S * (4 if clock.at_s > COMES_AT * STEP_S * STEPS and int(clock.at_s / 10) % 2 else 1)
 
 
-def train(disturb: Disturb, bounds: Bounds, seed: int, folder: Path) -> tuple[Trained, float]:
+def train(disturb: Disturb, bounds: AdaptationLimits, seed: int, folder: Path) -> tuple[Trained, float]:
     """What came of it, and the share of the limit that it spent."""
     clock = SetClock()
     meter = Meter(PRICE, 0.0, PRICE * Decimal(str(STEP_S * STEPS)) / 3600, None)
@@ -162,7 +162,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
                 (ours, our_share), (cut, cut_share) = (
                     train(disturb, bounds, seed, Path(folder))
-                    for bounds, folder in ((Bounds(), one), (NOTHING, other))
+                    for bounds, folder in ((AdaptationLimits(), one), (NOTHING, other))
                 )
             spent += [our_share, cut_share]
             changes.append(len(ours.course.changes))

@@ -10,7 +10,7 @@ from decimal import Decimal
 import numpy as np
 from gpu_recorded import STARTUP_S, PriceList, Work, placed
 
-from shoestring.config.policy import Rules, SecondLooks
+from shoestring.config.policy import Policy, MigrationPolicy
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, Pool, Quote
@@ -56,7 +56,7 @@ Choose = Callable[[Work, dict[str, Pool], PriceList, list[Receipt], np.random.Ge
 Ran = tuple[float, list[Receipt]]
 """What a run cost, and the receipts of its attempts."""
 Run = Callable[[Work, dict[str, Pool], PriceList, list[Receipt], np.random.Generator], Ran]
-LOOKS = Rules(second_look=SecondLooks(every_s=60, most_moves=2))
+LOOKS = Policy(second_look=MigrationPolicy(every_s=60, most_moves=2))
 LEAVE_S = 60.0
 
 

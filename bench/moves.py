@@ -23,14 +23,14 @@ from statistics import median
 from machine import describe
 from traces import trace
 
-from shoestring.config.policy import SecondLooks
+from shoestring.config.policy import MigrationPolicy
 from shoestring.core.types import Market
 from shoestring.routing.policy.migration import Elsewhere, Standing, second_look
 
 TICK_S, LOOK_TICKS, DAY_S = 195.0, 3, 86400.0
 WORK_S, LEAVE_S, START_S = 48 * 3600.0, 60.0, 360.0
-EAGER = SecondLooks(saving_over_disruption=1, dwell_s=0, margin_again=0, most_moves=10**6)
-CALM = SecondLooks(most_moves=10**6)
+EAGER = MigrationPolicy(saving_over_disruption=1, dwell_s=0, margin_again=0, most_moves=10**6)
+CALM = MigrationPolicy(most_moves=10**6)
 Prices = list[list[float]]
 
 
@@ -49,7 +49,7 @@ def prices() -> tuple[list[str], Prices]:
     return rows[0][1:], [[float(cell) for cell in row[1:]] for row in rows[1:]]
 
 
-def train(table: Prices, begin: int, zone: int, rules: SecondLooks | None) -> Ran:
+def train(table: Prices, begin: int, zone: int, rules: MigrationPolicy | None) -> Ran:
     """Tick by tick until the work is done. `rules` None: it stays."""
     usd, left_s, tick, since, left_at = 0.0, WORK_S, begin, begin, dict[int, float]()
     paused_s, moves, returns = START_S, 0, 0
@@ -69,7 +69,7 @@ def train(table: Prices, begin: int, zone: int, rules: SecondLooks | None) -> Ra
 
 
 def looked(
-    now: list[float], zone: int, best: int, left_s: float, here_s: float, moves: int, rules: SecondLooks
+    now: list[float], zone: int, best: int, left_s: float, here_s: float, moves: int, rules: MigrationPolicy
 ) -> bool:
     at = Standing(
         pool=str(zone),

@@ -23,7 +23,7 @@ from machine import describe
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import from_microusd, microusd
-from shoestring.core.types import Format, FormatSpeed, Market, Need, Pool, Quote, Terms
+from shoestring.core.types import Format, FormatSpeed, Market, Need, Pool, Quote, MarketTerms
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
 from shoestring.routing.offers.candidates import Ints
@@ -92,7 +92,7 @@ def places(rng: np.random.Generator, most: int) -> tuple[tuple[Pool, ...], tuple
     pools, quotes = list[Pool](), list[Quote]()
     for number in range(int(rng.integers(1, most + 1))):
         spot = (
-            {Market.SPOT: Terms(preemptions_per_hour=float(rng.uniform(0, 40)))} if rng.random() < 0.7 else {}
+            {Market.SPOT: MarketTerms(preemptions_per_hour=float(rng.uniform(0, 40)))} if rng.random() < 0.7 else {}
         )
         pool = Pool(
             name=f"pool-{number}",
@@ -101,7 +101,7 @@ def places(rng: np.random.Generator, most: int) -> tuple[tuple[Pool, ...], tuple
             core_gops=float(rng.uniform(0.5, 3)),
             startup_s=float(rng.uniform(0, 60)),
             region=str(rng.choice(["local", "far"])),
-            markets={Market.ON_DEMAND: Terms()} | spot,
+            markets={Market.ON_DEMAND: MarketTerms()} | spot,
         )
         pools.append(pool)
         quotes += [

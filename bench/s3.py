@@ -33,7 +33,7 @@ from store_places import Place, at_once
 from shoestring.backends.local import WallClock
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Format, Market, record
+from shoestring.core.types import Format, Market, record_bytes
 from shoestring.data.run_records import read
 from shoestring.runtime.admission.build_question import RECEIPTS_READ, learned
 from shoestring.spending.audit.verify import verify
@@ -140,7 +140,7 @@ def the_past(
         writer.reserve("past", f"work-{number}", "work", number, Decimal("0.01"))
     for number in range(receipts):
         receipt = receipt_of(number)
-        store.put(f"runs/{receipt.run_id}/receipts/ingest-1.json", record(receipt))
+        store.put(f"runs/{receipt.run_id}/receipts/ingest-1.json", record_bytes(receipt))
     away = Distant(store, round_trip_s)
     newest = list(store.list("runs/"))[-RECEIPTS_READ:]
     return {

@@ -14,7 +14,7 @@ import pytest
 from shoestring.config.tariffs import Tariffs, egress_microusd
 from shoestring.config.world import PriceBook
 from shoestring.core.money import MICRO
-from shoestring.core.types import Market, Pool, Terms
+from shoestring.core.types import Market, Pool, MarketTerms
 from shoestring.pricing.catalogues import Catalogue
 from shoestring.pricing.price_book import Listing, believed, prices
 from shoestring.pricing.price_list import Commitment, PriceList
@@ -62,7 +62,7 @@ def pools_of(rows: Sequence[PriceRow]) -> tuple[Pool, ...]:
             provider=row.provider,
             zone=row.zone,
             machine=row.machine,
-            markets=dict.fromkeys(Market, Terms()),
+            markets=dict.fromkeys(Market, MarketTerms()),
         )
         for key, row in found.items()
     )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue
 
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -29,7 +29,7 @@ class Anything(BaseModel):
 @given(value=VALUES)
 def test_a_record_is_what_the_standard_library_writes_with_sorted_keys(value: Any) -> None:
     assert (
-        record(Anything(value=value)).decode()
+        record_bytes(Anything(value=value)).decode()
         == json.dumps({"value": value}, sort_keys=True, indent=1, allow_nan=False) + "\n"
     )
 
@@ -37,4 +37,4 @@ def test_a_record_is_what_the_standard_library_writes_with_sorted_keys(value: An
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [-float("inf")]])
 def test_what_json_has_no_number_for_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
-        record(Anything.model_construct(value=value))
+        record_bytes(Anything.model_construct(value=value))

@@ -241,7 +241,7 @@ print(len(after), after <= before, variables)
 def test_the_usage_of_a_process_that_is_gone_is_nothing() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    assert PsutilTelemetry().usage(child.pid) == interfaces.Usage(0.0, 0)
+    assert PsutilTelemetry().usage(child.pid) == interfaces.ProcessUsage(0.0, 0)
     assert PsutilTelemetry().usage(os.getpid()).rss_bytes > 0
 
 
@@ -257,7 +257,7 @@ def test_no_seam_has_more_than_three_verbs() -> None:
     ]
     mine = [protocol for protocol in protocols if protocol.__module__ == interfaces.__name__]
     # Waiting is the sweeper's own, and no part of a World: nobody else may end pods.
-    assert set(mine) == {*holders, interfaces.Waiting}
+    assert set(mine) == {*holders, interfaces.PendingPods}
     for protocol in mine:
         verbs = [
             name for name, _ in inspect.getmembers(protocol, inspect.isfunction) if not name.startswith("_")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoestring.config.tariffs import (
-    Shelf,
+    StorageClass,
     Tariffs,
-    Tier,
+    PriceTier,
     dearest_microusd,
     egress_microusd,
     egress_table,
@@ -43,12 +43,12 @@ prices = st.integers(0, 200_000).map(lambda micro: str(Decimal(micro).scaleb(-6)
 
 
 @st.composite
-def tiers(draw: st.DrawFn) -> tuple[Tier, ...]:
+def tiers(draw: st.DrawFn) -> tuple[PriceTier, ...]:
     ends = sorted(draw(st.sets(st.integers(1, 10**5), max_size=4)))
-    return tuple(Tier(up_to_gb=end, usd_per_gb=draw(prices)) for end in [*ends, None])
+    return tuple(PriceTier(up_to_gb=end, usd_per_gb=draw(prices)) for end in [*ends, None])
 
 
-def by_the_gb(tiers: tuple[Tier, ...], gb: int, moved_gb: int) -> int:
+def by_the_gb(tiers: tuple[PriceTier, ...], gb: int, moved_gb: int) -> int:
     """Micro-dollars, one GB after the other."""
     micro = Fraction(0)
     for number in range(moved_gb, moved_gb + gb):
@@ -64,19 +64,19 @@ def test_a_tier_is_paid_for_what_lies_in_it_and_no_more(tb: int, usd: str) -> No
 
 
 @given(tiers(), st.integers(0, 2000), st.integers(0, 2000))
-def test_tiers_are_the_sum_of_their_gigabytes(tiers: tuple[Tier, ...], gb: int, moved_gb: int) -> None:
+def test_tiers_are_the_sum_of_their_gigabytes(tiers: tuple[PriceTier, ...], gb: int, moved_gb: int) -> None:
     assert tiered_microusd(tiers, np.array([float(gb)]), moved_gb)[0] == by_the_gb(tiers, gb, moved_gb)
 
 
 @given(tiers(), st.lists(st.floats(0, 1e6), min_size=2, max_size=8))
-def test_more_bytes_never_cost_less(tiers: tuple[Tier, ...], volumes: list[float]) -> None:
+def test_more_bytes_never_cost_less(tiers: tuple[PriceTier, ...], volumes: list[float]) -> None:
     costs = tiered_microusd(tiers, np.array(sorted(volumes)))
     assert (np.diff(costs) >= 0).all() and costs.dtype == np.int64
 
 
 @given(tiers(), st.integers(0, 10**5), st.integers(0, 10**5))
 def test_what_was_moved_before_and_what_moves_now_cost_together_what_both_do(
-    tiers: tuple[Tier, ...], first: int, then: int
+    tiers: tuple[PriceTier, ...], first: int, then: int
 ) -> None:
     both, one = tiered_microusd(tiers, np.array([float(first + then), float(first)]))
     assert abs(int(tiered_microusd(tiers, np.array([float(then)]), first)[0]) - int(both - one)) <= 1
@@ -114,7 +114,7 @@ def test_a_region_of_another_provider_is_another_region_though_its_name_is_the_s
 
 @given(tiers(), st.integers(0, 2000), st.integers(0, 2000), st.integers(0, 2000), st.floats(0, 1))
 def test_a_volume_costs_at_most_what_it_is_priced_at_whatever_moved_before(
-    tiers: tuple[Tier, ...], gb: int, least_gb: int, more_gb: int, share: float
+    tiers: tuple[PriceTier, ...], gb: int, least_gb: int, more_gb: int, share: float
 ) -> None:
     (most,) = dearest_microusd(tiers, np.array([float(gb)]), least_gb, least_gb + more_gb)
     between = [
@@ -152,7 +152,7 @@ def test_a_table_has_a_row_a_route_and_a_column_a_volume() -> None:
 
 
 def test_what_is_kept_is_charged_for_its_least_days_and_to_be_read() -> None:
-    cold = Shelf(usd_per_gb_month=Decimal("0.004"), retrieval_usd_per_gb=Decimal("0.02"), least_days=90)
+    cold = StorageClass(usd_per_gb_month=Decimal("0.004"), retrieval_usd_per_gb=Decimal("0.02"), least_days=90)
     gb = np.array([100.0])
     assert (
         held_microusd(cold, gb, 24).tolist()
@@ -167,7 +167,7 @@ def test_what_is_kept_is_charged_for_its_least_days_and_to_be_read() -> None:
 
 
 @given(tiers())
-def test_tariffs_are_read_as_they_were_written(tiers: tuple[Tier, ...]) -> None:
+def test_tariffs_are_read_as_they_were_written(tiers: tuple[PriceTier, ...]) -> None:
     tariffs = Tariffs(egress_usd_per_gb={"a->b": tiers, "b->a": Decimal("0.02")})
     assert Tariffs.model_validate_json(tariffs.model_dump_json()) == tariffs
     assert tariffs.model_dump(mode="json")["egress_usd_per_gb"]["b->a"] == "0.020000"

@@ -19,13 +19,13 @@ import psutil
 from pydantic import Field, model_validator
 
 from shoestring.config.budgets import Budgets
-from shoestring.config.policy import Rules
+from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import IMAGES, PriceBook, World
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import NotInStore, StoreError, StoreFull, WorldError
-from shoestring.core.interfaces import Clock, Life, Usage
-from shoestring.core.types import STANDARD, Placement, Pool, Quote, digest
+from shoestring.core.interfaces import Clock, PodLifetime, ProcessUsage
+from shoestring.core.types import STANDARD_CLASS, Placement, Pool, Quote, digest
 from shoestring.pricing.catalogues import open_catalogue
 from shoestring.pricing.price_book import Listing, parse_book, read_listing
 from shoestring.pricing.price_list import PriceList
@@ -49,7 +49,7 @@ class WorldFile(PriceList):
     store: str = Field(min_length=1, description="folder of the object store; ~ is the home directory")
     pools: tuple[Pool, ...] = Field(min_length=1)
     tariffs: Tariffs = Tariffs()
-    rules: Rules = Rules()
+    rules: Policy = Policy()
     budgets: Budgets = Budgets()
     images: dict[str, str] = Field(
         {}, description="full names of images, by the names that stages use; else the published ones"
@@ -83,7 +83,7 @@ class FolderStore:
             raise NotInStore(key)
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD_CLASS) -> bool:
         path = self.root / key
         if if_absent and path.exists():
             return False
@@ -204,21 +204,21 @@ class LocalCluster:
             os.sched_setaffinity(0, idlest_cores(cores))
         return threads(cores)
 
-    def life(self, pod_uid: str) -> Life:
+    def life(self, pod_uid: str) -> PodLifetime:
         if "?" in pod_uid:
             # Known by its labels alone, which processes do not have.
-            return Life(alive=False)
+            return PodLifetime(alive=False)
         host, pid, created_ms = pod_uid.rsplit(".", 2)
         if host != socket.gethostname():
             # Nobody can tell from here; the run's own machine settles it.
-            return Life(alive=True)
+            return PodLifetime(alive=True)
         started_at = datetime.fromtimestamp(int(created_ms) / 1000 + boot_fraction_s(), UTC)
         try:
             process = psutil.Process(int(pid))
             same = abs(int(process.create_time() * 1000) - int(created_ms)) < 1000
-            return Life(alive=same and process.status() != psutil.STATUS_ZOMBIE, started_at=started_at)
+            return PodLifetime(alive=same and process.status() != psutil.STATUS_ZOMBIE, started_at=started_at)
         except psutil.NoSuchProcess:
-            return Life(alive=False, started_at=started_at)
+            return PodLifetime(alive=False, started_at=started_at)
 
 
 def boot_fraction_s() -> float:
@@ -245,14 +245,14 @@ def idlest_cores(count: int) -> set[int]:
 
 
 class PsutilTelemetry:
-    def usage(self, pid: int) -> Usage:
+    def usage(self, pid: int) -> ProcessUsage:
         try:
             # Stages compute in threads; looking for children means reading all of /proc, every second.
             process = psutil.Process(pid)
             times = process.cpu_times()
-            return Usage(times.user + times.system, process.memory_info().rss)
+            return ProcessUsage(times.user + times.system, process.memory_info().rss)
         except psutil.NoSuchProcess:
-            return Usage(0.0, 0)
+            return ProcessUsage(0.0, 0)
 
 
 class WallClock:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoestring.core.interfaces import Telemetry, Usage
+from shoestring.core.interfaces import Telemetry, ProcessUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class NvmlTelemetry:
     def __init__(self, processes: Telemetry, nvml: Any = None) -> None:
         self._processes, self._nvml, self._is_open = processes, nvml, nvml is not None
 
-    def usage(self, pid: int) -> Usage:
+    def usage(self, pid: int) -> ProcessUsage:
         if not self._is_open:
             self._nvml, self._is_open = opened(), True
         usage, nvml = self._processes.usage(pid), self._nvml

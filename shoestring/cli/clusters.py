@@ -19,7 +19,7 @@ from shoestring.backends.argo import TEMPLATE, Argo, Progress, Step, open_argo
 from shoestring.cli.running import tell
 from shoestring.cli.wishes import budget_of
 from shoestring.core.errors import ClusterError
-from shoestring.core.types import sentences
+from shoestring.core.types import validation_message
 from shoestring.data.recipe import Recipe
 from shoestring.reporting.summary import Summary
 
@@ -98,7 +98,7 @@ def end(progress: Progress, context: str, namespace: str, as_json: bool) -> None
         summary = Summary.model_validate_json(progress.summary)
     except ValidationError as error:
         raise ClusterError(
-            f"the summary of {progress.workflow} is of another version of Shoestring: {sentences(error)}"
+            f"the summary of {progress.workflow} is of another version of Shoestring: {validation_message(error)}"
         ) from None
     logs = f"kubectl --context {context} --namespace {namespace} logs --selector shoestring.dev/run={summary.run_id}"
     hints = (f"what its steps printed: {logs} --container main --tail -1 --prefix",)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
 from shoestring.core.errors import ShoestringError, UsageError
-from shoestring.core.types import sentences
+from shoestring.core.types import validation_message
 from shoestring.data.run_records import open_run
 from shoestring.routing.analysis.compare import Comparison, WhyNot, compare, why_not
 from shoestring.routing.analysis.replay import replay as replay_decision
@@ -32,7 +32,7 @@ def decision_file(path: Path) -> bytes:
     except OSError as error:
         raise UsageError(f"cannot read the decision {path}: {error.strerror}") from None
     except ValidationError as error:
-        raise UsageError(f"{path} is not a decision: {sentences(error)}") from None
+        raise UsageError(f"{path} is not a decision: {validation_message(error)}") from None
     return data
 
 
@@ -74,7 +74,7 @@ def look_beside(file: Path) -> Look | None:
     except OSError:
         return None
     except ValidationError as error:
-        raise UsageError(f"{path} is not a second look: {sentences(error)}") from None
+        raise UsageError(f"{path} is not a second look: {validation_message(error)}") from None
 
 
 def _json(found: tuple[BaseModel, ...]) -> str:

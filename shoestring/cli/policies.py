@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
-from shoestring.config.policy import Candidate, Preferences, Rules
+from shoestring.config.policy import CandidatePolicy, Preferences, Policy
 from shoestring.core.types import utc_text
 from shoestring.routing.analysis.off_policy import Comparison, Estimate
 from shoestring.routing.policy.trials import Rollback
@@ -38,7 +38,7 @@ def show(world: WorldOption = None, store: StoreOption = None, as_json: JsonOpti
         typer.echo(note, err=True)
 
 
-def guarded(rules: Rules) -> list[str]:
+def guarded(rules: Policy) -> list[str]:
     """What no stage may pass, in lines, and what a training may change of itself."""
     said = [f"  {sentence}" for sentence in rules.guardrails.sentences(trains=True)] or ["  no guardrails"]
     bounds = rules.bounds.model_dump(mode="json")
@@ -62,7 +62,7 @@ def described(what: str, policy: Preferences) -> list[str]:
     return lines
 
 
-def on_trial(candidate: Candidate, over: Rollback | None) -> list[str]:
+def on_trial(candidate: CandidatePolicy, over: Rollback | None) -> list[str]:
     share = (
         f"obeyed by {candidate.share:.0%} of the runs" if candidate.share else "in shadow: nobody obeys it"
     )

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from shoestring.backends.local import WallClock
 from shoestring.cli.running import JsonOption, WorldOption, world_at
-from shoestring.config.world import Committed
+from shoestring.config.world import CommittedHours
 from shoestring.core.errors import UsageError
 from shoestring.core.types import Quote
 from shoestring.pricing.catalogues import open_catalogue
@@ -54,7 +54,7 @@ def show(
 ) -> None:
     """Say what a price list asks, and what of it is not believed and why; with --world, what that world's pools cost, moving and holding
     bytes, and what is paid for already."""
-    book, committed = None, tuple[Committed, ...]()
+    book, committed = None, tuple[CommittedHours, ...]()
     if world is not None:
         opened = world_at(world, None)
         book = opened.prices.book()
@@ -142,7 +142,7 @@ def tell(found: Moves, after: Read, limit_percent: float) -> None:
         table(("not believed", "why"), [(each.row, each.why) for each in after.quarantined])
 
 
-def paid_for(each: Committed) -> tuple[str, ...]:
+def paid_for(each: CommittedHours) -> tuple[str, ...]:
     return (
         f"{each.pool} {each.market}",
         each.name,

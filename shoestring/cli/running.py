@@ -16,7 +16,7 @@ from shoestring.cli.wishes import recipe_in, wish_for
 from shoestring.cli.worlds import ensure_default_world
 from shoestring.config.world import World
 from shoestring.core.errors import UsageError
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.run_records import Run, open_run
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import export
@@ -164,7 +164,7 @@ def run(
 def tell(summary: Summary, report: str, hints: tuple[str, ...], as_json: bool) -> None:
     """The last words of a run, and its exit code. `report`: where it is. `hints`: what to do about a run that did not finish."""
     if as_json:
-        sys.stdout.buffer.write(record(summary))
+        sys.stdout.buffer.write(record_bytes(summary))
     elif summary.status != "refused":
         spent = f"${summary.spent_usd} of ${summary.budget_usd}"
         quality = ", ".join(f"{name} {value:.4f}" for name, value in summary.quality.items())

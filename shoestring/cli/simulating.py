@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from shoestring.cli.running import MOST_SEED, JsonOption
-from shoestring.config.policy import Rules
+from shoestring.config.policy import Policy
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
 from shoestring.simulation.results import Report
@@ -28,7 +28,7 @@ def with_policy(scenario: Scenario, path: Path | None) -> Scenario:
     if path is None:
         return scenario
     rules = parse(
-        read_text(path, f"there is no policy file at {path}", WorldError), Rules, str(path), WorldError
+        read_text(path, f"there is no policy file at {path}", WorldError), Policy, str(path), WorldError
     )
     return scenario.model_copy(update={"rules": rules})
 

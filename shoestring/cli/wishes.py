@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from shoestring.config.world import World
 from shoestring.core.errors import UsageError
 from shoestring.core.money import budget as budget_in
-from shoestring.core.types import sentences
+from shoestring.core.types import validation_message
 from shoestring.data.recipe import Recipe, find_recipe
 from shoestring.data.run_records import open_run
 from shoestring.runtime.admission.admit import Wish
@@ -49,7 +49,7 @@ def recipe_in(campaign: str | None, name_or_path: str) -> Recipe:
             found if campaign is None else Recipe.model_validate(found.model_dump() | {"campaign": campaign})
         )
     except ValidationError as error:
-        raise UsageError(f"--{sentences(error)}") from None
+        raise UsageError(f"--{validation_message(error)}") from None
 
 
 def wish_for(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 
 
-class Bounds(Noun):
+class AdaptationLimits(Record):
     """How far a training may go by itself when its spend drifts, gentlest first. Beyond this it needs a person, who changes the policy."""
 
     length: bool = Field(

@@ -8,13 +8,13 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from shoestring.core.money import Usd
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 
 CAMPAIGN_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 CampaignName = Annotated[str, Field(pattern=f"^{CAMPAIGN_NAME}$")]
 
 
-class Campaign(Noun):
+class Campaign(Record):
     """Many runs that share a budget, however many months they take. Days are whole, in UTC; None: no first or last one."""
 
     cap_usd: Usd = Field(
@@ -32,7 +32,7 @@ class Campaign(Noun):
         return self
 
 
-class Budgets(Noun):
+class Budgets(Record):
     """Caps that whoever pays has set (`budgets.yaml`), beside those of a recipe or a command line. None: no cap."""
 
     month_usd: Usd | None = Field(None, description="all runs of a calendar month (UTC) together")

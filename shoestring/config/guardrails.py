@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from shoestring.core.money import Usd
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 
 Remedy = Literal["throttle", "rebalance", "roll-back", "pause", "stop"]
 
@@ -34,21 +34,21 @@ half the learning rate; where it never was, or not for long, it is stopped."""
 UNITS = {"joules": "J", "compute_minutes": "core-minutes", "gco2_g": "g of CO2", "memory_gb": "GB"}
 
 
-class Guardrail(Noun):
+class UsageCap(Record):
     """A cap on what a stage uses, all its attempts in a run together (memory: at any moment), and what is done about it."""
 
     most: float = Field(gt=0)
     remedy: Remedy = "stop"
 
 
-class EpochCap(Noun):
+class EpochCap(Record):
     """What an epoch of a training may cost: twice what half an epoch cost, from one look at signal validation to the next."""
 
     most_usd: Usd = Field(gt=0)
     remedy: Remedy = "stop"
 
 
-class SkillFloor(Noun):
+class SkillFloor(Record):
     """How good a training has to be, from some moment on: 1 less its loss on signal validation over that of a model that has learned
     nothing (of a log loss McFadden's pseudo-R2, 1974). 0 is no better than nothing, 1 is without error."""
 
@@ -60,15 +60,15 @@ class SkillFloor(Noun):
     remedy: Remedy = "stop"
 
 
-class Guardrails(Noun):
+class Guardrails(Record):
     """Caps beside those in dollars. A month's cap is in the budgets and refuses runs; `queue_delay_s` has a stage routed again."""
 
-    joules: Guardrail | None = Field(
+    joules: UsageCap | None = Field(
         None, description="of the machine: watts by its cores' use, GPUs by their own count, or as if busy"
     )
-    compute_minutes: Guardrail | None = Field(None, description="minutes of one core at work")
-    gco2_g: Guardrail | None = Field(None, description="grams of CO2: the joules by the region's grid")
-    memory_gb: Guardrail | None = Field(None, description="resident, of the stage's process")
+    compute_minutes: UsageCap | None = Field(None, description="minutes of one core at work")
+    gco2_g: UsageCap | None = Field(None, description="grams of CO2: the joules by the region's grid")
+    memory_gb: UsageCap | None = Field(None, description="resident, of the stage's process")
     usd_per_epoch: EpochCap | None = Field(None, description="dollars that a training's epoch may cost")
     skill: SkillFloor | None = Field(None, description="how good a training has to be, and by when")
 
@@ -100,7 +100,7 @@ class Guardrails(Noun):
         return tuple(said)
 
 
-class Grid(Noun):
+class CarbonGrid(Record):
     """What a region's electricity is made of."""
 
     g_per_kwh: float = Field(ge=0)

@@ -6,20 +6,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from shoestring.config.adaptation import Bounds
-from shoestring.config.guardrails import Grid, Guardrails
+from shoestring.config.adaptation import AdaptationLimits
+from shoestring.config.guardrails import CarbonGrid, Guardrails
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import Market, Noun, WorkKind, digest, record
+from shoestring.core.types import Market, Record, WorkKind, digest, record_bytes
 
 Arm = Literal["live", "candidate"]
 Priority = Literal["low", "normal", "high"]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-Price = Annotated[Usd, Field(ge=0, le=10_000)]
+HourlyPrice = Annotated[Usd, Field(ge=0, le=10_000)]
 Glob = Annotated[str, Field(min_length=1)]
 
 
-class Tier(Noun):
+class WorkloadClass(Record):
     """What one kind of work may be placed on, and what an hour of waiting for it is worth. Nothing said: nothing kept out."""
 
     markets: tuple[Market, ...] | None = Field(
@@ -37,7 +37,7 @@ class Tier(Noun):
     most_preemptions_per_hour: float | None = Field(
         None, ge=0, description="no pool that is taken away more often; null: any"
     )
-    usd_per_hour_of_waiting: Price | None = Field(None, description="null: the policy's own")
+    usd_per_hour_of_waiting: HourlyPrice | None = Field(None, description="null: the policy's own")
 
     @model_validator(mode="after")
     def _leaves_something(self) -> Self:
@@ -46,15 +46,15 @@ class Tier(Noun):
         return self
 
 
-class Preferences(Noun):
+class Preferences(Record):
     """How places are chosen: the part of a policy that every decision holds, so that it can be made again."""
 
     name: str = Field("default", pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="what decisions call it")
     version: int = Field(1, ge=1, description="raised by whoever changes it")
-    usd_per_hour_of_waiting: Price = Field(
+    usd_per_hour_of_waiting: HourlyPrice = Field(
         usd("0"), description="what an hour less of a stage's time is worth, beside its price"
     )
-    tiers: dict[WorkKind, Tier] = Field({}, description="by kind of work: compute, data or memory")
+    tiers: dict[WorkKind, WorkloadClass] = Field({}, description="by kind of work: compute, data or memory")
 
     @property
     def preferences(self) -> Preferences:
@@ -65,20 +65,20 @@ class Preferences(Noun):
 
     @property
     def sha256(self) -> str:
-        return digest(record(self.preferences))
+        return digest(record_bytes(self.preferences))
 
     @property
     def title(self) -> str:
         return f"{self.name} {self.version}"
 
-    def tier(self, kind: WorkKind) -> Tier:
-        return self.tiers.get(kind, ANY)
+    def tier(self, kind: WorkKind) -> WorkloadClass:
+        return self.tiers.get(kind, ANY_PLACEMENT)
 
 
-ANY = Tier()
+ANY_PLACEMENT = WorkloadClass()
 
 
-class Candidate(Noun):
+class CandidatePolicy(Record):
     """Another policy on trial: beside the one in force, then for a share of the runs; out of the trial when its runs overspend."""
 
     policy: Preferences
@@ -106,7 +106,7 @@ class Candidate(Noun):
         return "candidate" if point < self.propensity("candidate", rolled_back) else "live"
 
 
-class SecondLooks(Noun):
+class MigrationPolicy(Record):
     """When an elastic stage that runs is stopped at a checkpoint and placed anew. Whatever runs the pipeline has to try it again."""
 
     every_s: float = Field(0.0, ge=0, description="seconds between two looks at prices; 0: never")
@@ -125,7 +125,7 @@ class SecondLooks(Noun):
     )
 
 
-class Window(Noun):
+class PriceWindow(Record):
     """Hours of the week, in UTC, when prices or crowds are usually others. Where it ends before it begins, it lasts over midnight."""
 
     days: tuple[Day, ...] = Field(DAYS, min_length=1)
@@ -143,7 +143,7 @@ class Window(Noun):
         return self
 
 
-class Waiting(Noun):
+class StartPolicy(Record):
     """Whether a run starts now or later. It says nothing of prices that are paid: those are the book's, when it starts."""
 
     most_wait_s: float = Field(
@@ -152,7 +152,7 @@ class Waiting(Noun):
     least_saving: float = Field(
         0.1, ge=0, le=1, description="share of its expected cost that a run has to save by waiting"
     )
-    windows: tuple[Window, ...] = Field((), description="the first that is open counts")
+    windows: tuple[PriceWindow, ...] = Field((), description="the first that is open counts")
     yield_to_queue: int = Field(
         0, ge=0, description="so many pods waiting for its pool, and a run of low priority waits; 0: never"
     )
@@ -167,10 +167,10 @@ class Waiting(Noun):
     )
 
 
-class Rules(Preferences):
+class Policy(Preferences):
     """What a platform team lets a run do by itself (`policy.yaml`): the policy in force, and what else it says."""
 
-    candidate: Candidate | None = Field(None, description="a policy on trial")
+    candidate: CandidatePolicy | None = Field(None, description="a policy on trial")
     queue_delay_s: float = Field(
         300.0, gt=0, description="seconds that a stage's pod may wait for a node; then it is routed again"
     )
@@ -188,15 +188,15 @@ class Rules(Preferences):
         gt=0,
         description="seconds between a stage's signs of life, each of which the store may charge for",
     )
-    second_look: SecondLooks = SecondLooks()
-    waiting: Waiting = Waiting()
+    second_look: MigrationPolicy = MigrationPolicy()
+    waiting: StartPolicy = StartPolicy()
     moving_markets: tuple[Market, ...] = Field(
         (Market.SPOT,),
         description="markets where a pod pays the price of the moment; elsewhere that of its decision holds",
     )
-    bounds: Bounds = Bounds()
+    bounds: AdaptationLimits = AdaptationLimits()
     guardrails: Guardrails = Guardrails()
-    grids: dict[str, Grid] = Field(
+    grids: dict[str, CarbonGrid] = Field(
         {}, description="by region; needed for a cap on CO2, and where there is one, receipts tell it"
     )
     abandoned_s: float = Field(

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, Field, model_validator
 
 from shoestring.core.money import MOST_USD, Usd
-from shoestring.core.types import STANDARD, Noun
+from shoestring.core.types import STANDARD_CLASS, Record
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ def _at_least_nothing(amount: Decimal) -> Decimal:
 Price = Annotated[Usd, AfterValidator(_at_least_nothing)]
 
 
-class Tier(Noun):
+class PriceTier(Record):
     """A price a GB, up to a volume of a month. Of the last tier: without end."""
 
     up_to_gb: float | None = Field(
@@ -57,7 +57,7 @@ class Tier(Noun):
     usd_per_gb: Price
 
 
-class Shelf(Noun):
+class StorageClass(Record):
     """A storage class. What lies on it is read at once, at the store's ordinary speed."""
 
     usd_per_gb_month: Price
@@ -71,7 +71,7 @@ class Shelf(Noun):
         return max(hours, self.least_days * 24)
 
 
-class Tariffs(Noun):
+class Tariffs(Record):
     """What holding and moving bytes costs.
 
     A route is 'from->to' by region; `*` stands for any region, `internet` for what leaves the cloud. Of several that fit, the one that
@@ -80,15 +80,15 @@ class Tariffs(Noun):
     """
 
     storage_usd_per_gb_month: Price = Field(
-        Decimal("0.023000"), description=f"of the shelf that is called {STANDARD}"
+        Decimal("0.023000"), description=f"of the shelf that is called {STANDARD_CLASS}"
     )
     storage_held_hours: float = Field(
         24.0, ge=0, description="how long an intermediate is kept, for its price"
     )
-    storage_tiers: dict[str, Shelf] = Field(
+    storage_tiers: dict[str, StorageClass] = Field(
         {}, description="other storage classes, by the name that the store knows them by"
     )
-    egress_usd_per_gb: dict[str, Price | tuple[Tier, ...]] = Field(
+    egress_usd_per_gb: dict[str, Price | tuple[PriceTier, ...]] = Field(
         {}, description="by route: a price, or tiers of them"
     )
     unnamed_usd_per_gb: Price | None = Field(
@@ -121,11 +121,11 @@ class Tariffs(Noun):
             _tiers_rise(route, _tiers(tiers))
         return self
 
-    def shelf(self, name: str = STANDARD) -> Shelf:
+    def shelf(self, name: str = STANDARD_CLASS) -> StorageClass:
         """A storage class by its name. Raises KeyError."""
         return (
-            Shelf(usd_per_gb_month=self.storage_usd_per_gb_month)
-            if name == STANDARD
+            StorageClass(usd_per_gb_month=self.storage_usd_per_gb_month)
+            if name == STANDARD_CLASS
             else self.storage_tiers[name]
         )
 
@@ -138,9 +138,9 @@ class Tariffs(Noun):
         )
 
     @property
-    def shelves(self) -> dict[str, Shelf]:
+    def shelves(self) -> dict[str, StorageClass]:
         """All storage classes: the standard one, then the others by name."""
-        return {name: self.shelf(name) for name in (STANDARD, *sorted(self.storage_tiers))}
+        return {name: self.shelf(name) for name in (STANDARD_CLASS, *sorted(self.storage_tiers))}
 
     @property
     def is_tiered(self) -> bool:
@@ -152,7 +152,7 @@ class Tariffs(Noun):
         """Dollars a GB, of a pair of regions that no route fits."""
         return UNNAMED_USD_PER_GB if self.unnamed_usd_per_gb is None else self.unnamed_usd_per_gb
 
-    def tiers(self, source: str, target: str) -> tuple[Tier, ...]:
+    def tiers(self, source: str, target: str) -> tuple[PriceTier, ...]:
         """What moving from one region to another costs."""
         route = self.route(source, target)
         if route is not None:
@@ -205,11 +205,11 @@ class Tariffs(Noun):
         return next((route for route in named if route in self.egress_usd_per_gb), None)
 
 
-def _tiers(price: Decimal | tuple[Tier, ...]) -> tuple[Tier, ...]:
-    return (Tier(usd_per_gb=price),) if isinstance(price, Decimal) else price
+def _tiers(price: Decimal | tuple[PriceTier, ...]) -> tuple[PriceTier, ...]:
+    return (PriceTier(usd_per_gb=price),) if isinstance(price, Decimal) else price
 
 
-def _said(tiers: Sequence[Tier]) -> str:
+def _said(tiers: Sequence[PriceTier]) -> str:
     ends = [
         f"${tier.usd_per_gb}" + (f" up to {tier.up_to_gb:g} GB" if tier.up_to_gb else "") for tier in tiers
     ]
@@ -218,7 +218,7 @@ def _said(tiers: Sequence[Tier]) -> str:
 
 def _can_be_a_shelf(name: str) -> None:
     """Raises ValueError."""
-    if name.casefold() == STANDARD:
+    if name.casefold() == STANDARD_CLASS:
         raise ValueError(
             f"storage_tiers: the shelf called {name} is storage_usd_per_gb_month; give this one another name"
         )
@@ -232,7 +232,7 @@ def _can_be_a_shelf(name: str) -> None:
         )
 
 
-def _tiers_rise(route: str, tiers: tuple[Tier, ...]) -> None:
+def _tiers_rise(route: str, tiers: tuple[PriceTier, ...]) -> None:
     ends = [tier.up_to_gb for tier in tiers]
     if not ends or ends[-1] is not None:
         raise ValueError(
@@ -245,7 +245,7 @@ def _tiers_rise(route: str, tiers: tuple[Tier, ...]) -> None:
         )
 
 
-def tiered_microusd(tiers: Sequence[Tier], gb: Floats, moved_gb: Floats | float = 0.0) -> Ints:
+def tiered_microusd(tiers: Sequence[PriceTier], gb: Floats, moved_gb: Floats | float = 0.0) -> Ints:
     """What each of these volumes costs after `moved_gb` of the month: each tier's price for the part that lies in it, rounded up."""
     micro = np.zeros_like(gb, dtype=np.float64)
     low = 0.0
@@ -257,7 +257,7 @@ def tiered_microusd(tiers: Sequence[Tier], gb: Floats, moved_gb: Floats | float 
     return _up(micro)
 
 
-def dearest_microusd(tiers: Sequence[Tier], gb: Floats, least_gb: float, most_gb: float) -> Ints:
+def dearest_microusd(tiers: Sequence[PriceTier], gb: Floats, least_gb: float, most_gb: float) -> Ints:
     """The most that each of these volumes may cost, where between `least_gb` and `most_gb` of the month were moved before.
 
     What a volume costs is linear in what was moved before it, but where its first or its last GB comes to a tier's end: there, or at
@@ -312,12 +312,12 @@ def egress_table(
     return np.stack(rows) if rows else np.zeros((0, len(gb)), dtype=np.int64)
 
 
-def held_microusd(shelf: Shelf, gb: Floats, hours: float) -> Ints:
+def held_microusd(shelf: StorageClass, gb: Floats, hours: float) -> Ints:
     """What keeping each of these volumes so long costs."""
     return _up(gb * float(shelf.usd_per_gb_month.scaleb(6)) * (shelf.billed_hours(hours) / HOURS_PER_MONTH))
 
 
-def read_microusd(shelf: Shelf, gb: Floats) -> Ints:
+def read_microusd(shelf: StorageClass, gb: Floats) -> Ints:
     """What reading each of these volumes once costs, beside moving it."""
     return _up(gb * float(shelf.retrieval_usd_per_gb.scaleb(6)))
 

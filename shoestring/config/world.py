@@ -10,17 +10,17 @@ from typing import Protocol
 from pydantic import Field
 
 from shoestring.config.budgets import Budgets
-from shoestring.config.policy import Rules
+from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.interfaces import Clock, Cluster, Store, Telemetry
-from shoestring.core.types import Market, Noun, Pool, Quarantined, Quote
+from shoestring.core.types import Market, Record, Pool, RejectedPrice, Quote
 
 REGISTRY = "ghcr.io/shoestring-ml"
 IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.1.0" for name in ("base", "train", "train-gpu")}
 """The published images, by the names that a Need uses. A world may have others under these names; any other name is a full one already."""
 
 
-class Committed(Noun):
+class CommittedHours(Record):
     """Machine-hours of a month that are paid for already, as they bear on one pool and market. `part`: how many of them an hour there
     takes; `used_hours`: those that attempts have claimed."""
 
@@ -47,9 +47,9 @@ class PriceBook:
     """What the provider's prices became at the door."""
 
     quotes: tuple[Quote, ...]
-    quarantined: tuple[Quarantined, ...]
+    quarantined: tuple[RejectedPrice, ...]
     tariffs: Tariffs
-    committed: tuple[Committed, ...] = ()
+    committed: tuple[CommittedHours, ...] = ()
 
 
 class Prices(Protocol):
@@ -70,7 +70,7 @@ class World:
 
     name: str
     digest: str
-    rules: Rules
+    rules: Policy
     budgets: Budgets
     images: dict[str, str]
     notes: Sequence[str]

@@ -10,9 +10,9 @@ import yaml
 from pydantic import ValidationError
 
 from shoestring.core.errors import UsageError
-from shoestring.core.types import Noun, sentences
+from shoestring.core.types import Record, validation_message
 
-Written = TypeVar("Written", bound=Noun)
+Written = TypeVar("Written", bound=Record)
 
 
 class _Exact(yaml.SafeLoader):
@@ -45,7 +45,7 @@ def parse(text: str, noun: type[Written], place: str, wrong: type[UsageError], h
         content: Any = yaml.load(text, Loader=_Exact)
         return noun.model_validate(content)
     except ValidationError as error:
-        raise wrong(f"{place}: {sentences(error)}{hint}") from None
+        raise wrong(f"{place}: {validation_message(error)}{hint}") from None
     except (yaml.YAMLError, ValueError) as error:
         # A ValueError is a date that no calendar has.
         raise wrong(f"{place} is not YAML: {' '.join(str(error).split())}") from None

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoestring.core.types import STANDARD, Format, Noun, TierName
+from shoestring.core.types import STANDARD_CLASS, Format, Record, StorageClassName
 
 
-class Part(Noun):
+class DatasetPart(Record):
     """One immutable object of a data set."""
 
     sha256: str
@@ -21,7 +21,7 @@ class Part(Noun):
         return f"blobs/{self.sha256}"
 
 
-class Feature(Noun):
+class Feature(Record):
     """An encoded input column. `cardinality` counts codes, 0 being 'unknown or missing'; 0 for a number."""
 
     name: str
@@ -29,7 +29,7 @@ class Feature(Noun):
     cardinality: int = 0
 
 
-class Encoding(Noun):
+class Encoding(Record):
     """How an encoded data set is to be read: int32 codes, standardised float32, target column `y`, and `_group` where groups were split."""
 
     features: tuple[Feature, ...]
@@ -40,15 +40,15 @@ class Encoding(Noun):
     )
 
 
-class Manifest(Noun):
+class Manifest(Record):
     """A version of a data set: what it holds, where, and from what it was made."""
 
     schema_version: Literal[1] = 1
     name: str
     format: Format
-    tier: TierName = STANDARD
+    tier: StorageClassName = STANDARD_CLASS
     columns: dict[str, str] = Field(description="column -> Arrow type")
-    splits: dict[str, tuple[Part, ...]] = Field(description="split or table name -> its parts")
+    splits: dict[str, tuple[DatasetPart, ...]] = Field(description="split or table name -> its parts")
     rows: int
     row_bytes: int = Field(description="bytes of one row, decoded")
     size_bytes: int

@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from shoestring.core.types import STANDARD, Placement, Pool
+from shoestring.core.types import STANDARD_CLASS, Placement, Pool
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class PodLifetime:
     """When a pod lived, by the cluster's clock. `finished_at` is None while it runs, and also when it is gone and nobody saw it end.
 
     `why`: what the cluster says of its end (OOMKilled, Evicted, ...); empty when it says nothing. `asked_at`: what its clock said when
@@ -34,7 +34,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ProcessUsage:
     """What a process uses now, and what the GPUs of its machine say: joules since somebody began to count; None where nobody does."""
 
     cpu_s: float
@@ -51,7 +51,7 @@ class Cluster(Protocol):
         """Apply to this process what the engine did not (on a cluster: nothing). Returns environment for its children."""
         ...
 
-    def life(self, pod_uid: str) -> Life:
+    def life(self, pod_uid: str) -> PodLifetime:
         """Of a pod, by its uid; or, as NAMESPACE?LABEL=VALUE,..., of the newest pod with these labels."""
         ...
 
@@ -63,7 +63,7 @@ class Store(Protocol):
         """A local file with the object's bytes, not to be written to. Raises NotInStore."""
         ...
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD_CLASS) -> bool:
         """Write whole or not at all, durably. False: `if_absent` and it was there. A Path is copied. `tier`: the storage class to put it
         on, where the store has any. Raises StoreFull."""
         ...
@@ -74,7 +74,7 @@ class Store(Protocol):
 
 
 class Telemetry(Protocol):
-    def usage(self, pid: int) -> Usage: ...
+    def usage(self, pid: int) -> ProcessUsage: ...
 
 
 class Clock(Protocol):
@@ -98,10 +98,10 @@ class StagePod:
     waits: bool
     why: str
     version: str
-    life: Life
+    life: PodLifetime
 
 
-class Waiting(Protocol):
+class PendingPods(Protocol):
     """Not in the World: only the sweeper may end pods."""
 
     def pods(self) -> tuple[StagePod, ...]:

@@ -7,13 +7,13 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import STANDARD, Format, Hardware, Market, Noun, Outcome, TierName
+from shoestring.core.types import STANDARD_CLASS, Format, Hardware, Market, Record, StageOutcome, StorageClassName
 
 Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost", "moved", "guardrail"]
 """Why an attempt was not done: trying again may help with all but money, code and guardrail. Empty when it was done."""
 
 
-class Priced(Noun):
+class PricePoint(Record):
     """What a pod costs an hour, from a moment on."""
 
     at: AwareDatetime
@@ -24,7 +24,7 @@ Lever = Literal["length", "looks", "batch", "pool", "guardrail"]
 """What a running stage may change of itself, gentlest first; and what a guardrail made it do."""
 
 
-class Change(Noun):
+class AdaptationChange(Record):
     """What a running stage changed of itself, and the sentence that says why, with the numbers."""
 
     at: AwareDatetime
@@ -39,7 +39,7 @@ class Change(Noun):
         return f"at {self.samples:,} samples, {self.lever} {self.before} -> {self.after}: {self.why}"
 
 
-class Forecast(Noun):
+class SpendForecast(Record):
     """What a stage will have spent at its planned end, by its recent pace and the price now.
 
     `low_usd` and `high_usd`: by the quickest and the slowest of the last windows. `needed_s`: from now to there; `left_s`: until the
@@ -56,7 +56,7 @@ class Forecast(Noun):
     left_s: float | None = Field(description="null: nothing ends it")
 
 
-class Used(Noun):
+class ResourceUsage(Record):
     """What a stage's attempt used beside money, by its frame. `joules` are reckoned, not metered: declared watts by the cores' use."""
 
     joules: float = 0.0
@@ -64,7 +64,7 @@ class Used(Noun):
     gco2_g: float | None = Field(None, description="null: the region's grid is not known")
 
 
-class Receipt(Noun):
+class Receipt(Record):
     """What one attempt at a stage really took. It teaches the next decision."""
 
     schema_version: Literal[1] = 1
@@ -79,7 +79,7 @@ class Receipt(Noun):
     pool: str
     market: Market
     format: Format | None
-    tier: TierName = STANDARD
+    tier: StorageClassName = STANDARD_CLASS
     cache_hit: bool
     budget_usd: Usd
     est_usd: Usd
@@ -101,7 +101,7 @@ class Receipt(Noun):
     fees_usd: Usd = Field(
         usd("0"), description="of what it spent, for moving its data and holding what it wrote: not for time"
     )
-    prices: tuple[Priced, ...] = Field(
+    prices: tuple[PricePoint, ...] = Field(
         (), description="what its pod cost an hour, each from when on; empty: as was decided, all along"
     )
     policy_sha256: str = Field("", description="of the policy that its place was chosen by")
@@ -121,15 +121,15 @@ class Receipt(Noun):
         None, description="share of the time in which its GPUs computed, as NVML says; None: nobody measured"
     )
     peak_gpu_memory_bytes: int = 0
-    used: Used = Used()
-    changes: tuple[Change, ...] = Field(
+    used: ResourceUsage = ResourceUsage()
+    changes: tuple[AdaptationChange, ...] = Field(
         (),
         description="what it changed of itself, in order; those of earlier attempts that it went on from included",
     )
-    forecast: Forecast | None = Field(
+    forecast: SpendForecast | None = Field(
         None, description="the last one, of what it would have spent at its planned end"
     )
-    outcome: Outcome | None = None
+    outcome: StageOutcome | None = None
     ledger_head: str
 
     @property

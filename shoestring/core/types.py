@@ -16,7 +16,7 @@ from shoestring.core.canonical_json import json_text
 from shoestring.core.money import Usd
 
 
-class Noun(BaseModel):
+class Record(BaseModel):
     """A frozen value. Unknown fields are refused: a misspelt setting must not be silently ignored."""
 
     # Built at first use: a process pays for the nouns that it meets, not for all of them.
@@ -39,11 +39,11 @@ class Format(StrEnum):
     PACKED = "packed"
 
 
-STANDARD = "standard"
+STANDARD_CLASS = "standard"
 """The storage class of what nobody said anything of."""
 
-TierName = Annotated[
-    str, Field(description="storage class of the store", exclude_if=lambda name: name == STANDARD)
+StorageClassName = Annotated[
+    str, Field(description="storage class of the store", exclude_if=lambda name: name == STANDARD_CLASS)
 ]
 """Left out of records where it is the standard one."""
 
@@ -51,7 +51,7 @@ Access = Literal["none", "scan", "shuffled"]
 WorkKind = Literal["compute", "data", "memory"]
 
 
-class Need(Noun):
+class Need(Record):
     """What a stage costs, as data: `route` reads this and imports nothing of the stage's author."""
 
     stage: str
@@ -118,7 +118,7 @@ class Need(Noun):
     )
 
 
-class Toleration(Noun):
+class Toleration(Record):
     """A Kubernetes toleration; the names are Kubernetes' own."""
 
     key: str | None = None
@@ -127,7 +127,7 @@ class Toleration(Noun):
     effect: str | None = None
 
 
-class Terms(Noun):
+class MarketTerms(Record):
     """What a pool asks of a pod, and threatens it with, on one market."""
 
     node_selector: dict[str, str] = {}
@@ -135,7 +135,7 @@ class Terms(Noun):
     preemptions_per_hour: float = Field(0.0, ge=0)
 
 
-class Room(Noun):
+class NodeCapacity(Record):
     """What a node pool has left for a share of this size, now. Known only where nodes and pods may be read."""
 
     nodes: int = Field(ge=0)
@@ -155,7 +155,7 @@ class Room(Noun):
     waiting: int = Field(0, ge=0, description="pods that wait for the pool already")
 
 
-class Pool(Noun):
+class Pool(Record):
     """A kind of machine a stage can be placed on, whole or a share of a node: as the cluster reports it, or as a file declares it."""
 
     name: str = Field(min_length=1)
@@ -197,11 +197,11 @@ class Pool(Noun):
     )
     zone: str = ""
     machine: str = Field("", description="the machine's name in price lists: n2-standard-4, p5.48xlarge, ...")
-    markets: dict[Market, Terms] = {Market.ON_DEMAND: Terms()}
-    room: Room | None = Field(None, description="None: not known, so nothing is refused for it")
+    markets: dict[Market, MarketTerms] = {Market.ON_DEMAND: MarketTerms()}
+    room: NodeCapacity | None = Field(None, description="None: not known, so nothing is refused for it")
 
 
-class Hardware(Noun):
+class Hardware(Record):
     """What does a stage's per-row work on a pool: its cores, or GPUs of a type."""
 
     kind: Literal["cores", "gpu"]
@@ -219,7 +219,7 @@ class Hardware(Noun):
         return f"{self.count} x {self.type}"
 
 
-class Quote(Noun):
+class Quote(Record):
     """A price that passed quarantine: what is paid, after discounts. `list_usd_per_hour`: before them, where there are any."""
 
     pool: str
@@ -230,14 +230,14 @@ class Quote(Noun):
     source: str
 
 
-class Quarantined(Noun):
+class RejectedPrice(Record):
     """A price row that was not believed, and the sentence that says why."""
 
     row: str
     why: str
 
 
-class FormatSpeed(Noun):
+class FormatSpeed(Record):
     """What one format costs on the store's volume: seconds = rows x ns/1e9 + bytes / (bytes/s). From the probe."""
 
     format: Format
@@ -250,7 +250,7 @@ class FormatSpeed(Noun):
     size_ratio: float = Field(gt=0, description="bytes on disk for each byte of row")
 
 
-class Probe(Noun):
+class VolumeProbe(Record):
     """The measured speeds of one volume."""
 
     schema_version: Literal[1] = 1
@@ -259,7 +259,7 @@ class Probe(Noun):
     speeds: tuple[FormatSpeed, ...]
 
 
-class Learned(Noun):
+class LearnedSpeed(Record):
     """What receipts taught about a stage on a pool, or on any pool with its hardware: true seconds over the prior's, as a log-normal
     whose P95 is that of the errors which were made before."""
 
@@ -277,7 +277,7 @@ class Learned(Noun):
     unknown_log_sd: float = Field(0.0, ge=0, description="the part of log_sd that runs there would take away")
 
 
-class Placement(Noun):
+class Placement(Record):
     """The exact values that reach a pod. KFP's driver wants dict, list, dict and strings: see docs/design.md."""
 
     node_selector: dict[str, str]
@@ -290,7 +290,7 @@ class Placement(Noun):
     image: str
 
 
-class StockOut(Noun):
+class StockOut(Record):
     """A node pool that took no pod within the queue delay, and until when that is remembered."""
 
     schema_version: Literal[1] = 1
@@ -301,7 +301,7 @@ class StockOut(Noun):
     why: str
 
 
-class Outcome(Noun):
+class StageOutcome(Record):
     """What a stage leaves behind. `key` is what the next stage is given."""
 
     key: str
@@ -319,7 +319,7 @@ def utc_text(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def record(noun: BaseModel) -> bytes:
+def record_bytes(noun: BaseModel) -> bytes:
     """The one way a noun is written down: JSON with sorted keys, so that equal values are equal bytes."""
     return (json_text(noun.model_dump(mode="json")) + "\n").encode()
 
@@ -329,7 +329,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def sentences(error: ValidationError) -> str:
+def validation_message(error: ValidationError) -> str:
     """What pydantic found, as `place: what` joined by semicolons."""
     return "; ".join(
         f"{'.'.join(str(step) for step in found['loc']) or 'the file'}: {found['msg']}"

@@ -15,7 +15,7 @@ from shoestring.config.policy import Priority
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import RecipeError, UnknownName
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 
 TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 Task = Literal["binary", "multiclass", "regression"]
@@ -29,7 +29,7 @@ METRICS: dict[Task, tuple[Metric, ...]] = {
 """What a model of each task is measured by. The first counts where a recipe does not say."""
 
 
-class Source(Noun):
+class Source(Record):
     """Where a table is read from: a file or folder of the user's, or a file inside an installed package."""
 
     path: Path | None = Field(
@@ -67,7 +67,7 @@ class Source(Noun):
         return path
 
 
-class Join(Noun):
+class Join(Record):
     """A left join of the main table with another: no row is lost, and none is doubled."""
 
     table: str
@@ -78,7 +78,7 @@ class Join(Noun):
     columns: tuple[str, ...] = Field(min_length=1, description="columns to bring over")
 
 
-class Target(Noun):
+class Target(Record):
     """What is predicted."""
 
     column: str
@@ -96,7 +96,7 @@ class Target(Noun):
         return self
 
 
-class Split(Noun):
+class Split(Record):
     """How rows are shared out. `test` is sealed: nothing but the final evaluation opens it."""
 
     by: tuple[str, ...] = Field(
@@ -116,7 +116,7 @@ class Split(Noun):
         return self
 
 
-class TrainSettings(Noun):
+class TrainSettings(Record):
     """What training may be told. Every one has a working default, measured on flights."""
 
     max_epochs: int = Field(
@@ -142,7 +142,7 @@ class TrainSettings(Noun):
     )
 
 
-class Recipe(Noun):
+class Recipe(Record):
     """One question about one data set. The least there can be: `name`, `source` with one table, `target` with its column."""
 
     name: str = Field(

@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel, ValidationError
 from shoestring.core.errors import DataError, NotInStore, UnknownName
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd
-from shoestring.core.types import Noun, sentences
+from shoestring.core.types import Record, validation_message
 from shoestring.data.recipe import Recipe
 from shoestring.spending.ledger.entry import READERS
 
@@ -23,7 +23,7 @@ RUN_MOMENT = re.compile(r"\d{8}-\d{6}")
 AnyNoun = TypeVar("AnyNoun", bound=BaseModel)
 
 
-class RunRecord(Noun):
+class RunRecord(Record):
     """What was asked for. Written once; a resumed run reads it again."""
 
     schema_version: Literal[1] = 1
@@ -37,7 +37,7 @@ class RunRecord(Noun):
     environment: dict[str, str]
 
 
-class Start(Noun):
+class Start(Record):
     """One start of a run: the first, or a `--resume`. Each has an account of its own in the ledger.
 
     What does no stage's work goes by the price and the allowance that admission found: a stage's pod and the exit step may not even
@@ -55,7 +55,7 @@ class Start(Noun):
     overhead_pod_s: float = 0.0
 
 
-class Refusal(Noun):
+class Refusal(Record):
     """Why a run was not begun, the last time that somebody tried: by its price there is a decision beside it."""
 
     schema_version: Literal[1] = 1
@@ -92,12 +92,12 @@ def read(store: Store, key: str, noun: type[AnyNoun]) -> AnyNoun:
         other = next(
             (
                 sentence
-                for sentence in sentences(error).split("; ")
+                for sentence in validation_message(error).split("; ")
                 if sentence.startswith("schema_version: ")
             ),
             None,
         )
-        wrong = f"{key} is not a {noun.__name__} as this version of Shoestring writes it ({other or sentences(error)})"
+        wrong = f"{key} is not a {noun.__name__} as this version of Shoestring writes it ({other or validation_message(error)})"
         raise DataError(f"{wrong}: use the version that wrote it, or delete it if nobody needs it") from None
 
 

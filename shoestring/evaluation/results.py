@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 
 HIGHER_IS_BETTER = frozenset({"accuracy", "auc", "r2"})
 """Of the other metrics (log_loss, ece, rmse, mae), less is better."""
 
 
-class Score(Noun):
+class Score(Record):
     """A value on the test rows, and the ends of its 95% interval; null when no interval can be made."""
 
     value: float
@@ -20,7 +20,7 @@ class Score(Noun):
     high: float | None = None
 
 
-class Fit(Noun):
+class Fit(Record):
     """What a baseline that had to be fitted was given, and what it made of it."""
 
     given_s: float = Field(description="seconds it might take")
@@ -32,7 +32,7 @@ class Fit(Noun):
     ended: str = Field(description="why it grew no more")
 
 
-class Contender(Noun):
+class Contender(Record):
     """The model, or a baseline, on the same test rows."""
 
     name: str
@@ -44,7 +44,7 @@ class Contender(Noun):
     fit: Fit | None = None
 
 
-class CalibrationBin(Noun):
+class CalibrationBin(Record):
     """Test rows whose predicted probability fell together. `low` and `high`: 95% interval of the observed share."""
 
     predicted: float = Field(
@@ -56,7 +56,7 @@ class CalibrationBin(Noun):
     high: float | None = None
 
 
-class Scorecard(Noun):
+class Scorecard(Record):
     """An evaluation."""
 
     schema_version: Literal[1] = 1

@@ -19,7 +19,7 @@ from typing import Any
 
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
-from shoestring.core.types import Market, Noun, Quarantined
+from shoestring.core.types import Market, Record, RejectedPrice
 from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile
 from shoestring.pricing.rows import BadRow, PriceRow, Rate, parse_row
 
@@ -32,7 +32,7 @@ GPUHUNT = {"instance_name", "location", "price"}
 OURS = {"machine", "market"}
 
 
-class Listed(Noun):
+class Listed(Record):
     """A price list in YAML."""
 
     schema_version: int = 1
@@ -48,7 +48,7 @@ class Catalogue:
 
     def read(
         self, rates: Mapping[str, Rate], wanted: Callable[[str], bool] | None = None
-    ) -> tuple[list[PriceRow], list[Quarantined]]:
+    ) -> tuple[list[PriceRow], list[RejectedPrice]]:
         """Its rows, and those that cannot be read. `wanted`: of a machine's name, whether its rows are looked at; None: all.
 
         Raises:
@@ -65,7 +65,7 @@ class Catalogue:
                     str(raw.get(field) or "") for field in ("provider", "region", "machine", "market")
                 ).split()
                 bad.append(
-                    Quarantined(
+                    RejectedPrice(
                         row=f"{self.file.file}, row {number}: {' '.join(name) or 'nothing'}", why=str(why)
                     )
                 )

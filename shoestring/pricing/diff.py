@@ -8,7 +8,7 @@ from datetime import date
 from decimal import Decimal
 
 from shoestring.core.money import Usd
-from shoestring.core.types import Noun, Quarantined
+from shoestring.core.types import Record, RejectedPrice
 from shoestring.pricing.catalogues import Catalogue
 from shoestring.pricing.rows import PriceRow
 from shoestring.pricing.validation import Body, distrust, unlike_elsewhere
@@ -17,7 +17,7 @@ LIMIT_PERCENT = 25.0
 """A move that a person should see before it is used."""
 
 
-class Move(Noun):
+class Move(Record):
     """A price that is another now. `percent`: of the one before, with its sign."""
 
     what: str
@@ -26,7 +26,7 @@ class Move(Noun):
     percent: float
 
 
-class Moves(Noun):
+class Moves(Record):
     """`beyond` the limit, and `within` it; names of what has `appeared` and `vanished`; `same` counts the others."""
 
     beyond: tuple[Move, ...]
@@ -41,14 +41,14 @@ class Read:
     """A list as it is believed by itself: rows, newest first of each key, and what is set aside."""
 
     rows: tuple[PriceRow, ...]
-    quarantined: tuple[Quarantined, ...]
+    quarantined: tuple[RejectedPrice, ...]
 
 
 def read_list(catalogue: Catalogue, today: date, most_days: int | None = None) -> Read:
     """All of a price list, doubted by what it says of its own machines. Raises WorldError: it is no price list, or not dated."""
     rows, bad = catalogue.read({})
     odd = unlike_elsewhere(rows)
-    bad += [Quarantined(row=rows[index].said, why=why) for index, why in odd.items()]
+    bad += [RejectedPrice(row=rows[index].said, why=why) for index, why in odd.items()]
     kept, doubted = distrust(
         [row for index, row in enumerate(rows) if index not in odd],
         lambda row: Body(row.cores, row.gpu_count),

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Hardware, Learned, Need, Pool
+from shoestring.core.types import Hardware, LearnedSpeed, Need, Pool
 from shoestring.pricing.calibration import Z95, p95_of
 from shoestring.pricing.throughput import hardware_of
 
@@ -96,21 +96,21 @@ class Points:
     turn: Floats
 
 
-def learn(receipts: Iterable[Receipt], needs: Sequence[Need], pools: Sequence[Pool]) -> tuple[Learned, ...]:
+def learn(receipts: Iterable[Receipt], needs: Sequence[Need], pools: Sequence[Pool]) -> tuple[LearnedSpeed, ...]:
     """What attempts say about these stages on these pools: one for each hardware, and for each pool that was used.
 
     The order of the receipts does not matter. A stage that nothing is known of is not there.
     """
     useful = [each for each in receipts if each.teaches]
     useful.sort(key=lambda each: (each.finished_at, each.run_id, each.attempt))
-    found: list[Learned] = []
+    found: list[LearnedSpeed] = []
     for need in needs:
         if of_stage := [each for each in useful if each.stage == need.stage]:
             found += _of_stage(need, pools, of_stage)
     return tuple(found)
 
 
-def _of_stage(need: Need, pools: Sequence[Pool], receipts: Sequence[Receipt]) -> list[Learned]:
+def _of_stage(need: Need, pools: Sequence[Pool], receipts: Sequence[Receipt]) -> list[LearnedSpeed]:
     known = {pool.name: hardware_of(need, pool) for pool in pools}
     ran_on = [each.hardware or known.get(each.pool) or _nobodys(each.pool) for each in receipts]
     used = {each.pool for each in receipts}
@@ -129,7 +129,7 @@ def _of_stage(need: Need, pools: Sequence[Pool], receipts: Sequence[Receipt]) ->
     own = seen.work == asked.work[0] if len(wanted) else np.zeros(0, dtype=bool)
     level = p95_of(off, own)
     return [
-        Learned(
+        LearnedSpeed(
             stage=need.stage,
             pool=pool,
             hardware=hardware,
@@ -256,13 +256,13 @@ def _noise_of(noise: Floats, seen: Points, asked: Points) -> Floats:
     return np.array([of_work.get(work, other) for work in asked.work.tolist()])
 
 
-def spread(need: Need, pool: Pool, learned: Iterable[Learned]) -> Spread:
+def spread(need: Need, pool: Pool, learned: Iterable[LearnedSpeed]) -> Spread:
     """Mean and 95th percentile of true over prior seconds; of a stage that nothing is known of, the prior's own."""
     mean, p95 = spreads(need, [pool], learned)
     return Spread(mean=float(mean[0]), p95=float(p95[0]))
 
 
-def spreads(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> tuple[Floats, Floats]:
+def spreads(need: Need, pools: Sequence[Pool], learned: Iterable[LearnedSpeed]) -> tuple[Floats, Floats]:
     """The same of many pools, as arrays. The P95 is never below the mean."""
     found = _known(need, pools, learned)
     logs = np.array(
@@ -272,7 +272,7 @@ def spreads(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> tu
     return mean, np.maximum(mean, np.exp(logs[:, 2]))
 
 
-def worths(need: Need, pools: Sequence[Pool], learned: Iterable[Learned], sd: float) -> Floats:
+def worths(need: Need, pools: Sequence[Pool], learned: Iterable[LearnedSpeed], sd: float) -> Floats:
     """Share of the expected cost that finding out about each pool is worth, where offers are compared: pools that nothing is known of are
     chosen while they may well be better by so many standard deviations, and no longer (optimism in the face of uncertainty: Lai & Robbins
     1985). What is set aside knows nothing of it. 0 where the stage never ran: then no pool is known better than another."""
@@ -281,7 +281,7 @@ def worths(need: Need, pools: Sequence[Pool], learned: Iterable[Learned], sd: fl
     )
 
 
-def _known(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> list[Learned | None]:
+def _known(need: Need, pools: Sequence[Pool], learned: Iterable[LearnedSpeed]) -> list[LearnedSpeed | None]:
     of_stage = [each for each in learned if each.stage == need.stage]
     if not of_stage:
         return [None] * len(pools)
@@ -296,5 +296,5 @@ def _known(need: Need, pools: Sequence[Pool], learned: Iterable[Learned]) -> lis
 _UNKNOWN = (0.0, PRIOR_LOG_SD, Z95 * PRIOR_LOG_SD)
 
 
-def _log_p95(learned: Learned) -> float:
+def _log_p95(learned: LearnedSpeed) -> float:
     return learned.log_mean + Z95 * learned.log_sd if learned.log_p95 is None else learned.log_p95

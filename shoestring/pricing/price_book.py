@@ -15,9 +15,9 @@ from datetime import date
 from decimal import Decimal
 
 from shoestring.config.tariffs import Tariffs
-from shoestring.config.world import Committed, PriceBook
+from shoestring.config.world import CommittedHours, PriceBook
 from shoestring.core.errors import WorldError
-from shoestring.core.types import Market, Pool, Quarantined, Quote, record
+from shoestring.core.types import Market, Pool, RejectedPrice, Quote, record_bytes
 from shoestring.pricing.catalogues import Catalogue
 from shoestring.pricing.price_list import CatalogueFile, Commitment, PriceList, discounted
 from shoestring.pricing.rows import PriceRow, parse_rows
@@ -35,7 +35,7 @@ class Listing:
     @property
     def bytes(self) -> bytes:
         """All that it says, for a digest."""
-        return record(self.terms) + b"".join(catalogue.text.encode() for catalogue in self.catalogues)
+        return record_bytes(self.terms) + b"".join(catalogue.text.encode() for catalogue in self.catalogues)
 
 
 def read_listing(file: PriceList, opened: Callable[[CatalogueFile], Catalogue]) -> Listing:
@@ -67,7 +67,7 @@ def believed(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today: d
     by_name = {pool.name: pool for pool in pools}
     found, doubted = _of_pools(listing, pools)
     gone = [row for row in listing.rows if row.pool and row.pool not in by_name]
-    doubted += [Quarantined(row=row.said, why=f"there is no pool called {row.pool} now") for row in gone]
+    doubted += [RejectedPrice(row=row.said, why=f"there is no pool called {row.pool} now") for row in gone]
     kept, unbelieved = distrust(found, lambda row: _body(row, by_name, pools), listing.terms.most_days, today)
     quotes = []
     for pool in pools:
@@ -75,7 +75,7 @@ def believed(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today: d
         quotes += [_quote(pool, row, listing.terms) for row in of_pool]
         unbelieved += [each for each in beside if each not in unbelieved]
     unnamed = tariffs.unnamed(tariffs.place(pool.provider, pool.region) for pool in pools)
-    doubted += [Quarantined(row=f"moving bytes {route}", why=why) for route, why in unnamed.items()]
+    doubted += [RejectedPrice(row=f"moving bytes {route}", why=why) for route, why in unnamed.items()]
     committed, unsure = _committed(listing.terms.commitments, pools, quotes, today)
     ordered = tuple(sorted(quotes, key=lambda quote: (quote.pool, quote.market)))
     return PriceBook(ordered, (*doubted, *unbelieved, *unsure), tariffs, committed)
@@ -83,16 +83,16 @@ def believed(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today: d
 
 def _committed(
     commitments: Sequence[Commitment], pools: Sequence[Pool], quotes: Sequence[Quote], today: date
-) -> tuple[tuple[Committed, ...], list[Quarantined]]:
+) -> tuple[tuple[CommittedHours, ...], list[RejectedPrice]]:
     """What is paid for already of each pool and market, by one commitment at most; and why others are not used."""
     quoted = {(quote.pool, quote.market) for quote in quotes}
-    found: dict[tuple[str, Market], Committed] = {}
+    found: dict[tuple[str, Market], CommittedHours] = {}
     doubted = []
     for each in sorted(commitments, key=lambda each: each.name):
         covered = [pool for pool in pools if each.covers(pool)]
         if not covered:
             why = f"it covers none of the pools that there are: {each.pool or each.machine}"
-            doubted.append(Quarantined(row=f"commitment {each.name}", why=why))
+            doubted.append(RejectedPrice(row=f"commitment {each.name}", why=why))
         for pool in covered:
             place = (pool.name, each.market)
             why = each.doubt(pool, place in quoted, today)
@@ -102,10 +102,10 @@ def _committed(
                     or f"{found[place].name} covers it already: declare one commitment with the hours of both"
                 )
             if why:
-                doubted.append(Quarantined(row=f"commitment {each.name}, {pool.name} {each.market}", why=why))
+                doubted.append(RejectedPrice(row=f"commitment {each.name}, {pool.name} {each.market}", why=why))
             else:
                 month = f"{today:%Y-%m}"
-                found[place] = Committed(
+                found[place] = CommittedHours(
                     name=each.name,
                     pool=pool.name,
                     market=each.market,
@@ -123,7 +123,7 @@ def price_now(listing: Listing, pool: Pool, market: Market, today: date) -> Deci
     return best.usd_per_hour if best else None
 
 
-def _of_pools(listing: Listing, pools: Sequence[Pool]) -> tuple[list[PriceRow], list[Quarantined]]:
+def _of_pools(listing: Listing, pools: Sequence[Pool]) -> tuple[list[PriceRow], list[RejectedPrice]]:
     """All rows that speak of one of these pools, and those of their machines that cannot be read."""
     machines = {pool.machine.lower() for pool in pools if pool.machine}
     rows, doubted = list(listing.rows), []
@@ -133,7 +133,7 @@ def _of_pools(listing: Listing, pools: Sequence[Pool]) -> tuple[list[PriceRow], 
         rows += [row for index, row in enumerate(found) if index not in odd]
         doubted += bad
         doubted += [
-            Quarantined(row=found[index].said, why=why)
+            RejectedPrice(row=found[index].said, why=why)
             for index, why in odd.items()
             if any(prices(found[index], pool) for pool in pools)
         ]
@@ -163,7 +163,7 @@ def _body(row: PriceRow, by_name: Mapping[str, Pool], pools: Sequence[Pool]) -> 
     return Body(row.cores or pool.cores, pool.gpu_count)
 
 
-def _of_pool(pool: Pool, rows: Sequence[PriceRow]) -> tuple[list[PriceRow], list[Quarantined]]:
+def _of_pool(pool: Pool, rows: Sequence[PriceRow]) -> tuple[list[PriceRow], list[RejectedPrice]]:
     """The row of each market that says most of the pool; and the spot rows that are not below the pool's on-demand price."""
     on_demand = _best(pool, [row for row in rows if row.market is Market.ON_DEMAND])
     found, doubted = [on_demand] if on_demand else [], []
@@ -172,7 +172,7 @@ def _of_pool(pool: Pool, rows: Sequence[PriceRow]) -> tuple[list[PriceRow], list
         for row in rows:
             why = not_below(row, on_demand.usd_per_hour) if on_demand and row.market is Market.SPOT else ""
             if row.market is market and why:
-                doubted.append(Quarantined(row=row.said, why=why))
+                doubted.append(RejectedPrice(row=row.said, why=why))
             elif row.market is market:
                 of_market.append(row)
         best = _best(pool, of_market)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from shoestring.core.money import MICRO
-from shoestring.core.types import Market, Noun, Pool
+from shoestring.core.types import Market, Record, Pool
 from shoestring.pricing.rows import PriceRow, Rate
 
 DEFAULT_CATALOGUE = "default"
@@ -20,7 +20,7 @@ CATALOGUE_DAYS = {Market.SPOT: 92, Market.ON_DEMAND: 366, Market.RESERVED: 366}
 """How old a row of a catalogue may be, where nothing is declared. Spot prices move by the month, list prices by the year."""
 
 
-class CatalogueFile(Noun):
+class CatalogueFile(Record):
     """A price list by somebody else. Columns of ours name date and source in each row; those of others have to be told here."""
 
     file: str = Field(
@@ -36,7 +36,7 @@ def _by_name(value: Any) -> Any:
     return {"file": value} if isinstance(value, str) else value
 
 
-class Discount(Noun):
+class Discount(Record):
     """A share off the list price. Names are patterns (`p5*`); what is left out is any. All that fit count, one after the other."""
 
     share: Decimal = Field(gt=0, lt=1, description="of the list price that is not paid: 0.2 is 20% off")
@@ -57,7 +57,7 @@ class Discount(Noun):
         return named and self.market in (None, row.market)
 
 
-class Commitment(Noun):
+class Commitment(Record):
     """Machine-hours that are paid for already, each month (UTC): reservations, savings plans. They are free until they are used up, then
     the market's own price holds. Hours that others use of it are not known: declare those that are for these runs."""
 
@@ -107,7 +107,7 @@ class Commitment(Noun):
         return ""
 
 
-class PriceList(Noun):
+class PriceList(Record):
     """What a person writes of prices."""
 
     prices: tuple[dict[str, Any], ...] = Field(

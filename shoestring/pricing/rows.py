@@ -11,7 +11,7 @@ from pydantic import Field
 
 from shoestring.core.errors import WorldError
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import Market, Noun
+from shoestring.core.types import Market, Record
 
 WHERE = ("pool", "provider", "region", "zone", "machine")
 WHAT = ("gpu", "gpu_count", "cores", "memory_gb")
@@ -20,7 +20,7 @@ FIELDS = (*WHERE, *WHAT, "market", *PRICE, "as_of", "source")
 NEEDED = "pool (or machine), market, usd_per_hour (or per_hour and currency), as_of, source"
 
 
-class Rate(Noun):
+class Rate(Record):
     """What one unit of a currency is worth, and when it was."""
 
     usd: Usd = Field(gt=0)
@@ -28,7 +28,7 @@ class Rate(Noun):
     source: str = Field(min_length=1)
 
 
-class PriceRow(Noun):
+class PriceRow(Record):
     """What somebody asks for a machine-hour. A row names a pool of ours, or the provider's machine, which prices every pool that is one.
 
     `gpu_count`, `cores`: None where the list does not say. `as_of`: of a price in another currency, the older of price and rate.

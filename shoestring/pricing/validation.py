@@ -13,7 +13,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from statistics import median
 
-from shoestring.core.types import Market, Quarantined
+from shoestring.core.types import Market, RejectedPrice
 from shoestring.pricing.rows import PriceRow
 
 # Catalogs write 700.0 for "unknown" beside a TPU machine of 44 cores at 2.70; others a row of nines. The dearest list prices of 2026
@@ -51,7 +51,7 @@ def distrust(
     body: Callable[[PriceRow], Body],
     most_days: Callable[[PriceRow], int | None],
     today: date,
-) -> tuple[list[PriceRow], list[Quarantined]]:
+) -> tuple[list[PriceRow], list[RejectedPrice]]:
     """The rows that are believed, at most one of a key, the newest; and those that are not, each with why. Sorted by key.
 
     `body` and `most_days` say what is known of a row's machine, and how many days old it may be.
@@ -65,7 +65,7 @@ def distrust(
         if not why and (row.key not in kept or kept[row.key].as_of < row.as_of):
             kept[row.key] = row
     return [kept[key] for key in sorted(kept)], [
-        Quarantined(row=row.said, why=why) for row, why in zip(rows, doubts, strict=True) if why
+        RejectedPrice(row=row.said, why=why) for row, why in zip(rows, doubts, strict=True) if why
     ]
 
 

@@ -11,14 +11,14 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 from shoestring.reporting.charges import Charge, Parts
 
 By = Literal["stage", "gpu", "pool", "market", "campaign"]
 NO_GPU = "none"
 
 
-class Idle(Noun):
+class Idle(Record):
     """Paid, and nothing was computed."""
 
     startup_usd: Usd = Field(
@@ -30,7 +30,7 @@ class Idle(Noun):
     lost_usd: Usd = Field(description="attempts that failed or were lost, of stages that keep no checkpoint")
 
 
-class Actual(Noun):
+class Actual(Record):
     """What a group of attempts was expected to cost, and cost.
 
     An estimate is of the work that was done: a training that stopped early is compared with what its router expected of as many samples.
@@ -63,7 +63,7 @@ class Actual(Noun):
     use_variance: float | None = Field(description="of that share, over attempts")
 
 
-class Actuals(Noun):
+class Actuals(Record):
     """Estimate against actual, over the attempts that were settled in [since, until)."""
 
     schema_version: Literal[1] = 1

@@ -10,13 +10,13 @@ from typing import Literal
 from pydantic import Field
 
 from shoestring.core.money import Usd, from_microusd, microusd
-from shoestring.core.types import Market, Noun
+from shoestring.core.types import Market, Record
 from shoestring.reporting.charges import OVERHEAD, Charge
 from shoestring.routing.analysis.hindsight import Hindsight, Known, Place, Took, hindsight, regrets
 from shoestring.routing.offers.candidates import MS_PER_HOUR
 
 
-class Lookback(Noun):
+class Lookback(Record):
     """Hindsight over the choices of one run, or of many."""
 
     schema_version: Literal[1] = 1

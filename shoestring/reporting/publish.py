@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.run_records import open_run, read
 from shoestring.data.storage.blobs import open_blob
 from shoestring.reporting.html.page import page
@@ -24,7 +24,7 @@ def publish(store: Store, run_id: str) -> str:
     """Write `summary.json` and `report.html` of a run as it is now; returns the page."""
     story = gather(store, run_id)
     html = page(story)
-    store.put(f"runs/{run_id}/summary.json", record(summarise(story)))
+    store.put(f"runs/{run_id}/summary.json", record_bytes(summarise(story)))
     store.put(f"runs/{run_id}/report.html", html.encode())
     return html
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from shoestring.core.money import Usd
-from shoestring.core.types import STANDARD, Format, Market, Noun, TierName
+from shoestring.core.types import STANDARD_CLASS, Format, Market, Record, StorageClassName
 from shoestring.reporting.run_story import Attempt, RunStory, Stage, State, Status
 from shoestring.routing.offers.candidates import NONE, Reason
 from shoestring.routing.offers.offer_costs import rows_of
@@ -15,7 +15,7 @@ from shoestring.routing.offers.offer_costs import rows_of
 SENTENCES = 3
 
 
-class StageSummary(Noun):
+class StageSummary(Record):
     """A stage that was given a place. Of several attempts: where the last was placed, and what all of them took."""
 
     name: str
@@ -30,10 +30,10 @@ class StageSummary(Noun):
     seconds: float
     cache_hit: bool
     attempts: int
-    tier: TierName = STANDARD
+    tier: StorageClassName = STANDARD_CLASS
 
 
-class Summary(Noun):
+class Summary(Record):
     """A run in short. Money in strings; `stages` in the order in which they were routed."""
 
     schema_version: Literal[1] = 1

@@ -12,7 +12,7 @@ from itertools import product
 
 from pydantic import Field
 
-from shoestring.core.types import STANDARD, Format, Need, Noun, TierName
+from shoestring.core.types import STANDARD_CLASS, Format, Need, Record, StorageClassName
 
 FIRST = -1
 """As a source: the data set that the first stage is given. -2 is that of the first of `given`, -3 of the second, and so on."""
@@ -24,7 +24,7 @@ MOST_OPEN = 6
 """Data sets that are written and not all read yet, where a plan is at its widest: each way for them to lie is kept apart."""
 
 
-class Given(Noun):
+class Given(Record):
     """A stage that others come after and that is not to be routed any more: it is done, or under way.
 
     `format` and `row_bytes` are of the data set that it leaves. One that leaves none (0 bytes) hands on what those of `after` leave.
@@ -35,7 +35,7 @@ class Given(Noun):
     format: Format | None = None
     row_bytes: int = Field(0, ge=0)
     ready_s: float = Field(0.0, ge=0, description="until it is done, at P95")
-    tier: TierName = STANDARD
+    tier: StorageClassName = STANDARD_CLASS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from shoestring.config.policy import Candidate
+from shoestring.config.policy import CandidatePolicy
 from shoestring.core.money import from_microusd
 from shoestring.core.types import Format, Market, Placement
 from shoestring.routing.algorithm import VERSION, policy
@@ -63,7 +63,7 @@ def choose(question: Question, candidates: Candidates) -> Decision:
 
 
 def _shadow(
-    question: Question, candidate: Candidate, candidates: Candidates, chosen: Choice | None
+    question: Question, candidate: CandidatePolicy, candidates: Candidates, chosen: Choice | None
 ) -> Shadow:
     """What the policy that is not obeyed chooses from the same offers."""
     asked = asked_of_the_other(question, candidate)

@@ -7,24 +7,24 @@ from typing import Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shoestring.config.policy import Arm, Candidate, Preferences
+from shoestring.config.policy import Arm, CandidatePolicy, Preferences
 from shoestring.config.tariffs import Tariffs
-from shoestring.config.world import IMAGES, Committed
+from shoestring.config.world import IMAGES, CommittedHours
 from shoestring.core.money import Usd, usd
 from shoestring.core.types import (
-    STANDARD,
+    STANDARD_CLASS,
     Format,
     FormatSpeed,
-    Learned,
+    LearnedSpeed,
     Market,
     Need,
-    Noun,
+    Record,
     Placement,
     Pool,
-    Quarantined,
+    RejectedPrice,
     Quote,
     StockOut,
-    TierName,
+    StorageClassName,
 )
 from shoestring.routing.dag import Given as Given
 from shoestring.routing.dag import shape_of
@@ -35,15 +35,15 @@ from shoestring.routing.offers.candidates import Reason as Reason
 NOTHING = usd("0")
 
 
-class Kept(Noun):
+class Kept(Record):
     """The result of a later stage that is there already; of what it reads that is the result before it."""
 
     outcome: str
     format: Format | None = Field(None, description="None: it is no data set")
-    tier: TierName = STANDARD
+    tier: StorageClassName = STANDARD_CLASS
 
 
-class Question(Noun):
+class Question(Record):
     """Everything a choice rests on; `decide` looks at nothing else.
 
     `needs` holds this stage and then every stage that remains, none before one that it comes after (routing/shape.py); at most one of
@@ -62,12 +62,12 @@ class Question(Noun):
     rows: int = Field(ge=0)
     row_bytes: int = Field(ge=0)
     reads_format: Format | None = None
-    reads_tier: TierName = STANDARD
+    reads_tier: StorageClassName = STANDARD_CLASS
     given: tuple[Given, ...] = Field((), exclude_if=lambda given: not given)
     data_region: str = "local"
     cached_outcome: str | None = None
     cached_format: Format | None = None
-    cached_tier: TierName = STANDARD
+    cached_tier: StorageClassName = STANDARD_CLASS
     cached_later: tuple[Kept, ...] = Field(
         (), description="of a chain whose first stage is cached: of the stages after it, in order"
     )
@@ -78,14 +78,14 @@ class Question(Noun):
     deadline_left_s: float | None = Field(None, allow_inf_nan=False)
     pools: tuple[Pool, ...]
     quotes: tuple[Quote, ...]
-    quarantined: tuple[Quarantined, ...] = ()
-    committed: tuple[Committed, ...] = Field(
+    quarantined: tuple[RejectedPrice, ...] = ()
+    committed: tuple[CommittedHours, ...] = Field(
         (), description="what is paid for already of pools, and not used yet"
     )
     stockouts: tuple[StockOut, ...] = Field((), description="those that are still remembered at asked_at")
     tariffs: Tariffs = Tariffs()
     speeds: tuple[FormatSpeed, ...] = ()
-    learned: tuple[Learned, ...] = ()
+    learned: tuple[LearnedSpeed, ...] = ()
     tries_sd: float = Field(
         0.0,
         ge=0,
@@ -94,7 +94,7 @@ class Question(Noun):
     )
     images: dict[str, str] = IMAGES
     preferences: Preferences = Field(Preferences(), description="of the policy in force")
-    candidate: Candidate | None = Field(None, description="the policy on trial beside it")
+    candidate: CandidatePolicy | None = Field(None, description="the policy on trial beside it")
     rolled_back: str = Field(
         "", description="why no run obeys the candidate any more; empty: none has overspent"
     )
@@ -119,7 +119,7 @@ class Question(Noun):
         """The policy that this run obeys."""
         return self.candidate.policy if self.candidate and self.arm == "candidate" else self.preferences
 
-    def commitment_to(self, pool: str, market: Market) -> Committed | None:
+    def commitment_to(self, pool: str, market: Market) -> CommittedHours | None:
         """What is paid for already of a place."""
         return next((each for each in self.committed if (each.pool, each.market) == (pool, market)), None)
 
@@ -147,7 +147,7 @@ class Question(Noun):
         return self
 
 
-class Choice(Noun):
+class Choice(Record):
     """The offer taken. `format` is what this stage writes, on the storage class `tier`; `keep_usd` is set aside for the stages after it."""
 
     pool: str
@@ -176,7 +176,7 @@ class Choice(Noun):
         NOTHING, exclude_if=lambda paid: not paid, description="for bringing what it writes to the store"
     )
     stored_usd: Usd = Field(NOTHING, exclude_if=lambda paid: not paid, description="for holding that there")
-    tier: TierName = STANDARD
+    tier: StorageClassName = STANDARD_CLASS
 
     @property
     def fees_usd(self) -> Decimal:
@@ -195,7 +195,7 @@ class Choice(Noun):
         return self.fixed_s + (self.prior_s - self.fixed_s) * samples / self.samples
 
 
-class Planned(Noun):
+class Planned(Record):
     """What a later stage is expected to take, and what is set aside for it (an elastic stage: for its least)."""
 
     stage: str
@@ -206,10 +206,10 @@ class Planned(Noun):
     est_s: float
     keep_usd: Usd
     keep_s: float
-    tier: TierName = STANDARD
+    tier: StorageClassName = STANDARD_CLASS
 
 
-class Refusal(Noun):
+class Refusal(Record):
     """A candidate of this stage that was not taken."""
 
     candidate: int
@@ -217,7 +217,7 @@ class Refusal(Noun):
     sentence: str
 
 
-class Policy(Noun):
+class Policy(Record):
     """The constants that the code used. Written by it, never read back: a replay by other constants differs here."""
 
     version: int
@@ -225,7 +225,7 @@ class Policy(Noun):
     sha256: str
 
 
-class Obeyed(Noun):
+class Obeyed(Record):
     """The policy that a choice was made by, and how likely its run was to be given it."""
 
     name: str
@@ -235,7 +235,7 @@ class Obeyed(Noun):
     propensity: float = 1.0
 
 
-class Shadow(Noun):
+class Shadow(Record):
     """What the other of the two policies would have chosen; nothing is done about it. `pool` is None where nothing would fit."""
 
     name: str
@@ -251,7 +251,7 @@ class Shadow(Noun):
     p95_usd: Usd = NOTHING
     est_s: float = 0.0
     sentence: str = ""
-    tier: TierName = STANDARD
+    tier: StorageClassName = STANDARD_CLASS
 
 
 class Decision(Columns):

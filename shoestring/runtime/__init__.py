@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from shoestring.core.errors import RecipeError, UsageError
 from shoestring.core.money import budget
-from shoestring.core.types import sentences
+from shoestring.core.types import validation_message
 from shoestring.data.recipe import Recipe
 from shoestring.runtime.admission.admit import Wish
 from shoestring.runtime.admission.build_question import Needs, Reads
@@ -30,7 +30,7 @@ def argument(what: str, text: str, noun: type[Argument]) -> Argument:
     try:
         return noun.model_validate_json(text)
     except ValidationError as error:
-        raise RecipeError(f"{what}, as JSON: {sentences(error)}") from None
+        raise RecipeError(f"{what}, as JSON: {validation_message(error)}") from None
 
 
 def given_budget(text: str) -> Decimal:

@@ -8,7 +8,7 @@ from pathlib import Path
 from shoestring.backends.local import default_world_path, open_local_world
 from shoestring.config.world import World
 from shoestring.core.errors import UsageError
-from shoestring.core.interfaces import Waiting
+from shoestring.core.interfaces import PendingPods
 
 STORE_VARIABLE = "SHOESTRING_STORE"
 
@@ -30,7 +30,7 @@ def open_world(world: str) -> World:
     return open_local_world(path, store=Path(store) if store else None)
 
 
-def open_sweeper(world: str) -> tuple[World, Waiting]:
+def open_sweeper(world: str) -> tuple[World, PendingPods]:
     """A cluster's world, and the right to end what waits there. Raises WorldError, ClusterError; UsageError for a machine's world."""
     path = Path(world) if world else default_world_path()
     if not path.is_dir():

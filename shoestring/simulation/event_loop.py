@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from shoestring.core.errors import StoreError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD
+from shoestring.core.types import STANDARD_CLASS
 from shoestring.simulation.scenario import Faults
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -67,7 +67,7 @@ class Interrupted:
     def list(self, prefix: str) -> Iterator[str]:
         return self._store.list(prefix)
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD_CLASS) -> bool:
         faults, chance = self._faults, self._dice.random
         if if_absent and faults.race_per_write and chance() < faults.race_per_write:
             self._loop.overlap()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from shoestring.core.errors import BudgetExceeded, NotYet, Refused, UnknownName
-from shoestring.core.receipt import Priced
+from shoestring.core.receipt import PricePoint
 from shoestring.data.run_records import Run
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Decision
@@ -220,7 +220,7 @@ def adjust(place: Place, course: Course, ledger: Ledger, account: str) -> None:
     for (owner, hold), pod in course.pods.items():
         life = place.cluster.life(pod.uid)
         if owner == account and hold in settled_usd and life.started_at and life.finished_at:
-            had = pod.prices or (Priced(at=life.started_at, usd_per_hour=pod.choice.usd_per_hour),)
+            had = pod.prices or (PricePoint(at=life.started_at, usd_per_hour=pod.choice.usd_per_hour),)
             true_usd[hold] = cost_between_usd(had, life.started_at, life.finished_at) + pod.fees_usd
     changed = [hold for hold in true_usd if true_usd[hold] != settled_usd[hold]]
     for hold in sorted(changed, key=lambda hold: true_usd[hold] - settled_usd[hold]):

@@ -10,7 +10,7 @@ from typing import Literal
 
 from shoestring.config.budgets import Budgets
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 
 Ended = Literal["done", "stopped", "failed", "refused", "full", "abandoned"]
 NOTHING = Decimal(0)
@@ -44,7 +44,7 @@ class Fate:
     accounts: list[str] = field(default_factory=list)
 
 
-class ChainReport(Noun):
+class ChainReport(Record):
     """Pipelines of one kind."""
 
     pipelines: int
@@ -56,7 +56,7 @@ class ChainReport(Noun):
     spent_usd: Usd
 
 
-class Report(Noun):
+class Report(Record):
     """What came of a simulation. Shares are of 1; None where there is nothing to divide by.
 
     `would_fit`: with its true durations known, a pipeline keeps to its budget and its deadline, and what it needs at least is there in

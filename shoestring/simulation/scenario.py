@@ -11,17 +11,17 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from shoestring.backends.local import WorldFile, read_world_file
 from shoestring.config.budgets import Budgets
-from shoestring.config.policy import Rules
+from shoestring.config.policy import Policy
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
-from shoestring.core.types import FormatSpeed, Need, Noun
+from shoestring.core.types import FormatSpeed, Need, Record
 from shoestring.pricing.templates import cloud_world
 from shoestring.routing.dag import shape_of
 
 DEFAULT = "default.yaml"
 
 
-class Chain(Noun):
+class Chain(Record):
     """A kind of pipeline. Rows and budgets are log-normal: a median, and the standard deviation of the logarithm."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
@@ -51,7 +51,7 @@ class Chain(Noun):
         return needs
 
 
-class Durations(Noun):
+class Durations(Record):
     """What stages really take: the prior's seconds times a bias of the stage on the pool, which receipts can teach, times luck.
 
     Luck is log-normal with mean 1; of one stage in `1 / tail_share` it is, besides, Pareto with index `tail_index` (1.5: no variance).
@@ -66,7 +66,7 @@ class Durations(Noun):
     )
 
 
-class MarketModel(Noun):
+class MarketModel(Record):
     """How spot prices move, and how often spot machines are taken away."""
 
     log_sd_per_day: float = Field(
@@ -91,7 +91,7 @@ class MarketModel(Noun):
     )
 
 
-class Faults(Noun):
+class Faults(Record):
     """What goes wrong, by chance."""
 
     crash_per_write: float = Field(
@@ -113,7 +113,7 @@ class Faults(Noun):
     )
 
 
-class Scenario(Noun):
+class Scenario(Record):
     """One file. `world` is the cloud example that ships, or a world file of one's own, beside this one."""
 
     schema_version: Literal[1] = 1
@@ -121,7 +121,7 @@ class Scenario(Noun):
     starts_at: AwareDatetime = datetime(2026, 11, 1, tzinfo=UTC)
     world: str = "cloud"
     only: tuple[str, ...] = Field((), description="of the world's pools, those to use; none: all")
-    rules: Rules = Rules()
+    rules: Policy = Policy()
     budgets: Budgets = Budgets()
     per_hour: float = Field(60.0, gt=0, description="pipelines that are begun in an hour (Poisson)")
     chains: tuple[Chain, ...] = Field(min_length=1)

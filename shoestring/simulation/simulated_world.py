@@ -13,9 +13,9 @@ from typing import Any
 from shoestring.backends.local import WorldFile
 from shoestring.backends.memory import MemoryStore
 from shoestring.config.world import IMAGES, PriceBook, World
-from shoestring.core.interfaces import Life, Usage
-from shoestring.core.receipt import Priced, Receipt
-from shoestring.core.types import STANDARD, Learned, Placement, Pool, Quote, StockOut
+from shoestring.core.interfaces import PodLifetime, ProcessUsage
+from shoestring.core.receipt import PricePoint, Receipt
+from shoestring.core.types import STANDARD_CLASS, LearnedSpeed, Placement, Pool, Quote, StockOut
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, RunRecord
 from shoestring.pricing.learning import learn
@@ -49,10 +49,10 @@ class SimulatedCluster:
     def enter(self, placement: Placement) -> dict[str, str]:
         return {}
 
-    def life(self, pod_uid: str) -> Life:
+    def life(self, pod_uid: str) -> PodLifetime:
         began_s, ended_s = self.pods.get(pod_uid, (None, None))
         moment = self._loop.moment
-        return Life(
+        return PodLifetime(
             alive=began_s is not None and ended_s is None,
             started_at=None if began_s is None else moment(began_s),
             finished_at=None if ended_s is None else moment(ended_s),
@@ -79,8 +79,8 @@ class SimulatedPrices:
 
 
 class NoTelemetry:
-    def usage(self, pid: int) -> Usage:
-        return Usage(0.0, 0)
+    def usage(self, pid: int) -> ProcessUsage:
+        return ProcessUsage(0.0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class StagePod:
 
     choice: Choice
     uid: str
-    prices: tuple[Priced, ...] = ()
+    prices: tuple[PricePoint, ...] = ()
     fees_usd: Decimal = NOTHING
 
 
@@ -147,7 +147,7 @@ class Place:
         self.preferences = scenario.rules.preferences
         self._receipts: list[Receipt] = []
         self._offers: dict[int, tuple[object, object, object, Candidates]] = {}
-        self._taught: dict[str, tuple[int, tuple[Learned, ...]]] = {}
+        self._taught: dict[str, tuple[int, tuple[LearnedSpeed, ...]]] = {}
         self._world = World(
             name=scenario.name,
             digest="",
@@ -191,7 +191,7 @@ class Place:
     def remember(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
 
-    def learned(self, chain: Chain) -> tuple[Learned, ...]:
+    def learned(self, chain: Chain) -> tuple[LearnedSpeed, ...]:
         """What the newest receipts teach about a kind of pipeline; a few may be missing yet."""
         known, taught = self._taught.get(chain.name, (0, ()))
         if len(self._receipts) >= known + EVERY:
@@ -259,7 +259,7 @@ def question(place: Place, wanted: Wanted, index: int, upstream: Choice | None, 
         "rows": wanted.rows,
         "row_bytes": writer.writes_bytes_per_row if writer else wanted.chain.row_bytes,
         "reads_format": upstream.format if upstream else None,
-        "reads_tier": upstream.tier if upstream else STANDARD,
+        "reads_tier": upstream.tier if upstream else STANDARD_CLASS,
         "data_region": book.tariffs.store_region,
         "pools": world.cluster.pools(),
         "quotes": book.quotes,

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from shoestring.core.errors import StageFailed, StoreError
 from shoestring.core.receipt import Cause
-from shoestring.core.types import StockOut, record
+from shoestring.core.types import StockOut, record_bytes
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.factors import sample_range
 from shoestring.runtime.records.receipts import receipt_for
@@ -201,7 +201,7 @@ def last_word(place: Place, attempt: Attempt) -> None:
     beat = beat_of(attempt, "running")
     silent_s = min(place.dice.uniform(0, interval_s), (beat.at - beat.started_at).total_seconds())
     beat = beat.model_copy(update={"at": beat.at - timedelta(seconds=silent_s)})
-    place.store.put(heartbeat_key(attempt.run.run_id, attempt.hold), record(beat))
+    place.store.put(heartbeat_key(attempt.run.run_id, attempt.hold), record_bytes(beat))
 
 
 def finish(place: Place, course: Course, attempt: Attempt, samples: int, spent_usd: Decimal) -> None:

@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 from shoestring.core.errors import LedgerBroken, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import Noun, digest, record
+from shoestring.core.types import Record, digest, record_bytes
 from shoestring.spending.ledger.entry import Entry
 
 # What ends so soon is over: the entry that uses an approval has to be written before its end, also to a store that is slow.
@@ -24,7 +24,7 @@ ENTRY_S = 300
 HOW_LONG = timedelta(days=7)
 
 
-class Approval(Noun):
+class Approval(Record):
     """Who allowed which run how much, and until when that counts."""
 
     schema_version: Literal[1] = 1
@@ -37,7 +37,7 @@ class Approval(Noun):
     pod_uid: str = Field(description="the process that wrote it down")
 
 
-class Request(Noun):
+class Request(Record):
     """What a run waits for, as it was asked for last."""
 
     schema_version: Literal[1] = 1
@@ -59,7 +59,7 @@ def request_key(run_id: str) -> str:
 
 def approve(store: Store, approval: Approval) -> str:
     """Write it down; returns the digest by which an entry names it."""
-    data = record(approval)
+    data = record_bytes(approval)
     store.put(approval_key(approval.run_id, digest(data)), data, if_absent=True)
     return digest(data)
 

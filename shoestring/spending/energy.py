@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoestring.core.receipt import Used
+from shoestring.core.receipt import ResourceUsage
 from shoestring.core.types import Pool
 from shoestring.pricing.gpus import known_gpu
 
@@ -39,10 +39,10 @@ def board_w(gpu: str) -> float:
 
 def used(
     pool: Pool, seconds: float, cpu_s: float, g_per_kwh: float | None, gpu_joules: float | None = None
-) -> Used:
+) -> ResourceUsage:
     """What an attempt has used by now."""
     spent_j = joules(pool, seconds, cpu_s, gpu_joules)
-    return Used(
+    return ResourceUsage(
         joules=round(spent_j, 3),
         compute_minutes=round(cpu_s / 60, 6),
         gco2_g=None if g_per_kwh is None else round(spent_j / JOULES_PER_KWH * g_per_kwh, 6),

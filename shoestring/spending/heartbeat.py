@@ -9,14 +9,14 @@ from pydantic import AwareDatetime, Field, ValidationError
 from shoestring.core.errors import DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, usd
-from shoestring.core.receipt import Change, Forecast, Priced, Used
-from shoestring.core.types import Noun
+from shoestring.core.receipt import AdaptationChange, SpendForecast, PricePoint, ResourceUsage
+from shoestring.core.types import Record
 
 # Said of a component that knows nothing of us by the router before it.
 LET_GO = "let go"
 
 
-class Heartbeat(Noun):
+class Heartbeat(Record):
     """The last sign of life of one attempt. `spent_usd` is by the frame's own clock, from the pod's start."""
 
     schema_version: Literal[1] = 1
@@ -28,7 +28,7 @@ class Heartbeat(Noun):
         description="starting, running, stopping, or let go; at the end done, stopped, failed or lost"
     )
     usd_per_hour: Usd = Field(description="now")
-    prices: tuple[Priced, ...] = Field(
+    prices: tuple[PricePoint, ...] = Field(
         (), description="all that there were, each from when on; empty: one, all along"
     )
     started_at: AwareDatetime
@@ -41,9 +41,9 @@ class Heartbeat(Noun):
     phase: str = ""
     samples: int = 0
     total: int | None = None
-    used: Used = Used()
-    changes: tuple[Change, ...] = Field((), description="what it changed of itself so far")
-    forecast: Forecast | None = None
+    used: ResourceUsage = ResourceUsage()
+    changes: tuple[AdaptationChange, ...] = Field((), description="what it changed of itself so far")
+    forecast: SpendForecast | None = None
     quality: dict[str, float] = Field({}, description="metric -> the last value")
 
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from shoestring.core.errors import LedgerConflict
 from shoestring.core.interfaces import Cluster, Store
 from shoestring.core.money import from_microusd
-from shoestring.core.receipt import Priced
+from shoestring.core.receipt import PricePoint
 from shoestring.spending.heartbeat import LET_GO, Heartbeat, last_heartbeat
 from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
@@ -42,7 +42,7 @@ def abandoned(
             found.append(Settlement(name, from_microusd(0), "no heartbeat: its pod never began"))
         elif beat.state != LET_GO and not alive(beat.pod_uid):
             seconds = (beat.at - beat.started_at).total_seconds() + beat.interval_s
-            prices = beat.prices or (Priced(at=beat.started_at, usd_per_hour=beat.usd_per_hour),)
+            prices = beat.prices or (PricePoint(at=beat.started_at, usd_per_hour=beat.usd_per_hour),)
             due_usd = cost_between_usd(prices, beat.started_at, beat.at + timedelta(seconds=beat.interval_s))
             actual_usd = min(due_usd + beat.fees_usd, hold.amount_usd)
             found.append(

@@ -9,7 +9,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from shoestring.core.money import from_microusd, microusd
-from shoestring.core.receipt import Priced
+from shoestring.core.receipt import PricePoint
 
 NS_PER_HOUR = 3600 * 10**9
 # A moment on a clock that has run for years is a float that is good to less than this.
@@ -30,7 +30,7 @@ def costs_usd(spans: Iterable[tuple[Decimal, float]]) -> Decimal:
     return from_microusd(-(-total // NS_PER_HOUR))
 
 
-def cost_between_usd(prices: Sequence[Priced], began: datetime, ended: datetime) -> Decimal:
+def cost_between_usd(prices: Sequence[PricePoint], began: datetime, ended: datetime) -> Decimal:
     """What a pod cost from `began` to `ended`, by the prices that it had; the first of them holds from its beginning."""
     turns = [began, *(max(began, price.at) for price in prices[1:]), max(began, ended)]
     spans = [(before, min(after, turns[-1])) for before, after in pairwise(turns)]

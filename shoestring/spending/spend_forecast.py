@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from statistics import median
 
-from shoestring.config.adaptation import Bounds
+from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.money import usd
-from shoestring.core.receipt import Forecast, Lever
+from shoestring.core.receipt import SpendForecast, Lever
 
 WINDOW_STEPS = 16
 WINDOWS = 5
@@ -65,7 +65,7 @@ class Drift:
     place.
     """
 
-    bounds: Bounds
+    bounds: AdaptationLimits
     paces: tuple[float, ...] = ()
     planned: int = 0
     first_planned: int = 0
@@ -139,7 +139,7 @@ class Drift:
         whole_s = at.gone_s + at.left_s
         return (at.gone_s + self.needed_s(at)) / whole_s if 0 < whole_s < float("inf") else 1.0
 
-    def forecast(self, at: Standing, spent_usd: Decimal) -> Forecast | None:
+    def forecast(self, at: Standing, spent_usd: Decimal) -> SpendForecast | None:
         """None before there is a plan."""
         if not self.planned:
             return None
@@ -148,7 +148,7 @@ class Drift:
             for pace in (self.pace, min(self.paces), max(self.paces))
         ]
         finite = at.left_s < float("inf")
-        return Forecast(
+        return SpendForecast(
             planned_samples=self.planned,
             samples_per_s=round(1 / self.pace, 3),
             usd=ends[0],

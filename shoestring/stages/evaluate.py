@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from shoestring.core.errors import StageStopped
-from shoestring.core.types import Need, Outcome, record
+from shoestring.core.types import Need, StageOutcome, record_bytes
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage.cache import code_digest
 from shoestring.evaluation import evaluate
@@ -47,7 +47,7 @@ def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
     return {"metric": recipe.metric, "seed": seed}
 
 
-def run(work: Work) -> Outcome:
+def run(work: Work) -> StageOutcome:
     """Raises DataError, StoreFull, StageStopped."""
     from shoestring.training.torch_.predict import predict
 
@@ -68,5 +68,5 @@ def run(work: Work) -> Outcome:
     )
     card = evaluate.evaluate(asked, work.store, work.clock, tell)
     key = f"runs/{work.run_id}/evaluation.json"
-    work.store.put(key, record(card))
-    return Outcome(key=key, rows=card.rows, metrics=card.quality)
+    work.store.put(key, record_bytes(card))
+    return StageOutcome(key=key, rows=card.rows, metrics=card.quality)

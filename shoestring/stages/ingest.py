@@ -6,7 +6,7 @@ import pyarrow as pa
 from pydantic import JsonValue
 
 from shoestring.core.errors import StageFailed, StageStopped
-from shoestring.core.types import Need, Outcome
+from shoestring.core.types import Need, StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage.cache import code_digest
 from shoestring.data.transforms import ingest
@@ -42,7 +42,7 @@ def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
     return ingest.settings(recipe)
 
 
-def run(work: Work) -> Outcome:
+def run(work: Work) -> StageOutcome:
     """Raises RecipeError, DataError, StoreFull, StageStopped."""
     if work.format is None:
         raise StageFailed(f"{work.stage} writes a data set, and was given no format for it")
@@ -55,6 +55,6 @@ def run(work: Work) -> Outcome:
             raise StageStopped(f"at {rows} rows")
 
     key, manifest = ingest.ingest(work.recipe, work.format, work.store, work.scratch, tell, work.tier)
-    return Outcome(
+    return StageOutcome(
         key=key, rows=manifest.rows, metrics={"quarantined_rows": float(sum(manifest.quarantined.values()))}
     )

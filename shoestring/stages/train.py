@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import DataError
-from shoestring.core.receipt import Change, Forecast
-from shoestring.core.types import Need, Outcome, record
+from shoestring.core.receipt import AdaptationChange, SpendForecast
+from shoestring.core.types import Need, StageOutcome, record_bytes
 from shoestring.data.formats.readers import open_rows
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage.blobs import load_manifest, open_blob, put_blob
@@ -73,7 +73,7 @@ def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
     return {"train": recipe.train.model_dump(mode="json"), "seed": seed}
 
 
-def run(work: Work) -> Outcome:
+def run(work: Work) -> StageOutcome:
     """Raises DataError, CorruptObject, StoreFull, StageFailed, StageStopped."""
     from shoestring.training.torch_.loop import Training
 
@@ -101,8 +101,8 @@ def run(work: Work) -> Outcome:
         windows=course.windows,
     )
     key = f"runs/{work.run_id}/model.json"
-    work.store.put(key, record(model))
-    return Outcome(
+    work.store.put(key, record_bytes(model))
+    return StageOutcome(
         key=key,
         artifact=f"blobs/{weights_sha256}",
         rows=len(task.train),
@@ -135,8 +135,8 @@ def task_of(work: Work, manifest: Manifest) -> Task:
         samples: int,
         began: int,
         quality: dict[str, float],
-        changes: tuple[Change, ...],
-        forecast: Forecast | None,
+        changes: tuple[AdaptationChange, ...],
+        forecast: SpendForecast | None,
     ) -> None:
         total = forecast.planned_samples if forecast else most
         work.progress(

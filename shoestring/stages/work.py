@@ -8,15 +8,15 @@ from pathlib import Path
 
 from pydantic import Field, JsonValue
 
-from shoestring.config.policy import Rules
+from shoestring.config.policy import Policy
 from shoestring.core.interfaces import Clock, Store
-from shoestring.core.receipt import Change, Forecast
-from shoestring.core.types import STANDARD, Format, Noun
+from shoestring.core.receipt import AdaptationChange, SpendForecast
+from shoestring.core.types import STANDARD_CLASS, Format, Record
 from shoestring.data.recipe import Recipe
 from shoestring.spending.meter import Meter
 
 
-class Progress(Noun):
+class Progress(Record):
     """What a stage says of itself while it runs; the frame puts it into the heartbeat."""
 
     phase: str = ""
@@ -26,14 +26,14 @@ class Progress(Noun):
     )
     total: int | None = None
     quality: dict[str, float] = Field({}, description="metric -> the last value")
-    changes: tuple[Change, ...] = ()
-    forecast: Forecast | None = None
+    changes: tuple[AdaptationChange, ...] = ()
+    forecast: SpendForecast | None = None
 
 
-RULES = Rules()
+RULES = Policy()
 
 
-class Origin(Noun):
+class Origin(Record):
     """An author's own stage, as its pipeline has it: what does the work, and what names its result.
 
     The router imports nothing of it, so it cannot ask it.
@@ -69,6 +69,6 @@ class Work:
     scratch: Path
     progress: Callable[[Progress], None]
     stopping: Callable[[], bool]
-    rules: Rules = RULES
+    rules: Policy = RULES
     settings: Mapping[str, JsonValue] = field(default_factory=dict)
-    tier: str = STANDARD
+    tier: str = STANDARD_CLASS

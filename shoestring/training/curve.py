@@ -7,13 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from shoestring.core.money import Usd
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 
 Metric = Literal["log_loss", "rmse"]
 Phase = Literal["warm-up", "stable", "decay"]
 
 
-class Point(Noun):
+class Point(Record):
     """A moment of training. Losses are in the metric of the run: nats, or the unit of `y`."""
 
     samples: int = Field(description="rows trained on so far, in all attempts")
@@ -30,7 +30,7 @@ class Point(Noun):
     phase: Phase
 
 
-class Curve(Noun):
+class Curve(Record):
     """How the loss went. Lies at runs/RUN_ID/curve.json, and is written anew with every checkpoint and at the end."""
 
     schema_version: Literal[1] = 1

@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import Field
 
 from shoestring.core.datasets import Encoding
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 from shoestring.data.recipe import TrainSettings
 
 
-class Window(Noun):
+class Window(Record):
     """Samples that were seen: positions [first, last) of an epoch's order."""
 
     epoch: int
@@ -19,7 +19,7 @@ class Window(Noun):
     last: int
 
 
-class ModelRecord(Noun):
+class ModelRecord(Record):
     """`runs/RUN_ID/model.json`: all that is needed to load the model, and what went into it."""
 
     schema_version: Literal[1] = 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoestring.backends.kubernetes.node_facts import NodeFacts, PodFacts, node_facts, pod_facts
 from shoestring.backends.kubernetes.pools import Seen
-from shoestring.core.types import Pool, Room
+from shoestring.core.types import Pool, NodeCapacity
 
 Item = dict[str, Any]
 
@@ -61,7 +61,7 @@ def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Item:
     return {"key": key, "value": value, "effect": effect}
 
 
-def room(pool: Pool) -> Room:
+def room(pool: Pool) -> NodeCapacity:
     assert pool.room
     return pool.room
 

@@ -17,7 +17,7 @@ from store_places import Place
 from shoestring.backends.local import FolderStore, WallClock
 from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.spending.audit.export import LedgerFolder, export
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.account_checkpoint import EVERY, checkpoint_key, load
@@ -55,7 +55,7 @@ def wish_for(account: str, hold: str, microusd: int = 10_000, keep: int = 0) -> 
 
 def leave(store: Store, number: int, *wishes: Wish) -> None:
     for wish in wishes:
-        store.put(f"{wishes_folder('run', number)}{wish.draft.hold}.json", record(wish))
+        store.put(f"{wishes_folder('run', number)}{wish.draft.hold}.json", record_bytes(wish))
 
 
 def crowded(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
@@ -124,9 +124,9 @@ def test_a_wish_for_a_number_that_somebody_took_is_never_granted_later(place: Pl
         b"",
         b"{}",
         b"not JSON",
-        record(wish_for("another", "x")),
-        record(wish_for("run", "first", 5)),
-        record(wish_for("run", "mine", 7)),
+        record_bytes(wish_for("another", "x")),
+        record_bytes(wish_for("run", "first", 5)),
+        record_bytes(wish_for("run", "mine", 7)),
     ],
     ids=[
         "empty",

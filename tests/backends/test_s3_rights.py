@@ -13,7 +13,7 @@ from store_places import Place
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import LedgerBroken
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.entry import entry_key, head_key, seal, unseal
 from shoestring.spending.ledger.ledger import Ledger
@@ -65,7 +65,7 @@ def test_an_entry_that_a_stage_wrote_anew_with_a_right_hash_is_found(
     head = Ledger(store, WallClock()).state("run").head_hash
     key = entry_key("run", number)
     forged = seal(unseal(store.fetch(key).read_bytes()).entries[0].entry.model_copy(update={"why": "forged"}))
-    overwrite(s3_server, s3_place, key, record(forged))
+    overwrite(s3_server, s3_place, key, record_bytes(forged))
     with pytest.raises(LedgerBroken):
         verify(s3_place.open(), {})
     # With the hint forged, too, it is the receipts that know better.

@@ -19,7 +19,7 @@ from shoestring.backends.local import FolderStore
 from shoestring.cli.pipeline import noun_called
 from shoestring.config.world import IMAGES, World
 from shoestring.core.errors import WorldError
-from shoestring.core.interfaces import Life, Store
+from shoestring.core.interfaces import PodLifetime, Store
 from shoestring.core.types import Market, Placement
 from shoestring.runtime.open_world import open_world
 
@@ -275,7 +275,7 @@ def test_a_pod_is_given_threads_by_its_limit_and_nothing_else(world: World) -> N
 
 
 def test_of_a_process_on_some_machine_nobody_here_can_tell(world: World) -> None:
-    assert world.cluster.life("some.host.name.1234.1700000000000") == Life(alive=True)
+    assert world.cluster.life("some.host.name.1234.1700000000000") == PodLifetime(alive=True)
 
 
 def test_a_cluster_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:

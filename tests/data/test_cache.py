@@ -11,18 +11,18 @@ from shoestring.backends.local import FolderStore
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import CorruptObject, NotInStore, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Outcome
+from shoestring.core.types import StageOutcome
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest, open_blob, put_blob
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> tuple[Store, str, Outcome, Manifest]:
+def kept(tmp_path: Path) -> tuple[Store, str, StageOutcome, Manifest]:
     """A data set with a quarantine, remembered under a key."""
     (tmp_path / "rows.csv").write_text("a,y\n" + "1,2\n" * 50 + "1,2,3\n")
     data, manifest, store = ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)
     key, made_from = cache.key_of("ingest", "code", {}, {"source": "x"})
-    outcome = Outcome(key=data, rows=50)
+    outcome = StageOutcome(key=data, rows=50)
     cache.keep(store, key, outcome, made_from)
     return store, key, outcome, manifest
 
@@ -35,7 +35,7 @@ def damage(store: Store, key: str, keep: int | None = None) -> None:
     path.write_bytes(data if keep is None else data[:keep])
 
 
-def test_what_was_kept_is_found(kept: tuple[Store, str, Outcome, Manifest]) -> None:
+def test_what_was_kept_is_found(kept: tuple[Store, str, StageOutcome, Manifest]) -> None:
     store, key, outcome, _ = kept
     assert cache.find(store, key) == outcome
     assert cache.find(store, "0" * 64) is None
@@ -44,7 +44,7 @@ def test_what_was_kept_is_found(kept: tuple[Store, str, Outcome, Manifest]) -> N
 @pytest.mark.parametrize("cut", [None, 0, 100])
 @pytest.mark.parametrize("which", ["entry", "manifest", "part", "quarantine"])
 def test_a_damaged_object_anywhere_below_a_key_means_computing_again(
-    kept: tuple[Store, str, Outcome, Manifest], which: str, cut: int | None
+    kept: tuple[Store, str, StageOutcome, Manifest], which: str, cut: int | None
 ) -> None:
     store, key, outcome, manifest = kept
     assert cache.find(store, key) == outcome
@@ -64,7 +64,7 @@ def test_a_damaged_object_anywhere_below_a_key_means_computing_again(
 
 @pytest.mark.parametrize("which", ["manifest", "part", "quarantine"])
 def test_a_missing_object_anywhere_below_a_key_means_computing_again(
-    kept: tuple[Store, str, Outcome, Manifest], which: str
+    kept: tuple[Store, str, StageOutcome, Manifest], which: str
 ) -> None:
     store, key, outcome, manifest = kept
     objects = {
@@ -92,8 +92,8 @@ def test_results_that_are_no_data_sets_are_checked_too(tmp_path: Path) -> None:
     store.put("runs/r/model.json", b"{}")
     for result in (blob, "runs/r/model.json"):
         key, made_from = cache.key_of("train", "code", {}, {"data": result}, "r")
-        cache.keep(store, key, Outcome(key=result), made_from)
-        assert cache.find(store, key) == Outcome(key=result)
+        cache.keep(store, key, StageOutcome(key=result), made_from)
+        assert cache.find(store, key) == StageOutcome(key=result)
         store.fetch(result).unlink()
         assert cache.find(store, key) is None
 
@@ -111,7 +111,7 @@ def test_a_blob_is_what_its_name_says_or_an_error(tmp_path: Path) -> None:
         open_blob(store, "0" * 64)
 
 
-def test_a_manifest_changed_by_hand_is_noticed(kept: tuple[Store, str, Outcome, Manifest]) -> None:
+def test_a_manifest_changed_by_hand_is_noticed(kept: tuple[Store, str, StageOutcome, Manifest]) -> None:
     store, _, outcome, manifest = kept
     assert load_manifest(store, outcome.key) == manifest
     path = store.fetch(outcome.key)

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from shoestring.backends.local import FolderStore, WallClock
-from shoestring.core.types import Format, Probe, record
+from shoestring.core.types import Format, VolumeProbe, record_bytes
 from shoestring.data.formats.format_benchmark import measure_volume
 from shoestring.data.formats.volume_probe import KEPT, load_or_probe, volume_of
 
@@ -50,5 +50,5 @@ def test_a_remembered_probe_that_is_damaged_is_measured_again(tmp_path: Path) ->
     key = f"learned/probes/{volume_of(tmp_path)}.json"
     store.put(key, b"{")
     probe = load_or_probe(store, tmp_path, WallClock())
-    assert Probe.model_validate_json(store.fetch(key).read_bytes()) == probe
-    assert record(probe) == store.fetch(key).read_bytes()
+    assert VolumeProbe.model_validate_json(store.fetch(key).read_bytes()) == probe
+    assert record_bytes(probe) == store.fetch(key).read_bytes()

@@ -12,7 +12,7 @@ from made_up import save
 from shoestring.backends.local import FolderStore
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.recipe import TrainSettings
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.data.transforms.split import GROUP
@@ -114,4 +114,4 @@ def trained(store: Store, data_key: str, seconds: float = 0.3) -> None:
     """Leave a model of the data set under `MODEL_KEY`."""
     encoding = load_manifest(store, data_key).encoding
     assert encoding is not None
-    store.put(MODEL_KEY, record(model_of(data_key, encoding, seconds)))
+    store.put(MODEL_KEY, record_bytes(model_of(data_key, encoding, seconds)))

@@ -13,7 +13,7 @@ from encoded import MODEL_KEY, Task, chances, dataset, encoding_of, model_of, tr
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import DataError, StageFailed, StageStopped
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.formats.readers import Rows
 from shoestring.data.recipe import METRICS
 from shoestring.evaluation.evaluate import (
@@ -86,7 +86,7 @@ def test_a_scorecard_holds_every_metric_of_everyone_and_comes_back_from_the_stor
         assert tuple(each.lead) == (() if each is card.model else METRICS[task])
     assert (card.metric, card.rows, card.units, card.resampled) == (METRICS[task][0], 600, 30, "groups")
     assert sum(each.rows for each in card.calibration) == (0 if task == "regression" else 600)
-    assert Scorecard.model_validate_json(record(card)) == card
+    assert Scorecard.model_validate_json(record_bytes(card)) == card
 
 
 def test_who_knows_the_truth_leads_and_the_interval_of_the_lead_says_so(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_an_empty_test_split_is_refused(tmp_path: Path) -> None:
 def test_a_model_of_other_data_is_refused(tmp_path: Path) -> None:
     store, data_key = dataset(tmp_path, "binary", ROWS)
     store.put(
-        MODEL_KEY, record(model_of("datasets/other/1.json", encoding_of("binary", np.zeros(1, int)), 1.0))
+        MODEL_KEY, record_bytes(model_of("datasets/other/1.json", encoding_of("binary", np.zeros(1, int)), 1.0))
     )
     with pytest.raises(DataError, match=r"was trained on datasets/other/1\.json"):
         evaluate(asked(data_key, knows_all("binary")), store, CLOCK, quiet)

@@ -20,8 +20,8 @@ from shoestring.backends.kubernetes.api import Kube, connect
 from shoestring.backends.kubernetes.cluster import KubeCluster
 from shoestring.backends.kubernetes.world_files import Machine, NodePool
 from shoestring.backends.local import WallClock
-from shoestring.core.interfaces import Life
-from shoestring.core.types import Market, Room
+from shoestring.core.interfaces import PodLifetime
+from shoestring.core.types import Market, NodeCapacity
 
 pytestmark = pytest.mark.kind
 
@@ -41,13 +41,13 @@ def cluster(kube: Kube, *declared: NodePool) -> KubeCluster:
     return KubeCluster(declared, [], "", WallClock(), lambda: kube)
 
 
-def room(kube: Kube, pool: str) -> Room:
+def room(kube: Kube, pool: str) -> NodeCapacity:
     found = {each.name: each.room for each in cluster(kube).pools()}[pool]
     assert found
     return found
 
 
-def until(look: Callable[[], Life], done: Callable[[Life], object]) -> Life:
+def until(look: Callable[[], PodLifetime], done: Callable[[PodLifetime], object]) -> PodLifetime:
     stop_s = time.monotonic() + 90
     while not done(life := look()):
         assert time.monotonic() < stop_s, life
@@ -64,7 +64,7 @@ def test_every_worker_is_a_pool_and_the_control_plane_is_none(kube: Kube) -> Non
     assert [toleration.key for toleration in pools["gpu-spot/1gpu"].markets[Market.SPOT].tolerations] == [
         "nvidia.com/gpu"
     ]
-    assert pools["big/64"].room == Room(nodes=0, most_nodes=2, fits=0, free_cores=0, free_memory_gb=0)
+    assert pools["big/64"].room == NodeCapacity(nodes=0, most_nodes=2, fits=0, free_cores=0, free_memory_gb=0)
     assert pools["big/64"].startup_s == 120
 
 
@@ -97,7 +97,7 @@ def test_a_pod_that_no_node_takes_waits_and_has_not_begun(kind: Kind, kube: Kube
         life = until(lambda: cluster(kube).life(uid), lambda life: life.why)
         assert (life.alive, life.started_at, life.why) == (True, None, "Pending")
         assert room(kube, "cpu-spot/1").waiting == before + 1
-    assert cluster(kube).life(uid) == Life(alive=False)
+    assert cluster(kube).life(uid) == PodLifetime(alive=False)
 
 
 def test_a_pods_life_is_from_its_node_to_its_last_container(kind: Kind, kube: Kube) -> None:
@@ -107,7 +107,7 @@ def test_a_pods_life_is_from_its_node_to_its_last_container(kind: Kind, kube: Ku
         assert 2 <= (life.finished_at - life.started_at).total_seconds() < 60
         assert life.why == "Error, exit code 3"
         namespace, _, name = uid.split(".")
-        assert cluster(kube).life(f"{namespace}.0b5a4f6e-8a0c-4c67-9c3f-1d2e3f4a5b6c.{name}") == Life(
+        assert cluster(kube).life(f"{namespace}.0b5a4f6e-8a0c-4c67-9c3f-1d2e3f4a5b6c.{name}") == PodLifetime(
             alive=False
         )
 
@@ -119,7 +119,7 @@ def test_a_pod_that_is_known_by_its_labels_alone_has_the_same_life(kind: Kind, k
         life = until(lambda: cluster(kube).life(known), lambda life: life.finished_at)
         assert life.started_at
         assert life == replace(cluster(kube).life(uid), asked_at=life.asked_at)
-    assert cluster(kube).life(known) == Life(alive=False)
+    assert cluster(kube).life(known) == PodLifetime(alive=False)
 
 
 def test_a_pod_that_ran_out_of_memory_says_so(kind: Kind, kube: Kube) -> None:

@@ -16,7 +16,7 @@ from on_argo import RAIN, store_of
 from shoestring.backends.local import WallClock
 from shoestring.config.world import IMAGES
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import RunRecord, Start
 from shoestring.spending.ledger.ledger import Ledger
@@ -135,8 +135,8 @@ def leave(store: Store, run_id: str) -> str:
         deadline_at=None,
         supervisor=None,
     )
-    store.put(f"runs/{run_id}/run.json", record(began))
-    store.put(f"runs/{run_id}/starts/1.json", record(start))
+    store.put(f"runs/{run_id}/run.json", record_bytes(began))
+    store.put(f"runs/{run_id}/starts/1.json", record_bytes(start))
     ledger.open(run_id, start.budget_usd)
     ledger.reserve(run_id, "overhead-1", "overhead", 1, Decimal("0.001"))
     return f"{now:%Y-%m}"

@@ -16,7 +16,7 @@ from pipelines.routed import CREDENTIALS, IDENTITY, WORLD_FILES
 from shoestring.backends.kubernetes.world_files import ClusterWorldFile, NodePool, PoolsFile, PricesFile
 from shoestring.backends.local import MOUNTED_WORLD
 from shoestring.config.budgets import Budgets
-from shoestring.config.policy import Rules
+from shoestring.config.policy import Policy
 from shoestring.config.world import IMAGES
 from shoestring.config.yaml_files import parse
 from shoestring.core.errors import WorldError
@@ -29,7 +29,7 @@ DATA = {
     "world": ClusterWorldFile,
     "pools": PoolsFile,
     "prices": PricesFile,
-    "policy": Rules,
+    "policy": Policy,
     "budgets": Budgets,
 }
 OBJECTS = [

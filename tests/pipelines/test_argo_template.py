@@ -15,7 +15,7 @@ from pipelines.argo import KEPT_S, compile_to, stage_pod, stages_of
 from pipelines.routed import RunParameters, own, routed
 from pipelines.train import CHAIN, train_pipeline
 from shoestring.cli import app
-from shoestring.config.policy import Rules
+from shoestring.config.policy import Policy
 from shoestring.core.errors import UsageError
 from shoestring.data.recipe import Recipe, find_recipe
 from shoestring.stages import ingest
@@ -63,8 +63,8 @@ def test_they_are_the_golden_files(folder: Path) -> None:
 
 
 def test_pods_are_kept_until_long_after_the_sweeper_closed_a_run_without_an_exit_step() -> None:
-    policy = Rules.model_validate(yaml.safe_load((ROOT / "manifests/base/policy.yaml").read_text()))
-    assert 12 * max(policy.abandoned_s, Rules().abandoned_s) <= KEPT_S
+    policy = Policy.model_validate(yaml.safe_load((ROOT / "manifests/base/policy.yaml").read_text()))
+    assert 12 * max(policy.abandoned_s, Policy().abandoned_s) <= KEPT_S
 
 
 def test_the_stages_are_those_of_the_kubeflow_pipeline_and_read_what_its_steps_read() -> None:

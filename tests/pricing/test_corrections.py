@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from some_receipts import A100, CPU, H100, NEED, T4, gpu_pool, receipt, receipts
 
-from shoestring.core.types import Learned, Pool
+from shoestring.core.types import LearnedSpeed, Pool
 from shoestring.pricing.learning import learn, spread, spreads, worths
 from shoestring.pricing.throughput import hardware_of
 
@@ -19,7 +19,7 @@ def ran_on(pool: Pool, **fields: Any) -> dict[str, Any]:
     return {"pool": pool.name, "hardware": hardware_of(NEED, pool)} | fields
 
 
-def log_of(learned: tuple[Learned, ...], pool: Pool) -> float:
+def log_of(learned: tuple[LearnedSpeed, ...], pool: Pool) -> float:
     by_name = [each for each in learned if each.pool == pool.name]
     return (by_name or [each for each in learned if each.hardware == hardware_of(NEED, pool).name])[
         0
@@ -147,7 +147,7 @@ def test_a_run_that_did_not_finish_its_own_work_teaches_nothing(useless: Any) ->
 
 
 def test_a_record_from_before_hardware_was_kept_is_looked_up_by_its_pool() -> None:
-    old = Learned.model_validate({"stage": "train", "pool": "cpu", "runs": 3, "log_mean": 1.0, "log_sd": 0.0})
+    old = LearnedSpeed.model_validate({"stage": "train", "pool": "cpu", "runs": 3, "log_mean": 1.0, "log_sd": 0.0})
     mean, p95 = spreads(NEED, [CPU, T4], [old])
     assert mean.tolist() == pytest.approx([math.e, math.exp(0.125)]) and p95[0] == mean[0]
 

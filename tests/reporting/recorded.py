@@ -13,7 +13,7 @@ from shoestring.backends.local import FolderStore
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Format, FormatSpeed, Need, Outcome, Pool, Quarantined, Quote, digest, record
+from shoestring.core.types import Format, FormatSpeed, Need, StageOutcome, Pool, RejectedPrice, Quote, digest, record_bytes
 from shoestring.data.recipe import find_recipe
 from shoestring.data.run_records import RunRecord, Start
 from shoestring.routing.decide import decide
@@ -109,7 +109,7 @@ class Recording:
         run = RunRecord(
             run_id=RUN_ID,
             recipe=recipe,
-            recipe_sha256=digest(record(recipe)),
+            recipe_sha256=digest(record_bytes(recipe)),
             seed=7,
             world="laptop",
             world_sha256=digest(b"world"),
@@ -124,7 +124,7 @@ class Recording:
         self.put("run.json", run)
 
     def put(self, name: str, noun: Any) -> None:
-        self.store.put(f"runs/{RUN_ID}/{name}", record(noun))
+        self.store.put(f"runs/{RUN_ID}/{name}", record_bytes(noun))
 
     def start(self) -> None:
         self.starts += 1
@@ -199,7 +199,7 @@ class Recording:
             held_usd=state.held_usd if state else self.overhead_usd,
             pools=self.pools,
             quotes=quotes,
-            quarantined=(Quarantined(row="cpu-2 spot $0.20", why="spot above on-demand: $0.20 over $0.08"),),
+            quarantined=(RejectedPrice(row="cpu-2 spot $0.20", why="spot above on-demand: $0.20 over $0.08"),),
             speeds=SPEEDS,
             tariffs=self.tariffs or Tariffs(),
             digests={"world": digest(b"world"), "recipe": digest(b"recipe")},
@@ -254,7 +254,7 @@ class Recording:
             total=total,
             quality=quality,
         )
-        self.store.put(heartbeat_key(RUN_ID, self.hold), record(beat))
+        self.store.put(heartbeat_key(RUN_ID, self.hold), record_bytes(beat))
 
     def end(
         self,
@@ -292,7 +292,7 @@ class Recording:
             started_at=began,
             finished_at=self.clock.now(),
             seconds=seconds,
-            outcome=Outcome(key="datasets/flights/1.json", **outcome) if status == "done" else None,
+            outcome=StageOutcome(key="datasets/flights/1.json", **outcome) if status == "done" else None,
             ledger_head=self.ledger.state(self.account).head_hash,
         )
         self.put(f"receipts/{self.hold}.json", receipt)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from recorded import ROWS, Recording
 
-from shoestring.core.types import Market, Pool, Terms
+from shoestring.core.types import Market, Pool, MarketTerms
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" 'single' </style><img src=http://evil.example/x.png onerror=alert(1)>"
-BOTH = {Market.ON_DEMAND: Terms(), Market.SPOT: Terms(preemptions_per_hour=0.2)}
+BOTH = {Market.ON_DEMAND: MarketTerms(), Market.SPOT: MarketTerms(preemptions_per_hour=0.2)}
 CLOUD = tuple(
     Pool(name=name, cores=cores, memory_gb=4 * cores, startup_s=45, markets=BOTH)
     for name, cores in (

@@ -14,7 +14,7 @@ from recorded import NOON, RUN_ID, Recording
 from stories import STORIES, Story, done, failed, resumed
 
 from shoestring.core.money import from_microusd, usd
-from shoestring.core.receipt import Priced, Receipt
+from shoestring.core.receipt import PricePoint, Receipt
 from shoestring.core.types import Pool, digest
 from shoestring.reporting.actuals import actuals
 from shoestring.reporting.charges import OVERHEAD, Charge, charges_of, split
@@ -232,8 +232,8 @@ def test_a_price_that_moved_is_metered_as_it_was(tmp_path: Path) -> None:
     assert receipt is not None
     half = receipt.started_at + (receipt.finished_at - receipt.started_at) / 2
     prices = (
-        Priced(at=receipt.started_at, usd_per_hour=usd("0.04")),
-        Priced(at=half, usd_per_hour=usd("0.08")),
+        PricePoint(at=receipt.started_at, usd_per_hour=usd("0.04")),
+        PricePoint(at=half, usd_per_hour=usd("0.08")),
     )
     moved = with_receipt(charge, prices=prices)
     assert moved.usd_per_hour == pytest.approx(Decimal("0.06"), rel=Decimal("0.01"))

@@ -9,8 +9,8 @@ from pathlib import Path
 from recorded import RUN_ID
 from stories import done
 
-from shoestring.core.receipt import Change, Priced, Receipt, Used
-from shoestring.core.types import record
+from shoestring.core.receipt import AdaptationChange, PricePoint, Receipt, ResourceUsage
+from shoestring.core.types import record_bytes
 from shoestring.data.run_records import read
 from shoestring.reporting.html.page import page
 from shoestring.reporting.run_story import gather
@@ -25,7 +25,7 @@ def test_prices_that_moved_changes_and_joules_are_on_the_page_in_the_order_in_wh
     receipt = read(store, key, Receipt)
     at = [receipt.started_at + timedelta(seconds=seconds) for seconds in (-60, 0, 5, 6)]
     changes = [
-        Change(
+        AdaptationChange(
             at=moment,
             samples=500,
             lever="length",
@@ -35,10 +35,10 @@ def test_prices_that_moved_changes_and_joules_are_on_the_page_in_the_order_in_wh
         )
         for number, moment in enumerate((at[0], at[3]))
     ]
-    prices = (Priced(at=at[1], usd_per_hour=Decimal("0.04")), Priced(at=at[2], usd_per_hour=Decimal("0.12")))
-    used = Used(joules=1234.4, compute_minutes=5.5)
+    prices = (PricePoint(at=at[1], usd_per_hour=Decimal("0.04")), PricePoint(at=at[2], usd_per_hour=Decimal("0.12")))
+    used = ResourceUsage(joules=1234.4, compute_minutes=5.5)
     store.put(
-        key, record(receipt.model_copy(update={"prices": prices, "changes": tuple(changes), "used": used}))
+        key, record_bytes(receipt.model_copy(update={"prices": prices, "changes": tuple(changes), "used": used}))
     )
     said = page(gather(store, RUN_ID))
     assert 0 < said.index("$0.12") < said.index("699 samples")

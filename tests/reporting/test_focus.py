@@ -16,7 +16,7 @@ from recorded import Recording, far
 from stories import HOSTILE, STORIES, Story, done, resumed
 
 from shoestring.core.money import from_microusd, usd
-from shoestring.core.types import Market, Pool, Terms
+from shoestring.core.types import Market, Pool, MarketTerms
 from shoestring.reporting.charges import charges_of
 from shoestring.reporting.exports.focus import COLUMNS, OWN_COLUMNS, focus_csv, focus_rows, total_microusd
 from shoestring.routing.offers.egress import moves_of
@@ -30,7 +30,7 @@ GPU = Pool(
     gpu_memory_gb=40,
     gpu_tflops=312,
     region="us-central1",
-    markets={Market.RESERVED: Terms()},
+    markets={Market.RESERVED: MarketTerms()},
 )
 
 
@@ -193,7 +193,7 @@ def test_a_reserved_machine_is_committed_and_was_billed_when_it_was_bought(tmp_p
 
 
 def test_spot_is_dynamic(tmp_path: Path) -> None:
-    spot = Pool(name="n2", cores=4, memory_gb=16, markets={Market.SPOT: Terms(preemptions_per_hour=0.1)})
+    spot = Pool(name="n2", cores=4, memory_gb=16, markets={Market.SPOT: MarketTerms(preemptions_per_hour=0.1)})
     run = Recording(tmp_path, "4", (spot,))
     run.start()
     run.route("ingest")

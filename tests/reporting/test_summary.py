@@ -23,7 +23,7 @@ from stories import (
 
 from shoestring.core.errors import UnknownName
 from shoestring.core.money import usd
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.reporting.run_story import gather
 from shoestring.reporting.summary import Summary, summarise
 
@@ -55,21 +55,21 @@ def test_what_stages_and_overhead_spent_is_what_the_run_spent(story: Story, tmp_
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 def test_money_is_written_as_strings_and_read_back(story: Story, tmp_path: Path) -> None:
     summary = summary_of(story(tmp_path))
-    written = json.loads(record(summary))
+    written = json.loads(record_bytes(summary))
     amounts = [
         written["budget_usd"],
         written["spent_usd"],
         *(stage["spent_usd"] for stage in written["stages"]),
     ]
     assert all(isinstance(amount, str) for amount in amounts)
-    assert Summary.model_validate_json(record(summary)) == summary
+    assert Summary.model_validate_json(record_bytes(summary)) == summary
 
 
 def test_a_run_that_is_done_has_a_row_for_each_stage_in_the_order_of_their_decisions(tmp_path: Path) -> None:
     summary = summary_of(done(tmp_path))
     assert (summary.status, summary.sentence, summary.starts) == ("done", "", 1)
     assert [stage.name for stage in summary.stages] == STAGES
-    assert all(set(stage) >= CONTRACT for stage in json.loads(record(summary))["stages"])
+    assert all(set(stage) >= CONTRACT for stage in json.loads(record_bytes(summary))["stages"])
     assert [stage.cache_hit for stage in summary.stages] == [False] * 4
     assert summary.quality["log_loss"] == 0.4413
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import usd
-from shoestring.core.types import Format, FormatSpeed, Learned, Market, Need, Pool, Quote, Room, Terms
+from shoestring.core.types import Format, FormatSpeed, LearnedSpeed, Market, Need, Pool, Quote, NodeCapacity, MarketTerms
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
 from shoestring.routing.offers.enumerate import candidates
@@ -66,8 +66,8 @@ CPU_2 = Pool(name="cpu-2", cores=2, memory_gb=4)
 DAY = date(2026, 11, 1)
 
 
-ROOMY = Room(nodes=1, most_nodes=1, fits=2, free_cores=8, free_memory_gb=16)
-FULL = Room(nodes=2, most_nodes=2, fits=0, free_cores=0.4, free_memory_gb=1.2, waiting=3)
+ROOMY = NodeCapacity(nodes=1, most_nodes=1, fits=2, free_cores=8, free_memory_gb=16)
+FULL = NodeCapacity(nodes=2, most_nodes=2, fits=0, free_cores=0.4, free_memory_gb=1.2, waiting=3)
 
 
 def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> Quote:
@@ -133,7 +133,7 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
     pools = []
     for number in range(draw(st.integers(1, 3))):
         gpus = draw(st.sampled_from([0, 0, 1]))
-        spot = Terms(preemptions_per_hour=draw(_numbers(0, 30)), node_selector={"market": "spot"})
+        spot = MarketTerms(preemptions_per_hour=draw(_numbers(0, 30)), node_selector={"market": "spot"})
         pools.append(
             Pool(
                 name=f"pool-{number}",
@@ -145,7 +145,7 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
                 gpu_memory_gb=16.0 * gpus,
                 startup_s=draw(_numbers(0, 60)),
                 region=draw(st.sampled_from(["local", "far"])),
-                markets={Market.ON_DEMAND: Terms()} | ({Market.SPOT: spot} if draw(st.booleans()) else {}),
+                markets={Market.ON_DEMAND: MarketTerms()} | ({Market.SPOT: spot} if draw(st.booleans()) else {}),
                 room=draw(st.sampled_from([None, None, ROOMY, FULL])),
             )
         )
@@ -193,7 +193,7 @@ def questions(draw: st.DrawFn, stages: int = 3) -> Question:
         if draw(st.integers(0, 9))
     ]
     learned = tuple(
-        Learned(
+        LearnedSpeed(
             stage=need.stage,
             pool=pool.name,
             runs=3,

@@ -24,7 +24,7 @@ from routing_cases import (
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import from_microusd
-from shoestring.core.types import Format, Market, Pool, Quarantined, record
+from shoestring.core.types import Format, Market, Pool, RejectedPrice, record_bytes
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question, Reason
 
@@ -121,7 +121,7 @@ def test_the_order_of_pools_prices_and_formats_changes_nothing(question: Questio
 @many
 @given(questions())
 def test_the_same_question_gives_the_same_bytes(question: Question) -> None:
-    assert record(decide(question)) == record(decide(Question.model_validate_json(record(question))))
+    assert record_bytes(decide(question)) == record_bytes(decide(Question.model_validate_json(record_bytes(question))))
 
 
 def test_an_elastic_stage_takes_all_the_money_that_later_stages_can_spare() -> None:
@@ -276,7 +276,7 @@ def test_a_need_for_a_gpu_is_refused_where_there_is_none_or_a_small_one() -> Non
 
 
 def test_a_pool_without_a_believable_price_says_why_it_was_not_believed() -> None:
-    doubted = Quarantined(
+    doubted = RejectedPrice(
         row="cpu-2 on-demand $0.000000 (2026-11-01, x)",
         why="$0.000000 an hour is not a price: nobody gives cpu-2 away",
     )
@@ -302,7 +302,7 @@ def test_a_pool_without_a_believable_price_says_why_it_was_not_believed() -> Non
 
 def test_a_share_of_a_node_without_a_believable_price_says_why_the_nodes_was_not_believed() -> None:
     share = Pool(name="cpu/2", node_pool="cpu", cores=2, memory_gb=4)
-    doubted = Quarantined(
+    doubted = RejectedPrice(
         row="cpu on-demand $700.000000 (2026-11-01, x)", why="$700.000000 an hour is a placeholder"
     )
     question = laptop_question((EVALUATE,), pools=(share,), quotes=(), quarantined=(doubted,))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from routing_cases import CPU_1, CPU_2, EVALUATE, TRAIN, laptop_question, questions, quote
 
-from shoestring.core.types import Format, Market, Pool, Quarantined, Terms
+from shoestring.core.types import Format, Market, Pool, RejectedPrice, MarketTerms
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
 from shoestring.routing.pages.explain import as_markdown, as_text
@@ -25,13 +25,13 @@ GPU_1 = Pool(
     gpu_memory_gb=24,
     gpu_tflops=121,
     startup_s=60,
-    markets={Market.ON_DEMAND: Terms(), Market.SPOT: Terms(preemptions_per_hour=0.3)},
+    markets={Market.ON_DEMAND: MarketTerms(), Market.SPOT: MarketTerms(preemptions_per_hour=0.3)},
 )
 WITH_GPU = {
     "pools": (CPU_1, CPU_2, GPU_1),
     "quotes": (quote("cpu-1", "0.04"), quote("cpu-2", "0.08"), quote("gpu-1", "0.397", Market.SPOT)),
     "quarantined": (
-        Quarantined(
+        RejectedPrice(
             row="gpu-1 on-demand $700.000000 (2026-11-01, a catalog)",
             why="$700.000000 an hour is a placeholder",
         ),

@@ -11,7 +11,7 @@ from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, questions, qu
 from test_plan import every_plan, fits, samples_and_price, total_est_micro
 
 from shoestring.core.money import microusd
-from shoestring.core.types import Learned, Need
+from shoestring.core.types import LearnedSpeed, Need
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
 from shoestring.routing.offers.candidates import PPB, Candidates
@@ -23,8 +23,8 @@ OTHER = CPU_1.model_copy(update={"name": "other"})
 def decided(unknown_log_sd: float, log_sd: float = 0.5, need: Need = EVALUATE, **fields: Any) -> Decision:
     """The other pool is a tenth dearer, and its speed is not well known."""
     learned = (
-        Learned(stage=need.stage, pool="cpu-1", runs=20, log_mean=0.1, log_sd=0.1),
-        Learned(
+        LearnedSpeed(stage=need.stage, pool="cpu-1", runs=20, log_mean=0.1, log_sd=0.1),
+        LearnedSpeed(
             stage=need.stage, pool="other", runs=0, log_mean=0, log_sd=log_sd, unknown_log_sd=unknown_log_sd
         ),
     )
@@ -83,7 +83,7 @@ def test_an_elastic_stage_tries_a_place_only_where_it_can_be_left_again_and_all_
 
 def test_a_place_that_buys_fewer_samples_for_less_is_not_what_a_try_was_chosen_over() -> None:
     learned = tuple(
-        Learned(stage="train", pool=name, runs=20, log_mean=mean, log_sd=0.1)
+        LearnedSpeed(stage="train", pool=name, runs=20, log_mean=mean, log_sd=0.1)
         for name, mean in (("cpu-1", 0.0), ("other", 1.0))
     )
     prices = (quote("cpu-1", "0.040000"), quote("other", "0.010000"))
@@ -98,10 +98,10 @@ def test_a_place_that_buys_fewer_samples_for_less_is_not_what_a_try_was_chosen_o
 def test_a_later_stage_that_is_surer_makes_room_for_a_try() -> None:
     """Evaluating on cpu-1 is expected to be cheaper, and may take much more: what is kept for that is not there for the try."""
     learned = (
-        Learned(stage="train", pool="cpu-1", runs=20, log_mean=0.1, log_sd=0.1),
-        Learned(stage="train", pool="other", runs=0, log_mean=0, log_sd=0.5, unknown_log_sd=0.45),
-        Learned(stage="evaluate", pool="cpu-1", runs=20, log_mean=0.0, log_sd=0.0, log_p95=1.0),
-        Learned(stage="evaluate", pool="other", runs=20, log_mean=0.0, log_sd=0.0, log_p95=0.0),
+        LearnedSpeed(stage="train", pool="cpu-1", runs=20, log_mean=0.1, log_sd=0.1),
+        LearnedSpeed(stage="train", pool="other", runs=0, log_mean=0, log_sd=0.5, unknown_log_sd=0.45),
+        LearnedSpeed(stage="evaluate", pool="cpu-1", runs=20, log_mean=0.0, log_sd=0.0, log_p95=1.0),
+        LearnedSpeed(stage="evaluate", pool="other", runs=20, log_mean=0.0, log_sd=0.0, log_p95=0.0),
     )
     prices = (quote("cpu-1", "0.040000"), quote("other", "0.044000"))
     asked = {"pools": (CPU_1, OTHER), "quotes": prices, "learned": learned, "tries_sd": 1.0}

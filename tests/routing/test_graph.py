@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from routing_cases import INGEST, TRAIN, laptop_question, questions
 
 from shoestring.core.money import microusd
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import choose, decide
 from shoestring.routing.decision import Decision, Question
@@ -55,14 +55,14 @@ def test_a_chain_that_says_what_comes_after_what_is_decided_byte_for_byte_as_one
         ),
     ]
     said = decide(question.model_copy(update={"needs": tuple(needs)}))
-    assert record(said.model_copy(update={"question": question})) == record(decide(question))
+    assert record_bytes(said.model_copy(update={"question": question})) == record_bytes(decide(question))
 
 
 @settings(max_examples=40)
 @given(branching())
 def test_a_decision_about_stages_that_branch_is_made_again_to_the_byte(question: Question) -> None:
     decision = decide(question)
-    assert replay(record(decision)) is None
+    assert replay(record_bytes(decision)) is None
     assert question.stage in as_text(decision)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question, questions, quote
 
 from shoestring.core.money import from_microusd, microusd
-from shoestring.core.types import Market, Pool, Terms
+from shoestring.core.types import Market, Pool, MarketTerms
 from shoestring.routing.analysis.hindsight import KNOWABLE, Hindsight, Known, Took, hindsight
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
@@ -163,7 +163,7 @@ def test_a_node_that_started_late_is_to_blame() -> None:
 
 
 def test_attempts_that_were_lost_are_what_preemption_is_to_blame_for() -> None:
-    terms = {Market.ON_DEMAND: Terms(), Market.SPOT: Terms(preemptions_per_hour=0.01)}
+    terms = {Market.ON_DEMAND: MarketTerms(), Market.SPOT: MarketTerms(preemptions_per_hour=0.01)}
     pool = CPU_1.model_copy(update={"markets": terms})
     prices = (quote("cpu-1", "0.04"), quote("cpu-1", "0.02", Market.SPOT))
     decision = decide(laptop_question((EVALUATE,), pools=(pool,), quotes=prices, budget_usd="1"))

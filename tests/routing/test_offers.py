@@ -21,8 +21,8 @@ from routing_cases import (
 )
 
 from shoestring.config.tariffs import Tariffs
-from shoestring.config.world import Committed
-from shoestring.core.types import Format, Learned, Market, Need, Pool, Terms
+from shoestring.config.world import CommittedHours
+from shoestring.core.types import Format, LearnedSpeed, Market, Need, Pool, MarketTerms
 from shoestring.routing.decision import Question
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.offers.offer_costs import Rows, all_rows
@@ -139,7 +139,7 @@ def test_a_later_stage_counts_on_no_free_byte_that_an_earlier_one_may_take() -> 
 def test_hours_that_are_paid_for_are_free_until_they_are_used_up_and_never_counted_on_at_p95(
     most: float, used: float, part: float
 ) -> None:
-    paid_for = Committed(
+    paid_for = CommittedHours(
         name="c",
         pool="cpu-1",
         market=Market.ON_DEMAND,
@@ -160,7 +160,7 @@ def test_hours_that_are_paid_for_are_free_until_they_are_used_up_and_never_count
 
 def spot(rate: float) -> Pool:
     return Pool(
-        name="p", cores=1, memory_gb=4, startup_s=60, markets={Market.SPOT: Terms(preemptions_per_hour=rate)}
+        name="p", cores=1, memory_gb=4, startup_s=60, markets={Market.SPOT: MarketTerms(preemptions_per_hour=rate)}
     )
 
 
@@ -190,7 +190,7 @@ def test_a_loss_that_is_unlikely_costs_its_likelihood_times_half_the_work() -> N
 
 
 def test_what_receipts_taught_moves_the_estimate_and_not_the_prior() -> None:
-    learned = (Learned(stage="evaluate", pool="cpu-1", runs=9, log_mean=1.0, log_sd=0.0),)
+    learned = (LearnedSpeed(stage="evaluate", pool="cpu-1", runs=9, log_mean=1.0, log_sd=0.0),)
     fresh, taught = one_pool(EVALUATE), one_pool(EVALUATE, learned=learned)
     assert fresh.prior_ms == taught.prior_ms
     assert taught.est_ms[0] == taught.p95_ms[0] == pytest.approx(fresh.prior_ms[0] * exp(1.0), abs=3)

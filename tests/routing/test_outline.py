@@ -7,7 +7,7 @@ from routing_cases import CPU_1, EVALUATE, laptop_question, questions, quote
 from test_plan import every_plan
 
 from shoestring.core.money import from_microusd
-from shoestring.core.types import Learned
+from shoestring.core.types import LearnedSpeed
 from shoestring.routing.analysis.outline import front, table
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Question
@@ -45,7 +45,7 @@ def test_the_front_is_what_trying_every_plan_finds(question: Question) -> None:
 
 def test_of_plans_that_cost_the_same_the_quickest_alone_is_on_the_front() -> None:
     """Both are expected to cost a micro-dollar; the slower one needs less at P95, which the front says nothing of."""
-    learned = (Learned(stage="evaluate", pool="slow", runs=20, log_mean=1.1, log_sd=0.0),)
+    learned = (LearnedSpeed(stage="evaluate", pool="slow", runs=20, log_mean=1.1, log_sd=0.0),)
     pools = (CPU_1.model_copy(update={"name": "fast"}), CPU_1.model_copy(update={"name": "slow"}))
     prices = (quote("fast", "0.000640"), quote("slow", "0.000350"))
     asked = laptop_question((EVALUATE,), pools=pools, quotes=prices, learned=learned, rows=0)

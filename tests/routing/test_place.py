@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, quote
 
 from shoestring.config.world import IMAGES
-from shoestring.core.types import Market, Need, Pool, Terms, Toleration
+from shoestring.core.types import Market, Need, Pool, MarketTerms, Toleration
 from shoestring.routing.decide import decide
 from shoestring.routing.placement import argo_patch, driver_outputs, place
 
@@ -27,7 +27,7 @@ toleration = st.builds(
     Toleration, key=words, operator=st.sampled_from(["Exists", "Equal"]), value=maybe, effect=maybe
 )
 terms = st.builds(
-    Terms,
+    MarketTerms,
     node_selector=st.dictionaries(words, words, max_size=3),
     tolerations=st.lists(toleration, max_size=3).map(tuple),
 )
@@ -129,9 +129,9 @@ def test_the_question_says_which_images_there_are() -> None:
 
 
 def test_the_terms_are_those_of_the_market_that_was_chosen() -> None:
-    spot = Terms(node_selector={"kind": "spot"}, tolerations=(Toleration(key="spot", effect="NoSchedule"),))
+    spot = MarketTerms(node_selector={"kind": "spot"}, tolerations=(Toleration(key="spot", effect="NoSchedule"),))
     pool = CPU_1.model_copy(
-        update={"markets": {Market.ON_DEMAND: Terms(node_selector={"kind": "standard"}), Market.SPOT: spot}}
+        update={"markets": {Market.ON_DEMAND: MarketTerms(node_selector={"kind": "standard"}), Market.SPOT: spot}}
     )
     decision = decide(
         laptop_question(

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question, questions, quote
 
-from shoestring.config.policy import Preferences, Rules, Tier
+from shoestring.config.policy import Preferences, Policy, WorkloadClass
 from shoestring.config.yaml_files import parse
 from shoestring.core.errors import WorldError
-from shoestring.core.types import Market, Need, Pool, Terms, record
+from shoestring.core.types import Market, Need, Pool, MarketTerms, record_bytes
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question, Reason
@@ -31,7 +31,7 @@ L4 = Pool(
     gpu_count=1,
     gpu_memory_gb=24,
     gpu_tflops=121,
-    markets={Market.ON_DEMAND: Terms(), Market.SPOT: Terms(preemptions_per_hour=0.3)},
+    markets={Market.ON_DEMAND: MarketTerms(), Market.SPOT: MarketTerms(preemptions_per_hour=0.3)},
 )
 PLACES: dict[str, Any] = {
     "pools": (CPU_1, CPU_2, L4),
@@ -69,7 +69,7 @@ def objections(decision: Decision) -> list[Reason | None]:
 
 
 tiers = st.builds(
-    Tier,
+    WorkloadClass,
     markets=st.none() | st.lists(st.sampled_from(Market), min_size=1, max_size=3, unique=True).map(tuple),
     pools=st.none()
     | st.lists(st.sampled_from(["pool-*", "*-1", "*0", "cpu*", "nothing"]), min_size=1, max_size=2).map(
@@ -110,13 +110,13 @@ def test_a_policy_can_only_take_offers_away_and_each_says_who_did(
         assert after == before or (before is None and after in BY_POLICY)
     for refusal in kept.refusals:
         assert (refusal.code in BY_POLICY) == refusal.sentence.startswith("policy default 1 keeps ")
-    assert replay(record(kept)) is None
+    assert replay(record_bytes(kept)) is None
 
 
 @settings(max_examples=30)
 @given(questions())
 def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
-    empty = Preferences(name="other", version=9, tiers={"compute": Tier(), "data": Tier(), "memory": Tier()})
+    empty = Preferences(name="other", version=9, tiers={"compute": WorkloadClass(), "data": WorkloadClass(), "memory": WorkloadClass()})
     free, kept = decide(question), decide(question.model_copy(update={"preferences": empty}))
     assert (kept.choice, kept.plan, kept.refusals) == (free.choice, free.plan, free.refusals)
     assert kept.obeyed is not None and (kept.obeyed.name, kept.obeyed.version, kept.obeyed.sha256) == (
@@ -252,10 +252,10 @@ def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
 )
 def test_a_bad_policy_is_refused_with_the_place_and_the_mend(text: str, told: str) -> None:
     with pytest.raises(WorldError, match="policy") as error:
-        parse(text, Rules, "policy.yaml", WorldError)
+        parse(text, Policy, "policy.yaml", WorldError)
     assert told in str(error.value)
 
 
 def test_the_policy_that_is_shipped_is_one() -> None:
     shipped = Path(__file__).parents[2] / "manifests/base/policy.yaml"
-    assert parse(shipped.read_text(), Rules, "policy.yaml", WorldError).name == "default"
+    assert parse(shipped.read_text(), Policy, "policy.yaml", WorldError).name == "default"

@@ -15,7 +15,7 @@ from routing_cases import laptop_question, questions
 
 import shoestring
 from shoestring.core.errors import UsageError
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Question
@@ -32,7 +32,7 @@ print(here.replay(Path(sys.argv[1]).read_bytes()) or "identical")
 @settings(max_examples=50)
 @given(questions())
 def test_a_decision_replays_to_the_same_bytes(question: Question) -> None:
-    assert replay(record(decide(question))) is None
+    assert replay(record_bytes(decide(question))) is None
 
 
 def replayed_by_changed_code(folder: Path, name: str, before: str, after: str) -> str:
@@ -44,7 +44,7 @@ def replayed_by_changed_code(folder: Path, name: str, before: str, after: str) -
     assert text.count(before) == 1
     source.write_text(text.replace(before, after))
     recorded = folder / "decision.json"
-    recorded.write_bytes(record(decide(laptop_question())))
+    recorded.write_bytes(record_bytes(decide(laptop_question())))
     command = [sys.executable, "-c", REPLAY, str(recorded), str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     return subprocess.run(
@@ -84,14 +84,14 @@ def test_changed_code_fails_the_replay_and_the_difference_is_shown(
 
 
 def test_a_record_that_was_edited_fails_the_replay() -> None:
-    data = json.loads(record(decide(laptop_question())))
+    data = json.loads(record_bytes(decide(laptop_question())))
     data["choice"]["pool"] = "cpu-2"
     difference = replay((json.dumps(data, sort_keys=True, indent=1) + "\n").encode())
     assert difference is not None and '-  "pool": "cpu-2",\n+  "pool": "cpu-1",' in difference
 
 
 def test_the_same_values_in_other_bytes_fail_the_replay() -> None:
-    data = record(decide(laptop_question()))
+    data = record_bytes(decide(laptop_question()))
     assert replay(json.dumps(json.loads(data)).encode()) is not None
     assert replay(data.replace(b"\n", b"\r\n")) is not None
 

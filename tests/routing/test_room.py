@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from routing_cases import CPU_1, CPU_2, EVALUATE, FULL, INGEST, PREPROCESS, laptop_question, quote
 
-from shoestring.core.types import Market, Pool, Room, StockOut, record
+from shoestring.core.types import Market, Pool, NodeCapacity, StockOut, record_bytes
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Reason
@@ -42,7 +42,7 @@ def test_a_full_pool_that_cannot_grow_is_refused_with_the_numbers_and_the_next_o
         "no room: the emptiest of cpu-1's 2 nodes has 0.4 cores and 1.2 GB free, 1 core and 4 GB are asked; 3 pods wait there already"
     )
     assert decision.choice is not None and decision.choice.pool == "cpu-2"
-    assert replay(record(decision)) is None
+    assert replay(record_bytes(decision)) is None
 
 
 def test_a_pool_that_has_room_or_can_grow_or_says_nothing_is_offered() -> None:
@@ -115,7 +115,7 @@ def test_for_a_cached_result_no_node_is_made_that_costs_more_than_one_that_is_th
     ],
 )
 def test_what_is_free_is_said_of_the_node_pool(pool: Pool, room: dict[str, int], sentence: str) -> None:
-    full = pool.model_copy(update={"room": Room.model_validate(FULL.model_dump() | room)})
+    full = pool.model_copy(update={"room": NodeCapacity.model_validate(FULL.model_dump() | room)})
     assert (
         refusal(
             decide(laptop_question((EVALUATE,), pools=(full,), quotes=(quote(pool.name, "0.04"),))), pool.name
@@ -146,7 +146,7 @@ def test_a_node_pool_that_took_no_pod_is_left_out_on_that_market_in_all_its_shar
         )
     )
     assert other.choice is not None and other.choice.pool == "cpu-1"
-    assert replay(record(decision)) is None
+    assert replay(record_bytes(decision)) is None
 
 
 def test_what_a_reader_has_to_know_is_on_the_page() -> None:

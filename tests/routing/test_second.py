@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.config.policy import SecondLooks
+from shoestring.config.policy import MigrationPolicy
 from shoestring.core.types import Market
 from shoestring.routing.policy.migration import (
     NEVER_IN,
@@ -67,7 +67,7 @@ places = st.builds(
     start_s=st.floats(0, 1000),
 )
 settings_ = st.builds(
-    SecondLooks,
+    MigrationPolicy,
     saving_over_disruption=st.floats(1, 5),
     dwell_s=st.floats(0, 2000),
     margin_again=st.floats(0, 1),
@@ -78,7 +78,7 @@ settings_ = st.builds(
 
 @given(standings, places, settings_)
 def test_a_move_is_never_made_in_a_sacred_moment_or_for_nothing(
-    at: Standing, there: Elsewhere, rules: SecondLooks
+    at: Standing, there: Elsewhere, rules: MigrationPolicy
 ) -> None:
     found = second_look(at, there, rules)
     if not found.moves:
@@ -92,7 +92,7 @@ def test_a_move_is_never_made_in_a_sacred_moment_or_for_nothing(
 
 @given(standings, places, settings_)
 def test_what_a_move_leaves_is_never_less_than_staying(
-    at: Standing, there: Elsewhere, rules: SecondLooks
+    at: Standing, there: Elsewhere, rules: MigrationPolicy
 ) -> None:
     if not second_look(at, there, rules).moves:
         return
@@ -117,7 +117,7 @@ def test_what_a_move_leaves_is_never_less_than_staying(
 
 
 @given(standings, settings_, amounts)
-def test_nothing_moves_for_a_place_that_is_no_better(at: Standing, rules: SecondLooks, dearer: float) -> None:
+def test_nothing_moves_for_a_place_that_is_no_better(at: Standing, rules: MigrationPolicy, dearer: float) -> None:
     like = Elsewhere.model_validate(
         THERE
         | {"usd_per_hour": at.usd_per_hour * (1 + dearer), "s_per_sample": at.s_per_sample * (1 + dearer)}
@@ -157,7 +157,7 @@ def test_what_is_done_and_said(
 ) -> None:
     """Among them: with an hour to the deadline the faster place at four times the price wins; without one it saves nothing."""
     found = second_look(
-        Standing.model_validate(HERE | here), Elsewhere.model_validate(THERE | there), SecondLooks()
+        Standing.model_validate(HERE | here), Elsewhere.model_validate(THERE | there), MigrationPolicy()
     )
     assert found.code is code
     assert sentence is None or found.sentence == sentence
@@ -174,7 +174,7 @@ def test_the_price_of_waiting_can_make_the_faster_place_worth_its_price() -> Non
     )
 
 
-def moves_over(prices: list[tuple[float, float]], rules: SecondLooks) -> list[int]:
+def moves_over(prices: list[tuple[float, float]], rules: MigrationPolicy) -> list[int]:
     """Looks at two like places, one every ten minutes, at which the stage moved."""
     place, since, moved = 0, 0, list[int]()
     for number, now in enumerate(prices):
@@ -194,8 +194,8 @@ def moves_over(prices: list[tuple[float, float]], rules: SecondLooks) -> list[in
 def test_prices_that_wobble_within_the_margin_move_a_stage_once_at_most(seed: int) -> None:
     rng = random.Random(seed)
     prices = [(1 + rng.uniform(-0.03, 0.03), 1 + rng.uniform(-0.03, 0.03)) for _ in range(1000)]
-    eager = SecondLooks(saving_over_disruption=1, dwell_s=0, margin_again=0, most_moves=1000)
-    calm = SecondLooks(most_moves=1000)
+    eager = MigrationPolicy(saving_over_disruption=1, dwell_s=0, margin_again=0, most_moves=1000)
+    calm = MigrationPolicy(most_moves=1000)
     assert len(moves_over(prices, eager)) > 100
     assert len(moves_over(prices, calm)) <= 1
 
@@ -204,12 +204,12 @@ def test_prices_that_wobble_within_the_margin_move_a_stage_once_at_most(seed: in
 def test_no_run_moves_more_often_than_its_margin_lets_it_whatever_prices_do(seed: int, margin: float) -> None:
     rng = random.Random(seed)
     prices = [(rng.lognormvariate(0, 2), rng.lognormvariate(0, 2)) for _ in range(60)]
-    restless = SecondLooks(saving_over_disruption=1, dwell_s=0, margin_again=margin, most_moves=1000)
+    restless = MigrationPolicy(saving_over_disruption=1, dwell_s=0, margin_again=margin, most_moves=1000)
     assert len(moves_over(prices, restless)) <= 1 + 1 / margin
 
 
 def test_a_stage_never_moves_twice_within_its_dwell_time() -> None:
     rng = random.Random(3)
     prices = [(rng.uniform(0.2, 2), rng.uniform(0.2, 2)) for _ in range(2000)]
-    moved = moves_over(prices, SecondLooks(dwell_s=3600, margin_again=0, most_moves=10_000))
+    moved = moves_over(prices, MigrationPolicy(dwell_s=3600, margin_again=0, most_moves=10_000))
     assert len(moved) > 20 and min(b - a for a, b in pairwise(moved)) >= 6

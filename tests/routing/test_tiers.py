@@ -13,9 +13,9 @@ from routing_cases import CPU_1, PACKED, PARQUET, laptop_question, questions, qu
 from test_hindsight import as_it_went, looked
 from test_plan import as_good_as_any_plan
 
-from shoestring.config.tariffs import HOURS_PER_MONTH, Shelf, Tariffs, held_microusd, read_microusd
+from shoestring.config.tariffs import HOURS_PER_MONTH, StorageClass, Tariffs, held_microusd, read_microusd
 from shoestring.core.money import microusd, usd
-from shoestring.core.types import STANDARD, Format, Need, record
+from shoestring.core.types import STANDARD_CLASS, Format, Need, record_bytes
 from shoestring.routing.analysis.outline import front, table
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
@@ -30,12 +30,12 @@ ROWS = 1_000_000
 COLD = {"usd_per_gb_month": "0.004", "retrieval_usd_per_gb": "0.03"}
 
 
-def shelf(usd_per_gb_month: float, retrieval_usd_per_gb: float, least_days: float = 0) -> Shelf:
+def shelf(usd_per_gb_month: float, retrieval_usd_per_gb: float, least_days: float = 0) -> StorageClass:
     prices = {
         "usd_per_gb_month": f"{usd_per_gb_month:.6f}",
         "retrieval_usd_per_gb": f"{retrieval_usd_per_gb:.6f}",
     }
-    return Shelf.model_validate(prices | {"least_days": least_days})
+    return StorageClass.model_validate(prices | {"least_days": least_days})
 
 
 SHELVES = st.dictionaries(
@@ -45,7 +45,7 @@ SHELVES = st.dictionaries(
 )
 
 
-def shelved(question: Question, shelves: dict[str, Shelf], reads: str, hours: float) -> Question:
+def shelved(question: Question, shelves: dict[str, StorageClass], reads: str, hours: float) -> Question:
     """The same question where the store has several storage classes, at prices that matter beside those of machines."""
     tariffs = question.tariffs.model_copy(
         update={"storage_tiers": shelves, "storage_usd_per_gb_month": usd("20"), "storage_held_hours": hours}
@@ -57,7 +57,7 @@ SHELVED = st.builds(
     shelved,
     st.one_of(questions(2), tight_questions(2)),
     SHELVES,
-    st.sampled_from([STANDARD, "COLD"]),
+    st.sampled_from([STANDARD_CLASS, "COLD"]),
     st.sampled_from([1.0, 24.0, 730.0]),
 )
 
@@ -73,7 +73,7 @@ def asked(
 @settings(max_examples=120)
 @given(SHELVED)
 def test_the_choice_is_as_good_as_trying_every_format_on_every_storage_class(question: Question) -> None:
-    assert replay(record(as_good_as_any_plan(question))) is None
+    assert replay(record_bytes(as_good_as_any_plan(question))) is None
 
 
 @settings(max_examples=60)
@@ -92,7 +92,7 @@ def test_each_offer_pays_for_the_class_that_it_writes_to_and_the_one_that_it_rea
             held = held_microusd(shelves[tier], gb, question.tariffs.storage_held_hours)
             assert written is None or offers.storage_microusd_by_format[number] == held[0]
     plain = candidates(
-        question.model_copy(update={"reads_tier": STANDARD, "tariffs": free_to_read(question.tariffs)})
+        question.model_copy(update={"reads_tier": STANDARD_CLASS, "tariffs": free_to_read(question.tariffs)})
     )
     first, rows = question.needs[0], question.rows if question.needs[0].reads != "none" else 0
     extra = made.offers[0].into_microusd_by_region - plain.offers[0].into_microusd_by_region
@@ -133,7 +133,7 @@ def test_a_set_goes_to_the_cheaper_class_from_the_hours_on_at_which_its_tariff_b
     reads = tuple(READ.model_copy(update={"stage": f"read-{number}"}) for number in range(readers))
     decision = asked(hours, {}, (WRITE, *reads), speeds=(PACKED,), tariffs=tariffs)
     assert decision.choice is not None
-    assert decision.choice.tier == ("COLD" if times > 1 else STANDARD)
+    assert decision.choice.tier == ("COLD" if times > 1 else STANDARD_CLASS)
 
 
 def test_what_is_charged_for_its_least_days_is_not_put_there_for_less() -> None:
@@ -143,11 +143,11 @@ def test_what_is_charged_for_its_least_days_is_not_put_there_for_less() -> None:
         for hours in (24, 300, 720)
         if (decision := asked(hours, {"STANDARD_IA": month})).choice
     ]
-    assert tiers == [STANDARD, STANDARD, "STANDARD_IA"]
+    assert tiers == [STANDARD_CLASS, STANDARD_CLASS, "STANDARD_IA"]
 
 
 def test_what_its_class_charges_is_among_the_fees_of_a_stage_with_the_volume_that_they_are_for() -> None:
-    kept, gb = Shelf.model_validate(COLD | {"least_days": 90}), np.array([4.0 * PACKED.size_ratio])
+    kept, gb = StorageClass.model_validate(COLD | {"least_days": 90}), np.array([4.0 * PACKED.size_ratio])
     reader = asked(24, {"COLD": kept}, (READ,), reads_format=Format.PACKED, reads_tier="COLD", row_bytes=4000)
     assert reader.choice and microusd(reader.choice.incurred_usd(done=False)) == read_microusd(kept, gb)[0]
     assert paid_gb(reader.question, reader.choice) == (gb[0], 0, 0)
@@ -165,13 +165,13 @@ def test_what_its_class_charges_is_among_the_fees_of_a_stage_with_the_volume_tha
 def test_a_set_that_nobody_reads_any_more_goes_where_it_is_cheapest_to_keep() -> None:
     archive = {"GLACIER_IR": COLD | {"retrieval_usd_per_gb": "9"}}
     (alone, read) = (asked(1000, archive, needs).choice for needs in ((WRITE,), (WRITE, READ)))
-    assert (alone and alone.tier, read and read.tier) == ("GLACIER_IR", STANDARD)
+    assert (alone and alone.tier, read and read.tier) == ("GLACIER_IR", STANDARD_CLASS)
 
 
 @settings(max_examples=50)
 @given(questions())
 def test_without_storage_classes_nothing_of_them_is_written_down(question: Question) -> None:
-    data = record(decide(question))
+    data = record_bytes(decide(question))
     assert not any(name in data for name in (b'"tier"', b'"reads_tier"', b'"cached_tier"'))
     assert data.count(b'"tiers"') == 1, "those of the policy"
 
@@ -191,16 +191,16 @@ def test_a_class_that_is_dearer_in_everything_changes_no_choice(question: Questi
 
 def test_a_data_set_lies_where_it_was_put_whatever_would_be_chosen_now() -> None:
     on = {"reads_format": Format.PACKED, "row_bytes": 4000}
-    (warm, cold) = (asked(1, {"COLD": COLD}, (READ,), reads_tier=tier, **on) for tier in (STANDARD, "COLD"))
+    (warm, cold) = (asked(1, {"COLD": COLD}, (READ,), reads_tier=tier, **on) for tier in (STANDARD_CLASS, "COLD"))
     assert warm.choice and cold.choice
     more = microusd(cold.choice.est_usd) - microusd(warm.choice.est_usd)
-    assert more == read_microusd(Shelf.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
+    assert more == read_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
     assert "moving and retrieving bytes" in as_text(cold)
 
 
 def test_a_class_that_has_no_price_any_more_counts_as_the_standard_one() -> None:
     on = {"reads_format": Format.PACKED, "row_bytes": 4000}
-    (gone, plain) = (asked(1, {}, (READ,), reads_tier=tier, **on).choice for tier in ("GONE", STANDARD))
+    (gone, plain) = (asked(1, {}, (READ,), reads_tier=tier, **on).choice for tier in ("GONE", STANDARD_CLASS))
     assert gone == plain
 
 
@@ -208,28 +208,28 @@ def test_what_is_read_beside_costs_by_the_class_that_it_lies_on() -> None:
     join = READ.model_copy(update={"after": ("write", "other")})
     left = [
         Given(stage=name, format=Format.PACKED, row_bytes=4000, tier=tier)
-        for name, tier in (("write", "COLD"), ("other", STANDARD))
+        for name, tier in (("write", "COLD"), ("other", STANDARD_CLASS))
     ]
     plain = [left[1].model_copy(update={"stage": "write"}), left[1]]
     both = [asked(1, {"COLD": COLD}, (join,), given=tuple(given)).choice for given in (left, plain)]
     cold, warm = (microusd(choice.est_usd) for choice in both if choice)
-    assert cold - warm == read_microusd(Shelf.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
+    assert cold - warm == read_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
 
 
 def test_a_cached_set_that_lies_on_a_class_is_read_from_there() -> None:
     cached = {"cached_outcome": "cache/1.json", "cached_format": Format.PARQUET}
     needs = (WRITE.model_copy(update={"op_per_row": 1e7}), READ)
     (cold, warm) = (
-        asked(1, {"COLD": COLD}, needs, cached_tier=tier, **cached) for tier in ("COLD", STANDARD)
+        asked(1, {"COLD": COLD}, needs, cached_tier=tier, **cached) for tier in ("COLD", STANDARD_CLASS)
     )
     assert (
         cold.choice
         and warm.choice
         and cold.choice.cached
-        and (cold.choice.tier, warm.choice.tier) == ("COLD", STANDARD)
+        and (cold.choice.tier, warm.choice.tier) == ("COLD", STANDARD_CLASS)
     )
     more = microusd(cold.plan[0].est_usd) - microusd(warm.plan[0].est_usd)
-    assert more == read_microusd(Shelf.model_validate(COLD), np.array([4.0 * PARQUET.size_ratio]))[0]
+    assert more == read_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PARQUET.size_ratio]))[0]
 
 
 def test_made_anew_in_the_format_that_it_is_there_in_a_set_stays_where_it_lies() -> None:
@@ -239,7 +239,7 @@ def test_made_anew_in_the_format_that_it_is_there_in_a_set_stays_where_it_lies()
     made, writes = decision.candidates, decision.candidates.offers[0].writes
     assert [made.lying(number) for number in writes] == [
         (Format.PACKED, "COLD"),
-        (Format.PARQUET, STANDARD),
+        (Format.PARQUET, STANDARD_CLASS),
         (Format.PARQUET, "COLD"),
     ]
 
@@ -251,14 +251,14 @@ def test_the_class_is_said_wherever_the_format_is() -> None:
         decision.choice
         and decision.choice.tier == "COLD"
         and decision.plan[0].tier == "COLD"
-        and decision.plan[1].tier == STANDARD
+        and decision.plan[1].tier == STANDARD_CLASS
     )
     lies = f"{decision.choice.format} on COLD"
     page = as_text(decision)
     assert page.splitlines()[2].strip() == f"cpu-1 on-demand writing {lies}"
     later = next(line for line in page.splitlines() if line.split()[:2] == ["read", "cpu-1"])
     assert f"{decision.plan[0].format} on COLD" in later
-    assert [line.tier for line in table(decision)] == ["COLD", "COLD", STANDARD]
+    assert [line.tier for line in table(decision)] == ["COLD", "COLD", STANDARD_CLASS]
     assert front(decision.question, decision.candidates)[0].offers[0] == f"cpu-1 on-demand {lies}"
 
 
@@ -269,12 +269,12 @@ def test_looking_back_finds_the_class_that_was_taken_and_what_another_would_have
     found = looked(decision, took)
     taken = next(road for road in found.roads if road.taken)
     assert (taken.tier, found.regret_usd) == ("COLD", 0)
-    assert {road.tier for road in found.roads} == {"COLD", STANDARD}
+    assert {road.tier for road in found.roads} == {"COLD", STANDARD_CLASS}
 
 
 @pytest.mark.parametrize("name", ["STANDARD_IA", "GLACIER_IR", "INTELLIGENT_TIERING", "ONEZONE_IA"])
 def test_old_records_are_read_and_new_ones_come_back(name: str) -> None:
     decision = asked(5000, {name: COLD})
     assert decision.choice is not None and decision.choice.tier == name
-    assert Decision.model_validate_json(record(decision)) == decision
-    assert replay(record(decision)) is None
+    assert Decision.model_validate_json(record_bytes(decision)) == decision
+    assert replay(record_bytes(decision)) is None

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from routing_cases import EVALUATE, PREPROCESS, laptop_question, questions
 from test_preferences import PLACES, policies
 
-from shoestring.config.policy import Candidate, Preferences, Rules
+from shoestring.config.policy import CandidatePolicy, Preferences, Policy
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Market, record
+from shoestring.core.types import Market, record_bytes
 from shoestring.routing.analysis.off_policy import Logged, compare
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
@@ -25,7 +25,7 @@ from shoestring.routing.policy.trials import overspent, tried
 
 HASTY = Preferences(name="hasty", version=2, usd_per_hour_of_waiting=Decimal(3))
 candidates = st.builds(
-    Candidate,
+    CandidatePolicy,
     policy=policies.map(lambda policy: policy.model_copy(update={"name": "other"})),
     share=st.floats(0, 1),
 )
@@ -33,7 +33,7 @@ candidates = st.builds(
 
 def asked(share: float, run_id: str = "r", **more: Any) -> Decision:
     """Of a stage that the policy in force puts on cpu-1, and the candidate on cpu-2."""
-    candidate = Candidate(policy=HASTY, share=share)
+    candidate = CandidatePolicy(policy=HASTY, share=share)
     return decide(
         laptop_question((PREPROCESS, EVALUATE), "5", **PLACES, run_id=run_id, candidate=candidate, **more)
     )
@@ -45,19 +45,19 @@ def test_a_shadow_changes_nothing_that_is_obeyed(question: Question, policy: Pre
     other = policy.model_copy(update={"name": "other"})
     alone, beside = (
         decide(question),
-        decide(question.model_copy(update={"candidate": Candidate(policy=other)})),
+        decide(question.model_copy(update={"candidate": CandidatePolicy(policy=other)})),
     )
     assert beside.shadow is not None and (beside.shadow.sha256, beside.shadow.arm) == (
         other.sha256,
         "candidate",
     )
-    assert record(alone) == record(beside.model_copy(update={"question": question, "shadow": None}))
+    assert record_bytes(alone) == record_bytes(beside.model_copy(update={"question": question, "shadow": None}))
 
 
 @settings(max_examples=60)
 @given(questions(), candidates)
 def test_the_other_policy_is_recorded_as_it_would_decide_itself_and_all_replays(
-    question: Question, candidate: Candidate
+    question: Question, candidate: CandidatePolicy
 ) -> None:
     tried_out = decide(question.model_copy(update={"candidate": candidate}))
     shadow = tried_out.shadow
@@ -70,12 +70,12 @@ def test_the_other_policy_is_recorded_as_it_would_decide_itself_and_all_replays(
         if itself
         else (None, None, None, 0, 0)
     )
-    assert replay(record(tried_out)) is None
+    assert replay(record_bytes(tried_out)) is None
 
 
 @given(st.floats(0, 1), st.booleans())
 def test_propensities_sum_to_one_and_a_rolled_back_candidate_has_none(share: float, over: bool) -> None:
-    candidate = Candidate(policy=HASTY, share=share)
+    candidate = CandidatePolicy(policy=HASTY, share=share)
     chances = [candidate.propensity(arm, "it overspent" if over else "") for arm in ("live", "candidate")]
     assert sum(chances) == 1.0
     assert chances[1] == (0.0 if over else share)
@@ -83,7 +83,7 @@ def test_propensities_sum_to_one_and_a_rolled_back_candidate_has_none(share: flo
 
 @given(st.text(min_size=1, max_size=20), st.floats(0, 1), st.floats(0, 1))
 def test_a_share_that_is_raised_keeps_the_runs_that_it_had(run_id: str, one: float, another: float) -> None:
-    arms = [Candidate(policy=HASTY, share=share).arm_of(run_id) for share in sorted((one, another))]
+    arms = [CandidatePolicy(policy=HASTY, share=share).arm_of(run_id) for share in sorted((one, another))]
     assert arms != ["candidate", "live"]
 
 
@@ -92,7 +92,7 @@ def test_a_share_of_runs_is_about_that_share_and_is_its_own_for_each_version() -
         return {
             run
             for run in range(4000)
-            if Candidate(policy=policy, share=0.3).arm_of(f"flights-{run}") == "candidate"
+            if CandidatePolicy(policy=policy, share=0.3).arm_of(f"flights-{run}") == "candidate"
         }
 
     first, second = obeying(HASTY), obeying(HASTY.model_copy(update={"version": 3}))
@@ -158,7 +158,7 @@ def receipt(
     )
 
 
-TRIED = Candidate(policy=HASTY, share=0.5, most_overspend=1.25, least_runs=3)
+TRIED = CandidatePolicy(policy=HASTY, share=0.5, most_overspend=1.25, least_runs=3)
 
 
 def test_a_candidate_whose_runs_cost_more_than_it_said_is_rolled_back_with_the_numbers() -> None:
@@ -253,10 +253,10 @@ def test_few_runs_have_no_interval_and_none_no_comparison() -> None:
 
 def test_a_candidate_that_cannot_be_told_from_the_policy_in_force_is_refused() -> None:
     with pytest.raises(ValidationError, match="the candidate is called house 3 like the policy in force"):
-        Rules.model_validate(
+        Policy.model_validate(
             {"name": "house", "version": 3, "candidate": {"policy": {"name": "house", "version": 3}}}
         )
     with pytest.raises(ValidationError, match="less than or equal to 1"):
-        Rules.model_validate({"candidate": {"policy": {"version": 2}, "share": 1.5}})
+        Policy.model_validate({"candidate": {"policy": {"version": 2}, "share": 1.5}})
     with pytest.raises(ValidationError, match="Field required"):
-        Rules.model_validate({"candidate": {"share": 0.5}})
+        Policy.model_validate({"candidate": {"share": 0.5}})

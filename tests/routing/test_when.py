@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoestring.config.policy import DAYS, Priority, Waiting, Window
+from shoestring.config.policy import DAYS, Priority, StartPolicy, PriceWindow
 from shoestring.routing.policy.start_time import mean_factor, price_factor, turns, when
 
 NOON = datetime(2026, 11, 4, 12, tzinfo=UTC)  # a Wednesday
-NIGHT = Window(from_hour=22, to_hour=6, price_factor=0.5)
-OFFICE = Window(
+NIGHT = PriceWindow(from_hour=22, to_hour=6, price_factor=0.5)
+OFFICE = PriceWindow(
     days=("mon", "tue", "wed", "thu", "fri"), from_hour=8, to_hour=18, price_factor=1.2, peak=True
 )
 moments = st.integers(0, 365 * 86400).map(
@@ -25,11 +25,11 @@ moments = st.integers(0, 365 * 86400).map(
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> Window:
+def windows(draw: st.DrawFn) -> PriceWindow:
     first = draw(st.integers(0, 23))
     last = draw(st.integers(0, 24).filter(lambda hour: hour != first))
     days = draw(st.lists(st.sampled_from(DAYS), min_size=1, unique=True))
-    return Window(
+    return PriceWindow(
         days=tuple(days),
         from_hour=first,
         to_hour=last,
@@ -39,7 +39,7 @@ def windows(draw: st.DrawFn) -> Window:
 
 
 rules_ = st.builds(
-    Waiting,
+    StartPolicy,
     most_wait_s=st.floats(0, 172800),
     least_saving=st.floats(0, 1),
     windows=st.lists(windows(), max_size=3).map(tuple),
@@ -58,7 +58,7 @@ rules_ = st.builds(
 )
 def test_nobody_waits_beyond_the_ceiling_or_the_deadline_and_what_is_urgent_never(
     now: datetime,
-    rules: Waiting,
+    rules: StartPolicy,
     priority: Priority,
     usd: float,
     seconds: float,
@@ -81,7 +81,7 @@ def test_nobody_waits_beyond_the_ceiling_or_the_deadline_and_what_is_urgent_neve
 
 @given(moments, st.lists(windows(), max_size=3), st.floats(60, 200_000))
 def test_between_two_turns_the_price_does_not_change(
-    now: datetime, found: list[Window], seconds: float
+    now: datetime, found: list[PriceWindow], seconds: float
 ) -> None:
     edges = [now, *turns(found, now, seconds)]
     for first, last in pairwise(edges):
@@ -90,7 +90,7 @@ def test_between_two_turns_the_price_does_not_change(
 
 
 def asked(priority: Priority = "normal", now: datetime = NOON, **more: Any) -> tuple[datetime | None, str]:
-    rules = Waiting.model_validate({"most_wait_s": 43200, "windows": (NIGHT,)} | more.pop("rules", {}))
+    rules = StartPolicy.model_validate({"most_wait_s": 43200, "windows": (NIGHT,)} | more.pop("rules", {}))
     found = when(
         now, rules, priority, **{"est_usd": 10.0, "est_s": 3600.0, "spare_s": None, "queue": 0} | more
     )
@@ -149,4 +149,4 @@ def test_what_may_wait_yields_at_peak_until_its_end_and_to_a_queue_for_a_while()
 )
 def test_a_window_that_cannot_be_is_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
-        Window.model_validate(fields)
+        PriceWindow.model_validate(fields)

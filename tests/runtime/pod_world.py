@@ -18,11 +18,11 @@ import yaml
 from clocks import StillClock
 
 from shoestring.backends.local import FolderStore, LocalCluster, open_local_world
-from shoestring.config.policy import Rules
+from shoestring.config.policy import Policy
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded
-from shoestring.core.interfaces import Life, Store
-from shoestring.core.types import Format, FormatSpeed, Need, Pool, Probe, record
+from shoestring.core.interfaces import PodLifetime, Store
+from shoestring.core.types import Format, FormatSpeed, Need, Pool, VolumeProbe, record_bytes
 from shoestring.data.formats.volume_probe import volume_of
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import Run
@@ -80,8 +80,8 @@ def measured(folder: Path, world: World) -> World:
         )
         for format in Format
     )
-    probe = Probe(volume=volume_of(folder), as_of=world.clock.now(), speeds=speeds)
-    world.store.put(f"learned/probes/{probe.volume}.json", record(probe))
+    probe = VolumeProbe(volume=volume_of(folder), as_of=world.clock.now(), speeds=speeds)
+    world.store.put(f"learned/probes/{probe.volume}.json", record_bytes(probe))
     return world
 
 
@@ -165,16 +165,16 @@ def variables(world_file: Path, folder: Path) -> dict[str, str]:
 class TellingCluster(LocalCluster):
     """A cluster that says of pods, and of its pools, what it is told to; of all other pods that they live."""
 
-    def __init__(self, pools: tuple[Pool, ...], lives: dict[str, Life] | None = None) -> None:
+    def __init__(self, pools: tuple[Pool, ...], lives: dict[str, PodLifetime] | None = None) -> None:
         super().__init__(pools)
         self.lives = lives or {}
 
-    def life(self, pod_uid: str) -> Life:
-        return self.lives.get(pod_uid, Life(alive=True))
+    def life(self, pod_uid: str) -> PodLifetime:
+        return self.lives.get(pod_uid, PodLifetime(alive=True))
 
 
 def on_cluster(
-    world: World, pools: tuple[Pool, ...] | None = None, rules: Rules | None = None
+    world: World, pools: tuple[Pool, ...] | None = None, rules: Policy | None = None
 ) -> tuple[World, TellingCluster]:
     """The same world where pods live and die elsewhere, and the cluster that tells of them."""
     cluster = TellingCluster(pools or world.cluster.pools())

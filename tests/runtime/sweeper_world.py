@@ -9,7 +9,7 @@ from pathlib import Path
 from pod_world import INGEST, Began, SetClock, on_cluster, small_world, wish
 
 from shoestring.config.world import PriceBook, World
-from shoestring.core.interfaces import Life, StagePod
+from shoestring.core.interfaces import PodLifetime, StagePod
 from shoestring.core.types import Pool, Quote
 from shoestring.runtime.admission.build_question import Reads
 from shoestring.runtime.route_step.route import decide_and_reserve
@@ -58,7 +58,7 @@ class NodePrices:
 
 def waits(world: World, seconds: float, run_id: str = "r", node: str = "", why: str = SCHEDULER) -> StagePod:
     since = world.clock.now() - timedelta(seconds=seconds)
-    life = Life(alive=True, started_at=since if node else None)
+    life = PodLifetime(alive=True, started_at=since if node else None)
     return StagePod("ns.7.ingest-pod", run_id, "ingest", since, node, True, why, "42", life)
 
 

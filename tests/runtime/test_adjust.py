@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pod_world import INGEST, Began, SetClock, TellingCluster, begin, in_pod, on_cluster, small_world, wish
 
-from shoestring.config.policy import Rules
+from shoestring.config.policy import Policy
 from shoestring.config.world import World
-from shoestring.core.interfaces import Life
+from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.run_records import read
 from shoestring.reporting.run_story import gather
 from shoestring.reporting.summary import summarise
@@ -43,11 +43,11 @@ def done(began: Began) -> Decimal:
     return read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).spent_usd
 
 
-def lived(began: Began, before_s: float, after_s: float) -> Life:
+def lived(began: Began, before_s: float, after_s: float) -> PodLifetime:
     """From so many seconds before the frame began to so many after now."""
     now = began.world.clock.now()
     began_at = now - timedelta(seconds=began.world.clock.monotonic_s() - began.attempt.started_s)
-    return Life(
+    return PodLifetime(
         alive=False,
         started_at=began_at - timedelta(seconds=before_s),
         finished_at=now + timedelta(seconds=after_s),
@@ -86,7 +86,7 @@ def test_a_lost_pod_is_settled_by_its_own_times_and_not_by_its_last_heartbeat(be
 
 def test_a_pod_whose_end_nobody_tells_stays_as_it_settled_itself(began: Began) -> None:
     spent_usd = done(began)
-    cluster_of(began.world).lives[POD] = Life(alive=False, started_at=began.world.clock.now())
+    cluster_of(began.world).lives[POD] = PodLifetime(alive=False, started_at=began.world.clock.now())
     settle_run(began.world, "r")
     assert began.ledger.state(began.account).settled_usd["ingest-1"] == spent_usd
 
@@ -127,16 +127,16 @@ def test_what_comes_back_pays_for_what_took_longer_whatever_their_names(began: B
         update={"question": began.attempt.decision.question.model_copy(update={"attempt": 2})}
     )
     began.ledger.reserve(began.account, "ingest-2", "ingest", 2, left_usd)
-    began.world.store.put("runs/r/decisions/ingest-2.json", record(decision))
+    began.world.store.put("runs/r/decisions/ingest-2.json", record_bytes(decision))
     began.ledger.settle(began.account, "ingest-2", left_usd)
     first = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     second = first.model_copy(
         update={"attempt": 2, "pod_uid": "ns.2.ingest", "decision_key": "runs/r/decisions/ingest-2.json"}
     )
-    began.world.store.put("runs/r/receipts/ingest-2.json", record(second))
+    began.world.store.put("runs/r/receipts/ingest-2.json", record_bytes(second))
     now = began.world.clock.now()
     cluster_of(began.world).lives[POD] = lived(began, 30, 0)
-    cluster_of(began.world).lives["ns.2.ingest"] = Life(
+    cluster_of(began.world).lives["ns.2.ingest"] = PodLifetime(
         alive=False, started_at=now - timedelta(seconds=1), finished_at=now
     )
     assert adjust_to_pods(began.world, began.run, began.run.start) == []
@@ -147,7 +147,7 @@ def test_what_comes_back_pays_for_what_took_longer_whatever_their_names(began: B
 def test_a_frame_foresees_the_end_of_its_pod_and_keeps_its_price_back(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
-    world = on_cluster(small_world(laptop, tmp_path, SetClock()), rules=Rules(leaving_s=2.0))[0]
+    world = on_cluster(small_world(laptop, tmp_path, SetClock()), rules=Policy(leaving_s=2.0))[0]
     began = begin(world, wish(flights_slice, needs=INGEST))
     rate = began.attempt.choice.usd_per_hour
     assert began.attempt.exit_usd >= cost_usd(rate, 2.5)
@@ -160,7 +160,7 @@ def test_pods_that_decide_and_settle_are_paid_by_their_own_times_at_their_first_
     (key,) = began.world.store.list("runs/r/overhead/1/")
     rate = read(began.world.store, key, OverheadTime).usd_per_hour
     now = began.world.clock.now()
-    cluster_of(began.world).lives["ns.0.router"] = Life(
+    cluster_of(began.world).lives["ns.0.router"] = PodLifetime(
         alive=False, started_at=now - timedelta(seconds=4), finished_at=now
     )
     settle_run(began.world, "r")

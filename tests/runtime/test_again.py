@@ -25,9 +25,9 @@ from pod_world import (
 from shoestring.backends.local import FolderStore
 from shoestring.config.world import World
 from shoestring.core.errors import Refused, StoreError
-from shoestring.core.interfaces import Life
+from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Cause, Receipt
-from shoestring.core.types import Market, Pool, StockOut, record
+from shoestring.core.types import Market, Pool, StockOut, record_bytes
 from shoestring.data.run_records import read
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decision import Decision
@@ -67,8 +67,8 @@ def began(world: World, flights_slice: Path) -> Began:
 
 def again(began: Began, flights_slice: Path) -> Decision:
     decision, key = decide_and_reserve(began.world, began.run, wish(flights_slice, needs=INGEST), Reads())
-    assert began.world.store.fetch(key).read_bytes() == record(decision)
-    assert replay(record(decision)) is None
+    assert began.world.store.fetch(key).read_bytes() == record_bytes(decision)
+    assert replay(record_bytes(decision)) is None
     return decision
 
 
@@ -85,7 +85,7 @@ def dies(began: Began, **life: object) -> None:
     heartbeat(in_pod(began, POD), "running")
     began.world.clock.sleep(2)
     heartbeat(in_pod(began, POD), "running")
-    cluster_of(began.world).lives[POD] = Life(alive=False, **life)
+    cluster_of(began.world).lives[POD] = PodLifetime(alive=False, **life)
 
 
 def test_a_lost_pod_is_settled_and_receipted_by_the_next_router_which_decides_afresh(
@@ -134,7 +134,7 @@ def test_a_stage_that_ran_out_of_memory_is_given_more_than_it_had(
         dies(began, why="OOMKilled")
     else:
         ends(began, "killed by SIGKILL", "memory" if "stage" in how else "lost")
-        cluster_of(began.world).lives[POD] = Life(alive=False, why="OOMKilled" if "cluster" in how else "")
+        cluster_of(began.world).lives[POD] = PodLifetime(alive=False, why="OOMKilled" if "cluster" in how else "")
     decision = again(began, flights_slice)
     assert decision.choice is not None and decision.choice.pool == "cpu-2"
     assert needed_gb(decision.question.needs[0], decision.question.rows) == pytest.approx(3.0)
@@ -212,7 +212,7 @@ def test_a_remembered_stock_out_moves_the_next_attempt(world: World, flights_sli
         until=now + timedelta(minutes=15),
         why="300 s for nothing",
     )
-    world.store.put("learned/stockouts/cpu-1-on-demand.json", record(found))
+    world.store.put("learned/stockouts/cpu-1-on-demand.json", record_bytes(found))
     decision = again(began, flights_slice)
     assert decision.choice is not None and decision.choice.pool == "cpu-2"
     assert "300 s for nothing" in as_text(decision)
@@ -271,7 +271,7 @@ def test_routers_of_one_attempt_that_run_at_once_all_give_the_same_decision(
         router.join()
     assert len(found) == 4
     assert {key for _, key in found} == {"runs/r/decisions/ingest-1.json"}
-    assert len({record(decision) for decision, _ in found}) == 1
+    assert len({record_bytes(decision) for decision, _ in found}) == 1
     state = Ledger(world.store, world.clock).state("r")
     assert state.holds.keys() == {"ingest-1", "overhead-1"}
     assert state.holds["ingest-1"].amount_usd == found[0][0].choice.p95_usd

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from pod_world import INGEST, begin, small_world, variables, wish
 
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.runtime.supervisor.child import ORPHAN_GRACE_S, Ending, Job, ProgressFile
 from shoestring.stages.work import Progress
 
@@ -80,7 +80,7 @@ def do(job: Job, folder: Path, env: dict[str, str]) -> tuple[int, Ending]:
     """Run the child as the frame does."""
     scratch = folder / "scratch"
     scratch.mkdir()
-    (scratch / "job.json").write_bytes(record(job))
+    (scratch / "job.json").write_bytes(record_bytes(job))
     child = subprocess.run(
         [sys.executable, "-m", "shoestring.runtime.supervisor.child", str(scratch)],
         env=env,

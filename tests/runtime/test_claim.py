@@ -9,7 +9,7 @@ import pytest
 from pod_world import INGEST, Began, SetClock, TellingCluster, begin, in_pod, on_cluster, small_world, wish
 
 from shoestring.core.errors import StageFailed, UnknownName
-from shoestring.core.interfaces import Life
+from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read
 from shoestring.runtime.admission.build_question import Reads
@@ -29,7 +29,7 @@ def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
     return begin(on_cluster(small_world(laptop, tmp_path, SetClock()))[0], wish(flights_slice, needs=INGEST))
 
 
-def lives_of(began: Began) -> dict[str, Life]:
+def lives_of(began: Began) -> dict[str, PodLifetime]:
     assert isinstance(began.world.cluster, TellingCluster)
     return began.world.cluster.lives
 
@@ -55,7 +55,7 @@ def test_what_went_wrong_at_its_start_is_paid_for_by_its_pods_own_times(began: B
     record.write_bytes(kept)
     now = began.world.clock.now()
     began.world.clock.sleep(2)
-    lives_of(began)[SECOND] = Life(alive=False, started_at=now, finished_at=began.world.clock.now())
+    lives_of(began)[SECOND] = PodLifetime(alive=False, started_at=now, finished_at=began.world.clock.now())
     settle_run(began.world, "r")
     assert began.ledger.state("r").settled_usd["ingest-1"] == cost_usd(began.attempt.choice.usd_per_hour, 2)
 
@@ -75,7 +75,7 @@ def test_a_second_pod_settles_the_first_that_was_lost_and_the_stage_is_routed_ag
     heartbeat(in_pod(began, FIRST), "running")
     began.world.clock.sleep(2)
     heartbeat(in_pod(began, FIRST), "running")
-    lives_of(began)[FIRST] = Life(alive=False, why="Evicted")
+    lives_of(began)[FIRST] = PodLifetime(alive=False, why="Evicted")
     with pytest.raises(StageFailed, match=f"ingest-1 was lost with its pod {FIRST}.*route the stage again"):
         second_pod(began)
     receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)

@@ -14,10 +14,10 @@ from pod_world import Began, SetClock, begin, small_world, wish
 
 from shoestring.backends.local import FolderStore
 from shoestring.backends.memory import MemoryStore
-from shoestring.config.world import Committed
+from shoestring.config.world import CommittedHours
 from shoestring.core.errors import StoreError
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Market, Outcome
+from shoestring.core.types import Market, StageOutcome
 from shoestring.data.run_records import read
 from shoestring.routing.pages.explain import as_markdown
 from shoestring.runtime.records.commitments import claim_key, claimed_ms, covered_usd, with_used
@@ -26,7 +26,7 @@ from shoestring.runtime.supervisor.child import Ending
 from shoestring.runtime.supervisor.run_stage import close_books
 
 HOUR_MS = 3_600_000
-ONE_HOUR = Committed(name="deed", pool="cpu-1", market=Market.ON_DEMAND, month="2026-11", most_hours=1)
+ONE_HOUR = CommittedHours(name="deed", pool="cpu-1", market=Market.ON_DEMAND, month="2026-11", most_hours=1)
 
 
 @given(st.lists(st.integers(1, HOUR_MS), max_size=12))
@@ -82,7 +82,7 @@ def ended(began: Began, seconds: float) -> Receipt:
     attempt = began.attempt
     attempt.reserved_usd = attempt.choice.p95_usd
     attempt.started_s = began.world.clock.monotonic_s() - seconds + began.world.rules.leaving_s
-    close_books(attempt, Ending(status="done", outcome=Outcome(key="blobs/1", rows=1)))
+    close_books(attempt, Ending(status="done", outcome=StageOutcome(key="blobs/1", rows=1)))
     return read(began.world.store, receipt_key(attempt.run.run_id, attempt.hold), Receipt)
 
 

@@ -22,7 +22,7 @@ from pod_world import (
     wish,
 )
 
-from shoestring.core.interfaces import Life
+from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read
 from shoestring.reporting.charges import charges_of
@@ -86,7 +86,7 @@ def test_what_was_lost_pays_for_what_it_read(began: Began) -> None:
     heartbeat(in_pod(began, POD), "running")
     began.world.clock.sleep(60)
     assert isinstance(began.world.cluster, TellingCluster)
-    began.world.cluster.lives[POD] = Life(alive=False)
+    began.world.cluster.lives[POD] = PodLifetime(alive=False)
     settle_run(began.world, "r")
     receipt = read(began.world.store, "runs/r/receipts/preprocess-1.json", Receipt)
     choice = began.attempt.choice
@@ -100,7 +100,7 @@ def test_a_pods_own_times_change_what_it_paid_for_time_alone(began: Began) -> No
     ended(began, "done")
     now = began.world.clock.now()
     assert isinstance(began.world.cluster, TellingCluster)
-    began.world.cluster.lives[POD] = Life(alive=False, started_at=now - timedelta(seconds=5), finished_at=now)
+    began.world.cluster.lives[POD] = PodLifetime(alive=False, started_at=now - timedelta(seconds=5), finished_at=now)
     settle_run(began.world, "r")
     choice = began.attempt.choice
     assert began.ledger.state(began.account).settled_usd["preprocess-1"] == choice.fees_usd + cost_usd(

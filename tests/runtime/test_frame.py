@@ -33,7 +33,7 @@ from pod_world import (
 
 from shoestring.backends.local import FolderStore, this_pod_uid
 from shoestring.core.errors import NotInStore
-from shoestring.core.interfaces import Life
+from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read
 from shoestring.runtime.records.overhead import OverheadTime, overhead
@@ -153,7 +153,7 @@ def test_a_stage_whose_data_went_away_comes_home_failed_with_its_own_sentence(
 def test_a_pod_is_paid_from_its_start_whatever_the_clock_of_its_node_says(fixed: Began, off_s: int) -> None:
     world, cluster = on_cluster(fixed.world)
     server_now = world.clock.now() - timedelta(seconds=off_s)
-    cluster.lives[world.pod_uid] = Life(
+    cluster.lives[world.pod_uid] = PodLifetime(
         alive=True, started_at=server_now - timedelta(seconds=8), asked_at=server_now
     )
     assert world.clock.monotonic_s() - began_s(world) == 8.0

@@ -13,7 +13,7 @@ from pod_world import INGEST, Began, TellingCluster, begin, in_pod, wish
 from sweeper_world import ABANDONED_S, QUEUE_S, SCHEDULER, SMALL, Queue, again, shares_world, waits
 
 from shoestring.config.world import World
-from shoestring.core.interfaces import Life
+from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, StockOut
 from shoestring.data.run_records import read
@@ -119,7 +119,7 @@ def dies(began: Began) -> None:
     began.world.clock.sleep(2)
     heartbeat(in_pod(began, "ns.1.ingest"), "running")
     assert isinstance(began.world.cluster, TellingCluster)
-    began.world.cluster.lives["ns.1.ingest"] = Life(alive=False)
+    began.world.cluster.lives["ns.1.ingest"] = PodLifetime(alive=False)
 
 
 def test_what_a_dead_pod_holds_comes_back_once_it_has_been_silent_and_the_run_goes_on(began: Began) -> None:

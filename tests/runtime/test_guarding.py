@@ -12,8 +12,8 @@ from pod_world import INGEST, TRAIN, Began, SetClock, a_child, begin, small_worl
 from pydantic import ValidationError
 
 from shoestring.config.guardrails import CAPS as REMEDIES
-from shoestring.config.guardrails import Grid, Guardrail, Guardrails
-from shoestring.config.policy import Rules
+from shoestring.config.guardrails import CarbonGrid, UsageCap, Guardrails
+from shoestring.config.policy import Policy
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need, Pool
 from shoestring.data.run_records import read
@@ -23,11 +23,11 @@ from shoestring.runtime.supervisor.guardrails import guard, used_before
 from shoestring.runtime.supervisor.run_stage import close_books
 from shoestring.spending.energy import CORE_W, JOULES_PER_KWH, joules
 
-GRIDS = {"local": Grid(g_per_kwh=400, source="a test"), "far": Grid(g_per_kwh=50, source="a test")}
+GRIDS = {"local": CarbonGrid(g_per_kwh=400, source="a test"), "far": CarbonGrid(g_per_kwh=50, source="a test")}
 
 
-def guarded(began: Began, **caps: Guardrail) -> Attempt:
-    rules = Rules(guardrails=Guardrails(**caps), grids=GRIDS)
+def guarded(began: Began, **caps: UsageCap) -> Attempt:
+    rules = Policy(guardrails=Guardrails(**caps), grids=GRIDS)
     return replace(began.attempt, world=replace(began.world, rules=rules))
 
 
@@ -57,7 +57,7 @@ CAPS = {
 )
 def test_a_stage_is_stopped_at_its_cap_by_every_remedy_and_says_which(make, name: str, remedy: str) -> None:
     """A minute of one core, or a gigabyte."""
-    attempt = guarded(make(), **{name: Guardrail(most=CAPS[name], remedy=remedy)})
+    attempt = guarded(make(), **{name: UsageCap(most=CAPS[name], remedy=remedy)})
     work(attempt, 30, 30)
     attempt.peak_rss_bytes = 500_000_000
     guard(attempt, os.getpid())
@@ -77,14 +77,14 @@ def test_a_stage_is_stopped_at_its_cap_by_every_remedy_and_says_which(make, name
 
 def test_what_earlier_attempts_used_counts(make) -> None:
     began = make()
-    attempt = guarded(began, compute_minutes=Guardrail(most=1.5))
+    attempt = guarded(began, compute_minutes=UsageCap(most=1.5))
     work(attempt, 60, 60)
     guard(attempt, os.getpid())
     close_books(attempt, Ending(status="stopped", why="the test is over"))
     receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert receipt.used.compute_minutes == 1.0
     assert receipt.used.gco2_g == pytest.approx(60 * CORE_W / JOULES_PER_KWH * 400, abs=1e-6)
-    again = guarded(began, compute_minutes=Guardrail(most=1.5))
+    again = guarded(began, compute_minutes=UsageCap(most=1.5))
     again.used_before = used_before(began.world.store, "r", "ingest")
     again.started_s = began.world.clock.monotonic_s()
     work(again, 31, 31)
@@ -94,7 +94,7 @@ def test_what_earlier_attempts_used_counts(make) -> None:
 
 
 def test_a_training_that_is_rebalanced_ends_before_its_cap_and_hears_of_it_once(make) -> None:
-    attempt = guarded(make(TRAIN), joules=Guardrail(most=60 * CORE_W, remedy="rebalance"))
+    attempt = guarded(make(TRAIN), joules=UsageCap(most=60 * CORE_W, remedy="rebalance"))
     attempt.reserved_usd = Decimal(1)
     before_s = attempt.meter().ends_s
     for _ in range(20):
@@ -112,7 +112,7 @@ def test_a_throttled_stage_keeps_half_of_its_cores(make) -> None:
     child = a_child("print(flush=True); import time; time.sleep(60)")
     try:
         cores = len(os.sched_getaffinity(child.pid))
-        attempt = guarded(make(), compute_minutes=Guardrail(most=1.0, remedy="throttle"))
+        attempt = guarded(make(), compute_minutes=UsageCap(most=1.0, remedy="throttle"))
         work(attempt, 50, 50)
         guard(attempt, child.pid)
         guard(attempt, child.pid)
@@ -126,11 +126,11 @@ def test_a_throttled_stage_keeps_half_of_its_cores(make) -> None:
 
 def test_a_remedy_that_lowers_nothing_is_refused() -> None:
     with pytest.raises(ValidationError, match="throttle is no remedy for memory_gb"):
-        Guardrails(memory_gb=Guardrail(most=1, remedy="throttle"))
+        Guardrails(memory_gb=UsageCap(most=1, remedy="throttle"))
     with pytest.raises(ValidationError, match="no region's grid is known"):
-        Rules(guardrails=Guardrails(gco2_g=Guardrail(most=1)))
+        Policy(guardrails=Guardrails(gco2_g=UsageCap(most=1)))
     with pytest.raises(ValidationError):
-        Guardrail(most=0)
+        UsageCap(most=0)
 
 
 def test_joules_are_watts_by_use_and_what_is_declared_goes_first() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shoestring.backends.local import FolderStore
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Hardware, Market, record
+from shoestring.core.types import Hardware, Market, record_bytes
 from shoestring.runtime.records.receipt_history import (
     BUCKETS,
     SLOTS,
@@ -52,7 +52,7 @@ def receipt(run: int, work: str = "small", hardware: Hardware | None = None) -> 
 def test_a_receipt_that_is_kept_teaches_its_stage_and_no_other(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     keep_receipt(store, "train-1", receipt(1))
-    assert store.fetch("runs/run-1/receipts/train-1.json").read_bytes() == record(receipt(1))
+    assert store.fetch("runs/run-1/receipts/train-1.json").read_bytes() == record_bytes(receipt(1))
     assert lessons(store, ["train"], LATER) == ([receipt(1)], ())
     assert lessons(store, ["evaluate"], LATER) == ([], ())
     assert lessons(store, ["train"], NOON) == ([], ())
@@ -100,13 +100,13 @@ def test_the_same_receipt_again_is_the_same_lesson(tmp_path: Path) -> None:
 def test_a_store_from_before_teaches_with_the_receipts_of_its_runs_once(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     for run in (0, 1, 3):
-        store.put(f"runs/run-{run}/receipts/train-1.json", record(receipt(run)))
+        store.put(f"runs/run-{run}/receipts/train-1.json", record_bytes(receipt(run)))
     store.put("runs/run-9/receipts/train-1.json", b"{}")
     taught, (note,) = lessons(store, ["train"], LATER)
     assert (
         sorted(each.run_id for each in taught) == ["run-0", "run-1", "run-3"]
         and "runs/run-9/receipts/train-1.json" in note
     )
-    store.put("runs/run-4/receipts/train-1.json", record(receipt(4)))
+    store.put("runs/run-4/receipts/train-1.json", record_bytes(receipt(4)))
     again, notes = lessons(store, ["train"], LATER)
     assert len(again) == 3 and notes == ()

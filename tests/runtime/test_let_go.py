@@ -12,7 +12,7 @@ from pod_world import MONEY, SetClock, TellingCluster, on_cluster, small_world
 from sweeper_world import Queue
 
 from shoestring.config.world import World
-from shoestring.core.interfaces import Life
+from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
@@ -36,10 +36,10 @@ KNOWN = "ns?shoestring.dev/stage=theirs,pipeline/runid=r"
 @pytest.fixture
 def world(laptop: Path, tmp_path: Path) -> World:
     """A cluster that says nothing of the component's pod but that it is over."""
-    return ended(on_cluster(small_world(laptop, tmp_path, SetClock()))[0], Life(alive=False))
+    return ended(on_cluster(small_world(laptop, tmp_path, SetClock()))[0], PodLifetime(alive=False))
 
 
-def ended(world: World, life: Life) -> World:
+def ended(world: World, life: PodLifetime) -> World:
     """The same world, in which the cluster says this of the component's pod."""
     return replace(world, cluster=TellingCluster(world.cluster.pools(), {KNOWN: life}))
 
@@ -99,13 +99,13 @@ def test_where_the_cluster_tells_its_pods_times_those_are_what_it_took(
 ) -> None:
     began = world.clock.now() + timedelta(seconds=5)
     world.clock.sleep(30)
-    lived = Life(alive=False, started_at=began, finished_at=began + timedelta(seconds=7))
+    lived = PodLifetime(alive=False, started_at=began, finished_at=began + timedelta(seconds=7))
     assert settled(ended(world, lived))[0] == price(decision, 7)
 
 
 def test_what_its_cluster_says_of_its_end_is_in_its_receipt(world: World, decision: Decision) -> None:
     world.clock.sleep(10)
-    _, receipt = settled(ended(world, Life(alive=False, why="Error, exit code 3")))
+    _, receipt = settled(ended(world, PodLifetime(alive=False, why="Error, exit code 3")))
     assert (receipt.status, receipt.cause, receipt.why) == ("failed", "code", "Error, exit code 3")
 
 
@@ -119,7 +119,7 @@ def test_nobody_takes_it_for_dead_before_the_end_of_its_run(world: World, decisi
 @pytest.mark.parametrize("lives", [True, False])
 def test_its_run_goes_on_for_as_long_as_its_pod_lives(world: World, decision: Decision, lives: bool) -> None:
     world.clock.sleep(10 * world.rules.abandoned_s)
-    sweep_world(ended(world, Life(alive=lives)), Queue())
+    sweep_world(ended(world, PodLifetime(alive=lives)), Queue())
     state = Ledger(world.store, world.clock, world.pod_uid).state("r")
     assert (decision.question.hold in state.holds, state.closed) == (lives, not lives)
 

@@ -11,7 +11,7 @@ import yaml
 from pod_world import TRAIN, Began, SetClock, begin, small_world, wish
 
 from shoestring.backends.local import FolderStore
-from shoestring.config.policy import Rules, SecondLooks
+from shoestring.config.policy import Policy, MigrationPolicy
 from shoestring.core.errors import StoreError
 from shoestring.data.run_records import read
 from shoestring.routing.policy.migration import Look, Why
@@ -21,7 +21,7 @@ from shoestring.runtime.supervisor.migration_check import Looks, look_again, loo
 from shoestring.runtime.supervisor.run_stage import write_receipt
 from shoestring.stages.work import Progress
 
-EVERY = SecondLooks(every_s=10, dwell_s=30, most_moves=1)
+EVERY = MigrationPolicy(every_s=10, dwell_s=30, most_moves=1)
 
 
 def world_file(laptop: Path, folder: Path, cpu_1: str, cpu_2: str) -> Path:
@@ -44,7 +44,7 @@ def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
     """A training on `one`, the cheaper of two like pools."""
     world = small_world(world_file(laptop, tmp_path, "0.04", "0.05"), tmp_path, SetClock())
     found = begin(
-        replace(world, rules=Rules(second_look=EVERY)),
+        replace(world, rules=Policy(second_look=EVERY)),
         wish(flights_slice, needs=TRAIN, budget_usd=Decimal("0.02")),
     )
     assert found.attempt.choice.pool == "one"
@@ -100,7 +100,7 @@ def test_nothing_is_moved_while_it_warms_up_or_anneals(
 
 
 def test_without_the_setting_nothing_is_looked_at(began: Began, laptop: Path, tmp_path: Path) -> None:
-    quiet = replace(began.attempt, world=replace(began.world, rules=Rules()))
+    quiet = replace(began.attempt, world=replace(began.world, rules=Policy()))
     looks = looks_of(quiet)
     world_file(laptop, tmp_path, "0.04", "0.001")
     run_for(replace(began, attempt=quiet), 60, looks)

@@ -13,7 +13,7 @@ from pod_world import small_world
 from shoestring.config.world import World
 from shoestring.core.errors import StageFailed
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Need, Outcome
+from shoestring.core.types import Need, StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read
 from shoestring.data.storage.cache import package_digest
@@ -70,7 +70,7 @@ def routed(world: World, recipe: Recipe, run_id: str, of: Origin) -> tuple[Decis
     return decide_and_reserve(world, admitted(world, asked), asked, Reads())
 
 
-def done(world: World, recipe: Recipe, run_id: str, of: Origin) -> Outcome:
+def done(world: World, recipe: Recipe, run_id: str, of: Origin) -> StageOutcome:
     _, key = routed(world, recipe, run_id, of)
     return run_stage(world, "", run_id, key, {"data": "k"}, of)
 

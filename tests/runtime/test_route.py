@@ -15,7 +15,7 @@ from shoestring.backends.local import FolderStore
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, Refused
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Format, Market, Outcome, record
+from shoestring.core.types import Format, Market, StageOutcome, record_bytes
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import read
 from shoestring.data.storage import cache
@@ -116,7 +116,7 @@ def test_a_race_whose_winner_left_too_little_is_refused_with_the_numbers(
     assert read(world.store, "runs/r/decisions/ingest-1.json", Decision).choice is None
 
 
-def ingested(world: World, recipe: Recipe, folder: Path) -> Outcome:
+def ingested(world: World, recipe: Recipe, folder: Path) -> StageOutcome:
     """Ingest for real and remember it, as the stage's pod does."""
     work = Work(
         run_id="before",
@@ -192,7 +192,7 @@ def test_estimates_inside_a_run_do_not_change_when_another_runs_receipts_arrive(
 ) -> None:
     asked = wish(flights_slice, needs=INGEST)
     earlier = receipt("earlier", 1, world.clock.now() - timedelta(hours=1), 3.0)
-    world.store.put("runs/earlier/receipts/ingest-1.json", record(earlier))
+    world.store.put("runs/earlier/receipts/ingest-1.json", record_bytes(earlier))
     run = admit(world, asked)
     first, _ = decide_and_reserve(world, run, asked, Reads())
     assert {(one.stage, one.runs) for one in first.question.learned} == {("ingest", 1)}
@@ -213,7 +213,7 @@ def test_estimates_inside_a_run_do_not_change_when_another_runs_receipts_arrive(
 def test_a_receipt_or_a_stock_out_of_another_version_stops_no_router(
     world: World, flights_slice: Path
 ) -> None:
-    good = record(receipt("earlier", 1, world.clock.now() - timedelta(hours=1), 3.0))
+    good = record_bytes(receipt("earlier", 1, world.clock.now() - timedelta(hours=1), 3.0))
     world.store.put("learned/receipts/ingest/0-01.json", good)
     world.store.put(
         "learned/receipts/ingest/0-02.json", good.replace(b'"attempt": 1', b'"attempt": 2, "of_tomorrow": 1')

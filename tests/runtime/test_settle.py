@@ -18,7 +18,7 @@ from shoestring.backends.local import FolderStore, LocalCluster, this_pod_uid
 from shoestring.config.world import World
 from shoestring.core.errors import NotAllowed, StoreError
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Pool, record
+from shoestring.core.types import Pool, record_bytes
 from shoestring.data.run_records import open_run, read
 from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.build_question import Reads
@@ -100,7 +100,7 @@ def test_a_dead_pod_is_charged_to_its_last_heartbeat_and_its_lost_receipt_is_wri
     assert receipt.pod_uid == dead
     assert receipt.cause == "lost"
     verify(world.store, load_anchors(world.store))
-    before = record(receipt)
+    before = record_bytes(receipt)
     world.clock.sleep(60)
     settle_start(world, began.run, began.run.start)
     assert world.store.fetch("runs/r/receipts/ingest-1.json").read_bytes() == before
@@ -127,7 +127,7 @@ def test_overhead_is_settled_at_what_its_pods_took(world: World, flights_slice: 
             started_at=world.clock.now(),
             finished_at=world.clock.now() + timedelta(seconds=seconds),
         )
-        world.store.put(f"runs/r/overhead/1/{name}.json", record(pod))
+        world.store.put(f"runs/r/overhead/1/{name}.json", record_bytes(pod))
     settle_start(world, began.run, began.run.start)
     assert began.ledger.state(began.account).settled_usd["overhead-1"] == Decimal("0.000018")
 
@@ -144,7 +144,7 @@ def test_an_overhead_pod_that_never_said_when_it_ended_is_charged_its_allowance(
         started_at=world.clock.now(),
         finished_at=None,
     )
-    world.store.put("runs/r/overhead/1/settle.json", record(begun))
+    world.store.put("runs/r/overhead/1/settle.json", record_bytes(begun))
     world.clock.sleep(1000)
     settle_start(world, began.run, began.run.start)
     assert (

@@ -11,7 +11,7 @@ import yaml
 from commands import shoestring
 from pod_world import CHAIN, SetClock, small_world, wish
 
-from shoestring.config.policy import Rules, Waiting, Window
+from shoestring.config.policy import Policy, StartPolicy, PriceWindow
 from shoestring.config.world import World
 from shoestring.core.errors import NotYet
 from shoestring.data.run_records import Run
@@ -26,8 +26,8 @@ def waiting_world(laptop: Path, folder: Path, **fields: object) -> World:
     clock = SetClock()
     noon = clock.now().replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)
     clock.sleep((noon - clock.now()).total_seconds())
-    windows = (Window(from_hour=15, to_hour=18, price_factor=0.5),)
-    rules = Rules(waiting=Waiting.model_validate({"most_wait_s": 14_400, "windows": windows} | fields))
+    windows = (PriceWindow(from_hour=15, to_hour=18, price_factor=0.5),)
+    rules = Policy(waiting=StartPolicy.model_validate({"most_wait_s": 14_400, "windows": windows} | fields))
     return replace(small_world(laptop, folder, clock), rules=rules)
 
 

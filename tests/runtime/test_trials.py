@@ -10,9 +10,9 @@ import yaml
 from commands import shoestring
 from pod_world import INGEST, begin, small_world, wish
 
-from shoestring.config.policy import Candidate, Preferences, Rules
+from shoestring.config.policy import CandidatePolicy, Preferences, Policy
 from shoestring.config.world import World
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.policy_trial import rolled_back, trials
 from shoestring.runtime.records.receipts import receipt_for, receipt_key
@@ -21,7 +21,7 @@ POLICY = Preferences(name="hasty", version=2, usd_per_hour_of_waiting=Decimal(9)
 
 
 def on_trial(world: World, share: float) -> World:
-    return replace(world, rules=Rules(candidate=Candidate(policy=POLICY, share=share, least_runs=2)))
+    return replace(world, rules=Policy(candidate=CandidatePolicy(policy=POLICY, share=share, least_runs=2)))
 
 
 def ran(world: World, recipe: Path, run_id: str, times: Decimal) -> Decision:
@@ -30,7 +30,7 @@ def ran(world: World, recipe: Path, run_id: str, times: Decimal) -> Decision:
     decision, now = began.attempt.decision, world.clock.now()
     taken = {"decision_key": began.attempt.decision_key, "pod_uid": "p", "status": "done", "ledger_head": ""}
     receipt = receipt_for(decision, now, now, spent_usd=began.attempt.choice.est_usd * times, **taken)
-    world.store.put(receipt_key(run_id, decision.question.hold), record(receipt))
+    world.store.put(receipt_key(run_id, decision.question.hold), record_bytes(receipt))
     return decision
 
 
@@ -56,7 +56,7 @@ def test_a_candidate_that_overspends_is_rolled_back_by_the_next_router_and_stays
     assert over is not None and over.why == after.question.rolled_back, (
         "what later runs cost does not bring it back"
     )
-    newer = Candidate(policy=POLICY.model_copy(update={"version": 3}), share=1.0)
+    newer = CandidatePolicy(policy=POLICY.model_copy(update={"version": 3}), share=1.0)
     assert rolled_back(world.store, newer) is None
 
 

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from pod_world import TRAIN, Began, SetClock, begin, small_world, wish
 
-from shoestring.config.policy import Bounds, Rules, SecondLooks
+from shoestring.config.policy import Bounds, Policy, MigrationPolicy
 from shoestring.config.world import World
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Outcome
+from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import read
 from shoestring.routing.decide import decide
 from shoestring.routing.policy.migration import TRIES_SD, Why
@@ -27,7 +27,7 @@ from shoestring.runtime.supervisor.migration_check import Looks, look_again, loo
 from shoestring.runtime.supervisor.run_stage import close_books
 from shoestring.stages.work import Progress
 
-TWICE = Rules(second_look=SecondLooks(every_s=10, dwell_s=30, most_moves=2))
+TWICE = Policy(second_look=MigrationPolicy(every_s=10, dwell_s=30, most_moves=2))
 MONEY = Decimal(1)
 
 
@@ -115,7 +115,7 @@ def test_a_training_tries_what_may_be_better_leaves_it_when_it_is_not_and_the_ne
     looks = train_for(back, 60)
     assert not back.attempt.stopping and looks.last is not None and looks.last.verdict.code is Why.MOVES
     close_books(
-        back.attempt, Ending(status="done", outcome=Outcome(key="k", samples=back.attempt.progress.samples))
+        back.attempt, Ending(status="done", outcome=StageOutcome(key="k", samples=back.attempt.progress.samples))
     )
 
     # The very next run: what was tried is known.
@@ -136,7 +136,7 @@ def test_an_attempt_that_was_moved_teaches_its_pace_and_one_that_goes_on_teaches
     goes_on = next_one(at_one, flights_slice)
     train_for(goes_on, 25)
     samples = goes_on.attempt.progress.samples
-    close_books(goes_on.attempt, Ending(status="done", outcome=Outcome(key="k", samples=samples)))
+    close_books(goes_on.attempt, Ending(status="done", outcome=StageOutcome(key="k", samples=samples)))
     receipt = read(world.store, receipt_key("r", goes_on.attempt.hold), Receipt)
     assert receipt.prior_s == pytest.approx(
         goes_on.attempt.choice.prior_s_of(samples - goes_on.attempt.progress.began)
@@ -155,15 +155,15 @@ def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flight
 @pytest.mark.parametrize(
     "rules",
     [
-        Rules(),
-        Rules(second_look=SecondLooks(every_s=10, dwell_s=30, most_moves=0)),
-        Rules(second_look=SecondLooks(every_s=10, dwell_s=30, most_moves=1)),
-        Rules(second_look=SecondLooks(every_s=10, dwell_s=30, most_moves=2), bounds=Bounds(pool=False)),
+        Policy(),
+        Policy(second_look=MigrationPolicy(every_s=10, dwell_s=30, most_moves=0)),
+        Policy(second_look=MigrationPolicy(every_s=10, dwell_s=30, most_moves=1)),
+        Policy(second_look=MigrationPolicy(every_s=10, dwell_s=30, most_moves=2), bounds=Bounds(pool=False)),
     ],
     ids=["no looks", "no moves", "no way back", "not allowed"],
 )
 def test_nothing_is_tried_in_the_midst_of_a_run_that_could_not_be_left_again(
-    world: World, flights_slice: Path, rules: Rules
+    world: World, flights_slice: Path, rules: Policy
 ) -> None:
     began = first(replace(world, rules=rules), flights_slice)
     train_for(began, 60)

@@ -10,7 +10,7 @@ import pytest
 from pod_world import INGEST, Began, TellingCluster, begin, wish
 from sweeper_world import QUEUE_S, Queue, again, shares_world, waits
 
-from shoestring.core.interfaces import Life, StagePod
+from shoestring.core.interfaces import PodLifetime, StagePod
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read
 from shoestring.runtime.settlement.reap import sweep
@@ -43,7 +43,7 @@ def test_a_pod_that_cannot_begin_on_its_node_is_given_up_says_why_and_is_paid_fo
 def died(began: Began, lived_s: float, why: str = "") -> StagePod:
     """A pod that was there for so long until now, and never said a word."""
     now = began.world.clock.now()
-    life = Life(alive=False, started_at=now - timedelta(seconds=lived_s), finished_at=now, why=why)
+    life = PodLifetime(alive=False, started_at=now - timedelta(seconds=lived_s), finished_at=now, why=why)
     return replace(waits(began.world, lived_s, node="worker-1"), waits=False, life=life)
 
 

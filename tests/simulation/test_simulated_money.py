@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenarios import NOTHING_WRONG, DieAt, budgeted, scenario
 
-from shoestring.config.policy import Waiting
-from shoestring.core.types import record
+from shoestring.config.policy import StartPolicy
+from shoestring.core.types import record_bytes
 from shoestring.simulation.results import Report
 from shoestring.simulation.simulate import play, simulate
 from shoestring.simulation.simulated_world import Place
@@ -87,7 +87,7 @@ def test_a_process_may_die_before_and_after_every_write_of_a_pipeline() -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not() -> None:
-    one, same, other = (record(simulate(scenario("tables"), 10, seed)) for seed in (5, 5, 6))
+    one, same, other = (record_bytes(simulate(scenario("tables"), 10, seed)) for seed in (5, 5, 6))
     assert one == same != other
 
 
@@ -96,7 +96,7 @@ def test_writers_who_race_do_so_alike_each_time() -> None:
         per_hour=3000, faults={"race_per_write": 0.7, "clock_skew_s": 60.0}, budgets={"month_usd": "20"}
     )
     first, second = (simulate(racing, 30, 1) for _ in range(2))
-    assert first.races and record(first) == record(second)
+    assert first.races and record_bytes(first) == record_bytes(second)
 
 
 def test_what_hardly_ever_happens_is_no_bad_input() -> None:
@@ -126,7 +126,7 @@ def test_a_month_that_is_full_admits_nothing_more() -> None:
 
 def test_runs_for_which_others_hold_the_month_wait_for_them_where_the_policy_lets_them() -> None:
     base = scenario("tables", **NOTHING_WRONG, per_hour=600, budgets={"month_usd": "6"})
-    waiting = base.rules.model_copy(update={"waiting": Waiting(most_wait_s=86400, look_again_s=600)})
+    waiting = base.rules.model_copy(update={"waiting": StartPolicy(most_wait_s=86400, look_again_s=600)})
     refused, patient = simulate(base, 20, 2), simulate(base.model_copy(update={"rules": waiting}), 20, 2)
     assert refused.ended["full"] > 5 and not refused.waited
     assert patient.waited > 5 and patient.longest_wait_h > 1

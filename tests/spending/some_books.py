@@ -12,7 +12,7 @@ from spending_world import fast_folder
 
 from shoestring.backends.local import FolderStore
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Market, record
+from shoestring.core.types import Market, record_bytes
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -52,7 +52,7 @@ def write_books(root: Path) -> FolderStore:
             ledger.settle(run, f"{stage}-1", Decimal("0.2"), "done")
             store.put(
                 f"runs/{run}/receipts/{stage}-1.json",
-                record(receipt(run, stage, ledger.state(run).head_hash)),
+                record_bytes(receipt(run, stage, ledger.state(run).head_hash)),
             )
     ledger.adjust("run-1", "train-1", Decimal("-0.01"), "true times")
     ledger.set_cap("run-2", Decimal("1.5"))

@@ -11,7 +11,7 @@ from clocks import NOON, StillClock
 
 from shoestring.backends.local import FolderStore
 from shoestring.core.errors import LedgerBroken
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.spending.approvals import (
     ENTRY_S,
     Approval,
@@ -91,7 +91,7 @@ def test_one_that_was_changed_is_found_by_whoever_reads_it(store, used, by):
 
 
 def test_one_that_is_put_under_another_runs_name_is_found(store, used):
-    store.put(approval_key("other", used), record(approval()))
+    store.put(approval_key("other", used), record_bytes(approval()))
     with pytest.raises(LedgerBroken, match="was changed since it was given"):
         approvals(store, "other")
 

@@ -18,7 +18,7 @@ from test_ledger_laws import amounts, asked, do, laws
 from shoestring.backends.local import FolderStore
 from shoestring.backends.memory import MemoryStore
 from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict
-from shoestring.core.types import digest, record
+from shoestring.core.types import digest, record_bytes
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.account import Account
 from shoestring.spending.ledger.account_checkpoint import (
@@ -142,7 +142,7 @@ def lie(store: FolderStore, **said: object) -> None:
     path = store.root / checkpoint_key("run")
     kept = Kept.model_validate_json(path.read_bytes())
     told = Checkpoint.model_validate(kept.checkpoint.model_dump() | said)
-    path.write_bytes(record(Kept(checkpoint=told, sha256=digest(record(told)))))
+    path.write_bytes(record_bytes(Kept(checkpoint=told, sha256=digest(record_bytes(told)))))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.config.adaptation import Bounds
+from shoestring.config.adaptation import AdaptationLimits
 from shoestring.spending.spend_forecast import (
     BAND,
     BATCH_BELOW,
@@ -37,7 +37,7 @@ class Machine:
     budget_usd: float = 0.05
     most_samples: int = 10**9
     look_s: float = 0.0
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: AdaptationLimits = field(default_factory=AdaptationLimits)
     larger_is_quicker: float = 1.0
     annealing: bool = False
     samples: int = 0
@@ -166,7 +166,7 @@ def slowed(times: float, **kinds: object) -> Machine:
 def test_levers_are_moved_from_the_gentlest_on() -> None:
     machine = slowed(7.0, look_s=6.0, larger_is_quicker=1.5)
     assert list(dict.fromkeys(machine.levers())) == ["length", "looks", "batch", "pool"]
-    assert machine.look_share == Bounds().least_look_share
+    assert machine.look_share == AdaptationLimits().least_look_share
     assert machine.batch_rows == 2048
     assert machine.levers().count("pool") == 1
     for _, move in machine.moves:
@@ -183,13 +183,13 @@ def test_a_larger_batch_that_is_no_quicker_is_taken_back_once_and_for_all() -> N
 @pytest.mark.parametrize(
     ("bounds", "missing"),
     [
-        (Bounds(length=False), "length"),
-        (Bounds(least_look_share=1), "looks"),
-        (Bounds(batch_factor=1), "batch"),
-        (Bounds(pool=False), "pool"),
+        (AdaptationLimits(length=False), "length"),
+        (AdaptationLimits(least_look_share=1), "looks"),
+        (AdaptationLimits(batch_factor=1), "batch"),
+        (AdaptationLimits(pool=False), "pool"),
     ],
 )
-def test_what_the_policy_does_not_allow_is_not_done(bounds: Bounds, missing: str) -> None:
+def test_what_the_policy_does_not_allow_is_not_done(bounds: AdaptationLimits, missing: str) -> None:
     levers = slowed(6.0, look_s=2.0, larger_is_quicker=1.5, bounds=bounds).levers()
     assert missing not in levers
     assert levers

@@ -18,7 +18,7 @@ from shoestring.core.errors import (
     UnknownName,
     UsageError,
 )
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.entry import Head, entry_key, head_key, read_entry, seal
 from shoestring.spending.ledger.ledger import Ledger, accounts
@@ -188,7 +188,7 @@ def test_a_cap_that_is_not_kept_to_breaks_the_books(store, clock):
     ledger.open("run-1", Decimal("1.5"))
     ledger.set_cap(MONTH, Decimal("2"))
     sealed = read_entry(store, MONTH, 3)
-    store.put(entry_key(MONTH, 3), record(seal(sealed.entry.model_copy(update={"cap_microusd": 1_000_000}))))
+    store.put(entry_key(MONTH, 3), record_bytes(seal(sealed.entry.model_copy(update={"cap_microusd": 1_000_000}))))
     with pytest.raises(LedgerBroken, match="so its cap cannot be"):
         Ledger(store, clock).state(MONTH)
 
@@ -290,7 +290,7 @@ def test_a_hint_that_is_ahead_of_the_chain_is_a_tail_that_was_cut_off(store, clo
 def test_a_hint_that_is_behind_or_gone_does_no_harm(store, clock, ledger):
     first = ledger.state("run").head_hash
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.1"))
-    store.put(head_key("run"), record(Head(number=1, sha256=first)))
+    store.put(head_key("run"), record_bytes(Head(number=1, sha256=first)))
     assert Ledger(store, clock).state("run").entries == 2
     (store.root / head_key("run")).unlink()
     assert Ledger(store, clock).reserve("run", "train-2", "train", 2, Decimal("0.1")).entry.number == 3

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from shoestring.core.money import from_microusd
-from shoestring.core.receipt import Priced
+from shoestring.core.receipt import PricePoint
 from shoestring.spending.guard import RING_STEPS, SLOWEST_TIMES, Guard
 from shoestring.spending.meter import Meter, cost_between_usd, cost_usd, costs_usd
 
@@ -151,8 +151,8 @@ def test_what_was_spent_is_each_price_for_as_long_as_it_was_in_force(
     spans.append((price, rest_s))
     at = lambda seconds: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)  # noqa: E731
     had = [
-        Priced(at=at(0.0), usd_per_hour=first),
-        *(Priced(at=at(moment_s), usd_per_hour=each) for moment_s, each in moves),
+        PricePoint(at=at(0.0), usd_per_hour=first),
+        *(PricePoint(at=at(moment_s), usd_per_hour=each) for moment_s, each in moves),
     ]
     told = cost_between_usd(had, at(0.0), at(now_s + rest_s))
     rounding = Decimal("0.000002") + sum((price for price, _ in spans), Decimal(0)) / 3600 / 10**5

@@ -18,7 +18,7 @@ from spending_world import fast_folder
 from shoestring.backends.local import FolderStore, LocalCluster
 from shoestring.core.errors import DataError, UnknownName
 from shoestring.core.money import from_microusd
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.lost_pods import abandoned, sweep
@@ -71,7 +71,7 @@ def beat(
         interval_s=2.0,
         spent_usd=Decimal(0),
     )
-    store.put(heartbeat_key("run", hold), record(said))
+    store.put(heartbeat_key("run", hold), record_bytes(said))
     return said
 
 

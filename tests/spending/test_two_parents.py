@@ -18,7 +18,7 @@ from shoestring.backends.local import FolderStore
 from shoestring.backends.memory import MemoryStore
 from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError
 from shoestring.core.money import from_microusd
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.spending.audit.export import export
 from shoestring.spending.audit.verify import open_for_verify, verify
 from shoestring.spending.ledger.chain_writer import Books
@@ -232,7 +232,7 @@ def test_an_account_that_names_what_its_campaign_did_not_reserve_breaks_the_book
     ledger.open("run", Decimal("1"), campaign=SPRING)
     sealed = read_entry(store, "run", number)
     (store.root / "ledger/run/head.json").unlink()
-    store.put(entry_key("run", number), record(seal(sealed.entry.model_copy(update=change))))
+    store.put(entry_key("run", number), record_bytes(seal(sealed.entry.model_copy(update=change))))
     with pytest.raises(LedgerBroken, match=why):
         verify(store, {})
 

@@ -17,7 +17,7 @@ from spending_world import MONTH, BusyStore, DyingStore, fast_folder
 
 from shoestring.backends.local import FolderStore
 from shoestring.core.errors import DataError, LedgerBroken, StoreError
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.chain import Chain
 from shoestring.spending.ledger.entry import Entry, Sealed, entry_key, read_entry, seal
@@ -82,7 +82,7 @@ def tamper(data: st.DataObject, files: list[Path]) -> None:
             path = data.draw(st.sampled_from(entries))
             entry = Sealed.model_validate_json(path.read_bytes()).entry
             path.write_bytes(
-                record(
+                record_bytes(
                     seal(entry.model_copy(update={"why": entry.why + data.draw(st.text("abc", min_size=1))}))
                 )
             )
@@ -121,7 +121,7 @@ def rewrite(store: FolderStore, account: str, number: int, **changes: object) ->
             break
         update = changes if at == number else {"prev": head}
         new = seal(Entry.model_validate(sealed.entry.model_dump() | update))
-        store.put(entry_key(account, at), record(new))
+        store.put(entry_key(account, at), record_bytes(new))
         head, last = new.sha256, at
     (store.root / f"ledger/{account}/head.json").write_text(
         json.dumps({"number": last, "sha256": head}, indent=1) + "\n"
@@ -181,7 +181,7 @@ CHILD = {"kind": "settle", "id": "settle/x", "hold": "run-2", "child": "run-2", 
 def test_an_entry_with_good_hashes_that_breaks_a_rule_is_seen(store, account, forged):
     state = Ledger(store, StillClock()).state(account)
     entry = Entry(account=account, number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
-    store.put(entry_key(account, entry.number), record(seal(entry)))
+    store.put(entry_key(account, entry.number), record_bytes(seal(entry)))
     with pytest.raises(LedgerBroken, match=rf"{account}/{entry.number:08d}\.json"):
         check(store)
 
@@ -196,7 +196,7 @@ def test_a_settlement_that_names_another_entry_than_the_closing_one_is_seen(stor
         **CHILD,
         child_hash=first.sha256,
     )
-    store.put(entry_key(MONTH, entry.number), record(seal(entry)))
+    store.put(entry_key(MONTH, entry.number), record_bytes(seal(entry)))
     with pytest.raises(LedgerBroken, match="settles run-2 by entry 1, which did not close it"):
         check(store)
 
@@ -209,7 +209,7 @@ def test_a_cap_that_no_reservation_of_its_own_covers_is_seen(store, reserved_for
     proof = [sha256 for sha256, (child, _) in month.covers.items() if child == reserved_for][-1]
     forged = {"kind": "cap", "id": "x", "cap_microusd": 2_000_000, "parent": MONTH, "parent_hash": proof}
     entry = Entry(account="run-2", number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
-    store.put(entry_key("run-2", entry.number), record(seal(entry)))
+    store.put(entry_key("run-2", entry.number), record_bytes(seal(entry)))
     with pytest.raises(LedgerBroken, match=r"run-2/00000008\.json: is not what entry .* of 2026-11 reserved"):
         check(store)
 
@@ -253,7 +253,7 @@ def test_a_parent_that_settled_other_than_what_was_spent_is_seen(store):
         "child_hash": closing.sha256,
     }
     entry = Entry(account=MONTH, number=5, prev=last.sha256, at=NOON, amount_microusd=380_000, **content)
-    store.put(entry_key(MONTH, 5), record(seal(entry)))
+    store.put(entry_key(MONTH, 5), record_bytes(seal(entry)))
     with pytest.raises(LedgerBroken, match=r"settles run-1 at \$0\.380000, but \$0\.390000 was spent there"):
         check(store)
 

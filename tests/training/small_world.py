@@ -13,11 +13,11 @@ from clocks import StillClock
 from made_up import Array, encoding_of, table
 
 from shoestring.backends.local import FolderStore
-from shoestring.config.adaptation import Bounds
+from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Clock, Store
-from shoestring.core.receipt import Change, Forecast
+from shoestring.core.receipt import AdaptationChange, SpendForecast
 from shoestring.data.formats.readers import Rows
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
@@ -26,7 +26,7 @@ from shoestring.training.torch_.loop import Training
 from shoestring.training.torch_.task import Task
 
 TINY = TrainSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
-BOUNDS, GUARDRAILS = Bounds(), Guardrails()
+BOUNDS, GUARDRAILS = AdaptationLimits(), Guardrails()
 FREE = Meter(Decimal(0), 0.0, Decimal(0), None)
 
 
@@ -80,10 +80,10 @@ class Bench:
     seed: int = 0
     stopping: Callable[[], bool] = lambda: False
     told: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
-    forecasts: list[Forecast] = field(default_factory=list)
-    bounds: Bounds = BOUNDS
+    forecasts: list[SpendForecast] = field(default_factory=list)
+    bounds: AdaptationLimits = BOUNDS
     guardrails: Guardrails = GUARDRAILS
-    changes: tuple[Change, ...] = ()
+    changes: tuple[AdaptationChange, ...] = ()
     encoding: Encoding | None = None
     step_s: Callable[[], float] = lambda: 0.0
     look_s: Callable[[], float] = lambda: 0.0
@@ -95,8 +95,8 @@ class Bench:
         samples: int,
         began: int,
         quality: dict[str, float],
-        changes: tuple[Change, ...],
-        forecast: Forecast | None,
+        changes: tuple[AdaptationChange, ...],
+        forecast: SpendForecast | None,
     ) -> None:
         self.told.append((phase, samples, quality))
         self.changes = changes

@@ -13,7 +13,7 @@ from made_up import encoding_of, table
 from pydantic import ValidationError
 from small_world import Bench, prior_loss
 
-from shoestring.config.adaptation import Bounds
+from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import EpochCap, Guardrails, SkillFloor
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.errors import StageStopped
@@ -147,7 +147,7 @@ def dear(folder: Path, remedy: str, **also: float) -> Bench:
     rails = Guardrails(usd_per_epoch=EpochCap(most_usd=Decimal("0.0005"), remedy=remedy))
     settings = LEARNS.model_copy(update={"max_epochs": 16})
     bench = Bench(
-        folder, train=table(640, 0), settings=settings, meter=PRICED, guardrails=rails, bounds=Bounds(**also)
+        folder, train=table(640, 0), settings=settings, meter=PRICED, guardrails=rails, bounds=AdaptationLimits(**also)
     )
     bench.step_s = lambda: 0.1
     return bench

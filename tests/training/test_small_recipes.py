@@ -12,7 +12,7 @@ import pyarrow.csv
 from sklearn.datasets import load_diabetes, load_wine
 
 from shoestring.backends.local import FolderStore, WallClock
-from shoestring.core.types import Format, Outcome
+from shoestring.core.types import Format, StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read
 from shoestring.evaluation.results import Scorecard
@@ -21,7 +21,7 @@ from shoestring.stages import evaluate, ingest, preprocess, train
 from shoestring.stages.work import Work
 
 
-def stages(folder: Path, table: pa.Table) -> tuple[FolderStore, Outcome, Outcome]:
+def stages(folder: Path, table: pa.Table) -> tuple[FolderStore, StageOutcome, StageOutcome]:
     """The outcomes of train and evaluate on a table whose target is `y`."""
     pa.csv.write_csv(table, folder / "rows.csv")
     recipe = Recipe.model_validate(

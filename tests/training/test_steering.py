@@ -11,8 +11,8 @@ import pytest
 from made_up import table
 from small_world import Bench, prior_loss
 
-from shoestring.config.adaptation import Bounds
-from shoestring.core.receipt import Change
+from shoestring.config.adaptation import AdaptationLimits
+from shoestring.core.receipt import AdaptationChange
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_.task import Trained
@@ -24,7 +24,7 @@ LONG = TrainSettings(
 )
 
 
-def bench(folder: Path, bounds: Bounds, look_s: float = 0.0, steps: int = STEPS) -> Bench:
+def bench(folder: Path, bounds: AdaptationLimits, look_s: float = 0.0, steps: int = STEPS) -> Bench:
     """A budget that buys so many steps."""
     limit_usd = PRICE * Decimal(str(STEP_S * steps)) / 3600
     made = Bench(
@@ -54,7 +54,7 @@ def raise_price(made: Bench, after_s: float, times: int) -> None:
     made.step_s = step_s
 
 
-def check_recalibrated(made: Bench, trained: Trained) -> list[Change]:
+def check_recalibrated(made: Bench, trained: Trained) -> list[AdaptationChange]:
     assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
     points = trained.course.points
     assert max(point.learning_rate for point in points) == pytest.approx(LONG.learning_rate, rel=0.05)
@@ -74,7 +74,7 @@ def check_recalibrated(made: Bench, trained: Trained) -> list[Change]:
 def test_a_slowed_machine_and_a_raised_price_end_annealed_inside_the_money(
     tmp_path: Path, disturb: Callable[[Bench, float, int], None]
 ) -> None:
-    made = bench(tmp_path, Bounds())
+    made = bench(tmp_path, AdaptationLimits())
     disturb(made, 20.0, 3)
     trained = made.training().run()
     changes = check_recalibrated(made, trained)
@@ -88,7 +88,7 @@ def test_a_slowed_machine_and_a_raised_price_end_annealed_inside_the_money(
 def test_where_the_policy_forbids_it_the_plan_stands_and_the_guard_ends_it_in_the_middle(
     tmp_path: Path, disturb: Callable[[Bench, float, int], None]
 ) -> None:
-    made = bench(tmp_path, Bounds(length=False, least_look_share=1, batch_factor=1, pool=False))
+    made = bench(tmp_path, AdaptationLimits(length=False, least_look_share=1, batch_factor=1, pool=False))
     disturb(made, 20.0, 3)
     trained = made.training().run()
     assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
@@ -97,14 +97,14 @@ def test_where_the_policy_forbids_it_the_plan_stands_and_the_guard_ends_it_in_th
 
 
 def test_an_undisturbed_run_changes_nothing(tmp_path: Path) -> None:
-    made = bench(tmp_path, Bounds())
+    made = bench(tmp_path, AdaptationLimits())
     trained = made.training().run()
     assert trained.course.changes == []
     assert trained.course.samples > 0.9 * 16 * STEPS
 
 
 def test_looks_are_thinned_out_and_the_best_is_looked_at_again(tmp_path: Path) -> None:
-    made = bench(tmp_path, Bounds(batch_factor=1), look_s=2.0, steps=2000)
+    made = bench(tmp_path, AdaptationLimits(batch_factor=1), look_s=2.0, steps=2000)
     slow(made, 15.0, 3)
     trained = made.training().run()
     assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
@@ -113,7 +113,7 @@ def test_looks_are_thinned_out_and_the_best_is_looked_at_again(tmp_path: Path) -
 
 
 def test_a_larger_batch_is_learned_at_a_larger_rate_and_goes_on_after_a_stop(tmp_path: Path) -> None:
-    made = bench(tmp_path, Bounds(least_look_share=1), steps=2000)
+    made = bench(tmp_path, AdaptationLimits(least_look_share=1), steps=2000)
     slow(made, 20.0, 4)
     trained = made.training().run()
     changes = [change for change in trained.course.changes if change.lever == "batch"]

@@ -16,7 +16,7 @@ from train_alone import EPOCHS, work
 
 from shoestring.backends.local import FolderStore
 from shoestring.core.errors import DataError
-from shoestring.core.types import Outcome
+from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import read
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.stages import train
@@ -47,7 +47,7 @@ def test_a_training_that_is_killed_again_and_again_sees_every_row_once_an_epoch(
     assert read(store, "runs/one/curve.json", Curve).points, "a killed run shows its curve"
     out, _ = start(tmp_path, key).communicate(timeout=120)
     lines = out.splitlines()
-    outcome = Outcome.model_validate_json(lines[-1])
+    outcome = StageOutcome.model_validate_json(lines[-1])
     model = read(store, outcome.key, ModelRecord)
     assert int(lines[0]) >= slots[0].samples
     assert model.windows == tuple(Window(epoch=epoch, first=0, last=ROWS["train"]) for epoch in range(EPOCHS))

@@ -32,7 +32,7 @@ from shoestring.backends.nvml import NvmlTelemetry
 from shoestring.backends.s3.store import open_s3_store
 from shoestring.config.world import IMAGES, PriceBook, World
 from shoestring.core.errors import ClusterError, NotAllowed, WorldError
-from shoestring.core.interfaces import Clock, Life
+from shoestring.core.interfaces import Clock, PodLifetime
 from shoestring.core.money import usd
 from shoestring.core.types import Placement, Pool, Quote
 from shoestring.pricing.price_book import price_now
@@ -106,7 +106,7 @@ class KubeCluster:
         """The pod's limits hold already; libraries would still start a thread for each core of the node."""
         return threads(max(1, int(float(placement.cpu))))
 
-    def life(self, pod_uid: str) -> Life:
+    def life(self, pod_uid: str) -> PodLifetime:
         namespace, labels, selector = pod_uid.partition("?")
         if labels:
             path, right = f"/api/v1/namespaces/{namespace}/pods", f"list pods in namespace {namespace}"
@@ -117,13 +117,13 @@ class KubeCluster:
             return max(
                 lives,
                 key=lambda life: life.started_at or datetime.min.replace(tzinfo=UTC),
-                default=Life(alive=False),
+                default=PodLifetime(alive=False),
             )
         namespace, _, rest = pod_uid.partition(".")
         uid, _, name = rest.partition(".")
         if not UUID.fullmatch(uid):
             # Not a pod: a process on some machine, of which nobody can tell from here.
-            return Life(alive=True)
+            return PodLifetime(alive=True)
         try:
             pod = self._kube.get(
                 f"/api/v1/namespaces/{namespace}/pods/{name}", f"get pods in namespace {namespace}"
@@ -132,9 +132,9 @@ class KubeCluster:
             if pod_uid != self._own_uid or isinstance(error, NotAllowed):
                 raise
             # Paid work does not end because the cluster cannot say when it began; the exit step will ask again.
-            return Life(alive=True)
+            return PodLifetime(alive=True)
         return (
-            life_of(pod, self._answered_at()) if pod and pod["metadata"]["uid"] == uid else Life(alive=False)
+            life_of(pod, self._answered_at()) if pod and pod["metadata"]["uid"] == uid else PodLifetime(alive=False)
         )
 
     def _answered_at(self) -> datetime:
@@ -179,7 +179,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def life_of(pod: Mapping[str, Any], now: datetime) -> Life:
+def life_of(pod: Mapping[str, Any], now: datetime) -> PodLifetime:
     """What a pod's status says of its life. One that should have gone by now is dead: its node does not answer, and may never again."""
     status, deleted = pod.get("status") or {}, (pod.get("metadata") or {}).get("deletionTimestamp")
     due = _moment(deleted) if deleted else None
@@ -199,7 +199,7 @@ def life_of(pod: Mapping[str, Any], now: datetime) -> Life:
         if each.get("lastTransitionTime")
     ]
     ends = last or (turned if status.get("reason") != GIVEN_UP else [])
-    return Life(
+    return PodLifetime(
         alive=not ended_itself and overdue is None,
         started_at=_moment(scheduled) if scheduled else None,
         finished_at=max(map(_moment, ends), default=None) if ended_itself else overdue,

@@ -32,7 +32,7 @@ from shoestring.backends.kubernetes.world_files import SPOT_PREEMPTIONS_PER_HOUR
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook
 from shoestring.core.money import from_microusd, microusd
-from shoestring.core.types import Market, Pool, Room, Terms, Toleration
+from shoestring.core.types import Market, Pool, NodeCapacity, MarketTerms, Toleration
 from shoestring.pricing.gpus import gpu_memory_gb, peak_tflops
 from shoestring.pricing.price_book import Listing, believed
 
@@ -254,9 +254,9 @@ def _gpu(now: Now, count: int) -> dict[str, Any]:
     }
 
 
-def _terms(pool: NodePool) -> Terms:
+def _terms(pool: NodePool) -> MarketTerms:
     assumed = SPOT_PREEMPTIONS_PER_HOUR if pool.market is Market.SPOT else 0.0
-    return Terms(
+    return MarketTerms(
         node_selector=pool.labels,
         tolerations=tuple(
             Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
@@ -278,11 +278,11 @@ def _startup_s(now: Now, needs: Amount) -> float:
     return now.pool.startup_s if grows else now.pool.ready_s
 
 
-def _room(now: Now, needs: Amount) -> Room | None:
+def _room(now: Now, needs: Amount) -> NodeCapacity | None:
     if now.free is None:
         return None
     emptiest = max(now.free, key=lambda free: free.parts, default=Amount())
-    return Room(
+    return NodeCapacity(
         nodes=now.nodes,
         closed=now.nodes - len(now.free),
         most_nodes=max(now.nodes, now.pool.most_nodes),

@@ -15,12 +15,12 @@ from pydantic import Field, model_validator
 
 from shoestring.backends.s3.wire import S3Place
 from shoestring.config.budgets import Budgets
-from shoestring.config.policy import Rules
+from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import NotInStore, WorldError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Market, Noun, digest, record
+from shoestring.core.types import Market, Record, digest, record_bytes
 from shoestring.pricing.catalogues import Catalogue, default_catalogue, open_catalogue
 from shoestring.pricing.price_book import Listing, read_listing
 from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile, PriceList
@@ -34,7 +34,7 @@ SPOT_PREEMPTIONS_PER_HOUR = 0.0003
 Good = TypeVar("Good")
 
 
-class ClusterWorldFile(Noun):
+class ClusterWorldFile(Record):
     """`world.yaml` of a cluster."""
 
     schema_version: Literal[1] = 1
@@ -46,7 +46,7 @@ class ClusterWorldFile(Noun):
     tariffs: Tariffs = Tariffs()
 
 
-class Taint(Noun):
+class Taint(Record):
     """A taint of a node; the names are Kubernetes' own."""
 
     key: str
@@ -54,7 +54,7 @@ class Taint(Noun):
     effect: Literal["NoSchedule", "NoExecute", "PreferNoSchedule"] = "NoSchedule"
 
 
-class Machine(Noun):
+class Machine(Record):
     """What one node gives to stages: what is allocatable, less what daemonsets and an engine's own containers ask for."""
 
     name: str = Field(
@@ -73,7 +73,7 @@ class Machine(Noun):
     )
 
 
-class NodePool(Noun):
+class NodePool(Record):
     """A group of like nodes, sold on one market: a group that is bought on two is two of these, told apart by their labels."""
 
     name: str = Field(min_length=1, pattern="^[^/]*$")
@@ -109,7 +109,7 @@ class NodePool(Noun):
         return self
 
 
-class PoolsFile(Noun):
+class PoolsFile(Record):
     """`pools.yaml`: node pools that the nodes alone do not tell of, or not all: those that grow from none, speeds, start-up times."""
 
     schema_version: Literal[1] = 1
@@ -136,7 +136,7 @@ class Folder:
     world: ClusterWorldFile
     pools: tuple[NodePool, ...]
     listing: Listing
-    rules: Rules
+    rules: Policy
     budgets: Budgets
     notes: tuple[str, ...]
 
@@ -146,7 +146,7 @@ class Folder:
         files = (PoolsFile(pools=self.pools), self.rules, self.budgets)
         return digest(
             self.world.model_dump_json(exclude={"store"}).encode()
-            + b"".join(record(file) for file in files)
+            + b"".join(record_bytes(file) for file in files)
             + self.listing.bytes
         )
 
@@ -190,7 +190,7 @@ def read_folder(folder: Path, world: ClusterWorldFile, store: Store) -> Folder:
 
     pools = good("pools", lambda text, place: parse(text, PoolsFile, place, WorldError))
     prices = good("prices", _prices)
-    rules = good("policy", lambda text, place: parse(text, Rules, place, WorldError))
+    rules = good("policy", lambda text, place: parse(text, Policy, place, WorldError))
     budgets = good("budgets", lambda text, place: parse(text, Budgets, place, WorldError))
     return Folder(world, pools.pools, read_listing(prices, catalogue), rules, budgets, tuple(notes))
 

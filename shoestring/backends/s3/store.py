@@ -17,7 +17,7 @@ from shoestring.backends.s3.wire import CHUNK_BYTES, Credentials, Wire
 from shoestring.backends.s3.wire import S3Place as S3Place
 from shoestring.core.errors import NotInStore, StoreError, StoreFull, UsageError
 from shoestring.core.interfaces import Clock
-from shoestring.core.types import STANDARD, Noun, record
+from shoestring.core.types import STANDARD_CLASS, Record, record_bytes
 
 PROOF_KEY = "learned/probes/if-none-match.json"
 PROVEN_FOR = timedelta(days=1)
@@ -28,7 +28,7 @@ NAMED_BY_CONTENT = ("blobs/", "datasets/")
 ASK_FIRST_BYTES = 4 << 20
 
 
-class Proof(Noun):
+class Proof(Record):
     """That this server, under this name, lets one of several conditional writers win."""
 
     schema_version: Literal[1] = 1
@@ -69,7 +69,7 @@ class S3Store:
             self._fetched.add(key)
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD_CLASS) -> bool:
         _checked(key)
         self._fetched.discard(key)
         try:
@@ -115,7 +115,7 @@ def open_s3_store(place: S3Place, scratch: Path, clock: Clock) -> S3Store:
     if not _proven(store, place, clock):
         _prove(store, place)
         store.put(
-            PROOF_KEY, record(Proof(endpoint=place.endpoint, bucket=place.bucket, proven_at=clock.now()))
+            PROOF_KEY, record_bytes(Proof(endpoint=place.endpoint, bucket=place.bucket, proven_at=clock.now()))
         )
     return store
 

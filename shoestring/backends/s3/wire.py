@@ -29,7 +29,7 @@ from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionErro
 
 from shoestring.core.errors import StoreError, StoreFull, UsageError
 from shoestring.core.interfaces import Clock
-from shoestring.core.types import STANDARD, Noun
+from shoestring.core.types import STANDARD_CLASS, Record
 
 # How long a server may be away before it is an error, and how long a name that nobody knows may stay unknown.
 PATIENCE_S, NAME_PATIENCE_S = 120.0, 15.0
@@ -48,7 +48,7 @@ NO_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken",
 FULL = {"InsufficientStorage", "XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded"}
 
 
-class S3Place(Noun):
+class S3Place(Record):
     """Where a store lies on S3."""
 
     endpoint: str = Field(
@@ -116,7 +116,7 @@ class Wire:
         """Write the object to `into`, with its folder: 200, or 404 and no file. A file that is cut short is written again."""
         return self._ask("GET", key, lambda: self._receive(key, into))
 
-    def put(self, key: str, data: bytes | Path, *, only_new: bool = False, tier: str = STANDARD) -> Answer:
+    def put(self, key: str, data: bytes | Path, *, only_new: bool = False, tier: str = STANDARD_CLASS) -> Answer:
         """200, or 412 when `only_new` and it was there."""
 
         def once() -> Answer:
@@ -187,7 +187,7 @@ class Wire:
 
     def _send(self, key: str, data: bytes | Path, only_new: bool, tier: str) -> Answer:
         headers = {"If-None-Match": "*"} if only_new else {}
-        headers |= {STORAGE_CLASS: tier} if tier != STANDARD else {}
+        headers |= {STORAGE_CLASS: tier} if tier != STANDARD_CLASS else {}
         if isinstance(data, bytes):
             # A file's bytes are checked when they are read, by the digest that names them.
             headers["Content-MD5"] = base64.b64encode(

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
 from shoestring.core.interfaces import Clock, Store
-from shoestring.core.types import Probe, digest, record
+from shoestring.core.types import VolumeProbe, digest, record_bytes
 
 KEPT = timedelta(days=7)
 
 
-def load_or_probe(store: Store, folder: Path, clock: Clock) -> Probe:
+def load_or_probe(store: Store, folder: Path, clock: Clock) -> VolumeProbe:
     """The speeds of the volume that `folder` lies on: those of the last seven days, or new ones. Raises StoreFull, StoreError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -26,10 +26,10 @@ def load_or_probe(store: Store, folder: Path, clock: Clock) -> Probe:
         ) from error
 
 
-def _load_or_probe(store: Store, folder: Path, clock: Clock) -> Probe:
+def _load_or_probe(store: Store, folder: Path, clock: Clock) -> VolumeProbe:
     key = f"learned/probes/{volume_of(folder)}.json"
     try:
-        known = Probe.model_validate_json(store.fetch(key).read_bytes())
+        known = VolumeProbe.model_validate_json(store.fetch(key).read_bytes())
         if timedelta(0) <= clock.now() - known.as_of < KEPT:
             return known
     except (NotInStore, ValueError):
@@ -37,8 +37,8 @@ def _load_or_probe(store: Store, folder: Path, clock: Clock) -> Probe:
     # A router that finds a probe has no use for the libraries that make one.
     from shoestring.data.formats.format_benchmark import measure_volume
 
-    found = Probe(volume=volume_of(folder), as_of=clock.now(), speeds=measure_volume(folder, clock))
-    store.put(key, record(found))
+    found = VolumeProbe(volume=volume_of(folder), as_of=clock.now(), speeds=measure_volume(folder, clock))
+    store.put(key, record_bytes(found))
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
@@ -17,7 +17,7 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 ROUNDS = 6
 
 
-class Cursor(Noun):
+class Cursor(Record):
     """The next sample: `position` of `epoch`, in the order that `seed` keys."""
 
     seed: int

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from shoestring.core.errors import DataError, NotInStore, RecipeError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Noun, digest, record
+from shoestring.core.types import Record, digest, record_bytes
 from shoestring.data.recipe import Recipe, Source
 from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.storage.blobs import digest_of
@@ -37,7 +37,7 @@ MENDS = {
 """What to do about Arrow's errors, by a word in their message."""
 
 
-class Size(Noun):
+class Size(Record):
     """What there is to read, before it is read. Rows are those of the main table, bytes those of all tables, unpacked."""
 
     rows_estimate: int
@@ -45,7 +45,7 @@ class Size(Noun):
     row_bytes: int
 
 
-class Fingerprint(Noun):
+class Fingerprint(Record):
     """The digest of one source file, remembered under what tells that the file was changed."""
 
     schema_version: Literal[1] = 1
@@ -210,7 +210,7 @@ def _remembered_digest(file: DataFile, store: Store) -> str:
         sha256 = digest_of(file.path)
         store.put(
             key,
-            record(Fingerprint(path=path, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, sha256=sha256)),
+            record_bytes(Fingerprint(path=path, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, sha256=sha256)),
         )
         return sha256
 

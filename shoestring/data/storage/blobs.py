@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import CorruptObject
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD, digest, record
+from shoestring.core.types import STANDARD_CLASS, digest, record_bytes
 
 _verified: set[tuple[str, str, int, int]] = set()
 
@@ -21,7 +21,7 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def put_blob(store: Store, data: bytes | Path, tier: str = STANDARD) -> str:
+def put_blob(store: Store, data: bytes | Path, tier: str = STANDARD_CLASS) -> str:
     """Keep the bytes under their own digest, and return it. Where it is there already, it stays on the storage class that it lies on; one
     that is damaged is put again. Raises StoreFull."""
     sha256 = digest(data) if isinstance(data, bytes) else digest_of(data)
@@ -47,7 +47,7 @@ def open_blob(store: Store, sha256: str) -> Path:
 
 def save_manifest(store: Store, manifest: Manifest) -> str:
     """Write a manifest under its own digest, and return its key. Equal manifests have equal keys."""
-    data = record(manifest)
+    data = record_bytes(manifest)
     key = f"datasets/{manifest.name}/{digest(data)}.json"
     store.put(key, data)
     return key

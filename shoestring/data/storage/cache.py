@@ -14,18 +14,18 @@ from pydantic import JsonValue
 
 from shoestring.core.errors import CorruptObject, NotInStore, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Noun, Outcome, digest, record
+from shoestring.core.types import Record, StageOutcome, digest, record_bytes
 from shoestring.data.storage.blobs import load_manifest, open_blob
 
 # What the stages compute with: another version of it may compute something else.
 LIBRARIES = ("numpy", "pyarrow")
 
 
-class Kept(Noun):
+class Kept(Record):
     """An outcome, and what it was computed from: stage, code, settings, inputs."""
 
     schema_version: Literal[1] = 1
-    outcome: Outcome
+    outcome: StageOutcome
     made_from: dict[str, JsonValue]
 
 
@@ -90,7 +90,7 @@ def key_of(
     return digest(canonical(made_from)), made_from
 
 
-def find(store: Store, key: str) -> Outcome | None:
+def find(store: Store, key: str) -> StageOutcome | None:
     """The outcome under a key, when it is there and every object it names is whole; None: compute it again."""
     try:
         outcome = Kept.model_validate_json(store.fetch(f"cache/{key}.json").read_bytes()).outcome
@@ -100,9 +100,9 @@ def find(store: Store, key: str) -> Outcome | None:
     return outcome
 
 
-def keep(store: Store, key: str, outcome: Outcome, made_from: Mapping[str, JsonValue]) -> None:
+def keep(store: Store, key: str, outcome: StageOutcome, made_from: Mapping[str, JsonValue]) -> None:
     """Remember an outcome. Raises StoreFull."""
-    store.put(f"cache/{key}.json", record(Kept(outcome=outcome, made_from=dict(made_from))))
+    store.put(f"cache/{key}.json", record_bytes(Kept(outcome=outcome, made_from=dict(made_from))))
 
 
 def _check(store: Store, key: str) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shoestring.core.datasets import Manifest, Part
+from shoestring.core.datasets import Manifest, DatasetPart
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD, Format
+from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.formats.readers import read_table, write
 from shoestring.data.storage.blobs import open_blob, put_blob
 
@@ -20,10 +20,10 @@ PART_BYTES = 64 << 20
 class PartWriter:
     """Takes batches of one schema, in order; equal batches leave equal parts."""
 
-    def __init__(self, store: Store, format: Format, scratch: Path, tier: str = STANDARD) -> None:
+    def __init__(self, store: Store, format: Format, scratch: Path, tier: str = STANDARD_CLASS) -> None:
         self.rows, self.decoded_bytes = 0, 0
         self._store, self._format, self._scratch, self._tier = store, format, scratch, tier
-        self._parts: list[Part] = []
+        self._parts: list[DatasetPart] = []
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
 
@@ -37,7 +37,7 @@ class PartWriter:
         if self._waiting_bytes >= PART_BYTES:
             self._flush()
 
-    def close(self) -> tuple[Part, ...]:
+    def close(self) -> tuple[DatasetPart, ...]:
         """All the parts; none when there was no row. Raises StoreFull."""
         self._flush()
         return tuple(self._parts)
@@ -51,11 +51,11 @@ class PartWriter:
         write(table, self._format, path)
         size_bytes = path.stat().st_size
         self._parts.append(
-            Part(sha256=put_blob(self._store, path, self._tier), rows=table.num_rows, size_bytes=size_bytes)
+            DatasetPart(sha256=put_blob(self._store, path, self._tier), rows=table.num_rows, size_bytes=size_bytes)
         )
         path.unlink()
 
 
-def open_part(store: Store, manifest: Manifest, part: Part) -> pa.Table:
+def open_part(store: Store, manifest: Manifest, part: DatasetPart) -> pa.Table:
     """One part of a data set, decoded. Raises NotInStore, CorruptObject, DataError."""
     return read_table(open_blob(store, part.sha256), manifest.format)

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD, Format, digest
+from shoestring.core.types import STANDARD_CLASS, Format, digest
 from shoestring.data.storage.blobs import load_manifest, save_manifest
 from shoestring.data.storage.cache import canonical
 from shoestring.data.storage.part_writer import PartWriter, open_part
@@ -35,7 +35,7 @@ def rewrite(
     scratch: Path,
     tell: Tell,
     settings: Settings,
-    tier: str = STANDARD,
+    tier: str = STANDARD_CLASS,
 ) -> tuple[str, Manifest]:
     """Write the data set under `key` again, in `format` and on the storage class `tier`, with what `change` makes of one table; returns the
     manifest and its key. Raises RecipeError, DataError, StoreFull, and what `change` and `tell` raise.

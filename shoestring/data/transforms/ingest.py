@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from shoestring.core.datasets import Manifest
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD, Format, digest
+from shoestring.core.types import STANDARD_CLASS, Format, digest
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.sources.csv_reader import TextTable
@@ -30,7 +30,7 @@ def settings(recipe: Recipe) -> dict[str, JsonValue]:
 
 
 def ingest(
-    recipe: Recipe, format: Format, store: Store, scratch: Path, tell: Tell, tier: str = STANDARD
+    recipe: Recipe, format: Format, store: Store, scratch: Path, tell: Tell, tier: str = STANDARD_CLASS
 ) -> tuple[str, Manifest]:
     """Read the tables of a recipe into the store; returns the manifest and its key. Raises RecipeError, DataError, StoreFull."""
     tables = {name: open_table(files_of(source)) for name, source in sorted(recipe.source.items())}

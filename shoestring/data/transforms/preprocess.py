@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from shoestring.core.datasets import Encoding, Manifest
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD, Format, digest
+from shoestring.core.types import STANDARD_CLASS, Format, digest
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.storage.blobs import load_manifest, save_manifest
@@ -44,7 +44,7 @@ def preprocess(
     store: Store,
     scratch: Path,
     tell: Tell,
-    tier: str = STANDARD,
+    tier: str = STANDARD_CLASS,
 ) -> tuple[str, Manifest]:
     """Encode the raw data set under `raw_key`; returns the manifest and its key. Raises RecipeError, DataError, StoreFull."""
     source = _Source(recipe, load_manifest(store, raw_key), store)

@@ -13,12 +13,12 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 from shoestring.reporting.charges import Charge
 from shoestring.reporting.exports.opencost import Allocation
 
 
-class Line(Noun):
+class Line(Record):
     """One stage of one run. `stage` is empty where only the run of a pod could be told."""
 
     run_id: str
@@ -39,7 +39,7 @@ class Line(Noun):
     where: Literal["both", "ledger", "theirs"]
 
 
-class Reconciled(Noun):
+class Reconciled(Record):
     """Ours and theirs over [since, until)."""
 
     schema_version: Literal[1] = 1

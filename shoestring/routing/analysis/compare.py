@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from shoestring.core.errors import UsageError
 from shoestring.core.money import Usd, from_microusd, microusd
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 from shoestring.routing.analysis.hindsight import Place
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision, Question
@@ -37,7 +37,7 @@ ABOUT = frozenset({"run_id", "stage", "attempt", "asked_at", "seed", "images", "
 """What a question is, and not what its answer rests on."""
 
 
-class Change(Noun):
+class Change(Record):
     """A group of inputs that differ. `alone`: what is chosen when that group alone is the other's."""
 
     group: str
@@ -46,7 +46,7 @@ class Change(Noun):
     flips: bool
 
 
-class Comparison(Noun):
+class Comparison(Record):
     """Two decisions for one stage. The first is decided again with the second's inputs, a group at a time."""
 
     schema_version: Literal[1] = 1
@@ -63,7 +63,7 @@ class Comparison(Noun):
     )
 
 
-class WhyNot(Noun):
+class WhyNot(Record):
     """A pool on a market that was not taken, and what it would have taken to take it."""
 
     offer: str = Field(description="the pool's best on that market")
@@ -204,7 +204,7 @@ def _said(name: str, before: Any, after: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, Noun):
+    if isinstance(value, Record):
         plain = {
             name: each
             for name, each in value.model_dump(mode="json").items()

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import Field
 
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import STANDARD, Format, Market, Noun, TierName
+from shoestring.core.types import STANDARD_CLASS, Format, Market, Record, StorageClassName
 from shoestring.routing.analysis.counterfactual import Roads, Total
 from shoestring.routing.dag import shape_of
 from shoestring.routing.decision import Decision
@@ -57,7 +57,7 @@ class Took:
     samples: int
     writes: Format | None = None
     fees_microusd: int = 0
-    tier: str = STANDARD
+    tier: str = STANDARD_CLASS
 
     @property
     def ms(self) -> int:
@@ -74,7 +74,7 @@ class Known:
     prices: Mapping[Place, int]
 
 
-class Road(Noun):
+class Road(Record):
     """An offer, and what it would have come to. `total_*`: with the later stages, on the best way on from it."""
 
     pool: str
@@ -87,10 +87,10 @@ class Road(Noun):
     total_s: float
     taken: bool
     best: bool
-    tier: TierName = STANDARD
+    tier: StorageClassName = STANDARD_CLASS
 
 
-class Hindsight(Noun):
+class Hindsight(Record):
     """What a choice cost beside the best that could have been had."""
 
     run_id: str

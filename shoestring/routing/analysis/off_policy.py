@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 
 DRAWS, LEAST_RUNS = 2000, 5
 Floats = npt.NDArray[np.float64]
@@ -50,7 +50,7 @@ class Logged:
         return self.p_candidate if candidate else 1.0 - self.p_candidate
 
 
-class Estimate(Noun):
+class Estimate(Record):
     """Dollars a run. The interval holds 95%; None: too few runs for one."""
 
     usd_per_run: float
@@ -58,7 +58,7 @@ class Estimate(Noun):
     high_usd: float | None = None
 
 
-class Comparison(Noun):
+class Comparison(Record):
     """`more` is the candidate less the policy in force, doubly robust. `unseen`: choices of the candidate that nobody could have made."""
 
     runs: int

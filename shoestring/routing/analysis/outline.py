@@ -13,7 +13,7 @@ from decimal import Decimal
 import numpy as np
 
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import STANDARD, Format, Market, Noun, Pool, TierName
+from shoestring.core.types import STANDARD_CLASS, Format, Market, Record, Pool, StorageClassName
 from shoestring.routing.dag import shape_of
 from shoestring.routing.decide import at_price, place_of
 from shoestring.routing.decision import Choice, Decision, Planned, Question
@@ -25,7 +25,7 @@ from shoestring.routing.planner.partial_plans import UNBOUNDED, Limits, Step, Wa
 from shoestring.routing.planner.stage_options import Alike, OwnWays
 
 
-class Line(Noun):
+class Line(Record):
     """What one stage would take. P95: of an elastic stage the money and time that it may use at most, or at least where it comes later."""
 
     stage: str
@@ -40,10 +40,10 @@ class Line(Noun):
     est_s: float
     p95_s: float
     refused: dict[Reason, int]
-    tier: TierName = STANDARD
+    tier: StorageClassName = STANDARD_CLASS
 
 
-class Plan(Noun):
+class Plan(Record):
     """One way to do all stages. `fits`: its P95 keeps to what is left of the budget and of the time."""
 
     est_usd: Usd

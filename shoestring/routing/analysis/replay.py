@@ -7,7 +7,7 @@ import difflib
 from pydantic import ValidationError
 
 from shoestring.core.errors import UsageError
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Decision
 
@@ -26,7 +26,7 @@ def replay(data: bytes) -> str | None:
         raise UsageError(
             f"this is not a decision: {place}: {first['msg']}; give the JSON that a route step wrote"
         ) from None
-    remade = record(choose(recorded.question, recorded.candidates))
+    remade = record_bytes(choose(recorded.question, recorded.candidates))
     if remade == data:
         return None
     before, after = data.decode().splitlines(keepends=True), remade.decode().splitlines(keepends=True)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from shoestring.core.types import STANDARD, Format, Market, Noun, record
+from shoestring.core.types import STANDARD_CLASS, Format, Market, Record, record_bytes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ def number_of(lies: Lies, written: Format | None, tier: str) -> int:
     """A storage class that has no price counts as the standard one."""
     if written is None:
         return NONE
-    return lies.index((written, tier)) if (written, tier) in lies else lies.index((written, STANDARD))
+    return lies.index((written, tier)) if (written, tier) in lies else lies.index((written, STANDARD_CLASS))
 
 
 def _column(value: Any) -> Ints:
@@ -97,16 +97,16 @@ class Reason(StrEnum):
     TIE = "tie"
 
 
-class Columns(Noun):
+class Columns(Record):
     """A noun that holds arrays: equal when it is written down alike."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and record(self) == record(other)
+        return isinstance(other, type(self)) and record_bytes(self) == record_bytes(other)
 
     __hash__ = None  # type: ignore[assignment]
 
 
-class Cached(Noun):
+class Cached(Record):
     """The outcome that is there already: one free offer, on the slot where a pod's start is cheapest."""
 
     slot: int
@@ -176,11 +176,11 @@ class Candidates(Columns):
     @property
     def lies(self) -> Lies:
         """The formats, each with its storage class."""
-        return tuple(zip(self.formats, self.tiers or (STANDARD,) * len(self.formats), strict=True))
+        return tuple(zip(self.formats, self.tiers or (STANDARD_CLASS,) * len(self.formats), strict=True))
 
     def lying(self, number: int) -> tuple[Format | None, str]:
         """What a number of a format stands for."""
-        return self.lies[number] if number >= 0 else (None, STANDARD)
+        return self.lies[number] if number >= 0 else (None, STANDARD_CLASS)
 
     def first(self, stage: int) -> int:
         """The number of a stage's first offer; of the stage after the last: how many offers there are."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shoestring.config.tariffs import Tariffs, Volumes
-from shoestring.core.types import Market, Noun, Pool, Room, Terms
+from shoestring.core.types import Market, Record, Pool, NodeCapacity, MarketTerms
 from shoestring.pricing.throughput import Machines
 from shoestring.routing.dag import FIRST, shape_of
 from shoestring.routing.decision import Question
@@ -121,7 +121,7 @@ def objected_anew(question: Question, candidates: Candidates) -> Candidates:
     return candidates.model_copy(update={"offers": tuple(offers)})
 
 
-def _columns(nouns: Iterable[Noun], *fields: str) -> list[list[Any]]:
+def _columns(nouns: Iterable[Record], *fields: str) -> list[list[Any]]:
     """Fields of many nouns, each as a list, in one pass: they lie far apart in memory, and meeting them takes most of the time."""
     flat = list(chain.from_iterable(map(itemgetter(*fields), map(vars, nouns))))
     return [flat[place :: len(fields)] for place in range(len(fields))]
@@ -160,7 +160,7 @@ def _fleet(question: Question) -> Fleet:
 
 
 def _markets(
-    question: Question, names: list[str], terms: list[dict[Market, Terms]]
+    question: Question, names: list[str], terms: list[dict[Market, MarketTerms]]
 ) -> tuple[tuple[Market, ...], Ints, Floats]:
     """All markets; of each pool on each, micro-dollars an hour (0: no price), and preemptions an hour (NaN: it does not declare it)."""
     number = dict(zip(names, range(len(names)), strict=True))
@@ -221,7 +221,7 @@ def _machines(question: Question, pools: Sequence[Pool]) -> tuple[tuple[Pool, ..
     return tuple(pools[place] for place in first.tolist()), kind
 
 
-def _is_full(room: Room) -> bool:
+def _is_full(room: NodeCapacity) -> bool:
     """Is there no room for a pod now, nor a node that could be added? A later one may find room there."""
     return not room.fits and room.nodes >= room.most_nodes
 
@@ -229,7 +229,7 @@ def _is_full(room: Room) -> bool:
 def _shortages(
     question: Question,
     pools: Sequence[Pool],
-    rooms: Sequence[Room | None],
+    rooms: Sequence[NodeCapacity | None],
     markets: Sequence[str],
     pool: Ints,
     market: Ints,

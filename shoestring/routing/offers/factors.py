@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.config.policy import ANY, Tier
-from shoestring.config.tariffs import Shelf, Volumes, egress_table, held_microusd, read_microusd
+from shoestring.config.policy import ANY_PLACEMENT, WorkloadClass
+from shoestring.config.tariffs import StorageClass, Volumes, egress_table, held_microusd, read_microusd
 from shoestring.core.types import Format, Market, Need, Pool, StockOut
 from shoestring.pricing.learning import LOOK_SD, spreads, worths
 from shoestring.pricing.throughput import Machines, gpu_users, row_seconds, setup_seconds
@@ -298,7 +298,7 @@ class Cost:
         hours = self.question.tariffs.storage_held_hours
         return self._on_shelves(lambda shelf, gb: held_microusd(shelf, gb, hours), self._write_gb())
 
-    def _on_shelves(self, microusd: Callable[[Shelf, Floats], Ints], gb: Floats) -> Ints:
+    def _on_shelves(self, microusd: Callable[[StorageClass, Floats], Ints], gb: Floats) -> Ints:
         """What these sizes cost, each on its storage class: the last, in a format that is not known, on the standard one."""
         on = np.append(np.arange(len(self.speeds)) % len(self.shelves), 0)
         found: Ints = np.stack([microusd(shelf, gb) for shelf in self.shelves])[on, np.arange(len(gb))]
@@ -310,9 +310,9 @@ def added(volumes: Volumes, route: str | None, gb: float) -> Volumes:
     return {**volumes, route: volumes.get(route, 0.0) + gb} if route is not None and gb else volumes
 
 
-def policed(tier: Tier, pools: Sequence[Pool], markets: Sequence[Market], pool: Ints, market: Ints) -> Ints:
+def policed(tier: WorkloadClass, pools: Sequence[Pool], markets: Sequence[Market], pool: Ints, market: Ints) -> Ints:
     """By slot, what of a policy's tier keeps its work off it: a number in REASONS, or -1."""
-    if tier is ANY:
+    if tier is ANY_PLACEMENT:
         return np.full(len(pool), NONE)
     offered = zip(pool.tolist(), market.tolist(), strict=True)
     return np.array(

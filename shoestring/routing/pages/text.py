@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoestring.core.types import STANDARD, Format, Market, Need, Pool, Room, StockOut, utc_text
+from shoestring.core.types import STANDARD_CLASS, Format, Market, Need, Pool, NodeCapacity, StockOut, utc_text
 from shoestring.routing.decision import Question
 from shoestring.routing.offers.candidates import Reason
 from shoestring.routing.offers.factors import needed_gb, stockout
@@ -24,10 +24,10 @@ def seconds(ms: int) -> str:
 
 def lying(written: Format | None, tier: str) -> str:
     """ "parquet", "parquet on STANDARD_IA"; empty: no data set."""
-    return "" if written is None else f"{written} on {tier}" if tier != STANDARD else str(written)
+    return "" if written is None else f"{written} on {tier}" if tier != STANDARD_CLASS else str(written)
 
 
-def offer(pool: str, market: Market, writes: Format | None, tier: str = STANDARD) -> str:
+def offer(pool: str, market: Market, writes: Format | None, tier: str = STANDARD_CLASS) -> str:
     return f"{pool} {market}" + (f" writing {lying(writes, tier)}" if writes else "")
 
 
@@ -82,7 +82,7 @@ def stocked_out(found: StockOut | None) -> str:
     return f"left out until {utc_text(found.until)}: {found.why}" if found else ""
 
 
-def no_room(pool: Pool, room: Room | None) -> str:
+def no_room(pool: Pool, room: NodeCapacity | None) -> str:
     """What the emptiest node has, and what a pod of this pool asks for."""
     if room is None or not room.nodes:
         return f"no room: {pool.node_pool or pool.name} has no nodes, and nothing that would add one"

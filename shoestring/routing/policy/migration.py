@@ -21,8 +21,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from shoestring.config.policy import Rules, SecondLooks
-from shoestring.core.types import Market, Need, Noun
+from shoestring.config.policy import Policy, MigrationPolicy
+from shoestring.core.types import Market, Need, Record
 from shoestring.routing.text_table import Grid
 
 NEVER_IN = frozenset({"", "warm-up", "decay"})
@@ -33,7 +33,7 @@ TRIES_SD = 2.0
 More than LOOK_SD of pricing/learning, since a try takes minutes; tuned on every other model of bench/gpu_choice.py."""
 
 
-class Standing(Noun):
+class Standing(Record):
     """A stage that runs. `s_per_sample` is measured; `left_s` None: no deadline. `leave_s`: a checkpoint and the exit."""
 
     pool: str
@@ -50,7 +50,7 @@ class Standing(Noun):
     usd_per_hour_of_waiting: float = Field(0.0, ge=0)
 
 
-class Elsewhere(Noun):
+class Elsewhere(Record):
     """The place that a router would choose now. `s_per_sample`: by the model, scaled like what was measured here is to its own."""
 
     pool: str
@@ -73,7 +73,7 @@ class Why(StrEnum):
     DISRUPTION = "disruption"
 
 
-class Verdict(Noun):
+class Verdict(Record):
     """Move, or stay; the sentence holds the numbers."""
 
     code: Why
@@ -86,7 +86,7 @@ class Verdict(Noun):
         return self.code is Why.MOVE
 
 
-class Look(Noun):
+class Look(Record):
     """What was put to `second_look`, and its answer: `runs/RUN_ID/looks/STAGE-N.json` is the last one of an attempt."""
 
     standing: Standing
@@ -118,17 +118,17 @@ def _look_row(
     return (f"{pool} {market}", f"{usd_per_hour:.6f}", f"{1000 * s_per_sample:,.3f} s", buys, begin)
 
 
-def looks_twice(rules: Rules, need: Need) -> bool:
+def looks_twice(rules: Policy, need: Need) -> bool:
     """May this stage be moved while it runs: it takes what its money buys, by checkpoints, and the policy says so."""
     return bool(rules.second_look.every_s and rules.bounds.pool and need.elastic)
 
 
-def tries_sd(rules: Rules, need: Need, moves: int) -> float:
+def tries_sd(rules: Policy, need: Need, moves: int) -> float:
     """What `Question.tries_sd` is of a stage that was moved so often: 0 where it could not be moved once more."""
     return TRIES_SD if looks_twice(rules, need) and moves < rules.second_look.most_moves else 0.0
 
 
-def second_look(at: Standing, there: Elsewhere | None, rules: SecondLooks) -> Verdict:
+def second_look(at: Standing, there: Elsewhere | None, rules: MigrationPolicy) -> Verdict:
     """What to do about a stage that runs. `there` None: a router would choose the same place."""
     if at.phase in NEVER_IN or at.phase in rules.critical_phases:
         return Verdict(code=Why.PHASE, sentence=f"stays: nothing is moved in {at.phase or 'its first steps'}")

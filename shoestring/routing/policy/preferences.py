@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from shoestring.config.policy import ANY, Preferences, Tier
+from shoestring.config.policy import ANY_PLACEMENT, Preferences, WorkloadClass
 from shoestring.core.money import microusd
 from shoestring.core.types import Market, Need, Pool, WorkKind
 from shoestring.routing.decision import Reason
@@ -38,9 +38,9 @@ def waiting_micro_per_hour(preferences: Preferences, kind: WorkKind) -> int:
     return microusd(preferences.usd_per_hour_of_waiting if own is None else own)
 
 
-def kept_off(tier: Tier, pool: Pool, market: Market) -> Reason | None:
+def kept_off(tier: WorkloadClass, pool: Pool, market: Market) -> Reason | None:
     """What of a tier keeps its work off a pool on a market; None: nothing."""
-    if tier is ANY:
+    if tier is ANY_PLACEMENT:
         return None
     if tier.markets is not None and market not in tier.markets:
         return Reason.MARKET

@@ -13,20 +13,20 @@ from itertools import pairwise
 
 from pydantic import AwareDatetime
 
-from shoestring.config.policy import Priority, Waiting, Window
-from shoestring.core.types import Noun, utc_text
+from shoestring.config.policy import Priority, StartPolicy, PriceWindow
+from shoestring.core.types import Record, utc_text
 
 LEAST_S = 1.0
 
 
-class When(Noun):
+class When(Record):
     """`until` None: now."""
 
     until: AwareDatetime | None
     sentence: str
 
 
-def is_open(window: Window, moment: datetime) -> bool:
+def is_open(window: PriceWindow, moment: datetime) -> bool:
     """Whether a window is open. One that ends at or before its beginning lasts over midnight, and belongs to the day it began on."""
     hour = moment.hour + moment.minute / 60 + moment.second / 3600
     if window.from_hour < window.to_hour:
@@ -40,12 +40,12 @@ def day_of(moment: datetime) -> str:
     return ("mon", "tue", "wed", "thu", "fri", "sat", "sun")[moment.weekday()]
 
 
-def price_factor(windows: Sequence[Window], moment: datetime) -> float:
+def price_factor(windows: Sequence[PriceWindow], moment: datetime) -> float:
     """Of the windows that are open, the first; 1 where none is."""
     return next((window.price_factor for window in windows if is_open(window, moment)), 1.0)
 
 
-def turns(windows: Sequence[Window], after: datetime, seconds: float) -> list[datetime]:
+def turns(windows: Sequence[PriceWindow], after: datetime, seconds: float) -> list[datetime]:
     """When a window opens or closes within so many seconds."""
     midnight, end = (
         after.replace(hour=0, minute=0, second=0, microsecond=0),
@@ -61,7 +61,7 @@ def turns(windows: Sequence[Window], after: datetime, seconds: float) -> list[da
     return sorted(moment for moment in found if after < moment <= end)
 
 
-def mean_factor(windows: Sequence[Window], begins: datetime, seconds: float) -> float:
+def mean_factor(windows: Sequence[PriceWindow], begins: datetime, seconds: float) -> float:
     """Of a run that lasts so long."""
     seconds = max(seconds, LEAST_S)
     ends = begins + timedelta(seconds=seconds)
@@ -74,7 +74,7 @@ def mean_factor(windows: Sequence[Window], begins: datetime, seconds: float) -> 
 
 def when(
     now: datetime,
-    rules: Waiting,
+    rules: StartPolicy,
     priority: Priority,
     *,
     est_usd: float,
@@ -111,7 +111,7 @@ def when(
     return When(until=None, sentence="starts now")
 
 
-def yielded(now: datetime, rules: Waiting, later: Sequence[datetime], queue: int, most_s: float) -> When:
+def yielded(now: datetime, rules: StartPolicy, later: Sequence[datetime], queue: int, most_s: float) -> When:
     """What a run that may wait gives way to."""
     if is_peak(rules.windows, now) and (
         after := next((each for each in later if not is_peak(rules.windows, each)), None)
@@ -128,5 +128,5 @@ def yielded(now: datetime, rules: Waiting, later: Sequence[datetime], queue: int
     return When(until=None, sentence="starts now")
 
 
-def is_peak(windows: Sequence[Window], moment: datetime) -> bool:
+def is_peak(windows: Sequence[PriceWindow], moment: datetime) -> bool:
     return any(window.peak and is_open(window, moment) for window in windows)

@@ -12,10 +12,10 @@ from typing import Literal
 
 from pydantic import AwareDatetime
 
-from shoestring.config.policy import Arm, Candidate, Preferences
+from shoestring.config.policy import Arm, CandidatePolicy, Preferences
 from shoestring.core.money import Usd, usd
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 from shoestring.routing.decision import Choice, Decision, Obeyed, Question, Shadow
 
 
@@ -28,7 +28,7 @@ def obeyed_by(question: Question) -> Obeyed:
     )
 
 
-def asked_of_the_other(question: Question, candidate: Candidate) -> Question:
+def asked_of_the_other(question: Question, candidate: CandidatePolicy) -> Question:
     """The same question, of the policy that this run does not obey."""
     other = question.preferences if question.arm == "candidate" else candidate.policy
     return question.model_copy(update={"preferences": other, "candidate": None})
@@ -62,7 +62,7 @@ def tried(decision: Decision) -> dict[str, str | Decimal | None]:
     return found | {"live_est_usd": other.est_usd if other.pool else None}
 
 
-class Rollback(Noun):
+class Rollback(Record):
     """Why a candidate is obeyed no more: kept under its digest, so that a new version is a new trial."""
 
     schema_version: Literal[1] = 1
@@ -76,7 +76,7 @@ class Rollback(Noun):
     why: str
 
 
-def overspent(candidate: Candidate, receipts: Iterable[Receipt]) -> Rollback | None:
+def overspent(candidate: CandidatePolicy, receipts: Iterable[Receipt]) -> Rollback | None:
     """Whether a candidate's runs cost more than `most_overspend` allows, from receipts alone; None: not, or not enough of them.
 
     Compared are what its runs spent with what it expected, and with what the policy in force expected of the same stages (those that it

@@ -13,7 +13,7 @@ from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, BudgetTooSmall, RecipeError, Refused, UnknownName
 from shoestring.core.interfaces import Store
 from shoestring.core.money import usd
-from shoestring.core.types import Need, digest, record
+from shoestring.core.types import Need, digest, record_bytes
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, Start, open_run
 from shoestring.routing.dag import shape_of
@@ -187,7 +187,7 @@ def room_to_extend_usd(question: Question, offers: Candidates) -> Decimal:
 def refuse(store: Store, decision: Decision) -> Refused:
     """Keep the decision that found no way, and make the error that says so."""
     question = decision.question
-    store.put(decision_key(question.run_id, question.hold), record(decision), if_absent=True)
+    store.put(decision_key(question.run_id, question.hold), record_bytes(decision), if_absent=True)
     why = tuple(dict.fromkeys(refusal.sentence for refusal in decision.refusals))
     if decision.smallest_budget_usd is not None and decision.smallest_budget_usd > question.budget_usd:
         return BudgetTooSmall(question.budget_usd, decision.smallest_budget_usd, why)
@@ -300,7 +300,7 @@ def as_begun(run: Run, wish: Wish) -> tuple[str, ...]:
         f"a budget of ${start.budget_usd}, not ${wish.budget_usd}": start.budget_usd != wish.budget_usd,
         f"a deadline of {allowed_s} s, not {wish.deadline_s}": allowed_s != wish.deadline_s,
         f"the seed {begun.seed}, not {wish.seed}": begun.seed != wish.seed,
-        "its recipe, not the one that is given now": begun.recipe_sha256 != digest(record(wish.recipe)),
+        "its recipe, not the one that is given now": begun.recipe_sha256 != digest(record_bytes(wish.recipe)),
     }
     if not (differing := [what for what, differs in kept.items() if differs]):
         return ()

@@ -7,7 +7,7 @@ from decimal import Decimal
 from shoestring.config.world import World
 from shoestring.core.errors import ApprovalNeeded, LedgerConflict, Refused, UnknownName, UsageError
 from shoestring.core.money import usd
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.run_records import Run
 from shoestring.spending.approvals import (
     Approval,
@@ -76,7 +76,7 @@ def approval_for(
         campaign=campaign,
         at=now,
     )
-    world.store.put(request_key(run_id), record(request))
+    world.store.put(request_key(run_id), record_bytes(request))
     raise ApprovalNeeded(run_id, budget_usd, ceiling_usd, why_not(given, budget_usd, now))
 
 

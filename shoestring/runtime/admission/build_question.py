@@ -17,7 +17,7 @@ from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import World
 from shoestring.core.errors import UnknownName
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD, Format, Learned, Need, Noun, Outcome, Pool, Probe, digest, record
+from shoestring.core.types import STANDARD_CLASS, Format, LearnedSpeed, Need, Record, StageOutcome, Pool, VolumeProbe, digest, record_bytes
 from shoestring.data.formats.volume_probe import load_or_probe
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage import cache
@@ -37,7 +37,7 @@ from shoestring.stages.work import Origin
 HERE = "learned/probes/here"
 
 
-class Needs(Noun):
+class Needs(Record):
     """The stages from here to the end, in order, and what a router has to know of the first: `routed()` compiles it into its arguments."""
 
     needs: tuple[Need, ...]
@@ -116,7 +116,7 @@ class Volume:
     rows: int
     row_bytes: int
     format: Format | None
-    tier: str = STANDARD
+    tier: str = STANDARD_CLASS
 
 
 def measure(store: Store, recipe: Recipe, upstream: str) -> Volume:
@@ -135,7 +135,7 @@ def unpriced_tier(size: Volume, tariffs: Tariffs) -> tuple[str, ...]:
     if size.tier in tariffs.shelves:
         return ()
     return (
-        f"its data lies on {size.tier}, which storage_tiers does not name: reading it is priced as from the {STANDARD} class",
+        f"its data lies on {size.tier}, which storage_tiers does not name: reading it is priced as from the {STANDARD_CLASS} class",
     )
 
 
@@ -198,24 +198,24 @@ def serves_any_run(stage: str) -> bool:
     return is_ours(stage) and bool(stage_module(stage).SHARED)
 
 
-def lie_of(store: Store, outcome: Outcome) -> tuple[Format | None, str]:
+def lie_of(store: Store, outcome: StageOutcome) -> tuple[Format | None, str]:
     """The format of a cached data set and its storage class; none for a result that is not one."""
     if not outcome.key.startswith("datasets/"):
-        return None, STANDARD
+        return None, STANDARD_CLASS
     manifest = load_manifest(store, outcome.key)
     return manifest.format, manifest.tier
 
 
 def learned(
     store: Store, asked: Asked, needs: Sequence[Need], pools: Sequence[Pool]
-) -> tuple[tuple[Learned, ...], int, tuple[str, ...]]:
+) -> tuple[tuple[LearnedSpeed, ...], int, tuple[str, ...]]:
     """What receipts from before this start, and attempts since then, teach about these stages on these pools; how often the first was moved
     in this run; and a note where a receipt cannot be read."""
     receipts, moves, notes = known_to(store, asked.run_id, [need.stage for need in needs], asked.began_at)
     return learn(receipts, needs, pools), moves, notes
 
 
-def measured_volume(world: World) -> Probe:
+def measured_volume(world: World) -> VolumeProbe:
     """Speeds of the formats where stages read and write: the folder that the store hands files out of."""
     world.store.put(HERE, b"", if_absent=True)
     return load_or_probe(world.store, world.store.fetch(HERE).parent, world.clock)
@@ -243,7 +243,7 @@ def there_already(store: Store, asked: Asked, key: str) -> dict[str, Any]:
     }
 
 
-def kept_later(store: Store, asked: Asked, cached: Outcome) -> tuple[Kept, ...]:
+def kept_later(store: Store, asked: Asked, cached: StageOutcome) -> tuple[Kept, ...]:
     """Of a chain whose first result is there already: those of the stages after it that are there, too, each read by the next.
 
     What a stage leaves names the next one's result, so that it can be known before either runs. Where a result is missing, what would
@@ -258,7 +258,7 @@ def kept_later(store: Store, asked: Asked, cached: Outcome) -> tuple[Kept, ...]:
 
 def there_in_turn(
     store: Store, recipe: Recipe, seed: int, run_id: str, needs: Iterable[Need], reads: Reads
-) -> Iterator[tuple[str, Outcome]]:
+) -> Iterator[tuple[str, StageOutcome]]:
     """Keys and results of stages that each read the one before; up to the first that is not there, or is of use to its own run only."""
     for need in needs:
         if not serves_any_run(need.stage):
@@ -315,7 +315,7 @@ def ask(world: World, asked: Asked) -> Question:
         **policies(world.store, world.rules),
         stockouts=remembered,
         notes=(*world.notes, *unread, *forgotten, *unpriced_tier(size, book.tariffs), *_said(world, asked)),
-        digests={"world": world.digest, "recipe": digest(record(recipe)), "cache": key} | asdict(asked.reads),
+        digests={"world": world.digest, "recipe": digest(record_bytes(recipe)), "cache": key} | asdict(asked.reads),
     )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from shoestring.config.policy import Waiting
+from shoestring.config.policy import StartPolicy
 from shoestring.config.world import World
 from shoestring.core.errors import NotYet, Refused, UnknownName
 from shoestring.core.money import usd
-from shoestring.core.types import record, utc_text
+from shoestring.core.types import record_bytes, utc_text
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Refusal, Run
 from shoestring.routing.decision import Choice, Decision
@@ -30,7 +30,7 @@ def check_data(world: World, recipe: Recipe, waited_s: float) -> None:
         raise NotYet(f"not before {utc_text(until)}: its data is not there yet: {', '.join(absent)}", until)
 
 
-def next_look(rules: Waiting, now: datetime, left_s: float) -> datetime | None:
+def next_look(rules: StartPolicy, now: datetime, left_s: float) -> datetime | None:
     """When something that is waited for is looked for again; None: so long may nobody wait."""
     return now + timedelta(seconds=min(rules.look_again_s, left_s)) if left_s >= LEAST_S else None
 
@@ -105,7 +105,7 @@ def in_time(
         # Before that, nobody has heard of the run.
         if any(world.store.list(f"runs/{run_id}/run.json")):
             world.store.put(
-                f"runs/{run_id}/refusal.json", record(Refusal(at=world.clock.now(), sentence=str(error)))
+                f"runs/{run_id}/refusal.json", record_bytes(Refusal(at=world.clock.now(), sentence=str(error)))
             )
         raise
 

@@ -13,11 +13,11 @@ from decimal import ROUND_DOWN, Decimal
 
 from pydantic import Field
 
-from shoestring.config.world import Committed
+from shoestring.config.world import CommittedHours
 from shoestring.core.errors import DataError, NotInStore, StoreError
 from shoestring.core.interfaces import Store
 from shoestring.core.money import MICRO
-from shoestring.core.types import Noun, record
+from shoestring.core.types import Record, record_bytes
 from shoestring.data.run_records import read
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.candidates import MS_PER_HOUR
@@ -26,7 +26,7 @@ COMMITMENTS = "commitments/"
 MOST_HOURS = 1e9
 
 
-class Claim(Noun):
+class Claim(Record):
     """`commitments/NAME/MONTH/NUMBER.json`. `used_ms`: machine-milliseconds of this claim and all before it."""
 
     number: int = Field(ge=1)
@@ -51,7 +51,7 @@ def last_claim(store: Store, name: str, month: str) -> Claim | None:
     return last
 
 
-def with_used(store: Store, committed: Iterable[Committed]) -> tuple[Committed, ...]:
+def with_used(store: Store, committed: Iterable[CommittedHours]) -> tuple[CommittedHours, ...]:
     """With what is claimed of each by now. Raises StoreError."""
     found = tuple(committed)
     used_hours = {place: _used_hours(store, *place) for place in {(each.name, each.month) for each in found}}
@@ -67,7 +67,7 @@ def _used_hours(store: Store, name: str, month: str) -> float:
     return last.used_ms / MS_PER_HOUR if last else 0.0
 
 
-def claimed_ms(store: Store, committed: Committed, run_id: str, hold: str, pod_uid: str, ms: int) -> int:
+def claimed_ms(store: Store, committed: CommittedHours, run_id: str, hold: str, pod_uid: str, ms: int) -> int:
     """Claim so many machine-milliseconds; as many as are this attempt's, and nobody else's. Raises StoreError: none may be counted on."""
     most_ms = int(committed.most_hours * MS_PER_HOUR)
     while True:
@@ -79,7 +79,7 @@ def claimed_ms(store: Store, committed: Committed, run_id: str, hold: str, pod_u
         claim = Claim(
             number=number, run_id=run_id, hold=hold, pod_uid=pod_uid, ms=mine_ms, used_ms=used_ms + mine_ms
         )
-        if store.put(claim_key(committed.name, committed.month, number), record(claim), if_absent=True):
+        if store.put(claim_key(committed.name, committed.month, number), record_bytes(claim), if_absent=True):
             return mine_ms
 
 

@@ -12,7 +12,7 @@ from pydantic import AwareDatetime
 
 from shoestring.config.world import World
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import Market, Noun, record
+from shoestring.core.types import Market, Record, record_bytes
 from shoestring.data.run_records import Run, Start, read
 from shoestring.spending.meter import cost_usd
 
@@ -21,7 +21,7 @@ OVERHEAD = "overhead"
 POD_S = 3.0
 
 
-class OverheadTime(Noun):
+class OverheadTime(Record):
     """How long a pod took that does no stage's work. `finished_at` is None until it is done; `allowance_s` then stands in for it."""
 
     schema_version: Literal[1] = 1
@@ -85,11 +85,11 @@ def overhead(world: World, run: Run, name: str) -> Iterator[None]:
         finished_at=None,
     )
     key = f"runs/{run.run_id}/overhead/{run.start.number}/{name}.{world.pod_uid}.json"
-    world.store.put(key, record(begun))
+    world.store.put(key, record_bytes(begun))
     try:
         yield
     finally:
-        world.store.put(key, record(begun.model_copy(update={"finished_at": world.clock.now()})))
+        world.store.put(key, record_bytes(begun.model_copy(update={"finished_at": world.clock.now()})))
 
 
 def overhead_spent_usd(world: World, run: Run, start: Start) -> Decimal:

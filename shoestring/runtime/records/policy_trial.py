@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoestring.config.policy import Candidate, Rules
+from shoestring.config.policy import CandidatePolicy, Policy
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Noun, record
+from shoestring.core.types import Record, record_bytes
 from shoestring.data.run_records import newest, read, readable
 from shoestring.routing.analysis.off_policy import Comparison, Logged, compare
 from shoestring.routing.decision import Decision
@@ -18,7 +18,7 @@ RECEIPTS_READ = 200
 DECISIONS_READ = 5000
 
 
-class Trial(Noun):
+class Trial(Record):
     """What is known of a candidate. `comparison` is None before any run of the trial is over."""
 
     policy: str
@@ -27,7 +27,7 @@ class Trial(Noun):
     rollback: Rollback | None
 
 
-def policies(store: Store, rules: Rules) -> dict[str, Any]:
+def policies(store: Store, rules: Policy) -> dict[str, Any]:
     """Fields of a Question. A candidate that overspent is rolled back by the first router that sees it."""
     found: dict[str, Any] = {"preferences": rules.preferences, "candidate": rules.candidate}
     if rules.candidate and (over := rolled_back(store, rules.candidate)):
@@ -35,7 +35,7 @@ def policies(store: Store, rules: Rules) -> dict[str, Any]:
     return found
 
 
-def rolled_back(store: Store, candidate: Candidate) -> Rollback | None:
+def rolled_back(store: Store, candidate: CandidatePolicy) -> Rollback | None:
     """From what was written down; else, while some run obeys the candidate, from the newest receipts, and written down."""
     if (over := written(store, candidate.policy.sha256)) or not candidate.share:
         return over
@@ -43,7 +43,7 @@ def rolled_back(store: Store, candidate: Candidate) -> Rollback | None:
     receipts, _ = readable(store, newest(store, "receipts", RECEIPTS_READ), Receipt)
     if (over := overspent(candidate, receipts)) is None:
         return None
-    store.put(rollback_key(over.sha256), record(over), if_absent=True)
+    store.put(rollback_key(over.sha256), record_bytes(over), if_absent=True)
     return written(store, over.sha256)
 
 

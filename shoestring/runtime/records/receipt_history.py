@@ -16,7 +16,7 @@ from datetime import datetime
 from shoestring.core.errors import StoreError
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import StockOut, digest, record
+from shoestring.core.types import StockOut, digest, record_bytes
 from shoestring.data.run_records import readable
 from shoestring.runtime.records.receipts import receipt_key
 
@@ -35,7 +35,7 @@ def lesson_key(receipt: Receipt) -> str:
 
 def keep_receipt(store: Store, hold: str, receipt: Receipt) -> None:
     """Write a receipt, and teach with it if it can. Raises StoreError, StoreFull: the receipt itself could not be written."""
-    store.put(receipt_key(receipt.run_id, hold), record(receipt))
+    store.put(receipt_key(receipt.run_id, hold), record_bytes(receipt))
     with contextlib.suppress(StoreError):
         teach(store, receipt)
 
@@ -43,7 +43,7 @@ def keep_receipt(store: Store, hold: str, receipt: Receipt) -> None:
 def teach(store: Store, receipt: Receipt) -> None:
     """Raises StoreError."""
     if receipt.teaches:
-        store.put(lesson_key(receipt), record(receipt))
+        store.put(lesson_key(receipt), record_bytes(receipt))
 
 
 def lessons(store: Store, stages: Sequence[str], until: datetime) -> tuple[list[Receipt], tuple[str, ...]]:

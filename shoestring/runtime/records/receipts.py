@@ -9,8 +9,8 @@ from typing import Any
 from shoestring.config.world import World
 from shoestring.core.errors import StageFailed
 from shoestring.core.money import usd
-from shoestring.core.receipt import Receipt, Used
-from shoestring.core.types import record
+from shoestring.core.receipt import Receipt, ResourceUsage
+from shoestring.core.types import record_bytes
 from shoestring.data.run_records import Run, Start, read
 from shoestring.pricing.throughput import hardware_of
 from shoestring.routing.decision import Decision
@@ -101,10 +101,10 @@ def write_lost_receipts(
             spent_usd=spent_usd,
             fees_usd=beat.fees_usd if beat else usd(0),
             prices=beat.prices if beat else (),
-            used=beat.used if beat else Used(),
+            used=beat.used if beat else ResourceUsage(),
             changes=beat.changes if beat else (),
             started_at=began,
             finished_at=beat.at if beat else began,
             ledger_head=state.head_hash,
         )
-        world.store.put(receipt_key(run.run_id, hold), record(lost))
+        world.store.put(receipt_key(run.run_id, hold), record_bytes(lost))

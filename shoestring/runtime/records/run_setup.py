@@ -12,7 +12,7 @@ from typing import Literal
 from shoestring.config.world import World
 from shoestring.core.errors import Refused, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Noun, digest, record
+from shoestring.core.types import Record, digest, record_bytes
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import RunRecord, Start, read
 from shoestring.runtime.records.overhead import overhead_pod_s, overhead_usd_per_hour
@@ -38,14 +38,14 @@ def write_record(world: World, run_id: str, recipe: Recipe, seed: int) -> RunRec
     new = RunRecord(
         run_id=run_id,
         recipe=recipe,
-        recipe_sha256=digest(record(recipe)),
+        recipe_sha256=digest(record_bytes(recipe)),
         seed=seed,
         world=world.name,
         world_sha256=world.digest,
         created_at=world.clock.now(),
         environment=environment(),
     )
-    world.store.put(f"runs/{run_id}/run.json", record(new), if_absent=True)
+    world.store.put(f"runs/{run_id}/run.json", record_bytes(new), if_absent=True)
     return read(world.store, f"runs/{run_id}/run.json", RunRecord)
 
 
@@ -82,7 +82,7 @@ def write_start(
     """Begin a start, or find it begun. Raises Refused when somebody else began it: two of them would spend one budget twice."""
     start = new_start(world, run_id, number, budget_usd, deadline_s, supervisor)
     key = f"runs/{run_id}/starts/{number}.json"
-    world.store.put(key, record(start), if_absent=True)
+    world.store.put(key, record_bytes(start), if_absent=True)
     there = read(world.store, key, Start)
     if there.supervisor != supervisor:
         raise Refused(
@@ -91,7 +91,7 @@ def write_start(
     return there
 
 
-class Job(Noun):
+class Job(Record):
     """Which run it is that an engine has an id of its own for."""
 
     schema_version: Literal[1] = 1
@@ -101,7 +101,7 @@ class Job(Noun):
 def write_job(world: World, run_id: str, job_id: str) -> None:
     """Let the run be found by what its engine calls it, which its pods' labels say. Empty, or the run's own id: nothing to write."""
     if job_id not in ("", run_id):
-        world.store.put(job_key(job_id), record(Job(run_id=run_id)), if_absent=True)
+        world.store.put(job_key(job_id), record_bytes(Job(run_id=run_id)), if_absent=True)
 
 
 def run_of(store: Store, label: str) -> str:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from shoestring.config.world import World
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import STANDARD, Need
+from shoestring.core.types import STANDARD_CLASS, Need
 from shoestring.data.run_records import Run, read
 from shoestring.routing.dag import shape_of, without
 from shoestring.routing.decision import Decision, Given
@@ -55,7 +55,7 @@ def _decided(world: World, run: Run, need: Need, state: AccountState) -> Given |
 
 
 def _given(need: Need, decision: Decision, ready_s: float) -> Given:
-    left, tier = (decision.choice.format, decision.choice.tier) if decision.choice else (None, STANDARD)
+    left, tier = (decision.choice.format, decision.choice.tier) if decision.choice else (None, STANDARD_CLASS)
     return Given(
         stage=need.stage, format=left, row_bytes=need.writes_bytes_per_row, ready_s=ready_s, tier=tier
     )

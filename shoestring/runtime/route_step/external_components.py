@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core.errors import LedgerConflict
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.run_records import Run, Start, read
 from shoestring.routing.decision import Decision
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, STAGE_LABEL
@@ -40,7 +40,7 @@ def let_go(world: World, decision: Decision, job_id: str) -> None:
         interval_s=choice.est_s or 1.0,
         spent_usd=choice.est_usd,
     )
-    world.store.put(heartbeat_key(question.run_id, question.hold), record(beat))
+    world.store.put(heartbeat_key(question.run_id, question.hold), record_bytes(beat))
 
 
 def settle_strangers(world: World, run: Run, start: Start) -> list[str]:
@@ -111,6 +111,6 @@ def write_receipt(
         finished_at=ended_at,
         ledger_head=state.head_hash,
     )
-    world.store.put(receipt_key(run_id, hold), record(receipt))
+    world.store.put(receipt_key(run_id, hold), record_bytes(receipt))
     last = beat.model_copy(update={"state": receipt.status, "at": ended_at, "spent_usd": receipt.spent_usd})
-    world.store.put(heartbeat_key(run_id, hold), record(last))
+    world.store.put(heartbeat_key(run_id, hold), record_bytes(last))

@@ -9,7 +9,7 @@ from datetime import timedelta
 from shoestring.config.world import World
 from shoestring.core.errors import Refused
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.run_records import Run, read
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.receipts import OUT_OF_MEMORY, decision_key, receipt_key, write_lost_receipts
@@ -42,7 +42,7 @@ def adopt(world: World, run: Run, hold: str, held: Hold) -> tuple[Decision, str]
     """The decision that this money was reserved by, and its key: its router may have died before it was written down there."""
     key = decision_key(run.run_id, hold)
     decision = read(world.store, held.why, Decision)
-    world.store.put(key, record(decision), if_absent=True)
+    world.store.put(key, record_bytes(decision), if_absent=True)
     return decision, key
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.run_records import Run, read
 from shoestring.data.storage.blobs import put_blob
 from shoestring.routing.decide import decide
@@ -110,9 +110,9 @@ def reserve_and_write(
     question, account = decision.question, run.start.account
     if choice.cached:
         key = decision_key(run.run_id, question.hold)
-        world.store.put(key, record(decision), if_absent=True)
+        world.store.put(key, record_bytes(decision), if_absent=True)
         return read(world.store, key, Decision), key
-    kept_as = f"blobs/{put_blob(world.store, record(decision))}"
+    kept_as = f"blobs/{put_blob(world.store, record_bytes(decision))}"
     amount_usd = to_reserve_usd(question, choice)
     try:
         ledger.reserve(
@@ -136,6 +136,6 @@ def route(world: World, wish: Wish, reads: Reads, decision_path: str, page_path:
         decision, key = decide_and_reserve(world, run, wish, reads)
         if not wish.keeps_books:
             let_go(world, decision, wish.job_id or run.run_id)
-        Path(decision_path).write_bytes(record(decision))
+        Path(decision_path).write_bytes(record_bytes(decision))
         Path(page_path).write_text(as_markdown(decision))
         return driver_outputs(decision, key)

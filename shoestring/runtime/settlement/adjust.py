@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
-from shoestring.core.receipt import Priced, Receipt
+from shoestring.core.receipt import PricePoint, Receipt
 from shoestring.data.run_records import Run, Start, read
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.overhead import overhead_hold, overhead_spent_usd
@@ -53,7 +53,7 @@ def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
     life = world.cluster.life(receipt.pod_uid) if receipt.pod_uid else None
     if choice is None or life is None or life.started_at is None or life.finished_at is None:
         return None
-    prices = receipt.prices or (Priced(at=life.started_at, usd_per_hour=choice.usd_per_hour),)
+    prices = receipt.prices or (PricePoint(at=life.started_at, usd_per_hour=choice.usd_per_hour),)
     return (
         max(Decimal(0), cost_between_usd(prices, life.started_at, life.finished_at) - receipt.covered_usd)
         + receipt.fees_usd

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from shoestring.config.world import World
 from shoestring.core.errors import DataError, ShoestringError, UnknownName
-from shoestring.core.interfaces import StagePod, Waiting
-from shoestring.core.types import Pool, StockOut, record
+from shoestring.core.interfaces import StagePod, PendingPods
+from shoestring.core.types import Pool, StockOut, record_bytes
 from shoestring.data.run_records import Run, Start, open_run, read
 from shoestring.reporting.publish import publish
 from shoestring.routing.decision import Decision
@@ -32,7 +32,7 @@ from shoestring.spending.lost_pods import sweep as settle_dead
 PULLING_S = 1800.0
 
 
-def sweep(world: World, waiting: Waiting) -> list[str]:
+def sweep(world: World, waiting: PendingPods) -> list[str]:
     """Give up what waits for too long, settle what died in silence; says what it did."""
     found = waiting.pods()
     runs = {label: run_of(world.store, label) for label in {pod.run_id for pod in found}}
@@ -63,7 +63,7 @@ def longest_s(world: World, pod: StagePod, decision: Decision | None) -> float:
     return world.rules.queue_delay_s + (pool_of(decision).startup_s if decision else 0.0)
 
 
-def give_up(world: World, waiting: Waiting, pod: StagePod) -> list[str]:
+def give_up(world: World, waiting: PendingPods, pod: StagePod) -> list[str]:
     """End one pod that is late, remember the stock-out if no node took it, and give back what was reserved for it."""
     name, found = name_of(pod), routed(world, pod)
     if waited_s(world, pod) < longest_s(world, pod, found[1] if found else None):
@@ -76,10 +76,10 @@ def give_up(world: World, waiting: Waiting, pod: StagePod) -> list[str]:
     key = f"{STOCKOUTS}{stock_out.node_pool}-{stock_out.market}.json"
     if not pod.node:
         # Before its end: an engine routes again within a second or two of that.
-        world.store.put(key, record(stock_out))
+        world.store.put(key, record_bytes(stock_out))
     if not waiting.give_up(pod):
         if not pod.node:
-            world.store.put(key, record(stock_out.model_copy(update={"until": stock_out.at})))
+            world.store.put(key, record_bytes(stock_out.model_copy(update={"until": stock_out.at})))
         return []
     beat = last_heartbeat(world.store, run.run_id, decision.question.hold)
     if beat is None or beat.state == LET_GO:

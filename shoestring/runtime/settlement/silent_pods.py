@@ -8,7 +8,7 @@ from shoestring.config.world import World
 from shoestring.core.errors import LedgerConflict
 from shoestring.core.interfaces import StagePod
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.run_records import Run, read
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.receipts import decision_key, receipt_key, write_lost_receipts
@@ -58,7 +58,7 @@ def name_dead_pods(world: World, run: Run, state: AccountState, pods: Sequence[S
             for pod in mine
             if asked_at <= (pod.life.started_at or asked_at) <= receipt.finished_at
         ]:
-            world.store.put(key, record(receipt.model_copy(update={"pod_uid": found[0]})))
+            world.store.put(key, record_bytes(receipt.model_copy(update={"pod_uid": found[0]})))
             named.add(found[0])
 
 
@@ -86,7 +86,7 @@ def settle_unheard(world: World, run: Run, decision: Decision, pod: StagePod, wh
         interval_s=1.0,
         spent_usd=spent_usd,
     )
-    world.store.put(heartbeat_key(run.run_id, question.hold), record(beat))
+    world.store.put(heartbeat_key(run.run_id, question.hold), record_bytes(beat))
     try:
         ledger.settle(account, question.hold, spent_usd, why)
     except LedgerConflict:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from shoestring.config.world import World
 from shoestring.core.errors import StageFailed
 from shoestring.core.money import usd
-from shoestring.core.receipt import Cause, Change, Priced, Used
+from shoestring.core.receipt import Cause, AdaptationChange, PricePoint, ResourceUsage
 from shoestring.data.run_records import Run
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.pages.decision_view import kept_s
@@ -20,7 +20,7 @@ from shoestring.stages.work import Origin, Progress
 
 # What leaving takes; its price is kept back from every reservation, with the stage's own checkpoint time.
 EXIT_S = 0.5
-NOTHING_USED = Used()
+NOTHING_USED = ResourceUsage()
 
 
 @dataclass(slots=True)
@@ -45,9 +45,9 @@ class Attempt:
     told: tuple[Decimal, Moves, float | None] | None = None
     caps_s: dict[str, float] = field(default_factory=dict)
     throttled: bool = False
-    noted: tuple[Change, ...] = ()
-    used: Used = NOTHING_USED
-    used_before: Used = NOTHING_USED
+    noted: tuple[AdaptationChange, ...] = ()
+    used: ResourceUsage = NOTHING_USED
+    used_before: ResourceUsage = NOTHING_USED
     stopping: str = ""
     cause: Cause = ""
     stopping_since_s: float = 0.0
@@ -89,17 +89,17 @@ class Attempt:
         """The price in force."""
         return self.moves[-1][1] if self.moves else self.choice.usd_per_hour
 
-    def prices(self) -> tuple[Priced, ...]:
+    def prices(self) -> tuple[PricePoint, ...]:
         """What its pod has cost an hour, each from when on."""
         now, now_s = self.world.clock.now(), self.world.clock.monotonic_s()
         turns = ((self.started_s, self.choice.usd_per_hour), *self.moves)
         return tuple(
-            Priced(at=now - timedelta(seconds=now_s - since_s), usd_per_hour=price)
+            PricePoint(at=now - timedelta(seconds=now_s - since_s), usd_per_hour=price)
             for since_s, price in turns
         )
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[AdaptationChange, ...]:
         """What its work says that it changed, and what guardrails made of it, as they came."""
         return tuple(sorted((*self.progress.changes, *self.noted), key=lambda change: change.at))
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core.errors import StageFailed
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.data.run_records import open_run
 from shoestring.routing.decision import Choice, Decision
 from shoestring.runtime.records.overhead import overhead
@@ -35,7 +35,7 @@ def claim(world: World, decision: Decision, choice: Choice) -> None:
         interval_s=world.rules.heartbeat_s,
         spent_usd=Decimal(0),
     )
-    if world.store.put(heartbeat_key(question.run_id, question.hold), record(beat), if_absent=True):
+    if world.store.put(heartbeat_key(question.run_id, question.hold), record_bytes(beat), if_absent=True):
         return
     first = last_heartbeat(world.store, question.run_id, question.hold)
     if first is not None and first.pod_uid != world.pod_uid:

@@ -17,8 +17,8 @@ from typing import Literal
 
 from shoestring.core.errors import ShoestringError, StageStopped, StoreError, StoreFull
 from shoestring.core.money import Usd
-from shoestring.core.receipt import Cause, Change
-from shoestring.core.types import STANDARD, Format, Noun, Outcome, record
+from shoestring.core.receipt import Cause, AdaptationChange
+from shoestring.core.types import STANDARD_CLASS, Format, Record, StageOutcome, record_bytes
 from shoestring.data.run_records import open_run
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.supervisor.spend_limits import TERMS, Hearing, put
@@ -29,7 +29,7 @@ ORPHAN_GRACE_S = 5.0
 PROGRESS_EVERY_S = 0.2
 
 
-class Job(Noun):
+class Job(Record):
     """What the frame hands to the child. Moments are of the machine's monotonic clock, in seconds."""
 
     stage: str
@@ -45,14 +45,14 @@ class Job(Noun):
     deadline_s: float | None
     parent_pid: int
     origin: Origin | None = None
-    tier: str = STANDARD
+    tier: str = STANDARD_CLASS
 
 
-class Ending(Noun):
+class Ending(Record):
     """How the child's work ended."""
 
     status: Literal["done", "stopped", "failed"]
-    outcome: Outcome | None = None
+    outcome: StageOutcome | None = None
     cause: Cause = ""
     why: str = ""
 
@@ -89,14 +89,14 @@ class ProgressFile:
 
     def __init__(self, path: Path) -> None:
         self._path, self._last_s = path, 0.0
-        self._changes: tuple[Change, ...] = ()
+        self._changes: tuple[AdaptationChange, ...] = ()
 
     def __call__(self, progress: Progress) -> None:
         now_s = time.monotonic()
         if now_s - self._last_s < PROGRESS_EVERY_S and progress.changes == self._changes:
             return
         self._last_s, self._changes = now_s, progress.changes
-        put(self._path, record(progress))
+        put(self._path, record_bytes(progress))
 
 
 def work_for(job: Job, scratch: Path, stop: Stop) -> Work:
@@ -155,7 +155,7 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     ending = main(folder)
     with contextlib.suppress(OSError):
-        put(folder / "ending.json", record(ending))
+        put(folder / "ending.json", record_bytes(ending))
     # Daemon threads of libraries must not hold up, or crash, an exit whose result is already written.
     sys.stdout.flush()
     os._exit(0 if ending.status == "done" else 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoestring.core.interfaces import Usage
+from shoestring.core.interfaces import ProcessUsage
 
 
 @dataclass(slots=True)
@@ -17,7 +17,7 @@ class GpuUse:
     _busy: float = 0.0
     _looks: int = 0
 
-    def look(self, usage: Usage) -> None:
+    def look(self, usage: ProcessUsage) -> None:
         self.peak_memory_bytes = max(self.peak_memory_bytes, usage.gpu_memory_bytes)
         if usage.gpu_joules is not None:
             self._began_joules = usage.gpu_joules if self._began_joules is None else self._began_joules

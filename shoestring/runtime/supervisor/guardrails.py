@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import psutil
 
-from shoestring.config.guardrails import CAPS, UNITS, Guardrail
+from shoestring.config.guardrails import CAPS, UNITS, UsageCap
 from shoestring.core.interfaces import Store
-from shoestring.core.receipt import Change, Receipt, Used
+from shoestring.core.receipt import AdaptationChange, Receipt, ResourceUsage
 from shoestring.core.types import Pool
 from shoestring.data.run_records import read
 from shoestring.runtime.supervisor.attempt import Attempt
@@ -28,7 +28,7 @@ def guard(attempt: Attempt, pid: int) -> None:
     """Once a second. What is done is a change on record; a stage that is stopping already is left alone."""
     attempt.used = used_by(attempt)
     for name in CAPS:
-        guardrail: Guardrail | None = getattr(attempt.world.rules.guardrails, name)
+        guardrail: UsageCap | None = getattr(attempt.world.rules.guardrails, name)
         if guardrail is None or attempt.stopping:
             continue
         now = amount(name, attempt.used, attempt)
@@ -41,11 +41,11 @@ def guard(attempt: Attempt, pid: int) -> None:
             foresee(attempt, name, guardrail, before, now)
 
 
-def amount(name: str, of: Used, attempt: Attempt) -> float:
+def amount(name: str, of: ResourceUsage, attempt: Attempt) -> float:
     return attempt.peak_rss_bytes / 1e9 if name == "memory_gb" else getattr(of, name) or 0.0
 
 
-def used_by(attempt: Attempt) -> Used:
+def used_by(attempt: Attempt) -> ResourceUsage:
     """Of this attempt, until now."""
     pool, grids = pool_of(attempt), attempt.world.rules.grids
     # A region that is not named is taken for the dirtiest that is.
@@ -58,16 +58,16 @@ def pool_of(attempt: Attempt) -> Pool:
     return next(pool for pool in attempt.decision.question.pools if pool.name == attempt.choice.pool)
 
 
-def used_before(store: Store, run_id: str, stage: str) -> Used:
+def used_before(store: Store, run_id: str, stage: str) -> ResourceUsage:
     """By the stage's earlier attempts in this run, as their receipts say."""
     receipts = [read(store, key, Receipt) for key in store.list(f"runs/{run_id}/receipts/{stage}-")]
     return sum_of(receipt.used for receipt in receipts if receipt.stage == stage)
 
 
-def sum_of(several: Iterable[Used]) -> Used:
-    total = Used()
+def sum_of(several: Iterable[ResourceUsage]) -> ResourceUsage:
+    total = ResourceUsage()
     for each in several:
-        total = Used(
+        total = ResourceUsage(
             joules=total.joules + each.joules,
             compute_minutes=total.compute_minutes + each.compute_minutes,
             gco2_g=(total.gco2_g or 0.0) + (each.gco2_g or 0.0),
@@ -75,7 +75,7 @@ def sum_of(several: Iterable[Used]) -> Used:
     return total
 
 
-def at_the_cap(attempt: Attempt, name: str, guardrail: Guardrail, now: float) -> None:
+def at_the_cap(attempt: Attempt, name: str, guardrail: UsageCap, now: float) -> None:
     said = f"guardrail {name}: {now:,.3g} of {guardrail.most:,.3g} {UNITS[name]} are used, and its remedy is {guardrail.remedy}"
     if name == "memory_gb" and guardrail.remedy == "rebalance":
         attempt.stop(f"{said}: it is placed anew with more", "memory")
@@ -86,7 +86,7 @@ def at_the_cap(attempt: Attempt, name: str, guardrail: Guardrail, now: float) ->
     note(attempt, "running", "stopped", said)
 
 
-def throttle(attempt: Attempt, pid: int, name: str, guardrail: Guardrail, now: float) -> None:
+def throttle(attempt: Attempt, pid: int, name: str, guardrail: UsageCap, now: float) -> None:
     """Half of its cores, once. One core, or a system that pins nothing, has nothing to give: then it is stopped at the cap."""
     if attempt.throttled or not hasattr(os, "sched_setaffinity"):
         return
@@ -101,7 +101,7 @@ def throttle(attempt: Attempt, pid: int, name: str, guardrail: Guardrail, now: f
     note(attempt, f"{len(cores)} cores", f"{len(kept)}", said)
 
 
-def foresee(attempt: Attempt, name: str, guardrail: Guardrail, before: float, now: float) -> None:
+def foresee(attempt: Attempt, name: str, guardrail: UsageCap, before: float, now: float) -> None:
     """Give a training the moment at which the cap will be reached for its deadline."""
     now_s = attempt.world.clock.monotonic_s()
     ran_s = now_s - attempt.started_s
@@ -127,7 +127,7 @@ def foresee(attempt: Attempt, name: str, guardrail: Guardrail, before: float, no
 def note(attempt: Attempt, before: str, after: str, why: str) -> None:
     at = attempt.world.clock.now()
     attempt.noted += (
-        Change(
+        AdaptationChange(
             at=at, samples=attempt.progress.samples, lever="guardrail", before=before, after=after, why=why
         ),
     )

@@ -15,7 +15,7 @@ from decimal import Decimal
 from shoestring.core.errors import StoreError
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Need, Pool, Quote, record
+from shoestring.core.types import Need, Pool, Quote, record_bytes
 from shoestring.pricing.learning import learn, worths
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import NOTHING, Choice, Question
@@ -234,4 +234,4 @@ def look_key(run_id: str, hold: str) -> str:
 def write_down(attempt: Attempt, looks: Looks) -> None:
     """The last look of an attempt. Raises StoreError."""
     if looks.last:
-        attempt.world.store.put(look_key(attempt.run.run_id, attempt.hold), record(looks.last))
+        attempt.world.store.put(look_key(attempt.run.run_id, attempt.hold), record_bytes(looks.last))

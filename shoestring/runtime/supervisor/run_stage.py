@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, StageFailed
-from shoestring.core.types import Outcome
+from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, open_run, read
 from shoestring.data.storage import cache
 from shoestring.routing.decision import Decision
@@ -34,7 +34,7 @@ def run_stage(
     decision_key: str,
     inputs: Mapping[str, str],
     origin: Origin | None = None,
-) -> Outcome:
+) -> StageOutcome:
     """Do what the decision says, inside its reservation. `origin`: whose code does it, where that is not ours.
 
     Raises:
@@ -72,7 +72,7 @@ def run_stage(
         return ending.outcome
 
 
-def keep(attempt: Attempt, outcome: Outcome) -> None:
+def keep(attempt: Attempt, outcome: StageOutcome) -> None:
     """Remember the result under what made it: this pod's code, which may be newer than its router's."""
     store, question, run, origin = attempt.world.store, attempt.decision.question, attempt.run, attempt.origin
     if origin is not None:
@@ -84,7 +84,7 @@ def keep(attempt: Attempt, outcome: Outcome) -> None:
     cache.keep(store, key, outcome, made_from)
 
 
-def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> Outcome:
+def hand_on(world: World, run: Run, decision: Decision, decision_key: str) -> StageOutcome:
     """A cached result costs nothing but this pod's own moment, which goes on the overhead line."""
     stage = decision.question.stage
     with overhead(world, run, f"cached-{stage}"):

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import Noun, record
+from shoestring.core.types import Record, record_bytes
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.spending.meter import Meter
 
@@ -17,7 +17,7 @@ TERMS = "terms.json"
 HEAR_EVERY_S = 0.1
 
 
-class Terms(Noun):
+class Terms(Record):
     """`terms.json` of a stage's scratch folder. `moves` are a Meter's."""
 
     limit_usd: Usd
@@ -49,7 +49,7 @@ def tell(attempt: Attempt, scratch: Path) -> None:
     terms = (max(Decimal(0), meter.limit_usd), attempt.moves, meter.deadline_s)
     if terms != attempt.told:
         with suppress(OSError):
-            put(scratch / TERMS, record(Terms(limit_usd=terms[0], moves=terms[1], deadline_s=terms[2])))
+            put(scratch / TERMS, record_bytes(Terms(limit_usd=terms[0], moves=terms[1], deadline_s=terms[2])))
             attempt.told = terms
 
 

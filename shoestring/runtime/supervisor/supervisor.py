@@ -19,7 +19,7 @@ import psutil
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, StageFailed, StageStopped, StoreError
 from shoestring.core.money import usd
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.runtime.admission.admit import EXTENSION_SHARE, SUPERVISOR_VARIABLE
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import ANSWER_S, Answers, Clerk, clerk
@@ -85,7 +85,7 @@ def parent_is_gone() -> Callable[[], bool]:
 
 def heartbeat(attempt: Attempt, state: str) -> None:
     """Raises StoreError."""
-    attempt.world.store.put(heartbeat_key(attempt.run.run_id, attempt.hold), record(beat_of(attempt, state)))
+    attempt.world.store.put(heartbeat_key(attempt.run.run_id, attempt.hold), record_bytes(beat_of(attempt, state)))
 
 
 def beat_of(attempt: Attempt, state: str) -> Heartbeat:
@@ -194,7 +194,7 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
         origin=attempt.origin,
         tier=attempt.choice.tier,
     )
-    (scratch / "job.json").write_bytes(record(job))
+    (scratch / "job.json").write_bytes(record_bytes(job))
     command = [sys.executable, "-m", "shoestring.runtime.supervisor.child", str(scratch)]
     return subprocess.Popen(command, env=os.environ | variables, stdin=subprocess.DEVNULL)
 
@@ -232,7 +232,7 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk
             look_again(attempt, looks)
         if now_s - beat_s >= world.rules.heartbeat_s:
             beat_s = now_s
-            beat = record(beat_of(attempt, "stopping" if attempt.stopping else "running"))
+            beat = record_bytes(beat_of(attempt, "stopping" if attempt.stopping else "running"))
             clerk.note(partial(world.store.put, heartbeat_key(attempt.run.run_id, attempt.hold), beat))
         ended.wait(POLL_S)
     clerk.prepare(partial(write_down, attempt, looks))

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from shoestring.core.errors import LedgerBroken, NotInStore, StoreError, UnknownName, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD, Noun, record
+from shoestring.core.types import STANDARD_CLASS, Record, record_bytes
 from shoestring.spending.approvals import approval_key
 from shoestring.spending.ledger.chain import Chain
 from shoestring.spending.ledger.entry import Head, entry_key, head_key
@@ -19,7 +19,7 @@ from shoestring.spending.ledger.entry import Head, entry_key, head_key
 EXPORT_KEY = "ledger/export.json"
 
 
-class Export(Noun):
+class Export(Record):
     """Marks a folder as an export, and says whose books it must hold: other accounts that are named in them may be missing."""
 
     schema_version: Literal[1] = 1
@@ -42,7 +42,7 @@ class LedgerFolder:
             raise NotInStore(key)
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD_CLASS) -> bool:
         raise StoreError(f"cannot write {key}: {self._folder} was opened to be read")
 
     def list(self, prefix: str) -> Iterator[str]:
@@ -71,14 +71,14 @@ def export(store: Store, folder: Path, *accounts: str) -> None:
                 f"{folder} holds something that is not an export of a ledger: choose another folder"
             )
         shutil.rmtree(folder)
-    _write(folder, EXPORT_KEY, record(Export(accounts=tuple(sorted(accounts)))))
+    _write(folder, EXPORT_KEY, record_bytes(Export(accounts=tuple(sorted(accounts)))))
     for name, chain in chains.items():
         for sealed in chain.entries:
-            _write(folder, entry_key(name, sealed.entry.number), record(sealed))
+            _write(folder, entry_key(name, sealed.entry.number), record_bytes(sealed))
             if sealed.entry.approval is not None:
                 key = approval_key(name.partition(".")[0], sealed.entry.approval)
                 _write(folder, key, store.fetch(key).read_bytes())
-        _write(folder, head_key(name), record(Head(number=chain.account.number, sha256=chain.account.head)))
+        _write(folder, head_key(name), record_bytes(Head(number=chain.account.number, sha256=chain.account.head)))
 
 
 def exported(store: Store) -> Export | None:
@@ -90,7 +90,7 @@ def exported(store: Store) -> Export | None:
         return None
     except ValidationError:
         part = None
-    if part is None or record(part) != data:
+    if part is None or record_bytes(part) != data:
         raise LedgerBroken("export.json", 0, "was changed: export the run again")
     return part
 

@@ -11,7 +11,7 @@ from shoestring.core.errors import DataError, LedgerBroken, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, from_microusd
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 from shoestring.spending.approvals import check_used, read_approval
 from shoestring.spending.audit.export import EXPORT_KEY, Export, LedgerFolder, exported
 from shoestring.spending.ledger.account import Account, AccountState, Held
@@ -23,7 +23,7 @@ from shoestring.spending.ledger.settled_index import Settled
 Anchors = Mapping[str, tuple[str, ...]]
 
 
-class Verification(Noun):
+class Verification(Record):
     """Books that hold. Totals count every dollar once: where it is reserved for work, not again in the accounts above.
 
     `pending` is what a writer left between two accounts, or has not come to yet (`Ledger.sweep_parent` mends it);

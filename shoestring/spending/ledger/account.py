@@ -13,12 +13,12 @@ from pydantic import AwareDatetime
 
 from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import Noun
+from shoestring.core.types import Record
 from shoestring.spending.ledger.entry import NO_ENTRY, Entry, Sealed, Written
 from shoestring.spending.ledger.settled_index import Requests, Settled, SettledHolds
 
 
-class Hold(Noun):
+class Hold(Record):
     """Money that is set aside and not settled yet. `why`: for what, as whoever reserved it wrote."""
 
     stage: str
@@ -29,13 +29,13 @@ class Hold(Noun):
     why: str
 
 
-class StageMoney(Noun):
+class StageMoney(Record):
     cap_usd: Usd | None
     spent_usd: Usd
     held_usd: Usd
 
 
-class AccountState(Noun):
+class AccountState(Record):
     """An account after its last entry. `left_usd` is what may still be reserved; None, like `cap_usd`, is without limit.
 
     `raised_usd` is how much its cap is above the one that it was opened with.

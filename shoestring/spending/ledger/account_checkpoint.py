@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from shoestring.core.errors import LedgerBroken, NotInStore
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Noun, digest, record
+from shoestring.core.types import Record, digest, record_bytes
 from shoestring.spending.ledger.account import Account, Held
 from shoestring.spending.ledger.entry import AccountName, Hash, is_none
 from shoestring.spending.ledger.settled_index import Requests, SettledHolds
@@ -23,7 +23,7 @@ from shoestring.spending.ledger.settled_index import Requests, SettledHolds
 EVERY, SHARE = 128, 256
 
 
-class HeldThen(Noun):
+class HeldThen(Record):
     model_config = ConfigDict(strict=True)
 
     stage: str
@@ -35,7 +35,7 @@ class HeldThen(Noun):
     why: str
 
 
-class Checkpoint(Noun):
+class Checkpoint(Record):
     """All that an `Account` is. `requests` and `settled` are packed (`spending/past.py`)."""
 
     model_config = ConfigDict(strict=True)
@@ -64,7 +64,7 @@ class Checkpoint(Noun):
     settled: tuple[str, ...]
 
 
-class Kept(Noun):
+class Kept(Record):
     model_config = ConfigDict(strict=True)
 
     checkpoint: Checkpoint
@@ -105,7 +105,7 @@ def keep(store: Store, account: Account) -> None:
         settled=account.settled.pack(),
     )
     store.put(
-        checkpoint_key(account.name), record(Kept(checkpoint=checkpoint, sha256=digest(record(checkpoint))))
+        checkpoint_key(account.name), record_bytes(Kept(checkpoint=checkpoint, sha256=digest(record_bytes(checkpoint))))
     )
 
 
@@ -117,7 +117,7 @@ def load(store: Store, name: str) -> Account | None:
         return None
     except ValidationError:
         kept = None
-    if kept is None or kept.checkpoint.account != name or digest(record(kept.checkpoint)) != kept.sha256:
+    if kept is None or kept.checkpoint.account != name or digest(record_bytes(kept.checkpoint)) != kept.sha256:
         raise LedgerBroken(
             name,
             0,

@@ -22,7 +22,7 @@ from shoestring.core.errors import (
     UsageError,
 )
 from shoestring.core.interfaces import Clock, Store
-from shoestring.core.types import record
+from shoestring.core.types import record_bytes
 from shoestring.spending.ledger import account_checkpoint
 from shoestring.spending.ledger.account import Account
 from shoestring.spending.ledger.entry import (
@@ -187,7 +187,7 @@ class Books:
     def _tell(self, account: Account) -> None:
         """Leave the hints. One that could not be written is no reason to disown an entry that was."""
         with suppress(StoreError):
-            self.store.put(head_key(account.name), record(Head(number=account.number, sha256=account.head)))
+            self.store.put(head_key(account.name), record_bytes(Head(number=account.number, sha256=account.head)))
             if any(map(account_checkpoint.is_due, range(account.lies_in, account.number + 1))):
                 account_checkpoint.keep(self.store, account)
 

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, Validatio
 
 from shoestring.core.errors import LedgerBroken, NotInStore
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Noun, digest, record
+from shoestring.core.types import Record, digest, record_bytes
 
 NO_ENTRY = "0" * 64
 # Objects that are read at once: as many connections as a store on S3 keeps.
@@ -47,7 +47,7 @@ def is_none(value: object) -> bool:
     return value is None
 
 
-class Entry(Noun):
+class Entry(Record):
     """What was asked of an account. Amounts are whole micro-dollars.
 
     `id` names the request: asked again, it is the same entry. `amount_microusd` is what is reserved, what a hold grows by, what it is
@@ -98,7 +98,7 @@ class Entry(Noun):
         return tuple((name, sha256) for name, sha256 in both if name is not None)
 
 
-class Sealed(Noun):
+class Sealed(Record):
     """An entry and its hash, as they lie in the store."""
 
     model_config = ConfigDict(strict=True)
@@ -107,7 +107,7 @@ class Sealed(Noun):
     sha256: Hash
 
 
-class Together(Noun):
+class Together(Record):
     """Entries of writers who saw each other, as one of them wrote them. Nobody sees some of them without the others."""
 
     model_config = ConfigDict(strict=True)
@@ -124,10 +124,10 @@ class Written:
 
     @property
     def data(self) -> bytes:
-        return record(Together(entries=self.entries) if self.crowd else self.entries[0])
+        return record_bytes(Together(entries=self.entries) if self.crowd else self.entries[0])
 
 
-class Head(Noun):
+class Head(Record):
     """A hint at an account's last entry. It may be old, and nobody has to trust it; one that is ahead shows that a tail was cut off."""
 
     model_config = ConfigDict(strict=True)
@@ -137,7 +137,7 @@ class Head(Noun):
 
 
 def seal(entry: Entry) -> Sealed:
-    return Sealed(entry=entry, sha256=digest(record(entry)))
+    return Sealed(entry=entry, sha256=digest(record_bytes(entry)))
 
 
 def unseal(data: bytes) -> Written:
@@ -146,7 +146,7 @@ def unseal(data: bytes) -> Written:
     written = Written(
         Together.model_validate_json(data).entries if crowd else (Sealed.model_validate_json(data),), crowd
     )
-    if any(digest(record(sealed.entry)) != sealed.sha256 for sealed in written.entries):
+    if any(digest(record_bytes(sealed.entry)) != sealed.sha256 for sealed in written.entries):
         raise ValueError("its content does not have the hash that is written beside it: it was changed")
     if written.data != data:
         raise ValueError("its bytes are not the ones that were written: it was changed")
@@ -227,7 +227,7 @@ def read_head(store: Store, account: str) -> Head | None:
         return None
     except ValidationError:
         head = None
-    if head is None or record(head) != data:
+    if head is None or record_bytes(head) != data:
         raise LedgerBroken(
             account,
             0,

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, NotInStore, StoreError
 from shoestring.core.interfaces import Clock, Store
-from shoestring.core.types import Noun, digest, record
+from shoestring.core.types import Record, digest, record_bytes
 from shoestring.spending.ledger.account import Account
 from shoestring.spending.ledger.entry import (
     MOST_TOGETHER,
@@ -41,7 +41,7 @@ LOOKS, FIRST_LOOK, LONGEST_LOOK, LONGEST_PAUSE_S = 6, 8.0, 16.0, 2.0
 EAGER, PATIENT_LOOKS = 4, 2
 
 
-class Wish(Noun):
+class Wish(Record):
     """An entry without its place in the chain, and how many micro-dollars have to be left when it is written."""
 
     model_config = ConfigDict(strict=True)
@@ -68,7 +68,7 @@ class Crowd:
         folder = wishes_folder(account.name, account.number + 1)
         began_s = self._clock.monotonic_s()
         name = digest(f"{folder}{own.draft.id}".encode())[:32]
-        self._store.put(f"{folder}{name}.json", record(own))
+        self._store.put(f"{folder}{name}.json", record_bytes(own))
         took_s = self._clock.monotonic_s() - began_s
         last = account.number + 1 - account.lies_in
         longest_s = max(LONGEST_PAUSE_S, took_s * LONGEST_LOOK)

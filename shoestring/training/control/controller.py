@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from shoestring.core.receipt import Forecast
+from shoestring.core.receipt import SpendForecast
 from shoestring.spending.spend_forecast import WINDOW_STEPS, Drift, Move, Standing
 
 
@@ -16,7 +16,7 @@ class Steering:
 
     drift: Drift
     rows_per_s: float
-    forecast: Forecast | None = None
+    forecast: SpendForecast | None = None
     _took: list[tuple[int, float]] = field(default_factory=list)
     _stepped: int = 0
     _stepping_s: float = 0.0

@@ -10,18 +10,18 @@ from pydantic import ValidationError
 
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Noun, digest, record
+from shoestring.core.types import Record, digest, record_bytes
 
 SLOTS = 2
 
 
-class Slot(Noun):
+class Slot(Record):
     number: int
     sha256: str
     samples: int
 
 
-class Pointer(Noun):
+class Pointer(Record):
     """`checkpoints/train.json`: the newest slot first."""
 
     schema_version: Literal[1] = 1
@@ -47,7 +47,7 @@ def save(store: Store, run_id: str, state: dict[str, Any], samples: int) -> None
     data = to_bytes(state)
     store.put(f"{folder(run_id)}/train-{number}.pt", data)
     slots = (Slot(number=number, sha256=digest(data), samples=samples), *before[: SLOTS - 1])
-    store.put(f"{folder(run_id)}/train.json", record(Pointer(slots=slots)))
+    store.put(f"{folder(run_id)}/train.json", record_bytes(Pointer(slots=slots)))
 
 
 def load(store: Store, run_id: str) -> tuple[dict[str, Any] | None, str]:
@@ -56,7 +56,7 @@ def load(store: Store, run_id: str) -> tuple[dict[str, Any] | None, str]:
     for age, slot in enumerate(slots):
         if (data := _read(store, run_id, slot)) is not None:
             if age:
-                store.put(f"{folder(run_id)}/train.json", record(Pointer(slots=slots[age:])))
+                store.put(f"{folder(run_id)}/train.json", record_bytes(Pointer(slots=slots[age:])))
             return from_bytes(data), f"{said}went on from the one at {slot.samples} samples" if said else ""
         said += f"the checkpoint at {slot.samples} samples was damaged; "
     return None, f"{said}started afresh" if said else ""

@@ -10,8 +10,8 @@ from decimal import Decimal
 import torch
 
 from shoestring.core.errors import StageFailed, StageStopped
-from shoestring.core.receipt import Change, Lever
-from shoestring.core.types import record
+from shoestring.core.receipt import AdaptationChange, Lever
+from shoestring.core.types import record_bytes
 from shoestring.data.loading.loader import Loader
 from shoestring.data.loading.shuffle import samples_at
 from shoestring.spending.guard import Guard
@@ -146,7 +146,7 @@ class Training:
         """Put a change on record, and say it."""
         at = self.task.clock.now()
         self.course.changes.append(
-            Change(at=at, samples=self.course.samples, lever=lever, before=before, after=after, why=why)
+            AdaptationChange(at=at, samples=self.course.samples, lever=lever, before=before, after=after, why=why)
         )
         self._tell()
 
@@ -300,7 +300,7 @@ class Training:
     def _write_curve(self) -> None:
         task = self.task
         curve = Curve(run_id=task.run_id, metric=task.metric, points=tuple(self.course.points))
-        task.store.put(f"runs/{task.run_id}/curve.json", record(curve))
+        task.store.put(f"runs/{task.run_id}/curve.json", record_bytes(curve))
 
     def _time_a_look(self) -> float:
         """Seconds that a look at the whole signal split takes, from a part of it."""

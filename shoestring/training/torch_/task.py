@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoestring.config.adaptation import Bounds
+from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Clock, Store
-from shoestring.core.receipt import Change, Forecast
+from shoestring.core.receipt import AdaptationChange, SpendForecast
 from shoestring.data.formats.readers import Rows
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
@@ -34,9 +34,9 @@ class Task:
     meter: Meter
     clock: Clock
     cores: int
-    tell: Callable[[str, int, int, dict[str, float], tuple[Change, ...], Forecast | None], None]
+    tell: Callable[[str, int, int, dict[str, float], tuple[AdaptationChange, ...], SpendForecast | None], None]
     stopping: Callable[[], bool]
-    bounds: Bounds
+    bounds: AdaptationLimits
     guardrails: Guardrails = NOTHING_GUARDED
 
 

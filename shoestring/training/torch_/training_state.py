@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from shoestring.core.receipt import Change
+from shoestring.core.receipt import AdaptationChange
 from shoestring.data.loading.shuffle import Cursor
 from shoestring.data.recipe import TrainSettings
 from shoestring.training.control.schedule import Schedule, Stall
@@ -40,7 +40,7 @@ class Course:
     plateau: dict[str, Any] | None = None
     batch_rows: int = 0
     look_share: float = 1.0
-    changes: list[Change] = field(default_factory=list)
+    changes: list[AdaptationChange] = field(default_factory=list)
     safe: dict[str, Any] | None = None
     rolled_back: int = 0
     rate_share: float = 1.0
@@ -99,7 +99,7 @@ def resumed(state: dict[str, Any], learner: Learner) -> Course:
         plateau=state["plateau"],
         batch_rows=state.get("batch_rows", 0),
         look_share=state.get("look_share", 1.0),
-        changes=[Change(**change) for change in state.get("changes", [])],
+        changes=[AdaptationChange(**change) for change in state.get("changes", [])],
         safe=state.get("safe"),
         rolled_back=state.get("rolled_back", 0),
         rate_share=state.get("rate_share", 1.0),
