@@ -41,7 +41,7 @@ SETTINGS = TrainSettings(
     max_epochs=100, hidden=(32,), bins=4, batch_rows=64, patience=999, learning_rate=0.01, dropout=0.0
 )
 ROWS, STEP_S, STEPS, PRICE = 12_000, 0.1, 1000, Decimal(1)
-NOTHING = AdaptationLimits(length=False, least_look_share=1, batch_factor=1, pool=False)
+NOTHING = AdaptationLimits(length=False, min_validation_share=1, max_batch_factor=1, pool=False)
 # So much of the budget's time is over when the disturbance comes.
 COMES_AT = 0.3
 

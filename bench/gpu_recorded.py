@@ -66,7 +66,7 @@ def llm_works() -> list[Work]:
             flop[model, length, gpus],
             flop[model, length, gpus] / 300,
             speeds,
-            most_gpus=int(gpus),
+            max_gpus=int(gpus),
         )
         for (model, length, gpus), speeds in sorted(fastest.items())
         if len(speeds) > 1
@@ -100,7 +100,7 @@ def gavel_works() -> list[Work]:
     return works
 
 
-def work_of(name: str, flop: float, bytes_: float, speed: dict[str, float], most_gpus: int = 1) -> Work:
+def work_of(name: str, flop: float, bytes_: float, speed: dict[str, float], max_gpus: int = 1) -> Work:
     need = Need(
         stage="train",
         work=name,
@@ -108,7 +108,7 @@ def work_of(name: str, flop: float, bytes_: float, speed: dict[str, float], most
         setup_s=0,
         gpu_flop_per_row=flop,
         gpu_bytes_per_row=bytes_,
-        most_gpus=most_gpus,
+        max_gpus=max_gpus,
     )
     return Work(need, speed, int(HOURS * 3600 * statistics.median(speed.values())))
 
@@ -173,7 +173,7 @@ def gavel_lists() -> list[PriceList]:
 def placed(work: Work, prices: PriceList) -> dict[str, Pool]:
     """The pools that the model was measured on, as many machines of each as it takes."""
     return {
-        name: pool.model_copy(update={"nodes": max(1, work.need.most_gpus // pool.gpu_count)})
+        name: pool.model_copy(update={"nodes": max(1, work.need.max_gpus // pool.gpu_count)})
         for name, pool in prices.pools.items()
         if name in work.speed
     }

@@ -10,7 +10,7 @@ from decimal import Decimal
 import numpy as np
 from gpu_recorded import STARTUP_S, PriceList, Work, placed
 
-from shoestring.config.policy import Policy, MigrationPolicy
+from shoestring.config.policy import MigrationPolicy, Policy
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, Pool, Quote
@@ -56,7 +56,7 @@ Choose = Callable[[Work, dict[str, Pool], PriceList, list[Receipt], np.random.Ge
 Ran = tuple[float, list[Receipt]]
 """What a run cost, and the receipts of its attempts."""
 Run = Callable[[Work, dict[str, Pool], PriceList, list[Receipt], np.random.Generator], Ran]
-LOOKS = Policy(second_look=MigrationPolicy(every_s=60, most_moves=2))
+LOOKS = Policy(second_look=MigrationPolicy(check_every_s=60, max_migrations=2))
 LEAVE_S = 60.0
 
 
@@ -178,7 +178,7 @@ def looked_at(
         choice = decide(question).choice
         assert choice is not None
         name, true_s = choice.pool, work.rows / work.speed[choice.pool]
-        measured_s, share = true_s * luck(random), LOOKS.second_look.dwell_s / true_s
+        measured_s, share = true_s * luck(random), LOOKS.second_look.min_dwell_s / true_s
         so_far = receipt(work, pools[name], measured_s, share, len(ran) + 1)
         after = asked(work, pools, prices, [*seen, *ran, so_far], len(ran) + 1, max(left - share, 1e-6))
         there = decide(after).choice
@@ -188,7 +188,7 @@ def looked_at(
                 *ran,
                 receipt(work, pools[name], measured_s, attempt=len(ran) + 1),
             ]
-        paid += usd_of(name, pools, prices, STARTUP_S + LOOKS.second_look.dwell_s + LEAVE_S)
+        paid += usd_of(name, pools, prices, STARTUP_S + LOOKS.second_look.min_dwell_s + LEAVE_S)
         left, ran = left - share, [*ran, so_far]
 
 
@@ -202,7 +202,7 @@ def worth_a_move(
         usd_per_hour=float(choice.usd_per_hour),
         s_per_sample=measured_s / before.rows,
         phase="stable",
-        here_s=LOOKS.second_look.dwell_s,
+        here_s=LOOKS.second_look.min_dwell_s,
         moves=moves,
         left_usd=float(after.budget_usd),
         left_s=None,

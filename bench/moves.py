@@ -29,8 +29,8 @@ from shoestring.routing.policy.migration import Elsewhere, Standing, second_look
 
 TICK_S, LOOK_TICKS, DAY_S = 195.0, 3, 86400.0
 WORK_S, LEAVE_S, START_S = 48 * 3600.0, 60.0, 360.0
-EAGER = MigrationPolicy(saving_over_disruption=1, dwell_s=0, margin_again=0, most_moves=10**6)
-CALM = MigrationPolicy(most_moves=10**6)
+EAGER = MigrationPolicy(saving_over_disruption=1, min_dwell_s=0, extra_saving_per_migration=0, max_migrations=10**6)
+CALM = MigrationPolicy(max_migrations=10**6)
 Prices = list[list[float]]
 
 

@@ -23,7 +23,7 @@ from machine import describe
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import from_microusd, microusd
-from shoestring.core.types import Format, FormatSpeed, Market, Need, Pool, Quote, MarketTerms
+from shoestring.core.types import Format, FormatSpeed, Market, MarketTerms, Need, Pool, Quote
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
 from shoestring.routing.offers.candidates import Ints
@@ -146,9 +146,9 @@ def lies(rng: np.random.Generator) -> dict[str, object]:
     cold = {
         "usd_per_gb_month": f"{monthly:.6f}",
         "retrieval_usd_per_gb": f"{retrieval:.6f}",
-        "least_days": int(rng.choice([0, 30])),
+        "min_days": int(rng.choice([0, 30])),
     }
-    tariffs |= {"storage_held_hours": float(rng.uniform(0, 8760)), "storage_tiers": {"COLD": cold}}
+    tariffs |= {"storage_held_hours": float(rng.uniform(0, 8760)), "storage_classes": {"COLD": cold}}
     return {
         "tariffs": Tariffs.model_validate(tariffs),
         "speeds": SPEEDS[:1] if rng.random() < 0.5 else SPEEDS[1:],

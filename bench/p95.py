@@ -156,7 +156,7 @@ def adaptdl() -> History:
 def adaptdl_need(model: str) -> Need:
     flop, sync_bytes = FLOP_AND_BYTES[model]
     return Need(
-        stage="train", work=model, gpu="must", gpu_flop_per_row=flop, sync_bytes=sync_bytes, most_gpus=64
+        stage="train", work=model, gpu="must", gpu_flop_per_row=flop, sync_bytes=sync_bytes, max_gpus=64
     )
 
 

@@ -41,7 +41,7 @@ MONTH_DAYS = 27.0
 # Spread as widely as the runs of one user are; 2% of stages take many times as long, without variance (Pareto, index 1.5).
 TAILS = {"bias_log_sd": 0.3, "log_sd": 0.2, "tail_share": 0.02, "tail_index": 1.5}
 # A run for which nothing is left because others hold it waits for them, overnight at most.
-WAITING = {"waiting": {"most_wait_s": 43200.0, "look_again_s": 1800.0}}
+WAITING = {"waiting": {"max_delay_s": 43200.0, "poll_s": 1800.0}}
 # Dollars of the month for each pipeline that is to come: the last of them find it gone.
 MONTH_USD_EACH = 0.7
 

@@ -33,7 +33,7 @@ RESTRICTED = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
-# How long Kubernetes keeps a Workflow that is over; what the run left stays in the store. Well beyond Rules.abandoned_s: where no exit
+# How long Kubernetes keeps a Workflow that is over; what the run left stays in the store. Well beyond Rules.abandoned_after_s: where no exit
 # step came, the sweeper still has to read when the pods began and ended.
 KEPT_S = 86400
 SCRATCH = "/tmp"

@@ -14,7 +14,7 @@ import pytest
 from shoestring.config.tariffs import Tariffs, egress_microusd
 from shoestring.config.world import PriceBook
 from shoestring.core.money import MICRO
-from shoestring.core.types import Market, Pool, MarketTerms
+from shoestring.core.types import Market, MarketTerms, Pool
 from shoestring.pricing.catalogues import Catalogue
 from shoestring.pricing.price_book import Listing, believed, prices
 from shoestring.pricing.price_list import Commitment, PriceList

@@ -174,26 +174,26 @@ def test_who_is_alive_is_told_by_host_process_and_its_creation() -> None:
     cluster = LocalCluster(())
     mine = this_pod_uid()
     host, pid, created_ms = mine.rsplit(".", 2)
-    me = cluster.life(mine)
+    me = cluster.lifetime(mine)
     assert me.alive
     reused = f"{host}.{pid}.{int(created_ms) - 60_000}"
-    assert not cluster.life(reused).alive
+    assert not cluster.lifetime(reused).alive
     # Nobody can tell from here, so nobody settles it from here.
-    assert cluster.life(f"elsewhere.{host}.{pid}.{created_ms}").alive
+    assert cluster.lifetime(f"elsewhere.{host}.{pid}.{created_ms}").alive
 
 
 def test_a_process_that_ended_is_not_alive_even_before_its_parent_has_heard() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     uid = f"{socket.gethostname()}.{child.pid}.{int(psutil.Process(child.pid).create_time() * 1000)}"
     cluster = LocalCluster(())
-    assert cluster.life(uid).alive
+    assert cluster.lifetime(uid).alive
     child.kill()
     while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
-    assert not cluster.life(uid).alive
+    assert not cluster.lifetime(uid).alive
     child.wait()
-    assert not cluster.life(uid).alive
-    assert cluster.life(uid).started_at is not None
+    assert not cluster.lifetime(uid).alive
+    assert cluster.lifetime(uid).started_at is not None
 
 
 def placed(cpu: str) -> Placement:
@@ -215,7 +215,7 @@ def test_a_process_is_as_old_as_it_is_and_not_up_to_a_second_older() -> None:
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     ) as child:
         created_ms = int(psutil.Process(child.pid).create_time() * 1000)
-        started_at = LocalCluster(()).life(f"{socket.gethostname()}.{child.pid}.{created_ms}").started_at
+        started_at = LocalCluster(()).lifetime(f"{socket.gethostname()}.{child.pid}.{created_ms}").started_at
         after = datetime.now(UTC)
     tick = timedelta(seconds=0.02)
     assert started_at is not None and before - tick <= started_at <= after + tick
@@ -228,7 +228,7 @@ import os
 from shoestring.backends.local import LocalCluster
 from shoestring.core.types import Placement
 before = os.sched_getaffinity(0)
-variables = LocalCluster(()).enter(Placement.model_validate_json({placed("1").model_dump_json()!r}))
+variables = LocalCluster(()).apply_placement(Placement.model_validate_json({placed("1").model_dump_json()!r}))
 after = os.sched_getaffinity(0)
 print(len(after), after <= before, variables)
 """

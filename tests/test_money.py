@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.core.money import MICRO, MOST_USD, budget, usd
+from shoestring.core.money import MAX_USD, MICRO, budget, usd
 
 
-@given(st.decimals(MICRO, MOST_USD - 1, places=9))
+@given(st.decimals(MICRO, MAX_USD - 1, places=9))
 def test_a_budget_is_rounded_down_and_a_cost_up(amount: Decimal) -> None:
     assert budget(f" {amount:f} ") <= amount <= usd(amount)
     assert usd(amount) - budget(str(amount)) in (0, MICRO)

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoestring.config.tariffs import (
+    PriceTier,
     StorageClass,
     Tariffs,
-    PriceTier,
-    dearest_microusd,
     egress_microusd,
     egress_table,
     held_microusd,
+    highest_microusd,
     read_microusd,
     tiered_microusd,
 )
@@ -48,10 +48,10 @@ def tiers(draw: st.DrawFn) -> tuple[PriceTier, ...]:
     return tuple(PriceTier(up_to_gb=end, usd_per_gb=draw(prices)) for end in [*ends, None])
 
 
-def by_the_gb(tiers: tuple[PriceTier, ...], gb: int, moved_gb: int) -> int:
+def by_the_gb(tiers: tuple[PriceTier, ...], gb: int, transferred_gb: int) -> int:
     """Micro-dollars, one GB after the other."""
     micro = Fraction(0)
-    for number in range(moved_gb, moved_gb + gb):
+    for number in range(transferred_gb, transferred_gb + gb):
         tier = next(tier for tier in tiers if tier.up_to_gb is None or number < tier.up_to_gb)
         micro += Fraction(tier.usd_per_gb) * 10**6
     return ceil(micro)
@@ -64,8 +64,8 @@ def test_a_tier_is_paid_for_what_lies_in_it_and_no_more(tb: int, usd: str) -> No
 
 
 @given(tiers(), st.integers(0, 2000), st.integers(0, 2000))
-def test_tiers_are_the_sum_of_their_gigabytes(tiers: tuple[PriceTier, ...], gb: int, moved_gb: int) -> None:
-    assert tiered_microusd(tiers, np.array([float(gb)]), moved_gb)[0] == by_the_gb(tiers, gb, moved_gb)
+def test_tiers_are_the_sum_of_their_gigabytes(tiers: tuple[PriceTier, ...], gb: int, transferred_gb: int) -> None:
+    assert tiered_microusd(tiers, np.array([float(gb)]), transferred_gb)[0] == by_the_gb(tiers, gb, transferred_gb)
 
 
 @given(tiers(), st.lists(st.floats(0, 1e6), min_size=2, max_size=8))
@@ -88,7 +88,7 @@ def test_inside_a_region_nothing_is_paid_and_a_pair_that_no_route_names_is_never
     assert egress_microusd(anywhere, "a", "a", gb).tolist() == [0, 0]
     assert egress_microusd(anywhere, "a", "b", gb).tolist() == [0, 900_000_000]
     assert egress_microusd(TARIFFS, "us-west-2", "us-east-1", gb).tolist() == [0, 1_200_000_000]
-    declared = TARIFFS.model_copy(update={"unnamed_usd_per_gb": Decimal("0.01")})
+    declared = TARIFFS.model_copy(update={"default_usd_per_gb": Decimal("0.01")})
     assert egress_microusd(declared, "us-west-2", "us-east-1", gb).tolist() == [0, 100_000_000]
 
 
@@ -98,7 +98,7 @@ def test_what_is_taken_for_a_pair_that_no_route_names_is_said_until_it_is_declar
     )
     assert list(tariffs.unnamed(["home", "far", "other"])) == ["other->home"]
     assert "$0.120000 a GB is taken: name it there, or declare" in tariffs.unnamed(["other"])["other->home"]
-    assert tariffs.model_copy(update={"unnamed_usd_per_gb": Decimal(0)}).unnamed(["other"]) == {}
+    assert tariffs.model_copy(update={"default_usd_per_gb": Decimal(0)}).unnamed(["other"]) == {}
 
 
 def test_a_region_of_another_provider_is_another_region_though_its_name_is_the_same() -> None:
@@ -116,7 +116,7 @@ def test_a_region_of_another_provider_is_another_region_though_its_name_is_the_s
 def test_a_volume_costs_at_most_what_it_is_priced_at_whatever_moved_before(
     tiers: tuple[PriceTier, ...], gb: int, least_gb: int, more_gb: int, share: float
 ) -> None:
-    (most,) = dearest_microusd(tiers, np.array([float(gb)]), least_gb, least_gb + more_gb)
+    (most,) = highest_microusd(tiers, np.array([float(gb)]), least_gb, least_gb + more_gb)
     between = [
         tiered_microusd(tiers, np.array([float(gb)]), least_gb + step / 100 * more_gb)[0]
         for step in range(0, 101, 20)
@@ -136,7 +136,7 @@ def test_of_several_routes_the_one_that_names_most_is_used() -> None:
 
 
 def test_a_month_that_has_moved_bytes_goes_on_in_its_tiers() -> None:
-    moved = TARIFFS.model_copy(update={"moved_gb": {"us-east-1->internet": 100.0}})
+    moved = TARIFFS.model_copy(update={"transferred_gb": {"us-east-1->internet": 100.0}})
     (fresh,), (later,) = (
         egress_microusd(each, "us-east-1", "internet", np.array([100.0])) for each in (TARIFFS, moved)
     )
@@ -152,7 +152,7 @@ def test_a_table_has_a_row_a_route_and_a_column_a_volume() -> None:
 
 
 def test_what_is_kept_is_charged_for_its_least_days_and_to_be_read() -> None:
-    cold = StorageClass(usd_per_gb_month=Decimal("0.004"), retrieval_usd_per_gb=Decimal("0.02"), least_days=90)
+    cold = StorageClass(usd_per_gb_month=Decimal("0.004"), retrieval_usd_per_gb=Decimal("0.02"), min_days=90)
     gb = np.array([100.0])
     assert (
         held_microusd(cold, gb, 24).tolist()
@@ -163,7 +163,7 @@ def test_what_is_kept_is_charged_for_its_least_days_and_to_be_read() -> None:
     assert read_microusd(cold, gb).tolist() == [2_000_000] and read_microusd(
         Tariffs().shelf(), gb
     ).tolist() == [0]
-    assert Tariffs(storage_tiers={"cold": cold}).shelf("cold") == cold
+    assert Tariffs(storage_classes={"cold": cold}).shelf("cold") == cold
 
 
 @given(tiers())
@@ -192,21 +192,21 @@ def test_tariffs_are_read_as_they_were_written(tiers: tuple[PriceTier, ...]) -> 
             },
             "up_to_gb has to rise from tier to tier: 9.0, 5.0, None",
         ),
-        ({"moved_gb": {"a->b": 4.0}}, "moved_gb names a->b, which egress_usd_per_gb has no price for"),
+        ({"transferred_gb": {"a->b": 4.0}}, "transferred_gb names a->b, which egress_usd_per_gb has no price for"),
         ({"storage_usd_per_gb_month": "-1"}, "is not a price"),
         *(
-            ({"storage_tiers": {name: {"usd_per_gb_month": "1"}}}, "give this one another name")
+            ({"storage_classes": {name: {"usd_per_gb_month": "1"}}}, "give this one another name")
             for name in ("standard", "STANDARD")
         ),
         *(
             (
-                {"storage_tiers": {name: {"usd_per_gb_month": "1"}}},
+                {"storage_classes": {name: {"usd_per_gb_month": "1"}}},
                 f"what lies on {name} cannot be read before it is restored",
             )
             for name in ("GLACIER", "DEEP_ARCHIVE", "deep_archive")
         ),
         *(
-            ({"storage_tiers": {name: {"usd_per_gb_month": "1"}}}, "is no storage class")
+            ({"storage_classes": {name: {"usd_per_gb_month": "1"}}}, "is no storage class")
             for name in ("", "A B", "IA\n", "a/b")
         ),
         ({"storage_held_hours": -1}, "greater than or equal to 0"),
@@ -219,7 +219,7 @@ def test_tariffs_that_cannot_be_are_refused_with_what_to_write(wrong: dict[str, 
 
 def test_the_storage_classes_that_the_design_page_shows_can_be_declared() -> None:
     page = (Path(__file__).parent.parent / "docs" / "design.md").read_text()
-    (shown,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.S) if "storage_tiers" in block)
+    (shown,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.S) if "storage_classes" in block)
     assert list(Tariffs.model_validate(yaml.safe_load(shown)["tariffs"]).shelves) == [
         "standard",
         "GLACIER_IR",

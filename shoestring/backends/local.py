@@ -32,7 +32,7 @@ from shoestring.pricing.price_list import PriceList
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
-ONE_SHELF = "the store is a folder, which has one storage class: those of storage_tiers ({}) are not offered, a store on S3 may have them"
+ONE_SHELF = "the store is a folder, which has one storage class: those of storage_classes ({}) are not offered, a store on S3 may have them"
 
 # Where every pod on a cluster has the world's files: a folder for each, from a ConfigMap.
 MOUNTED_WORLD = Path("/etc/shoestring")
@@ -49,7 +49,7 @@ class WorldFile(PriceList):
     store: str = Field(min_length=1, description="folder of the object store; ~ is the home directory")
     pools: tuple[Pool, ...] = Field(min_length=1)
     tariffs: Tariffs = Tariffs()
-    rules: Policy = Policy()
+    policy: Policy = Policy()
     budgets: Budgets = Budgets()
     images: dict[str, str] = Field(
         {}, description="full names of images, by the names that stages use; else the published ones"
@@ -64,10 +64,10 @@ class WorldFile(PriceList):
         return self
 
     @property
-    def tariffs_here(self) -> Tariffs:
+    def usable_tariffs(self) -> Tariffs:
         """With the storage classes that can be used: a folder has one, and a price list to think with is of any store."""
         return (
-            self.tariffs.model_copy(update={"storage_tiers": {}}) if self.purpose == "run" else self.tariffs
+            self.tariffs.model_copy(update={"storage_classes": {}}) if self.purpose == "run" else self.tariffs
         )
 
 
@@ -83,7 +83,7 @@ class FolderStore:
             raise NotInStore(key)
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD_CLASS) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS) -> bool:
         path = self.root / key
         if if_absent and path.exists():
             return False
@@ -154,12 +154,12 @@ class FilePrices:
         self._written, self._newest = written_at(source), self._book
 
     def _parsed(self, world: WorldFile, listing: Listing) -> PriceBook:
-        return parse_book(listing, world.pools, world.tariffs_here, self._clock.now().date())
+        return parse_book(listing, world.pools, world.usable_tariffs, self._clock.now().date())
 
     def book(self) -> PriceBook:
         return self._book
 
-    def afresh(self, quote: Quote, pool: Pool) -> Decimal | None:
+    def current_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
         """By the newest file that can be read: one that is half written says nothing yet."""
         if self._source and (written := written_at(self._source)) != self._written:
             with contextlib.suppress(WorldError):
@@ -198,13 +198,13 @@ class LocalCluster:
     def pools(self) -> tuple[Pool, ...]:
         return self._pools
 
-    def enter(self, placement: Placement) -> dict[str, str]:
+    def apply_placement(self, placement: Placement) -> dict[str, str]:
         cores = max(1, int(float(placement.cpu)))
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, idlest_cores(cores))
         return threads(cores)
 
-    def life(self, pod_uid: str) -> PodLifetime:
+    def lifetime(self, pod_uid: str) -> PodLifetime:
         if "?" in pod_uid:
             # Known by its labels alone, which processes do not have.
             return PodLifetime(alive=False)
@@ -307,12 +307,12 @@ def open_local_world(
     return World(
         name=file.name,
         digest=digest(file.model_dump_json(exclude={"store"}).encode() + prices.listing.bytes),
-        rules=file.rules,
+        policy=file.policy,
         budgets=file.budgets,
         images=IMAGES | file.images,
         notes=()
-        if file.tariffs_here == file.tariffs
-        else (ONE_SHELF.format(", ".join(file.tariffs.storage_tiers)),),
+        if file.usable_tariffs == file.tariffs
+        else (ONE_SHELF.format(", ".join(file.tariffs.storage_classes)),),
         prices=prices,
         cluster=LocalCluster(file.pools),
         store=FolderStore((store or Path(file.store)).expanduser().absolute()),

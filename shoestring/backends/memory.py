@@ -55,7 +55,7 @@ class MemoryStore:
         path.data = data
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD_CLASS) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS) -> bool:
         content = data if isinstance(data, bytes) else data.read_bytes()
         with self._lock:
             if key not in self._objects:

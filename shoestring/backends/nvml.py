@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoestring.core.interfaces import Telemetry, ProcessUsage
+from shoestring.core.interfaces import ProcessUsage, Telemetry
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def as_started(wish: Wish, run: Run) -> Wish:
 def begin(world: World, wish: Wish, world_argument: str, folder: Path, as_json: bool, wait: bool) -> None:
     """Admit the run and drive it to its end; a refusal by a decision is written down like any other end, and one without is raised."""
     try:
-        most_s = world.rules.waiting.most_wait_s if wait else 0.0
+        most_s = world.policy.start.max_delay_s if wait else 0.0
         say = partial(typer.echo, err=True)
         run = in_time(
             world, wish.run_id, lambda waited_s: admit(world, having_waited(wish, waited_s)), most_s, say

@@ -78,7 +78,7 @@ def _stages(lines: Sequence[Line]) -> Grid:
             each.machine,
             each.market,
             each.region,
-            lying(each.format, each.tier) or "-",
+            lying(each.format, each.storage_class) or "-",
             "nothing: it is there" if each.cached else f"${each.est_usd}",
             f"${each.p95_usd}",
             f"{each.est_s:,.1f}",

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from shoestring.cli.running import JsonOption, StoreOption, WorldOption, world_at
-from shoestring.config.policy import CandidatePolicy, Preferences, Policy
+from shoestring.config.policy import CandidatePolicy, Policy, Preferences
 from shoestring.core.types import utc_text
 from shoestring.routing.analysis.off_policy import Comparison, Estimate
 from shoestring.routing.policy.trials import Rollback
@@ -21,7 +21,7 @@ app = typer.Typer(help="Policies: the one in force, and one on trial beside it."
 def show(world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Print the policy in force, and the candidate with what became of it."""
     opened = world_at(world, store)
-    rules = opened.rules
+    rules = opened.policy
     over = rolled_back(opened.store, rules.candidate) if rules.candidate else None
     if as_json:
         told: dict[str, Any] = {"policy": rules.model_dump(mode="json"), "sha256": rules.sha256}
@@ -41,7 +41,7 @@ def show(world: WorldOption = None, store: StoreOption = None, as_json: JsonOpti
 def guarded(rules: Policy) -> list[str]:
     """What no stage may pass, in lines, and what a training may change of itself."""
     said = [f"  {sentence}" for sentence in rules.guardrails.sentences(trains=True)] or ["  no guardrails"]
-    bounds = rules.bounds.model_dump(mode="json")
+    bounds = rules.adaptation_limits.model_dump(mode="json")
     return [
         *said,
         f"  a training may change by itself: {', '.join(f'{name} {value}' for name, value in bounds.items())}",
@@ -51,10 +51,10 @@ def guarded(rules: Policy) -> list[str]:
 def described(what: str, policy: Preferences) -> list[str]:
     """A policy in lines."""
     lines = [
-        f"{what} {policy.title} ({policy.sha256[:12]}): an hour of waiting is worth ${policy.usd_per_hour_of_waiting}"
+        f"{what} {policy.title} ({policy.sha256[:12]}): an hour of waiting is worth ${policy.delay_usd_per_hour}"
     ]
-    for kind, tier in sorted(policy.tiers.items()):
-        said = tier.model_dump(mode="json", exclude_defaults=True)
+    for kind, workload_class in sorted(policy.workload_classes.items()):
+        said = workload_class.model_dump(mode="json", exclude_defaults=True)
         allowed = [
             f"{name} {', '.join(value) if isinstance(value, list) else value}" for name, value in said.items()
         ]

@@ -59,7 +59,7 @@ def show(
         opened = world_at(world, None)
         book = opened.prices.book()
         rows: Sequence[Quote | PriceRow] = book.quotes
-        doubted, committed = book.quarantined, with_used(opened.store, book.committed)
+        doubted, committed = book.rejected, with_used(opened.store, book.committed)
     else:
         read = read_at(file, as_of, provider)
         rows, doubted = read.rows, read.quarantined
@@ -76,11 +76,11 @@ def show(
     ]
     table(("what", "an hour", "as of", "source"), lines)
     if book is not None:
-        table(("moving a GB", "costs"), book.tariffs.said)
-        table(("holding a GB", "a month", "reading it", "for at least"), book.tariffs.holding)
+        table(("moving a GB", "costs"), book.tariffs.route_prices)
+        table(("holding a GB", "a month", "reading it", "for at least"), book.tariffs.storage_prices)
         table(("paid for", "by", "in", "hours left"), [paid_for(each) for each in committed])
     if doubted:
-        table(("not believed", "why"), [(each.row, each.why) for each in doubted])
+        table(("not believed", "why"), [(each.row, each.reason) for each in doubted])
 
 
 @app.command()
@@ -139,7 +139,7 @@ def tell(found: Moves, after: Read, limit_percent: float) -> None:
         f"{len(found.appeared)} appeared, {len(found.vanished)} vanished, {len(after.quarantined)} not believed"
     )
     if after.quarantined:
-        table(("not believed", "why"), [(each.row, each.why) for each in after.quarantined])
+        table(("not believed", "why"), [(each.row, each.reason) for each in after.quarantined])
 
 
 def paid_for(each: CommittedHours) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def paid_for(each: CommittedHours) -> tuple[str, ...]:
         f"{each.pool} {each.market}",
         each.name,
         each.month,
-        f"{each.left_hours:,.2f} of {each.most_hours:,g}",
+        f"{each.left_hours:,.2f} of {each.max_hours:,g}",
     )
 
 

@@ -85,15 +85,15 @@ def world_at(path: Path | None, store: Path | None) -> World:
     if store is not None:
         os.environ[STORE_VARIABLE] = str(store.expanduser().absolute())
     world = open_world(str(path) if path else "")
-    for doubted in world.prices.book().quarantined:
-        typer.echo(f"a price is not believed: {doubted.row}: {doubted.why}", err=True)
+    for doubted in world.prices.book().rejected:
+        typer.echo(f"a price is not believed: {doubted.row}: {doubted.reason}", err=True)
     return world
 
 
 def leave_no_other(world: World, run: Run) -> None:
     """A run that is still being driven is not started again. Raises UsageError."""
     supervisor = run.start.supervisor if run.starts else None
-    if supervisor and supervisor != world.pod_uid and world.cluster.life(supervisor).alive:
+    if supervisor and supervisor != world.pod_uid and world.cluster.lifetime(supervisor).alive:
         raise UsageError(f"{run.run_id} is still running: follow it with `shoestring watch {run.run_id}`")
     settle_run(world, run.run_id)
 
@@ -205,7 +205,7 @@ def watch(
     supervisor = run.start.supervisor if run.starts else None
 
     def abandoned() -> bool:
-        return supervisor is not None and not opened.cluster.life(supervisor).alive
+        return supervisor is not None and not opened.cluster.lifetime(supervisor).alive
 
     with contextlib.suppress(KeyboardInterrupt):
         follow(opened.store, run_id, opened.clock, abandoned, sys.stdout, as_json=as_json)

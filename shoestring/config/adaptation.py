@@ -14,13 +14,13 @@ class AdaptationLimits(Record):
         True,
         description="end sooner or later than planned, annealed; false: the plan stands, and where the money ends the run is cut off",
     )
-    least_look_share: float = Field(
+    min_validation_share: float = Field(
         0.25,
         gt=0,
         le=1,
         description="share of signal validation that a look has to read; 1: all of it, always",
     )
-    batch_factor: float = Field(
+    max_batch_factor: float = Field(
         2.0,
         ge=1,
         le=8,

@@ -9,13 +9,13 @@ from pydantic import Field, model_validator
 from shoestring.core.money import Usd
 from shoestring.core.types import Record
 
-Remedy = Literal["throttle", "rebalance", "roll-back", "pause", "stop"]
+GuardrailAction = Literal["throttle", "rebalance", "roll-back", "pause", "stop"]
 
-FOR_A_CAP: tuple[Remedy, ...] = ("throttle", "rebalance", "pause", "stop")
-CAPS: dict[str, tuple[Remedy, ...]] = {
-    "joules": FOR_A_CAP,
-    "compute_minutes": FOR_A_CAP,
-    "gco2_g": FOR_A_CAP,
+CAP_ACTIONS: tuple[GuardrailAction, ...] = ("throttle", "rebalance", "pause", "stop")
+CAPS: dict[str, tuple[GuardrailAction, ...]] = {
+    "joules": CAP_ACTIONS,
+    "core_minutes": CAP_ACTIONS,
+    "co2_g": CAP_ACTIONS,
     "memory_gb": ("rebalance", "pause", "stop"),
 }
 """throttle: the stage keeps half of its cores from four fifths of the cap on, and is stopped at it. rebalance: a training is given the
@@ -23,7 +23,7 @@ moment at which the cap will be reached for its deadline, and ends annealed befo
 memory is placed anew with more. pause: it is stopped at its checkpoint, and an engine's next try, or `--resume`, goes on. stop: it is
 stopped, and not tried again."""
 
-REMEDIES: dict[str, tuple[Remedy, ...]] = CAPS | {
+ACTIONS: dict[str, tuple[GuardrailAction, ...]] = CAPS | {
     "usd_per_epoch": ("rebalance", "pause", "stop"),
     "skill": ("roll-back", "pause", "stop"),
 }
@@ -31,33 +31,33 @@ REMEDIES: dict[str, tuple[Remedy, ...]] = CAPS | {
 the bounds; with nothing left to change it is stopped. roll-back: it goes back to where it was good enough last, with the batch of then and
 half the learning rate; where it never was, or not for long, it is stopped."""
 
-UNITS = {"joules": "J", "compute_minutes": "core-minutes", "gco2_g": "g of CO2", "memory_gb": "GB"}
+UNITS = {"joules": "J", "core_minutes": "core-minutes", "co2_g": "g of CO2", "memory_gb": "GB"}
 
 
 class UsageCap(Record):
     """A cap on what a stage uses, all its attempts in a run together (memory: at any moment), and what is done about it."""
 
-    most: float = Field(gt=0)
-    remedy: Remedy = "stop"
+    max: float = Field(gt=0)
+    action: GuardrailAction = "stop"
 
 
 class EpochCap(Record):
     """What an epoch of a training may cost: twice what half an epoch cost, from one look at signal validation to the next."""
 
-    most_usd: Usd = Field(gt=0)
-    remedy: Remedy = "stop"
+    max_usd: Usd = Field(gt=0)
+    action: GuardrailAction = "stop"
 
 
 class SkillFloor(Record):
     """How good a training has to be, from some moment on: 1 less its loss on signal validation over that of a model that has learned
     nothing (of a log loss McFadden's pseudo-R2, 1974). 0 is no better than nothing, 1 is without error."""
 
-    least: float = Field(gt=0, lt=1)
+    min: float = Field(gt=0, lt=1)
     after_epochs: float = Field(1.0, ge=0, description="looked at from then on")
     after_share: float = Field(
         1.0, gt=0, le=1, description="or from when so much of its money, or of its time, is gone"
     )
-    remedy: Remedy = "stop"
+    action: GuardrailAction = "stop"
 
 
 class Guardrails(Record):
@@ -66,19 +66,19 @@ class Guardrails(Record):
     joules: UsageCap | None = Field(
         None, description="of the machine: watts by its cores' use, GPUs by their own count, or as if busy"
     )
-    compute_minutes: UsageCap | None = Field(None, description="minutes of one core at work")
-    gco2_g: UsageCap | None = Field(None, description="grams of CO2: the joules by the region's grid")
+    core_minutes: UsageCap | None = Field(None, description="minutes of one core at work")
+    co2_g: UsageCap | None = Field(None, description="grams of CO2: the joules by the region's grid")
     memory_gb: UsageCap | None = Field(None, description="resident, of the stage's process")
     usd_per_epoch: EpochCap | None = Field(None, description="dollars that a training's epoch may cost")
     skill: SkillFloor | None = Field(None, description="how good a training has to be, and by when")
 
     @model_validator(mode="after")
     def _make_sense(self) -> Self:
-        for name, remedies in REMEDIES.items():
+        for name, remedies in ACTIONS.items():
             guardrail = getattr(self, name)
-            if guardrail and guardrail.remedy not in remedies:
+            if guardrail and guardrail.action not in remedies:
                 raise ValueError(
-                    f"{guardrail.remedy} is no remedy for {name}, which it does not mend: choose {', '.join(remedies)}"
+                    f"{guardrail.action} is no action for {name}, which it does not mend: choose {', '.join(remedies)}"
                 )
         return self
 
@@ -86,17 +86,17 @@ class Guardrails(Record):
         """What is guarded of a stage, for people. `trains`: is it one that looks at its own quality?"""
         caps = ((name, getattr(self, name)) for name in CAPS)
         said = [
-            f"guardrail {name}: at most {cap.most:,.6g} {UNITS[name]}, else {cap.remedy}"
+            f"guardrail {name}: at most {cap.most:,.6g} {UNITS[name]}, else {cap.action}"
             for name, cap in caps
             if cap
         ]
         if trains and (dear := self.usd_per_epoch):
-            said.append(f"guardrail usd_per_epoch: at most ${dear.most_usd}, else {dear.remedy}")
+            said.append(f"guardrail usd_per_epoch: at most ${dear.max_usd}, else {dear.action}")
         if trains and (floor := self.skill):
             when = f"{floor.after_epochs:g} epochs" + (
                 f", or {floor.after_share:.0%} of the budget" if floor.after_share < 1 else ""
             )
-            said.append(f"guardrail skill: at least {floor.least:g} after {when}, else {floor.remedy}")
+            said.append(f"guardrail skill: at least {floor.min:g} after {when}, else {floor.action}")
         return tuple(said)
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import CarbonGrid, Guardrails
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import Market, Record, WorkKind, digest, record_bytes
+from shoestring.core.types import Market, Record, WorkloadKind, digest, record_bytes
 
 Arm = Literal["live", "candidate"]
 Priority = Literal["low", "normal", "high"]
@@ -34,10 +34,10 @@ class WorkloadClass(Record):
     gpus: tuple[Glob, ...] | None = Field(
         None, min_length=1, description="patterns of the GPU types that it may be given; null: any"
     )
-    most_preemptions_per_hour: float | None = Field(
+    max_preemptions_per_hour: float | None = Field(
         None, ge=0, description="no pool that is taken away more often; null: any"
     )
-    usd_per_hour_of_waiting: HourlyPrice | None = Field(None, description="null: the policy's own")
+    delay_usd_per_hour: HourlyPrice | None = Field(None, description="null: the policy's own")
 
     @model_validator(mode="after")
     def _leaves_something(self) -> Self:
@@ -51,10 +51,10 @@ class Preferences(Record):
 
     name: str = Field("default", pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="what decisions call it")
     version: int = Field(1, ge=1, description="raised by whoever changes it")
-    usd_per_hour_of_waiting: HourlyPrice = Field(
+    delay_usd_per_hour: HourlyPrice = Field(
         usd("0"), description="what an hour less of a stage's time is worth, beside its price"
     )
-    tiers: dict[WorkKind, WorkloadClass] = Field({}, description="by kind of work: compute, data or memory")
+    workload_classes: dict[WorkloadKind, WorkloadClass] = Field({}, description="by kind of work: compute, data or memory")
 
     @property
     def preferences(self) -> Preferences:
@@ -71,8 +71,8 @@ class Preferences(Record):
     def title(self) -> str:
         return f"{self.name} {self.version}"
 
-    def tier(self, kind: WorkKind) -> WorkloadClass:
-        return self.tiers.get(kind, ANY_PLACEMENT)
+    def workload_class(self, kind: WorkloadKind) -> WorkloadClass:
+        return self.workload_classes.get(kind, ANY_PLACEMENT)
 
 
 ANY_PLACEMENT = WorkloadClass()
@@ -88,12 +88,12 @@ class CandidatePolicy(Record):
         le=1,
         description="of the runs, that obey it; 0: what it would choose is recorded, nobody obeys it",
     )
-    most_overspend: float = Field(
+    max_overspend: float = Field(
         1.25,
         ge=1,
         description="times what its stages, or those of the policy in force, were expected to cost; beyond, it is rolled back",
     )
-    least_runs: int = Field(5, ge=1, description="runs that have to be over before it is rolled back")
+    min_runs: int = Field(5, ge=1, description="runs that have to be over before it is rolled back")
 
     def propensity(self, arm: Arm, rolled_back: str = "") -> float:
         """How likely a run is to be given the candidate, or the policy in force."""
@@ -109,15 +109,15 @@ class CandidatePolicy(Record):
 class MigrationPolicy(Record):
     """When an elastic stage that runs is stopped at a checkpoint and placed anew. Whatever runs the pipeline has to try it again."""
 
-    every_s: float = Field(0.0, ge=0, description="seconds between two looks at prices; 0: never")
+    check_every_s: float = Field(0.0, ge=0, description="seconds between two looks at prices; 0: never")
     saving_over_disruption: float = Field(
         2.0, ge=1, description="the relative saving has to be so many times what moving takes of it"
     )
-    dwell_s: float = Field(600.0, ge=0, description="no move before so many seconds in a place")
-    margin_again: float = Field(
+    min_dwell_s: float = Field(600.0, ge=0, description="no move before so many seconds in a place")
+    extra_saving_per_migration: float = Field(
         0.1, ge=0, description="relative saving needed besides, for each move that the run has made already"
     )
-    most_moves: int = Field(
+    max_migrations: int = Field(
         1, ge=0, description="in one run; each is an attempt, of which an engine makes only so many"
     )
     critical_phases: tuple[str, ...] = Field(
@@ -146,20 +146,20 @@ class PriceWindow(Record):
 class StartPolicy(Record):
     """Whether a run starts now or later. It says nothing of prices that are paid: those are the book's, when it starts."""
 
-    most_wait_s: float = Field(
+    max_delay_s: float = Field(
         0.0, ge=0, le=7 * 86400, description="the longest that a start is put off; 0: never"
     )
-    least_saving: float = Field(
+    min_saving: float = Field(
         0.1, ge=0, le=1, description="share of its expected cost that a run has to save by waiting"
     )
     windows: tuple[PriceWindow, ...] = Field((), description="the first that is open counts")
     yield_to_queue: int = Field(
         0, ge=0, description="so many pods waiting for its pool, and a run of low priority waits; 0: never"
     )
-    look_again_s: float = Field(
+    poll_s: float = Field(
         300.0, gt=0, description="how long it waits before it looks at the queue again"
     )
-    router_waits_s: float = Field(
+    budget_wait_s: float = Field(
         0.0,
         ge=0,
         le=600,
@@ -174,13 +174,13 @@ class Policy(Preferences):
     queue_delay_s: float = Field(
         300.0, gt=0, description="seconds that a stage's pod may wait for a node; then it is routed again"
     )
-    stockout_s: float = Field(
+    stockout_ttl_s: float = Field(
         900.0, ge=0, description="seconds that a node pool which took no pod in time is left out"
     )
     memory_growth: float = Field(
         1.5, ge=1, description="how much more memory a stage is given after it ran out of it"
     )
-    leaving_s: float = Field(
+    pod_exit_s: float = Field(
         0.0, ge=0, description="seconds from a pod's last entry in the books to its end, for which it is paid"
     )
     heartbeat_s: float = Field(
@@ -188,18 +188,18 @@ class Policy(Preferences):
         gt=0,
         description="seconds between a stage's signs of life, each of which the store may charge for",
     )
-    second_look: MigrationPolicy = MigrationPolicy()
-    waiting: StartPolicy = StartPolicy()
-    moving_markets: tuple[Market, ...] = Field(
+    migration: MigrationPolicy = MigrationPolicy()
+    start: StartPolicy = StartPolicy()
+    floating_markets: tuple[Market, ...] = Field(
         (Market.SPOT,),
         description="markets where a pod pays the price of the moment; elsewhere that of its decision holds",
     )
-    bounds: AdaptationLimits = AdaptationLimits()
+    adaptation_limits: AdaptationLimits = AdaptationLimits()
     guardrails: Guardrails = Guardrails()
-    grids: dict[str, CarbonGrid] = Field(
+    carbon_grids: dict[str, CarbonGrid] = Field(
         {}, description="by region; needed for a cap on CO2, and where there is one, receipts tell it"
     )
-    abandoned_s: float = Field(
+    abandoned_after_s: float = Field(
         3600.0,
         gt=0,
         description="seconds without a pod and without a word after which a run is held to be over",
@@ -215,8 +215,8 @@ class Policy(Preferences):
 
     @model_validator(mode="after")
     def _knows_the_grid(self) -> Self:
-        if self.guardrails.gco2_g and not self.grids:
+        if self.guardrails.co2_g and not self.carbon_grids:
             raise ValueError(
-                "guardrails.gco2_g: no region's grid is known: name g_per_kwh and source in grids, by region"
+                "guardrails.co2_g: no region's grid is known: name g_per_kwh and source in grids, by region"
             )
         return self

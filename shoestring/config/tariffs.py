@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, Field, model_validator
 
-from shoestring.core.money import MOST_USD, Usd
+from shoestring.core.money import MAX_USD, Usd
 from shoestring.core.types import STANDARD_CLASS, Record
 
 Floats = npt.NDArray[np.float64]
@@ -30,12 +30,12 @@ Ints = npt.NDArray[np.int64]
 HOURS_PER_MONTH = 730.0
 NOTHING: Mapping[str, float] = {}
 ARROW, ANY = "->", "*"
-NOT_AT_ONCE = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+ARCHIVE_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 """Storage classes of S3 from which an object has to be restored, for hours, before it can be read."""
 
 # What the large clouds list for a GB to anywhere, in their first tier that is not free: GCP's premium network 0.12, AWS 0.09, Azure 0.087
 # (2026-07-30). Between regions of one of them it is 0.01 to 0.16, mostly 0.02.
-UNNAMED_USD_PER_GB = Decimal("0.120000")
+DEFAULT_USD_PER_GB = Decimal("0.120000")
 """A GB over a route that no tariff names, where nothing is declared."""
 
 
@@ -62,20 +62,20 @@ class StorageClass(Record):
 
     usd_per_gb_month: Price
     retrieval_usd_per_gb: Price = Field(Decimal("0.000000"), description="to read it, each time")
-    least_days: float = Field(
+    min_days: float = Field(
         0.0, ge=0, description="days that are charged at least, however soon it is deleted"
     )
 
     def billed_hours(self, hours: float) -> float:
         """For how long it charges what is held so long."""
-        return max(hours, self.least_days * 24)
+        return max(hours, self.min_days * 24)
 
 
 class Tariffs(Record):
     """What holding and moving bytes costs.
 
     A route is 'from->to' by region; `*` stands for any region, `internet` for what leaves the cloud. Of several that fit, the one that
-    names most is used, and of 'a->*' and '*->b' the first. A pair that none fits costs `unnamed_usd_per_gb`; a region to itself, nothing.
+    names most is used, and of 'a->*' and '*->b' the first. A pair that none fits costs `default_usd_per_gb`; a region to itself, nothing.
     Regions of another provider than the store's are written PROVIDER/REGION, where both are told: then their names may be alike.
     """
 
@@ -85,17 +85,17 @@ class Tariffs(Record):
     storage_held_hours: float = Field(
         24.0, ge=0, description="how long an intermediate is kept, for its price"
     )
-    storage_tiers: dict[str, StorageClass] = Field(
+    storage_classes: dict[str, StorageClass] = Field(
         {}, description="other storage classes, by the name that the store knows them by"
     )
     egress_usd_per_gb: dict[str, Price | tuple[PriceTier, ...]] = Field(
         {}, description="by route: a price, or tiers of them"
     )
-    unnamed_usd_per_gb: Price | None = Field(
+    default_usd_per_gb: Price | None = Field(
         None,
-        description=f"of a pair of regions that no route fits; None: {UNNAMED_USD_PER_GB}, and every decision says so",
+        description=f"of a pair of regions that no route fits; None: {DEFAULT_USD_PER_GB}, and every decision says so",
     )
-    moved_gb: dict[str, float] = Field(
+    transferred_gb: dict[str, float] = Field(
         {}, description="by route: what others than this store's runs have moved this month"
     )
     store_region: str = "local"
@@ -105,31 +105,31 @@ class Tariffs(Record):
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
-        for route in (*self.egress_usd_per_gb, *self.moved_gb):
+        for route in (*self.egress_usd_per_gb, *self.transferred_gb):
             ends = route.split(ARROW)
             if len(ends) != 2 or not all(ends):
                 raise ValueError(
                     f"{route!r} is not a route: write it like 'us-east-1->us-west-2', '*' for any region"
                 )
-        if unpriced := sorted(set(self.moved_gb) - set(self.egress_usd_per_gb)):
+        if unpriced := sorted(set(self.transferred_gb) - set(self.egress_usd_per_gb)):
             raise ValueError(
-                f"moved_gb names {', '.join(unpriced)}, which egress_usd_per_gb has no price for"
+                f"transferred_gb names {', '.join(unpriced)}, which egress_usd_per_gb has no price for"
             )
-        for name in self.storage_tiers:
+        for name in self.storage_classes:
             _can_be_a_shelf(name)
         for route, tiers in self.egress_usd_per_gb.items():
             _tiers_rise(route, _tiers(tiers))
         return self
 
-    def shelf(self, name: str = STANDARD_CLASS) -> StorageClass:
+    def storage_class(self, name: str = STANDARD_CLASS) -> StorageClass:
         """A storage class by its name. Raises KeyError."""
         return (
             StorageClass(usd_per_gb_month=self.storage_usd_per_gb_month)
             if name == STANDARD_CLASS
-            else self.storage_tiers[name]
+            else self.storage_classes[name]
         )
 
-    def place(self, provider: str, region: str) -> str:
+    def route_end(self, provider: str, region: str) -> str:
         """What a pool's region is called in routes."""
         return (
             f"{provider}/{region}"
@@ -138,9 +138,9 @@ class Tariffs(Record):
         )
 
     @property
-    def shelves(self) -> dict[str, StorageClass]:
+    def all_storage_classes(self) -> dict[str, StorageClass]:
         """All storage classes: the standard one, then the others by name."""
-        return {name: self.shelf(name) for name in (STANDARD_CLASS, *sorted(self.storage_tiers))}
+        return {name: self.storage_class(name) for name in (STANDARD_CLASS, *sorted(self.storage_classes))}
 
     @property
     def is_tiered(self) -> bool:
@@ -148,37 +148,37 @@ class Tariffs(Record):
         return any(not isinstance(price, Decimal) for price in self.egress_usd_per_gb.values())
 
     @property
-    def unnamed_price_usd_per_gb(self) -> Decimal:
+    def default_price_usd_per_gb(self) -> Decimal:
         """Dollars a GB, of a pair of regions that no route fits."""
-        return UNNAMED_USD_PER_GB if self.unnamed_usd_per_gb is None else self.unnamed_usd_per_gb
+        return DEFAULT_USD_PER_GB if self.default_usd_per_gb is None else self.default_usd_per_gb
 
     def tiers(self, source: str, target: str) -> tuple[PriceTier, ...]:
         """What moving from one region to another costs."""
         route = self.route(source, target)
         if route is not None:
             return _tiers(self.egress_usd_per_gb[route])
-        return _tiers(Decimal(0) if source == target else self.unnamed_price_usd_per_gb)
+        return _tiers(Decimal(0) if source == target else self.default_price_usd_per_gb)
 
     @property
-    def said(self) -> list[tuple[str, str]]:
+    def route_prices(self) -> list[tuple[str, str]]:
         """Each route and what a GB over it costs, for a person."""
-        unnamed = _tiers(self.unnamed_price_usd_per_gb)
+        unnamed = _tiers(self.default_price_usd_per_gb)
         return [(route, _said(_tiers(price))) for route, price in self.egress_usd_per_gb.items()] + [
             ("any other pair", _said(unnamed))
         ]
 
     @property
-    def holding(self) -> list[tuple[str, ...]]:
+    def storage_prices(self) -> list[tuple[str, ...]]:
         """Each storage class, and what a GB costs to keep there for a month, to be read, and is charged for at least, for a person."""
-        shelves = self.shelves.items()
+        shelves = self.all_storage_classes.items()
         return [
-            (name, f"${each.usd_per_gb_month}", f"${each.retrieval_usd_per_gb}", f"{each.least_days:g} days")
+            (name, f"${each.usd_per_gb_month}", f"${each.retrieval_usd_per_gb}", f"{each.min_days:g} days")
             for name, each in shelves
         ]
 
-    def unnamed(self, regions: Iterable[str]) -> dict[str, str]:
+    def assumed_routes(self, regions: Iterable[str]) -> dict[str, str]:
         """By route between these regions and the store's that no tariff names, what is taken for it: a sentence."""
-        if self.unnamed_usd_per_gb is not None:
+        if self.default_usd_per_gb is not None:
             return {}
         store = self.store_region
         ends = [
@@ -187,7 +187,7 @@ class Tariffs(Record):
             if region != store
             for each in ((store, region), (region, store))
         ]
-        why = f"no route of egress_usd_per_gb fits, so ${UNNAMED_USD_PER_GB} a GB is taken: name it there, or declare unnamed_usd_per_gb"
+        why = f"no route of egress_usd_per_gb fits, so ${DEFAULT_USD_PER_GB} a GB is taken: name it there, or declare default_usd_per_gb"
         return {
             f"{source}{ARROW}{target}": why for source, target in ends if self.route(source, target) is None
         }
@@ -220,15 +220,15 @@ def _can_be_a_shelf(name: str) -> None:
     """Raises ValueError."""
     if name.casefold() == STANDARD_CLASS:
         raise ValueError(
-            f"storage_tiers: the shelf called {name} is storage_usd_per_gb_month; give this one another name"
+            f"storage_classes: the shelf called {name} is storage_usd_per_gb_month; give this one another name"
         )
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise ValueError(
-            f"storage_tiers: {name!r} is no storage class: write it as the store does, like STANDARD_IA"
+            f"storage_classes: {name!r} is no storage class: write it as the store does, like STANDARD_IA"
         )
-    if name.upper() in NOT_AT_ONCE:
+    if name.upper() in ARCHIVE_CLASSES:
         raise ValueError(
-            f"storage_tiers: what lies on {name} cannot be read before it is restored, and stages read at once: leave it out"
+            f"storage_classes: what lies on {name} cannot be read before it is restored, and stages read at once: leave it out"
         )
 
 
@@ -245,19 +245,19 @@ def _tiers_rise(route: str, tiers: tuple[PriceTier, ...]) -> None:
         )
 
 
-def tiered_microusd(tiers: Sequence[PriceTier], gb: Floats, moved_gb: Floats | float = 0.0) -> Ints:
-    """What each of these volumes costs after `moved_gb` of the month: each tier's price for the part that lies in it, rounded up."""
+def tiered_microusd(tiers: Sequence[PriceTier], gb: Floats, transferred_gb: Floats | float = 0.0) -> Ints:
+    """What each of these volumes costs after `transferred_gb` of the month: each tier's price for the part that lies in it, rounded up."""
     micro = np.zeros_like(gb, dtype=np.float64)
     low = 0.0
     for tier in tiers:
         high = np.inf if tier.up_to_gb is None else tier.up_to_gb
-        inside = np.clip(moved_gb + gb, low, high) - np.clip(moved_gb, low, high)
+        inside = np.clip(transferred_gb + gb, low, high) - np.clip(transferred_gb, low, high)
         micro += inside * float(tier.usd_per_gb.scaleb(6))
         low = high
     return _up(micro)
 
 
-def dearest_microusd(tiers: Sequence[PriceTier], gb: Floats, least_gb: float, most_gb: float) -> Ints:
+def highest_microusd(tiers: Sequence[PriceTier], gb: Floats, least_gb: float, most_gb: float) -> Ints:
     """The most that each of these volumes may cost, where between `least_gb` and `most_gb` of the month were moved before.
 
     What a volume costs is linear in what was moved before it, but where its first or its last GB comes to a tier's end: there, or at
@@ -270,7 +270,7 @@ def dearest_microusd(tiers: Sequence[PriceTier], gb: Floats, least_gb: float, mo
     before += [
         np.clip(point, least_gb, most_gb) for end in ends for point in (np.full_like(gb, end), end - gb)
     ]
-    found: Ints = np.max([tiered_microusd(tiers, gb, moved_gb) for moved_gb in before], axis=0)
+    found: Ints = np.max([tiered_microusd(tiers, gb, transferred_gb) for transferred_gb in before], axis=0)
     return found
 
 
@@ -286,9 +286,9 @@ def egress_microusd(
     if source == target:
         return np.zeros(len(gb), dtype=np.int64)
     route = tariffs.route(source, target) or ""
-    moved_gb = tariffs.moved_gb.get(route, 0.0)
-    return dearest_microusd(
-        tariffs.tiers(source, target), gb, moved_gb, moved_gb + earlier_gb.get(route, 0.0)
+    transferred_gb = tariffs.transferred_gb.get(route, 0.0)
+    return highest_microusd(
+        tariffs.tiers(source, target), gb, transferred_gb, transferred_gb + earlier_gb.get(route, 0.0)
     )
 
 
@@ -324,4 +324,4 @@ def read_microusd(shelf: StorageClass, gb: Floats) -> Ints:
 
 def _up(micro: Floats) -> Ints:
     """Rounded up to the micro-dollar, but for what the last bits of a product add to a whole one."""
-    return np.minimum(np.ceil(np.round(micro, 4)), MOST_USD * 10**6).astype(np.int64)
+    return np.minimum(np.ceil(np.round(micro, 4)), MAX_USD * 10**6).astype(np.int64)

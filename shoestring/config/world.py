@@ -13,7 +13,7 @@ from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.interfaces import Clock, Cluster, Store, Telemetry
-from shoestring.core.types import Market, Record, Pool, RejectedPrice, Quote
+from shoestring.core.types import Market, Pool, Quote, Record, RejectedPrice
 
 REGISTRY = "ghcr.io/shoestring-ml"
 IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.1.0" for name in ("base", "train", "train-gpu")}
@@ -28,18 +28,18 @@ class CommittedHours(Record):
     pool: str
     market: Market
     month: str
-    most_hours: float = Field(gt=0)
-    part: float = Field(1.0, gt=0)
+    max_hours: float = Field(gt=0)
+    hours_per_hour: float = Field(1.0, gt=0)
     used_hours: float = Field(0.0, ge=0)
 
     @property
     def left_hours(self) -> float:
-        return max(0.0, self.most_hours - self.used_hours)
+        return max(0.0, self.max_hours - self.used_hours)
 
     @property
     def left_ms(self) -> int:
         """For how long the pool is free."""
-        return int(self.left_hours / self.part * 3_600_000)
+        return int(self.left_hours / self.hours_per_hour * 3_600_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class PriceBook:
     """What the provider's prices became at the door."""
 
     quotes: tuple[Quote, ...]
-    quarantined: tuple[RejectedPrice, ...]
+    rejected: tuple[RejectedPrice, ...]
     tariffs: Tariffs
     committed: tuple[CommittedHours, ...] = ()
 
@@ -55,7 +55,7 @@ class PriceBook:
 class Prices(Protocol):
     def book(self) -> PriceBook: ...
 
-    def afresh(self, quote: Quote, pool: Pool) -> Decimal | None:
+    def current_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
         """What an hour of what was quoted costs by now, as the world's own files say. None: nothing that can be believed."""
         ...
 
@@ -70,7 +70,7 @@ class World:
 
     name: str
     digest: str
-    rules: Policy
+    policy: Policy
     budgets: Budgets
     images: dict[str, str]
     notes: Sequence[str]

@@ -46,7 +46,7 @@ class Manifest(Record):
     schema_version: Literal[1] = 1
     name: str
     format: Format
-    tier: StorageClassName = STANDARD_CLASS
+    storage_class: StorageClassName = STANDARD_CLASS
     columns: dict[str, str] = Field(description="column -> Arrow type")
     splits: dict[str, tuple[DatasetPart, ...]] = Field(description="split or table name -> its parts")
     rows: int

@@ -17,7 +17,7 @@ ShoestringError                 exit code 1; the message is the whole story
 │   └── StoreFull               no space left
 ├── ClusterError                the cluster could not be asked
 │   └── NotAllowed              the service account lacks a right: names it, and the manifest that grants it
-├── LedgerBroken                a hash, a sequence or a balance does not hold: names the entry
+├── LedgerCorrupt                a hash, a sequence or a balance does not hold: names the entry
 ├── LedgerConflict              asked of an account what it cannot do any more: read its state before asking again
 ├── StageFailed                 the stage's own code failed
 └── StageStopped                stopped on purpose: budget, signal, or a parent that went away
@@ -140,7 +140,7 @@ class NotAllowed(ClusterError):
         )
 
 
-class LedgerBroken(ShoestringError):
+class LedgerCorrupt(ShoestringError):
     """Raised by whoever reads a chain that does not hold. Number 0: it is not about one entry."""
 
     def __init__(self, account: str, number: int, why: str) -> None:

@@ -23,7 +23,7 @@ class PodLifetime:
     alive: bool
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    why: str = ""
+    reason: str = ""
     asked_at: datetime | None = None
 
     def age_s(self, now: datetime) -> float:
@@ -47,11 +47,11 @@ class ProcessUsage:
 class Cluster(Protocol):
     def pools(self) -> tuple[Pool, ...]: ...
 
-    def enter(self, placement: Placement) -> dict[str, str]:
+    def apply_placement(self, placement: Placement) -> dict[str, str]:
         """Apply to this process what the engine did not (on a cluster: nothing). Returns environment for its children."""
         ...
 
-    def life(self, pod_uid: str) -> PodLifetime:
+    def lifetime(self, pod_uid: str) -> PodLifetime:
         """Of a pod, by its uid; or, as NAMESPACE?LABEL=VALUE,..., of the newest pod with these labels."""
         ...
 
@@ -63,8 +63,8 @@ class Store(Protocol):
         """A local file with the object's bytes, not to be written to. Raises NotInStore."""
         ...
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD_CLASS) -> bool:
-        """Write whole or not at all, durably. False: `if_absent` and it was there. A Path is copied. `tier`: the storage class to put it
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS) -> bool:
+        """Write whole or not at all, durably. False: `if_absent` and it was there. A Path is copied. `storage_class`: the storage class to put it
         on, where the store has any. Raises StoreFull."""
         ...
 
@@ -95,10 +95,10 @@ class StagePod:
     stage: str
     since: datetime
     node: str
-    waits: bool
-    why: str
+    pending: bool
+    reason: str
     version: str
-    life: PodLifetime
+    lifetime: PodLifetime
 
 
 class PendingPods(Protocol):
@@ -108,6 +108,6 @@ class PendingPods(Protocol):
         """All stage pods that there are, less those that ended well."""
         ...
 
-    def give_up(self, pod: StagePod) -> bool:
+    def end(self, pod: StagePod) -> bool:
         """End a pod, if it is still as it was seen. False: it is not."""
         ...

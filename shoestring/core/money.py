@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 MICRO = Decimal("0.000001")
 # Whole micro-dollars of it, and sums of thousands of them, stay within 64 bits.
-MOST_USD = 1_000_000_000
+MAX_USD = 1_000_000_000
 
 
 def usd(value: object) -> Decimal:
@@ -36,8 +36,8 @@ def usd(value: object) -> Decimal:
         raise ValueError(f"{value!r} is not an amount of dollars: write it like '0.003'") from None
     if not amount.is_finite():
         raise ValueError(f"{value!r} is not an amount of dollars: it has to be finite")
-    if abs(amount) >= MOST_USD:
-        raise ValueError(f"{value!r} is more than the ${MOST_USD:,} that the books can hold")
+    if abs(amount) >= MAX_USD:
+        raise ValueError(f"{value!r} is more than the ${MAX_USD:,} that the books can hold")
     return amount.quantize(MICRO, rounding=ROUND_CEILING)
 
 
@@ -51,7 +51,7 @@ def budget(text: str) -> Decimal:
         amount_usd = -usd(f"-{text.strip()}")
     except ValueError:
         raise ValueError(
-            f"{text!r} is not an amount of dollars below ${MOST_USD:,}: write it like 0.003"
+            f"{text!r} is not an amount of dollars below ${MAX_USD:,}: write it like 0.003"
         ) from None
     if amount_usd <= 0:
         raise ValueError(f"${amount_usd} is not a budget: it has to be above 0")

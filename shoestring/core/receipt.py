@@ -7,7 +7,15 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import STANDARD_CLASS, Format, Hardware, Market, Record, StageOutcome, StorageClassName
+from shoestring.core.types import (
+    STANDARD_CLASS,
+    Format,
+    Hardware,
+    Market,
+    Record,
+    StageOutcome,
+    StorageClassName,
+)
 
 Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost", "moved", "guardrail"]
 """Why an attempt was not done: trying again may help with all but money, code and guardrail. Empty when it was done."""
@@ -32,11 +40,11 @@ class AdaptationChange(Record):
     lever: Lever
     before: str
     after: str
-    why: str
+    reason: str
 
     @property
     def sentence(self) -> str:
-        return f"at {self.samples:,} samples, {self.lever} {self.before} -> {self.after}: {self.why}"
+        return f"at {self.samples:,} samples, {self.lever} {self.before} -> {self.after}: {self.reason}"
 
 
 class SpendForecast(Record):
@@ -60,8 +68,8 @@ class ResourceUsage(Record):
     """What a stage's attempt used beside money, by its frame. `joules` are reckoned, not metered: declared watts by the cores' use."""
 
     joules: float = 0.0
-    compute_minutes: float = Field(0.0, description="of one core at work")
-    gco2_g: float | None = Field(None, description="null: the region's grid is not known")
+    core_minutes: float = Field(0.0, description="of one core at work")
+    co2_g: float | None = Field(None, description="null: the region's grid is not known")
 
 
 class Receipt(Record):
@@ -75,11 +83,11 @@ class Receipt(Record):
     decision_key: str
     status: Literal["done", "failed", "stopped", "lost"]
     cause: Cause = ""
-    why: str = ""
+    reason: str = ""
     pool: str
     market: Market
     format: Format | None
-    tier: StorageClassName = STANDARD_CLASS
+    storage_class: StorageClassName = STANDARD_CLASS
     cache_hit: bool
     budget_usd: Usd
     est_usd: Usd
@@ -95,7 +103,7 @@ class Receipt(Record):
         None, description="what did its per-row work; None in what was written before that was kept"
     )
     spent_usd: Usd
-    covered_usd: Usd = Field(
+    committed_usd: Usd = Field(
         usd("0"), description="of what it took, paid for by a commitment and so not spent"
     )
     fees_usd: Usd = Field(
@@ -108,7 +116,7 @@ class Receipt(Record):
     candidate_sha256: str = Field(
         "", description="of the policy that was on trial for a share of the runs; empty: none was"
     )
-    live_est_usd: Usd | None = Field(
+    live_policy_est_usd: Usd | None = Field(
         None,
         description="what the policy in force expected of its own choice; None: nothing would have fitted",
     )
@@ -121,7 +129,7 @@ class Receipt(Record):
         None, description="share of the time in which its GPUs computed, as NVML says; None: nobody measured"
     )
     peak_gpu_memory_bytes: int = 0
-    used: ResourceUsage = ResourceUsage()
+    usage: ResourceUsage = ResourceUsage()
     changes: tuple[AdaptationChange, ...] = Field(
         (),
         description="what it changed of itself, in order; those of earlier attempts that it went on from included",

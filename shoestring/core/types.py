@@ -48,7 +48,7 @@ StorageClassName = Annotated[
 """Left out of records where it is the standard one."""
 
 Access = Literal["none", "scan", "shuffled"]
-WorkKind = Literal["compute", "data", "memory"]
+WorkloadKind = Literal["compute", "data", "memory"]
 
 
 class Need(Record):
@@ -95,7 +95,7 @@ class Need(Record):
         0.0, ge=0, description="bytes per row between a GPU and its memory that its arithmetic waits for"
     )
     gpu_memory_gb: float = Field(0.0, ge=0)
-    most_gpus: int = Field(
+    max_gpus: int = Field(
         1,
         ge=1,
         description="GPUs that it can use at once; a machine with more is priced as if it had so many",
@@ -107,9 +107,9 @@ class Need(Record):
     checkpoint_s: float = Field(
         0.0, ge=0, description="seconds to write a checkpoint and leave; what a notice of preemption costs"
     )
-    kind: WorkKind | None = Field(
+    workload: WorkloadKind | None = Field(
         None,
-        description="the tier of a policy that it belongs to; None: by the rule of routing/preferences.py",
+        description="the storage_class of a policy that it belongs to; None: by the rule of routing/preferences.py",
     )
     image: str = Field(
         "base",
@@ -139,20 +139,20 @@ class NodeCapacity(Record):
     """What a node pool has left for a share of this size, now. Known only where nodes and pods may be read."""
 
     nodes: int = Field(ge=0)
-    closed: int = Field(
+    unschedulable: int = Field(
         0,
         ge=0,
         description="of those nodes, those that take no pod: cordoned, not ready, or tainted by the cluster",
     )
-    most_nodes: int = Field(
+    max_nodes: int = Field(
         ge=0,
         description="nodes that an autoscaler may grow the pool to; as many as there are, where it has none",
     )
-    fits: int = Field(ge=0, description="shares of this size that the nodes could take at once")
+    free_shares: int = Field(ge=0, description="shares of this size that the nodes could take at once")
     free_cores: float = Field(description="on the node with the most free cores")
     free_memory_gb: float = Field(description="on that same node")
     free_gpus: int = Field(0, description="on that same node")
-    waiting: int = Field(0, ge=0, description="pods that wait for the pool already")
+    pending_pods: int = Field(0, ge=0, description="pods that wait for the pool already")
 
 
 class Pool(Record):
@@ -198,7 +198,7 @@ class Pool(Record):
     zone: str = ""
     machine: str = Field("", description="the machine's name in price lists: n2-standard-4, p5.48xlarge, ...")
     markets: dict[Market, MarketTerms] = {Market.ON_DEMAND: MarketTerms()}
-    room: NodeCapacity | None = Field(None, description="None: not known, so nothing is refused for it")
+    capacity: NodeCapacity | None = Field(None, description="None: not known, so nothing is refused for it")
 
 
 class Hardware(Record):
@@ -234,7 +234,7 @@ class RejectedPrice(Record):
     """A price row that was not believed, and the sentence that says why."""
 
     row: str
-    why: str
+    reason: str
 
 
 class FormatSpeed(Record):
@@ -298,7 +298,7 @@ class StockOut(Record):
     market: Market
     at: AwareDatetime
     until: AwareDatetime
-    why: str
+    reason: str
 
 
 class StageOutcome(Record):
@@ -311,7 +311,7 @@ class StageOutcome(Record):
     rows: int = 0
     samples: int = 0
     metrics: dict[str, float] = {}
-    stopped: str = Field("", description="why it stopped before its work was all done; empty when it did all")
+    stop_reason: str = Field("", description="why it stopped before its work was all done; empty when it did all")
 
 
 def utc_text(moment: datetime) -> str:

@@ -66,7 +66,7 @@ class Catalogue:
                 ).split()
                 bad.append(
                     RejectedPrice(
-                        row=f"{self.file.file}, row {number}: {' '.join(name) or 'nothing'}", why=str(why)
+                        row=f"{self.file.file}, row {number}: {' '.join(name) or 'nothing'}", reason=str(why)
                     )
                 )
         return rows, bad

@@ -48,7 +48,7 @@ def read_list(catalogue: Catalogue, today: date, most_days: int | None = None) -
     """All of a price list, doubted by what it says of its own machines. Raises WorldError: it is no price list, or not dated."""
     rows, bad = catalogue.read({})
     odd = unlike_elsewhere(rows)
-    bad += [RejectedPrice(row=rows[index].said, why=why) for index, why in odd.items()]
+    bad += [RejectedPrice(row=rows[index].said, reason=why) for index, why in odd.items()]
     kept, doubted = distrust(
         [row for index, row in enumerate(rows) if index not in odd],
         lambda row: Body(row.cores, row.gpu_count),

@@ -17,7 +17,7 @@ from decimal import Decimal
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours, PriceBook
 from shoestring.core.errors import WorldError
-from shoestring.core.types import Market, Pool, RejectedPrice, Quote, record_bytes
+from shoestring.core.types import Market, Pool, Quote, RejectedPrice, record_bytes
 from shoestring.pricing.catalogues import Catalogue
 from shoestring.pricing.price_list import CatalogueFile, Commitment, PriceList, discounted
 from shoestring.pricing.rows import PriceRow, parse_rows
@@ -67,15 +67,15 @@ def believed(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today: d
     by_name = {pool.name: pool for pool in pools}
     found, doubted = _of_pools(listing, pools)
     gone = [row for row in listing.rows if row.pool and row.pool not in by_name]
-    doubted += [RejectedPrice(row=row.said, why=f"there is no pool called {row.pool} now") for row in gone]
+    doubted += [RejectedPrice(row=row.said, reason=f"there is no pool called {row.pool} now") for row in gone]
     kept, unbelieved = distrust(found, lambda row: _body(row, by_name, pools), listing.terms.most_days, today)
     quotes = []
     for pool in pools:
         of_pool, beside = _of_pool(pool, [row for row in kept if prices(row, pool)])
         quotes += [_quote(pool, row, listing.terms) for row in of_pool]
         unbelieved += [each for each in beside if each not in unbelieved]
-    unnamed = tariffs.unnamed(tariffs.place(pool.provider, pool.region) for pool in pools)
-    doubted += [RejectedPrice(row=f"moving bytes {route}", why=why) for route, why in unnamed.items()]
+    unnamed = tariffs.assumed_routes(tariffs.route_end(pool.provider, pool.region) for pool in pools)
+    doubted += [RejectedPrice(row=f"moving bytes {route}", reason=why) for route, why in unnamed.items()]
     committed, unsure = _committed(listing.terms.commitments, pools, quotes, today)
     ordered = tuple(sorted(quotes, key=lambda quote: (quote.pool, quote.market)))
     return PriceBook(ordered, (*doubted, *unbelieved, *unsure), tariffs, committed)
@@ -92,7 +92,7 @@ def _committed(
         covered = [pool for pool in pools if each.covers(pool)]
         if not covered:
             why = f"it covers none of the pools that there are: {each.pool or each.machine}"
-            doubted.append(RejectedPrice(row=f"commitment {each.name}", why=why))
+            doubted.append(RejectedPrice(row=f"commitment {each.name}", reason=why))
         for pool in covered:
             place = (pool.name, each.market)
             why = each.doubt(pool, place in quoted, today)
@@ -102,7 +102,7 @@ def _committed(
                     or f"{found[place].name} covers it already: declare one commitment with the hours of both"
                 )
             if why:
-                doubted.append(RejectedPrice(row=f"commitment {each.name}, {pool.name} {each.market}", why=why))
+                doubted.append(RejectedPrice(row=f"commitment {each.name}, {pool.name} {each.market}", reason=why))
             else:
                 month = f"{today:%Y-%m}"
                 found[place] = CommittedHours(
@@ -110,7 +110,7 @@ def _committed(
                     pool=pool.name,
                     market=each.market,
                     month=month,
-                    most_hours=each.hours_per_month,
+                    max_hours=each.hours_per_month,
                 )
     return tuple(found[place] for place in sorted(found)), doubted
 
@@ -133,7 +133,7 @@ def _of_pools(listing: Listing, pools: Sequence[Pool]) -> tuple[list[PriceRow], 
         rows += [row for index, row in enumerate(found) if index not in odd]
         doubted += bad
         doubted += [
-            RejectedPrice(row=found[index].said, why=why)
+            RejectedPrice(row=found[index].said, reason=why)
             for index, why in odd.items()
             if any(prices(found[index], pool) for pool in pools)
         ]
@@ -172,7 +172,7 @@ def _of_pool(pool: Pool, rows: Sequence[PriceRow]) -> tuple[list[PriceRow], list
         for row in rows:
             why = not_below(row, on_demand.usd_per_hour) if on_demand and row.market is Market.SPOT else ""
             if row.market is market and why:
-                doubted.append(RejectedPrice(row=row.said, why=why))
+                doubted.append(RejectedPrice(row=row.said, reason=why))
             elif row.market is market:
                 of_market.append(row)
         best = _best(pool, of_market)

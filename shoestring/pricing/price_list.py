@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from shoestring.core.money import MICRO
-from shoestring.core.types import Market, Record, Pool
+from shoestring.core.types import Market, Pool, Record
 from shoestring.pricing.rows import PriceRow, Rate
 
 DEFAULT_CATALOGUE = "default"

@@ -108,7 +108,7 @@ def _gpu_row_seconds(need: Need, machines: Machines) -> Floats:
     row_s = arithmetic_s + _over(
         need.gpu_bytes_per_row, machines.gpu_memory_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0
     )
-    gpus = np.maximum(np.minimum(need.most_gpus, machines.gpu_count * machines.nodes), 1.0)
+    gpus = np.maximum(np.minimum(need.max_gpus, machines.gpu_count * machines.nodes), 1.0)
     here = np.maximum(np.minimum(gpus, machines.gpu_count), 1.0)
     nodes = np.ceil(gpus / here)
     sync_s = need.sync_bytes * (
@@ -135,7 +135,7 @@ def hardware_of(need: Need, pool: Pool) -> Hardware:
     return Hardware(
         kind="gpu",
         type=gpu_type(name, pool.gpu_memory_gb),
-        count=min(need.most_gpus, pool.gpu_count * pool.nodes),
+        count=min(need.max_gpus, pool.gpu_count * pool.nodes),
         gflop_s=pool.gpu_tflops * 1e3,
         gb_s=pool.gpu_memory_gb_s or memory_gb_s(name, pool.gpu_memory_gb),
     )

@@ -65,7 +65,7 @@ def distrust(
         if not why and (row.key not in kept or kept[row.key].as_of < row.as_of):
             kept[row.key] = row
     return [kept[key] for key in sorted(kept)], [
-        RejectedPrice(row=row.said, why=why) for row, why in zip(rows, doubts, strict=True) if why
+        RejectedPrice(row=row.said, reason=why) for row, why in zip(rows, doubts, strict=True) if why
     ]
 
 

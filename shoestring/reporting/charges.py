@@ -173,7 +173,7 @@ def charges_of(
     that could not be read.
 
     Raises:
-        LedgerBroken: a chain does not hold.
+        LedgerCorrupt: a chain does not hold.
     """
     found: list[Charge] = []
     for month in [name for name in accounts(store) if MONTH.fullmatch(name)] if months is None else months:

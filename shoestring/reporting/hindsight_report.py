@@ -122,7 +122,7 @@ def _sum(attempts: Sequence[Charge]) -> Took | None:
         lost_ms=sum(round(charge.receipt.seconds * 1000) for charge in upto[:-1] if charge.receipt),
         samples=receipt.outcome.samples if receipt.outcome else 0,
         writes=receipt.format,
-        tier=receipt.tier,
+        storage_class=receipt.storage_class,
     )
 
 

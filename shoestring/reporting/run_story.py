@@ -80,7 +80,7 @@ class Attempt:
         """Why it stopped, failed or did less than it could; empty when there is nothing to explain."""
         if self.receipt is None:
             return ""
-        return self.receipt.why or (self.receipt.outcome.stopped if self.receipt.outcome else "")
+        return self.receipt.reason or (self.receipt.outcome.stop_reason if self.receipt.outcome else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Reader:
 
         Raises:
             UnknownName: there is no such run.
-            LedgerBroken: its books do not hold.
+            LedgerCorrupt: its books do not hold.
         """
         run = open_run(self._store, self._run_id)
         books = tuple(self._books(start) for start in run.starts)
@@ -267,7 +267,7 @@ def gather(store: Store, run_id: str) -> RunStory:
 
     Raises:
         UnknownName: there is no such run.
-        LedgerBroken: its books do not hold.
+        LedgerCorrupt: its books do not hold.
     """
     return replace(
         Reader(store, run_id).look(),

@@ -30,7 +30,7 @@ class StageSummary(Record):
     seconds: float
     cache_hit: bool
     attempts: int
-    tier: StorageClassName = STANDARD_CLASS
+    storage_class: StorageClassName = STANDARD_CLASS
 
 
 class Summary(Record):
@@ -104,7 +104,7 @@ def _stage(story: RunStory, stage: Stage, attempt: Attempt) -> StageSummary:
         seconds=round(sum(map(seconds_of, stage.attempts)), 3),
         cache_hit=choice.cached,
         attempts=len(stage.attempts),
-        tier=choice.tier,
+        storage_class=choice.storage_class,
     )
 
 

@@ -122,7 +122,7 @@ def roads_grid(each: Hindsight) -> Grid:
         (
             road.pool,
             str(road.market),
-            lying(road.format, road.tier) or NOTHING,
+            lying(road.format, road.storage_class) or NOTHING,
             number_text.dollars(road.expected_usd),
             number_text.dollars(road.stage_usd),
             number_text.duration(road.stage_s),
@@ -141,7 +141,7 @@ def verdict(each: Hindsight) -> str:
         return f"{number_text.dollars(each.paid_usd)} paid: nothing would have been cheaper"
     best = next(road for road in each.roads if road.best)
     sooner = number_text.duration(abs(each.regret_s)) + (" sooner" if each.regret_s >= 0 else " later")
-    name = offer(best.pool, best.market, best.format, best.tier)
+    name = offer(best.pool, best.market, best.format, best.storage_class)
     why = BLAME[each.to_blame] if each.to_blame else ""
     return f"{number_text.dollars(each.paid_usd)} paid; {name} would have saved {number_text.dollars(each.regret_usd)}, and been {sooner}: {why}"
 

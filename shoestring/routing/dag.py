@@ -35,7 +35,7 @@ class Given(Record):
     format: Format | None = None
     row_bytes: int = Field(0, ge=0)
     ready_s: float = Field(0.0, ge=0, description="until it is done, at P95")
-    tier: StorageClassName = STANDARD_CLASS
+    storage_class: StorageClassName = STANDARD_CLASS
 
 
 @dataclass(frozen=True, slots=True)

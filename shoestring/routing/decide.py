@@ -128,7 +128,7 @@ def at_price(candidates: Candidates, stage: int, step: Step) -> tuple[int, int, 
 
 
 def _later(question: Question, candidates: Candidates, stage: int, step: Step) -> Planned:
-    pool, market, writes, tier = place_of(candidates, stage, step)
+    pool, market, writes, storage_class = place_of(candidates, stage, step)
     est_micro, est_ms, keep_micro, keep_ms = at_price(candidates, stage, step)
     return Planned(
         stage=question.needs[stage].stage,
@@ -139,7 +139,7 @@ def _later(question: Question, candidates: Candidates, stage: int, step: Step) -
         est_s=est_ms / 1000,
         keep_usd=from_microusd(keep_micro),
         keep_s=keep_ms / 1000,
-        tier=tier,
+        storage_class=storage_class,
     )
 
 
@@ -156,7 +156,7 @@ class Chooser:
         question, here, row, limits = self.question, self.plans.here, self.best, self.plans.limits
         need, cached = question.needs[0], here.is_cached(row)
         step, best = here.step(row), self.plans.best
-        pool, market, writes, tier = place_of(self.candidates, 0, step)
+        pool, market, writes, storage_class = place_of(self.candidates, 0, step)
         price = int(self.candidates.usd_per_hour_micro[slot_of(self.candidates, 0, step)])
         keep_micro, keep_ms = (
             int(best.needs_micro[row] - here.least_p95[row]),
@@ -194,7 +194,7 @@ class Chooser:
             moved_in_usd=from_microusd(into_micro),
             moved_out_usd=from_microusd(out_micro),
             stored_usd=from_microusd(stored_micro),
-            tier=tier,
+            storage_class=storage_class,
         )
 
     def _fees_micro(self) -> tuple[int, int, int]:

@@ -18,11 +18,11 @@ from shoestring.core.types import (
     LearnedSpeed,
     Market,
     Need,
-    Record,
     Placement,
     Pool,
-    RejectedPrice,
     Quote,
+    Record,
+    RejectedPrice,
     StockOut,
     StorageClassName,
 )
@@ -40,7 +40,7 @@ class Kept(Record):
 
     outcome: str
     format: Format | None = Field(None, description="None: it is no data set")
-    tier: StorageClassName = STANDARD_CLASS
+    storage_class: StorageClassName = STANDARD_CLASS
 
 
 class Question(Record):
@@ -49,7 +49,7 @@ class Question(Record):
     `needs` holds this stage and then every stage that remains, none before one that it comes after (routing/shape.py); at most one of
     them is elastic. `given` holds those that they come after and that remain no more. `row_bytes` and `reads_format` are
     of the data set that this stage is given (None: not one of ours, its reading is priced in the need). `cached_format` is the format
-    of the cached outcome's data set. `reads_tier` and `cached_tier` are the storage classes that these lie on. `speeds` has to hold every
+    of the cached outcome's data set. `reads_storage_class` and `cached_storage_class` are the storage classes that these lie on. `speeds` has to hold every
     format named here, and at least one if a stage writes.
     """
 
@@ -62,12 +62,12 @@ class Question(Record):
     rows: int = Field(ge=0)
     row_bytes: int = Field(ge=0)
     reads_format: Format | None = None
-    reads_tier: StorageClassName = STANDARD_CLASS
+    reads_storage_class: StorageClassName = STANDARD_CLASS
     given: tuple[Given, ...] = Field((), exclude_if=lambda given: not given)
     data_region: str = "local"
     cached_outcome: str | None = None
     cached_format: Format | None = None
-    cached_tier: StorageClassName = STANDARD_CLASS
+    cached_storage_class: StorageClassName = STANDARD_CLASS
     cached_later: tuple[Kept, ...] = Field(
         (), description="of a chain whose first stage is cached: of the stages after it, in order"
     )
@@ -148,7 +148,7 @@ class Question(Record):
 
 
 class Choice(Record):
-    """The offer taken. `format` is what this stage writes, on the storage class `tier`; `keep_usd` is set aside for the stages after it."""
+    """The offer taken. `format` is what this stage writes, on the storage class `storage_class`; `keep_usd` is set aside for the stages after it."""
 
     pool: str
     market: Market
@@ -176,7 +176,7 @@ class Choice(Record):
         NOTHING, exclude_if=lambda paid: not paid, description="for bringing what it writes to the store"
     )
     stored_usd: Usd = Field(NOTHING, exclude_if=lambda paid: not paid, description="for holding that there")
-    tier: StorageClassName = STANDARD_CLASS
+    storage_class: StorageClassName = STANDARD_CLASS
 
     @property
     def fees_usd(self) -> Decimal:
@@ -206,7 +206,7 @@ class Planned(Record):
     est_s: float
     keep_usd: Usd
     keep_s: float
-    tier: StorageClassName = STANDARD_CLASS
+    storage_class: StorageClassName = STANDARD_CLASS
 
 
 class Refusal(Record):
@@ -251,7 +251,7 @@ class Shadow(Record):
     p95_usd: Usd = NOTHING
     est_s: float = 0.0
     sentence: str = ""
-    tier: StorageClassName = STANDARD_CLASS
+    storage_class: StorageClassName = STANDARD_CLASS
 
 
 class Decision(Columns):

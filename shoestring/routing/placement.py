@@ -38,7 +38,7 @@ def place(pool: Pool, market: Market, need: Need, images: Mapping[str, str]) -> 
         cpu=str(pool.cores),
         memory=f"{int(pool.memory_gb * 1000)}M",
         accelerator=GPU_RESOURCE if with_gpu else "",
-        accelerator_count=str(min(need.most_gpus, pool.gpu_count)) if with_gpu else "",
+        accelerator_count=str(min(need.max_gpus, pool.gpu_count)) if with_gpu else "",
         image=images.get(image, image),
     )
 

@@ -67,14 +67,14 @@ class Interrupted:
     def list(self, prefix: str) -> Iterator[str]:
         return self._store.list(prefix)
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD_CLASS) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS) -> bool:
         faults, chance = self._faults, self._dice.random
         if if_absent and faults.race_per_write and chance() < faults.race_per_write:
             self._loop.overlap()
         crashes, fails = chance() < faults.crash_per_write, chance() < faults.error_per_write
         if (crashes or fails) and chance() < 0.5:
             raise Died if crashes else StoreError(f"the store did not take {key}")
-        written = self._store.put(key, data, if_absent=if_absent, tier=tier)
+        written = self._store.put(key, data, if_absent=if_absent, storage_class=storage_class)
         if crashes or fails:
             raise Died if crashes else StoreError(f"the store's answer on {key} was lost")
         return written

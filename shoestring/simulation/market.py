@@ -53,7 +53,7 @@ class SimulatedMarket:
                 for quote in self._first.quotes
             )
             self._books = {
-                step: PriceBook(quotes, self._first.quarantined, self._first.tariffs, self._first.committed)
+                step: PriceBook(quotes, self._first.rejected, self._first.tariffs, self._first.committed)
             }
         return self._books[step]
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, Refused, ShoestringError, StoreError
-from shoestring.core.money import MICRO, MOST_USD, from_microusd
+from shoestring.core.money import MAX_USD, MICRO, from_microusd
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Candidates, Decision
 from shoestring.routing.offers.candidates import MS_PER_HOUR, NONE
@@ -101,7 +101,7 @@ def pair(place: Place, course: Course, index: int) -> Steps[Ended]:
 
 def wish(place: Place, wanted: Wanted) -> Course:
     """What a person makes of the plan: a budget that is some times what the router expects."""
-    asked = question(place, wanted, 0, None, budget_usd=Decimal(MOST_USD - 1))
+    asked = question(place, wanted, 0, None, budget_usd=Decimal(MAX_USD - 1))
     ample = choose(asked, place.offers(wanted, asked))
     if ample.choice is None:
         raise Refused(f"no pool can take {wanted.chain.name}: {ample.refusals[0].sentence}")

@@ -218,7 +218,7 @@ def adjust(place: Place, course: Course, ledger: Ledger, account: str) -> None:
     settled_usd = ledger.state(account).settled_usd
     true_usd: dict[str, Decimal] = {}
     for (owner, hold), pod in course.pods.items():
-        life = place.cluster.life(pod.uid)
+        life = place.cluster.lifetime(pod.uid)
         if owner == account and hold in settled_usd and life.started_at and life.finished_at:
             had = pod.prices or (PricePoint(at=life.started_at, usd_per_hour=pod.choice.usd_per_hour),)
             true_usd[hold] = cost_between_usd(had, life.started_at, life.finished_at) + pod.fees_usd

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
-from shoestring.core.errors import LedgerBroken
+from shoestring.core.errors import LedgerCorrupt
 from shoestring.core.interfaces import Store
 from shoestring.simulation.pipeline import pipeline, sweeper
 from shoestring.simulation.processes import state_of
@@ -51,7 +51,7 @@ def verified(store: Store) -> str:
     """What `shoestring ledger verify` would say last."""
     try:
         found = verify(store, {})
-    except LedgerBroken as error:
+    except LedgerCorrupt as error:
         return f"broken: {error}"
     pending = f", {len(found.pending)} pending" if found.pending else ""
     return f"every hash, sequence and balance holds: {found.entries} entries{pending}"

@@ -46,10 +46,10 @@ class SimulatedCluster:
     def pools(self) -> tuple[Pool, ...]:
         return self._pools
 
-    def enter(self, placement: Placement) -> dict[str, str]:
+    def apply_placement(self, placement: Placement) -> dict[str, str]:
         return {}
 
-    def life(self, pod_uid: str) -> PodLifetime:
+    def lifetime(self, pod_uid: str) -> PodLifetime:
         began_s, ended_s = self.pods.get(pod_uid, (None, None))
         moment = self._loop.moment
         return PodLifetime(
@@ -67,7 +67,7 @@ class SimulatedPrices:
     def book(self) -> PriceBook:
         return self._market.book(self._loop.now_s)
 
-    def afresh(self, quote: Quote, pool: Pool) -> Decimal | None:
+    def current_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
         return next(
             (
                 each.usd_per_hour
@@ -151,7 +151,7 @@ class Place:
         self._world = World(
             name=scenario.name,
             digest="",
-            rules=scenario.rules,
+            policy=scenario.rules,
             budgets=scenario.budgets,
             images=IMAGES,
             notes=(),
@@ -202,7 +202,7 @@ class Place:
     def offers(self, wanted: Wanted, asked: Question) -> Candidates:
         """What every offer is made of. Nothing of it is money or the moment, so whoever looks at the same world again makes none anew."""
         book, taught = self.market.book(self.loop.now_s), self._taught.get(wanted.chain.name)
-        about = (asked.stage, asked.reads_format, asked.reads_tier, asked.stockouts)
+        about = (asked.stage, asked.reads_format, asked.reads_storage_class, asked.stockouts)
         before = self._offers.get(wanted.number)
         if before is None or before[0] is not book or before[1] is not taught or before[2] != about:
             before = self._offers[wanted.number] = book, taught, about, candidates(asked)
@@ -259,11 +259,11 @@ def question(place: Place, wanted: Wanted, index: int, upstream: Choice | None, 
         "rows": wanted.rows,
         "row_bytes": writer.writes_bytes_per_row if writer else wanted.chain.row_bytes,
         "reads_format": upstream.format if upstream else None,
-        "reads_tier": upstream.tier if upstream else STANDARD_CLASS,
+        "reads_storage_class": upstream.storage_class if upstream else STANDARD_CLASS,
         "data_region": book.tariffs.store_region,
         "pools": world.cluster.pools(),
         "quotes": book.quotes,
-        "quarantined": book.quarantined,
+        "quarantined": book.rejected,
         "tariffs": book.tariffs,
         "speeds": place.scenario.speeds,
         "stockouts": place.remembered(now),

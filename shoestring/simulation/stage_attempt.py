@@ -84,9 +84,9 @@ def wait_in_vain(place: Place, course: Course, decision: Decision, choice: Choic
     rules, hold = place.scenario.rules, decision.question.hold
     yield place.loop.now_s + rules.queue_delay_s
     now = place.world().clock.now()
-    until, why = now + timedelta(seconds=rules.stockout_s), "no machine was to be had"
+    until, why = now + timedelta(seconds=rules.stockout_ttl_s), "no machine was to be had"
     place.stockouts.append(
-        StockOut(node_pool=choice.pool, market=choice.market, at=now, until=until, why=why)
+        StockOut(node_pool=choice.pool, market=choice.market, at=now, until=until, reason=why)
     )
     place.loop.ledger.settle(course.account, hold, Decimal(0), why)
     return Ended(False, "lost")

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
-from shoestring.core.errors import LedgerBroken, NotInStore
+from shoestring.core.errors import LedgerCorrupt, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, from_microusd
 from shoestring.core.types import Record, digest, record_bytes
@@ -65,7 +65,7 @@ def approve(store: Store, approval: Approval) -> str:
 
 
 def read_approval(store: Store, key: str) -> Approval:
-    """Raises NotInStore, and LedgerBroken for one that was changed."""
+    """Raises NotInStore, and LedgerCorrupt for one that was changed."""
     folder, _, file = key.rpartition("/approvals/")
     account, data = folder.removeprefix("ledger/"), store.fetch(key).read_bytes()
     try:
@@ -73,14 +73,14 @@ def read_approval(store: Store, key: str) -> Approval:
     except ValidationError:
         found = None
     if found is None or f"{digest(data)}.json" != file or found.run_id != account:
-        raise LedgerBroken(
+        raise LedgerCorrupt(
             account, 0, f"the approval {file.removesuffix('.json')[:12]}... was changed since it was given"
         )
     return found
 
 
 def approvals(store: Store, run_id: str) -> dict[str, Approval]:
-    """All that were given to a run, by digest. Raises LedgerBroken."""
+    """All that were given to a run, by digest. Raises LedgerCorrupt."""
     keys = store.list(f"ledger/{run_id}/approvals/")
     return {key.rpartition("/")[2].removesuffix(".json"): read_approval(store, key) for key in keys}
 
@@ -114,22 +114,22 @@ def why_not(found: Mapping[str, Approval], amount_usd: Decimal, now: datetime) -
 
 
 def check_used(store: Store, entry: Entry) -> None:
-    """Was the cap of this entry allowed by the approval that it names? Raises LedgerBroken."""
+    """Was the cap of this entry allowed by the approval that it names? Raises LedgerCorrupt."""
     assert entry.approval is not None
     run_id = entry.account.partition(".")[0]
     name = f"the approval {entry.approval[:12]}..."
     try:
         approval = read_approval(store, approval_key(run_id, entry.approval))
     except NotInStore:
-        raise LedgerBroken(entry.account, entry.number, f"names {name}, which is not there") from None
+        raise LedgerCorrupt(entry.account, entry.number, f"names {name}, which is not there") from None
     cap_usd = from_microusd(entry.cap_microusd or 0)
     if approval.amount_usd < cap_usd:
-        raise LedgerBroken(
+        raise LedgerCorrupt(
             entry.account,
             entry.number,
             f"has a cap of ${cap_usd}, and {name} of {approval.by} is over ${approval.amount_usd}",
         )
     if entry.at >= approval.expires_at:
-        raise LedgerBroken(
+        raise LedgerCorrupt(
             entry.account, entry.number, f"was written after {name} of {approval.by} had ended"
         )

@@ -44,6 +44,6 @@ def used(
     spent_j = joules(pool, seconds, cpu_s, gpu_joules)
     return ResourceUsage(
         joules=round(spent_j, 3),
-        compute_minutes=round(cpu_s / 60, 6),
-        gco2_g=None if g_per_kwh is None else round(spent_j / JOULES_PER_KWH * g_per_kwh, 6),
+        core_minutes=round(cpu_s / 60, 6),
+        co2_g=None if g_per_kwh is None else round(spent_j / JOULES_PER_KWH * g_per_kwh, 6),
     )

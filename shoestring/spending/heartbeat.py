@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 from shoestring.core.errors import DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, usd
-from shoestring.core.receipt import AdaptationChange, SpendForecast, PricePoint, ResourceUsage
+from shoestring.core.receipt import AdaptationChange, PricePoint, ResourceUsage, SpendForecast
 from shoestring.core.types import Record
 
 # Said of a component that knows nothing of us by the router before it.
@@ -41,7 +41,7 @@ class Heartbeat(Record):
     phase: str = ""
     samples: int = 0
     total: int | None = None
-    used: ResourceUsage = ResourceUsage()
+    usage: ResourceUsage = ResourceUsage()
     changes: tuple[AdaptationChange, ...] = Field((), description="what it changed of itself so far")
     forecast: SpendForecast | None = None
     quality: dict[str, float] = Field({}, description="metric -> the last value")

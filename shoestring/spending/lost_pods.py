@@ -76,7 +76,7 @@ def sweep(
     )
     beats = {name: beat for name in state.holds if (beat := last_heartbeat(store, run_id, name)) is not None}
     said = []
-    for settlement in abandoned(state, beats, lambda pod_uid: cluster.life(pod_uid).alive):
+    for settlement in abandoned(state, beats, lambda pod_uid: cluster.lifetime(pod_uid).alive):
         try:
             ledger.settle(account, settlement.hold, settlement.actual_usd, settlement.why)
         except LedgerConflict:

@@ -12,7 +12,7 @@ from statistics import median
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.money import usd
-from shoestring.core.receipt import SpendForecast, Lever
+from shoestring.core.receipt import Lever, SpendForecast
 
 WINDOW_STEPS = 16
 WINDOWS = 5
@@ -183,7 +183,7 @@ class Drift:
         return replace(self, planned=planned, settled=self.pace), move
 
     def _looks(self, at: Standing, *, urgent: bool = False) -> tuple[Drift, Move] | None:
-        share = max(self.bounds.least_look_share, at.look_share / 2)
+        share = max(self.bounds.min_validation_share, at.look_share / 2)
         taken = at.look_s / at.look_rows / (self.pace + at.look_s / at.look_rows)
         if self._is_mild(at, LOOKS_BELOW, urgent) or share >= at.look_share or taken < LOOKS_SHARE:
             return None
@@ -191,7 +191,7 @@ class Drift:
         return self, Move("looks", f"{at.look_share:.0%} of signal validation", f"{share:.0%}", why, share)
 
     def _batch(self, at: Standing, *, urgent: bool = False) -> tuple[Drift, Move] | None:
-        rows = min(2 * at.batch_rows, int(at.recipe_batch_rows * self.bounds.batch_factor), at.look_rows)
+        rows = min(2 * at.batch_rows, int(at.recipe_batch_rows * self.bounds.max_batch_factor), at.look_rows)
         if self._is_mild(at, BATCH_BELOW, urgent) or self.refused or rows <= at.batch_rows:
             return None
         why = f"{self._left_of_plan(at)}; a larger batch inside its flat range may train more rows a second"

@@ -54,7 +54,7 @@ def run(work: Work) -> StageOutcome:
         if work.stopping():
             raise StageStopped(f"at {rows} rows")
 
-    key, manifest = ingest.ingest(work.recipe, work.format, work.store, work.scratch, tell, work.tier)
+    key, manifest = ingest.ingest(work.recipe, work.format, work.store, work.scratch, tell, work.storage_class)
     return StageOutcome(
         key=key, rows=manifest.rows, metrics={"quarantined_rows": float(sum(manifest.quarantined.values()))}
     )

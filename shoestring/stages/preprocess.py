@@ -60,7 +60,7 @@ def run(work: Work) -> StageOutcome:
             raise StageStopped(f"at {rows} rows")
 
     key, manifest = preprocess.preprocess(
-        work.recipe, work.inputs["data"], work.format, work.store, work.scratch, tell, work.tier
+        work.recipe, work.inputs["data"], work.format, work.store, work.scratch, tell, work.storage_class
     )
     return StageOutcome(
         key=key, rows=manifest.rows, metrics={"rows_left_out": float(sum(manifest.quarantined.values()))}

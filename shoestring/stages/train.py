@@ -108,7 +108,7 @@ def run(work: Work) -> StageOutcome:
         rows=len(task.train),
         samples=course.samples,
         metrics={} if trained.val_loss is None else {f"val_{task.metric}": trained.val_loss},
-        stopped=trained.stopped,
+        stop_reason=trained.stopped,
     )
 
 
@@ -165,6 +165,6 @@ def task_of(work: Work, manifest: Manifest) -> Task:
         cores=work.cores,
         tell=tell,
         stopping=work.stopping,
-        bounds=work.rules.bounds,
+        bounds=work.rules.adaptation_limits,
         guardrails=work.rules.guardrails,
     )

@@ -50,7 +50,7 @@ class Origin(Record):
 @dataclass(frozen=True, slots=True)
 class Work:
     """One attempt at a stage. `inputs` maps names to keys in the store; `stopping()` turns true when a TERM came. A data set is to be
-    written in `format`, on the storage class `tier`.
+    written in `format`, on the storage class `storage_class`.
 
     `settings` are those that the pipeline gave an author's own stage; the stages here follow the recipe.
     """
@@ -71,4 +71,4 @@ class Work:
     stopping: Callable[[], bool]
     rules: Policy = RULES
     settings: Mapping[str, JsonValue] = field(default_factory=dict)
-    tier: str = STANDARD_CLASS
+    storage_class: str = STANDARD_CLASS

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoestring.backends.kubernetes.node_facts import NodeFacts, PodFacts, node_facts, pod_facts
 from shoestring.backends.kubernetes.pools import Seen
-from shoestring.core.types import Pool, NodeCapacity
+from shoestring.core.types import NodeCapacity, Pool
 
 Item = dict[str, Any]
 

@@ -15,7 +15,7 @@ import pytest
 from store_places import Place
 
 from shoestring.backends.local import FolderStore, WallClock
-from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError
+from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, StoreError
 from shoestring.core.interfaces import Store
 from shoestring.core.types import record_bytes
 from shoestring.spending.audit.export import LedgerFolder, export
@@ -166,14 +166,14 @@ class Mortal:
         self._store, self._left, self._wrote = store, at, wrote
         self.fetch = store.fetch
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
         time.sleep(0.001)
         self._left -= 1
         if self._left == 0 and self._wrote:
-            self._store.put(key, data, if_absent=if_absent, tier=tier)
+            self._store.put(key, data, if_absent=if_absent, storage_class=storage_class)
         if self._left <= 0:
             raise StoreError(f"the writer of {key} died")
-        return self._store.put(key, data, if_absent=if_absent, tier=tier)
+        return self._store.put(key, data, if_absent=if_absent, storage_class=storage_class)
 
     def list(self, prefix: str) -> Iterator[str]:
         return self._store.list(prefix)
@@ -259,13 +259,13 @@ def test_a_change_among_entries_that_are_together_is_found(together: FolderStore
         "its form": path.read_bytes().replace(b"\n", b"\n\n", 1),
     }
     path.write_bytes(changed[change])
-    with pytest.raises(LedgerBroken, match="ledger/run/"):
+    with pytest.raises(LedgerCorrupt, match="ledger/run/"):
         verify(together, {})
 
 
 def test_a_stray_entry_beside_those_that_are_together_is_found(together: FolderStore) -> None:
     (together.root / entry_key("run", 5)).write_bytes((together.root / entry_key("run", 2)).read_bytes())
-    with pytest.raises(LedgerBroken, match=r"00000005\.json: lies among entries that are together"):
+    with pytest.raises(LedgerCorrupt, match=r"00000005\.json: lies among entries that are together"):
         verify(together, {})
 
 
@@ -293,5 +293,5 @@ def test_a_long_account_that_many_wrote_is_known_to_a_new_writer_by_its_checkpoi
         (store.root / entry_key("run", number)).unlink()
     assert Ledger(store, WallClock()).state("run") == ledger.state("run")
     (store.root / checkpoint_key("run")).unlink()
-    with pytest.raises(LedgerBroken, match="is missing"):
+    with pytest.raises(LedgerCorrupt, match="is missing"):
         Ledger(store, WallClock()).state("run")

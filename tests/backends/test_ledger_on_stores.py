@@ -32,12 +32,12 @@ class FaultyStore:
         self._store, self._dice = store, random.Random(seed)
         self.fetch, self.faults = store.fetch, 0
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
         fault = self._dice.choice(["before", "after", "no answer", *["none"] * 6])
         self.faults += fault != "none"
         if fault == "before":
             raise StoreError(f"{key}: no answer after 9 tries")
-        wrote = self._store.put(key, data, if_absent=if_absent, tier=tier)
+        wrote = self._store.put(key, data, if_absent=if_absent, storage_class=storage_class)
         if fault == "after":
             raise StoreError(f"{key}: no answer after 9 tries")
         return wrote and not (fault == "no answer" and if_absent)

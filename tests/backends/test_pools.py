@@ -22,7 +22,7 @@ from shoestring.pricing.rows import PriceRow
 
 CPU = NodePool(name="cpu", labels={"pool": "cpu"})
 GROWS = NodePool(
-    name="big", labels={"pool": "big"}, machine=Machine(cores=8, memory_gb=32), most_nodes=3, startup_s=90
+    name="big", labels={"pool": "big"}, machine=Machine(cores=8, memory_gb=32), max_nodes=3, startup_s=90
 )
 
 
@@ -222,7 +222,7 @@ def test_pods_that_no_node_took_are_counted_where_they_want_to_go() -> None:
 
 def test_a_pool_that_can_grow_is_waited_for_only_when_nothing_fits() -> None:
     empty = by_name(see([], [], [GROWS]))["big/8"]
-    assert (room(empty).nodes, room(empty).most_nodes, room(empty).fits, empty.startup_s) == (0, 3, 0, 90.0)
+    assert (room(empty).nodes, room(empty).max_nodes, room(empty).fits, empty.startup_s) == (0, 3, 0, 90.0)
     assert (empty.cores, empty.memory_gb) == (8, 32.0)
     there = node("a", cpu="8.1", memory="40Gi", labels={"pool": "big"})
     assert by_name(see([there], [], [GROWS]))["big/8"].startup_s == 5.0

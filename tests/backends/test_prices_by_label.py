@@ -65,7 +65,7 @@ def seen(*labels: dict[str, str]) -> Seen:
 
 
 def book(*labels: dict[str, str]) -> PriceBook:
-    return priced(listed(LIST), seen(*labels), Tariffs(unnamed_usd_per_gb=Decimal(0)), TODAY)
+    return priced(listed(LIST), seen(*labels), Tariffs(default_usd_per_gb=Decimal(0)), TODAY)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from s3_server import ADMIN, BUCKET, STAGE, S3Server, environment
 from store_places import Place
 
 from shoestring.backends.local import WallClock
-from shoestring.core.errors import LedgerBroken
+from shoestring.core.errors import LedgerCorrupt
 from shoestring.core.interfaces import Store
 from shoestring.core.types import record_bytes
 from shoestring.spending.audit.verify import verify
@@ -54,7 +54,7 @@ def test_an_entry_that_a_stage_overwrote_is_found(
 ) -> None:
     key = entry_key("run", number)
     overwrite(s3_server, s3_place, key, store.fetch(key).read_bytes().replace(b"1", b"2", 1))
-    with pytest.raises(LedgerBroken, match=key):
+    with pytest.raises(LedgerCorrupt, match=key):
         verify(s3_place.open(), {})
 
 
@@ -66,12 +66,12 @@ def test_an_entry_that_a_stage_wrote_anew_with_a_right_hash_is_found(
     key = entry_key("run", number)
     forged = seal(unseal(store.fetch(key).read_bytes()).entries[0].entry.model_copy(update={"why": "forged"}))
     overwrite(s3_server, s3_place, key, record_bytes(forged))
-    with pytest.raises(LedgerBroken):
+    with pytest.raises(LedgerCorrupt):
         verify(s3_place.open(), {})
     # With the hint forged, too, it is the receipts that know better.
     hint = store.fetch(head_key("run")).read_bytes()
     overwrite(s3_server, s3_place, head_key("run"), hint.replace(head.encode(), forged.sha256.encode()))
-    with pytest.raises(LedgerBroken):
+    with pytest.raises(LedgerCorrupt):
         verify(s3_place.open(), {"run": (head,)})
 
 
@@ -80,5 +80,5 @@ def test_a_tail_that_an_administrator_cut_off_is_found(
 ) -> None:
     assert s3_place.s3
     s3_server.minio(ADMIN).remove_object(BUCKET, s3_place.s3.root + entry_key("run", ENTRIES))
-    with pytest.raises(LedgerBroken, match=rf"{entry_key('run', ENTRIES)}: is missing"):
+    with pytest.raises(LedgerCorrupt, match=rf"{entry_key('run', ENTRIES)}: is missing"):
         verify(s3_place.open(), {})

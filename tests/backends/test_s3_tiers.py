@@ -45,13 +45,13 @@ STAGES = [need.stage for need in NEEDS]
 POOL = Pool(name="cpu-1", cores=1, memory_gb=4)
 # Kept for a year: what is read once more is worth the first, and what nobody reads any more the second.
 SHELVES = {
-    "STANDARD_IA": {"usd_per_gb_month": "0.5", "retrieval_usd_per_gb": "0.001", "least_days": 30},
-    "GLACIER_IR": {"usd_per_gb_month": "0.1", "retrieval_usd_per_gb": "100", "least_days": 90},
+    "STANDARD_IA": {"usd_per_gb_month": "0.5", "retrieval_usd_per_gb": "0.001", "min_days": 30},
+    "GLACIER_IR": {"usd_per_gb_month": "0.1", "retrieval_usd_per_gb": "100", "min_days": 90},
 }
 TARIFFS: dict[str, Any] = {
     "storage_usd_per_gb_month": "1",
     "storage_held_hours": 8760,
-    "storage_tiers": SHELVES,
+    "storage_classes": SHELVES,
 }
 
 
@@ -80,7 +80,7 @@ def test_a_class_that_the_server_does_not_know_is_named_with_where_to_correct_it
     store = s3_place.open()
     with pytest.raises(
         UsageError,
-        match=r"has no storage class STANDARD-IA \(400 .*\): correct that name in storage_tiers of world\.yaml",
+        match=r"has no storage class STANDARD-IA \(400 .*\): correct that name in storage_classes of world\.yaml",
     ):
         put_blob(store, b"data", "STANDARD-IA")
     assert list(store.list("blobs/")) == []
@@ -96,7 +96,7 @@ class DatedPrices:
         )
         return PriceBook((quote,), (), self.tariffs)
 
-    def afresh(self, quote: Quote, pool: Pool) -> Decimal | None:
+    def current_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
         return None
 
 
@@ -145,35 +145,35 @@ def test_data_sets_are_put_where_the_plan_says_and_the_next_router_knows_where_t
     raw_key, raw = done("first", key)
     then, key = routed("first", 1, Reads(raw_key))
     _, encoded = done("first", key, data=raw_key)
-    assert first.choice and then.choice and first.plan[0].tier == then.choice.tier
-    assert (first.choice.tier, raw.tier, then.question.reads_tier) == ("STANDARD_IA",) * 3
-    assert then.choice.tier == encoded.tier == "GLACIER_IR"
+    assert first.choice and then.choice and first.plan[0].storage_class == then.choice.storage_class
+    assert (first.choice.storage_class, raw.storage_class, then.question.reads_storage_class) == ("STANDARD_IA",) * 3
+    assert then.choice.storage_class == encoded.storage_class == "GLACIER_IR"
     for manifest in (raw, encoded):
         classes = {
             class_of(s3_server, s3_place, part.key) for parts in manifest.splits.values() for part in parts
         }
-        assert classes == {manifest.tier}
+        assert classes == {manifest.storage_class}
     receipts = [
         Receipt.model_validate_json(world.store.fetch(f"runs/first/receipts/{stage}-1.json").read_bytes())
         for stage in STAGES
     ]
-    assert [(each.tier, each.fees_usd) for each in receipts] == [
-        (each.choice.tier, each.choice.fees_usd) for each in (first, then)
+    assert [(each.storage_class, each.fees_usd) for each in receipts] == [
+        (each.choice.storage_class, each.choice.fees_usd) for each in (first, then)
     ]
     assert then.choice.moved_in_usd > 0, "in the region of the store: for reading it off its class alone"
     story = gather(world.store, "first")
-    assert [stage.tier for stage in summarise(story).stages] == ["STANDARD_IA", "GLACIER_IR"]
+    assert [stage.storage_class for stage in summarise(story).stages] == ["STANDARD_IA", "GLACIER_IR"]
     for said in ("on-demand, {}</small>", "writing {}<", "writes {}<"):
         assert said.format(f"{raw.format} on STANDARD_IA") in page(story)
     (looked, _) = look_back(story.charges, {}).each
-    assert [road.tier for road in looked.roads if road.taken] == ["STANDARD_IA"]
+    assert [road.storage_class for road in looked.roads if road.taken] == ["STANDARD_IA"]
     again, _ = routed("second", 0, Reads())
     assert (
         again.choice
         and again.choice.cached
-        and again.choice.tier == again.question.cached_tier == "STANDARD_IA"
+        and again.choice.storage_class == again.question.cached_storage_class == "STANDARD_IA"
     )
-    assert [kept.tier for kept in again.question.cached_later] == ["GLACIER_IR"]
+    assert [kept.storage_class for kept in again.question.cached_later] == ["GLACIER_IR"]
     plain = replace(world, prices=DatedPrices(Tariffs()))
     without, _ = decide_and_reserve(plain, runs["second"], wish("second", 1), Reads(raw_key))
     assert without.candidates.tiers == () and any(
@@ -185,7 +185,7 @@ def test_a_stage_that_is_sent_to_a_class_that_there_is_not_fails_with_the_name_t
     world: World, folder: Path, flights_slice: Path
 ) -> None:
     misspelt = Tariffs.model_validate(
-        TARIFFS | {"storage_tiers": {"GLACEIR_IR": {"usd_per_gb_month": "0.1"}}}
+        TARIFFS | {"storage_classes": {"GLACEIR_IR": {"usd_per_gb_month": "0.1"}}}
     )
     wrong, wish = (
         replace(world, prices=DatedPrices(misspelt)),
@@ -193,10 +193,10 @@ def test_a_stage_that_is_sent_to_a_class_that_there_is_not_fails_with_the_name_t
     )
     run = admit(wrong, wish)
     decision, key = decide_and_reserve(wrong, run, wish, Reads())
-    assert decision.choice and decision.choice.tier == "GLACEIR_IR"
+    assert decision.choice and decision.choice.storage_class == "GLACEIR_IR"
     with pytest.raises(
         StageFailed,
-        match=r"no storage class GLACEIR_IR \(400 .*\): correct that name in storage_tiers of world\.yaml",
+        match=r"no storage class GLACEIR_IR \(400 .*\): correct that name in storage_classes of world\.yaml",
     ):
         run_stage(wrong, str(folder), "wrong", key, {})
     assert list(world.store.list("datasets/")) == []

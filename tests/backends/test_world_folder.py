@@ -31,7 +31,7 @@ pools:
     labels: {shoestring.dev/pool: cpu-spot}
     market: spot
     machine: {cores: 4, memory_gb: 16}
-    most_nodes: 3
+    max_nodes: 3
   - name: gpu
     labels: {shoestring.dev/pool: gpu}
     taints: [{key: nvidia.com/gpu, value: present}]
@@ -212,7 +212,7 @@ def test_the_schema_of_a_file_knows_its_fields(name: str) -> None:
     ("pool", "what"),
     [
         ("{name: a, labels: {}}", "at least 1 item"),
-        ("{name: a, labels: {x: y}, most_nodes: 2}", "has to say what its machine is"),
+        ("{name: a, labels: {x: y}, max_nodes: 2}", "has to say what its machine is"),
         ("{name: a, labels: {x: y}}, {name: a, labels: {x: z}}", "pools named twice: a"),
         ("{name: a, labels: {x: y}, makret: spot}", "pools.0.makret: Extra inputs are not permitted"),
     ],
@@ -270,12 +270,12 @@ def test_a_pod_is_given_threads_by_its_limit_and_nothing_else(world: World) -> N
         accelerator_count="",
         image="i",
     )
-    given = world.cluster.enter(placement)
+    given = world.cluster.apply_placement(placement)
     assert {given["OMP_NUM_THREADS"], given["MKL_NUM_THREADS"]} == {"3"}
 
 
 def test_of_a_process_on_some_machine_nobody_here_can_tell(world: World) -> None:
-    assert world.cluster.life("some.host.name.1234.1700000000000") == PodLifetime(alive=True)
+    assert world.cluster.lifetime("some.host.name.1234.1700000000000") == PodLifetime(alive=True)
 
 
 def test_a_cluster_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:

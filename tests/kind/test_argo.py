@@ -199,9 +199,9 @@ def test_a_training_whose_pod_is_deleted_goes_on_from_its_checkpoint_and_a_store
     paid_usd, lived_usd = paid_and_lived_usd(
         store, going.run_id, "train", *pods.of_stage(going.run_id, "train")
     )
-    # Nobody can read the times of a pod that is gone: what it paid before it left stands, `leaving_s` for its end included.
+    # Nobody can read the times of a pod that is gone: what it paid before it left stands, `pod_exit_s` for its end included.
     assert first.choice
     leaving_usd = (
-        yaml.safe_load(file_of_world(argo, "policy"))["leaving_s"] * first.choice.usd_per_hour / 3600
+        yaml.safe_load(file_of_world(argo, "policy"))["pod_exit_s"] * first.choice.usd_per_hour / 3600
     )
     assert abs(paid_usd - lived_usd) <= lived_usd / 100 + leaving_usd

@@ -26,7 +26,7 @@ from shoestring.core.types import Market, NodeCapacity
 pytestmark = pytest.mark.kind
 
 GROWS = NodePool(
-    name="big", labels={"shoestring.dev/pool": "big"}, machine=Machine(cores=64, memory_gb=256), most_nodes=2
+    name="big", labels={"shoestring.dev/pool": "big"}, machine=Machine(cores=64, memory_gb=256), max_nodes=2
 )
 SPOT_NODE = "worker2"
 
@@ -64,7 +64,7 @@ def test_every_worker_is_a_pool_and_the_control_plane_is_none(kube: Kube) -> Non
     assert [toleration.key for toleration in pools["gpu-spot/1gpu"].markets[Market.SPOT].tolerations] == [
         "nvidia.com/gpu"
     ]
-    assert pools["big/64"].room == NodeCapacity(nodes=0, most_nodes=2, fits=0, free_cores=0, free_memory_gb=0)
+    assert pools["big/64"].room == NodeCapacity(nodes=0, max_nodes=2, fits=0, free_cores=0, free_memory_gb=0)
     assert pools["big/64"].startup_s == 120
 
 
@@ -84,7 +84,7 @@ def test_a_pod_takes_the_room_that_it_asked_for_and_gives_it_back(kind: Kind, ku
     soon(lambda: None if kind.get(*running)["items"] else True, "runs that were told to stop have left")
     before = room(kube, "cpu-spot/1")
     with a_pod(kind, "filler", cpu="1500m", nodeSelector={"shoestring.dev/pool": "cpu-spot"}) as uid:
-        until(lambda: cluster(kube).life(uid), lambda life: life.started_at)
+        until(lambda: cluster(kube).lifetime(uid), lambda life: life.started_at)
         after = room(kube, "cpu-spot/1")
         assert after.fits == 0
         assert before.free_cores - after.free_cores == pytest.approx(1.5)
@@ -94,20 +94,20 @@ def test_a_pod_takes_the_room_that_it_asked_for_and_gives_it_back(kind: Kind, ku
 def test_a_pod_that_no_node_takes_waits_and_has_not_begun(kind: Kind, kube: Kube) -> None:
     before = room(kube, "cpu-spot/1").waiting
     with a_pod(kind, "too-large", cpu="64", nodeSelector={"shoestring.dev/pool": "cpu-spot"}) as uid:
-        life = until(lambda: cluster(kube).life(uid), lambda life: life.why)
+        life = until(lambda: cluster(kube).lifetime(uid), lambda life: life.why)
         assert (life.alive, life.started_at, life.why) == (True, None, "Pending")
         assert room(kube, "cpu-spot/1").waiting == before + 1
-    assert cluster(kube).life(uid) == PodLifetime(alive=False)
+    assert cluster(kube).lifetime(uid) == PodLifetime(alive=False)
 
 
 def test_a_pods_life_is_from_its_node_to_its_last_container(kind: Kind, kube: Kube) -> None:
     with a_pod(kind, "fails", "sleep 2; exit 3") as uid:
-        life = until(lambda: cluster(kube).life(uid), lambda life: not life.alive)
+        life = until(lambda: cluster(kube).lifetime(uid), lambda life: not life.alive)
         assert life.started_at and life.finished_at
         assert 2 <= (life.finished_at - life.started_at).total_seconds() < 60
         assert life.why == "Error, exit code 3"
         namespace, _, name = uid.split(".")
-        assert cluster(kube).life(f"{namespace}.0b5a4f6e-8a0c-4c67-9c3f-1d2e3f4a5b6c.{name}") == PodLifetime(
+        assert cluster(kube).lifetime(f"{namespace}.0b5a4f6e-8a0c-4c67-9c3f-1d2e3f4a5b6c.{name}") == PodLifetime(
             alive=False
         )
 
@@ -116,15 +116,15 @@ def test_a_pod_that_is_known_by_its_labels_alone_has_the_same_life(kind: Kind, k
     known = "default?shoestring.dev/stage=wait,pipeline/runid=r-1"
     with a_pod(kind, "labelled", "sleep 1") as uid:
         kind.kubectl("label", "pod", "labelled", *known.partition("?")[2].split(","), namespace="default")
-        life = until(lambda: cluster(kube).life(known), lambda life: life.finished_at)
+        life = until(lambda: cluster(kube).lifetime(known), lambda life: life.finished_at)
         assert life.started_at
-        assert life == replace(cluster(kube).life(uid), asked_at=life.asked_at)
-    assert cluster(kube).life(known) == PodLifetime(alive=False)
+        assert life == replace(cluster(kube).lifetime(uid), asked_at=life.asked_at)
+    assert cluster(kube).lifetime(known) == PodLifetime(alive=False)
 
 
 def test_a_pod_that_ran_out_of_memory_says_so(kind: Kind, kube: Kube) -> None:
     with a_pod(kind, "hungry", "python3 -c 'bytearray(10**9)'") as uid:
-        assert until(lambda: cluster(kube).life(uid), lambda life: not life.alive).why == "OOMKilled"
+        assert until(lambda: cluster(kube).lifetime(uid), lambda life: not life.alive).why == "OOMKilled"
 
 
 SEE = """

@@ -75,7 +75,7 @@ def test_a_pod_that_no_node_takes_is_given_up_and_its_stage_goes_elsewhere(
                 "labels": {POOL_LABEL: name},
                 "market": "spot",
                 "machine": machine,
-                "most_nodes": 1,
+                "max_nodes": 1,
                 "startup_s": 1,
             }
         )

@@ -64,7 +64,7 @@ def test_they_are_the_golden_files(folder: Path) -> None:
 
 def test_pods_are_kept_until_long_after_the_sweeper_closed_a_run_without_an_exit_step() -> None:
     policy = Policy.model_validate(yaml.safe_load((ROOT / "manifests/base/policy.yaml").read_text()))
-    assert 12 * max(policy.abandoned_s, Policy().abandoned_s) <= KEPT_S
+    assert 12 * max(policy.abandoned_after_s, Policy().abandoned_after_s) <= KEPT_S
 
 
 def test_the_stages_are_those_of_the_kubeflow_pipeline_and_read_what_its_steps_read() -> None:

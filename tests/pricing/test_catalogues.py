@@ -18,7 +18,7 @@ from shoestring.pricing.price_book import Listing, believed
 from shoestring.pricing.price_list import CatalogueFile, PriceList
 from shoestring.pricing.rows import PriceRow, parse_rows
 
-TARIFFS = Tariffs(unnamed_usd_per_gb=Decimal("0.02"))
+TARIFFS = Tariffs(default_usd_per_gb=Decimal("0.02"))
 TODAY = date(2026, 11, 1)
 SKYPILOT_AWS = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone,Arch
 p5.48xlarge,H100,8.0,192.0,2048.0,"{'Gpus': [{'Name': 'H100'}]}",55.04,26.4,us-east-1,use1-az6,x86_64

@@ -30,7 +30,7 @@ EIGHT = Pool(
     gpu_memory_gb=40,
     gpu_tflops=312,
 )
-LARGE = Need(stage="s", gpu="must", gpu_flop_per_row=1e12, most_gpus=64, step_rows=10, sync_bytes=1e9)
+LARGE = Need(stage="s", gpu="must", gpu_flop_per_row=1e12, max_gpus=64, step_rows=10, sync_bytes=1e9)
 
 
 def row_seconds(need: Need, pool: Pool) -> float:
@@ -77,7 +77,7 @@ def test_a_gpu_is_used_when_the_stage_can_and_it_is_large_enough(fields: dict[st
 
 
 def test_a_stage_that_uses_one_gpu_is_priced_for_one_however_many_there_are() -> None:
-    one = LARGE.model_copy(update={"most_gpus": 1})
+    one = LARGE.model_copy(update={"max_gpus": 1})
     assert row_seconds(one, EIGHT) == pytest.approx(1e12 / (312e12 * GPU_EFFICIENCY))
     assert hardware_of(one, EIGHT).name == "1 x A100"
     assert hardware_of(LARGE, EIGHT).name == "8 x A100"
@@ -95,7 +95,7 @@ def test_several_gpus_wait_for_each_other() -> None:
 def test_more_machines_never_cost_less_per_row_for_each_gpu_and_never_do_it_more_than_so_many_times_faster(
     nodes: int, sync_bytes: float, rows: int
 ) -> None:
-    need = LARGE.model_copy(update={"most_gpus": 1024, "sync_bytes": sync_bytes, "step_rows": rows})
+    need = LARGE.model_copy(update={"max_gpus": 1024, "sync_bytes": sync_bytes, "step_rows": rows})
     one, several = (row_seconds(need, EIGHT.model_copy(update={"nodes": count})) for count in (1, nodes))
     assert several * nodes >= one * (1 - 1e-9)
 

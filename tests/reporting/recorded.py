@@ -13,7 +13,17 @@ from shoestring.backends.local import FolderStore
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Format, FormatSpeed, Need, StageOutcome, Pool, RejectedPrice, Quote, digest, record_bytes
+from shoestring.core.types import (
+    Format,
+    FormatSpeed,
+    Need,
+    Pool,
+    Quote,
+    RejectedPrice,
+    StageOutcome,
+    digest,
+    record_bytes,
+)
 from shoestring.data.recipe import find_recipe
 from shoestring.data.run_records import RunRecord, Start
 from shoestring.routing.decide import decide

@@ -36,7 +36,7 @@ def test_prices_that_moved_changes_and_joules_are_on_the_page_in_the_order_in_wh
         for number, moment in enumerate((at[0], at[3]))
     ]
     prices = (PricePoint(at=at[1], usd_per_hour=Decimal("0.04")), PricePoint(at=at[2], usd_per_hour=Decimal("0.12")))
-    used = ResourceUsage(joules=1234.4, compute_minutes=5.5)
+    used = ResourceUsage(joules=1234.4, core_minutes=5.5)
     store.put(
         key, record_bytes(receipt.model_copy(update={"prices": prices, "changes": tuple(changes), "used": used}))
     )

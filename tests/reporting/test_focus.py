@@ -16,7 +16,7 @@ from recorded import Recording, far
 from stories import HOSTILE, STORIES, Story, done, resumed
 
 from shoestring.core.money import from_microusd, usd
-from shoestring.core.types import Market, Pool, MarketTerms
+from shoestring.core.types import Market, MarketTerms, Pool
 from shoestring.reporting.charges import charges_of
 from shoestring.reporting.exports.focus import COLUMNS, OWN_COLUMNS, focus_csv, focus_rows, total_microusd
 from shoestring.routing.offers.egress import moves_of

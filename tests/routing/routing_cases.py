@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import usd
-from shoestring.core.types import Format, FormatSpeed, LearnedSpeed, Market, Need, Pool, Quote, NodeCapacity, MarketTerms
+from shoestring.core.types import (
+    Format,
+    FormatSpeed,
+    LearnedSpeed,
+    Market,
+    MarketTerms,
+    Need,
+    NodeCapacity,
+    Pool,
+    Quote,
+)
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
 from shoestring.routing.offers.enumerate import candidates
@@ -66,8 +76,8 @@ CPU_2 = Pool(name="cpu-2", cores=2, memory_gb=4)
 DAY = date(2026, 11, 1)
 
 
-ROOMY = NodeCapacity(nodes=1, most_nodes=1, fits=2, free_cores=8, free_memory_gb=16)
-FULL = NodeCapacity(nodes=2, most_nodes=2, fits=0, free_cores=0.4, free_memory_gb=1.2, waiting=3)
+ROOMY = NodeCapacity(nodes=1, max_nodes=1, fits=2, free_cores=8, free_memory_gb=16)
+FULL = NodeCapacity(nodes=2, max_nodes=2, fits=0, free_cores=0.4, free_memory_gb=1.2, waiting=3)
 
 
 def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> Quote:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from routing_cases import CPU_1, CPU_2, EVALUATE, TRAIN, laptop_question, questions, quote
 
-from shoestring.core.types import Format, Market, Pool, RejectedPrice, MarketTerms
+from shoestring.core.types import Format, Market, MarketTerms, Pool, RejectedPrice
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
 from shoestring.routing.pages.explain import as_markdown, as_text

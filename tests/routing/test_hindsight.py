@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question, questions, quote
 
 from shoestring.core.money import from_microusd, microusd
-from shoestring.core.types import Market, Pool, MarketTerms
+from shoestring.core.types import Market, MarketTerms, Pool
 from shoestring.routing.analysis.hindsight import KNOWABLE, Hindsight, Known, Took, hindsight
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question

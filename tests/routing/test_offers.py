@@ -22,7 +22,7 @@ from routing_cases import (
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours
-from shoestring.core.types import Format, LearnedSpeed, Market, Need, Pool, MarketTerms
+from shoestring.core.types import Format, LearnedSpeed, Market, MarketTerms, Need, Pool
 from shoestring.routing.decision import Question
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.offers.offer_costs import Rows, all_rows
@@ -93,10 +93,10 @@ OUT_OF_FAR = {"far->local": [{"up_to_gb": 100, "usd_per_gb": "0"}, {"usd_per_gb"
 
 
 @given(st.integers(1, 3), st.integers(0, 120), st.integers(0, 400))
-def test_the_stages_of_a_run_share_what_a_tier_gives_away(stages: int, moved_gb: int, row_kb: int) -> None:
+def test_the_stages_of_a_run_share_what_a_tier_gives_away(stages: int, transferred_gb: int, row_kb: int) -> None:
     """Each has to leave the region with as much, so the last GB of the free ones is given away once."""
     far = CPU_1.model_copy(update={"region": "far"})
-    tariffs = {"egress_usd_per_gb": OUT_OF_FAR, "moved_gb": {"far->local": moved_gb}}
+    tariffs = {"egress_usd_per_gb": OUT_OF_FAR, "transferred_gb": {"far->local": transferred_gb}}
     needs = tuple(
         PREPROCESS.model_copy(update={"stage": name, "writes_bytes_per_row": row_kb * 1000})
         for name in "abc"[:stages]
@@ -104,7 +104,7 @@ def test_the_stages_of_a_run_share_what_a_tier_gives_away(stages: int, moved_gb:
     asked = {"rows": ROWS, "pools": (far,), "quotes": (quote("cpu-1", "0.36"),), "speeds": (PACKED,)}
     columns = all_rows(candidates(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked)))
     gb = stages * ROWS * row_kb * 1000 * PACKED.size_ratio / 1e9
-    over = max(0.0, moved_gb + gb - 100) - max(0, moved_gb - 100)
+    over = max(0.0, transferred_gb + gb - 100) - max(0, transferred_gb - 100)
     assert sum(columns.transfer_microusd) == pytest.approx(over * 90_000, abs=stages)
 
 
@@ -144,7 +144,7 @@ def test_hours_that_are_paid_for_are_free_until_they_are_used_up_and_never_count
         pool="cpu-1",
         market=Market.ON_DEMAND,
         month="2026-11",
-        most_hours=most + 1e-9,
+        max_hours=most + 1e-9,
         part=part,
         used_hours=used,
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, quote
 
 from shoestring.config.world import IMAGES
-from shoestring.core.types import Market, Need, Pool, MarketTerms, Toleration
+from shoestring.core.types import Market, MarketTerms, Need, Pool, Toleration
 from shoestring.routing.decide import decide
 from shoestring.routing.placement import argo_patch, driver_outputs, place
 
@@ -98,7 +98,7 @@ def test_a_gpu_is_asked_for_only_where_the_stage_uses_one() -> None:
 def test_so_many_gpus_are_asked_for_as_the_stage_can_use() -> None:
     pool = Pool(name="gpu", cores=4, memory_gb=16, gpu="L4", gpu_count=4, gpu_memory_gb=24, gpu_tflops=121)
     asked = [
-        place(pool, Market.ON_DEMAND, Need(stage="s", gpu="must", most_gpus=most), IMAGES).accelerator_count
+        place(pool, Market.ON_DEMAND, Need(stage="s", gpu="must", max_gpus=most), IMAGES).accelerator_count
         for most in (1, 2, 8)
     ]
     assert asked == ["1", "2", "4"]

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question, questions, quote
 
-from shoestring.config.policy import Preferences, Policy, WorkloadClass
+from shoestring.config.policy import Policy, Preferences, WorkloadClass
 from shoestring.config.yaml_files import parse
 from shoestring.core.errors import WorldError
-from shoestring.core.types import Market, Need, Pool, MarketTerms, record_bytes
+from shoestring.core.types import Market, MarketTerms, Need, Pool, record_bytes
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question, Reason
@@ -77,8 +77,8 @@ tiers = st.builds(
     ),
     hardware=st.sampled_from(["any", "gpu"]),
     gpus=st.none() | st.just(("L4",)),
-    most_preemptions_per_hour=st.none() | st.floats(0, 1),
-    usd_per_hour_of_waiting=st.none() | st.decimals("0", "100", places=2),
+    max_preemptions_per_hour=st.none() | st.floats(0, 1),
+    delay_usd_per_hour=st.none() | st.decimals("0", "100", places=2),
 )
 policies = st.builds(
     Preferences, tiers=st.dictionaries(st.sampled_from(["compute", "data", "memory"]), tiers)
@@ -96,8 +96,8 @@ def test_nothing_is_placed_or_planned_where_its_tier_keeps_it_off(
         return
     chosen = [] if decision.choice.cached else [decision.choice]
     for need, place in zip(question.needs[1 - len(chosen) :], [*chosen, *decision.plan], strict=True):
-        tier = preferences.tier(kind_of(need, needed_gb(need, question.rows)))
-        assert kept_off(tier, pools[place.pool], place.market) is None
+        storage_class = preferences.storage_class(kind_of(need, needed_gb(need, question.rows)))
+        assert kept_off(storage_class, pools[place.pool], place.market) is None
 
 
 @settings(max_examples=60)
@@ -127,7 +127,7 @@ def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tier", "pool", "market", "code", "sentence"),
+    ("storage_class", "pool", "market", "code", "sentence"),
     [
         (
             {"markets": ["on-demand"]},
@@ -165,7 +165,7 @@ def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
             "policy house 3 keeps compute-heavy work to GPUs like *H100*, gpu-l4/1gpu has NVIDIA-L4",
         ),
         (
-            {"most_preemptions_per_hour": 0.1},
+            {"max_preemptions_per_hour": 0.1},
             L4.name,
             "spot",
             "preempted-too-often",
@@ -174,10 +174,10 @@ def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
     ],
 )
 def test_each_setting_of_a_tier_refuses_with_its_own_sentence(
-    tier: dict[str, Any], pool: str, market: str, code: str, sentence: str
+    storage_class: dict[str, Any], pool: str, market: str, code: str, sentence: str
 ) -> None:
-    assert refused(asked({"compute": tier}), pool, Market(market)) == (Reason(code), sentence)
-    assert all(each.code not in BY_POLICY for each in asked({"memory": tier}).refusals), "another tier's"
+    assert refused(asked({"compute": storage_class}), pool, Market(market)) == (Reason(code), sentence)
+    assert all(each.code not in BY_POLICY for each in asked({"memory": storage_class}).refusals), "another storage_class's"
 
 
 def test_a_stage_is_sent_to_the_gpu_that_its_tier_is_pinned_to_and_others_stay() -> None:
@@ -215,7 +215,7 @@ def test_the_kind_of_work_follows_from_the_need_unless_it_is_named(need: Need, k
 def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
     patient, hasty = (
         asked({}, (PREPROCESS, EVALUATE)),
-        asked({}, (PREPROCESS, EVALUATE), usd_per_hour_of_waiting="3"),
+        asked({}, (PREPROCESS, EVALUATE), delay_usd_per_hour="3"),
     )
     assert patient.choice is not None and hasty.choice is not None
     assert (patient.choice.pool, hasty.choice.pool) == (
@@ -226,7 +226,7 @@ def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
         "the least expected cost with evaluate, waiting counted at $3.000000 an hour: "
     )
     assert hasty.choice.est_usd < Decimal("0.01"), "money is reserved and expected without it"
-    own = asked({"data": {"usd_per_hour_of_waiting": 0}}, (PREPROCESS, EVALUATE), usd_per_hour_of_waiting="3")
+    own = asked({"data": {"delay_usd_per_hour": 0}}, (PREPROCESS, EVALUATE), delay_usd_per_hour="3")
     assert own.choice is not None and own.choice.pool == "cpu-1"
 
 
@@ -240,12 +240,12 @@ def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
             "tiers: {compute: {hardware: cpu, gpus: [L4]}}",
             "hardware is cpu, so no GPU type can be named: leave out one of them",
         ),
-        ("tiers: {data: {most_preemptions_per_hour: -1}}", "greater than or equal to 0"),
+        ("tiers: {data: {max_preemptions_per_hour: -1}}", "greater than or equal to 0"),
         (
-            "usd_per_hour_of_waiting: -0.5",
-            "usd_per_hour_of_waiting: Input should be greater than or equal to 0",
+            "delay_usd_per_hour: -0.5",
+            "delay_usd_per_hour: Input should be greater than or equal to 0",
         ),
-        ("usd_per_hour_of_waiting: much", "'much' is not an amount of dollars"),
+        ("delay_usd_per_hour: much", "'much' is not an amount of dollars"),
         ("name: My Policy", "name: String should match pattern"),
         ("version: 0", "version: Input should be greater than or equal to 1"),
     ],

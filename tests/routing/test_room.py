@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from routing_cases import CPU_1, CPU_2, EVALUATE, FULL, INGEST, PREPROCESS, laptop_question, quote
 
-from shoestring.core.types import Market, Pool, NodeCapacity, StockOut, record_bytes
+from shoestring.core.types import Market, NodeCapacity, Pool, StockOut, record_bytes
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Reason
@@ -46,7 +46,7 @@ def test_a_full_pool_that_cannot_grow_is_refused_with_the_numbers_and_the_next_o
 
 
 def test_a_pool_that_has_room_or_can_grow_or_says_nothing_is_offered() -> None:
-    for pool in (with_room(CPU_1, fits=1), with_room(CPU_1, most_nodes=3), CPU_1):
+    for pool in (with_room(CPU_1, fits=1), with_room(CPU_1, max_nodes=3), CPU_1):
         choice = decide(laptop_question(pools=(pool, CPU_2))).choice
         assert choice is not None and choice.pool == "cpu-1"
 
@@ -83,12 +83,12 @@ def test_for_a_cached_result_no_node_is_made_that_costs_more_than_one_that_is_th
     [
         (
             CPU_2.model_copy(update={"name": "od/2", "node_pool": "od"}),
-            {"nodes": 1, "most_nodes": 1, "waiting": 1},
+            {"nodes": 1, "max_nodes": 1, "waiting": 1},
             "no room: od's one node has 0.4 cores and 1.2 GB free, 2 cores and 4 GB are asked; 1 pod waits there already",
         ),
         (
             CPU_1,
-            {"nodes": 0, "most_nodes": 0, "waiting": 0},
+            {"nodes": 0, "max_nodes": 0, "waiting": 0},
             "no room: cpu-1 has no nodes, and nothing that would add one",
         ),
         (
@@ -103,7 +103,7 @@ def test_for_a_cached_result_no_node_is_made_that_costs_more_than_one_that_is_th
         ),
         (
             CPU_1,
-            {"nodes": 1, "most_nodes": 1, "closed": 1},
+            {"nodes": 1, "max_nodes": 1, "closed": 1},
             "no room: cpu-1's one node takes no pods: cordoned, not ready, or tainted by the cluster",
         ),
         (

@@ -56,7 +56,7 @@ standings = st.builds(
     left_s=st.none() | st.floats(-1, 1e6),
     samples_left=st.floats(0, 1e9),
     leave_s=st.floats(0, 100),
-    usd_per_hour_of_waiting=st.just(0.0) | st.floats(0, 10),
+    delay_usd_per_hour=st.just(0.0) | st.floats(0, 10),
 )
 places = st.builds(
     Elsewhere,
@@ -69,9 +69,9 @@ places = st.builds(
 settings_ = st.builds(
     MigrationPolicy,
     saving_over_disruption=st.floats(1, 5),
-    dwell_s=st.floats(0, 2000),
-    margin_again=st.floats(0, 1),
-    most_moves=st.integers(0, 3),
+    min_dwell_s=st.floats(0, 2000),
+    extra_saving_per_migration=st.floats(0, 1),
+    max_migrations=st.integers(0, 3),
     critical_phases=st.sampled_from([(), ("tuning",)]),
 )
 
@@ -85,9 +85,9 @@ def test_a_move_is_never_made_in_a_sacred_moment_or_for_nothing(
         assert found.sentence.startswith("stays: ")
         return
     assert at.phase not in NEVER_IN and at.phase not in rules.critical_phases
-    assert at.here_s >= rules.dwell_s and at.moves < rules.most_moves and there.pool != at.pool
+    assert at.here_s >= rules.min_dwell_s and at.moves < rules.max_migrations and there.pool != at.pool
     assert found.saving > 0
-    assert found.saving >= found.disruption * rules.saving_over_disruption + rules.margin_again * at.moves
+    assert found.saving >= found.disruption * rules.saving_over_disruption + rules.extra_saving_per_migration * at.moves
 
 
 @given(standings, places, settings_)
@@ -105,12 +105,12 @@ def test_what_a_move_leaves_is_never_less_than_staying(
     assert moved >= here * (1 - 1e-9)
     if moved == here == at.samples_left:
         price_here, price_there = (
-            at.usd_per_hour + at.usd_per_hour_of_waiting,
-            there.usd_per_hour + at.usd_per_hour_of_waiting,
+            at.usd_per_hour + at.delay_usd_per_hour,
+            there.usd_per_hour + at.delay_usd_per_hour,
         )
         cost = (
             moving_usd
-            + at.usd_per_hour_of_waiting * moving_s / 3600
+            + at.delay_usd_per_hour * moving_s / 3600
             + at.samples_left * there.s_per_sample * price_there / 3600
         )
         assert cost <= at.samples_left * at.s_per_sample * price_here / 3600 * (1 + 1e-9)
@@ -167,7 +167,7 @@ def test_the_price_of_waiting_can_make_the_faster_place_worth_its_price() -> Non
     there = Elsewhere.model_validate(THERE | {"usd_per_hour": 1.5, "s_per_sample": 0.008})
     assert weighed(Standing.model_validate(HERE | {"samples_left": 1e6}), there)[0] < 0
     assert (
-        weighed(Standing.model_validate(HERE | {"samples_left": 1e6, "usd_per_hour_of_waiting": 5.0}), there)[
+        weighed(Standing.model_validate(HERE | {"samples_left": 1e6, "delay_usd_per_hour": 5.0}), there)[
             0
         ]
         > 0
@@ -194,8 +194,8 @@ def moves_over(prices: list[tuple[float, float]], rules: MigrationPolicy) -> lis
 def test_prices_that_wobble_within_the_margin_move_a_stage_once_at_most(seed: int) -> None:
     rng = random.Random(seed)
     prices = [(1 + rng.uniform(-0.03, 0.03), 1 + rng.uniform(-0.03, 0.03)) for _ in range(1000)]
-    eager = MigrationPolicy(saving_over_disruption=1, dwell_s=0, margin_again=0, most_moves=1000)
-    calm = MigrationPolicy(most_moves=1000)
+    eager = MigrationPolicy(saving_over_disruption=1, min_dwell_s=0, extra_saving_per_migration=0, max_migrations=1000)
+    calm = MigrationPolicy(max_migrations=1000)
     assert len(moves_over(prices, eager)) > 100
     assert len(moves_over(prices, calm)) <= 1
 
@@ -204,12 +204,12 @@ def test_prices_that_wobble_within_the_margin_move_a_stage_once_at_most(seed: in
 def test_no_run_moves_more_often_than_its_margin_lets_it_whatever_prices_do(seed: int, margin: float) -> None:
     rng = random.Random(seed)
     prices = [(rng.lognormvariate(0, 2), rng.lognormvariate(0, 2)) for _ in range(60)]
-    restless = MigrationPolicy(saving_over_disruption=1, dwell_s=0, margin_again=margin, most_moves=1000)
+    restless = MigrationPolicy(saving_over_disruption=1, min_dwell_s=0, extra_saving_per_migration=margin, max_migrations=1000)
     assert len(moves_over(prices, restless)) <= 1 + 1 / margin
 
 
 def test_a_stage_never_moves_twice_within_its_dwell_time() -> None:
     rng = random.Random(3)
     prices = [(rng.uniform(0.2, 2), rng.uniform(0.2, 2)) for _ in range(2000)]
-    moved = moves_over(prices, MigrationPolicy(dwell_s=3600, margin_again=0, most_moves=10_000))
+    moved = moves_over(prices, MigrationPolicy(min_dwell_s=3600, extra_saving_per_migration=0, max_migrations=10_000))
     assert len(moved) > 20 and min(b - a for a, b in pairwise(moved)) >= 6

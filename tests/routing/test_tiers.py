@@ -30,12 +30,12 @@ ROWS = 1_000_000
 COLD = {"usd_per_gb_month": "0.004", "retrieval_usd_per_gb": "0.03"}
 
 
-def shelf(usd_per_gb_month: float, retrieval_usd_per_gb: float, least_days: float = 0) -> StorageClass:
+def shelf(usd_per_gb_month: float, retrieval_usd_per_gb: float, min_days: float = 0) -> StorageClass:
     prices = {
         "usd_per_gb_month": f"{usd_per_gb_month:.6f}",
         "retrieval_usd_per_gb": f"{retrieval_usd_per_gb:.6f}",
     }
-    return StorageClass.model_validate(prices | {"least_days": least_days})
+    return StorageClass.model_validate(prices | {"min_days": min_days})
 
 
 SHELVES = st.dictionaries(
@@ -48,9 +48,9 @@ SHELVES = st.dictionaries(
 def shelved(question: Question, shelves: dict[str, StorageClass], reads: str, hours: float) -> Question:
     """The same question where the store has several storage classes, at prices that matter beside those of machines."""
     tariffs = question.tariffs.model_copy(
-        update={"storage_tiers": shelves, "storage_usd_per_gb_month": usd("20"), "storage_held_hours": hours}
+        update={"storage_classes": shelves, "storage_usd_per_gb_month": usd("20"), "storage_held_hours": hours}
     )
-    return question.model_copy(update={"tariffs": tariffs, "reads_tier": reads, "cached_tier": reads})
+    return question.model_copy(update={"tariffs": tariffs, "reads_storage_class": reads, "cached_storage_class": reads})
 
 
 SHELVED = st.builds(
@@ -65,7 +65,7 @@ SHELVED = st.builds(
 def asked(
     held_hours: float, shelves: dict[str, Any], needs: tuple[Need, ...] = (WRITE, READ), **fields: Any
 ) -> Decision:
-    tariffs = Tariffs.model_validate({"storage_tiers": shelves, "storage_held_hours": held_hours})
+    tariffs = Tariffs.model_validate({"storage_classes": shelves, "storage_held_hours": held_hours})
     only = {"pools": (CPU_1,), "quotes": (quote("cpu-1", "0.04"),), "rows": ROWS, "tariffs": tariffs}
     return decide(laptop_question(needs, "100", **(only | fields)))
 
@@ -85,29 +85,29 @@ def test_each_offer_pays_for_the_class_that_it_writes_to_and_the_one_that_it_rea
     ratios = {speed.format: speed.size_ratio for speed in question.speeds}
     for need, offers in zip(question.needs, made.offers, strict=True):
         for number in offers.writes:
-            written, tier = made.lying(number)
+            written, storage_class = made.lying(number)
             gb = np.array(
                 [question.rows * need.writes_bytes_per_row / 1e9 * (ratios[written] if written else 2.0)]
             )
-            held = held_microusd(shelves[tier], gb, question.tariffs.storage_held_hours)
+            held = held_microusd(shelves[storage_class], gb, question.tariffs.storage_held_hours)
             assert written is None or offers.storage_microusd_by_format[number] == held[0]
     plain = candidates(
-        question.model_copy(update={"reads_tier": STANDARD_CLASS, "tariffs": free_to_read(question.tariffs)})
+        question.model_copy(update={"reads_storage_class": STANDARD_CLASS, "tariffs": free_to_read(question.tariffs)})
     )
     first, rows = question.needs[0], question.rows if question.needs[0].reads != "none" else 0
     extra = made.offers[0].into_microusd_by_region - plain.offers[0].into_microusd_by_region
-    for number, (written, tier) in enumerate(made.lies):
+    for number, (written, storage_class) in enumerate(made.lies):
         gb = np.array([rows * question.row_bytes / 1e9 * ratios[written]])
         columns = extra.reshape(len(made.regions), -1)[:, number]
-        assert (columns == read_microusd(shelves[tier], gb)[0]).all(), first.stage
+        assert (columns == read_microusd(shelves[storage_class], gb)[0]).all(), first.stage
 
 
 def free_to_read(tariffs: Tariffs) -> Tariffs:
     nothing = {
         name: each.model_copy(update={"retrieval_usd_per_gb": Decimal(0)})
-        for name, each in tariffs.storage_tiers.items()
+        for name, each in tariffs.storage_classes.items()
     }
-    return tariffs.model_copy(update={"storage_tiers": nothing})
+    return tariffs.model_copy(update={"storage_classes": nothing})
 
 
 @settings(max_examples=100)
@@ -128,18 +128,18 @@ def test_a_set_goes_to_the_cheaper_class_from_the_hours_on_at_which_its_tariff_b
     tariffs = Tariffs(
         storage_usd_per_gb_month=Decimal(f"{standard:.6f}"),
         storage_held_hours=hours,
-        storage_tiers={"COLD": cold},
+        storage_classes={"COLD": cold},
     )
     reads = tuple(READ.model_copy(update={"stage": f"read-{number}"}) for number in range(readers))
     decision = asked(hours, {}, (WRITE, *reads), speeds=(PACKED,), tariffs=tariffs)
     assert decision.choice is not None
-    assert decision.choice.tier == ("COLD" if times > 1 else STANDARD_CLASS)
+    assert decision.choice.storage_class == ("COLD" if times > 1 else STANDARD_CLASS)
 
 
 def test_what_is_charged_for_its_least_days_is_not_put_there_for_less() -> None:
-    month = {"usd_per_gb_month": "0.0125", "retrieval_usd_per_gb": "0.001", "least_days": 30}
+    month = {"usd_per_gb_month": "0.0125", "retrieval_usd_per_gb": "0.001", "min_days": 30}
     tiers = [
-        decision.choice.tier
+        decision.choice.storage_class
         for hours in (24, 300, 720)
         if (decision := asked(hours, {"STANDARD_IA": month})).choice
     ]
@@ -147,13 +147,13 @@ def test_what_is_charged_for_its_least_days_is_not_put_there_for_less() -> None:
 
 
 def test_what_its_class_charges_is_among_the_fees_of_a_stage_with_the_volume_that_they_are_for() -> None:
-    kept, gb = StorageClass.model_validate(COLD | {"least_days": 90}), np.array([4.0 * PACKED.size_ratio])
-    reader = asked(24, {"COLD": kept}, (READ,), reads_format=Format.PACKED, reads_tier="COLD", row_bytes=4000)
+    kept, gb = StorageClass.model_validate(COLD | {"min_days": 90}), np.array([4.0 * PACKED.size_ratio])
+    reader = asked(24, {"COLD": kept}, (READ,), reads_format=Format.PACKED, reads_storage_class="COLD", row_bytes=4000)
     assert reader.choice and microusd(reader.choice.incurred_usd(done=False)) == read_microusd(kept, gb)[0]
     assert paid_gb(reader.question, reader.choice) == (gb[0], 0, 0)
     for hours, charged in ((5000, 5000), (1500, 90 * 24)):
         writer = asked(hours, {"COLD": kept}, (WRITE,), speeds=(PACKED,))
-        assert writer.choice and writer.choice.tier == "COLD"
+        assert writer.choice and writer.choice.storage_class == "COLD"
         assert microusd(writer.choice.fees_usd) == held_microusd(kept, gb, hours)[0]
         assert paid_gb(writer.question, writer.choice) == (
             0,
@@ -165,21 +165,21 @@ def test_what_its_class_charges_is_among_the_fees_of_a_stage_with_the_volume_tha
 def test_a_set_that_nobody_reads_any_more_goes_where_it_is_cheapest_to_keep() -> None:
     archive = {"GLACIER_IR": COLD | {"retrieval_usd_per_gb": "9"}}
     (alone, read) = (asked(1000, archive, needs).choice for needs in ((WRITE,), (WRITE, READ)))
-    assert (alone and alone.tier, read and read.tier) == ("GLACIER_IR", STANDARD_CLASS)
+    assert (alone and alone.storage_class, read and read.storage_class) == ("GLACIER_IR", STANDARD_CLASS)
 
 
 @settings(max_examples=50)
 @given(questions())
 def test_without_storage_classes_nothing_of_them_is_written_down(question: Question) -> None:
     data = record_bytes(decide(question))
-    assert not any(name in data for name in (b'"tier"', b'"reads_tier"', b'"cached_tier"'))
+    assert not any(name in data for name in (b'"storage_class"', b'"reads_storage_class"', b'"cached_storage_class"'))
     assert data.count(b'"tiers"') == 1, "those of the policy"
 
 
 @settings(max_examples=80)
 @given(st.one_of(questions(2), tight_questions(2)))
 def test_a_class_that_is_dearer_in_everything_changes_no_choice(question: Question) -> None:
-    dear = question.tariffs.model_copy(update={"storage_tiers": {"DEAR": shelf(30, 2)}})
+    dear = question.tariffs.model_copy(update={"storage_classes": {"DEAR": shelf(30, 2)}})
     plain, offered = decide(question), decide(question.model_copy(update={"tariffs": dear}))
     assert (plain.choice is None) == (offered.choice is None)
     if plain.choice and offered.choice:
@@ -191,7 +191,7 @@ def test_a_class_that_is_dearer_in_everything_changes_no_choice(question: Questi
 
 def test_a_data_set_lies_where_it_was_put_whatever_would_be_chosen_now() -> None:
     on = {"reads_format": Format.PACKED, "row_bytes": 4000}
-    (warm, cold) = (asked(1, {"COLD": COLD}, (READ,), reads_tier=tier, **on) for tier in (STANDARD_CLASS, "COLD"))
+    (warm, cold) = (asked(1, {"COLD": COLD}, (READ,), reads_storage_class=storage_class, **on) for storage_class in (STANDARD_CLASS, "COLD"))
     assert warm.choice and cold.choice
     more = microusd(cold.choice.est_usd) - microusd(warm.choice.est_usd)
     assert more == read_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
@@ -200,15 +200,15 @@ def test_a_data_set_lies_where_it_was_put_whatever_would_be_chosen_now() -> None
 
 def test_a_class_that_has_no_price_any_more_counts_as_the_standard_one() -> None:
     on = {"reads_format": Format.PACKED, "row_bytes": 4000}
-    (gone, plain) = (asked(1, {}, (READ,), reads_tier=tier, **on).choice for tier in ("GONE", STANDARD_CLASS))
+    (gone, plain) = (asked(1, {}, (READ,), reads_storage_class=storage_class, **on).choice for storage_class in ("GONE", STANDARD_CLASS))
     assert gone == plain
 
 
 def test_what_is_read_beside_costs_by_the_class_that_it_lies_on() -> None:
     join = READ.model_copy(update={"after": ("write", "other")})
     left = [
-        Given(stage=name, format=Format.PACKED, row_bytes=4000, tier=tier)
-        for name, tier in (("write", "COLD"), ("other", STANDARD_CLASS))
+        Given(stage=name, format=Format.PACKED, row_bytes=4000, storage_class=storage_class)
+        for name, storage_class in (("write", "COLD"), ("other", STANDARD_CLASS))
     ]
     plain = [left[1].model_copy(update={"stage": "write"}), left[1]]
     both = [asked(1, {"COLD": COLD}, (join,), given=tuple(given)).choice for given in (left, plain)]
@@ -220,13 +220,13 @@ def test_a_cached_set_that_lies_on_a_class_is_read_from_there() -> None:
     cached = {"cached_outcome": "cache/1.json", "cached_format": Format.PARQUET}
     needs = (WRITE.model_copy(update={"op_per_row": 1e7}), READ)
     (cold, warm) = (
-        asked(1, {"COLD": COLD}, needs, cached_tier=tier, **cached) for tier in ("COLD", STANDARD_CLASS)
+        asked(1, {"COLD": COLD}, needs, cached_storage_class=storage_class, **cached) for storage_class in ("COLD", STANDARD_CLASS)
     )
     assert (
         cold.choice
         and warm.choice
         and cold.choice.cached
-        and (cold.choice.tier, warm.choice.tier) == ("COLD", STANDARD_CLASS)
+        and (cold.choice.storage_class, warm.choice.storage_class) == ("COLD", STANDARD_CLASS)
     )
     more = microusd(cold.plan[0].est_usd) - microusd(warm.plan[0].est_usd)
     assert more == read_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PARQUET.size_ratio]))[0]
@@ -234,7 +234,7 @@ def test_a_cached_set_that_lies_on_a_class_is_read_from_there() -> None:
 
 def test_made_anew_in_the_format_that_it_is_there_in_a_set_stays_where_it_lies() -> None:
     decision = asked(
-        1, {"COLD": COLD}, cached_outcome="cache/1.json", cached_format=Format.PACKED, cached_tier="COLD"
+        1, {"COLD": COLD}, cached_outcome="cache/1.json", cached_format=Format.PACKED, cached_storage_class="COLD"
     )
     made, writes = decision.candidates, decision.candidates.offers[0].writes
     assert [made.lying(number) for number in writes] == [
@@ -249,32 +249,32 @@ def test_the_class_is_said_wherever_the_format_is() -> None:
     decision = asked(5000, {"COLD": COLD}, (WRITE, again, READ.model_copy(update={"stage": "last"})))
     assert (
         decision.choice
-        and decision.choice.tier == "COLD"
-        and decision.plan[0].tier == "COLD"
-        and decision.plan[1].tier == STANDARD_CLASS
+        and decision.choice.storage_class == "COLD"
+        and decision.plan[0].storage_class == "COLD"
+        and decision.plan[1].storage_class == STANDARD_CLASS
     )
     lies = f"{decision.choice.format} on COLD"
     page = as_text(decision)
     assert page.splitlines()[2].strip() == f"cpu-1 on-demand writing {lies}"
     later = next(line for line in page.splitlines() if line.split()[:2] == ["read", "cpu-1"])
     assert f"{decision.plan[0].format} on COLD" in later
-    assert [line.tier for line in table(decision)] == ["COLD", "COLD", STANDARD_CLASS]
+    assert [line.storage_class for line in table(decision)] == ["COLD", "COLD", STANDARD_CLASS]
     assert front(decision.question, decision.candidates)[0].offers[0] == f"cpu-1 on-demand {lies}"
 
 
 def test_looking_back_finds_the_class_that_was_taken_and_what_another_would_have_saved() -> None:
     decision = asked(5000, {"COLD": COLD})
-    took = as_it_went(decision, writes=decision.choice.format, tier="COLD") if decision.choice else None
+    took = as_it_went(decision, writes=decision.choice.format, storage_class="COLD") if decision.choice else None
     assert took is not None
     found = looked(decision, took)
     taken = next(road for road in found.roads if road.taken)
-    assert (taken.tier, found.regret_usd) == ("COLD", 0)
-    assert {road.tier for road in found.roads} == {"COLD", STANDARD_CLASS}
+    assert (taken.storage_class, found.regret_usd) == ("COLD", 0)
+    assert {road.storage_class for road in found.roads} == {"COLD", STANDARD_CLASS}
 
 
 @pytest.mark.parametrize("name", ["STANDARD_IA", "GLACIER_IR", "INTELLIGENT_TIERING", "ONEZONE_IA"])
 def test_old_records_are_read_and_new_ones_come_back(name: str) -> None:
     decision = asked(5000, {name: COLD})
-    assert decision.choice is not None and decision.choice.tier == name
+    assert decision.choice is not None and decision.choice.storage_class == name
     assert Decision.model_validate_json(record_bytes(decision)) == decision
     assert replay(record_bytes(decision)) is None

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from routing_cases import EVALUATE, PREPROCESS, laptop_question, questions
 from test_preferences import PLACES, policies
 
-from shoestring.config.policy import CandidatePolicy, Preferences, Policy
+from shoestring.config.policy import CandidatePolicy, Policy, Preferences
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, record_bytes
 from shoestring.routing.analysis.off_policy import Logged, compare
@@ -23,7 +23,7 @@ from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
 from shoestring.routing.policy.trials import overspent, tried
 
-HASTY = Preferences(name="hasty", version=2, usd_per_hour_of_waiting=Decimal(3))
+HASTY = Preferences(name="hasty", version=2, delay_usd_per_hour=Decimal(3))
 candidates = st.builds(
     CandidatePolicy,
     policy=policies.map(lambda policy: policy.model_copy(update={"name": "other"})),
@@ -115,7 +115,7 @@ def test_runs_of_the_share_obey_the_candidate_in_all_their_stages_and_the_record
         assert decision.shadow.pool == ("cpu-1" if is_candidate else "cpu-2") and not decision.shadow.same
         kept = tried(decision)
         assert kept["candidate_sha256"] == HASTY.sha256 and kept["policy_sha256"] == decision.obeyed.sha256
-        assert kept["live_est_usd"] == (decision.shadow.est_usd if is_candidate else decision.choice.est_usd)
+        assert kept["live_policy_est_usd"] == (decision.shadow.est_usd if is_candidate else decision.choice.est_usd)
 
 
 def test_a_candidate_that_is_rolled_back_goes_on_as_a_shadow() -> None:
@@ -148,7 +148,7 @@ def receipt(
             "spent_usd": spent,
             "policy_sha256": HASTY.sha256 if obeys else Preferences().sha256,
             "candidate_sha256": HASTY.sha256,
-            "live_est_usd": live_est,
+            "live_policy_est_usd": live_est,
             "started_at": moment,
             "finished_at": moment,
             "seconds": 1.0,
@@ -158,7 +158,7 @@ def receipt(
     )
 
 
-TRIED = CandidatePolicy(policy=HASTY, share=0.5, most_overspend=1.25, least_runs=3)
+TRIED = CandidatePolicy(policy=HASTY, share=0.5, max_overspend=1.25, min_runs=3)
 
 
 def test_a_candidate_whose_runs_cost_more_than_it_said_is_rolled_back_with_the_numbers() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoestring.config.policy import DAYS, Priority, StartPolicy, PriceWindow
+from shoestring.config.policy import DAYS, PriceWindow, Priority, StartPolicy
 from shoestring.routing.policy.start_time import mean_factor, price_factor, turns, when
 
 NOON = datetime(2026, 11, 4, 12, tzinfo=UTC)  # a Wednesday
@@ -40,8 +40,8 @@ def windows(draw: st.DrawFn) -> PriceWindow:
 
 rules_ = st.builds(
     StartPolicy,
-    most_wait_s=st.floats(0, 172800),
-    least_saving=st.floats(0, 1),
+    max_delay_s=st.floats(0, 172800),
+    min_saving=st.floats(0, 1),
     windows=st.lists(windows(), max_size=3).map(tuple),
     yield_to_queue=st.integers(0, 3),
 )
@@ -70,13 +70,13 @@ def test_nobody_waits_beyond_the_ceiling_or_the_deadline_and_what_is_urgent_neve
         return
     assert priority != "high" and found.sentence.startswith("not before ")
     wait_s = (found.until - now).total_seconds()
-    assert 0 < wait_s <= rules.most_wait_s + 1e-5
+    assert 0 < wait_s <= rules.max_delay_s + 1e-5
     assert spare_s is None or wait_s <= spare_s + 1e-5
     if priority == "normal":
         saved = 1 - mean_factor(rules.windows, found.until, seconds) / mean_factor(
             rules.windows, now, seconds
         )
-        assert saved > 0 and saved >= rules.least_saving - 1e-9
+        assert saved > 0 and saved >= rules.min_saving - 1e-9
 
 
 @given(moments, st.lists(windows(), max_size=3), st.floats(60, 200_000))
@@ -90,7 +90,7 @@ def test_between_two_turns_the_price_does_not_change(
 
 
 def asked(priority: Priority = "normal", now: datetime = NOON, **more: Any) -> tuple[datetime | None, str]:
-    rules = StartPolicy.model_validate({"most_wait_s": 43200, "windows": (NIGHT,)} | more.pop("rules", {}))
+    rules = StartPolicy.model_validate({"max_delay_s": 43200, "windows": (NIGHT,)} | more.pop("rules", {}))
     found = when(
         now, rules, priority, **{"est_usd": 10.0, "est_s": 3600.0, "spare_s": None, "queue": 0} | more
     )
@@ -105,7 +105,7 @@ def test_a_run_waits_for_the_night_and_says_what_that_saves() -> None:
 
 def test_a_run_that_outlasts_the_night_counts_the_hours_after_it_too() -> None:
     assert mean_factor((NIGHT,), NOON + timedelta(hours=10), 16 * 3600) == pytest.approx(0.75)
-    assert asked(est_s=16 * 3600.0, rules={"least_saving": 0.3})[0] is None
+    assert asked(est_s=16 * 3600.0, rules={"min_saving": 0.3})[0] is None
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_run_that_outlasts_the_night_counts_the_hours_after_it_too() -> None:
         ({"priority": "high"}, "urgent"),
         ({"spare_s": 30_000.0}, "its deadline comes before the night"),
         ({"waited_s": 10_000.0}, "it has waited for some of the ceiling"),
-        ({"rules": {"most_wait_s": 0}}, "nobody waits here"),
-        ({"rules": {"least_saving": 0.6}}, "too little is saved"),
-        ({"usd_per_hour_of_waiting": 0.6}, "waiting is dearer"),
+        ({"rules": {"max_delay_s": 0}}, "nobody waits here"),
+        ({"rules": {"min_saving": 0.6}}, "too little is saved"),
+        ({"delay_usd_per_hour": 0.6}, "waiting is dearer"),
         ({"now": NOON + timedelta(hours=11)}, "it is night"),
         ({"queue": 9, "rules": {"windows": (), "yield_to_queue": 1}}, "only what may wait yields"),
     ],
@@ -126,14 +126,14 @@ def test_a_run_starts_now_because(more: dict[str, Any], why: str) -> None:
 
 
 def test_what_may_wait_yields_at_peak_until_its_end_and_to_a_queue_for_a_while() -> None:
-    peak = {"windows": (OFFICE,), "least_saving": 0.5}
+    peak = {"windows": (OFFICE,), "min_saving": 0.5}
     assert asked("low", rules=peak) == (
         NOON + timedelta(hours=6),
         "not before 2026-11-04T18:00:00.000Z: it may wait, and until then is a peak",
     )
     assert asked("normal", rules=peak)[0] is None
     assert asked("low", NOON + timedelta(days=3), rules=peak)[0] is None, "there is no peak on a Saturday"
-    queue = {"windows": (), "yield_to_queue": 2, "look_again_s": 120}
+    queue = {"windows": (), "yield_to_queue": 2, "poll_s": 120}
     assert asked("low", queue=3, rules=queue)[0] == NOON + timedelta(seconds=120)
     assert asked("low", queue=1, rules=queue)[0] is None
 

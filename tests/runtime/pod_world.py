@@ -169,7 +169,7 @@ class TellingCluster(LocalCluster):
         super().__init__(pools)
         self.lives = lives or {}
 
-    def life(self, pod_uid: str) -> PodLifetime:
+    def lifetime(self, pod_uid: str) -> PodLifetime:
         return self.lives.get(pod_uid, PodLifetime(alive=True))
 
 
@@ -205,10 +205,10 @@ class AwayStore(FolderStore):
         super().__init__(root)
         self.back, self._what = threading.Event(), what
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
         if self._what in key:
             self.back.wait()
-        return super().put(key, data, if_absent=if_absent, tier=tier)
+        return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
 
 
 def a_child(text: str) -> subprocess.Popen[bytes]:

@@ -29,7 +29,7 @@ class Queue:
     def pods(self) -> tuple[StagePod, ...]:
         return tuple(self.waiting)
 
-    def give_up(self, pod: StagePod) -> bool:
+    def end(self, pod: StagePod) -> bool:
         if self._taken:
             return False
         self.waiting = [other for other in self.waiting if other.pod_uid != pod.pod_uid]
@@ -52,7 +52,7 @@ class NodePrices:
     def book(self) -> PriceBook:
         return self._book
 
-    def afresh(self, quote: Quote, pool: Pool) -> None:
+    def current_usd_per_hour(self, quote: Quote, pool: Pool) -> None:
         """They never move."""
 
 

@@ -147,7 +147,7 @@ def test_what_comes_back_pays_for_what_took_longer_whatever_their_names(began: B
 def test_a_frame_foresees_the_end_of_its_pod_and_keeps_its_price_back(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
-    world = on_cluster(small_world(laptop, tmp_path, SetClock()), rules=Policy(leaving_s=2.0))[0]
+    world = on_cluster(small_world(laptop, tmp_path, SetClock()), rules=Policy(pod_exit_s=2.0))[0]
     began = begin(world, wish(flights_slice, needs=INGEST))
     rate = began.attempt.choice.usd_per_hour
     assert began.attempt.exit_usd >= cost_usd(rate, 2.5)

@@ -225,10 +225,10 @@ def test_a_remembered_stock_out_moves_the_next_attempt(world: World, flights_sli
 class DyingRouter(FolderStore):
     """Dies at its first write of a decision under its key."""
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
         if "/decisions/" in key:
             raise StoreError("the router died")
-        return super().put(key, data, if_absent=if_absent, tier=tier)
+        return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
 
 
 @pytest.mark.parametrize(

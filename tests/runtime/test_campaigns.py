@@ -67,7 +67,7 @@ def test_a_run_for_which_others_hold_the_money_waits_until_they_hand_it_back(
     world: World, recipe: Recipe
 ) -> None:
     """Where the policy lets it, and not for what is spent, nor beyond its deadline."""
-    patient = replace(world, rules=Policy(waiting=StartPolicy(most_wait_s=3600, look_again_s=60)))
+    patient = replace(world, rules=Policy(waiting=StartPolicy(max_delay_s=3600, poll_s=60)))
     paid, said = paid_by(patient, MONEY), list[str]()
     began = begin(paid, wish(recipe, run_id="first", needs=INGEST))
     with pytest.raises(

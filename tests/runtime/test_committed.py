@@ -20,13 +20,13 @@ from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, StageOutcome
 from shoestring.data.run_records import read
 from shoestring.routing.pages.explain import as_markdown
-from shoestring.runtime.records.commitments import claim_key, claimed_ms, covered_usd, with_used
+from shoestring.runtime.records.commitments import claim_key, claimed_ms, committed_usd, with_used
 from shoestring.runtime.records.receipts import receipt_key
 from shoestring.runtime.supervisor.child import Ending
 from shoestring.runtime.supervisor.run_stage import close_books
 
 HOUR_MS = 3_600_000
-ONE_HOUR = CommittedHours(name="deed", pool="cpu-1", market=Market.ON_DEMAND, month="2026-11", most_hours=1)
+ONE_HOUR = CommittedHours(name="deed", pool="cpu-1", market=Market.ON_DEMAND, month="2026-11", max_hours=1)
 
 
 @given(st.lists(st.integers(1, HOUR_MS), max_size=12))
@@ -81,7 +81,7 @@ def ended(began: Began, seconds: float) -> Receipt:
     """The attempt takes so long, and is settled."""
     attempt = began.attempt
     attempt.reserved_usd = attempt.choice.p95_usd
-    attempt.started_s = began.world.clock.monotonic_s() - seconds + began.world.rules.leaving_s
+    attempt.started_s = began.world.clock.monotonic_s() - seconds + began.world.rules.pod_exit_s
     close_books(attempt, Ending(status="done", outcome=StageOutcome(key="blobs/1", rows=1)))
     return read(began.world.store, receipt_key(attempt.run.run_id, attempt.hold), Receipt)
 
@@ -95,7 +95,7 @@ def test_a_pool_that_is_paid_for_is_taken_reserved_at_its_price_and_settled_at_w
     assert "hours of deed are left" in as_markdown(first.attempt.decision)
     assert first.ledger.state(first.account).holds["ingest-1"].amount_usd == choice.p95_usd
     receipt = ended(first, 0.002 * 3600)
-    assert receipt.spent_usd == 0 and receipt.covered_usd == pytest.approx(
+    assert receipt.spent_usd == 0 and receipt.committed_usd == pytest.approx(
         Decimal("0.00016"), abs=Decimal("0.000002")
     )
     assert first.ledger.state(first.account).settled_usd["ingest-1"] == 0
@@ -103,7 +103,7 @@ def test_a_pool_that_is_paid_for_is_taken_reserved_at_its_price_and_settled_at_w
     assert second.attempt.decision.question.committed[0].used_hours == pytest.approx(0.002, abs=1e-5)
     receipt = ended(second, 0.024 * 3600)
     assert receipt.spent_usd == pytest.approx(Decimal("0.00048"), abs=Decimal("0.000002"))
-    assert receipt.spent_usd + receipt.covered_usd == pytest.approx(
+    assert receipt.spent_usd + receipt.committed_usd == pytest.approx(
         Decimal("0.00192"), abs=Decimal("0.000002")
     )
     third = began_in(world_file, tmp_path, flights_slice, "third")
@@ -117,4 +117,4 @@ def test_a_store_that_is_away_covers_nothing(world_file: Path, flights_slice: Pa
             raise StoreError("away")
 
     began = began_in(world_file, tmp_path, flights_slice, "r")
-    assert covered_usd(Away(), began.attempt.decision, "pod", Decimal("0.01"), 10) == 0
+    assert committed_usd(Away(), began.attempt.decision, "pod", Decimal("0.01"), 10) == 0

@@ -170,9 +170,9 @@ class CountedStore(FolderStore):
 
     beats = 0
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
         self.beats += "/heartbeats/" in key
-        return super().put(key, data, if_absent=if_absent, tier=tier)
+        return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
 
 
 @pytest.mark.parametrize(("interval_s", "most"), [(1.0, 100), (30.0, 3)])

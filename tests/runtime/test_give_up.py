@@ -46,7 +46,7 @@ def test_a_pod_that_no_node_takes_in_time_is_given_up_and_the_stage_is_routed_el
     assert len(queue.ended) == 1
     found = read(world.store, "learned/stockouts/od-on-demand.json", StockOut)
     assert (found.node_pool, found.market, found.why) == ("od", Market.ON_DEMAND, why)
-    assert found.until - found.at == timedelta(seconds=world.rules.stockout_s)
+    assert found.until - found.at == timedelta(seconds=world.rules.stockout_ttl_s)
     receipt = read(world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert (receipt.status, receipt.cause, receipt.why, receipt.spent_usd) == ("lost", "lost", why, 0)
     assert began.ledger.state("r").holds.keys() == {"overhead-1"}

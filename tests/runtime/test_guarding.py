@@ -1,4 +1,4 @@
-"""Guardrails: each cap's remedy is done, and said; one that makes no sense is refused when the policy is read."""
+"""Guardrails: each cap's action is done, and said; one that makes no sense is refused when the policy is read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from pod_world import INGEST, TRAIN, Began, SetClock, a_child, begin, small_world, wish
 from pydantic import ValidationError
 
-from shoestring.config.guardrails import CAPS as REMEDIES
-from shoestring.config.guardrails import CarbonGrid, UsageCap, Guardrails
+from shoestring.config.guardrails import CAPS as ACTIONS
+from shoestring.config.guardrails import CarbonGrid, Guardrails, UsageCap
 from shoestring.config.policy import Policy
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need, Pool
@@ -46,18 +46,18 @@ def work(attempt: Attempt, seconds: float, cpu_s: float) -> None:
 
 CAPS = {
     "joules": 60 * CORE_W,
-    "compute_minutes": 1.0,
-    "gco2_g": 60 * CORE_W / JOULES_PER_KWH * 400,
+    "core_minutes": 1.0,
+    "co2_g": 60 * CORE_W / JOULES_PER_KWH * 400,
     "memory_gb": 1.0,
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "remedy"), [(name, remedy) for name, remedies in REMEDIES.items() for remedy in remedies]
+    ("name", "action"), [(name, action) for name, remedies in ACTIONS.items() for action in remedies]
 )
-def test_a_stage_is_stopped_at_its_cap_by_every_remedy_and_says_which(make, name: str, remedy: str) -> None:
+def test_a_stage_is_stopped_at_its_cap_by_every_remedy_and_says_which(make, name: str, action: str) -> None:
     """A minute of one core, or a gigabyte."""
-    attempt = guarded(make(), **{name: UsageCap(most=CAPS[name], remedy=remedy)})
+    attempt = guarded(make(), **{name: UsageCap(most=CAPS[name], action=action)})
     work(attempt, 30, 30)
     attempt.peak_rss_bytes = 500_000_000
     guard(attempt, os.getpid())
@@ -66,25 +66,25 @@ def test_a_stage_is_stopped_at_its_cap_by_every_remedy_and_says_which(make, name
     attempt.peak_rss_bytes = 1_100_000_000
     guard(attempt, os.getpid())
     cause = {"pause": "told-to-stop", "rebalance": "memory" if name == "memory_gb" else "guardrail"}.get(
-        remedy, "guardrail"
+        action, "guardrail"
     )
     assert attempt.cause == cause
     assert f"guardrail {name}" in attempt.stopping
-    assert remedy in attempt.stopping
+    assert action in attempt.stopping
     assert attempt.changes[-1].lever == "guardrail"
     assert attempt.changes[-1].why in attempt.stopping
 
 
 def test_what_earlier_attempts_used_counts(make) -> None:
     began = make()
-    attempt = guarded(began, compute_minutes=UsageCap(most=1.5))
+    attempt = guarded(began, core_minutes=UsageCap(most=1.5))
     work(attempt, 60, 60)
     guard(attempt, os.getpid())
     close_books(attempt, Ending(status="stopped", why="the test is over"))
     receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
-    assert receipt.used.compute_minutes == 1.0
-    assert receipt.used.gco2_g == pytest.approx(60 * CORE_W / JOULES_PER_KWH * 400, abs=1e-6)
-    again = guarded(began, compute_minutes=UsageCap(most=1.5))
+    assert receipt.used.core_minutes == 1.0
+    assert receipt.used.co2_g == pytest.approx(60 * CORE_W / JOULES_PER_KWH * 400, abs=1e-6)
+    again = guarded(began, core_minutes=UsageCap(most=1.5))
     again.used_before = used_before(began.world.store, "r", "ingest")
     again.started_s = began.world.clock.monotonic_s()
     work(again, 31, 31)
@@ -94,7 +94,7 @@ def test_what_earlier_attempts_used_counts(make) -> None:
 
 
 def test_a_training_that_is_rebalanced_ends_before_its_cap_and_hears_of_it_once(make) -> None:
-    attempt = guarded(make(TRAIN), joules=UsageCap(most=60 * CORE_W, remedy="rebalance"))
+    attempt = guarded(make(TRAIN), joules=UsageCap(most=60 * CORE_W, action="rebalance"))
     attempt.reserved_usd = Decimal(1)
     before_s = attempt.meter().ends_s
     for _ in range(20):
@@ -112,7 +112,7 @@ def test_a_throttled_stage_keeps_half_of_its_cores(make) -> None:
     child = a_child("print(flush=True); import time; time.sleep(60)")
     try:
         cores = len(os.sched_getaffinity(child.pid))
-        attempt = guarded(make(), compute_minutes=UsageCap(most=1.0, remedy="throttle"))
+        attempt = guarded(make(), core_minutes=UsageCap(most=1.0, action="throttle"))
         work(attempt, 50, 50)
         guard(attempt, child.pid)
         guard(attempt, child.pid)
@@ -125,10 +125,10 @@ def test_a_throttled_stage_keeps_half_of_its_cores(make) -> None:
 
 
 def test_a_remedy_that_lowers_nothing_is_refused() -> None:
-    with pytest.raises(ValidationError, match="throttle is no remedy for memory_gb"):
-        Guardrails(memory_gb=UsageCap(most=1, remedy="throttle"))
+    with pytest.raises(ValidationError, match="throttle is no action for memory_gb"):
+        Guardrails(memory_gb=UsageCap(most=1, action="throttle"))
     with pytest.raises(ValidationError, match="no region's grid is known"):
-        Policy(guardrails=Guardrails(gco2_g=UsageCap(most=1)))
+        Policy(guardrails=Guardrails(co2_g=UsageCap(most=1)))
     with pytest.raises(ValidationError):
         UsageCap(most=0)
 

@@ -118,7 +118,7 @@ def test_nobody_takes_it_for_dead_before_the_end_of_its_run(world: World, decisi
 
 @pytest.mark.parametrize("lives", [True, False])
 def test_its_run_goes_on_for_as_long_as_its_pod_lives(world: World, decision: Decision, lives: bool) -> None:
-    world.clock.sleep(10 * world.rules.abandoned_s)
+    world.clock.sleep(10 * world.rules.abandoned_after_s)
     sweep_world(ended(world, PodLifetime(alive=lives)), Queue())
     state = Ledger(world.store, world.clock, world.pod_uid).state("r")
     assert (decision.question.hold in state.holds, state.closed) == (lives, not lives)

@@ -11,7 +11,7 @@ import yaml
 from pod_world import TRAIN, Began, SetClock, begin, small_world, wish
 
 from shoestring.backends.local import FolderStore
-from shoestring.config.policy import Policy, MigrationPolicy
+from shoestring.config.policy import MigrationPolicy, Policy
 from shoestring.core.errors import StoreError
 from shoestring.data.run_records import read
 from shoestring.routing.policy.migration import Look, Why
@@ -21,7 +21,7 @@ from shoestring.runtime.supervisor.migration_check import Looks, look_again, loo
 from shoestring.runtime.supervisor.run_stage import write_receipt
 from shoestring.stages.work import Progress
 
-EVERY = MigrationPolicy(every_s=10, dwell_s=30, most_moves=1)
+EVERY = MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=1)
 
 
 def world_file(laptop: Path, folder: Path, cpu_1: str, cpu_2: str) -> Path:

@@ -1,4 +1,4 @@
-"""What runs of a store move in a month is known to whoever is routed next, so that what a tier gives away is given once."""
+"""What runs of a store move in a month is known to whoever is routed next, so that what a storage_class gives away is given once."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
 
 def test_a_stage_that_begins_is_counted_in_its_month_and_no_other(began: Began) -> None:
     store, decision, now = began.world.store, began.attempt.decision, began.world.clock.now()
-    moved_gb = moved_by(decision.question, began.attempt.choice)
-    assert set(moved_gb) <= set(ROUTES) and moved_gb["away->here"] > 0
+    transferred_gb = moved_by(decision.question, began.attempt.choice)
+    assert set(transferred_gb) <= set(ROUTES) and transferred_gb["away->here"] > 0
     note_moved(store, decision, now)
     note_moved(store, decision, now)
     after = with_moved(store, decision.question.tariffs, now)
-    assert after.moved_gb["away->here"] == pytest.approx(moved_gb["away->here"], abs=0.0005)
+    assert after.transferred_gb["away->here"] == pytest.approx(transferred_gb["away->here"], abs=0.0005)
     again = with_moved(
-        store, decision.question.tariffs.model_copy(update={"moved_gb": {"away->here": 7.0}}), now
+        store, decision.question.tariffs.model_copy(update={"transferred_gb": {"away->here": 7.0}}), now
     )
-    assert again.moved_gb["away->here"] == pytest.approx(7 + moved_gb["away->here"], abs=0.0005)
-    assert with_moved(store, decision.question.tariffs, now + timedelta(days=32)).moved_gb == {}
+    assert again.transferred_gb["away->here"] == pytest.approx(7 + transferred_gb["away->here"], abs=0.0005)
+    assert with_moved(store, decision.question.tariffs, now + timedelta(days=32)).transferred_gb == {}
 
 
 def test_without_tiers_nothing_is_kept_and_nothing_is_looked_for(began: Began) -> None:

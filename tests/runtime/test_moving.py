@@ -36,7 +36,7 @@ def write_world(path: Path, one: str, two: str) -> Path:
     )
     row = "{{pool: {}, market: spot, usd_per_hour: '{}', as_of: 2026-11-01, source: a test}}"
     prices = "\n".join(f"  - {row.format(*each)}" for each in (("one", one), ("two", two)))
-    looks = "rules: {second_look: {every_s: 1, dwell_s: 1, saving_over_disruption: 1}}"
+    looks = "rules: {second_look: {check_every_s: 1, min_dwell_s: 1, saving_over_disruption: 1}}"
     temporary = path.with_suffix(".new")
     temporary.write_text(
         f"name: two\nstore: {path.parent / 'store'}\n{looks}\npools:\n{pools}\nprices:\n{prices}\n"

@@ -40,11 +40,11 @@ class RivalStore(FolderStore):
         super().__init__(root)
         self._prefix, self._rival, self._left = f"ledger/{account}/0", rival, times
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
         if key.startswith(self._prefix) and self._left:
             self._left -= 1
             self._rival()
-        return super().put(key, data, if_absent=if_absent, tier=tier)
+        return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
 
 
 @pytest.fixture

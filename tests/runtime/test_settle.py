@@ -215,10 +215,10 @@ class FailingStore(FolderStore):
         super().__init__(root)
         self._key = key
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
         if key == self._key:
             raise StoreError(f"cannot write {key}")
-        return super().put(key, data, if_absent=if_absent, tier=tier)
+        return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
 
 
 def test_a_router_that_died_between_its_reservation_and_its_decision_leaves_nothing_held(

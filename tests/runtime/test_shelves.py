@@ -23,11 +23,11 @@ from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.build_question import Reads
 from shoestring.runtime.route_step.route import decide_and_reserve
 
-SHELVES = {"NEARLINE": {"usd_per_gb_month": "0.1", "retrieval_usd_per_gb": "0.01", "least_days": 30}}
+SHELVES = {"NEARLINE": {"usd_per_gb_month": "0.1", "retrieval_usd_per_gb": "0.01", "min_days": 30}}
 TARIFFS: dict[str, Any] = {
     "storage_usd_per_gb_month": "1",
     "storage_held_hours": 8760,
-    "storage_tiers": SHELVES,
+    "storage_classes": SHELVES,
 }
 BESIDE = (
     Need(stage="left", writes_bytes_per_row=400, after=()),
@@ -48,9 +48,9 @@ def test_a_folder_has_one_storage_class_and_a_decision_says_so_once(
     asked = wish(flights_slice, budget_usd=Decimal(1))
     decision, _ = decide_and_reserve(world, admit(world, asked), asked, Reads())
     assert decision.candidates.tiers == ()
-    (note,) = (note for note in decision.question.notes if "storage_tiers" in note)
+    (note,) = (note for note in decision.question.notes if "storage_classes" in note)
     assert note.startswith(
-        "the store is a folder, which has one storage class: those of storage_tiers (NEARLINE) are not offered"
+        "the store is a folder, which has one storage class: those of storage_classes (NEARLINE) are not offered"
     )
     assert as_text(decision).count(note) == 1
     plain = small_world(laptop, tmp_path, SetClock())
@@ -67,11 +67,11 @@ def test_a_price_list_to_think_with_plans_with_every_class(
     told = shoestring(
         "plan", flights_slice, "--world", path, "--store", tmp_path / "store", "--budget", "1", "--json"
     ).json
-    assert [line.get("tier") for line in told["table"]] == ["NEARLINE", "NEARLINE", None, None]
+    assert [line.get("storage_class") for line in told["table"]] == ["NEARLINE", "NEARLINE", None, None]
     listed = shoestring("prices", "show", "--world", path).out.splitlines()
     assert ["NEARLINE", "$0.100000", "$0.010000", "30", "days"] in [line.split() for line in listed]
     assert (
-        told["choice"]["tier"] == "NEARLINE"
+        told["choice"]["storage_class"] == "NEARLINE"
         and told["choice"]["format"] + " on NEARLINE" in told["front"][0]["offers"][0]
     )
 
@@ -106,7 +106,7 @@ def test_what_a_stage_beside_is_about_to_write_lies_where_it_was_told_to(
     run = admit(world, asked("left"))
     left, _ = decide_and_reserve(world, run, asked("left"), Reads())
     right, _ = decide_and_reserve(world, run, asked("right"), Reads())
-    assert left.choice and left.choice.tier == "NEARLINE"
-    assert [(each.stage, each.format, each.tier) for each in right.question.given] == [
+    assert left.choice and left.choice.storage_class == "NEARLINE"
+    assert [(each.stage, each.format, each.storage_class) for each in right.question.given] == [
         ("left", left.choice.format, "NEARLINE")
     ]

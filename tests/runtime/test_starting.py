@@ -11,7 +11,7 @@ import yaml
 from commands import shoestring
 from pod_world import CHAIN, SetClock, small_world, wish
 
-from shoestring.config.policy import Policy, StartPolicy, PriceWindow
+from shoestring.config.policy import Policy, PriceWindow, StartPolicy
 from shoestring.config.world import World
 from shoestring.core.errors import NotYet
 from shoestring.data.run_records import Run
@@ -27,7 +27,7 @@ def waiting_world(laptop: Path, folder: Path, **fields: object) -> World:
     noon = clock.now().replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)
     clock.sleep((noon - clock.now()).total_seconds())
     windows = (PriceWindow(from_hour=15, to_hour=18, price_factor=0.5),)
-    rules = Policy(waiting=StartPolicy.model_validate({"most_wait_s": 14_400, "windows": windows} | fields))
+    rules = Policy(waiting=StartPolicy.model_validate({"max_delay_s": 14_400, "windows": windows} | fields))
     return replace(small_world(laptop, folder, clock), rules=rules)
 
 
@@ -78,7 +78,7 @@ def test_an_urgent_run_does_not_wait(laptop: Path, flights_slice: Path, tmp_path
 def test_data_that_is_not_there_yet_is_waited_for_without_a_pod_or_an_account(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
-    world = waiting_world(laptop, tmp_path, windows=(), look_again_s=60)
+    world = waiting_world(laptop, tmp_path, windows=(), poll_s=60)
     asked = wish(flights_slice, needs=CHAIN)
     (name, source), path = next(iter(asked.recipe.source.items())), tmp_path / "late.csv"
     late = replace(
@@ -108,7 +108,7 @@ def test_run_refuses_what_is_to_wait_with_exit_code_1_and_knows_three_priorities
         {"from_hour": hour, "to_hour": hour + 1, "price_factor": 0.9 if hour % 2 else 1.0}
         for hour in range(24)
     ]
-    content["rules"] = {"waiting": {"most_wait_s": 604800, "least_saving": 0.001, "windows": days}}
+    content["rules"] = {"waiting": {"max_delay_s": 604800, "min_saving": 0.001, "windows": days}}
     (tmp_path / "world.yaml").write_text(yaml.safe_dump(content))
     given = (
         "run",

@@ -68,7 +68,7 @@ def test_on_demand_the_price_of_the_decision_holds(flights_slice: Path, tmp_path
 
 def test_a_policy_may_say_that_on_demand_moves_too(flights_slice: Path, tmp_path: Path) -> None:
     began, file = began_on("on-demand", flights_slice, tmp_path)
-    rules = began.world.rules.model_copy(update={"moving_markets": (Market.ON_DEMAND,)})
+    rules = began.world.rules.model_copy(update={"floating_markets": (Market.ON_DEMAND,)})
     attempt = replace(began.attempt, world=replace(began.world, rules=rules))
     write_world(file, "on-demand", "0.12")
     reprice(attempt)

@@ -34,8 +34,8 @@ def lived(folder: Path, guardrails: str) -> tuple[Attempt, Ending, Receipt]:
 @pytest.mark.parametrize(
     ("guardrails", "name", "cause"),
     [
-        ("{skill: {least: 0.9, after_epochs: 1, remedy: stop}}", "skill", "guardrail"),
-        ("{usd_per_epoch: {most_usd: 0.000001, remedy: pause}}", "usd_per_epoch", "told-to-stop"),
+        ("{skill: {least: 0.9, after_epochs: 1, action: stop}}", "skill", "guardrail"),
+        ("{usd_per_epoch: {most_usd: 0.000001, action: pause}}", "usd_per_epoch", "told-to-stop"),
     ],
 )
 def test_a_training_that_breaks_a_guardrail_is_stopped_and_the_rest_of_its_money_is_free(

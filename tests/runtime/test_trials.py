@@ -10,18 +10,18 @@ import yaml
 from commands import shoestring
 from pod_world import INGEST, begin, small_world, wish
 
-from shoestring.config.policy import CandidatePolicy, Preferences, Policy
+from shoestring.config.policy import CandidatePolicy, Policy, Preferences
 from shoestring.config.world import World
 from shoestring.core.types import record_bytes
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.policy_trial import rolled_back, trials
 from shoestring.runtime.records.receipts import receipt_for, receipt_key
 
-POLICY = Preferences(name="hasty", version=2, usd_per_hour_of_waiting=Decimal(9))
+POLICY = Preferences(name="hasty", version=2, delay_usd_per_hour=Decimal(9))
 
 
 def on_trial(world: World, share: float) -> World:
-    return replace(world, rules=Policy(candidate=CandidatePolicy(policy=POLICY, share=share, least_runs=2)))
+    return replace(world, rules=Policy(candidate=CandidatePolicy(policy=POLICY, share=share, min_runs=2)))
 
 
 def ran(world: World, recipe: Path, run_id: str, times: Decimal) -> Decision:
@@ -74,7 +74,7 @@ def test_the_policy_is_shown_and_compared_on_the_command_line(
 ) -> None:
     content = yaml.safe_load(laptop.read_text())
     tiers = {"data": {"hardware": "cpu", "markets": ["on-demand"]}}
-    candidate = {"policy": {"name": "hasty", "version": 2, "usd_per_hour_of_waiting": 9}, "share": 0.25}
+    candidate = {"policy": {"name": "hasty", "version": 2, "delay_usd_per_hour": 9}, "share": 0.25}
     content["rules"] = {"name": "house", "version": 3, "tiers": tiers, "candidate": candidate}
     (tmp_path / "world.yaml").write_text(yaml.safe_dump(content))
     given = ("--world", tmp_path / "world.yaml", "--store", tmp_path / "store")

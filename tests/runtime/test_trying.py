@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pod_world import TRAIN, Began, SetClock, begin, small_world, wish
 
-from shoestring.config.policy import Bounds, Policy, MigrationPolicy
+from shoestring.config.policy import Bounds, MigrationPolicy, Policy
 from shoestring.config.world import World
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import StageOutcome
@@ -27,7 +27,7 @@ from shoestring.runtime.supervisor.migration_check import Looks, look_again, loo
 from shoestring.runtime.supervisor.run_stage import close_books
 from shoestring.stages.work import Progress
 
-TWICE = Policy(second_look=MigrationPolicy(every_s=10, dwell_s=30, most_moves=2))
+TWICE = Policy(second_look=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=2))
 MONEY = Decimal(1)
 
 
@@ -156,9 +156,9 @@ def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flight
     "rules",
     [
         Policy(),
-        Policy(second_look=MigrationPolicy(every_s=10, dwell_s=30, most_moves=0)),
-        Policy(second_look=MigrationPolicy(every_s=10, dwell_s=30, most_moves=1)),
-        Policy(second_look=MigrationPolicy(every_s=10, dwell_s=30, most_moves=2), bounds=Bounds(pool=False)),
+        Policy(second_look=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=0)),
+        Policy(second_look=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=1)),
+        Policy(second_look=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=2), bounds=Bounds(pool=False)),
     ],
     ids=["no looks", "no moves", "no way back", "not allowed"],
 )

@@ -126,7 +126,7 @@ def test_a_month_that_is_full_admits_nothing_more() -> None:
 
 def test_runs_for_which_others_hold_the_month_wait_for_them_where_the_policy_lets_them() -> None:
     base = scenario("tables", **NOTHING_WRONG, per_hour=600, budgets={"month_usd": "6"})
-    waiting = base.rules.model_copy(update={"waiting": StartPolicy(most_wait_s=86400, look_again_s=600)})
+    waiting = base.rules.model_copy(update={"waiting": StartPolicy(max_delay_s=86400, poll_s=600)})
     refused, patient = simulate(base, 20, 2), simulate(base.model_copy(update={"rules": waiting}), 20, 2)
     assert refused.ended["full"] > 5 and not refused.waited
     assert patient.waited > 5 and patient.longest_wait_h > 1

@@ -10,7 +10,7 @@ import pytest
 from clocks import NOON, StillClock
 
 from shoestring.backends.local import FolderStore
-from shoestring.core.errors import LedgerBroken
+from shoestring.core.errors import LedgerCorrupt
 from shoestring.core.types import record_bytes
 from shoestring.spending.approvals import (
     ENTRY_S,
@@ -77,7 +77,7 @@ def test_books_with_an_approval_hold_also_where_they_were_exported_to(store, use
     export(store, tmp_path / "copy", "run")
     verify(*open_for_verify(tmp_path / "copy"))
     (tmp_path / "copy/run/approvals" / f"{used}.json").unlink()
-    with pytest.raises(LedgerBroken, match=rf"names the approval {used[:12]}\.\.\., which is not there"):
+    with pytest.raises(LedgerCorrupt, match=rf"names the approval {used[:12]}\.\.\., which is not there"):
         verify(*open_for_verify(tmp_path / "copy"))
 
 
@@ -86,13 +86,13 @@ def test_one_that_was_changed_is_found_by_whoever_reads_it(store, used, by):
     path = store.root / approval_key("run", used)
     path.write_bytes(path.read_bytes().replace(b'"by": "ann"', f'"by": "{by}"'.encode()))
     for look in (lambda: verify(store, {}), lambda: approvals(store, "run")):
-        with pytest.raises(LedgerBroken, match="was changed since it was given"):
+        with pytest.raises(LedgerCorrupt, match="was changed since it was given"):
             look()
 
 
 def test_one_that_is_put_under_another_runs_name_is_found(store, used):
     store.put(approval_key("other", used), record_bytes(approval()))
-    with pytest.raises(LedgerBroken, match="was changed since it was given"):
+    with pytest.raises(LedgerCorrupt, match="was changed since it was given"):
         approvals(store, "other")
 
 
@@ -105,7 +105,7 @@ def test_one_that_is_put_under_another_runs_name_is_found(store, used):
 )
 def test_a_cap_that_its_approval_does_not_allow_breaks_the_books(store, given, why):
     Ledger(store, StillClock()).open("run", Decimal("5"), approval=approve(store, given))
-    with pytest.raises(LedgerBroken, match=why):
+    with pytest.raises(LedgerCorrupt, match=why):
         verify(store, {})
 
 
@@ -115,5 +115,5 @@ def test_a_raised_cap_names_its_approval_too(store, used):
     assert ledger.set_cap("run", Decimal("8"), more).entry.approval == more
     verify(store, {})
     (store.root / approval_key("run", more)).unlink()
-    with pytest.raises(LedgerBroken, match="run/00000002"):
+    with pytest.raises(LedgerCorrupt, match="run/00000002"):
         verify(store, {})

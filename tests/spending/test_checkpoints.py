@@ -17,7 +17,7 @@ from test_ledger_laws import amounts, asked, do, laws
 
 from shoestring.backends.local import FolderStore
 from shoestring.backends.memory import MemoryStore
-from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict
+from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
 from shoestring.core.types import digest, record_bytes
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.account import Account
@@ -132,7 +132,7 @@ def test_a_damaged_checkpoint_is_named(store, clock):
     path.write_bytes(path.read_bytes().replace(b'"spent": ', b'"spent": 1', 1))
     for look in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
         with pytest.raises(
-            LedgerBroken, match=r"checkpoint\.json was changed: verify the entries, then delete it"
+            LedgerCorrupt, match=r"checkpoint\.json was changed: verify the entries, then delete it"
         ):
             look()
 
@@ -152,7 +152,7 @@ def lie(store: FolderStore, **said: object) -> None:
 def test_a_checkpoint_that_lies_is_found_by_verify(store, said):
     verify(store, {})
     lie(store, **said)
-    with pytest.raises(LedgerBroken, match=r"does not come to what checkpoint\.json says"):
+    with pytest.raises(LedgerCorrupt, match=r"does not come to what checkpoint\.json says"):
         verify(store, {})
 
 
@@ -161,10 +161,10 @@ def test_a_chain_that_was_cut_off_before_its_checkpoint_is_found_by_whoever_look
     for number in range(at, LONG + 2):
         (store.root / entry_key("run", number)).unlink(missing_ok=True)
     for look in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
-        with pytest.raises(LedgerBroken, match=rf"{at:08d}\.json: is "):
+        with pytest.raises(LedgerCorrupt, match=rf"{at:08d}\.json: is "):
             look()
     (store.root / "ledger/run/head.json").unlink()
-    with pytest.raises(LedgerBroken, match=rf"{at:08d}\.json: is missing"):
+    with pytest.raises(LedgerCorrupt, match=rf"{at:08d}\.json: is missing"):
         verify(store, {})
 
 

@@ -166,7 +166,7 @@ def slowed(times: float, **kinds: object) -> Machine:
 def test_levers_are_moved_from_the_gentlest_on() -> None:
     machine = slowed(7.0, look_s=6.0, larger_is_quicker=1.5)
     assert list(dict.fromkeys(machine.levers())) == ["length", "looks", "batch", "pool"]
-    assert machine.look_share == AdaptationLimits().least_look_share
+    assert machine.look_share == AdaptationLimits().min_validation_share
     assert machine.batch_rows == 2048
     assert machine.levers().count("pool") == 1
     for _, move in machine.moves:
@@ -184,8 +184,8 @@ def test_a_larger_batch_that_is_no_quicker_is_taken_back_once_and_for_all() -> N
     ("bounds", "missing"),
     [
         (AdaptationLimits(length=False), "length"),
-        (AdaptationLimits(least_look_share=1), "looks"),
-        (AdaptationLimits(batch_factor=1), "batch"),
+        (AdaptationLimits(min_validation_share=1), "looks"),
+        (AdaptationLimits(max_batch_factor=1), "batch"),
         (AdaptationLimits(pool=False), "pool"),
     ],
 )

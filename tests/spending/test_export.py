@@ -16,7 +16,7 @@ from some_books import check, copy_books, cut
 from spending_world import MONTH, BusyStore, fast_folder
 
 from shoestring.backends.local import FolderStore
-from shoestring.core.errors import LedgerBroken, UnknownName, UsageError
+from shoestring.core.errors import LedgerCorrupt, UnknownName, UsageError
 from shoestring.spending.audit.export import export
 from shoestring.spending.audit.verify import load_anchors, open_for_verify, verify
 from shoestring.spending.ledger.entry import entry_key
@@ -36,7 +36,7 @@ def test_a_store_and_its_ledger_folder_verify_alike(store):
 def test_a_cut_tail_is_seen_from_the_ledger_folder_too(store):
     cut(store, "run-2", 3)
     for path in (store.root, store.root / "ledger"):
-        with pytest.raises(LedgerBroken, match="a receipt names its entry"):
+        with pytest.raises(LedgerCorrupt, match="a receipt names its entry"):
             verify(*open_for_verify(path))
 
 
@@ -47,7 +47,7 @@ def test_a_folder_without_a_ledger_is_a_usage_error(tmp_path):
 
 def test_a_ledger_that_was_deleted_whole_is_missed_by_the_receipts(store):
     shutil.rmtree(store.root / "ledger")
-    with pytest.raises(LedgerBroken, match="run-1: a receipt names its entry"):
+    with pytest.raises(LedgerCorrupt, match="run-1: a receipt names its entry"):
         verify(*open_for_verify(store.root))
 
 
@@ -80,14 +80,14 @@ def test_any_changed_byte_of_an_export_is_seen(data):
         at = data.draw(st.integers(0, len(content) - 1))
         content[at] ^= data.draw(st.integers(1, 255))
         path.write_bytes(content)
-        with pytest.raises(LedgerBroken):
+        with pytest.raises(LedgerCorrupt):
             verify(*open_for_verify(folder / "out"))
 
 
 def test_an_export_without_the_account_it_is_of_is_broken(out):
     shutil.rmtree(out / "ledger/run-1")
     with pytest.raises(
-        LedgerBroken, match=r"run-1/00000001\.json: is missing: this export is of that account"
+        LedgerCorrupt, match=r"run-1/00000001\.json: is missing: this export is of that account"
     ):
         verify(*open_for_verify(out))
 
@@ -95,7 +95,7 @@ def test_an_export_without_the_account_it_is_of_is_broken(out):
 def test_an_export_that_was_changed_in_form_only_is_seen(out):
     marker = out / "ledger/export.json"
     marker.write_text(json.dumps(json.loads(marker.read_bytes()), sort_keys=True))
-    with pytest.raises(LedgerBroken, match=r"export\.json: was changed"):
+    with pytest.raises(LedgerCorrupt, match=r"export\.json: was changed"):
         verify(*open_for_verify(out))
 
 

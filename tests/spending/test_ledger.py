@@ -12,8 +12,8 @@ from spending_world import MONTH, DyingStore, LateStore
 from shoestring.backends.local import FolderStore
 from shoestring.core.errors import (
     BudgetExceeded,
-    LedgerBroken,
     LedgerConflict,
+    LedgerCorrupt,
     StoreError,
     UnknownName,
     UsageError,
@@ -189,7 +189,7 @@ def test_a_cap_that_is_not_kept_to_breaks_the_books(store, clock):
     ledger.set_cap(MONTH, Decimal("2"))
     sealed = read_entry(store, MONTH, 3)
     store.put(entry_key(MONTH, 3), record_bytes(seal(sealed.entry.model_copy(update={"cap_microusd": 1_000_000}))))
-    with pytest.raises(LedgerBroken, match="so its cap cannot be"):
+    with pytest.raises(LedgerCorrupt, match="so its cap cannot be"):
         Ledger(store, clock).state(MONTH)
 
 
@@ -283,7 +283,7 @@ def test_asking_for_an_account_that_is_not_there_names_those_that_are(ledger):
 def test_a_hint_that_is_ahead_of_the_chain_is_a_tail_that_was_cut_off(store, clock, ledger):
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.1"))
     (store.root / "ledger/run/00000002.json").unlink()
-    with pytest.raises(LedgerBroken, match=r"00000002\.json: is missing, and head\.json knows of 2 entries"):
+    with pytest.raises(LedgerCorrupt, match=r"00000002\.json: is missing, and head\.json knows of 2 entries"):
         Ledger(store, clock).state("run")
 
 

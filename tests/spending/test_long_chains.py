@@ -11,7 +11,7 @@ import pytest
 from clocks import StillClock
 
 from shoestring.backends.local import FolderStore
-from shoestring.core.errors import LedgerBroken
+from shoestring.core.errors import LedgerCorrupt
 from shoestring.core.types import record_bytes
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.entry import Head, entry_key, head_key, read_entry
@@ -62,19 +62,19 @@ def test_a_long_chain_is_read_by_several_at_once_and_comes_to_the_same(store, cl
 def test_an_entry_that_is_missing_from_a_long_chain_is_found_wherever_it_was(store, clock, ledger, number):
     (store.root / entry_key("run", number)).unlink()
     with pytest.raises(
-        LedgerBroken, match=rf"{number:08d}\.json: is missing, and there is, or was, an entry 300"
+        LedgerCorrupt, match=rf"{number:08d}\.json: is missing, and there is, or was, an entry 300"
     ):
         verify(store, {})
     if number > 256:
         with pytest.raises(
-            LedgerBroken, match=rf"{number:08d}\.json: is missing, and head\.json knows of 300 entries"
+            LedgerCorrupt, match=rf"{number:08d}\.json: is missing, and head\.json knows of 300 entries"
         ):
             Ledger(store, clock).state("run")
 
 
 def test_a_long_chain_is_checked_in_its_order(store, clock, ledger):
     (store.root / entry_key("run", 290)).write_bytes((store.root / entry_key("run", 291)).read_bytes())
-    with pytest.raises(LedgerBroken, match="290"):
+    with pytest.raises(LedgerCorrupt, match="290"):
         Ledger(store, clock).state("run")
 
 

@@ -16,7 +16,7 @@ from test_ledger_laws import laws
 
 from shoestring.backends.local import FolderStore
 from shoestring.backends.memory import MemoryStore
-from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict, StoreError
+from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, StoreError
 from shoestring.core.money import from_microusd
 from shoestring.core.types import record_bytes
 from shoestring.spending.audit.export import export
@@ -233,7 +233,7 @@ def test_an_account_that_names_what_its_campaign_did_not_reserve_breaks_the_book
     sealed = read_entry(store, "run", number)
     (store.root / "ledger/run/head.json").unlink()
     store.put(entry_key("run", number), record_bytes(seal(sealed.entry.model_copy(update=change))))
-    with pytest.raises(LedgerBroken, match=why):
+    with pytest.raises(LedgerCorrupt, match=why):
         verify(store, {})
 
 

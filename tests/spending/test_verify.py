@@ -16,7 +16,7 @@ from some_books import check, copy_books, cut
 from spending_world import MONTH, BusyStore, DyingStore, fast_folder
 
 from shoestring.backends.local import FolderStore
-from shoestring.core.errors import DataError, LedgerBroken, StoreError
+from shoestring.core.errors import DataError, LedgerCorrupt, StoreError
 from shoestring.core.types import record_bytes
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.chain import Chain
@@ -99,7 +99,7 @@ def test_any_change_of_any_one_file_is_seen(data):
     with fast_folder() as folder:
         store = copy_books(folder)
         tamper(data, sorted((folder / "ledger").rglob("*.json")))
-        with pytest.raises(LedgerBroken):
+        with pytest.raises(LedgerCorrupt):
             check(store)
 
 
@@ -107,7 +107,7 @@ def test_the_first_entry_that_does_not_hold_is_named(store):
     path = store.root / entry_key("run-2", 4)
     path.write_text(path.read_text().replace("300000", "100000"))
     with pytest.raises(
-        LedgerBroken, match=r"ledger/run-2/00000004\.json: its content does not have the hash"
+        LedgerCorrupt, match=r"ledger/run-2/00000004\.json: its content does not have the hash"
     ):
         check(store)
 
@@ -139,7 +139,7 @@ def rewrite(store: FolderStore, account: str, number: int, **changes: object) ->
 )
 def test_a_chain_that_was_rewritten_with_all_its_hashes_is_seen(store, account, number, changes):
     rewrite(store, account, number, **changes)
-    with pytest.raises(LedgerBroken):
+    with pytest.raises(LedgerCorrupt):
         check(store)
 
 
@@ -182,7 +182,7 @@ def test_an_entry_with_good_hashes_that_breaks_a_rule_is_seen(store, account, fo
     state = Ledger(store, StillClock()).state(account)
     entry = Entry(account=account, number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
     store.put(entry_key(account, entry.number), record_bytes(seal(entry)))
-    with pytest.raises(LedgerBroken, match=rf"{account}/{entry.number:08d}\.json"):
+    with pytest.raises(LedgerCorrupt, match=rf"{account}/{entry.number:08d}\.json"):
         check(store)
 
 
@@ -197,7 +197,7 @@ def test_a_settlement_that_names_another_entry_than_the_closing_one_is_seen(stor
         child_hash=first.sha256,
     )
     store.put(entry_key(MONTH, entry.number), record_bytes(seal(entry)))
-    with pytest.raises(LedgerBroken, match="settles run-2 by entry 1, which did not close it"):
+    with pytest.raises(LedgerCorrupt, match="settles run-2 by entry 1, which did not close it"):
         check(store)
 
 
@@ -210,13 +210,13 @@ def test_a_cap_that_no_reservation_of_its_own_covers_is_seen(store, reserved_for
     forged = {"kind": "cap", "id": "x", "cap_microusd": 2_000_000, "parent": MONTH, "parent_hash": proof}
     entry = Entry(account="run-2", number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
     store.put(entry_key("run-2", entry.number), record_bytes(seal(entry)))
-    with pytest.raises(LedgerBroken, match=r"run-2/00000008\.json: is not what entry .* of 2026-11 reserved"):
+    with pytest.raises(LedgerCorrupt, match=r"run-2/00000008\.json: is not what entry .* of 2026-11 reserved"):
         check(store)
 
 
 def test_an_account_copied_under_another_name_is_seen(store):
     shutil.copytree(store.root / "ledger/run-1", store.root / "ledger/run-3")
-    with pytest.raises(LedgerBroken, match=r"run-3/00000001\.json: is entry 1 of run-1: it was moved here"):
+    with pytest.raises(LedgerCorrupt, match=r"run-3/00000001\.json: is entry 1 of run-1: it was moved here"):
         check(store)
 
 
@@ -238,7 +238,7 @@ def test_an_account_copied_under_another_name_is_seen(store):
 )
 def test_a_tail_that_was_cut_off_is_seen_by_whoever_named_an_entry_of_it(store, account, keep, says):
     cut(store, account, keep)
-    with pytest.raises(LedgerBroken, match=says):
+    with pytest.raises(LedgerCorrupt, match=says):
         check(store)
 
 
@@ -254,7 +254,7 @@ def test_a_parent_that_settled_other_than_what_was_spent_is_seen(store):
     }
     entry = Entry(account=MONTH, number=5, prev=last.sha256, at=NOON, amount_microusd=380_000, **content)
     store.put(entry_key(MONTH, 5), record_bytes(seal(entry)))
-    with pytest.raises(LedgerBroken, match=r"settles run-1 at \$0\.380000, but \$0\.390000 was spent there"):
+    with pytest.raises(LedgerCorrupt, match=r"settles run-1 at \$0\.380000, but \$0\.390000 was spent there"):
         check(store)
 
 

@@ -44,9 +44,9 @@ class SlowStore:
     def list(self, prefix: str) -> Iterator[str]:
         return self.inner.list(prefix)
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
         self.clock.sleep(self.takes_s())
-        return self.inner.put(key, data, if_absent=if_absent, tier=tier)
+        return self.inner.put(key, data, if_absent=if_absent, storage_class=storage_class)
 
 
 class SlowRows(Rows):

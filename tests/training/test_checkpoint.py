@@ -110,10 +110,10 @@ def test_a_pointer_that_cannot_be_read_is_a_fresh_start(tmp_path: Path) -> None:
 class CutShort(SlowStore):
     """A store that goes away before the pointer is written."""
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = "standard") -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
         if key.endswith("train.json"):
             raise StoreError("gone")
-        return super().put(key, data, if_absent=if_absent, tier=tier)
+        return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
 
 
 @pytest.mark.parametrize("saves", [1, 2, 3, 4])

@@ -1,4 +1,4 @@
-"""A training's own guardrails: an epoch that costs too much, a model that is not good enough; each remedy is done and said."""
+"""A training's own guardrails: an epoch that costs too much, a model that is not good enough; each action is done and said."""
 
 from __future__ import annotations
 
@@ -64,27 +64,27 @@ def test_an_epoch_is_too_dear_by_what_some_of_it_cost(microusd: int, epochs: flo
     assert bool(said) == (round(microusd / epochs) > 100_000) or abs(microusd / epochs - 100_000) < 1
 
 
-@pytest.mark.parametrize("remedy", ["stop", "pause", "roll-back"])
+@pytest.mark.parametrize("action", ["stop", "pause", "roll-back"])
 def test_a_training_that_is_never_good_enough_is_stopped_with_its_checkpoint(
-    tmp_path: Path, remedy: str
+    tmp_path: Path, action: str
 ) -> None:
-    rails = Guardrails(skill=SkillFloor(least=0.99, after_epochs=1.5, remedy=remedy))
+    rails = Guardrails(skill=SkillFloor(least=0.99, after_epochs=1.5, action=action))
     bench = Bench(tmp_path, settings=LEARNS, guardrails=rails)
     with pytest.raises(
         StageStopped, match=r"guardrail skill: 0\.\d+ after 1\.50 epochs .* at least 0\.99"
     ) as stopped:
         bench.training().run()
-    assert stopped.value.cause == ("told-to-stop" if remedy == "pause" else "guardrail")
+    assert stopped.value.cause == ("told-to-stop" if action == "pause" else "guardrail")
     assert [(change.lever, change.after, change.samples) for change in bench.changes] == [
         ("guardrail", "stopped", 450)
     ]
-    assert remedy in bench.changes[0].why
+    assert action in bench.changes[0].why
     assert (tmp_path / "runs/one/checkpoints/train.json").is_file()
 
 
 def test_a_training_that_is_good_enough_is_left_alone(tmp_path: Path) -> None:
     rails = Guardrails(
-        skill=SkillFloor(least=0.05, after_epochs=2, remedy="stop"),
+        skill=SkillFloor(least=0.05, after_epochs=2, action="stop"),
         usd_per_epoch=EpochCap(most_usd=Decimal(1)),
     )
     guarded = Bench(tmp_path / "guarded", settings=LEARNS, guardrails=rails).training().run()
@@ -107,7 +107,7 @@ def broken_at(training: Training, bench: Bench, samples: int) -> None:
 
 
 def test_one_that_gets_worse_goes_back_to_where_it_was_good_and_ends_well(tmp_path: Path) -> None:
-    rails = Guardrails(skill=SkillFloor(least=0.25, after_epochs=3, remedy="roll-back"))
+    rails = Guardrails(skill=SkillFloor(least=0.25, after_epochs=3, action="roll-back"))
     bench = Bench(tmp_path, settings=LEARNS, guardrails=rails)
     training = bench.training()
     broken_at(training, bench, 1330)
@@ -115,7 +115,7 @@ def test_one_that_gets_worse_goes_back_to_where_it_was_good_and_ends_well(tmp_pa
     backs = [change for change in trained.course.changes if change.lever == "guardrail"]
     assert 1 <= len(backs) <= MOST_ROLLBACKS
     assert backs[0].after == "at 1,200, 0.5 of the learning rate"
-    assert "its remedy is roll-back" in backs[0].why
+    assert "its action is roll-back" in backs[0].why
     assert trained.course.samples == 8 * 300
     assert trained.val_loss is not None
     assert skill_of(trained.val_loss, loss_of_nothing(encoding_of(bench.train))) >= 0.25
@@ -125,7 +125,7 @@ def test_one_that_keeps_getting_worse_goes_back_so_often_and_is_then_stopped_als
     tmp_path: Path,
 ) -> None:
     """Each start goes on from a checkpoint that knows how often it has gone back, and to where."""
-    rails = Guardrails(skill=SkillFloor(least=0.25, after_epochs=3, remedy="roll-back"))
+    rails = Guardrails(skill=SkillFloor(least=0.25, after_epochs=3, action="roll-back"))
     bench = Bench(tmp_path, settings=LEARNS.model_copy(update={"max_epochs": 30}), guardrails=rails)
     backs, going = 0, list[Training]()
     # A start is told to stop once it has gone back.
@@ -142,9 +142,9 @@ def test_one_that_keeps_getting_worse_goes_back_so_often_and_is_then_stopped_als
     assert stopped.value.cause == "guardrail"
 
 
-def dear(folder: Path, remedy: str, **also: float) -> Bench:
+def dear(folder: Path, action: str, **also: float) -> Bench:
     """A tenth of a second a step, ten steps an epoch, at $0.001 a second; an epoch may cost half of that."""
-    rails = Guardrails(usd_per_epoch=EpochCap(most_usd=Decimal("0.0005"), remedy=remedy))
+    rails = Guardrails(usd_per_epoch=EpochCap(most_usd=Decimal("0.0005"), action=action))
     settings = LEARNS.model_copy(update={"max_epochs": 16})
     bench = Bench(
         folder, train=table(640, 0), settings=settings, meter=PRICED, guardrails=rails, bounds=AdaptationLimits(**also)
@@ -153,21 +153,21 @@ def dear(folder: Path, remedy: str, **also: float) -> Bench:
     return bench
 
 
-@pytest.mark.parametrize("remedy", ["stop", "pause"])
-def test_a_training_whose_epochs_cost_too_much_is_stopped(tmp_path: Path, remedy: str) -> None:
-    bench = dear(tmp_path, remedy)
+@pytest.mark.parametrize("action", ["stop", "pause"])
+def test_a_training_whose_epochs_cost_too_much_is_stopped(tmp_path: Path, action: str) -> None:
+    bench = dear(tmp_path, action)
     with pytest.raises(
         StageStopped, match=r"guardrail usd_per_epoch: an epoch costs \$0\.00\d+, at most \$0\.0005"
     ) as stopped:
         bench.training().run()
-    assert stopped.value.cause == ("told-to-stop" if remedy == "pause" else "guardrail")
+    assert stopped.value.cause == ("told-to-stop" if action == "pause" else "guardrail")
     assert [change.samples for change in bench.changes] == [640]
 
 
 def test_rebalance_changes_one_thing_after_the_other_gentlest_first_inside_the_bounds_and_then_stops(
     tmp_path: Path,
 ) -> None:
-    bench = dear(tmp_path, "rebalance", least_look_share=0.5, batch_factor=2.0)
+    bench = dear(tmp_path, "rebalance", min_validation_share=0.5, max_batch_factor=2.0)
     bench.look_s = lambda: 0.3
     with pytest.raises(StageStopped, match="with nothing left to change"):
         bench.training().run()
@@ -183,7 +183,7 @@ def test_rebalance_changes_one_thing_after_the_other_gentlest_first_inside_the_b
 
 def test_a_larger_batch_that_makes_an_epoch_cheap_enough_is_all_that_is_done(tmp_path: Path) -> None:
     bench = dear(tmp_path, "rebalance")
-    bench.guardrails = Guardrails(usd_per_epoch=EpochCap(most_usd=Decimal("0.002"), remedy="rebalance"))
+    bench.guardrails = Guardrails(usd_per_epoch=EpochCap(most_usd=Decimal("0.002"), action="rebalance"))
     trained = bench.training().run()
     batches = [change for change in trained.course.changes if change.lever == "batch"]
     assert [change.after for change in batches] == ["40 rows"]
@@ -194,15 +194,15 @@ def test_a_larger_batch_that_makes_an_epoch_cheap_enough_is_all_that_is_done(tmp
     ("given", "said"),
     [
         (
-            {"usd_per_epoch": {"most_usd": "0.1", "remedy": "throttle"}},
-            "throttle is no remedy for usd_per_epoch, which it does not mend",
+            {"usd_per_epoch": {"most_usd": "0.1", "action": "throttle"}},
+            "throttle is no action for usd_per_epoch, which it does not mend",
         ),
         ({"usd_per_epoch": {"most_usd": "0"}}, "greater than 0"),
         (
-            {"skill": {"least": 0.1, "remedy": "rebalance"}},
-            "rebalance is no remedy for skill, .*: choose roll-back, pause, stop",
+            {"skill": {"least": 0.1, "action": "rebalance"}},
+            "rebalance is no action for skill, .*: choose roll-back, pause, stop",
         ),
-        ({"joules": {"most": 1, "remedy": "roll-back"}}, "roll-back is no remedy for joules"),
+        ({"joules": {"most": 1, "action": "roll-back"}}, "roll-back is no action for joules"),
         ({"skill": {"least": 1.0}}, "less than 1"),
         ({"skill": {"least": 0.1, "after_share": 0}}, "greater than 0"),
         ({"skill": {"least": 0.1, "after_epochs": -1}}, "greater than or equal to 0"),
@@ -217,8 +217,8 @@ def test_what_is_guarded_is_told_in_sentences() -> None:
     rails = Guardrails.model_validate(
         {
             "joules": {"most": 600},
-            "usd_per_epoch": {"most_usd": "0.05", "remedy": "rebalance"},
-            "skill": {"least": 0.1, "after_epochs": 2, "after_share": 0.5, "remedy": "roll-back"},
+            "usd_per_epoch": {"most_usd": "0.05", "action": "rebalance"},
+            "skill": {"least": 0.1, "after_epochs": 2, "after_share": 0.5, "action": "roll-back"},
         }
     )
     assert rails.sentences(trains=True) == (

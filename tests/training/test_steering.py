@@ -88,7 +88,7 @@ def test_a_slowed_machine_and_a_raised_price_end_annealed_inside_the_money(
 def test_where_the_policy_forbids_it_the_plan_stands_and_the_guard_ends_it_in_the_middle(
     tmp_path: Path, disturb: Callable[[Bench, float, int], None]
 ) -> None:
-    made = bench(tmp_path, AdaptationLimits(length=False, least_look_share=1, batch_factor=1, pool=False))
+    made = bench(tmp_path, AdaptationLimits(length=False, min_validation_share=1, max_batch_factor=1, pool=False))
     disturb(made, 20.0, 3)
     trained = made.training().run()
     assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
@@ -104,7 +104,7 @@ def test_an_undisturbed_run_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_looks_are_thinned_out_and_the_best_is_looked_at_again(tmp_path: Path) -> None:
-    made = bench(tmp_path, AdaptationLimits(batch_factor=1), look_s=2.0, steps=2000)
+    made = bench(tmp_path, AdaptationLimits(max_batch_factor=1), look_s=2.0, steps=2000)
     slow(made, 15.0, 3)
     trained = made.training().run()
     assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
@@ -113,7 +113,7 @@ def test_looks_are_thinned_out_and_the_best_is_looked_at_again(tmp_path: Path) -
 
 
 def test_a_larger_batch_is_learned_at_a_larger_rate_and_goes_on_after_a_stop(tmp_path: Path) -> None:
-    made = bench(tmp_path, AdaptationLimits(least_look_share=1), steps=2000)
+    made = bench(tmp_path, AdaptationLimits(min_validation_share=1), steps=2000)
     slow(made, 20.0, 4)
     trained = made.training().run()
     changes = [change for change in trained.course.changes if change.lever == "batch"]

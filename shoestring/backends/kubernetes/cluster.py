@@ -102,11 +102,11 @@ class KubeCluster:
             note = f"{error}; until then the pools that pools.yaml declares are all there is, and how full they are is not known"
             return Seen(seen.shares, seen.wholes, (note, *seen.notes))
 
-    def enter(self, placement: Placement) -> dict[str, str]:
+    def apply_placement(self, placement: Placement) -> dict[str, str]:
         """The pod's limits hold already; libraries would still start a thread for each core of the node."""
         return threads(max(1, int(float(placement.cpu))))
 
-    def life(self, pod_uid: str) -> PodLifetime:
+    def lifetime(self, pod_uid: str) -> PodLifetime:
         namespace, labels, selector = pod_uid.partition("?")
         if labels:
             path, right = f"/api/v1/namespaces/{namespace}/pods", f"list pods in namespace {namespace}"
@@ -155,7 +155,7 @@ class NodePrices:
             self._folder.listing, self._cluster.seen(), self._folder.world.tariffs, self._clock.now().date()
         )
 
-    def afresh(self, quote: Quote, pool: Pool) -> Decimal | None:
+    def current_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
         """By as much as the whole node's price has moved since this pod began: a stage may not read nodes, whose shares are priced."""
         if (written := written_at(self._source)) != self._written:
             with suppress(WorldError):
@@ -203,7 +203,7 @@ def life_of(pod: Mapping[str, Any], now: datetime) -> PodLifetime:
         alive=not ended_itself and overdue is None,
         started_at=_moment(scheduled) if scheduled else None,
         finished_at=max(map(_moment, ends), default=None) if ended_itself else overdue,
-        why=_why(status, containers, ended, conditions),
+        reason=_why(status, containers, ended, conditions),
         asked_at=now,
     )
 
@@ -254,7 +254,7 @@ def open_cluster_world(folder: Path, *, context: str | None = None) -> World:
     return World(
         name=world.name,
         digest=files.digest,
-        rules=files.rules,
+        policy=files.rules,
         budgets=files.budgets,
         images=IMAGES | world.images,
         notes=notes,

@@ -32,7 +32,7 @@ from shoestring.backends.kubernetes.world_files import SPOT_PREEMPTIONS_PER_HOUR
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook
 from shoestring.core.money import from_microusd, microusd
-from shoestring.core.types import Market, Pool, NodeCapacity, MarketTerms, Toleration
+from shoestring.core.types import Market, MarketTerms, NodeCapacity, Pool, Toleration
 from shoestring.pricing.gpus import gpu_memory_gb, peak_tflops
 from shoestring.pricing.price_book import Listing, believed
 
@@ -138,7 +138,7 @@ def priced(listing: Listing, seen: Seen, tariffs: Tariffs, today: date) -> Price
                 shared.append(quote.model_copy(update={"pool": share.pool.name} | part))
     return PriceBook(
         tuple(sorted(shared, key=lambda quote: (quote.pool, quote.market))),
-        book.quarantined,
+        book.rejected,
         tariffs,
         committed,
     )
@@ -158,11 +158,11 @@ def _now(
     staying: Mapping[str, Amount],
     waiting: Sequence[Mapping[str, str]],
 ) -> Now:
-    most_gpus = max(
+    max_gpus = max(
         [node.allocatable.gpus for node in nodes] + [pool.machine.gpu_count if pool.machine else 0]
     )
     # A node with none of its pool's GPUs is one whose device plugin has not come up yet.
-    complete = [node for node in nodes if node.allocatable.gpus or not most_gpus]
+    complete = [node for node in nodes if node.allocatable.gpus or not max_gpus]
     taking = [node for node in complete if _takes(node, pool)]
     # A closed node says what shares a pool would have, so that they can be refused by name.
     measured = taking or ([] if pool.machine else complete)
@@ -231,7 +231,7 @@ def _shares(now: Now) -> Iterator[Share]:
             zone=now.pool.labels.get(ZONE_LABEL, ""),
             machine=now.machine,
             markets={now.pool.market: _terms(now.pool)},
-            room=_room(now, needs),
+            capacity=_room(now, needs),
         )
         yield Share(pool, max(part, Fraction(cores_of_it, cores)))
 
@@ -274,7 +274,7 @@ def _fits(now: Now, needs: Amount) -> int:
 
 def _startup_s(now: Now, needs: Amount) -> float:
     """A pool that can grow is waited for only where nothing fits now."""
-    grows = now.pool.most_nodes > now.nodes and not _fits(now, needs)
+    grows = now.pool.max_nodes > now.nodes and not _fits(now, needs)
     return now.pool.startup_s if grows else now.pool.ready_s
 
 
@@ -284,11 +284,11 @@ def _room(now: Now, needs: Amount) -> NodeCapacity | None:
     emptiest = max(now.free, key=lambda free: free.parts, default=Amount())
     return NodeCapacity(
         nodes=now.nodes,
-        closed=now.nodes - len(now.free),
-        most_nodes=max(now.nodes, now.pool.most_nodes),
-        fits=_fits(now, needs),
+        unschedulable=now.nodes - len(now.free),
+        max_nodes=max(now.nodes, now.pool.max_nodes),
+        free_shares=_fits(now, needs),
         free_cores=emptiest.cpu_milli / 1000,
         free_memory_gb=emptiest.memory_bytes // BYTES_PER_MB / 1000,
         free_gpus=emptiest.gpus,
-        waiting=now.waiting,
+        pending_pods=now.waiting,
     )

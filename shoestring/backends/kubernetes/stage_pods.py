@@ -33,7 +33,7 @@ class KubeWaiting:
         )
         return stage_pods(found, self._kube.answered_at or self._clock.now())
 
-    def give_up(self, pod: StagePod) -> bool:
+    def end(self, pod: StagePod) -> bool:
         """Raises ClusterError.
 
         The pod is said to have failed, which the scheduler and its node both take for its end. It is not deleted: Argo makes a pod
@@ -44,7 +44,7 @@ class KubeWaiting:
         failed = {
             "phase": "Failed",
             "reason": GIVEN_UP,
-            "message": where + (f": {pod.why}" if pod.why else ""),
+            "message": where + (f": {pod.reason}" if pod.reason else ""),
         }
         return self._kube.set_status(
             f"{self._path}/{name}", failed, f"patch pods/status {self._where}", uid=uid, version=pod.version
@@ -66,10 +66,10 @@ def stage_pod(item: Mapping[str, Any], now: datetime) -> StagePod:
         since=datetime.fromisoformat(meta["creationTimestamp"]),
         node=node,
         # One that is leaving waits no more.
-        waits=status.get("phase") == "Pending" and not meta.get("deletionTimestamp"),
-        why=_container_waits_for(status) if node else _scheduler_says(status),
+        pending=status.get("phase") == "Pending" and not meta.get("deletionTimestamp"),
+        reason=_container_waits_for(status) if node else _scheduler_says(status),
         version=meta["resourceVersion"],
-        life=life_of(item, now),
+        lifetime=life_of(item, now),
     )
 
 

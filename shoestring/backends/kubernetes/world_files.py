@@ -88,7 +88,7 @@ class NodePool(Record):
     machine: Machine | None = Field(
         None, description="needed of a pool that may have no node yet, or whose nodes may not be read"
     )
-    most_nodes: int = Field(
+    max_nodes: int = Field(
         0, ge=0, description="nodes that an autoscaler may grow it to; 0: nothing grows it"
     )
     startup_s: float = Field(
@@ -104,8 +104,8 @@ class NodePool(Record):
 
     @model_validator(mode="after")
     def _can_be_made(self) -> NodePool:
-        if self.most_nodes and not self.machine:
-            raise ValueError("a pool that can grow (most_nodes) has to say what its machine is")
+        if self.max_nodes and not self.machine:
+            raise ValueError("a pool that can grow (max_nodes) has to say what its machine is")
         return self
 
 

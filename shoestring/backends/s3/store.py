@@ -69,14 +69,14 @@ class S3Store:
             self._fetched.add(key)
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD_CLASS) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS) -> bool:
         _checked(key)
         self._fetched.discard(key)
         try:
             large = isinstance(data, Path) and data.stat().st_size >= ASK_FIRST_BYTES
             if if_absent and large and self._wire.head(key).status == 200:
                 return False
-            answer = self._wire.put(key, data, only_new=if_absent, tier=tier)
+            answer = self._wire.put(key, data, only_new=if_absent, storage_class=storage_class)
             # Refused after an answer was lost: it may be our own that is there.
             return answer.status == 200 or (answer.lost and _same(self.fetch(key), data))
         except OSError as error:

@@ -116,15 +116,15 @@ class Wire:
         """Write the object to `into`, with its folder: 200, or 404 and no file. A file that is cut short is written again."""
         return self._ask("GET", key, lambda: self._receive(key, into))
 
-    def put(self, key: str, data: bytes | Path, *, only_new: bool = False, tier: str = STANDARD_CLASS) -> Answer:
+    def put(self, key: str, data: bytes | Path, *, only_new: bool = False, storage_class: str = STANDARD_CLASS) -> Answer:
         """200, or 412 when `only_new` and it was there."""
 
         def once() -> Answer:
-            answer = self._send(key, data, only_new, tier)
+            answer = self._send(key, data, only_new, storage_class)
             if answer.code == "InvalidStorageClass":
-                why = f"{self.place.endpoint} has no storage class {tier} ({_words(answer)})"
+                why = f"{self.place.endpoint} has no storage class {storage_class} ({_words(answer)})"
                 raise UsageError(
-                    f"{why}: correct that name in storage_tiers of world.yaml, or leave it out there"
+                    f"{why}: correct that name in storage_classes of world.yaml, or leave it out there"
                 )
             return answer
 
@@ -185,9 +185,9 @@ class Wire:
         finally:
             response.release_conn()
 
-    def _send(self, key: str, data: bytes | Path, only_new: bool, tier: str) -> Answer:
+    def _send(self, key: str, data: bytes | Path, only_new: bool, storage_class: str) -> Answer:
         headers = {"If-None-Match": "*"} if only_new else {}
-        headers |= {STORAGE_CLASS: tier} if tier != STANDARD_CLASS else {}
+        headers |= {STORAGE_CLASS: storage_class} if storage_class != STANDARD_CLASS else {}
         if isinstance(data, bytes):
             # A file's bytes are checked when they are read, by the digest that names them.
             headers["Content-MD5"] = base64.b64encode(

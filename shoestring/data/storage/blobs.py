@@ -21,15 +21,15 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def put_blob(store: Store, data: bytes | Path, tier: str = STANDARD_CLASS) -> str:
+def put_blob(store: Store, data: bytes | Path, storage_class: str = STANDARD_CLASS) -> str:
     """Keep the bytes under their own digest, and return it. Where it is there already, it stays on the storage class that it lies on; one
     that is damaged is put again. Raises StoreFull."""
     sha256 = digest(data) if isinstance(data, bytes) else digest_of(data)
-    if not store.put(f"blobs/{sha256}", data, if_absent=True, tier=tier):
+    if not store.put(f"blobs/{sha256}", data, if_absent=True, storage_class=storage_class):
         try:
             open_blob(store, sha256)
         except CorruptObject:
-            store.put(f"blobs/{sha256}", data, tier=tier)
+            store.put(f"blobs/{sha256}", data, storage_class=storage_class)
     return sha256
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shoestring.core.datasets import Manifest, DatasetPart
+from shoestring.core.datasets import DatasetPart, Manifest
 from shoestring.core.interfaces import Store
 from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.formats.readers import read_table, write
@@ -20,9 +20,9 @@ PART_BYTES = 64 << 20
 class PartWriter:
     """Takes batches of one schema, in order; equal batches leave equal parts."""
 
-    def __init__(self, store: Store, format: Format, scratch: Path, tier: str = STANDARD_CLASS) -> None:
+    def __init__(self, store: Store, format: Format, scratch: Path, storage_class: str = STANDARD_CLASS) -> None:
         self.rows, self.decoded_bytes = 0, 0
-        self._store, self._format, self._scratch, self._tier = store, format, scratch, tier
+        self._store, self._format, self._scratch, self._tier = store, format, scratch, storage_class
         self._parts: list[DatasetPart] = []
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0

@@ -35,15 +35,15 @@ def rewrite(
     scratch: Path,
     tell: Tell,
     settings: Settings,
-    tier: str = STANDARD_CLASS,
+    storage_class: str = STANDARD_CLASS,
 ) -> tuple[str, Manifest]:
-    """Write the data set under `key` again, in `format` and on the storage class `tier`, with what `change` makes of one table; returns the
+    """Write the data set under `key` again, in `format` and on the storage class `storage_class`, with what `change` makes of one table; returns the
     manifest and its key. Raises RecipeError, DataError, StoreFull, and what `change` and `tell` raise.
     """
     source = load_manifest(store, key)
     if table not in source.splits:
         raise RecipeError(f"{key} has no table {table}; it has {', '.join(source.splits)}")
-    writers = {name: PartWriter(store, format, scratch, tier) for name in source.splits}
+    writers = {name: PartWriter(store, format, scratch, storage_class) for name in source.splits}
     for name, parts in source.splits.items():
         read_rows = 0
         for rows in (open_part(store, source, part) for part in parts):
@@ -60,7 +60,7 @@ def rewrite(
     manifest = source.model_copy(
         update={
             "format": format,
-            "tier": tier,
+            "storage_class": storage_class,
             "splits": written,
             "rows": source.rows + writers[table].rows - sum(part.rows for part in source.splits[table]),
             "size_bytes": sum(part.size_bytes for parts in written.values() for part in parts),

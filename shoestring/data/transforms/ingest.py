@@ -30,7 +30,7 @@ def settings(recipe: Recipe) -> dict[str, JsonValue]:
 
 
 def ingest(
-    recipe: Recipe, format: Format, store: Store, scratch: Path, tell: Tell, tier: str = STANDARD_CLASS
+    recipe: Recipe, format: Format, store: Store, scratch: Path, tell: Tell, storage_class: str = STANDARD_CLASS
 ) -> tuple[str, Manifest]:
     """Read the tables of a recipe into the store; returns the manifest and its key. Raises RecipeError, DataError, StoreFull."""
     tables = {name: open_table(files_of(source)) for name, source in sorted(recipe.source.items())}
@@ -42,7 +42,7 @@ def ingest(
     with bad_rows.open("w", encoding="utf-8") as lines:
         for name, table in tables.items():
             quarantine = Quarantine(name, lines)
-            writers[name] = writer = PartWriter(store, format, scratch, tier)
+            writers[name] = writer = PartWriter(store, format, scratch, storage_class)
             for batch in table.batches(schemas[name], quarantine):
                 writer.add(batch)
                 tell(name, writer.rows)
@@ -53,7 +53,7 @@ def ingest(
     manifest = Manifest(
         name=f"{recipe.name}-raw",
         format=format,
-        tier=tier,
+        storage_class=storage_class,
         columns={
             f"{name}.{column.name}": str(column.type) for name, schema in schemas.items() for column in schema
         },

@@ -44,7 +44,7 @@ def preprocess(
     store: Store,
     scratch: Path,
     tell: Tell,
-    tier: str = STANDARD_CLASS,
+    storage_class: str = STANDARD_CLASS,
 ) -> tuple[str, Manifest]:
     """Encode the raw data set under `raw_key`; returns the manifest and its key. Raises RecipeError, DataError, StoreFull."""
     source = _Source(recipe, load_manifest(store, raw_key), store)
@@ -55,7 +55,7 @@ def preprocess(
         raise RecipeError(
             f"the encoded data set would have two columns called {', '.join(clashes)}: rename those of the source"
         )
-    writers = {split: PartWriter(store, format, scratch, tier) for split in SPLITS}
+    writers = {split: PartWriter(store, format, scratch, storage_class) for split in SPLITS}
     left_out: Counter[str] = Counter()
     for rows, table, assigned in source.batches():
         y = _answers(table[recipe.target.column], answer, left_out)
@@ -73,7 +73,7 @@ def preprocess(
     manifest = Manifest(
         name=recipe.name,
         format=format,
-        tier=tier,
+        storage_class=storage_class,
         columns={column.name: str(column.type) for column in encoded.schema},
         splits=parts,
         rows=sum(writer.rows for writer in writers.values()),

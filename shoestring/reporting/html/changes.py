@@ -47,7 +47,7 @@ def changes_of(attempt: Attempt) -> list[Row]:
         for before, after in pairwise(said.prices)
     ]
     changed = [
-        (change.at, (attempt.key, utc_text(change.at), change.lever, change.before, change.after, change.why))
+        (change.at, (attempt.key, utc_text(change.at), change.lever, change.before, change.after, change.reason))
         for change in said.changes
         if change.at >= began
     ]
@@ -76,11 +76,11 @@ def used_table(story: RunStory) -> Html | None:
     """Beside money, all attempts together. None where nothing was."""
     rows: list[tuple[str, str, str, str]] = []
     for stage in story.stages:
-        used = [said.used for attempt in stage.attempts if (said := attempt.receipt or attempt.heartbeat)]
+        used = [said.usage for attempt in stage.attempts if (said := attempt.receipt or attempt.heartbeat)]
         if not any(each.joules for each in used):
             continue
-        grams = [each.gco2_g for each in used if each.gco2_g is not None]
-        minutes = f"{sum(each.compute_minutes for each in used):,.2f}"
+        grams = [each.co2_g for each in used if each.co2_g is not None]
+        minutes = f"{sum(each.core_minutes for each in used):,.2f}"
         rows.append(
             (
                 stage.name,

@@ -52,7 +52,7 @@ def decision_article(attempt: Attempt, run_id: str) -> Html:
 
 
 def _chosen(choice: Choice) -> str:
-    writes = f", writing {lying(choice.format, choice.tier)}" if choice.format else ""
+    writes = f", writing {lying(choice.format, choice.storage_class)}" if choice.format else ""
     return f"{choice.pool}, {choice.market}{writes}" + (", from the cache" if choice.cached else "")
 
 
@@ -157,7 +157,7 @@ def _tables(decision: Decision) -> Iterable[Html]:
         (
             each.stage,
             f"{each.pool}, {each.market}",
-            lying(each.format, each.tier) or "no data set",
+            lying(each.format, each.storage_class) or "no data set",
             _cost_s(each.est_usd, each.est_s),
             _cost_s(each.keep_usd, each.keep_s),
         )
@@ -168,7 +168,7 @@ def _tables(decision: Decision) -> Iterable[Html]:
         (each.pool, each.market, number_text.hourly(each.usd_per_hour), each.as_of, each.source)
         for each in quotes
     ]
-    doubted: list[Row] = [(each.row, each.why) for each in question.quarantined]
+    doubted: list[Row] = [(each.row, each.reason) for each in question.quarantined]
     grids = (
         ("Expected of later stages", LATER_HEADS, later),
         ("Prices", PRICE_HEADS, prices),

@@ -85,7 +85,7 @@ def _choice(each: Hindsight) -> tuple[object, ...]:
 
 def _where(road: Road) -> Html:
     return text(
-        road.pool, tag("small", road.market, f", {lying(road.format, road.tier)}" if road.format else None)
+        road.pool, tag("small", road.market, f", {lying(road.format, road.storage_class)}" if road.format else None)
     )
 
 

@@ -79,7 +79,7 @@ def _stage_row(story: RunStory, stage: Stage) -> tuple[object, ...]:
             choice.pool,
             tag(
                 "small",
-                f"{choice.market}, {lying(choice.format, choice.tier)}" if choice.format else choice.market,
+                f"{choice.market}, {lying(choice.format, choice.storage_class)}" if choice.format else choice.market,
             ),
         ),
     )

@@ -21,8 +21,8 @@ from shoestring.routing.pages.text import offer
 GROUPS = {
     **dict.fromkeys(("quotes", "quarantined"), "prices"),
     **dict.fromkeys(("pools", "stockouts"), "pools"),
-    **dict.fromkeys(("needs", "rows", "row_bytes", "reads_format", "reads_tier", "data_region"), "work"),
-    **dict.fromkeys(("cached_outcome", "cached_format", "cached_tier", "cached_later"), "work"),
+    **dict.fromkeys(("needs", "rows", "row_bytes", "reads_format", "reads_storage_class", "data_region"), "work"),
+    **dict.fromkeys(("cached_outcome", "cached_format", "cached_storage_class", "cached_later"), "work"),
     **dict.fromkeys(("budget_usd", "spent_usd", "held_usd", "stage_budgets"), "money"),
     **dict.fromkeys(("preferences", "candidate", "rolled_back", "tries_sd"), "policy"),
     "deadline_left_s": "time",
@@ -151,7 +151,7 @@ def _why_not(decision: Decision, columns: Rows, row: int) -> WhyNot:
 def name_of(choice: Choice | None) -> str:
     if choice is None:
         return "refused"
-    return offer(choice.pool, choice.market, choice.format, choice.tier) + (
+    return offer(choice.pool, choice.market, choice.format, choice.storage_class) + (
         ", from the cache" if choice.cached else ""
     )
 

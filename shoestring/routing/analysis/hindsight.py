@@ -46,7 +46,7 @@ class Took:
     """What a stage took from a decision on. `working_ms`: the attempt that was done, its start-up apart; `lost_ms`: those before it.
 
     `paid_microusd` is for all of them, `fees_microusd` what of it was not for time. `samples`: of an elastic stage; `writes`, on the
-    storage class `tier`: of one that does.
+    storage class `storage_class`: of one that does.
     """
 
     place: Place
@@ -57,7 +57,7 @@ class Took:
     samples: int
     writes: Format | None = None
     fees_microusd: int = 0
-    tier: str = STANDARD_CLASS
+    storage_class: str = STANDARD_CLASS
 
     @property
     def ms(self) -> int:
@@ -87,7 +87,7 @@ class Road(Record):
     total_s: float
     taken: bool
     best: bool
-    tier: StorageClassName = STANDARD_CLASS
+    storage_class: StorageClassName = STANDARD_CLASS
 
 
 class Hindsight(Record):
@@ -170,7 +170,7 @@ class Look:
 
     def road(self, truth: Roads, row: int, taken: int, best: int) -> Road:
         total, names, columns = truth.total(row), self.names, self.then
-        written, tier = names.lying(columns.writes[row])
+        written, storage_class = names.lying(columns.writes[row])
         return Road(
             pool=names.pools[columns.pool[row]],
             market=names.markets[columns.market[row]],
@@ -182,7 +182,7 @@ class Look:
             total_s=total.ms / 1000,
             taken=row == taken,
             best=row == best,
-            tier=tier,
+            storage_class=storage_class,
         )
 
     def _left_ms(self) -> int:
@@ -250,7 +250,7 @@ class Look:
             return False
         return bool(columns.writes[row] == NONE) or self.names.lying(columns.writes[row]) == (
             took.writes,
-            took.tier,
+            took.storage_class,
         )
 
     def _priced(self, row: int, knowing: frozenset[str]) -> Total:

@@ -13,7 +13,7 @@ from decimal import Decimal
 import numpy as np
 
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import STANDARD_CLASS, Format, Market, Record, Pool, StorageClassName
+from shoestring.core.types import STANDARD_CLASS, Format, Market, Pool, Record, StorageClassName
 from shoestring.routing.dag import shape_of
 from shoestring.routing.decide import at_price, place_of
 from shoestring.routing.decision import Choice, Decision, Planned, Question
@@ -40,7 +40,7 @@ class Line(Record):
     est_s: float
     p95_s: float
     refused: dict[Reason, int]
-    tier: StorageClassName = STANDARD_CLASS
+    storage_class: StorageClassName = STANDARD_CLASS
 
 
 class Plan(Record):
@@ -81,7 +81,7 @@ def table(decision: Decision) -> tuple[Line, ...]:
             est_s=taken.est_s,
             p95_s=p95_s,
             refused={reason: count for reason, count in against.items() if count},
-            tier=taken.tier,
+            storage_class=taken.storage_class,
         )
         for need, against, (taken, cached, p95_usd, p95_s) in zip(
             question.needs, refused, chosen, strict=True
@@ -152,8 +152,8 @@ def _plan(
         ways = following[stage][leaves]
         step = Step(int(ways.slot[place]), leaves, int(ways.writes[place]))
         est += from_microusd(at_price(candidates, stage, step)[0])
-        pool, market, written, tier = place_of(candidates, stage, step)
-        names.append(f"{pool} {market}" + (f" {lying(written, tier)}" if written else ""))
+        pool, market, written, storage_class = place_of(candidates, stage, step)
+        names.append(f"{pool} {market}" + (f" {lying(written, storage_class)}" if written else ""))
         leaves, place = int(ways.leaves[place]), int(ways.then[place])
     fits = needs_micro <= limits.left_micro and needs_ms <= limits.left_ms
     return Plan(

@@ -41,11 +41,11 @@ Lies = tuple[tuple[Format, str], ...]
 """The ways in which a data set may lie in the store: a format, on a storage class."""
 
 
-def number_of(lies: Lies, written: Format | None, tier: str) -> int:
+def number_of(lies: Lies, written: Format | None, storage_class: str) -> int:
     """A storage class that has no price counts as the standard one."""
     if written is None:
         return NONE
-    return lies.index((written, tier)) if (written, tier) in lies else lies.index((written, STANDARD_CLASS))
+    return lies.index((written, storage_class)) if (written, storage_class) in lies else lies.index((written, STANDARD_CLASS))
 
 
 def _column(value: Any) -> Ints:

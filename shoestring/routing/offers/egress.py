@@ -25,7 +25,7 @@ def moves_of(question: Question, choice: Choice) -> tuple[tuple[Moved, ...], Mov
     """What a stage reads, data set by data set, and what it writes."""
     tariffs, need = question.tariffs, question.needs[0]
     pool = next(pool for pool in question.pools if pool.name == choice.pool)
-    place = tariffs.place(pool.provider, pool.region)
+    place = tariffs.route_end(pool.provider, pool.region)
     read = [(question.data_region, question.row_bytes, question.reads_format)]
     if (sources := shape_of(question.needs, question.given).sources[0]) != (FIRST,):
         left = (question.given[FIRST - 1 - source] for source in sources)
@@ -54,7 +54,7 @@ def moved_by(question: Question, choice: Choice) -> Volumes:
 def paid_gb(question: Question, choice: Choice) -> tuple[float, float, float]:
     """What its fees are for: GB brought in, GB brought out, GB-months held; nothing where nothing is paid."""
     taken, left = moves_of(question, choice)
-    hours = question.tariffs.shelf(choice.tier).billed_hours(question.tariffs.storage_held_hours)
+    hours = question.tariffs.storage_class(choice.storage_class).billed_hours(question.tariffs.storage_held_hours)
     volumes = (sum(each.gb for each in taken), left.gb, left.gb * hours / HOURS_PER_MONTH)
     paid = (choice.moved_in_usd, choice.moved_out_usd, choice.stored_usd)
     into, out, held = (volume if usd else 0.0 for volume, usd in zip(volumes, paid, strict=True))

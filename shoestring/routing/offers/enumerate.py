@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shoestring.config.tariffs import Tariffs, Volumes
-from shoestring.core.types import Market, Record, Pool, NodeCapacity, MarketTerms
+from shoestring.core.types import Market, MarketTerms, NodeCapacity, Pool, Record
 from shoestring.pricing.throughput import Machines
 from shoestring.routing.dag import FIRST, shape_of
 from shoestring.routing.decision import Question
@@ -48,21 +48,21 @@ MICRO_PER_USD = Decimal("1E6")
 def candidates(question: Question) -> Candidates:
     """What every offer is made of. Its order is that of names, whatever the order asked in."""
     lies = tuple(
-        (written, tier)
+        (written, storage_class)
         for written in sorted(speed.format for speed in question.speeds)
-        for tier in question.tariffs.shelves
+        for storage_class in question.tariffs.all_storage_classes
     )
     fleet, shape = _fleet(question), shape_of(question.needs, question.given)
     left = {
         FIRST: Input(
-            (number_of(lies, question.reads_format, question.reads_tier),),
+            (number_of(lies, question.reads_format, question.reads_storage_class),),
             question.row_bytes,
             question.data_region,
         )
     }
     for place, each in enumerate(question.given):
         left[FIRST - 1 - place] = Input(
-            (number_of(lies, each.format, each.tier),), each.row_bytes, question.tariffs.store_region
+            (number_of(lies, each.format, each.storage_class),), each.row_bytes, question.tariffs.store_region
         )
     costs, offers, cached = list[Cost](), list[StageOffers](), dict[int, Cached]()
     written = [tuple(range(len(lies))) if need.writes_bytes_per_row else (NONE,) for need in question.needs]
@@ -79,7 +79,7 @@ def candidates(question: Question) -> Candidates:
     for stage, cost in enumerate(costs):
         earlier_gb: Volumes = {}
         for other in shape.others(stage):
-            earlier_gb = costs[other].moved_gb(written[other], earlier_gb)
+            earlier_gb = costs[other].transferred_gb(written[other], earlier_gb)
         # By the time of a later stage there may be room again.
         offers.append(
             cost.offers(written[stage], earlier_gb, now=not stage).model_copy(
@@ -92,7 +92,7 @@ def candidates(question: Question) -> Candidates:
         markets=fleet.markets,
         regions=fleet.regions,
         formats=tuple(written for written, _ in lies),
-        tiers=tuple(tier for _, tier in lies) if question.tariffs.storage_tiers else (),
+        tiers=tuple(storage_class for _, storage_class in lies) if question.tariffs.storage_classes else (),
         pool=fleet.pool,
         market=fleet.market,
         region=fleet.region,
@@ -111,8 +111,8 @@ def objected_anew(question: Question, candidates: Candidates) -> Candidates:
     pools = [by_name[name] for name in candidates.pools]
     offers = []
     for need, before in zip(question.needs, candidates.offers, strict=True):
-        tier = question.in_force.tier(kind_of(need, needed_gb(need, question.rows)))
-        kept = policed(tier, pools, candidates.markets, candidates.pool, candidates.market)
+        workload_class = question.in_force.workload_class(kind_of(need, needed_gb(need, question.rows)))
+        kept = policed(workload_class, pools, candidates.markets, candidates.pool, candidates.market)
         lasting = np.array(
             [*(NONE if each in BY_POLICY else REASONS.index(each) for each in before.objections), NONE]
         )[before.objection]
@@ -186,7 +186,7 @@ def _numbers(markets: Iterable[Market]) -> Ints:
 
 def _regions(tariffs: Tariffs, pools: Sequence[Pool], said: list[str]) -> tuple[list[str], Ints]:
     """What pools' regions are called in routes, and which one is each pool's."""
-    places = [tariffs.place(each.provider, each.region) for each in pools] if tariffs.store_provider else said
+    places = [tariffs.route_end(each.provider, each.region) for each in pools] if tariffs.store_provider else said
     regions = sorted(set(places))
     in_region = {name: place for place, name in enumerate(regions)}
     return regions, np.fromiter(map(in_region.__getitem__, places), np.int64)
@@ -223,7 +223,7 @@ def _machines(question: Question, pools: Sequence[Pool]) -> tuple[tuple[Pool, ..
 
 def _is_full(room: NodeCapacity) -> bool:
     """Is there no room for a pod now, nor a node that could be added? A later one may find room there."""
-    return not room.fits and room.nodes >= room.most_nodes
+    return not room.free_shares and room.nodes >= room.max_nodes
 
 
 def _shortages(
@@ -268,12 +268,12 @@ def _cached(
         if before is None or stage > len(question.cached_later):
             return None
         kept = question.cached_later[stage - 1]
-        writes = number_of(lies, kept.format if writes_data else None, kept.tier)
+        writes = number_of(lies, kept.format if writes_data else None, kept.storage_class)
         return Cached(slot=before.slot, reads=before.writes, writes=writes)
     able = np.flatnonzero((fleet.objection == NONE) & (fleet.shortage == NONE))
     if not question.cached_outcome or not able.size:
         return None
     price = fleet.price[able].astype(np.float64)
     slot = int(able[np.lexsort((price, price * fleet.startup_ms[able]))[0]])
-    writes = number_of(lies, question.cached_format if writes_data else None, question.cached_tier)
+    writes = number_of(lies, question.cached_format if writes_data else None, question.cached_storage_class)
     return Cached(slot=slot, reads=next(iter(cost.ways)), writes=writes)

@@ -117,9 +117,9 @@ class Cost:
         self.question, self.need, self.fleet, self.inputs = question, need, fleet, inputs
         self.ways = readings([each.formats for each in inputs])
         # By format, then storage class.
-        self.shelves = list(question.tariffs.shelves.values())
+        self.all_storage_classes = list(question.tariffs.all_storage_classes.values())
         self.speeds = [
-            speed for speed in sorted(question.speeds, key=lambda speed: speed.format) for _ in self.shelves
+            speed for speed in sorted(question.speeds, key=lambda speed: speed.format) for _ in self.all_storage_classes
         ]
         self.least, self.most = sample_range(need, question.rows)
 
@@ -166,10 +166,10 @@ class Cost:
         )
         if now:
             code = np.where(code != NONE, code, fleet.shortage)
-        tier = self.question.in_force.tier(kind_of(self.need, needed_gb(self.need, self.question.rows)))
+        workload_class = self.question.in_force.workload_class(kind_of(self.need, needed_gb(self.need, self.question.rows)))
         # A policy's objections come last: where one is, nothing else stands in the way, and another policy may let it pass.
         return coded(
-            np.where(code != NONE, code, policed(tier, fleet.pools, fleet.markets, fleet.pool, fleet.market))
+            np.where(code != NONE, code, policed(workload_class, fleet.pools, fleet.markets, fleet.pool, fleet.market))
         )
 
     def _of_ways(self, tables: list[Table]) -> Table:
@@ -281,7 +281,7 @@ class Cost:
     def _most_gb(self, sizes_gb: Floats, formats: Sequence[int]) -> float:
         return max((float(sizes_gb[number]) for number in formats), default=0.0)
 
-    def moved_gb(self, writes: tuple[int, ...], earlier_gb: Volumes) -> Volumes:
+    def transferred_gb(self, writes: tuple[int, ...], earlier_gb: Volumes) -> Volumes:
         """By route, the most that this stage and those before it may move, wherever they are."""
         tariffs, after = self.question.tariffs, dict(earlier_gb)
         if not tariffs.is_tiered:
@@ -300,8 +300,8 @@ class Cost:
 
     def _on_shelves(self, microusd: Callable[[StorageClass, Floats], Ints], gb: Floats) -> Ints:
         """What these sizes cost, each on its storage class: the last, in a format that is not known, on the standard one."""
-        on = np.append(np.arange(len(self.speeds)) % len(self.shelves), 0)
-        found: Ints = np.stack([microusd(shelf, gb) for shelf in self.shelves])[on, np.arange(len(gb))]
+        on = np.append(np.arange(len(self.speeds)) % len(self.all_storage_classes), 0)
+        found: Ints = np.stack([microusd(shelf, gb) for shelf in self.all_storage_classes])[on, np.arange(len(gb))]
         return found
 
 
@@ -310,13 +310,13 @@ def added(volumes: Volumes, route: str | None, gb: float) -> Volumes:
     return {**volumes, route: volumes.get(route, 0.0) + gb} if route is not None and gb else volumes
 
 
-def policed(tier: WorkloadClass, pools: Sequence[Pool], markets: Sequence[Market], pool: Ints, market: Ints) -> Ints:
-    """By slot, what of a policy's tier keeps its work off it: a number in REASONS, or -1."""
-    if tier is ANY_PLACEMENT:
+def policed(workload_class: WorkloadClass, pools: Sequence[Pool], markets: Sequence[Market], pool: Ints, market: Ints) -> Ints:
+    """By slot, what of a policy's workload_class keeps its work off it: a number in REASONS, or -1."""
+    if workload_class is ANY_PLACEMENT:
         return np.full(len(pool), NONE)
     offered = zip(pool.tolist(), market.tolist(), strict=True)
     return np.array(
-        [_code(kept_off(tier, pools[place], markets[column])) for place, column in offered], dtype=np.int64
+        [_code(kept_off(workload_class, pools[place], markets[column])) for place, column in offered], dtype=np.int64
     )
 
 

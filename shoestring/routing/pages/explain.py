@@ -85,7 +85,7 @@ def _headline(decision: Decision) -> str:
             "no budget would do" if smallest is None else f"the smallest budget that would do is ${smallest}"
         )
         return f"refused: nothing fits; {needed}"
-    return offer(choice.pool, choice.market, choice.format, choice.tier) + (
+    return offer(choice.pool, choice.market, choice.format, choice.storage_class) + (
         ", from the cache" if choice.cached else ""
     )
 
@@ -107,7 +107,7 @@ def _paid_for(question: Question, choice: Choice) -> Rows:
     if found is None:
         return []
     left = (
-        f"{found.left_hours:,.2f} of {found.most_hours:,.0f} hours of {found.name} are left in {found.month}"
+        f"{found.left_hours:,.2f} of {found.max_hours:,.0f} hours of {found.name} are left in {found.month}"
     )
     return [("paid for", f"{left}: expected at nothing while they last, reserved at the full price")]
 
@@ -165,7 +165,7 @@ def _other_policy(decision: Decision) -> Rows:
     elif shadow.pool is None or shadow.market is None:
         would = f"{named} would choose nothing: {shadow.sentence}"
     else:
-        chosen = offer(shadow.pool, shadow.market, shadow.format, shadow.tier)
+        chosen = offer(shadow.pool, shadow.market, shadow.format, shadow.storage_class)
         would = f"{named} would choose {chosen}: ${shadow.est_usd} in {shadow.est_s:,.1f} s"
     chance = f"; the chance of {obeyed.name} {obeyed.version} was {obeyed.propensity:.0%}"
     over = decision.question.rolled_back
@@ -201,7 +201,7 @@ def _hourly(micro: int) -> str:
 def _later(decision: Decision) -> Grid:
     rows: Rows = [
         (
-            *(each.stage, each.pool, each.market, lying(each.format, each.tier) or "-"),
+            *(each.stage, each.pool, each.market, lying(each.format, each.storage_class) or "-"),
             *(f"${each.est_usd}", f"{each.est_s:,.1f}", f"${each.keep_usd}"),
         )
         for each in decision.plan
@@ -227,5 +227,5 @@ def _doubted(decision: Decision) -> Grid:
     return Grid(
         "Prices not believed",
         ("row", "because"),
-        [(each.row, each.why) for each in decision.question.quarantined],
+        [(each.row, each.reason) for each in decision.question.quarantined],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoestring.core.types import STANDARD_CLASS, Format, Market, Need, Pool, NodeCapacity, StockOut, utc_text
+from shoestring.core.types import STANDARD_CLASS, Format, Market, Need, NodeCapacity, Pool, StockOut, utc_text
 from shoestring.routing.decision import Question
 from shoestring.routing.offers.candidates import Reason
 from shoestring.routing.offers.factors import needed_gb, stockout
@@ -22,13 +22,13 @@ def seconds(ms: int) -> str:
     return f"{ms / 1000:,.1f} s"
 
 
-def lying(written: Format | None, tier: str) -> str:
+def lying(written: Format | None, storage_class: str) -> str:
     """ "parquet", "parquet on STANDARD_IA"; empty: no data set."""
-    return "" if written is None else f"{written} on {tier}" if tier != STANDARD_CLASS else str(written)
+    return "" if written is None else f"{written} on {storage_class}" if storage_class != STANDARD_CLASS else str(written)
 
 
-def offer(pool: str, market: Market, writes: Format | None, tier: str = STANDARD_CLASS) -> str:
-    return f"{pool} {market}" + (f" writing {lying(writes, tier)}" if writes else "")
+def offer(pool: str, market: Market, writes: Format | None, storage_class: str = STANDARD_CLASS) -> str:
+    return f"{pool} {market}" + (f" writing {lying(writes, storage_class)}" if writes else "")
 
 
 def priced(est_micro: int, p95_micro: int) -> str:
@@ -68,10 +68,10 @@ def unusable(code: Reason, question: Question, need: Need, pool: Pool, market: M
         case Reason.STOCKED_OUT:
             return stocked_out(stockout(question, pool, market))
         case Reason.NO_ROOM:
-            return no_room(pool, pool.room)
+            return no_room(pool, pool.capacity)
         case _:
             doubts = [
-                row.why
+                row.reason
                 for row in question.quarantined
                 if row.row.startswith(f"{pool.node_pool or pool.name} {market} $")
             ]
@@ -79,7 +79,7 @@ def unusable(code: Reason, question: Question, need: Need, pool: Pool, market: M
 
 
 def stocked_out(found: StockOut | None) -> str:
-    return f"left out until {utc_text(found.until)}: {found.why}" if found else ""
+    return f"left out until {utc_text(found.until)}: {found.reason}" if found else ""
 
 
 def no_room(pool: Pool, room: NodeCapacity | None) -> str:
@@ -87,19 +87,19 @@ def no_room(pool: Pool, room: NodeCapacity | None) -> str:
     if room is None or not room.nodes:
         return f"no room: {pool.node_pool or pool.name} has no nodes, and nothing that would add one"
     node = f"{pool.node_pool or pool.name}'s {f'{room.nodes} nodes' if room.nodes > 1 else 'one node'}"
-    if room.closed >= room.nodes:
+    if room.unschedulable >= room.nodes:
         return f"no room: {f'none of {node}' if room.nodes > 1 else node} takes {'' if room.nodes > 1 else 'no '}pods: {CLOSED}"
     free = [f"{room.free_cores:g} cores", f"{room.free_memory_gb:g} GB"]
     asked = [f"{pool.cores} core{'s' if pool.cores > 1 else ''}", f"{pool.memory_gb:g} GB"]
     if pool.gpu_count:
         free, asked = [f"{room.free_gpus} GPUs", *free], ["1 GPU", *asked]
     waiting = (
-        f"; {room.waiting} pod{'s wait' if room.waiting > 1 else ' waits'} there already"
-        if room.waiting
+        f"; {room.pending_pods} pod{'s wait' if room.pending_pods > 1 else ' waits'} there already"
+        if room.pending_pods
         else ""
     )
     emptiest = f"the emptiest of {node}" if room.nodes > 1 else node
-    closed = f"; {room.closed} of them takes no pods: {CLOSED}" if room.closed else ""
+    closed = f"; {room.unschedulable} of them takes no pods: {CLOSED}" if room.unschedulable else ""
     return f"no room: {emptiest} has {listed(free)} free, {listed(asked)} are asked{waiting}{closed}"
 
 

@@ -102,8 +102,8 @@ def formats_left(candidates: Candidates, stage: int) -> tuple[int, ...]:
 def ways_to_read(question: Question, candidates: Candidates, shape: Shape) -> list[dict[int, State]]:
     """By stage, the ways to read its data sets, by the number that its offers know them by."""
     there = (
-        (question.reads_format, question.reads_tier),
-        *((each.format, each.tier) for each in question.given),
+        (question.reads_format, question.reads_storage_class),
+        *((each.format, each.storage_class) for each in question.given),
     )
     lie = {FIRST - place: (number_of(candidates.lies, *each),) for place, each in enumerate(there)}
     return [

@@ -21,7 +21,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from shoestring.config.policy import Policy, MigrationPolicy
+from shoestring.config.policy import MigrationPolicy, Policy
 from shoestring.core.types import Market, Need, Record
 from shoestring.routing.text_table import Grid
 
@@ -47,7 +47,7 @@ class Standing(Record):
     left_s: float | None
     samples_left: float = Field(ge=0)
     leave_s: float = Field(ge=0)
-    usd_per_hour_of_waiting: float = Field(0.0, ge=0)
+    delay_usd_per_hour: float = Field(0.0, ge=0)
 
 
 class Elsewhere(Record):
@@ -120,25 +120,25 @@ def _look_row(
 
 def looks_twice(rules: Policy, need: Need) -> bool:
     """May this stage be moved while it runs: it takes what its money buys, by checkpoints, and the policy says so."""
-    return bool(rules.second_look.every_s and rules.bounds.pool and need.elastic)
+    return bool(rules.migration.check_every_s and rules.adaptation_limits.pool and need.elastic)
 
 
 def tries_sd(rules: Policy, need: Need, moves: int) -> float:
     """What `Question.tries_sd` is of a stage that was moved so often: 0 where it could not be moved once more."""
-    return TRIES_SD if looks_twice(rules, need) and moves < rules.second_look.most_moves else 0.0
+    return TRIES_SD if looks_twice(rules, need) and moves < rules.migration.max_migrations else 0.0
 
 
 def second_look(at: Standing, there: Elsewhere | None, rules: MigrationPolicy) -> Verdict:
     """What to do about a stage that runs. `there` None: a router would choose the same place."""
     if at.phase in NEVER_IN or at.phase in rules.critical_phases:
         return Verdict(code=Why.PHASE, sentence=f"stays: nothing is moved in {at.phase or 'its first steps'}")
-    if at.here_s < rules.dwell_s:
+    if at.here_s < rules.min_dwell_s:
         return Verdict(
-            code=Why.DWELL, sentence=f"stays: {at.here_s:.0f} s here, and it dwells for {rules.dwell_s:g}"
+            code=Why.DWELL, sentence=f"stays: {at.here_s:.0f} s here, and it dwells for {rules.min_dwell_s:g}"
         )
-    if at.moves >= rules.most_moves:
+    if at.moves >= rules.max_migrations:
         return Verdict(
-            code=Why.MOVES, sentence=f"stays: it was moved {at.moves} times, {rules.most_moves} are allowed"
+            code=Why.MOVES, sentence=f"stays: it was moved {at.moves} times, {rules.max_migrations} are allowed"
         )
     if there is None or (there.pool, there.market) == (at.pool, at.market):
         return Verdict(
@@ -150,7 +150,7 @@ def second_look(at: Standing, there: Elsewhere | None, rules: MigrationPolicy) -
         return Verdict(
             code=Why.NO_SAVING, sentence=f"stays: {named} saves nothing", saving=saving, disruption=disruption
         )
-    needed = rules.saving_over_disruption * disruption + rules.margin_again * at.moves
+    needed = rules.saving_over_disruption * disruption + rules.extra_saving_per_migration * at.moves
     numbers = f"{named} saves {saving:.1%}{what}, moving takes {disruption:.1%}"
     if there.worth and not what:
         numbers += f", with {there.worth:.1%} taken off for finding out how fast it is there"
@@ -168,7 +168,7 @@ def weighed(at: Standing, there: Elsewhere) -> tuple[float, float, str]:
     free = bought(at, there.usd_per_hour, there.s_per_sample)
     moved = bought(at, there.usd_per_hour, there.s_per_sample, moving_usd, moving_s)
     if here >= at.samples_left > 0 and moved >= at.samples_left:
-        waiting = at.usd_per_hour_of_waiting
+        waiting = at.delay_usd_per_hour
         cost_here = at.samples_left * at.s_per_sample * (at.usd_per_hour + waiting) / 3600
         cost_there = (
             at.samples_left * there.s_per_sample * ((1 - there.worth) * there.usd_per_hour + waiting) / 3600

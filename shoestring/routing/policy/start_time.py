@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from pydantic import AwareDatetime
 
-from shoestring.config.policy import Priority, StartPolicy, PriceWindow
+from shoestring.config.policy import PriceWindow, Priority, StartPolicy
 from shoestring.core.types import Record, utc_text
 
 LEAST_S = 1.0
@@ -81,27 +81,27 @@ def when(
     est_s: float,
     spare_s: float | None,
     queue: int,
-    usd_per_hour_of_waiting: float = 0.0,
+    delay_usd_per_hour: float = 0.0,
     waited_s: float = 0.0,
 ) -> When:
     """Whether a run begins now. `spare_s`: how late it may begin and still keep its deadline at P95. `queue`: pods that wait for its pool.
 
-    `waited_s`: already, of `most_wait_s`. What is urgent never waits. What may wait yields to a window that is called peak, and to a
-    queue; all but the urgent waits for a better price where that saves `least_saving` of its cost.
+    `waited_s`: already, of `max_delay_s`. What is urgent never waits. What may wait yields to a window that is called peak, and to a
+    queue; all but the urgent waits for a better price where that saves `min_saving` of its cost.
     """
-    most_s = min(rules.most_wait_s - waited_s, spare_s if spare_s is not None else rules.most_wait_s)
+    most_s = min(rules.max_delay_s - waited_s, spare_s if spare_s is not None else rules.max_delay_s)
     if priority == "high" or most_s < LEAST_S:
         return When(until=None, sentence="starts now")
     base = mean_factor(rules.windows, now, est_s)
 
     def cost(moment: datetime) -> float:
-        waiting_usd = usd_per_hour_of_waiting * (moment - now).total_seconds() / 3600
+        waiting_usd = delay_usd_per_hour * (moment - now).total_seconds() / 3600
         return est_usd * mean_factor(rules.windows, moment, est_s) / base + waiting_usd
 
     later = turns(rules.windows, now, most_s)
     best = min(later, key=lambda moment: (cost(moment), moment), default=None)
     saving = 1 - cost(best) / est_usd if best and est_usd > 0 else 0.0
-    if best and saving > 0 and saving >= rules.least_saving:
+    if best and saving > 0 and saving >= rules.min_saving:
         return When(
             until=best,
             sentence=f"not before {utc_text(best)}: ${cost(best):.6f} then, ${est_usd:.6f} now, {saving:.0%} less",
@@ -120,7 +120,7 @@ def yielded(now: datetime, rules: StartPolicy, later: Sequence[datetime], queue:
             until=after, sentence=f"not before {utc_text(after)}: it may wait, and until then is a peak"
         )
     if rules.yield_to_queue and queue >= rules.yield_to_queue:
-        until = now + timedelta(seconds=min(rules.look_again_s, most_s))
+        until = now + timedelta(seconds=min(rules.poll_s, most_s))
         return When(
             until=until,
             sentence=f"not before {utc_text(until)}: it may wait, and {queue} pods wait for its pool already",

@@ -39,7 +39,7 @@ def shadow(other: Preferences, arm: Arm, choice: Choice | None, chosen: Choice |
     told = {"name": other.name, "version": other.version, "sha256": other.sha256}
     if choice is None:
         return Shadow.model_validate(told | {"arm": arm, "same": chosen is None, "sentence": "nothing fits"})
-    placed = ("pool", "market", "format", "tier")
+    placed = ("pool", "market", "format", "storage_class")
     same = chosen is not None and all(getattr(choice, name) == getattr(chosen, name) for name in placed)
     copied = {
         name: getattr(choice, name)
@@ -58,8 +58,8 @@ def tried(decision: Decision) -> dict[str, str | Decimal | None]:
         return found
     found["candidate_sha256"] = other.sha256 if obeyed.arm == "live" else obeyed.sha256
     if obeyed.arm == "live":
-        return found | {"live_est_usd": choice.est_usd if choice else None}
-    return found | {"live_est_usd": other.est_usd if other.pool else None}
+        return found | {"live_policy_est_usd": choice.est_usd if choice else None}
+    return found | {"live_policy_est_usd": other.est_usd if other.pool else None}
 
 
 class Rollback(Record):
@@ -77,7 +77,7 @@ class Rollback(Record):
 
 
 def overspent(candidate: CandidatePolicy, receipts: Iterable[Receipt]) -> Rollback | None:
-    """Whether a candidate's runs cost more than `most_overspend` allows, from receipts alone; None: not, or not enough of them.
+    """Whether a candidate's runs cost more than `max_overspend` allows, from receipts alone; None: not, or not enough of them.
 
     Compared are what its runs spent with what it expected, and with what the policy in force expected of the same stages (those that it
     would have had a place for). Where the runs of the policy in force cost more than expected, too, the estimates are to blame: the
@@ -88,16 +88,16 @@ def overspent(candidate: CandidatePolicy, receipts: Iterable[Receipt]) -> Rollba
     mine = [each for each in trial if each.policy_sha256 == policy.sha256]
     theirs = [each for each in trial if each.policy_sha256 != policy.sha256]
     runs = len({each.run_id for each in mine})
-    if runs < candidate.least_runs:
+    if runs < candidate.min_runs:
         return None
     usual = Decimal(1)
-    if len({each.run_id for each in theirs}) >= candidate.least_runs:
+    if len({each.run_id for each in theirs}) >= candidate.min_runs:
         usual = max(usual, _ratio(_spent(theirs), _expected(theirs)))
     limit, paired = (
-        Decimal(str(candidate.most_overspend)) * usual,
-        [each for each in mine if each.live_est_usd is not None],
+        Decimal(str(candidate.max_overspend)) * usual,
+        [each for each in mine if each.live_policy_est_usd is not None],
     )
-    live_usd = sum((each.live_est_usd or Decimal(0) for each in paired), Decimal(0))
+    live_usd = sum((each.live_policy_est_usd or Decimal(0) for each in paired), Decimal(0))
     compared = [
         (_spent(mine), _expected(mine), "it expected"),
         (_spent(paired), live_usd, "the policy in force expected of the same stages"),

@@ -17,7 +17,18 @@ from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import World
 from shoestring.core.errors import UnknownName
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD_CLASS, Format, LearnedSpeed, Need, Record, StageOutcome, Pool, VolumeProbe, digest, record_bytes
+from shoestring.core.types import (
+    STANDARD_CLASS,
+    Format,
+    LearnedSpeed,
+    Need,
+    Pool,
+    Record,
+    StageOutcome,
+    VolumeProbe,
+    digest,
+    record_bytes,
+)
 from shoestring.data.formats.volume_probe import load_or_probe
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage import cache
@@ -116,7 +127,7 @@ class Volume:
     rows: int
     row_bytes: int
     format: Format | None
-    tier: str = STANDARD_CLASS
+    storage_class: str = STANDARD_CLASS
 
 
 def measure(store: Store, recipe: Recipe, upstream: str) -> Volume:
@@ -127,15 +138,15 @@ def measure(store: Store, recipe: Recipe, upstream: str) -> Volume:
         size = size_up(recipe)
         return Volume(size.rows_estimate, size.row_bytes, None)
     manifest = load_manifest(store, upstream)
-    return Volume(manifest.rows, manifest.row_bytes, manifest.format, manifest.tier)
+    return Volume(manifest.rows, manifest.row_bytes, manifest.format, manifest.storage_class)
 
 
-def unpriced_tier(size: Volume, tariffs: Tariffs) -> tuple[str, ...]:
+def unpriced_storage_class(size: Volume, tariffs: Tariffs) -> tuple[str, ...]:
     """A note where what a stage reads lies on a storage class that no tariff has a price for."""
-    if size.tier in tariffs.shelves:
+    if size.storage_class in tariffs.all_storage_classes:
         return ()
     return (
-        f"its data lies on {size.tier}, which storage_tiers does not name: reading it is priced as from the {STANDARD_CLASS} class",
+        f"its data lies on {size.storage_class}, which storage_classes does not name: reading it is priced as from the {STANDARD_CLASS} class",
     )
 
 
@@ -146,12 +157,12 @@ def read_too(store: Store, need: Need, size: Volume, reads: Reads) -> tuple[Give
         return ()
     also = load_manifest(store, reads.also)
     left = (
-        (after[0], size.format, size.row_bytes, size.tier),
-        (after[1], also.format, also.row_bytes, also.tier),
+        (after[0], size.format, size.row_bytes, size.storage_class),
+        (after[1], also.format, also.row_bytes, also.storage_class),
     )
     return tuple(
-        Given(stage=stage, format=written, row_bytes=row_bytes, tier=tier)
-        for stage, written, row_bytes, tier in left
+        Given(stage=stage, format=written, row_bytes=row_bytes, storage_class=storage_class)
+        for stage, written, row_bytes, storage_class in left
     )
 
 
@@ -203,7 +214,7 @@ def lie_of(store: Store, outcome: StageOutcome) -> tuple[Format | None, str]:
     if not outcome.key.startswith("datasets/"):
         return None, STANDARD_CLASS
     manifest = load_manifest(store, outcome.key)
-    return manifest.format, manifest.tier
+    return manifest.format, manifest.storage_class
 
 
 def learned(
@@ -234,11 +245,11 @@ def there_already(store: Store, asked: Asked, key: str) -> dict[str, Any]:
     """Of the question: the stage's result under its key, and those of later stages."""
     if not key or (cached := cache.find(store, key)) is None:
         return {}
-    written, tier = lie_of(store, cached)
+    written, storage_class = lie_of(store, cached)
     return {
         "cached_outcome": key,
         "cached_format": written,
-        "cached_tier": tier,
+        "cached_storage_class": storage_class,
         "cached_later": kept_later(store, asked, cached),
     }
 
@@ -253,7 +264,7 @@ def kept_later(store: Store, asked: Asked, cached: StageOutcome) -> tuple[Kept, 
         return ()
     later = there_in_turn(store, asked.recipe, asked.seed, asked.run_id, asked.needs[1:], Reads(cached.key))
     found = [(key, *lie_of(store, there)) for key, there in later]
-    return tuple(Kept(outcome=key, format=written, tier=tier) for key, written, tier in found)
+    return tuple(Kept(outcome=key, format=written, storage_class=storage_class) for key, written, storage_class in found)
 
 
 def there_in_turn(
@@ -292,7 +303,7 @@ def ask(world: World, asked: Asked) -> Question:
         rows=size.rows,
         row_bytes=size.row_bytes,
         reads_format=size.format,
-        reads_tier=size.tier,
+        reads_storage_class=size.storage_class,
         given=(*asked.given, *read_too(world.store, needs[0], size, asked.reads)),
         data_region=book.tariffs.store_region,
         **there_already(world.store, asked, key),
@@ -305,20 +316,20 @@ def ask(world: World, asked: Asked) -> Question:
         else max(0.0, asked.deadline_left_s - overhead_s(world, len(asked.needs))),
         pools=pools,
         quotes=book.quotes,
-        quarantined=book.quarantined,
+        quarantined=book.rejected,
         committed=with_used(world.store, book.committed),
         tariffs=with_moved(world.store, book.tariffs, now),
         speeds=measured_volume(world).speeds,
         learned=taught,
-        tries_sd=tries_sd(world.rules, needs[0], moves),
+        tries_sd=tries_sd(world.policy, needs[0], moves),
         images=world.images,
-        **policies(world.store, world.rules),
+        **policies(world.store, world.policy),
         stockouts=remembered,
-        notes=(*world.notes, *unread, *forgotten, *unpriced_tier(size, book.tariffs), *_said(world, asked)),
+        notes=(*world.notes, *unread, *forgotten, *unpriced_storage_class(size, book.tariffs), *_said(world, asked)),
         digests={"world": world.digest, "recipe": digest(record_bytes(recipe)), "cache": key} | asdict(asked.reads),
     )
 
 
 def _said(world: World, asked: Asked) -> tuple[str, ...]:
     """What earlier attempts taught, and the guardrails of a stage that looks at its own quality. An author's may look at anything."""
-    return (*asked.notes, *world.rules.guardrails.sentences(asked.origin is None and asked.needs[0].elastic))
+    return (*asked.notes, *world.policy.guardrails.sentences(asked.origin is None and asked.needs[0].elastic))

@@ -22,17 +22,17 @@ from shoestring.spending.ledger.ledger import Ledger
 
 def check_data(world: World, recipe: Recipe, waited_s: float) -> None:
     """Raises NotYet while a file or folder that the recipe names is not there, and there is time to wait for it."""
-    rules, now = world.rules.waiting, world.clock.now()
+    rules, now = world.policy.start, world.clock.now()
     absent = [
         str(source.path) for source in recipe.source.values() if source.path and not source.path.exists()
     ]
-    if absent and (until := next_look(rules, now, rules.most_wait_s - waited_s)):
+    if absent and (until := next_look(rules, now, rules.max_delay_s - waited_s)):
         raise NotYet(f"not before {utc_text(until)}: its data is not there yet: {', '.join(absent)}", until)
 
 
 def next_look(rules: StartPolicy, now: datetime, left_s: float) -> datetime | None:
     """When something that is waited for is looked for again; None: so long may nobody wait."""
-    return now + timedelta(seconds=min(rules.look_again_s, left_s)) if left_s >= LEAST_S else None
+    return now + timedelta(seconds=min(rules.poll_s, left_s)) if left_s >= LEAST_S else None
 
 
 def spare_s(decision: Decision, choice: Choice) -> float | None:
@@ -47,13 +47,13 @@ def check_moment(world: World, decision: Decision, choice: Choice, recipe: Recip
     pool = next(pool for pool in question.pools if pool.name == choice.pool)
     found = when(
         world.clock.now(),
-        world.rules.waiting,
+        world.policy.start,
         recipe.priority,
         est_usd=float(choice.est_usd + sum(later.est_usd for later in plan)),
         est_s=choice.est_s + sum(later.est_s for later in plan),
         spare_s=spare_s(decision, choice),
-        queue=pool.room.waiting if pool.room else 0,
-        usd_per_hour_of_waiting=float(question.in_force.usd_per_hour_of_waiting),
+        queue=pool.capacity.pending_pods if pool.capacity else 0,
+        delay_usd_per_hour=float(question.in_force.delay_usd_per_hour),
         waited_s=waited_s,
     )
     if found.until is not None:
@@ -67,7 +67,7 @@ def check_caps(
 
     `caps`: of the accounts that have one. `may_wait_s`: by the policy and the deadline. Urgent or not: before then nothing helps.
     """
-    until = next_look(world.rules.waiting, world.clock.now(), may_wait_s)
+    until = next_look(world.policy.start, world.clock.now(), may_wait_s)
     if until is None:
         return
     for account, cap_usd in caps.items():
@@ -86,7 +86,7 @@ def check_caps(
 
 def may_wait_s(world: World, decision: Decision, choice: Choice, waited_s: float) -> float:
     """So long the policy and the deadline let a run wait."""
-    spare, left_s = spare_s(decision, choice), world.rules.waiting.most_wait_s - waited_s
+    spare, left_s = spare_s(decision, choice), world.policy.start.max_delay_s - waited_s
     return left_s if spare is None else min(left_s, spare)
 
 

@@ -69,7 +69,7 @@ def _used_hours(store: Store, name: str, month: str) -> float:
 
 def claimed_ms(store: Store, committed: CommittedHours, run_id: str, hold: str, pod_uid: str, ms: int) -> int:
     """Claim so many machine-milliseconds; as many as are this attempt's, and nobody else's. Raises StoreError: none may be counted on."""
-    most_ms = int(committed.most_hours * MS_PER_HOUR)
+    most_ms = int(committed.max_hours * MS_PER_HOUR)
     while True:
         last = last_claim(store, committed.name, committed.month)
         used_ms, number = (last.used_ms, last.number + 1) if last else (0, 1)
@@ -83,13 +83,13 @@ def claimed_ms(store: Store, committed: CommittedHours, run_id: str, hold: str, 
             return mine_ms
 
 
-def covered_usd(store: Store, decision: Decision, pod_uid: str, took_usd: Decimal, took_s: float) -> Decimal:
+def committed_usd(store: Store, decision: Decision, pod_uid: str, took_usd: Decimal, took_s: float) -> Decimal:
     """What of an attempt's dollars a commitment has paid for: its share of the time that could be claimed, rounded down."""
     question, choice = decision.question, decision.choice
     committed = question.commitment_to(choice.pool, choice.market) if choice else None
     if committed is None or took_s <= 0:
         return Decimal(0)
-    took_ms = max(1, int(took_s * 1000 * committed.part))
+    took_ms = max(1, int(took_s * 1000 * committed.hours_per_hour))
     with suppress(StoreError, DataError):
         mine_ms = claimed_ms(store, committed, question.run_id, question.hold, pod_uid, took_ms)
         return (took_usd * mine_ms / took_ms).quantize(MICRO, rounding=ROUND_DOWN)

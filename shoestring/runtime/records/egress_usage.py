@@ -42,9 +42,9 @@ def with_moved(store: Store, tariffs: Tariffs, now: datetime) -> Tariffs:
     """Tariffs that know what this store's runs have moved this month, beside what is declared of others."""
     if not tariffs.is_tiered:
         return tariffs
-    moved_gb: dict[str, float] = defaultdict(float, tariffs.moved_gb)
+    transferred_gb: dict[str, float] = defaultdict(float, tariffs.transferred_gb)
     for route in tariffs.egress_usd_per_gb:
         names = [key.rpartition(".")[2] for key in store.list(folder_of(route, now))]
         if names:
-            moved_gb[route] += sum(int(megabytes) for megabytes in names if megabytes.isdigit()) / MB_PER_GB
-    return tariffs.model_copy(update={"moved_gb": dict(moved_gb)})
+            transferred_gb[route] += sum(int(megabytes) for megabytes in names if megabytes.isdigit()) / MB_PER_GB
+    return tariffs.model_copy(update={"transferred_gb": dict(transferred_gb)})

@@ -50,7 +50,7 @@ def overhead_usd_per_hour(world: World) -> Decimal:
 def overhead_pod_s(world: World) -> float:
     """Seconds that a pod takes, at most, that does no stage's work."""
     startup_s = min((pool.startup_s for pool in world.cluster.pools() if pool.gpu_count == 0), default=0.0)
-    return startup_s + POD_S + world.rules.leaving_s
+    return startup_s + POD_S + world.policy.pod_exit_s
 
 
 def overhead_usd(world: World, stages: int) -> Decimal:
@@ -81,7 +81,7 @@ def overhead(world: World, run: Run, name: str) -> Iterator[None]:
         pod_uid=world.pod_uid,
         usd_per_hour=run.start.overhead_usd_per_hour,
         allowance_s=run.start.overhead_pod_s,
-        started_at=now - timedelta(seconds=world.cluster.life(world.pod_uid).age_s(now)),
+        started_at=now - timedelta(seconds=world.cluster.lifetime(world.pod_uid).age_s(now)),
         finished_at=None,
     )
     key = f"runs/{run.run_id}/overhead/{run.start.number}/{name}.{world.pod_uid}.json"
@@ -102,9 +102,9 @@ def overhead_spent_usd(world: World, run: Run, start: Start) -> Decimal:
 
 def _seconds(world: World, pod: OverheadTime) -> float:
     """A pod that never said when it ended takes its whole allowance."""
-    life = world.cluster.life(pod.pod_uid)
+    life = world.cluster.lifetime(pod.pod_uid)
     if life.started_at and life.finished_at:
         return (life.finished_at - life.started_at).total_seconds()
     if pod.finished_at is None:
         return pod.allowance_s
-    return (pod.finished_at - pod.started_at).total_seconds() + world.rules.leaving_s
+    return (pod.finished_at - pod.started_at).total_seconds() + world.policy.pod_exit_s

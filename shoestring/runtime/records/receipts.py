@@ -56,7 +56,7 @@ def receipt_for(
         ),
         market=choice.market,
         format=choice.format,
-        tier=choice.tier,
+        storage_class=choice.storage_class,
         cache_hit=choice.cached,
         budget_usd=choice.budget_usd,
         est_usd=choice.est_usd,
@@ -88,7 +88,7 @@ def write_lost_receipts(
         if any(world.store.list(receipt_key(run.run_id, hold))) or not any(world.store.list(key)):
             continue
         beat = last_heartbeat(world.store, run.run_id, hold)
-        said = world.cluster.life(beat.pod_uid).why if beat else ""
+        said = world.cluster.lifetime(beat.pod_uid).reason if beat else ""
         gone = "its pod was gone without a word" + (f": {said}" if said else "")
         began = beat.started_at if beat else world.clock.now()
         lost = receipt_for(
@@ -101,7 +101,7 @@ def write_lost_receipts(
             spent_usd=spent_usd,
             fees_usd=beat.fees_usd if beat else usd(0),
             prices=beat.prices if beat else (),
-            used=beat.used if beat else ResourceUsage(),
+            used=beat.usage if beat else ResourceUsage(),
             changes=beat.changes if beat else (),
             started_at=began,
             finished_at=beat.at if beat else began,

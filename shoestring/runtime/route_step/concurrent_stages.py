@@ -55,7 +55,7 @@ def _decided(world: World, run: Run, need: Need, state: AccountState) -> Given |
 
 
 def _given(need: Need, decision: Decision, ready_s: float) -> Given:
-    left, tier = (decision.choice.format, decision.choice.tier) if decision.choice else (None, STANDARD_CLASS)
+    left, storage_class = (decision.choice.format, decision.choice.storage_class) if decision.choice else (None, STANDARD_CLASS)
     return Given(
-        stage=need.stage, format=left, row_bytes=need.writes_bytes_per_row, ready_s=ready_s, tier=tier
+        stage=need.stage, format=left, row_bytes=need.writes_bytes_per_row, ready_s=ready_s, storage_class=storage_class
     )

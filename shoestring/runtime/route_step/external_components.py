@@ -61,7 +61,7 @@ def settle_strangers(world: World, run: Run, start: Start) -> list[str]:
             read(world.store, decision_key(run.run_id, hold), Decision),
             next_step(world, run, start, beat),
         )
-        why = world.cluster.life(beat.pod_uid).why
+        why = world.cluster.lifetime(beat.pod_uid).reason
         fees_usd = decision.choice.incurred_usd(done=not why) if decision.choice else Decimal(0)
         cost = cost_usd(beat.usd_per_hour, (ended_at - beat.started_at).total_seconds()) + fees_usd
         spent_usd = min(cost, held.amount_usd)

@@ -96,12 +96,12 @@ def learned_from(world: World, run: Run, receipts: list[Receipt]) -> Earlier:
             continue
         starved = ran_out_of_memory(world, receipt)
         if receipt is receipts[-1] and receipt.cause in NO_USE_AGAIN and not starved:
-            ended = f"attempt {receipt.attempt} {receipt.status}: {receipt.why}"
+            ended = f"attempt {receipt.attempt} {receipt.status}: {receipt.reason}"
             raise Refused(f"{receipt.stage} is not tried again, since it would end in the same way: {ended}")
-        notes.append(f"attempt {receipt.attempt} {receipt.status}: {receipt.why}")
+        notes.append(f"attempt {receipt.attempt} {receipt.status}: {receipt.reason}")
         if starved:
             had_gb = memory_of(world, run, receipt)
-            memory_gb = max(memory_gb, had_gb * world.rules.memory_growth)
+            memory_gb = max(memory_gb, had_gb * world.policy.memory_growth)
             notes.append(
                 f"it ran out of the {had_gb:g} GB that it had on {receipt.pool}: now {memory_gb:g} GB are asked for, at least"
             )
@@ -110,7 +110,7 @@ def learned_from(world: World, run: Run, receipts: list[Receipt]) -> Earlier:
 
 def ran_out_of_memory(world: World, receipt: Receipt) -> bool:
     return receipt.cause == "memory" or bool(
-        receipt.pod_uid and world.cluster.life(receipt.pod_uid).why == OUT_OF_MEMORY
+        receipt.pod_uid and world.cluster.lifetime(receipt.pod_uid).reason == OUT_OF_MEMORY
     )
 
 
@@ -126,7 +126,7 @@ def wait_until_left(world: World, run: Run, ledger: Ledger, holds: Collection[st
     def still_leaving() -> bool:
         still = ledger.state(run.start.account).holds.keys() & set(holds)
         beats = [last_heartbeat(world.store, run.run_id, hold) for hold in still]
-        return any(world.cluster.life(beat.pod_uid).alive for beat in beats if beat)
+        return any(world.cluster.lifetime(beat.pod_uid).alive for beat in beats if beat)
 
     deadline_s = world.clock.monotonic_s() + PATIENCE_S
     while leaving := still_leaving():

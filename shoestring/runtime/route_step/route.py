@@ -126,7 +126,7 @@ def reserve_and_write(
 
 def route(world: World, wish: Wish, reads: Reads, decision_path: str, page_path: str) -> dict[str, Any]:
     """Route one stage; the values that the engine puts on its pod. The decision and its page are written to the two paths."""
-    most_s = world.rules.waiting.router_waits_s
+    most_s = world.policy.start.budget_wait_s
     say = partial(print, flush=True)
     run = in_time(
         world, wish.run_id, lambda waited_s: admitted(world, having_waited(wish, waited_s)), most_s, say

@@ -50,12 +50,12 @@ def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
         return None
     receipt = read(world.store, key, Receipt)
     choice = read(world.store, receipt.decision_key, Decision).choice
-    life = world.cluster.life(receipt.pod_uid) if receipt.pod_uid else None
+    life = world.cluster.lifetime(receipt.pod_uid) if receipt.pod_uid else None
     if choice is None or life is None or life.started_at is None or life.finished_at is None:
         return None
     prices = receipt.prices or (PricePoint(at=life.started_at, usd_per_hour=choice.usd_per_hour),)
     return (
-        max(Decimal(0), cost_between_usd(prices, life.started_at, life.finished_at) - receipt.covered_usd)
+        max(Decimal(0), cost_between_usd(prices, life.started_at, life.finished_at) - receipt.committed_usd)
         + receipt.fees_usd
     )
 

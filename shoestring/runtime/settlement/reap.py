@@ -1,6 +1,6 @@
 """Once a minute on a cluster: pods that no node takes are given up, so that they are routed again; what dead pods hold is settled.
 
-On a cluster nobody supervises a run, so silence has to do: of a pod for `queue_delay_s`, of a whole run for `abandoned_s`.
+On a cluster nobody supervises a run, so silence has to do: of a pod for `queue_delay_s`, of a whole run for `abandoned_after_s`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from shoestring.config.world import World
 from shoestring.core.errors import DataError, ShoestringError, UnknownName
-from shoestring.core.interfaces import StagePod, PendingPods
+from shoestring.core.interfaces import PendingPods, StagePod
 from shoestring.core.types import Pool, StockOut, record_bytes
 from shoestring.data.run_records import Run, Start, open_run, read
 from shoestring.reporting.publish import publish
@@ -37,7 +37,7 @@ def sweep(world: World, waiting: PendingPods) -> list[str]:
     found = waiting.pods()
     runs = {label: run_of(world.store, label) for label in {pod.run_id for pod in found}}
     pods = [replace(pod, run_id=runs[pod.run_id]) for pod in found]
-    late = [pod for pod in pods if pod.waits and waited_s(world, pod) >= world.rules.queue_delay_s]
+    late = [pod for pod in pods if pod.pending and waited_s(world, pod) >= world.policy.queue_delay_s]
     said: list[str] = []
     for pod in late:
         try:
@@ -53,14 +53,14 @@ def name_of(pod: StagePod) -> str:
 
 def waited_s(world: World, pod: StagePod) -> float:
     """For a node, or to begin on the one that took it; by the cluster's clock, where that is known."""
-    return ((pod.life.asked_at or world.clock.now()) - (pod.life.started_at or pod.since)).total_seconds()
+    return ((pod.lifetime.asked_at or world.clock.now()) - (pod.lifetime.started_at or pod.since)).total_seconds()
 
 
 def longest_s(world: World, pod: StagePod, decision: Decision | None) -> float:
     """A pool may first have to make a node; a node that took a pod, and complains of nothing, is given the time to fetch a large image."""
     if pod.node:
-        return world.rules.queue_delay_s if pod.why else PULLING_S
-    return world.rules.queue_delay_s + (pool_of(decision).startup_s if decision else 0.0)
+        return world.policy.queue_delay_s if pod.reason else PULLING_S
+    return world.policy.queue_delay_s + (pool_of(decision).startup_s if decision else 0.0)
 
 
 def give_up(world: World, waiting: PendingPods, pod: StagePod) -> list[str]:
@@ -70,21 +70,21 @@ def give_up(world: World, waiting: PendingPods, pod: StagePod) -> list[str]:
         return []
     if found is None:
         unknown = f"{name} was given up: it waited as {pod.stage} of {pod.run_id or 'no run'}, which this store does not know to be routed"
-        return [unknown] if waiting.give_up(pod) else []
+        return [unknown] if waiting.end(pod) else []
     run, decision = found
     stock_out = stock_out_of(world, pod, decision)
     key = f"{STOCKOUTS}{stock_out.node_pool}-{stock_out.market}.json"
     if not pod.node:
         # Before its end: an engine routes again within a second or two of that.
         world.store.put(key, record_bytes(stock_out))
-    if not waiting.give_up(pod):
+    if not waiting.end(pod):
         if not pod.node:
             world.store.put(key, record_bytes(stock_out.model_copy(update={"until": stock_out.at})))
         return []
     beat = last_heartbeat(world.store, run.run_id, decision.question.hold)
     if beat is None or beat.state == LET_GO:
-        settle_unheard(world, run, decision, pod, stock_out.why)
-    return [f"{name} was given up: {stock_out.why}"]
+        settle_unheard(world, run, decision, pod, stock_out.reason)
+    return [f"{name} was given up: {stock_out.reason}"]
 
 
 def routed(world: World, pod: StagePod) -> tuple[Run, Decision] | None:
@@ -110,14 +110,14 @@ def stock_out_of(world: World, pod: StagePod, decision: Decision) -> StockOut:
     node_pool, market, now = pool.node_pool or pool.name, decision.choice.market, world.clock.now()
     where = f"to begin on {pod.node}" if pod.node else f"for a node of {node_pool} ({market})"
     why = f"{pod.stage} of {pod.run_id} waited {waited_s(world, pod):.0f} s {where}" + (
-        f": {pod.why}" if pod.why else ""
+        f": {pod.reason}" if pod.reason else ""
     )
     return StockOut(
         node_pool=node_pool,
         market=market,
         at=now,
-        until=now + timedelta(seconds=world.rules.stockout_s),
-        why=why,
+        until=now + timedelta(seconds=world.policy.stockout_ttl_s),
+        reason=why,
     )
 
 
@@ -138,7 +138,7 @@ def _settle_silent(
     world: World, ledger: Ledger, run: Run, start: Start, pods: Sequence[StagePod]
 ) -> list[str]:
     """`pods`: those of the run."""
-    said, living = [], {pod.stage for pod in pods if pod.life.alive}
+    said, living = [], {pod.stage for pod in pods if pod.lifetime.alive}
     for hold, held in ledger.state(start.account).holds.items():
         pod = pod_of(held, pods)
         if pod and held.stage not in living and last_heartbeat(world.store, run.run_id, hold) is None:
@@ -152,7 +152,7 @@ def _settle_silent(
     }
     newest = max([written_at(world, state), *(beat.at for beat in beats.values() if beat)])
     if (
-        now - newest > timedelta(seconds=world.rules.abandoned_s)
+        now - newest > timedelta(seconds=world.policy.abandoned_after_s)
         and not living
         and not any_lives(world, beats.values())
     ):
@@ -179,13 +179,13 @@ def _settle_silent(
 
 def any_lives(world: World, beats: Iterable[Heartbeat | None]) -> bool:
     """Does a pod live that money is held for? Of a component that keeps no books nothing else tells."""
-    return any(world.cluster.life(beat.pod_uid).alive for beat in beats if beat)
+    return any(world.cluster.lifetime(beat.pod_uid).alive for beat in beats if beat)
 
 
 def is_silent(world: World, held: Hold, beat: Heartbeat | None) -> bool:
     """A pod that has not said anything yet may have begun this very moment, if it could still have been waiting."""
     since, longest_s = (
-        (beat.at, world.rules.queue_delay_s) if beat else (held.since, world.rules.queue_delay_s + PULLING_S)
+        (beat.at, world.policy.queue_delay_s) if beat else (held.since, world.policy.queue_delay_s + PULLING_S)
     )
     return (world.clock.now() - since).total_seconds() > longest_s
 

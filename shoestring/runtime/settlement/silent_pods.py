@@ -20,7 +20,7 @@ from shoestring.spending.meter import cost_usd
 
 def pod_of(held: Hold, pods: Sequence[StagePod]) -> StagePod | None:
     """Of a run's pods, the newest of the stage that money is held for, if a node took it after that was reserved."""
-    began = {pod.life.started_at: pod for pod in pods if pod.stage == held.stage and pod.life.started_at}
+    began = {pod.lifetime.started_at: pod for pod in pods if pod.stage == held.stage and pod.lifetime.started_at}
     newest = max(began, default=None)
     return began[newest] if newest and newest >= held.since else None
 
@@ -28,9 +28,9 @@ def pod_of(held: Hold, pods: Sequence[StagePod]) -> StagePod | None:
 def settle_dead_pod(world: World, run: Run, hold: str, pod: StagePod) -> list[str]:
     """Of a pod that ended before its first heartbeat; says what it did."""
     key = decision_key(run.run_id, hold)
-    if pod.life.alive or not any(world.store.list(key)):
+    if pod.lifetime.alive or not any(world.store.list(key)):
         return []
-    why = "its pod ended without a word" + (f": {pod.life.why}" if pod.life.why else "")
+    why = "its pod ended without a word" + (f": {pod.lifetime.reason}" if pod.lifetime.reason else "")
     return settle_unheard(world, run, read(world.store, key, Decision), pod, why)
 
 
@@ -39,7 +39,7 @@ def name_dead_pods(world: World, run: Run, state: AccountState, pods: Sequence[S
 
     The exit step brings the books to a pod's own times once it knows which one it was.
     """
-    dead = [pod for pod in pods if not pod.life.alive]
+    dead = [pod for pod in pods if not pod.lifetime.alive]
     stages = {pod.stage for pod in dead}
     keys = [receipt_key(run.run_id, hold) for hold in state.settled_usd if hold.rpartition("-")[0] in stages]
     receipts = {key: read(world.store, key, Receipt) for key in keys if any(world.store.list(key))}
@@ -51,12 +51,12 @@ def name_dead_pods(world: World, run: Run, state: AccountState, pods: Sequence[S
         mine = [
             pod
             for pod in dead
-            if pod.stage == receipt.stage and pod.life.started_at and pod.pod_uid not in named
+            if pod.stage == receipt.stage and pod.lifetime.started_at and pod.pod_uid not in named
         ]
         if found := [
             pod.pod_uid
             for pod in mine
-            if asked_at <= (pod.life.started_at or asked_at) <= receipt.finished_at
+            if asked_at <= (pod.lifetime.started_at or asked_at) <= receipt.finished_at
         ]:
             world.store.put(key, record_bytes(receipt.model_copy(update={"pod_uid": found[0]})))
             named.add(found[0])
@@ -72,7 +72,7 @@ def settle_unheard(world: World, run: Run, decision: Decision, pod: StagePod, wh
     held = ledger.state(account).holds.get(question.hold)
     if held is None or decision.choice is None:
         return []
-    began, ended = pod.life.started_at or now, pod.life.finished_at or now
+    began, ended = pod.lifetime.started_at or now, pod.lifetime.finished_at or now
     spent_usd = min(cost_usd(decision.choice.usd_per_hour, (ended - began).total_seconds()), held.amount_usd)
     beat = Heartbeat(
         run_id=run.run_id,

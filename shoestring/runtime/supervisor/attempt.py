@@ -10,7 +10,7 @@ from decimal import Decimal
 from shoestring.config.world import World
 from shoestring.core.errors import StageFailed
 from shoestring.core.money import usd
-from shoestring.core.receipt import Cause, AdaptationChange, PricePoint, ResourceUsage
+from shoestring.core.receipt import AdaptationChange, Cause, PricePoint, ResourceUsage
 from shoestring.data.run_records import Run
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.pages.decision_view import kept_s
@@ -29,7 +29,7 @@ class Attempt:
 
     `reserved_usd`: as far as it has heard. `asked_at_usd`: what that was when it last asked for more. `moves`: prices that took the place
     of the decision's, since. `told`: what its child goes by. `caps_s`: when guardrails' caps will be reached; `noted`: what they made it
-    do. `used_before`: by its earlier attempts. `covered_usd`: what of it a commitment had paid for, known at its end.
+    do. `used_before`: by its earlier attempts. `committed_usd`: what of it a commitment had paid for, known at its end.
     """
 
     world: World
@@ -54,7 +54,7 @@ class Attempt:
     progress: Progress = field(default_factory=Progress)
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
-    covered_usd: Decimal = Decimal(0)
+    committed_usd: Decimal = Decimal(0)
     gpus: GpuUse = field(default_factory=GpuUse)
 
     @property
@@ -81,7 +81,7 @@ class Attempt:
     def exit_usd(self) -> Decimal:
         """The price of leaving in good order: a checkpoint, a grace, the last entries, and the pod's own end after them."""
         return self.price_usd(
-            EXIT_S + self.decision.question.needs[0].checkpoint_s + self.world.rules.leaving_s
+            EXIT_S + self.decision.question.needs[0].checkpoint_s + self.world.policy.pod_exit_s
         )
 
     @property
@@ -130,5 +130,5 @@ class Attempt:
 
 def began_s(world: World) -> float:
     """When this pod began, on the monotonic clock: its own start where that can be known, so that imports are paid for too."""
-    age_s = world.cluster.life(world.pod_uid).age_s(world.clock.now())
+    age_s = world.cluster.lifetime(world.pod_uid).age_s(world.clock.now())
     return world.clock.monotonic_s() - age_s

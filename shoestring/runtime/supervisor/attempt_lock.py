@@ -32,7 +32,7 @@ def claim(world: World, decision: Decision, choice: Choice) -> None:
         usd_per_hour=choice.usd_per_hour,
         started_at=now,
         at=now,
-        interval_s=world.rules.heartbeat_s,
+        interval_s=world.policy.heartbeat_s,
         spent_usd=Decimal(0),
     )
     if world.store.put(heartbeat_key(question.run_id, question.hold), record_bytes(beat), if_absent=True):
@@ -46,7 +46,7 @@ def stand_back(world: World, run_id: str, hold: str, first: str) -> None:
     """Leave the reservation to the pod that has it; this pod's own moment goes on the overhead line. Raises StageFailed."""
     run = open_run(world.store, run_id)
     with overhead(world, run, f"second-{hold}"):
-        if world.cluster.life(first).alive:
+        if world.cluster.lifetime(first).alive:
             raise StageFailed(
                 f"{hold} is being done by the pod {first}, and one reservation is for one pod: let that end"
             )

@@ -17,7 +17,7 @@ from typing import Literal
 
 from shoestring.core.errors import ShoestringError, StageStopped, StoreError, StoreFull
 from shoestring.core.money import Usd
-from shoestring.core.receipt import Cause, AdaptationChange
+from shoestring.core.receipt import AdaptationChange, Cause
 from shoestring.core.types import STANDARD_CLASS, Format, Record, StageOutcome, record_bytes
 from shoestring.data.run_records import open_run
 from shoestring.runtime.open_world import open_world
@@ -45,7 +45,7 @@ class Job(Record):
     deadline_s: float | None
     parent_pid: int
     origin: Origin | None = None
-    tier: str = STANDARD_CLASS
+    storage_class: str = STANDARD_CLASS
 
 
 class Ending(Record):
@@ -119,9 +119,9 @@ def work_for(job: Job, scratch: Path, stop: Stop) -> Work:
         scratch=scratch,
         progress=ProgressFile(scratch / "progress.json"),
         stopping=stop,
-        rules=world.rules,
+        rules=world.policy,
         settings=job.origin.settings if job.origin else {},
-        tier=job.tier,
+        storage_class=job.storage_class,
     )
 
 

@@ -1,4 +1,4 @@
-"""The caps among the policy's guardrails, looked at while a stage runs: each has its remedy, which is done and said.
+"""The caps among the policy's guardrails, looked at while a stage runs: each has its action, which is done and said.
 
 What an epoch costs, and how good it was, a training looks at itself (`training/rails.py`).
 """
@@ -28,16 +28,16 @@ def guard(attempt: Attempt, pid: int) -> None:
     """Once a second. What is done is a change on record; a stage that is stopping already is left alone."""
     attempt.used = used_by(attempt)
     for name in CAPS:
-        guardrail: UsageCap | None = getattr(attempt.world.rules.guardrails, name)
+        guardrail: UsageCap | None = getattr(attempt.world.policy.guardrails, name)
         if guardrail is None or attempt.stopping:
             continue
         now = amount(name, attempt.used, attempt)
         before = 0.0 if name == "memory_gb" else amount(name, attempt.used_before, attempt)
-        if before + now >= guardrail.most:
+        if before + now >= guardrail.max:
             at_the_cap(attempt, name, guardrail, before + now)
-        elif guardrail.remedy == "throttle" and before + now >= THROTTLE_AT * guardrail.most:
+        elif guardrail.action == "throttle" and before + now >= THROTTLE_AT * guardrail.max:
             throttle(attempt, pid, name, guardrail, before + now)
-        elif guardrail.remedy == "rebalance" and name != "memory_gb":
+        elif guardrail.action == "rebalance" and name != "memory_gb":
             foresee(attempt, name, guardrail, before, now)
 
 
@@ -47,7 +47,7 @@ def amount(name: str, of: ResourceUsage, attempt: Attempt) -> float:
 
 def used_by(attempt: Attempt) -> ResourceUsage:
     """Of this attempt, until now."""
-    pool, grids = pool_of(attempt), attempt.world.rules.grids
+    pool, grids = pool_of(attempt), attempt.world.policy.carbon_grids
     # A region that is not named is taken for the dirtiest that is.
     grid = grids.get(pool.region) or max(grids.values(), key=lambda each: each.g_per_kwh, default=None)
     seconds = max(0.0, attempt.world.clock.monotonic_s() - attempt.started_s)
@@ -61,7 +61,7 @@ def pool_of(attempt: Attempt) -> Pool:
 def used_before(store: Store, run_id: str, stage: str) -> ResourceUsage:
     """By the stage's earlier attempts in this run, as their receipts say."""
     receipts = [read(store, key, Receipt) for key in store.list(f"runs/{run_id}/receipts/{stage}-")]
-    return sum_of(receipt.used for receipt in receipts if receipt.stage == stage)
+    return sum_of(receipt.usage for receipt in receipts if receipt.stage == stage)
 
 
 def sum_of(several: Iterable[ResourceUsage]) -> ResourceUsage:
@@ -69,17 +69,17 @@ def sum_of(several: Iterable[ResourceUsage]) -> ResourceUsage:
     for each in several:
         total = ResourceUsage(
             joules=total.joules + each.joules,
-            compute_minutes=total.compute_minutes + each.compute_minutes,
-            gco2_g=(total.gco2_g or 0.0) + (each.gco2_g or 0.0),
+            core_minutes=total.core_minutes + each.core_minutes,
+            co2_g=(total.co2_g or 0.0) + (each.co2_g or 0.0),
         )
     return total
 
 
 def at_the_cap(attempt: Attempt, name: str, guardrail: UsageCap, now: float) -> None:
-    said = f"guardrail {name}: {now:,.3g} of {guardrail.most:,.3g} {UNITS[name]} are used, and its remedy is {guardrail.remedy}"
-    if name == "memory_gb" and guardrail.remedy == "rebalance":
+    said = f"guardrail {name}: {now:,.3g} of {guardrail.max:,.3g} {UNITS[name]} are used, and its action is {guardrail.action}"
+    if name == "memory_gb" and guardrail.action == "rebalance":
         attempt.stop(f"{said}: it is placed anew with more", "memory")
-    elif guardrail.remedy == "pause":
+    elif guardrail.action == "pause":
         attempt.stop(f"{said}: the next try goes on from its checkpoint", "told-to-stop")
     else:
         attempt.stop(said, "guardrail")
@@ -97,7 +97,7 @@ def throttle(attempt: Attempt, pid: int, name: str, guardrail: UsageCap, now: fl
         return
     for thread in psutil.Process(pid).threads():
         os.sched_setaffinity(thread.id, kept)
-    said = f"guardrail {name}: {now:,.3g} of {guardrail.most:,.3g} {UNITS[name]} are used, and its remedy is throttle"
+    said = f"guardrail {name}: {now:,.3g} of {guardrail.max:,.3g} {UNITS[name]} are used, and its action is throttle"
     note(attempt, f"{len(cores)} cores", f"{len(kept)}", said)
 
 
@@ -107,7 +107,7 @@ def foresee(attempt: Attempt, name: str, guardrail: UsageCap, before: float, now
     ran_s = now_s - attempt.started_s
     if not attempt.decision.question.needs[0].elastic or now <= 0 or ran_s <= 0:
         return
-    left_s = (guardrail.most - before - now) / (now / ran_s)
+    left_s = (guardrail.max - before - now) / (now / ran_s)
     known = attempt.caps_s.get(name)
     if known is not None and abs(now_s + left_s - known) <= MOVED_SHARE * left_s:
         return
@@ -115,12 +115,12 @@ def foresee(attempt: Attempt, name: str, guardrail: UsageCap, before: float, now
     meter = attempt.meter()
     # What ends it before, in money or time, is what it goes by; then there is nothing to say.
     if known is None and meter.ends_s == now_s + left_s:
-        said = f"guardrail {name}: {before + now:,.3g} of {guardrail.most:,.3g} {UNITS[name]} are used, {now / ran_s:,.3g} more a second"
+        said = f"guardrail {name}: {before + now:,.3g} of {guardrail.max:,.3g} {UNITS[name]} are used, {now / ran_s:,.3g} more a second"
         note(
             attempt,
             "the money and the time",
             f"{left_s:,.0f} s from now",
-            f"{said}, and its remedy is rebalance",
+            f"{said}, and its action is rebalance",
         )
 
 
@@ -128,6 +128,6 @@ def note(attempt: Attempt, before: str, after: str, why: str) -> None:
     at = attempt.world.clock.now()
     attempt.noted += (
         AdaptationChange(
-            at=at, samples=attempt.progress.samples, lever="guardrail", before=before, after=after, why=why
+            at=at, samples=attempt.progress.samples, lever="guardrail", before=before, after=after, reason=why
         ),
     )

@@ -59,7 +59,7 @@ def looks_of(attempt: Attempt) -> Looks:
     question, began_at = attempt.decision.question, attempt.run.start.started_at
     committed = question.commitment_to(attempt.choice.pool, attempt.choice.market)
     paid_for = committed is not None and committed.left_ms > 0
-    if not looks_twice(attempt.world.rules, question.needs[0]) or paid_for:
+    if not looks_twice(attempt.world.policy, question.needs[0]) or paid_for:
         return Looks(0, math.inf)
     try:
         receipts, moves, _ = known_to(store, run_id, [attempt.stage], began_at)
@@ -70,12 +70,12 @@ def looks_of(attempt: Attempt) -> Looks:
 
 def look_again(attempt: Attempt, looks: Looks) -> None:
     """Every so often, where the policy says so and the stage takes as much as its money buys: stay, or ask the child to stop."""
-    rules, now_s = attempt.world.rules.second_look, attempt.world.clock.monotonic_s()
+    rules, now_s = attempt.world.policy.migration, attempt.world.clock.monotonic_s()
     if looks.last_s == math.inf or attempt.stopping:
         return
     measure(attempt, looks, now_s)
     asks = sum(change.lever == "pool" for change in attempt.progress.changes)
-    if (now_s - looks.last_s < rules.every_s and asks <= looks.asks) or (
+    if (now_s - looks.last_s < rules.check_every_s and asks <= looks.asks) or (
         standing := standing_of(attempt, looks, now_s)
     ) is None:
         return
@@ -117,8 +117,8 @@ def standing_of(attempt: Attempt, looks: Looks, now_s: float) -> Standing | None
         left_usd=float(limit.limit_usd - limit.spent_usd(now_s)),
         left_s=None if limit.deadline_s is None else limit.deadline_s - now_s,
         samples_left=left,
-        leave_s=EXIT_S + need.checkpoint_s + attempt.world.rules.leaving_s,
-        usd_per_hour_of_waiting=waiting_micro_per_hour(question.in_force, kind) / 1e6,
+        leave_s=EXIT_S + need.checkpoint_s + attempt.world.policy.pod_exit_s,
+        delay_usd_per_hour=waiting_micro_per_hour(question.in_force, kind) / 1e6,
     )
 
 
@@ -176,7 +176,7 @@ def asked_now(attempt: Attempt, at: Standing, looks: Looks) -> Question:
         update={
             "asked_at": now,
             "learned": (*learn([*looks.taught, so_far(attempt, looks)], [need], question.pools), *taught),
-            "tries_sd": tries_sd(world.rules, need, at.moves + 1),
+            "tries_sd": tries_sd(world.policy, need, at.moves + 1),
             "needs": (rest_of(need, attempt), *question.needs[1:]),
             "spent_usd": question.spent_usd + attempt.spent_usd() + attempt.exit_usd,
             "deadline_left_s": None
@@ -204,7 +204,7 @@ def fresh(attempt: Attempt, question: Question, quote: Quote) -> Quote:
     """A quote at the price of now; where that is not known, as it was."""
     if quote.pool == attempt.choice.pool and quote.market == attempt.choice.market:
         return quote.model_copy(update={"usd_per_hour": attempt.usd_per_hour})
-    now_usd: Decimal | None = attempt.world.prices.afresh(quote, pool_of(question, quote.pool))
+    now_usd: Decimal | None = attempt.world.prices.current_usd_per_hour(quote, pool_of(question, quote.pool))
     return quote.model_copy(update={"usd_per_hour": usd(now_usd)}) if now_usd else quote
 
 

@@ -13,7 +13,7 @@ from shoestring.data.run_records import Run, open_run, read
 from shoestring.data.storage import cache
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.build_question import Reads, cache_key
-from shoestring.runtime.records.commitments import covered_usd
+from shoestring.runtime.records.commitments import committed_usd
 from shoestring.runtime.records.egress_usage import note_moved
 from shoestring.runtime.records.overhead import overhead
 from shoestring.runtime.records.receipt_history import keep_receipt
@@ -115,12 +115,12 @@ def close_books(attempt: Attempt, ending: Ending) -> None:
 def settle(attempt: Attempt, ledger: Ledger, why: str, *, done: bool) -> tuple[Decimal, str]:
     """Turn the reservation into what this pod took by its own clock, and what moving and holding its data costs. What then stands in the
     books, and a sentence where that is less."""
-    ends_s = attempt.world.clock.monotonic_s() + attempt.world.rules.leaving_s
+    ends_s = attempt.world.clock.monotonic_s() + attempt.world.policy.pod_exit_s
     took_usd = attempt.meter().spent_usd(ends_s)
-    attempt.covered_usd = covered_usd(
+    attempt.committed_usd = committed_usd(
         attempt.world.store, attempt.decision, attempt.world.pod_uid, took_usd, ends_s - attempt.started_s
     )
-    cost_usd = max(Decimal(0), took_usd - attempt.covered_usd) + attempt.choice.incurred_usd(done=done)
+    cost_usd = max(Decimal(0), took_usd - attempt.committed_usd) + attempt.choice.incurred_usd(done=done)
     spent_usd, account = min(cost_usd, attempt.reserved_usd), attempt.run.start.account
     try:
         ledger.settle(account, attempt.hold, spent_usd, why)
@@ -151,7 +151,7 @@ def write_receipt(attempt: Attempt, ending: Ending, spent_usd: Decimal) -> None:
         cause=ending.cause,
         why=ending.why,
         spent_usd=spent_usd,
-        covered_usd=attempt.covered_usd,
+        committed_usd=attempt.committed_usd,
         fees_usd=attempt.choice.incurred_usd(done=ending.status == "done"),
         samples=made_here(attempt, ending),
         prices=attempt.prices(),

@@ -28,13 +28,13 @@ class Terms(Record):
 def reprice(attempt: Attempt) -> None:
     """Go by the price of now from now on, on a market whose price moves. What the files say of the past is not looked for."""
     choice, question = attempt.choice, attempt.decision.question
-    if choice.market not in attempt.world.rules.moving_markets:
+    if choice.market not in attempt.world.policy.floating_markets:
         return
     quote = next(
         (each for each in question.quotes if (each.pool, each.market) == (choice.pool, choice.market)), None
     )
     pool = next((each for each in question.pools if each.name == choice.pool), None)
-    now_usd = attempt.world.prices.afresh(quote, pool) if quote and pool else None
+    now_usd = attempt.world.prices.current_usd_per_hour(quote, pool) if quote and pool else None
     if quote is None or now_usd is None:
         return
     # What was decided may be less than was quoted: a discount holds for the price of now, too.

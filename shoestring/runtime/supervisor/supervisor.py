@@ -101,14 +101,14 @@ def beat_of(attempt: Attempt, state: str) -> Heartbeat:
         prices=attempt.prices(),
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         at=now,
-        interval_s=world.rules.heartbeat_s,
+        interval_s=world.policy.heartbeat_s,
         spent_usd=min(attempt.spent_usd(), attempt.reserved_usd),
         fees_usd=attempt.choice.incurred_usd(done=False),
         phase=progress.phase,
         samples=progress.samples,
         total=progress.total,
         quality=progress.quality,
-        used=attempt.used,
+        usage=attempt.used,
         changes=attempt.changes,
         forecast=progress.forecast,
     )
@@ -176,7 +176,7 @@ def hear_of_more(attempt: Attempt, clerk: Answers, is_due: bool) -> None:
 
 def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subprocess.Popen[bytes]:
     placement = attempt.decision.placement
-    variables = attempt.world.cluster.enter(placement) if placement else {}
+    variables = attempt.world.cluster.apply_placement(placement) if placement else {}
     meter = attempt.meter()
     job = Job(
         stage=attempt.stage,
@@ -192,7 +192,7 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
         deadline_s=meter.deadline_s,
         parent_pid=os.getpid(),
         origin=attempt.origin,
-        tier=attempt.choice.tier,
+        storage_class=attempt.choice.storage_class,
     )
     (scratch / "job.json").write_bytes(record_bytes(job))
     command = [sys.executable, "-m", "shoestring.runtime.supervisor.child", str(scratch)]
@@ -230,7 +230,7 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk
             reprice(attempt)
             guard(attempt, child.pid)
             look_again(attempt, looks)
-        if now_s - beat_s >= world.rules.heartbeat_s:
+        if now_s - beat_s >= world.policy.heartbeat_s:
             beat_s = now_s
             beat = record_bytes(beat_of(attempt, "stopping" if attempt.stopping else "running"))
             clerk.note(partial(world.store.put, heartbeat_key(attempt.run.run_id, attempt.hold), beat))

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from shoestring.core.errors import LedgerBroken, NotInStore, StoreError, UnknownName, UsageError
+from shoestring.core.errors import LedgerCorrupt, NotInStore, StoreError, UnknownName, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.core.types import STANDARD_CLASS, Record, record_bytes
 from shoestring.spending.approvals import approval_key
@@ -42,7 +42,7 @@ class LedgerFolder:
             raise NotInStore(key)
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, tier: str = STANDARD_CLASS) -> bool:
+    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS) -> bool:
         raise StoreError(f"cannot write {key}: {self._folder} was opened to be read")
 
     def list(self, prefix: str) -> Iterator[str]:
@@ -62,7 +62,7 @@ def export(store: Store, folder: Path, *accounts: str) -> None:
     Raises:
         UnknownName: no such account.
         UsageError: the folder holds something else, which would be lost.
-        LedgerBroken: a chain that does not hold is not copied.
+        LedgerCorrupt: a chain that does not hold is not copied.
     """
     chains = _lineage(store, accounts)
     if folder.is_dir() and any(folder.iterdir()):
@@ -82,7 +82,7 @@ def export(store: Store, folder: Path, *accounts: str) -> None:
 
 
 def exported(store: Store) -> Export | None:
-    """Whose books this export holds; None for a whole ledger. Raises LedgerBroken."""
+    """Whose books this export holds; None for a whole ledger. Raises LedgerCorrupt."""
     try:
         data = store.fetch(EXPORT_KEY).read_bytes()
         part = Export.model_validate_json(data)
@@ -91,7 +91,7 @@ def exported(store: Store) -> Export | None:
     except ValidationError:
         part = None
     if part is None or record_bytes(part) != data:
-        raise LedgerBroken("export.json", 0, "was changed: export the run again")
+        raise LedgerCorrupt("export.json", 0, "was changed: export the run again")
     return part
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from shoestring.core.errors import DataError, LedgerBroken, UsageError
+from shoestring.core.errors import DataError, LedgerCorrupt, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, from_microusd
 from shoestring.core.receipt import Receipt
@@ -64,7 +64,7 @@ def verify(store: Store, anchors: Anchors) -> Verification:
     below zero, settled above its hold), and a tail that was cut off, where a head hint, a receipt or another account names an entry of it.
 
     Raises:
-        LedgerBroken: names the first entry that does not hold.
+        LedgerCorrupt: names the first entry that does not hold.
     """
     part = exported(store)
     chains = {name: _read(store, name, numbers) for name, numbers in _listed(store).items()}
@@ -78,7 +78,7 @@ def verify(store: Store, anchors: Anchors) -> Verification:
             break
     for name in part.accounts if part else ():
         if name not in chains:
-            raise LedgerBroken(name, 1, "is missing: this export is of that account")
+            raise LedgerCorrupt(name, 1, "is missing: this export is of that account")
     for chain in chains.values():
         for sealed in chain.entries:
             _check_reserved(sealed.entry, chains)
@@ -88,7 +88,7 @@ def verify(store: Store, anchors: Anchors) -> Verification:
     for run, heads in sorted(anchors.items()):
         for head in heads:
             if not any(chain.find(head) for chain in chains.values()):
-                raise LedgerBroken(
+                raise LedgerCorrupt(
                     run,
                     0,
                     f"a receipt names its entry {head[:12]}..., which no chain has: a tail was cut off",
@@ -126,7 +126,7 @@ def open_for_verify(path: Path) -> tuple[Store, Anchors]:
 
 
 def _listed(store: Store) -> dict[str, set[int]]:
-    """Account -> the numbers that are listed. Raises LedgerBroken for a stray file."""
+    """Account -> the numbers that are listed. Raises LedgerCorrupt for a stray file."""
     listed: dict[str, set[int]] = {}
     for key in store.list("ledger/"):
         account, _, file = key.removeprefix("ledger/").partition("/")
@@ -139,7 +139,7 @@ def _listed(store: Store) -> dict[str, set[int]]:
             checkpoint_key(account),
             EXPORT_KEY,
         ):
-            raise LedgerBroken(account, 0, f"{key} is no entry: a stray file")
+            raise LedgerCorrupt(account, 0, f"{key} is no entry: a stray file")
         if key != EXPORT_KEY:
             listed.setdefault(account, set()).update({number} - {0})
     return dict(sorted(listed.items()))
@@ -151,13 +151,13 @@ def _read(store: Store, name: str, listed: set[int]) -> Chain:
     chain = Chain(store, name, last)
     here = chain.account.number
     if (known := max(last, hint.number if hint else 0, chain.kept.number if chain.kept else 0)) > here:
-        raise LedgerBroken(name, here + 1, f"is missing, and there is, or was, an entry {known}")
+        raise LedgerCorrupt(name, here + 1, f"is missing, and there is, or was, an entry {known}")
     if inside := sorted(number for number in listed - chain.objects if number <= here):
-        raise LedgerBroken(
+        raise LedgerCorrupt(
             name, inside[0], "lies among entries that are together in one object before it: a stray file"
         )
     if hint and chain.entries[hint.number - 1].sha256 != hint.sha256:
-        raise LedgerBroken(
+        raise LedgerCorrupt(
             name, hint.number, f"is not the entry {hint.sha256[:12]}... that head.json knows of"
         )
     return chain
@@ -178,13 +178,13 @@ def _check_reserved(entry: Entry, chains: dict[str, Chain]) -> None:
             continue
         parent = chains.get(name)
         if parent is None:
-            raise LedgerBroken(entry.account, entry.number, f"is inside {name}, which is not here")
+            raise LedgerCorrupt(entry.account, entry.number, f"is inside {name}, which is not here")
         if parent.find(sha256) is None:
             said = f"names entry {sha256[:12]}... of {name}, which is not there: its tail was cut off"
-            raise LedgerBroken(entry.account, entry.number, said)
+            raise LedgerCorrupt(entry.account, entry.number, said)
         child, held = parent.covers.get(sha256, ("", 0))
         if child != entry.account or held < (entry.cap_microusd or 0):
-            raise LedgerBroken(
+            raise LedgerCorrupt(
                 entry.account, entry.number, f"is not what entry {sha256[:12]}... of {name} reserved"
             )
 
@@ -196,11 +196,11 @@ def _check_settled(entry: Entry, chains: dict[str, Chain], part: Export | None) 
     child = chains.get(entry.child)
     if child is None:
         if part is None:
-            raise LedgerBroken(entry.account, entry.number, f"settles {entry.child}, which is not here")
+            raise LedgerCorrupt(entry.account, entry.number, f"settles {entry.child}, which is not here")
         return
     closing = child.find(entry.child_hash)
     if closing is None:
-        raise LedgerBroken(
+        raise LedgerCorrupt(
             entry.account,
             entry.number,
             f"names entry {entry.child_hash[:12]}... of {entry.child}, which is not there",
@@ -208,14 +208,14 @@ def _check_settled(entry: Entry, chains: dict[str, Chain], part: Export | None) 
     inside = entry.account in child.account.parents
     true = child.account.spent if inside else 0
     if inside and not (child.account.closed and child.account.head == entry.child_hash):
-        raise LedgerBroken(
+        raise LedgerCorrupt(
             entry.account,
             entry.number,
             f"settles {entry.child} by entry {closing.entry.number}, which did not close it",
         )
     if entry.amount_microusd != true:
         said = f"settles {entry.child} at ${from_microusd(entry.amount_microusd)}, but ${from_microusd(true)} was spent there"
-        raise LedgerBroken(entry.account, entry.number, said)
+        raise LedgerCorrupt(entry.account, entry.number, said)
 
 
 def _loose_ends(chain: Chain, chains: dict[str, Chain], part: Export | None) -> Iterator[tuple[str, bool]]:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from pydantic import AwareDatetime
 
-from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict
+from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
 from shoestring.core.money import Usd, from_microusd
 from shoestring.core.types import Record
 from shoestring.spending.ledger.entry import NO_ENTRY, Entry, Sealed, Written
@@ -113,32 +113,32 @@ class Account:
         return other
 
     def apply_all(self, written: Written) -> None:
-        """Take an object's entries in. Raises LedgerBroken."""
+        """Take an object's entries in. Raises LedgerCorrupt."""
         for sealed in written.entries:
             self.apply(sealed)
         self.lies_in = written.entries[0].entry.number
 
     def apply(self, sealed: Sealed) -> None:
-        """Take the next entry in. Raises LedgerBroken: it does not follow, or breaks a rule; then nothing has changed."""
+        """Take the next entry in. Raises LedgerCorrupt: it does not follow, or breaks a rule; then nothing has changed."""
         entry, number = sealed.entry, self.number + 1
         if (entry.account, entry.number) != (self.name, number):
-            raise LedgerBroken(
+            raise LedgerCorrupt(
                 self.name, number, f"is entry {entry.number} of {entry.account}: it was moved here"
             )
         if entry.prev != self.head:
-            raise LedgerBroken(
+            raise LedgerCorrupt(
                 self.name,
                 number,
                 f"follows {entry.prev[:12]}..., but the entry before it has the hash {self.head[:12]}...",
             )
         if before := self.requests.number(entry.id):
-            raise LedgerBroken(
+            raise LedgerCorrupt(
                 self.name, number, f"has the id {entry.id!r} of entry {before}: it was doubled"
             )
         try:
             self.check(entry)
         except (BudgetExceeded, LedgerConflict) as error:
-            raise LedgerBroken(self.name, number, f"could never have been written: {error}") from error
+            raise LedgerCorrupt(self.name, number, f"could never have been written: {error}") from error
         self._take(entry, sealed.sha256)
         self.number, self.head = number, sealed.sha256
         self.requests.add(entry.id)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from shoestring.core.errors import LedgerBroken, NotInStore
+from shoestring.core.errors import LedgerCorrupt, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.types import Record, digest, record_bytes
 from shoestring.spending.ledger.account import Account, Held
@@ -110,7 +110,7 @@ def keep(store: Store, account: Account) -> None:
 
 
 def load(store: Store, name: str) -> Account | None:
-    """The account as it was at its last checkpoint. Raises LedgerBroken for one that was changed since it was written."""
+    """The account as it was at its last checkpoint. Raises LedgerCorrupt for one that was changed since it was written."""
     try:
         kept = Kept.model_validate_json(store.fetch(checkpoint_key(name)).read_bytes())
     except NotInStore:
@@ -118,7 +118,7 @@ def load(store: Store, name: str) -> Account | None:
     except ValidationError:
         kept = None
     if kept is None or kept.checkpoint.account != name or digest(record_bytes(kept.checkpoint)) != kept.sha256:
-        raise LedgerBroken(
+        raise LedgerCorrupt(
             name,
             0,
             "its checkpoint.json was changed: verify the entries, then delete it (a later entry writes a new one)",
@@ -140,10 +140,10 @@ def _account(kept: Checkpoint) -> Account:
 
 
 def check(kept: Account, true: Account) -> None:
-    """Is what was kept what the entries up to there come to? Raises LedgerBroken."""
+    """Is what was kept what the entries up to there come to? Raises LedgerCorrupt."""
     packed = kept.requests.pack() == true.requests.pack() and kept.settled.all() == true.settled.all()
     if not packed or (kept.state(), kept.holds, kept.capped_by) != (true.state(), true.holds, true.capped_by):
-        raise LedgerBroken(
+        raise LedgerCorrupt(
             kept.name,
             kept.number,
             "does not come to what checkpoint.json says of the account at that entry: delete that file",

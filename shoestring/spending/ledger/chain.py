@@ -28,7 +28,7 @@ class Chain:
         self.read_on()
 
     def read_on(self) -> bool:
-        """Read what was appended since; whether there was anything. Raises LedgerBroken."""
+        """Read what was appended since; whether there was anything. Raises LedgerCorrupt."""
         before = self.account.number
         while written := read_object(self._store, self.account.name, self.account.number + 1):
             self._take_all(written)

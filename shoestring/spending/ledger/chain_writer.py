@@ -15,8 +15,8 @@ from random import Random, SystemRandom
 
 from shoestring.core.errors import (
     BudgetExceeded,
-    LedgerBroken,
     LedgerConflict,
+    LedgerCorrupt,
     StoreError,
     StoreFull,
     UsageError,
@@ -63,7 +63,7 @@ class Books:
         self._seen_s: dict[str, float] = {}
 
     def fold(self, name: str) -> Account:
-        """The account with all entries that are there now; only those that are new are read. Raises LedgerBroken."""
+        """The account with all entries that are there now; only those that are new are read. Raises LedgerCorrupt."""
         account, hint = self._known.get(named(name)), None
         if account is None:
             # Before the entries: a hint that is ahead of them afterwards is no race, but a tail that was cut off.
@@ -75,7 +75,7 @@ class Books:
             if steps % SHORT == 0:
                 account = self._jump(account, read_head(self.store, name))
         if hint and hint.number > account.number:
-            raise LedgerBroken(
+            raise LedgerCorrupt(
                 name,
                 account.number + 1,
                 f"is missing, and head.json knows of {hint.number} entries: the tail was cut off",
@@ -99,7 +99,7 @@ class Books:
         ):
             written = read_object(self.store, name, kept.lies_in)
             if written is None or written.entries[-1].sha256 != kept.head:
-                raise LedgerBroken(
+                raise LedgerCorrupt(
                     name,
                     kept.number,
                     "is not the entry that account_checkpoint.json was written at: the chain was cut off or changed",
@@ -212,7 +212,7 @@ class Books:
             self._clock.sleep(LOOK_EVERY_S)
 
     def entry(self, account: str, number: int) -> Sealed:
-        """Raises LedgerBroken: it is not there any more."""
+        """Raises LedgerCorrupt: it is not there any more."""
         # What was just read, or written, need not be looked for.
         known = (
             sealed
@@ -222,7 +222,7 @@ class Books:
         )
         sealed = next(known, None) or read_entry(self.store, account, number)
         if sealed is None:
-            raise LedgerBroken(account, number, "was there and is missing")
+            raise LedgerCorrupt(account, number, "was there and is missing")
         return sealed
 
 

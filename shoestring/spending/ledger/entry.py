@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, ValidationError
 
-from shoestring.core.errors import LedgerBroken, NotInStore
+from shoestring.core.errors import LedgerCorrupt, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.types import Record, digest, record_bytes
 
@@ -162,20 +162,20 @@ def head_key(account: str) -> str:
 
 
 def read_object(store: Store, account: str, number: int) -> Written | None:
-    """What the object of that number holds; None when there is none. Raises LedgerBroken."""
+    """What the object of that number holds; None when there is none. Raises LedgerCorrupt."""
     try:
         written = unseal(store.fetch(entry_key(account, number)).read_bytes())
     except NotInStore:
         return None
     except ValidationError as error:
-        raise LedgerBroken(account, number, f"is not an entry: {error.errors()[0]['msg']}") from error
+        raise LedgerCorrupt(account, number, f"is not an entry: {error.errors()[0]['msg']}") from error
     except ValueError as error:
-        raise LedgerBroken(account, number, str(error)) from error
+        raise LedgerCorrupt(account, number, str(error)) from error
     return written
 
 
 def read_entry(store: Store, account: str, number: int) -> Sealed | None:
-    """One that is known to be there, whatever object it lies in; None when it is not. Raises LedgerBroken."""
+    """One that is known to be there, whatever object it lies in; None when it is not. Raises LedgerCorrupt."""
     if here := read_object(store, account, number):
         return here.entries[0]
     with ThreadPoolExecutor(READERS) as readers:
@@ -197,7 +197,7 @@ def read_entry(store: Store, account: str, number: int) -> Sealed | None:
 def read_objects(store: Store, account: str, after: int, last: int) -> Iterator[Written]:
     """Many objects, from the one after entry `after` up to entry `last`, in order, several read at once; none after one that is missing.
 
-    On S3 each takes a round trip. A few are left to whoever reads on from here. Raises LedgerBroken.
+    On S3 each takes a round trip. A few are left to whoever reads on from here. Raises LedgerCorrupt.
     """
     if last - after <= SHORT:
         return
@@ -219,7 +219,7 @@ def read_objects(store: Store, account: str, after: int, last: int) -> Iterator[
 
 
 def read_head(store: Store, account: str) -> Head | None:
-    """None when there is no hint. Raises LedgerBroken for a damaged one: it was written whole, so somebody changed it."""
+    """None when there is no hint. Raises LedgerCorrupt for a damaged one: it was written whole, so somebody changed it."""
     try:
         data = store.fetch(head_key(account)).read_bytes()
         head = Head.model_validate_json(data)
@@ -228,7 +228,7 @@ def read_head(store: Store, account: str) -> Head | None:
     except ValidationError:
         head = None
     if head is None or record_bytes(head) != data:
-        raise LedgerBroken(
+        raise LedgerCorrupt(
             account,
             0,
             "its head.json was changed: verify the entries, then delete it (the next entry writes a new one)",

@@ -23,7 +23,7 @@ class Ledger:
     """The verbs. Amounts in dollars; a float is refused (ValueError). One thread an object; any number of objects and processes a store.
 
     Every request has an id, and is the same entry however often it is asked; the same id with other content raises LedgerConflict.
-    All verbs raise LedgerBroken for a chain that does not hold, StoreFull or StoreError when the entry could not be written, and
+    All verbs raise LedgerCorrupt for a chain that does not hold, StoreFull or StoreError when the entry could not be written, and
     LedgerConflict when the account is not in a state for it.
     """
 

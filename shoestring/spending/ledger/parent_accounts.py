@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from shoestring.config.budgets import CAMPAIGN_NAME
-from shoestring.core.errors import BudgetExceeded, LedgerBroken, LedgerConflict
+from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
 from shoestring.core.interfaces import Clock
 from shoestring.core.money import from_microusd
 from shoestring.spending.ledger.account import Held
@@ -115,7 +115,7 @@ class Parents:
         for name, held in list(self._books.fold(parent).holds.items()):
             try:
                 child = self._books.fold(name) if held.child else None
-            except LedgerBroken as error:
+            except LedgerCorrupt as error:
                 said.append(f"{name} in {parent} could not be mended: {error}")
                 continue
             if child is None or (parent in child.parents and not child.closed):

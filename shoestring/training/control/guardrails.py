@@ -27,17 +27,17 @@ def skill_of(loss: float, nothing: float) -> float:
 
 def too_bad(floor: SkillFloor, skill: float, epochs: float, share: float) -> str | None:
     """Why a training is not good enough; None: it is, or need not be yet. `share`: of its money or time that is gone."""
-    if skill >= floor.least or (epochs < floor.after_epochs and share < floor.after_share):
+    if skill >= floor.min or (epochs < floor.after_epochs and share < floor.after_share):
         return None
     return (
         f"guardrail skill: {skill:.3f} after {epochs:,.2f} epochs and {share:.0%} of the budget, "
-        f"at least {floor.least:g} is asked for, and its remedy is {floor.remedy}"
+        f"at least {floor.min:g} is asked for, and its action is {floor.action}"
     )
 
 
 def too_dear(cap: EpochCap, spent_usd: Decimal, epochs: float) -> str | None:
     """Why an epoch costs too much, by what some of it did cost; None: it does not."""
     whole_usd = usd(spent_usd / Decimal(str(epochs)))
-    if whole_usd <= cap.most_usd:
+    if whole_usd <= cap.max_usd:
         return None
-    return f"guardrail usd_per_epoch: an epoch costs ${whole_usd}, at most ${cap.most_usd} is allowed, and its remedy is {cap.remedy}"
+    return f"guardrail usd_per_epoch: an epoch costs ${whole_usd}, at most ${cap.max_usd} is allowed, and its action is {cap.action}"

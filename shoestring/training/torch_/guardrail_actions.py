@@ -6,7 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn
 
-from shoestring.config.guardrails import Remedy
+from shoestring.config.guardrails import GuardrailAction
 from shoestring.core.errors import StageStopped
 from shoestring.training.control.guardrails import (
     MOST_ROLLBACKS,
@@ -31,15 +31,15 @@ def mend_skill(training: Training, loss: float) -> bool:
     share = at.spent_s / (at.spent_s + at.left_s) if at.spent_s else 0.0
     why = too_bad(floor, skill, course.samples / training.rows, share)
     if why is None:
-        if floor.remedy == "roll-back" and skill >= floor.least:
+        if floor.action == "roll-back" and skill >= floor.min:
             course.safe = {
                 "learner": snapshot(training.learner.state()),
                 "batch_rows": training.batch_rows,
                 "samples": course.samples,
             }
         return False
-    if floor.remedy != "roll-back" or course.safe is None or course.rolled_back >= MOST_ROLLBACKS:
-        leave(training, floor.remedy, why)
+    if floor.action != "roll-back" or course.safe is None or course.rolled_back >= MOST_ROLLBACKS:
+        leave(training, floor.action, why)
     go_back(training, course.safe, why)
     return True
 
@@ -71,7 +71,7 @@ def mend_spend(training: Training) -> None:
     why = too_dear(cap, here[1] - before[1], (here[0] - before[0]) / training.rows)
     if why is None:
         return
-    if cap.remedy == "rebalance":
+    if cap.action == "rebalance":
         if course.schedule.phase(training.progress()) == "decay" or not training.steering.drift.paces:
             return
         if move := training.steering.ease(training.standing()):
@@ -80,13 +80,13 @@ def mend_spend(training: Training) -> None:
             training.mark = None
             return
         why = f"{why}, with nothing left to change"
-    leave(training, cap.remedy, why)
+    leave(training, cap.action, why)
 
 
-def leave(training: Training, remedy: Remedy, why: str) -> NoReturn:
+def leave(training: Training, action: GuardrailAction, why: str) -> NoReturn:
     """With a checkpoint. What is only paused is gone on with by the next try."""
     training.note("guardrail", "running", "stopped", why)
     training.save()
     raise StageStopped(
-        f"{why}; the checkpoint is written", "told-to-stop" if remedy == "pause" else "guardrail"
+        f"{why}; the checkpoint is written", "told-to-stop" if action == "pause" else "guardrail"
     )

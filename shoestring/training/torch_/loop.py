@@ -146,7 +146,7 @@ class Training:
         """Put a change on record, and say it."""
         at = self.task.clock.now()
         self.course.changes.append(
-            AdaptationChange(at=at, samples=self.course.samples, lever=lever, before=before, after=after, why=why)
+            AdaptationChange(at=at, samples=self.course.samples, lever=lever, before=before, after=after, reason=why)
         )
         self._tell()
 
