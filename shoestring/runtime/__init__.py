@@ -14,18 +14,18 @@ from pydantic import ValidationError
 
 from shoestring.core.errors import RecipeError, UsageError
 from shoestring.core.money import budget
-from shoestring.core.types import validation_message
+from shoestring.core.record import validation_message
 from shoestring.data.recipe import Recipe
-from shoestring.runtime.admission.admit import Wish
-from shoestring.runtime.admission.build_question import Needs, Reads
+from shoestring.runtime.admission.admit import RunRequest
+from shoestring.runtime.admission.build_question import RemainingStages, StageInputs
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.route_step.route import route as route_stage
 from shoestring.stages.work import Origin
 
-Argument = TypeVar("Argument", Recipe, Needs, Origin)
+Argument = TypeVar("Argument", Recipe, RemainingStages, Origin)
 
 
-def argument(what: str, text: str, noun: type[Argument]) -> Argument:
+def parse_argument(what: str, text: str, noun: type[Argument]) -> Argument:
     """A noun that an engine hands on as text. Raises RecipeError."""
     try:
         return noun.model_validate_json(text)
@@ -33,7 +33,7 @@ def argument(what: str, text: str, noun: type[Argument]) -> Argument:
         raise RecipeError(f"{what}, as JSON: {validation_message(error)}") from None
 
 
-def given_budget(text: str) -> Decimal:
+def parse_budget(text: str) -> Decimal:
     """Raises UsageError."""
     try:
         return budget(text)
@@ -67,23 +67,23 @@ def route(
         Refused: nothing fits; the decision with its sentences is in the store all the same.
     """
     opened = open_world(world)
-    parsed, stages = argument("the recipe", recipe, Recipe), argument("the list of stages", needs, Needs)
-    wish = Wish(
+    parsed, stages = parse_argument("the recipe", recipe, Recipe), parse_argument("the list of stages", needs, RemainingStages)
+    wish = RunRequest(
         run_id=run_id,
         recipe=parsed,
         needs=stages.needs,
-        budget_usd=given_budget(budget_usd) if budget_usd else parsed.budget_usd,
+        budget_usd=parse_budget(budget_usd) if budget_usd else parsed.budget_usd,
         deadline_s=deadline_s or parsed.deadline_s,
         seed=seed if seed >= 0 else parsed.seed,
         origin=stages.origin,
-        keeps_books=stages.keeps_books,
+        metered=stages.metered,
         job_id=job_id,
     )
     if not wish.needs:
         raise RecipeError(
             "route was given no stages: pass it the NEED of the stage it stands before, and of those after it"
         )
-    return route_stage(opened, wish, Reads(upstream, also), decision_path, page_path)
+    return route_stage(opened, wish, StageInputs(upstream, also), decision_path, page_path)
 
 
 def run(
@@ -109,7 +109,7 @@ def run(
         run_id,
         decision_key,
         inputs,
-        argument("the stage's origin", origin, Origin) if origin else None,
+        parse_argument("the stage's origin", origin, Origin) if origin else None,
     )
     if artifact is not None:
         shutil.copyfile(opened.store.fetch(outcome.artifact or outcome.key), artifact.path)

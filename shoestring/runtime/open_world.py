@@ -30,7 +30,7 @@ def open_world(world: str) -> World:
     return open_local_world(path, store=Path(store) if store else None)
 
 
-def open_sweeper(world: str) -> tuple[World, PendingPods]:
+def open_reaper(world: str) -> tuple[World, PendingPods]:
     """A cluster's world, and the right to end what waits there. Raises WorldError, ClusterError; UsageError for a machine's world."""
     path = Path(world) if world else default_world_path()
     if not path.is_dir():

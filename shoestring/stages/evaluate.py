@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from shoestring.core.errors import StageStopped
-from shoestring.core.types import Need, StageOutcome, record_bytes
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Need, StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage.cache import code_digest
 from shoestring.evaluation import evaluate
@@ -16,7 +17,7 @@ SHARED = False
 NEED = Need(
     stage="evaluate",
     setup_s=4.0 + evaluate.BASELINE_S,
-    op_per_row=round((evaluate.BASELINE_S_PER_ROW + evaluate.AFTER_S_PER_ROW) * 1e9),
+    op_per_row=round((evaluate.BASELINE_S_PER_ROW + evaluate.FINISH_S_PER_ROW) * 1e9),
     reads="scan",
     memory_fixed_gb=0.6,
     memory_bytes_per_row=400.0,
@@ -56,12 +57,12 @@ def run(work: Work) -> StageOutcome:
         if work.stopping():
             raise StageStopped(f"while {phase}")
 
-    asked = evaluate.Asked(
+    asked = evaluate.EvaluationRequest(
         run_id=work.run_id,
-        data_key=work.inputs["data"],
+        dataset_key=work.inputs["data"],
         model_key=work.inputs["model"],
         predict=predict,
-        metric_of=work.recipe.metric_of,
+        metric_for=work.recipe.metric_for,
         seed=work.seed,
         cores=work.cores,
         meter=work.meter,

@@ -9,7 +9,8 @@ from pydantic import JsonValue
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import DataError
 from shoestring.core.receipt import AdaptationChange, SpendForecast
-from shoestring.core.types import Need, StageOutcome, record_bytes
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Need, StageOutcome
 from shoestring.data.formats.readers import open_rows
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage.blobs import load_manifest, open_blob, put_blob
@@ -18,7 +19,7 @@ from shoestring.stages.work import Progress, Work
 from shoestring.training.model_record import ModelRecord
 
 if TYPE_CHECKING:
-    from shoestring.training.torch_.task import Task
+    from shoestring.training.torch_.task import TrainingTask
 
 SHARED = False
 
@@ -45,7 +46,7 @@ lose more in waiting for each other's threads than they win.
 def code() -> str:
     """The digest of the code that computes this stage."""
     return code_digest(
-        "bounds",
+        "adaptation_limits",
         "data.formats",
         "data.loader",
         "data.order",
@@ -78,27 +79,27 @@ def run(work: Work) -> StageOutcome:
     from shoestring.training.torch_.loop import Training
 
     manifest = load_manifest(work.store, work.inputs["data"])
-    task = task_of(work, manifest)
+    task = make_task(work, manifest)
     trained = Training(task).run()
-    course = trained.course
+    course = trained.state
     weights_sha256 = put_blob(work.store, trained.weights)
     model = ModelRecord(
         run_id=work.run_id,
         weights_sha256=weights_sha256,
-        data=work.inputs["data"],
+        dataset_key=work.inputs["data"],
         encoding=task.encoding,
         settings=task.settings,
         seed=work.seed,
         samples=course.samples,
         epochs=course.samples / len(task.train),
-        seconds=course.seconds,
+        training_s=course.training_s,
         cores=work.cores,
         val_loss=trained.val_loss,
-        kept=trained.kept,
-        stopped=trained.stopped,
-        stall_share=trained.stall_share,
-        look_share=course.look_share,
-        windows=course.windows,
+        weights_source=trained.weights_source,
+        stop_reason=trained.stop_reason,
+        data_wait_share=trained.data_wait_share,
+        validation_share=course.validation_share,
+        sample_ranges=course.sample_ranges,
     )
     key = f"runs/{work.run_id}/model.json"
     work.store.put(key, record_bytes(model))
@@ -108,17 +109,17 @@ def run(work: Work) -> StageOutcome:
         rows=len(task.train),
         samples=course.samples,
         metrics={} if trained.val_loss is None else {f"val_{task.metric}": trained.val_loss},
-        stop_reason=trained.stopped,
+        stop_reason=trained.stop_reason,
     )
 
 
-def task_of(work: Work, manifest: Manifest) -> Task:
+def make_task(work: Work, manifest: Manifest) -> TrainingTask:
     """What training needs of the work; of the data, the test split is not even opened."""
-    from shoestring.training.torch_.task import Task
+    from shoestring.training.torch_.task import TrainingTask
 
     if manifest.encoding is None:
         raise DataError(f"{work.inputs['data']} is not encoded: train reads what preprocess wrote")
-    work.recipe.metric_of(manifest.encoding.task)
+    work.recipe.metric_for(manifest.encoding.task)
     splits = [
         [open_blob(work.store, part.sha256) for part in manifest.splits[name]] for name in ("train", "val")
     ]
@@ -151,20 +152,20 @@ def task_of(work: Work, manifest: Manifest) -> Task:
             )
         )
 
-    return Task(
+    return TrainingTask(
         run_id=work.run_id,
         seed=work.seed,
         encoding=manifest.encoding,
         settings=work.recipe.train,
         train=train,
-        signal=signal,
+        validation=signal,
         metric="rmse" if manifest.encoding.task == "regression" else "log_loss",
         store=work.store,
         meter=work.meter,
         clock=work.clock,
         cores=work.cores,
-        tell=tell,
-        stopping=work.stopping,
-        bounds=work.rules.adaptation_limits,
+        report_progress=tell,
+        should_stop=work.stopping,
+        adaptation_limits=work.rules.adaptation_limits,
         guardrails=work.rules.guardrails,
     )

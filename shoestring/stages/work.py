@@ -11,7 +11,8 @@ from pydantic import Field, JsonValue
 from shoestring.config.policy import Policy
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.receipt import AdaptationChange, SpendForecast
-from shoestring.core.types import STANDARD_CLASS, Format, Record
+from shoestring.core.record import Record
+from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.recipe import Recipe
 from shoestring.spending.meter import Meter
 

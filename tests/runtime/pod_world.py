@@ -22,16 +22,18 @@ from shoestring.config.policy import Policy
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded
 from shoestring.core.interfaces import PodLifetime, Store
-from shoestring.core.types import Format, FormatSpeed, Need, Pool, VolumeProbe, record_bytes
-from shoestring.data.formats.volume_probe import volume_of
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Format, FormatSpeed, Need, Pool, VolumeProbe
+from shoestring.data.formats.volume_probe import volume_id
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import Run
-from shoestring.runtime.admission.admit import Wish, admit
-from shoestring.runtime.admission.build_question import Reads
+from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.build_question import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.background_io import clerk
-from shoestring.runtime.supervisor.supervisor import watch
+from shoestring.runtime.supervisor.background_io import background_io
+from shoestring.runtime.supervisor.supervisor import watch_child
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.stages import evaluate, ingest, preprocess, train
 
@@ -80,7 +82,7 @@ def measured(folder: Path, world: World) -> World:
         )
         for format in Format
     )
-    probe = VolumeProbe(volume=volume_of(folder), as_of=world.clock.now(), speeds=speeds)
+    probe = VolumeProbe(volume=volume_id(folder), as_of=world.clock.now(), speeds=speeds)
     world.store.put(f"learned/probes/{probe.volume}.json", record_bytes(probe))
     return world
 
@@ -106,9 +108,9 @@ def on(world: World, store: Store) -> World:
 
 def wish(
     recipe: Path | Recipe, run_id: str = "r", needs: tuple[Need, ...] = CHAIN, budget_usd: Decimal = MONEY
-) -> Wish:
+) -> RunRequest:
     found = read_recipe(recipe) if isinstance(recipe, Path) else recipe
-    return Wish(run_id, found, needs, budget_usd, None, 7)
+    return RunRequest(run_id, found, needs, budget_usd, None, 7)
 
 
 def refused_at_once(count: int, act: Callable[[int], object]) -> list[str]:
@@ -148,10 +150,10 @@ class Began:
         self.ledger.reserve(self.account, "rival-1", "rival", 1, free_usd - left_usd)
 
 
-def begin(world: World, asked: Wish) -> Began:
+def begin(world: World, asked: RunRequest) -> Began:
     """Admit a run and route its first stage; the attempt starts now."""
     run = admit(world, asked)
-    decision, key = decide_and_reserve(world, run, asked, Reads())
+    decision, key = decide_and_reserve(world, run, asked, StageInputs())
     assert decision.choice is not None
     attempt = Attempt(world, run, decision, key, {}, world.clock.monotonic_s(), decision.choice.p95_usd)
     return Began(world, run, attempt, Ledger(world.store, world.clock))
@@ -169,8 +171,8 @@ class TellingCluster(LocalCluster):
         super().__init__(pools)
         self.lives = lives or {}
 
-    def lifetime(self, pod_uid: str) -> PodLifetime:
-        return self.lives.get(pod_uid, PodLifetime(alive=True))
+    def lifetime(self, pod: PodRef) -> PodLifetime:
+        return self.lives.get(str(pod), PodLifetime(alive=True))
 
 
 def on_cluster(
@@ -178,12 +180,12 @@ def on_cluster(
 ) -> tuple[World, TellingCluster]:
     """The same world where pods live and die elsewhere, and the cluster that tells of them."""
     cluster = TellingCluster(pools or world.cluster.pools())
-    return replace(world, cluster=cluster, rules=rules or world.rules, pod_uid="ns.0.router"), cluster
+    return replace(world, cluster=cluster, policy=rules or world.policy, pod=PodRef.parse("ns.0.router")), cluster
 
 
-def in_pod(began: Began, pod_uid: str) -> Attempt:
+def in_pod(began: Began, pod: str) -> Attempt:
     """The attempt, as a pod of this name makes it."""
-    return replace(began.attempt, world=replace(began.world, pod_uid=pod_uid))
+    return replace(began.attempt, world=replace(began.world, pod=PodRef.parse(pod)))
 
 
 def check_windows(windows: list[dict[str, int]]) -> None:
@@ -219,5 +221,5 @@ def a_child(text: str) -> subprocess.Popen[bytes]:
 
 
 def watched(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> None:
-    with clerk() as writer:
-        watch(attempt, child, scratch, writer)
+    with background_io() as writer:
+        watch_child(attempt, child, scratch, writer)

@@ -10,8 +10,9 @@ from pod_world import INGEST, Began, SetClock, on_cluster, small_world, wish
 
 from shoestring.config.world import PriceBook, World
 from shoestring.core.interfaces import PodLifetime, StagePod
+from shoestring.core.pod_ref import ClusterPod
 from shoestring.core.types import Pool, Quote
-from shoestring.runtime.admission.build_question import Reads
+from shoestring.runtime.admission.build_question import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 
 SMALL = Pool(name="od/1", node_pool="od", cores=1, memory_gb=2)
@@ -32,7 +33,7 @@ class Queue:
     def end(self, pod: StagePod) -> bool:
         if self._taken:
             return False
-        self.waiting = [other for other in self.waiting if other.pod_uid != pod.pod_uid]
+        self.waiting = [other for other in self.waiting if other.ref != pod.ref]
         self.ended.append(pod)
         return True
 
@@ -59,7 +60,7 @@ class NodePrices:
 def waits(world: World, seconds: float, run_id: str = "r", node: str = "", why: str = SCHEDULER) -> StagePod:
     since = world.clock.now() - timedelta(seconds=seconds)
     life = PodLifetime(alive=True, started_at=since if node else None)
-    return StagePod("ns.7.ingest-pod", run_id, "ingest", since, node, True, why, "42", life)
+    return StagePod(ClusterPod("ns", "7", "ingest-pod"), run_id, "ingest", since, node, True, why, "42", life)
 
 
 def shares_world(laptop: Path, folder: Path, pools: tuple[Pool, ...] = (SMALL, LARGE)) -> World:
@@ -68,6 +69,6 @@ def shares_world(laptop: Path, folder: Path, pools: tuple[Pool, ...] = (SMALL, L
 
 
 def again(began: Began, flights_slice: Path) -> str:
-    decision, _ = decide_and_reserve(began.world, began.run, wish(flights_slice, needs=INGEST), Reads())
+    decision, _ = decide_and_reserve(began.world, began.run, wish(flights_slice, needs=INGEST), StageInputs())
     assert decision.choice is not None
     return decision.choice.pool

@@ -12,17 +12,18 @@ from pod_world import INGEST, Began, SetClock, TellingCluster, begin, in_pod, on
 from shoestring.config.policy import Policy
 from shoestring.config.world import World
 from shoestring.core.interfaces import PodLifetime
+from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import record_bytes
-from shoestring.data.run_records import read
-from shoestring.reporting.run_story import gather
-from shoestring.reporting.summary import summarise
-from shoestring.runtime.records.overhead import OverheadTime, overhead
-from shoestring.runtime.settlement.adjust import adjust_to_pods
+from shoestring.core.record import record_bytes
+from shoestring.data.run_records import read_record
+from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.summary import summarise_run
+from shoestring.runtime.records.overhead import OverheadTime, overhead_timer
+from shoestring.runtime.settlement.adjust import adjust_to_pod_times
 from shoestring.runtime.settlement.settle import settle_run
-from shoestring.runtime.supervisor.child import Ending
-from shoestring.runtime.supervisor.run_stage import close_books
-from shoestring.runtime.supervisor.supervisor import heartbeat
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.run_stage import settle_and_record
+from shoestring.runtime.supervisor.supervisor import write_heartbeat
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.meter import cost_usd
 
@@ -37,10 +38,10 @@ def cluster_of(world: World) -> TellingCluster:
 def done(began: Began) -> Decimal:
     """The attempt's frame runs for two seconds and settles; what it wrote down that it spent."""
     attempt = in_pod(began, POD)
-    heartbeat(attempt, "running")
+    write_heartbeat(attempt, "running")
     began.world.clock.sleep(2)
-    close_books(attempt, Ending(status="done"))
-    return read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).spent_usd
+    settle_and_record(attempt, ChildResult(status="done"))
+    return read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).spent_usd
 
 
 def lived(began: Began, before_s: float, after_s: float) -> PodLifetime:
@@ -69,19 +70,19 @@ def test_what_is_settled_is_what_the_pod_took_by_the_clusters_own_clock(
     true_usd = cost_usd(began.attempt.choice.usd_per_hour, 2 + before_s + after_s)
     state = began.ledger.state(began.account)
     assert (state.settled_usd["ingest-1"], state.closed) == (true_usd, True)
-    assert summarise(gather(began.world.store, "r")).stages[0].spent_usd == true_usd
+    assert summarise_run(read_run_story(began.world.store, "r")).stages[0].spent_usd == true_usd
     verify(began.world.store, load_anchors(began.world.store))
 
 
 def test_a_lost_pod_is_settled_by_its_own_times_and_not_by_its_last_heartbeat(began: Began) -> None:
-    heartbeat(in_pod(began, POD), "running")
+    write_heartbeat(in_pod(began, POD), "running")
     began.world.clock.sleep(20)
     cluster_of(began.world).lives[POD] = lived(began, 1, -5)
     settle_run(began.world, "r")
     assert began.ledger.state(began.account).settled_usd["ingest-1"] == cost_usd(
         began.attempt.choice.usd_per_hour, 16
     )
-    assert read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).status == "lost"
+    assert read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).status == "lost"
 
 
 def test_a_pod_whose_end_nobody_tells_stays_as_it_settled_itself(began: Began) -> None:
@@ -95,7 +96,7 @@ def test_asked_again_it_is_the_same_entry(began: Began) -> None:
     done(began)
     cluster_of(began.world).lives[POD] = lived(began, 3, 1)
     for _ in range(2):
-        assert adjust_to_pods(began.world, began.run, began.run.start) == []
+        assert adjust_to_pod_times(began.world, began.run, began.run.start) == []
     entries = began.ledger.state(began.account).entries
     settle_run(began.world, "r")
     settle_run(began.world, "r")
@@ -129,9 +130,9 @@ def test_what_comes_back_pays_for_what_took_longer_whatever_their_names(began: B
     began.ledger.reserve(began.account, "ingest-2", "ingest", 2, left_usd)
     began.world.store.put("runs/r/decisions/ingest-2.json", record_bytes(decision))
     began.ledger.settle(began.account, "ingest-2", left_usd)
-    first = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    first = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     second = first.model_copy(
-        update={"attempt": 2, "pod_uid": "ns.2.ingest", "decision_key": "runs/r/decisions/ingest-2.json"}
+        update={"attempt": 2, "pod": PodRef.parse("ns.2.ingest"), "decision_key": "runs/r/decisions/ingest-2.json"}
     )
     began.world.store.put("runs/r/receipts/ingest-2.json", record_bytes(second))
     now = began.world.clock.now()
@@ -139,7 +140,7 @@ def test_what_comes_back_pays_for_what_took_longer_whatever_their_names(began: B
     cluster_of(began.world).lives["ns.2.ingest"] = PodLifetime(
         alive=False, started_at=now - timedelta(seconds=1), finished_at=now
     )
-    assert adjust_to_pods(began.world, began.run, began.run.start) == []
+    assert adjust_to_pod_times(began.world, began.run, began.run.start) == []
     settled_usd = began.ledger.state(began.account).settled_usd
     assert (settled_usd["ingest-1"], settled_usd["ingest-2"]) == (cost_usd(rate, 32), cost_usd(rate, 1))
 
@@ -155,10 +156,10 @@ def test_a_frame_foresees_the_end_of_its_pod_and_keeps_its_price_back(
 
 
 def test_pods_that_decide_and_settle_are_paid_by_their_own_times_at_their_first_price(began: Began) -> None:
-    with overhead(began.world, began.run, "route-ingest"):
+    with overhead_timer(began.world, began.run, "route-ingest"):
         began.world.clock.sleep(1)
     (key,) = began.world.store.list("runs/r/overhead/1/")
-    rate = read(began.world.store, key, OverheadTime).usd_per_hour
+    rate = read_record(began.world.store, key, OverheadTime).usd_per_hour
     now = began.world.clock.now()
     cluster_of(began.world).lives["ns.0.router"] = PodLifetime(
         alive=False, started_at=now - timedelta(seconds=4), finished_at=now

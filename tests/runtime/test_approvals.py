@@ -17,15 +17,20 @@ from shoestring.config.budgets import Budgets
 from shoestring.config.world import World
 from shoestring.core.errors import ApprovalNeeded, BudgetExceeded, Refused, UsageError
 from shoestring.data.recipe import Recipe, read_recipe
-from shoestring.reporting.run_story import gather
-from shoestring.runtime.admission.admit import admit, admitted
-from shoestring.runtime.admission.approvals import asked_before, budget_now, give_approval, waiting
-from shoestring.runtime.admission.build_question import Reads
+from shoestring.reporting.run_story import read_run_story
+from shoestring.runtime.admission.admit import admit, find_or_admit
+from shoestring.runtime.admission.approvals import (
+    current_budget,
+    give_approval,
+    pending_approval,
+    previous_request,
+)
+from shoestring.runtime.admission.build_question import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.settle import settle_run
-from shoestring.spending.approvals import Approval, approvals
+from shoestring.spending.approvals import Approval, read_approvals
 from shoestring.spending.audit.verify import load_anchors, verify
-from shoestring.spending.ledger.ledger import Ledger, accounts
+from shoestring.spending.ledger.ledger import Ledger, account_names
 
 CEILING = MONEY - Decimal("0.000001")
 
@@ -49,7 +54,7 @@ def yes(world: World, amount_usd: Decimal = MONEY, days: float = 1, run_id: str 
         at=now,
         amount_usd=amount_usd,
         expires_at=now + timedelta(days=days),
-        pod_uid=world.pod_uid,
+        pod=world.pod,
     )
 
 
@@ -61,24 +66,24 @@ def test_a_run_above_the_ceiling_does_not_begin_and_says_what_to_type(world: Wor
     ) as refused:
         admit(world, asked)
     assert (refused.value.budget_usd, refused.value.ceiling_usd) == (MONEY, CEILING)
-    assert accounts(world.store) == []
-    request = waiting(world, "r")
+    assert account_names(world.store) == []
+    request = pending_approval(world, "r")
     assert request is not None and request.budget_usd == MONEY
     run = admit(replace(world, budgets=Budgets()), wish(recipe, run_id="other"))
-    assert asked_before(
+    assert previous_request(
         world, replace(run, starts=(), record=run.record.model_copy(update={"run_id": "r"}))
     ) == (MONEY, 900.0)
 
 
 def test_a_run_at_the_ceiling_needs_nobody(world: World, recipe: Recipe) -> None:
     assert admit(world, wish(recipe, budget_usd=CEILING)).start.budget_usd == CEILING
-    assert waiting(world, "r") is None
+    assert pending_approval(world, "r") is None
 
 
 def test_an_approved_run_begins_and_its_account_names_the_approval(world: World, recipe: Recipe) -> None:
     give_approval(world, yes(world), None, MONEY)
-    run = admitted(world, wish(recipe))
-    (sha256,) = approvals(world.store, "r")
+    run = find_or_admit(world, wish(recipe))
+    (sha256,) = read_approvals(world.store, "r")
     first = Ledger(world.store, world.clock).open("r", MONEY).entry
     assert (first.approval, run.start.account) == (sha256, "r")
     verify(world.store, load_anchors(world.store))
@@ -97,7 +102,7 @@ def test_an_approval_of_less_or_one_that_is_over_does_not_count(
     give_approval(world, yes(world, amount_usd, days), None, MONEY)
     with pytest.raises(ApprovalNeeded, match=why):
         admit(world, wish(recipe))
-    assert accounts(world.store) == []
+    assert account_names(world.store) == []
 
 
 def test_an_approval_for_one_run_is_not_one_for_another(world: World, recipe: Recipe) -> None:
@@ -111,18 +116,18 @@ def test_what_ends_before_it_begins_or_is_above_what_a_run_may_have_is_not_writt
         give_approval(world, yes(world, days=-1), None, MONEY)
     with pytest.raises(Refused, match="raise run_usd"):
         give_approval(replace(world, budgets=Budgets(run_usd=CEILING)), yes(world), None, MONEY)
-    assert approvals(world.store, "r") == {}
+    assert read_approvals(world.store, "r") == {}
 
 
 def test_a_run_under_way_is_given_more_which_its_next_stage_may_use(world: World, recipe: Recipe) -> None:
     began = begin(world, wish(recipe, needs=INGEST, budget_usd=CEILING))
-    total_usd, account = budget_now(world, began.run)
+    total_usd, account = current_budget(world, began.run)
     raised = give_approval(world, yes(world, MONEY * 2), account, total_usd)
     assert raised is not None and raised.entry.cap_microusd == 20_000
-    assert began.ledger.state(f"{world.clock.now():%Y-%m}").holds["r"].amount_usd == MONEY * 2
-    assert budget_now(world, began.run)[0] == MONEY * 2 == gather(world.store, "r").budget_usd
+    assert began.ledger.state(f"{world.clock.now():%Y-%m}").reservations["r"].amount_usd == MONEY * 2
+    assert current_budget(world, began.run)[0] == MONEY * 2 == read_run_story(world.store, "r").budget_usd
     began.ledger.settle("r", "ingest-1", Decimal(0))
-    decision, _ = decide_and_reserve(world, began.run, wish(recipe, needs=INGEST), Reads())
+    decision, _ = decide_and_reserve(world, began.run, wish(recipe, needs=INGEST), StageInputs())
     assert (decision.question.budget_usd, decision.question.spent_usd) == (MONEY * 2, 0)
     settle_run(world, "r")
     verify(world.store, load_anchors(world.store))
@@ -136,7 +141,7 @@ def test_more_than_the_month_has_is_refused_with_its_numbers_and_the_run_goes_on
     with pytest.raises(
         BudgetExceeded, match=r"extend r of \d{4}-\d\d: \$0\.010001 asked, \$0\.000001 left of \$0\.010000"
     ):
-        give_approval(tight, yes(world, MONEY * 2), budget_now(tight, began.run)[1], CEILING)
+        give_approval(tight, yes(world, MONEY * 2), current_budget(tight, began.run)[1], CEILING)
     assert began.ledger.state("r").cap_usd == CEILING
 
 

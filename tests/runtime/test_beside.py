@@ -13,11 +13,11 @@ from shoestring.core.errors import BudgetTooSmall
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, open_run
-from shoestring.routing.dag import from_here
+from shoestring.routing.dag import stages_from
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import Wish, admit
-from shoestring.runtime.admission.build_question import Reads
-from shoestring.runtime.route_step.concurrent_stages import to_be_planned
+from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.build_question import StageInputs
+from shoestring.runtime.route_step.concurrent_stages import stages_to_plan
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -43,13 +43,13 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-def asked(recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH) -> Wish:
-    found = wish(recipe, needs=from_here(FIT, stage), budget_usd=budget_usd)
-    return Wish(found.run_id, found.recipe, found.needs, budget_usd, None, 7, keeps_books=False)
+def asked(recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH) -> RunRequest:
+    found = wish(recipe, needs=stages_from(FIT, stage), budget_usd=budget_usd)
+    return RunRequest(found.run_id, found.recipe, found.needs, budget_usd, None, 7, metered=False)
 
 
 def routed(world: World, run: Run, recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH) -> Decision:
-    return decide_and_reserve(world, run, asked(recipe, stage, budget_usd), Reads())[0]
+    return decide_and_reserve(world, run, asked(recipe, stage, budget_usd), StageInputs())[0]
 
 
 def least_usd(world: World, recipe: Recipe) -> Decimal:
@@ -67,7 +67,7 @@ def test_a_router_plans_what_runs_beside_it_until_that_is_decided_and_then_waits
     assert [planned.stage for planned in first.plan] == ["fit-a", "compare"]
     assert [planned.stage for planned in second.plan] == ["compare"]
     assert first.choice is not None
-    (given,) = second.question.given
+    (given,) = second.question.upstream
     assert (given.stage, given.after) == ("fit-b", ("begin",))
     assert given.ready_s == pytest.approx(first.choice.p95_s)
 
@@ -81,7 +81,7 @@ def test_reservations_of_stages_side_by_side_fit_the_smallest_budget_together(
     for stage in ("fit-a", "fit-b"):
         routed(world, run, recipe, stage, budget_usd)
     state = ledger.state(run.start.account)
-    assert {held.stage for held in state.holds.values()} == {"overhead", "fit-a", "fit-b"}
+    assert {held.stage for held in state.reservations.values()} == {"overhead", "fit-a", "fit-b"}
     assert state.held_usd <= budget_usd
     compare = routed(world, run, recipe, "compare", budget_usd)
     assert compare.choice is not None
@@ -92,8 +92,8 @@ def test_a_stage_that_failed_is_planned_again_by_those_beside_it(world: World, r
     decision = routed(world, run, recipe, "fit-b")
     ledger = Ledger(world.store, world.clock, "router")
     ledger.settle(run.start.account, decision.question.hold, Decimal("0.000001"))
-    needs, given = to_be_planned(
-        world, open_run(world.store, "r"), from_here(FIT, "fit-a"), ledger.state(run.start.account)
+    needs, given = stages_to_plan(
+        world, open_run(world.store, "r"), stages_from(FIT, "fit-a"), ledger.state(run.start.account)
     )
     assert ([need.stage for need in needs], given) == (["fit-a", "fit-b", "compare"], ())
 
@@ -102,4 +102,4 @@ def test_of_a_chain_every_stage_behind_is_planned(world: World, recipe: Recipe) 
     chain = tuple(need.model_copy(update={"after": None}) for need in FIT)
     run = admit(world, asked(recipe, "begin"))
     state = Ledger(world.store, world.clock, "router").state(run.start.account)
-    assert to_be_planned(world, run, chain, state) == (chain, ())
+    assert stages_to_plan(world, run, chain, state) == (chain, ())

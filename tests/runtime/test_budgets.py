@@ -13,9 +13,9 @@ from shoestring.config.budgets import Budgets
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, Refused
 from shoestring.data.recipe import Recipe, read_recipe
-from shoestring.runtime.admission.admit import admit, foresee
+from shoestring.runtime.admission.admit import admission_decision, admit
 from shoestring.runtime.settlement.settle import settle_run
-from shoestring.spending.ledger.ledger import Ledger, accounts
+from shoestring.spending.ledger.ledger import Ledger, account_names
 
 CAP = Decimal("0.000200")
 
@@ -45,8 +45,8 @@ def test_a_budget_above_what_one_run_may_have_is_refused_and_one_that_is_not_is_
     with pytest.raises(Refused, match=r"\$0\.01 is above the \$0\.009999 .* raise run_usd"):
         admit(strict, wish(recipe))
     with pytest.raises(Refused, match="raise run_usd"):
-        foresee(strict, wish(recipe), Decimal(0), {})
-    assert accounts(world.store) == [] and list(world.store.list("runs/r/decisions/")) == []
+        admission_decision(strict, wish(recipe), Decimal(0), {})
+    assert account_names(world.store) == [] and list(world.store.list("runs/r/decisions/")) == []
     assert admit(paid_by(world, run_usd=MONEY), wish(recipe)).start.budget_usd == MONEY
 
 
@@ -55,7 +55,7 @@ def test_of_two_budgets_for_a_stage_the_smaller_holds(
     world: World, recipe: Recipe, theirs: Decimal, own: Decimal | None
 ) -> None:
     strict = paid_by(world, stages={"ingest": theirs, "nobodys": CAP})
-    capped = recipe.model_copy(update={"budgets": {"ingest": own} if own else {}})
+    capped = recipe.model_copy(update={"stage_budgets_usd": {"ingest": own} if own else {}})
     began = begin(strict, wish(capped, needs=INGEST))
     assert began.attempt.decision.question.stage_budgets["ingest"] == CAP
     with pytest.raises(BudgetExceeded):
@@ -67,7 +67,7 @@ def test_a_stage_budget_that_nothing_fits_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(Refused, match=r"the stage's own budget is \$0\.000001"):
         admit(paid_by(world, stages={"train": "0.000001"}), wish(recipe, needs=CHAIN))
-    assert accounts(world.store) == []
+    assert account_names(world.store) == []
 
 
 def test_the_months_cap_is_what_the_budgets_say_now(world: World, recipe: Recipe) -> None:
@@ -99,12 +99,12 @@ def test_a_month_that_has_spent_more_than_its_new_cap_begins_no_run(world: World
         Refused, match=r"has spent and holds \$0\.010000, so its cap cannot be \$0\.005000.* raise month_usd"
     ):
         admit(paid_by(world, month_usd="0.005"), wish(recipe, run_id="second"))
-    assert "second" not in accounts(world.store)
+    assert "second" not in account_names(world.store)
 
 
 def test_of_runs_that_race_for_one_months_cap_as_many_begin_as_fit(world: World, recipe: Recipe) -> None:
     strict = paid_by(world, month_usd=MONEY * 2)
     lost = refused_at_once(4, lambda number: admit(strict, wish(recipe, run_id=f"r{number}")))
     state = Ledger(world.store, world.clock).state(month_of(world))
-    assert (state.held_usd, state.left_usd, len(state.holds)) == (MONEY * 2, 0, 2)
+    assert (state.held_usd, state.left_usd, len(state.reservations)) == (MONEY * 2, 0, 2)
     assert len(lost) == 2 and all("$0.010000 asked, $0.000000 left of $0.020000" in each for each in lost)

@@ -18,11 +18,11 @@ from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, NotYet, Refused, UnknownName, UsageError
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import Run
-from shoestring.runtime.admission.admit import admit, admitted, having_waited
-from shoestring.runtime.admission.start_gate import in_time
+from shoestring.runtime.admission.admit import admit, after_waiting, find_or_admit
+from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.ledger import Ledger, accounts
+from shoestring.spending.ledger.ledger import Ledger, account_names
 
 MICRO = Decimal("0.000001")
 
@@ -60,14 +60,14 @@ def test_a_campaigns_runs_share_its_cap_and_the_one_that_it_has_no_money_for_is_
         admit(paid, wish(recipe, run_id="third"))
     month = Ledger(world.store, world.clock).state(f"{world.clock.now():%Y-%m}")
     assert (month.held_usd, campaign(paid)) == (MONEY * 2, MICRO)
-    assert verify(world.store, {}).pending == ()
+    assert verify(world.store, {}).unfinished == ()
 
 
 def test_a_run_for_which_others_hold_the_money_waits_until_they_hand_it_back(
     world: World, recipe: Recipe
 ) -> None:
     """Where the policy lets it, and not for what is spent, nor beyond its deadline."""
-    patient = replace(world, rules=Policy(waiting=StartPolicy(max_delay_s=3600, poll_s=60)))
+    patient = replace(world, policy=Policy(start=StartPolicy(max_delay_s=3600, poll_s=60)))
     paid, said = paid_by(patient, MONEY), list[str]()
     began = begin(paid, wish(recipe, run_id="first", needs=INGEST))
     with pytest.raises(
@@ -88,11 +88,11 @@ def test_a_run_for_which_others_hold_the_money_waits_until_they_hand_it_back(
         if waited_s >= 120:
             began.ledger.settle(began.account, "ingest-1", Decimal(0))
             settle_run(paid, "first")
-        return admit(paid, having_waited(wish(recipe, run_id="second", budget_usd=MONEY / 2), waited_s))
+        return admit(paid, after_waiting(wish(recipe, run_id="second", budget_usd=MONEY / 2), waited_s))
 
-    assert in_time(paid, "second", again, 3600, said.append).start.number == 1
+    assert start_when_allowed(paid, "second", again, 3600, said.append).start.number == 1
     assert len(said) == 2
-    assert verify(world.store, {}).pending == ()
+    assert verify(world.store, {}).unfinished == ()
 
 
 def test_what_a_run_leaves_goes_back_to_its_campaign_and_a_refused_run_then_begins(
@@ -106,8 +106,8 @@ def test_what_a_run_leaves_goes_back_to_its_campaign_and_a_refused_run_then_begi
     settle_run(paid, "first")
     assert campaign(paid) == MONEY - began.ledger.state("first").spent_usd
     # As an engine that tries it again does.
-    assert admitted(paid, wish(recipe, run_id="second", budget_usd=MONEY / 2)).start.account == "second.2"
-    assert verify(world.store, {}).pending == ()
+    assert find_or_admit(paid, wish(recipe, run_id="second", budget_usd=MONEY / 2)).start.account == "second.2"
+    assert verify(world.store, {}).unfinished == ()
 
 
 def test_a_cap_that_was_raised_counts_from_the_next_run_on_and_one_below_what_is_spent_begins_none(
@@ -120,7 +120,7 @@ def test_a_cap_that_was_raised_counts_from_the_next_run_on_and_one_below_what_is
         match=r"no run of spring .* holds \$0\.020000, so its cap cannot be \$0\.010000.* raise the campaign's cap_usd",
     ):
         admit(paid_by(world, MONEY), wish(recipe, run_id="third"))
-    assert "third" not in accounts(world.store)
+    assert "third" not in account_names(world.store)
 
 
 def test_a_campaign_has_its_days(world: World, recipe: Recipe) -> None:
@@ -133,7 +133,7 @@ def test_a_campaign_has_its_days(world: World, recipe: Recipe) -> None:
         budgets = {"campaigns": {"spring": {"cap_usd": MONEY, "first_day": first, "last_day": last}}}
         with pytest.raises(Refused, match=why):
             admit(replace(world, budgets=Budgets.model_validate(budgets)), wish(recipe))
-    assert accounts(world.store) == []
+    assert account_names(world.store) == []
     budgets = {"campaigns": {"spring": {"cap_usd": MONEY, "first_day": today, "last_day": today}}}
     assert admit(replace(world, budgets=Budgets.model_validate(budgets)), wish(recipe)).start.number == 1
 
@@ -146,7 +146,7 @@ def test_a_campaign_that_nobody_pays_for_is_named_with_those_that_there_are(
             replace(world, budgets=Budgets.model_validate({"campaigns": {"autumn": {"cap_usd": 1}}})),
             wish(recipe),
         )
-    assert accounts(world.store) == []
+    assert account_names(world.store) == []
 
 
 def test_a_name_that_could_be_taken_for_something_else_is_refused_at_the_door(flights_slice: Path) -> None:
@@ -172,7 +172,7 @@ def test_of_runs_that_race_for_one_campaigns_cap_as_many_begin_as_fit(world: Wor
     month = Ledger(world.store, world.clock).state(f"{world.clock.now():%Y-%m}")
     assert (campaign(paid), month.held_usd, len(lost)) == (0, MONEY * 2, 2)
     assert all("of spring.campaign: $0.010000 asked, $0.000000 left" in each for each in lost)
-    assert verify(world.store, {}).pending == ()
+    assert verify(world.store, {}).unfinished == ()
 
 
 def test_a_new_run_sweeps_campaigns_too(world: World, recipe: Recipe) -> None:
@@ -189,7 +189,7 @@ def test_a_new_run_sweeps_campaigns_too(world: World, recipe: Recipe) -> None:
         last = max(path for path in folder.iterdir() if path.stem.isdecimal())
         last.unlink()
         (folder / "head.json").unlink()
-    assert len(verify(world.store, {}).pending) == 2
+    assert len(verify(world.store, {}).unfinished) == 2
     said = settle_abandoned(paid)
     assert {sentence.split(":")[0] for sentence in said} == {f"first in {month}", "first in spring.campaign"}
-    assert verify(world.store, {}).pending == ()
+    assert verify(world.store, {}).unfinished == ()

@@ -15,8 +15,8 @@ import psutil
 import pytest
 from pod_world import INGEST, begin, small_world, variables, wish
 
-from shoestring.core.types import record_bytes
-from shoestring.runtime.supervisor.child import ORPHAN_GRACE_S, Ending, Job, ProgressFile
+from shoestring.core.record import record_bytes
+from shoestring.runtime.supervisor.child import ORPHAN_GRACE_S, ChildJob, ChildResult, ProgressFile
 from shoestring.stages.work import Progress
 
 WAITS = "import os, time; from shoestring.runtime.supervisor.child import Stop; stop = Stop(os.getppid()); print(os.getpid(), flush=True)\n"
@@ -76,7 +76,7 @@ def test_progress_is_written_at_most_five_times_a_second(tmp_path: Path) -> None
     assert Progress.model_validate_json((tmp_path / "progress.json").read_bytes()).samples < 999
 
 
-def do(job: Job, folder: Path, env: dict[str, str]) -> tuple[int, Ending]:
+def do(job: ChildJob, folder: Path, env: dict[str, str]) -> tuple[int, ChildResult]:
     """Run the child as the frame does."""
     scratch = folder / "scratch"
     scratch.mkdir()
@@ -87,14 +87,14 @@ def do(job: Job, folder: Path, env: dict[str, str]) -> tuple[int, Ending]:
         capture_output=True,
         timeout=60,
     )
-    return child.returncode, Ending.model_validate_json((scratch / "ending.json").read_bytes())
+    return child.returncode, ChildResult.model_validate_json((scratch / "ending.json").read_bytes())
 
 
 @pytest.fixture
-def job(laptop: Path, flights_slice: Path, tmp_path: Path) -> Job:
+def job(laptop: Path, flights_slice: Path, tmp_path: Path) -> ChildJob:
     began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
     choice = began.attempt.choice
-    return Job(
+    return ChildJob(
         stage="ingest",
         attempt=1,
         run_id="r",
@@ -110,7 +110,7 @@ def job(laptop: Path, flights_slice: Path, tmp_path: Path) -> Job:
     )
 
 
-def test_work_that_is_done_is_an_outcome(job: Job, laptop: Path, tmp_path: Path) -> None:
+def test_work_that_is_done_is_an_outcome(job: ChildJob, laptop: Path, tmp_path: Path) -> None:
     code, ending = do(job, tmp_path, variables(laptop, tmp_path))
     assert (code, ending.status) == (0, "done")
     assert ending.outcome is not None
@@ -120,17 +120,17 @@ def test_work_that_is_done_is_an_outcome(job: Job, laptop: Path, tmp_path: Path)
 
 
 def test_an_ordinary_exception_is_a_failure_with_its_type_and_message(
-    job: Job, laptop: Path, tmp_path: Path
+    job: ChildJob, laptop: Path, tmp_path: Path
 ) -> None:
     """Preprocess without the data that it reads."""
     code, ending = do(job.model_copy(update={"stage": "preprocess"}), tmp_path, variables(laptop, tmp_path))
     assert (code, ending) == (
         1,
-        Ending(status="failed", cause="code", why="preprocess failed: KeyError: 'data'"),
+        ChildResult(status="failed", cause="code", why="preprocess failed: KeyError: 'data'"),
     )
 
 
-def test_an_error_of_ours_is_a_failure_in_its_own_words(job: Job, laptop: Path, tmp_path: Path) -> None:
+def test_an_error_of_ours_is_a_failure_in_its_own_words(job: ChildJob, laptop: Path, tmp_path: Path) -> None:
     code, ending = do(job.model_copy(update={"run_id": "nobody"}), tmp_path, variables(laptop, tmp_path))
     assert (code, ending.status) == (1, "failed")
     assert ending.why.startswith("there is no run called 'nobody'")

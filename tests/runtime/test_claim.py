@@ -10,13 +10,14 @@ from pod_world import INGEST, Began, SetClock, TellingCluster, begin, in_pod, on
 
 from shoestring.core.errors import StageFailed, UnknownName
 from shoestring.core.interfaces import PodLifetime
+from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
-from shoestring.data.run_records import read
-from shoestring.runtime.admission.build_question import Reads
+from shoestring.data.run_records import read_record
+from shoestring.runtime.admission.build_question import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.runtime.supervisor.run_stage import run_stage
-from shoestring.runtime.supervisor.supervisor import heartbeat
+from shoestring.runtime.supervisor.supervisor import write_heartbeat
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.meter import cost_usd
@@ -35,7 +36,7 @@ def lives_of(began: Began) -> dict[str, PodLifetime]:
 
 
 def second_pod(began: Began) -> None:
-    run_stage(replace(began.world, pod_uid=SECOND), "", "r", began.attempt.decision_key, {})
+    run_stage(replace(began.world, pod=PodRef.parse(SECOND)), "", "r", began.attempt.decision_key, {})
 
 
 def test_a_pod_is_known_before_anything_can_go_wrong_in_it(began: Began, tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_a_pod_is_known_before_anything_can_go_wrong_in_it(began: Began, tmp_pat
     with pytest.raises(UnknownName):
         second_pod(began)
     beat = last_heartbeat(began.world.store, "r", "ingest-1")
-    assert beat is not None and (beat.pod_uid, beat.state) == (SECOND, "starting")
+    assert beat is not None and (str(beat.pod), beat.state) == (SECOND, "starting")
 
 
 def test_what_went_wrong_at_its_start_is_paid_for_by_its_pods_own_times(began: Began, tmp_path: Path) -> None:
@@ -61,32 +62,32 @@ def test_what_went_wrong_at_its_start_is_paid_for_by_its_pods_own_times(began: B
 
 
 def test_a_second_pod_leaves_the_reservation_to_the_first_while_that_lives(began: Began) -> None:
-    heartbeat(in_pod(began, FIRST), "running")
+    write_heartbeat(in_pod(began, FIRST), "running")
     with pytest.raises(StageFailed, match=f"ingest-1 is being done by the pod {FIRST}"):
         second_pod(began)
     beat = last_heartbeat(began.world.store, "r", "ingest-1")
-    assert beat is not None and beat.pod_uid == FIRST
-    assert "ingest-1" in began.ledger.state("r").holds
+    assert beat is not None and str(beat.pod) == FIRST
+    assert "ingest-1" in began.ledger.state("r").reservations
 
 
 def test_a_second_pod_settles_the_first_that_was_lost_and_the_stage_is_routed_again(
     began: Began, flights_slice: Path
 ) -> None:
-    heartbeat(in_pod(began, FIRST), "running")
+    write_heartbeat(in_pod(began, FIRST), "running")
     began.world.clock.sleep(2)
-    heartbeat(in_pod(began, FIRST), "running")
-    lives_of(began)[FIRST] = PodLifetime(alive=False, why="Evicted")
+    write_heartbeat(in_pod(began, FIRST), "running")
+    lives_of(began)[FIRST] = PodLifetime(alive=False, reason="Evicted")
     with pytest.raises(StageFailed, match=f"ingest-1 was lost with its pod {FIRST}.*route the stage again"):
         second_pod(began)
-    receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
-    paid_usd = cost_usd(began.attempt.choice.usd_per_hour, 2 + began.world.rules.heartbeat_s)
-    assert (receipt.status, receipt.cause, receipt.pod_uid, receipt.spent_usd) == (
+    receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    paid_usd = cost_usd(began.attempt.choice.usd_per_hour, 2 + began.world.policy.heartbeat_s)
+    assert (receipt.status, receipt.cause, str(receipt.pod), receipt.spent_usd) == (
         "lost",
         "lost",
         FIRST,
         paid_usd,
     )
-    decision, _ = decide_and_reserve(began.world, began.run, wish(flights_slice, needs=INGEST), Reads())
+    decision, _ = decide_and_reserve(began.world, began.run, wish(flights_slice, needs=INGEST), StageInputs())
     assert decision.question.hold == "ingest-2"
     assert any(f"second-ingest-1.{SECOND}" in key for key in began.world.store.list("runs/r/overhead/1/"))
     verify(began.world.store, load_anchors(began.world.store))

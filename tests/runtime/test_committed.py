@@ -18,12 +18,12 @@ from shoestring.config.world import CommittedHours
 from shoestring.core.errors import StoreError
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, StageOutcome
-from shoestring.data.run_records import read
+from shoestring.data.run_records import read_record
 from shoestring.routing.pages.explain import as_markdown
-from shoestring.runtime.records.commitments import claim_key, claimed_ms, committed_usd, with_used
+from shoestring.runtime.records.commitments import claim_key, claim_ms, committed_usd, with_used_hours
 from shoestring.runtime.records.receipts import receipt_key
-from shoestring.runtime.supervisor.child import Ending
-from shoestring.runtime.supervisor.run_stage import close_books
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.run_stage import settle_and_record
 
 HOUR_MS = 3_600_000
 ONE_HOUR = CommittedHours(name="deed", pool="cpu-1", market=Market.ON_DEMAND, month="2026-11", max_hours=1)
@@ -33,10 +33,10 @@ ONE_HOUR = CommittedHours(name="deed", pool="cpu-1", market=Market.ON_DEMAND, mo
 def test_claims_are_given_in_turn_and_never_come_to_more_than_there_is(asked_ms: list[int]) -> None:
     store, given_ms = MemoryStore(), 0
     for number, ms in enumerate(asked_ms):
-        mine = claimed_ms(store, ONE_HOUR, "r", f"train-{number}", "pod", ms)
+        mine = claim_ms(store, ONE_HOUR, "r", f"train-{number}", "pod", ms)
         assert mine == min(ms, HOUR_MS - given_ms)
         given_ms += mine
-        assert with_used(store, [ONE_HOUR])[0].left_ms == pytest.approx(HOUR_MS - given_ms, abs=1)
+        assert with_used_hours(store, [ONE_HOUR])[0].left_ms == pytest.approx(HOUR_MS - given_ms, abs=1)
 
 
 def test_of_many_that_end_at_once_none_is_given_anothers_hour(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_of_many_that_end_at_once_none_is_given_anothers_hour(tmp_path: Path) ->
     with ThreadPoolExecutor(8) as pods:
         found = list(
             pods.map(
-                lambda number: claimed_ms(store, ONE_HOUR, "r", f"train-{number}", "pod", HOUR_MS // 20),
+                lambda number: claim_ms(store, ONE_HOUR, "r", f"train-{number}", "pod", HOUR_MS // 20),
                 range(32),
             )
         )
@@ -53,15 +53,15 @@ def test_of_many_that_end_at_once_none_is_given_anothers_hour(tmp_path: Path) ->
 
 def test_a_month_begins_anew() -> None:
     store = MemoryStore()
-    claimed_ms(store, ONE_HOUR, "r", "train-1", "pod", HOUR_MS)
+    claim_ms(store, ONE_HOUR, "r", "train-1", "pod", HOUR_MS)
     december = ONE_HOUR.model_copy(update={"month": "2026-12"})
-    assert [each.left_ms for each in with_used(store, [ONE_HOUR, december])] == [0, HOUR_MS]
+    assert [each.left_ms for each in with_used_hours(store, [ONE_HOUR, december])] == [0, HOUR_MS]
 
 
 def test_claims_that_cannot_be_read_leave_nothing_free() -> None:
     store = MemoryStore()
     store.put(claim_key("deed", "2026-11", 1), b"?")
-    assert with_used(store, [ONE_HOUR])[0].left_ms == 0
+    assert with_used_hours(store, [ONE_HOUR])[0].left_ms == 0
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ def ended(began: Began, seconds: float) -> Receipt:
     """The attempt takes so long, and is settled."""
     attempt = began.attempt
     attempt.reserved_usd = attempt.choice.p95_usd
-    attempt.started_s = began.world.clock.monotonic_s() - seconds + began.world.rules.pod_exit_s
-    close_books(attempt, Ending(status="done", outcome=StageOutcome(key="blobs/1", rows=1)))
-    return read(began.world.store, receipt_key(attempt.run.run_id, attempt.hold), Receipt)
+    attempt.started_s = began.world.clock.monotonic_s() - seconds + began.world.policy.pod_exit_s
+    settle_and_record(attempt, ChildResult(status="done", outcome=StageOutcome(key="blobs/1", rows=1)))
+    return read_record(began.world.store, receipt_key(attempt.run.run_id, attempt.hold), Receipt)
 
 
 def test_a_pool_that_is_paid_for_is_taken_reserved_at_its_price_and_settled_at_what_was_not_covered(
@@ -93,21 +93,21 @@ def test_a_pool_that_is_paid_for_is_taken_reserved_at_its_price_and_settled_at_w
     choice = first.attempt.choice
     assert choice.pool == "cpu-2" and choice.p95_usd > choice.est_usd
     assert "hours of deed are left" in as_markdown(first.attempt.decision)
-    assert first.ledger.state(first.account).holds["ingest-1"].amount_usd == choice.p95_usd
+    assert first.ledger.state(first.account).reservations["ingest-1"].amount_usd == choice.p95_usd
     receipt = ended(first, 0.002 * 3600)
     assert receipt.spent_usd == 0 and receipt.committed_usd == pytest.approx(
         Decimal("0.00016"), abs=Decimal("0.000002")
     )
     assert first.ledger.state(first.account).settled_usd["ingest-1"] == 0
     second = began_in(world_file, tmp_path, flights_slice, "second")
-    assert second.attempt.decision.question.committed[0].used_hours == pytest.approx(0.002, abs=1e-5)
+    assert second.attempt.decision.question.commitments[0].used_hours == pytest.approx(0.002, abs=1e-5)
     receipt = ended(second, 0.024 * 3600)
     assert receipt.spent_usd == pytest.approx(Decimal("0.00048"), abs=Decimal("0.000002"))
     assert receipt.spent_usd + receipt.committed_usd == pytest.approx(
         Decimal("0.00192"), abs=Decimal("0.000002")
     )
     third = began_in(world_file, tmp_path, flights_slice, "third")
-    assert third.attempt.decision.question.committed[0].left_ms == 0
+    assert third.attempt.decision.question.commitments[0].left_ms == 0
     assert third.attempt.choice.est_usd > 0, "what is used up costs its price again"
 
 

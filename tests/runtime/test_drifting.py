@@ -17,12 +17,12 @@ from pod_world import TRAIN, small_world
 from shoestring.backends.local import FolderStore
 from shoestring.core.receipt import Receipt
 from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
-from shoestring.data.run_records import read
-from shoestring.runtime.admission.admit import Wish, admit
-from shoestring.runtime.admission.build_question import Reads
+from shoestring.data.run_records import read_record
+from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.build_question import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.run_stage import close_books
+from shoestring.runtime.supervisor.run_stage import settle_and_record
 from shoestring.runtime.supervisor.supervisor import supervise
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
@@ -91,9 +91,9 @@ def begun(folder: Path, world_file: Path) -> Attempt:
         target=Target(column="y"),
         train=SETTINGS,
     )
-    asked = Wish("r", recipe, TRAIN, BUDGET_USD, None, 7)
+    asked = RunRequest("r", recipe, TRAIN, BUDGET_USD, None, 7)
     run = admit(world, asked)
-    decision, key = decide_and_reserve(world, run, asked, Reads(data))
+    decision, key = decide_and_reserve(world, run, asked, StageInputs(data))
     assert decision.choice is not None
     return Attempt(
         world, run, decision, key, {"data": data}, world.clock.monotonic_s(), decision.choice.p95_usd
@@ -116,12 +116,12 @@ def test_the_run_ends_inside_its_money_with_a_model_and_tells_what_it_changed(
     finally:
         over.set()
         thread.join()
-    close_books(attempt, ending)
+    settle_and_record(attempt, ending)
     assert ending.status == "done", ending.why
     state = Ledger(world.store, world.clock).state(attempt.run.start.account)
     assert state.cap_usd is not None
     assert state.spent_usd <= state.cap_usd
-    receipt = read(world.store, "runs/r/receipts/train-1.json", Receipt)
+    receipt = read_record(world.store, "runs/r/receipts/train-1.json", Receipt)
     assert receipt.spent_usd <= choice.budget_usd
     told_usd = cost_between_usd(receipt.prices, receipt.started_at, receipt.finished_at)
     assert receipt.spent_usd == pytest.approx(told_usd, abs=Decimal("0.0001"))
@@ -133,7 +133,7 @@ def test_the_run_ends_inside_its_money_with_a_model_and_tells_what_it_changed(
     assert lengths, "the plan was not changed, or nobody told"
     assert "rows a second" in lengths[0].sentence
     assert receipt.forecast is not None
-    model = read(world.store, "runs/r/model.json", ModelRecord)
+    model = read_record(world.store, "runs/r/model.json", ModelRecord)
     assert model.val_loss is not None
     assert model.val_loss < 0.6, "no better than saying nothing"
     beat = last_heartbeat(world.store, "r", "train-1")

@@ -13,8 +13,8 @@ from shoestring.backends.local import FolderStore
 from shoestring.core.money import MICRO
 from shoestring.runtime.admission.admit import EXTENSION_SHARE
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.background_io import clerk
-from shoestring.runtime.supervisor.supervisor import ASK_AHEAD_S, extend_or_stop
+from shoestring.runtime.supervisor.background_io import background_io
+from shoestring.runtime.supervisor.supervisor import EXTEND_AHEAD_S, extend_or_stop
 from shoestring.spending.ledger.ledger import Ledger
 
 
@@ -25,7 +25,7 @@ def fixed(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
 
 
 def ask(began: Began) -> None:
-    with clerk() as writer:
+    with background_io() as writer:
         extend_or_stop(began.attempt, began.ledger, writer)
 
 
@@ -39,7 +39,7 @@ def test_an_attempt_inside_its_reservation_asks_for_nothing(fixed: Began) -> Non
     before = fixed.ledger.state(fixed.account).entries
     ask(fixed)
     assert fixed.ledger.state(fixed.account).entries == before
-    assert not fixed.attempt.stopping
+    assert not fixed.attempt.stop_reason
 
 
 def test_a_stage_past_its_reservation_is_extended_while_the_run_has_free_money(fixed: Began) -> None:
@@ -49,8 +49,8 @@ def test_a_stage_past_its_reservation_is_extended_while_the_run_has_free_money(f
         run_until_its_reservation_is_gone(fixed)
         ask(fixed)
         assert attempt.reserved_usd > before_usd
-        assert not attempt.stopping
-    assert fixed.ledger.state(fixed.account).holds["ingest-1"].amount_usd == attempt.reserved_usd
+        assert not attempt.stop_reason
+    assert fixed.ledger.state(fixed.account).reservations["ingest-1"].amount_usd == attempt.reserved_usd
 
 
 def test_where_less_is_left_than_a_whole_extension_it_goes_on_with_that(fixed: Began) -> None:
@@ -61,7 +61,7 @@ def test_where_less_is_left_than_a_whole_extension_it_goes_on_with_that(fixed: B
     before_usd = attempt.reserved_usd
     run_until_its_reservation_is_gone(fixed)
     ask(fixed)
-    assert not attempt.stopping
+    assert not attempt.stop_reason
     assert attempt.reserved_usd == before_usd + left_usd
     assert fixed.ledger.state(fixed.account).left_usd == 0
 
@@ -92,33 +92,33 @@ def test_more_is_asked_for_in_good_time_and_not_waited_for(fixed: Began) -> None
     attempt, away = costly(fixed), AwayStore(fixed.world.store.root)
     before_usd, ledger = attempt.reserved_usd, Ledger(away, fixed.world.clock)
     run_until(fixed, attempt, 5.0)
-    with clerk() as writer:
+    with background_io() as writer:
         extend_or_stop(attempt, ledger, writer)
-        assert (attempt.stopping, attempt.reserved_usd) == ("", before_usd)
+        assert (attempt.stop_reason, attempt.reserved_usd) == ("", before_usd)
         away.back.set()
         run_until(fixed, attempt, 0.0)
         extend_or_stop(attempt, ledger, writer)
-    assert not attempt.stopping
-    assert fixed.ledger.state(fixed.account).holds["ingest-1"].amount_usd == attempt.reserved_usd > before_usd
+    assert not attempt.stop_reason
+    assert fixed.ledger.state(fixed.account).reservations["ingest-1"].amount_usd == attempt.reserved_usd > before_usd
 
 
 def test_who_asks_in_good_time_and_is_refused_goes_on_until_the_money_is_due(fixed: Began) -> None:
     attempt = costly(fixed)
     fixed.hold_all_but(Decimal(0))
     run_until(fixed, attempt, 5.0)
-    with clerk() as writer:
+    with background_io() as writer:
         extend_or_stop(attempt, fixed.ledger, writer)
-    with clerk() as writer:
+    with background_io() as writer:
         extend_or_stop(attempt, fixed.ledger, writer)
-        assert not attempt.stopping
+        assert not attempt.stop_reason
         run_until(fixed, attempt, 0.0)
         extend_or_stop(attempt, fixed.ledger, writer)
-    assert "refused more" in attempt.stopping
+    assert "refused more" in attempt.stop_reason
 
 
 def test_a_small_reservation_is_not_asked_to_grow_at_once(fixed: Began) -> None:
     before = fixed.ledger.state(fixed.account).entries
-    assert fixed.attempt.reserved_usd < fixed.attempt.price_usd(2 * ASK_AHEAD_S)
+    assert fixed.attempt.reserved_usd < fixed.attempt.price_usd(2 * EXTEND_AHEAD_S)
     run_until(
         fixed, fixed.attempt, float(fixed.attempt.reserved_usd / fixed.attempt.price_usd(3600)) * 3600 * 0.5
     )
@@ -132,18 +132,18 @@ def test_a_stage_that_begins_far_behind_does_not_ask_for_every_second_by_itself(
     before = fixed.ledger.state(fixed.account).entries
     for _ in range(5):
         ask(fixed)
-    assert not fixed.attempt.stopping
+    assert not fixed.attempt.stop_reason
     assert fixed.ledger.state(fixed.account).entries - before <= 3
 
 
 def test_a_heartbeat_that_is_stuck_does_not_keep_a_stage_from_asking_for_more(fixed: Began) -> None:
     stuck, before_usd = AwayStore(fixed.world.store.root, "/heartbeats/"), fixed.attempt.reserved_usd
     run_until_its_reservation_is_gone(fixed)
-    with clerk() as writer:
+    with background_io() as writer:
         writer.note(lambda: stuck.put("runs/r/heartbeats/ingest-1.json", b"{}"))
         extend_or_stop(fixed.attempt, Ledger(stuck, fixed.world.clock), writer)
         stuck.back.set()
-    assert not fixed.attempt.stopping
+    assert not fixed.attempt.stop_reason
     assert fixed.attempt.reserved_usd > before_usd
 
 
@@ -172,28 +172,28 @@ def test_a_refused_extension_stops_with_a_sentence_that_holds_the_numbers(fixed:
     fixed.hold_all_but(Decimal("0.000001"))
     run_until_its_reservation_is_gone(fixed)
     ask(fixed)
-    assert f"${fixed.attempt.choice.p95_usd}" in fixed.attempt.stopping
-    assert "$0.000001" in fixed.attempt.stopping
-    assert fixed.ledger.state(fixed.account).holds["ingest-1"].amount_usd == fixed.attempt.choice.p95_usd
+    assert f"${fixed.attempt.choice.p95_usd}" in fixed.attempt.stop_reason
+    assert "$0.000001" in fixed.attempt.stop_reason
+    assert fixed.ledger.state(fixed.account).reservations["ingest-1"].amount_usd == fixed.attempt.choice.p95_usd
 
 
 def test_an_attempt_that_was_taken_for_dead_stops_when_it_asks_for_more(fixed: Began) -> None:
     fixed.ledger.settle(fixed.account, "ingest-1", Decimal(0), "no heartbeat")
     run_until_its_reservation_is_gone(fixed)
     ask(fixed)
-    assert "taken for dead" in fixed.attempt.stopping and fixed.attempt.cause == "lost"
+    assert "taken for dead" in fixed.attempt.stop_reason and fixed.attempt.stop_cause == "lost"
 
 
 def test_an_extension_leaves_alone_what_is_kept_for_later_stages(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     began = begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice))
-    keep_usd = began.attempt.choice.keep_usd
+    keep_usd = began.attempt.choice.reserved_later_usd
     assert keep_usd > 0
     began.hold_all_but(keep_usd)
     run_until_its_reservation_is_gone(began)
     ask(began)
-    assert "refused more" in began.attempt.stopping
+    assert "refused more" in began.attempt.stop_reason
     assert began.ledger.state(began.account).left_usd == keep_usd
 
 
@@ -202,15 +202,15 @@ def test_an_elastic_stage_is_never_extended(laptop: Path, flights_slice: Path, t
     before = began.ledger.state(began.account).entries
     run_until_its_reservation_is_gone(began)
     ask(began)
-    assert f"${began.attempt.reserved_usd} are spent" in began.attempt.stopping
+    assert f"${began.attempt.reserved_usd} are spent" in began.attempt.stop_reason
     assert began.ledger.state(began.account).entries == before
 
 
 def test_a_stage_past_its_reservation_stops_when_the_store_does_not_answer(fixed: Began) -> None:
     away = AwayStore(fixed.world.store.root)
     run_until_its_reservation_is_gone(fixed)
-    with clerk() as writer:
+    with background_io() as writer:
         extend_or_stop(fixed.attempt, Ledger(away, fixed.world.clock), writer)
-        assert (fixed.attempt.cause, fixed.attempt.reserved_usd) == ("lost", fixed.attempt.choice.p95_usd)
-        assert "did not answer" in fixed.attempt.stopping
+        assert (fixed.attempt.stop_cause, fixed.attempt.reserved_usd) == ("lost", fixed.attempt.choice.p95_usd)
+        assert "did not answer" in fixed.attempt.stop_reason
         away.back.set()

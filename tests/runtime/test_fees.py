@@ -24,12 +24,12 @@ from pod_world import (
 
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
-from shoestring.data.run_records import read
-from shoestring.reporting.charges import charges_of
+from shoestring.data.run_records import read_record
+from shoestring.reporting.charges import read_charges
 from shoestring.runtime.settlement.settle import settle_run
-from shoestring.runtime.supervisor.child import Ending
-from shoestring.runtime.supervisor.run_stage import close_books
-from shoestring.runtime.supervisor.supervisor import extend_or_stop, heartbeat
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.run_stage import settle_and_record
+from shoestring.runtime.supervisor.supervisor import extend_or_stop, write_heartbeat
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.meter import cost_usd
 
@@ -49,15 +49,15 @@ def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
 def ended(began: Began, status: Literal["done", "failed"]) -> Receipt:
     """Its frame ran for two seconds."""
     attempt = in_pod(began, POD)
-    heartbeat(attempt, "running")
+    write_heartbeat(attempt, "running")
     began.world.clock.sleep(2)
-    close_books(attempt, Ending(status=status))
-    return read(began.world.store, "runs/r/receipts/preprocess-1.json", Receipt)
+    settle_and_record(attempt, ChildResult(status=status))
+    return read_record(began.world.store, "runs/r/receipts/preprocess-1.json", Receipt)
 
 
 def test_the_price_of_an_offer_is_its_time_and_its_fees(began: Began) -> None:
     choice = began.attempt.choice
-    assert min(choice.moved_in_usd, choice.moved_out_usd, choice.stored_usd) > 0
+    assert min(choice.transfer_in_usd, choice.transfer_out_usd, choice.storage_usd) > 0
     assert choice.est_usd - choice.fees_usd == pytest.approx(
         cost_usd(choice.usd_per_hour, choice.est_s), abs=Decimal("0.000001")
     )
@@ -69,30 +69,30 @@ def test_what_is_done_pays_for_all_that_it_moved_and_left(began: Began) -> None:
     assert receipt.spent_usd == choice.fees_usd + cost_usd(choice.usd_per_hour, 2)
     settle_run(began.world, "r")
     verify(began.world.store, load_anchors(began.world.store))
-    (charge,) = [each for each in charges_of(began.world.store)[0] if each.entry.stage == "preprocess"]
+    (charge,) = [each for each in read_charges(began.world.store)[0] if each.entry.stage == "preprocess"]
     assert (charge.parts.moved, charge.parts.stored) == (
-        int((choice.moved_in_usd + choice.moved_out_usd).scaleb(6)),
-        int(choice.stored_usd.scaleb(6)),
+        int((choice.transfer_in_usd + choice.transfer_out_usd).scaleb(6)),
+        int(choice.storage_usd.scaleb(6)),
     )
 
 
 def test_what_failed_has_read_and_left_nothing(began: Began) -> None:
     choice, receipt = began.attempt.choice, ended(began, "failed")
-    assert receipt.fees_usd == choice.moved_in_usd
-    assert receipt.spent_usd == choice.moved_in_usd + cost_usd(choice.usd_per_hour, 2)
+    assert receipt.fees_usd == choice.transfer_in_usd
+    assert receipt.spent_usd == choice.transfer_in_usd + cost_usd(choice.usd_per_hour, 2)
 
 
 def test_what_was_lost_pays_for_what_it_read(began: Began) -> None:
-    heartbeat(in_pod(began, POD), "running")
+    write_heartbeat(in_pod(began, POD), "running")
     began.world.clock.sleep(60)
     assert isinstance(began.world.cluster, TellingCluster)
     began.world.cluster.lives[POD] = PodLifetime(alive=False)
     settle_run(began.world, "r")
-    receipt = read(began.world.store, "runs/r/receipts/preprocess-1.json", Receipt)
+    receipt = read_record(began.world.store, "runs/r/receipts/preprocess-1.json", Receipt)
     choice = began.attempt.choice
-    assert (receipt.status, receipt.fees_usd) == ("lost", choice.moved_in_usd)
-    assert receipt.spent_usd == choice.moved_in_usd + cost_usd(
-        choice.usd_per_hour, began.world.rules.heartbeat_s
+    assert (receipt.status, receipt.fees_usd) == ("lost", choice.transfer_in_usd)
+    assert receipt.spent_usd == choice.transfer_in_usd + cost_usd(
+        choice.usd_per_hour, began.world.policy.heartbeat_s
     )
 
 

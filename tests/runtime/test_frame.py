@@ -31,17 +31,17 @@ from pod_world import (
     wish,
 )
 
-from shoestring.backends.local import FolderStore, this_pod_uid
+from shoestring.backends.local import FolderStore, this_process
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
-from shoestring.data.run_records import read
-from shoestring.runtime.records.overhead import OverheadTime, overhead
-from shoestring.runtime.supervisor.attempt import began_s
-from shoestring.runtime.supervisor.background_io import clerk
-from shoestring.runtime.supervisor.child import Ending
-from shoestring.runtime.supervisor.run_stage import close_books
-from shoestring.runtime.supervisor.supervisor import GRACE_S, how_it_ended, supervise, watch
+from shoestring.data.run_records import read_record
+from shoestring.runtime.records.overhead import OverheadTime, overhead_timer
+from shoestring.runtime.supervisor.attempt import pod_started_s
+from shoestring.runtime.supervisor.background_io import background_io
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.run_stage import settle_and_record
+from shoestring.runtime.supervisor.supervisor import GRACE_S, child_result, supervise, watch_child
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.meter import cost_usd
 
@@ -58,9 +58,9 @@ def test_a_store_that_is_away_keeps_no_frame_from_its_signals_and_its_money(
     away = AwayStore(fixed.world.store.root)
     attempt = replace(fixed.attempt, world=replace(fixed.world, store=away))
     child = a_child("import time; print(flush=True); time.sleep(60)")
-    with clerk() as writer:
+    with background_io() as writer:
         attempt.stop("the test is over")
-        watch(attempt, child, tmp_path, writer)
+        watch_child(attempt, child, tmp_path, writer)
         assert child.returncode == -signal.SIGTERM
         away.back.set()
     beat = last_heartbeat(fixed.world.store, attempt.run.run_id, attempt.hold)
@@ -83,7 +83,7 @@ def test_a_child_that_ignores_term_is_killed_after_the_grace(
     watched(began.attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
     assert began.world.clock.monotonic_s() - began.attempt.stopping_since_s > GRACE_S
-    assert how_it_ended(began.attempt, child, tmp_path) == Ending(
+    assert child_result(began.attempt, child, tmp_path) == ChildResult(
         status="stopped", cause="told-to-stop", why="the test is over"
     )
 
@@ -95,7 +95,7 @@ def test_a_child_that_ignores_term_gets_no_grace_that_is_not_paid_for(fixed: Beg
     child = a_child(DEAF)
     watched(fixed.attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
-    assert "the ledger refused more" in how_it_ended(fixed.attempt, child, tmp_path).why
+    assert "the ledger refused more" in child_result(fixed.attempt, child, tmp_path).why
 
 
 def test_a_child_that_dies_without_a_word_has_failed_and_the_sentence_says_of_what(
@@ -107,7 +107,7 @@ def test_a_child_that_dies_without_a_word_has_failed_and_the_sentence_says_of_wh
     )
     for child, how in ((killed, "killed by SIGKILL"), (left, "exit code 3")):
         watched(fixed.attempt, child, tmp_path)
-        ending = how_it_ended(fixed.attempt, child, tmp_path)
+        ending = child_result(fixed.attempt, child, tmp_path)
         assert ending.status == "failed"
         assert how in ending.why
         assert "a resumed run goes on" in ending.why
@@ -122,8 +122,8 @@ def test_a_real_stage_comes_home_done_and_its_books_are_closed_at_what_it_took(
     assert ending.status == "done", ending.why
     assert ending.outcome is not None
     assert ending.outcome.rows == 20_000
-    close_books(began.attempt, ending)
-    receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    settle_and_record(began.attempt, ending)
+    receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     state = began.ledger.state(began.account)
     assert receipt.spent_usd == state.settled_usd["ingest-1"] == state.stages["ingest"].spent_usd > 0
     assert receipt.ledger_head == state.head_hash
@@ -144,23 +144,23 @@ def test_a_stage_whose_data_went_away_comes_home_failed_with_its_own_sentence(
     ending = supervise(began.attempt, str(laptop))
     assert ending.status == "failed"
     assert "flights.csv" in ending.why
-    close_books(began.attempt, ending)
-    assert began.ledger.state(began.account).holds.keys() == {"overhead-1"}
-    assert read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).status == "failed"
+    settle_and_record(began.attempt, ending)
+    assert began.ledger.state(began.account).reservations.keys() == {"overhead-1"}
+    assert read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).status == "failed"
 
 
 @pytest.mark.parametrize("off_s", [-3600, 0, 3600])
 def test_a_pod_is_paid_from_its_start_whatever_the_clock_of_its_node_says(fixed: Began, off_s: int) -> None:
     world, cluster = on_cluster(fixed.world)
     server_now = world.clock.now() - timedelta(seconds=off_s)
-    cluster.lives[world.pod_uid] = PodLifetime(
+    cluster.lives[str(world.pod)] = PodLifetime(
         alive=True, started_at=server_now - timedelta(seconds=8), asked_at=server_now
     )
-    assert world.clock.monotonic_s() - began_s(world) == 8.0
-    with overhead(world, fixed.run, "route-ingest"):
+    assert world.clock.monotonic_s() - pod_started_s(world) == 8.0
+    with overhead_timer(world, fixed.run, "route-ingest"):
         world.clock.sleep(1)
-    key = next(key for key in world.store.list("runs/r/overhead/1/") if world.pod_uid in key)
-    took = read(world.store, key, OverheadTime)
+    key = next(key for key in world.store.list("runs/r/overhead/1/") if str(world.pod) in key)
+    took = read_record(world.store, key, OverheadTime)
     assert took.finished_at is not None
     assert (took.finished_at - took.started_at).total_seconds() == 9.0
 
@@ -181,8 +181,8 @@ def test_a_stage_beats_as_often_as_the_rules_say_and_says_how_often(
 ) -> None:
     """Some 40 s of a fast clock."""
     world = small_world(laptop, tmp_path, FastClock(20))
-    store, rules = CountedStore(world.store.root), world.rules.model_copy(update={"heartbeat_s": interval_s})
-    began = begin(replace(world, store=store, rules=rules), wish(flights_slice, needs=INGEST))
+    store, rules = CountedStore(world.store.root), world.policy.model_copy(update={"heartbeat_s": interval_s})
+    began = begin(replace(world, store=store, policy=rules), wish(flights_slice, needs=INGEST))
     began.ledger.extend(began.account, "ingest-1", Decimal("0.009"))
     began.attempt.reserved_usd += Decimal("0.009")
     watched(began.attempt, a_child("print(flush=True); import time; time.sleep(2)"), tmp_path)
@@ -230,9 +230,9 @@ def a_frame(began: Began, laptop: Path, folder: Path, supervisor: str) -> subpro
 
 
 def check_that_it_settled(began: Began, why: str) -> None:
-    receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert receipt.status == "stopped"
-    assert why in receipt.why
+    assert why in receipt.reason
     assert (
         began.ledger.state(began.account).settled_usd["ingest-1"]
         == receipt.spent_usd
@@ -248,7 +248,7 @@ def test_a_frame_whose_launcher_has_died_stops_its_child_and_settles(
 ) -> None:
     began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST, budget_usd=MONEY))
     launcher = a_child("import time; print(flush=True); time.sleep(60)")
-    supervisor = f"{this_pod_uid().rsplit('.', 2)[0]}.{launcher.pid}.{int(psutil.Process(launcher.pid).create_time() * 1000)}"
+    supervisor = f"{this_process().host}.{launcher.pid}.{int(psutil.Process(launcher.pid).create_time() * 1000)}"
     launcher.kill()
     launcher.wait()
     frame = a_frame(began, laptop, tmp_path, supervisor)
@@ -261,7 +261,7 @@ def test_a_frame_that_is_told_to_stop_settles_and_writes_its_receipt(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
-    frame = a_frame(began, laptop, tmp_path, this_pod_uid())
+    frame = a_frame(began, laptop, tmp_path, str(this_process()))
     while frame.poll() is None:
         beat = last_heartbeat(began.world.store, "r", "ingest-1")
         if beat and beat.state == "running":
@@ -275,4 +275,4 @@ def test_a_frame_that_is_told_to_stop_settles_and_writes_its_receipt(
     assert not any(one.is_running() for one in child)
     check_that_it_settled(began, "told to stop by SIGTERM")
     with pytest.raises(NotInStore):
-        read(began.world.store, "runs/r/receipts/ingest-2.json", Receipt)
+        read_record(began.world.store, "runs/r/receipts/ingest-2.json", Receipt)

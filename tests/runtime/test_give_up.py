@@ -16,16 +16,16 @@ from shoestring.config.world import World
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, StockOut
-from shoestring.data.run_records import read
-from shoestring.reporting.summary import Summary
-from shoestring.runtime.admission.admit import admitted
-from shoestring.runtime.admission.build_question import Reads
-from shoestring.runtime.records.receipt_history import stockouts
+from shoestring.data.run_records import read_record
+from shoestring.reporting.summary import RunSummary
+from shoestring.runtime.admission.admit import find_or_admit
+from shoestring.runtime.admission.build_question import StageInputs
+from shoestring.runtime.records.receipt_history import current_stockouts
 from shoestring.runtime.route_step.route import route
-from shoestring.runtime.settlement.reap import PULLING_S, sweep
-from shoestring.runtime.supervisor.child import Ending
-from shoestring.runtime.supervisor.run_stage import close_books
-from shoestring.runtime.supervisor.supervisor import heartbeat
+from shoestring.runtime.settlement.reap import IMAGE_PULL_S, reap
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.run_stage import settle_and_record
+from shoestring.runtime.supervisor.supervisor import write_heartbeat
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.meter import cost_usd
 
@@ -40,16 +40,16 @@ def test_a_pod_that_no_node_takes_in_time_is_given_up_and_the_stage_is_routed_el
 ) -> None:
     assert began.attempt.choice.pool == "od/1"
     world, queue = began.world, Queue(waits(began.world, QUEUE_S))
-    said = sweep(world, queue)
+    said = reap(world, queue)
     why = f"ingest of r waited 300 s for a node of od (on-demand): {SCHEDULER}"
     assert said == [f"ingest-pod was given up: {why}"]
     assert len(queue.ended) == 1
-    found = read(world.store, "learned/stockouts/od-on-demand.json", StockOut)
-    assert (found.node_pool, found.market, found.why) == ("od", Market.ON_DEMAND, why)
-    assert found.until - found.at == timedelta(seconds=world.rules.stockout_ttl_s)
-    receipt = read(world.store, "runs/r/receipts/ingest-1.json", Receipt)
-    assert (receipt.status, receipt.cause, receipt.why, receipt.spent_usd) == ("lost", "lost", why, 0)
-    assert began.ledger.state("r").holds.keys() == {"overhead-1"}
+    found = read_record(world.store, "learned/stockouts/od-on-demand.json", StockOut)
+    assert (found.node_pool, found.market, found.reason) == ("od", Market.ON_DEMAND, why)
+    assert found.until - found.at == timedelta(seconds=world.policy.stockout_ttl_s)
+    receipt = read_record(world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert (receipt.status, receipt.cause, receipt.reason, receipt.spent_usd) == ("lost", "lost", why, 0)
+    assert began.ledger.state("r").reservations.keys() == {"overhead-1"}
     assert again(began, flights_slice) == "big/2"
     verify(world.store, load_anchors(world.store))
 
@@ -57,15 +57,15 @@ def test_a_pod_that_no_node_takes_in_time_is_given_up_and_the_stage_is_routed_el
 @pytest.mark.parametrize("seconds", [0, QUEUE_S - 1])
 def test_a_pod_that_may_wait_still_is_left_alone(began: Began, seconds: float) -> None:
     queue = Queue(waits(began.world, seconds))
-    assert sweep(began.world, queue) == []
+    assert reap(began.world, queue) == []
     assert (len(queue.ended), list(began.world.store.list("learned/stockouts/"))) == (0, [])
-    assert "ingest-1" in began.ledger.state("r").holds
+    assert "ingest-1" in began.ledger.state("r").reservations
 
 
 def test_a_pod_that_a_node_took_meanwhile_keeps_its_money_and_is_no_stock_out(began: Began) -> None:
-    assert sweep(began.world, Queue(waits(began.world, QUEUE_S), taken=True)) == []
-    assert stockouts(began.world.store, began.world.clock.now()) == ((), ())
-    assert "ingest-1" in began.ledger.state("r").holds
+    assert reap(began.world, Queue(waits(began.world, QUEUE_S), taken=True)) == []
+    assert current_stockouts(began.world.store, began.world.clock.now()) == ((), ())
+    assert "ingest-1" in began.ledger.state("r").reservations
 
 
 def test_a_node_that_has_to_be_made_first_is_waited_for(
@@ -74,7 +74,7 @@ def test_a_node_that_has_to_be_made_first_is_waited_for(
     world = shares_world(laptop, tmp_path, (SMALL.model_copy(update={"startup_s": 400.0}),))
     begin(world, wish(flights_slice, needs=INGEST, budget_usd=Decimal(1)))
     queues = [Queue(waits(world, seconds)) for seconds in (QUEUE_S + 399, QUEUE_S + 400)]
-    assert [(len(sweep(world, queue)), len(queue.ended)) for queue in queues] == [(0, 0), (1, 1)]
+    assert [(len(reap(world, queue)), len(queue.ended)) for queue in queues] == [(0, 0), (1, 1)]
 
 
 def test_a_pod_that_a_node_took_late_has_its_time_on_the_node(began: Began) -> None:
@@ -85,67 +85,67 @@ def test_a_pod_that_a_node_took_late_has_its_time_on_the_node(began: Began) -> N
         )
     )
     began.world.clock.sleep(0.5)
-    assert (sweep(began.world, queue), len(queue.ended)) == ([], 0)
+    assert (reap(began.world, queue), len(queue.ended)) == ([], 0)
 
 
-@pytest.mark.parametrize(("seconds", "ended"), [(QUEUE_S, 0), (PULLING_S - 1, 0), (PULLING_S, 1)])
+@pytest.mark.parametrize(("seconds", "ended"), [(QUEUE_S, 0), (IMAGE_PULL_S - 1, 0), (IMAGE_PULL_S, 1)])
 def test_a_node_that_still_makes_a_pods_container_is_given_time_for_a_large_image(
     began: Began, seconds: float, ended: int
 ) -> None:
     queue = Queue(waits(began.world, seconds, node="worker-1", why=""))
-    sweep(began.world, queue)
+    reap(began.world, queue)
     assert len(queue.ended) == ended
 
 
 def test_a_pod_of_a_run_that_nobody_knows_does_not_wait_for_ever_either(began: Began) -> None:
     queue = Queue(waits(began.world, QUEUE_S, run_id="elsewhere"))
-    assert "this store does not know" in sweep(began.world, queue)[0]
+    assert "this store does not know" in reap(began.world, queue)[0]
     assert len(queue.ended) == 1
-    assert "ingest-1" in began.ledger.state("r").holds
+    assert "ingest-1" in began.ledger.state("r").reservations
 
 
 def test_a_pod_is_known_to_be_a_runs_by_what_its_engine_calls_that(
     began: Began, flights_slice: Path, tmp_path: Path
 ) -> None:
     asked = replace(wish(flights_slice, needs=INGEST), job_id="0d3f-job")
-    route(began.world, asked, Reads(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
-    (said,) = sweep(began.world, Queue(waits(began.world, QUEUE_S, run_id="0d3f-job")))
+    route(began.world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    (said,) = reap(began.world, Queue(waits(began.world, QUEUE_S, run_id="0d3f-job")))
     assert "ingest of r waited" in said
-    assert "ingest-1" not in began.ledger.state("r").holds
+    assert "ingest-1" not in began.ledger.state("r").reservations
 
 
 def dies(began: Began) -> None:
-    heartbeat(in_pod(began, "ns.1.ingest"), "running")
+    write_heartbeat(in_pod(began, "ns.1.ingest"), "running")
     began.world.clock.sleep(2)
-    heartbeat(in_pod(began, "ns.1.ingest"), "running")
+    write_heartbeat(in_pod(began, "ns.1.ingest"), "running")
     assert isinstance(began.world.cluster, TellingCluster)
     began.world.cluster.lives["ns.1.ingest"] = PodLifetime(alive=False)
 
 
 def test_what_a_dead_pod_holds_comes_back_once_it_has_been_silent_and_the_run_goes_on(began: Began) -> None:
     dies(began)
-    assert sweep(began.world, Queue()) == []
+    assert reap(began.world, Queue()) == []
     began.world.clock.sleep(QUEUE_S + 1)
-    (said,) = sweep(began.world, Queue())
+    (said,) = reap(began.world, Queue())
     assert "ingest-1 settled at" in said and "its pod is gone" in said
     state = began.ledger.state("r")
-    assert (state.holds.keys(), state.closed) == ({"overhead-1"}, False)
+    assert (state.reservations.keys(), state.closed) == ({"overhead-1"}, False)
     assert state.spent_usd == cost_usd(began.attempt.choice.usd_per_hour, 3)
-    assert sweep(began.world, Queue()) == []
+    assert reap(began.world, Queue()) == []
 
 
 def test_a_pod_that_lives_is_left_alone_however_silent(began: Began) -> None:
-    heartbeat(in_pod(began, "ns.1.ingest"), "running")
+    write_heartbeat(in_pod(began, "ns.1.ingest"), "running")
     began.world.clock.sleep(QUEUE_S + 1)
-    assert sweep(began.world, Queue()) == []
+    assert reap(began.world, Queue()) == []
 
 
 def test_money_for_a_pod_that_never_came_is_given_back_unless_it_waits(began: Began) -> None:
-    began.world.clock.sleep(QUEUE_S + PULLING_S)
-    assert sweep(began.world, Queue()) == []
+    began.world.clock.sleep(QUEUE_S + IMAGE_PULL_S)
+    assert reap(began.world, Queue()) == []
     began.world.clock.sleep(1)
-    assert sweep(began.world, Queue(waits(began.world, 10))) == []
-    (said,) = sweep(began.world, Queue())
+    assert reap(began.world, Queue(waits(began.world, 10))) == []
+    (said,) = reap(began.world, Queue())
     assert "ingest-1 settled at $0.000000" in said
 
 
@@ -154,11 +154,11 @@ def test_a_run_without_a_pod_and_without_a_word_is_over_its_months_money_release
 ) -> None:
     dies(began)
     began.world.clock.sleep(ABANDONED_S + 5)
-    sweep(began.world, Queue())
+    reap(began.world, Queue())
     month = began.ledger.state(f"{began.run.start.started_at:%Y-%m}")
     assert began.ledger.state("r").closed and month.held_usd == 0
     assert month.spent_usd == began.ledger.state("r").spent_usd > 0
-    summary = read(began.world.store, "runs/r/summary.json", Summary)
+    summary = read_record(began.world.store, "runs/r/summary.json", RunSummary)
     assert (summary.status, summary.spent_usd) == ("failed", month.spent_usd)
     assert b"ingest" in began.world.store.fetch("runs/r/report.html").read_bytes()
     verify(began.world.store, load_anchors(began.world.store))
@@ -167,15 +167,15 @@ def test_a_run_without_a_pod_and_without_a_word_is_over_its_months_money_release
 @pytest.mark.parametrize("node", ["", "worker-1"])
 def test_a_run_with_a_pod_is_not_over_whether_that_waits_or_runs(began: Began, node: str) -> None:
     began.world.clock.sleep(ABANDONED_S + 5)
-    pod = replace(waits(began.world, 10, node=node), waits=not node)
-    assert sweep(began.world, Queue(pod)) == []
-    assert "ingest-1" in began.ledger.state("r").holds
+    pod = replace(waits(began.world, 10, node=node), pending=not node)
+    assert reap(began.world, Queue(pod)) == []
+    assert "ingest-1" in began.ledger.state("r").reservations
 
 
 def test_a_run_that_waits_for_a_person_is_not_over_at_once(began: Began) -> None:
-    close_books(in_pod(began, "ns.1.ingest"), Ending(status="done"))
+    settle_and_record(in_pod(began, "ns.1.ingest"), ChildResult(status="done"))
     began.world.clock.sleep(ABANDONED_S - 5)
-    assert sweep(began.world, Queue()) == []
+    assert reap(began.world, Queue()) == []
     assert not began.ledger.state("r").closed
 
 
@@ -183,8 +183,8 @@ def test_a_run_that_is_over_begins_again_when_its_engine_tries_again_what_was_le
     began: Began, flights_slice: Path
 ) -> None:
     began.world.clock.sleep(ABANDONED_S + 5)
-    sweep(began.world, Queue())
-    run = admitted(began.world, wish(flights_slice, needs=INGEST))
+    reap(began.world, Queue())
+    run = find_or_admit(began.world, wish(flights_slice, needs=INGEST))
     assert (run.start.number, run.start.account) == (2, "r.2")
     assert began.ledger.state("r.2").cap_usd == run.start.budget_usd - began.ledger.state("r").spent_usd
 
@@ -194,11 +194,11 @@ def test_what_is_wrong_with_one_run_does_not_stop_the_sweeper(began: Began, flig
     other = begin(began.world, wish(flights_slice, run_id="other", needs=INGEST))
     began.world.clock.sleep(QUEUE_S + 1)
     began.world.store.put("runs/other/heartbeats/ingest-1.json", b"{}")
-    said = sweep(began.world, Queue())
+    said = reap(began.world, Queue())
     assert any("ingest-1 settled at" in each for each in said) and any(
         "other could not be settled" in each for each in said
     )
-    assert other.ledger.state("other").holds.keys() == {"ingest-1", "overhead-1"}
+    assert other.ledger.state("other").reservations.keys() == {"ingest-1", "overhead-1"}
     assert began.ledger.state("r").settled_usd["ingest-1"] > Decimal(0)
 
 
@@ -214,10 +214,10 @@ def test_a_record_of_another_version_does_not_stop_the_sweeper(
 ) -> None:
     dies(began)
     other = begin(began.world, wish(flights_slice, run_id="other", needs=INGEST))
-    heartbeat(other.attempt, "running")
+    write_heartbeat(other.attempt, "running")
     began.world.clock.sleep(QUEUE_S + 1)
     by_a_newer_version(began.world, f"runs/other/{key}")
-    said = sweep(began.world, Queue(waits(began.world, QUEUE_S + 1, run_id="other")))
+    said = reap(began.world, Queue(waits(began.world, QUEUE_S + 1, run_id="other")))
     assert any("ingest-1 settled at" in each for each in said)
     assert any(
         "other could not be settled" in each and "of_tomorrow" in each and "use the version" in each
@@ -228,10 +228,10 @@ def test_a_record_of_another_version_does_not_stop_the_sweeper(
 def test_a_pod_whose_runs_records_cannot_be_read_does_not_wait_for_ever(began: Began) -> None:
     by_a_newer_version(began.world, "runs/r/decisions/ingest-1.json")
     queue = Queue(waits(began.world, QUEUE_S + 1))
-    sweep(began.world, queue)
+    reap(began.world, queue)
     assert queue.waiting == []
 
 
 def test_a_chain_of_another_version_does_not_stop_who_looks_at_its_month(began: Began) -> None:
     by_a_newer_version(began.world, "ledger/r/00000001.json")
-    assert any("r in" in each and "could not be mended" in each for each in sweep(began.world, Queue()))
+    assert any("r in" in each and "could not be mended" in each for each in reap(began.world, Queue()))

@@ -16,19 +16,19 @@ from shoestring.config.guardrails import CarbonGrid, Guardrails, UsageCap
 from shoestring.config.policy import Policy
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need, Pool
-from shoestring.data.run_records import read
+from shoestring.data.run_records import read_record
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.child import Ending
-from shoestring.runtime.supervisor.guardrails import guard, used_before
-from shoestring.runtime.supervisor.run_stage import close_books
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.guardrails import check_guardrails, earlier_usage
+from shoestring.runtime.supervisor.run_stage import settle_and_record
 from shoestring.spending.energy import CORE_W, JOULES_PER_KWH, joules
 
 GRIDS = {"local": CarbonGrid(g_per_kwh=400, source="a test"), "far": CarbonGrid(g_per_kwh=50, source="a test")}
 
 
 def guarded(began: Began, **caps: UsageCap) -> Attempt:
-    rules = Policy(guardrails=Guardrails(**caps), grids=GRIDS)
-    return replace(began.attempt, world=replace(began.world, rules=rules))
+    rules = Policy(guardrails=Guardrails(**caps), carbon_grids=GRIDS)
+    return replace(began.attempt, world=replace(began.world, policy=rules))
 
 
 @pytest.fixture
@@ -57,54 +57,54 @@ CAPS = {
 )
 def test_a_stage_is_stopped_at_its_cap_by_every_remedy_and_says_which(make, name: str, action: str) -> None:
     """A minute of one core, or a gigabyte."""
-    attempt = guarded(make(), **{name: UsageCap(most=CAPS[name], action=action)})
+    attempt = guarded(make(), **{name: UsageCap(max=CAPS[name], action=action)})
     work(attempt, 30, 30)
     attempt.peak_rss_bytes = 500_000_000
-    guard(attempt, os.getpid())
-    assert not attempt.stopping
+    check_guardrails(attempt, os.getpid())
+    assert not attempt.stop_reason
     work(attempt, 31, 31)
     attempt.peak_rss_bytes = 1_100_000_000
-    guard(attempt, os.getpid())
+    check_guardrails(attempt, os.getpid())
     cause = {"pause": "told-to-stop", "rebalance": "memory" if name == "memory_gb" else "guardrail"}.get(
         action, "guardrail"
     )
-    assert attempt.cause == cause
-    assert f"guardrail {name}" in attempt.stopping
-    assert action in attempt.stopping
+    assert attempt.stop_cause == cause
+    assert f"guardrail {name}" in attempt.stop_reason
+    assert action in attempt.stop_reason
     assert attempt.changes[-1].lever == "guardrail"
-    assert attempt.changes[-1].why in attempt.stopping
+    assert attempt.changes[-1].reason in attempt.stop_reason
 
 
 def test_what_earlier_attempts_used_counts(make) -> None:
     began = make()
-    attempt = guarded(began, core_minutes=UsageCap(most=1.5))
+    attempt = guarded(began, core_minutes=UsageCap(max=1.5))
     work(attempt, 60, 60)
-    guard(attempt, os.getpid())
-    close_books(attempt, Ending(status="stopped", why="the test is over"))
-    receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
-    assert receipt.used.core_minutes == 1.0
-    assert receipt.used.co2_g == pytest.approx(60 * CORE_W / JOULES_PER_KWH * 400, abs=1e-6)
-    again = guarded(began, core_minutes=UsageCap(most=1.5))
-    again.used_before = used_before(began.world.store, "r", "ingest")
+    check_guardrails(attempt, os.getpid())
+    settle_and_record(attempt, ChildResult(status="stopped", why="the test is over"))
+    receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert receipt.usage.core_minutes == 1.0
+    assert receipt.usage.co2_g == pytest.approx(60 * CORE_W / JOULES_PER_KWH * 400, abs=1e-6)
+    again = guarded(began, core_minutes=UsageCap(max=1.5))
+    again.used_before = earlier_usage(began.world.store, "r", "ingest")
     again.started_s = began.world.clock.monotonic_s()
     work(again, 31, 31)
-    guard(again, os.getpid())
+    check_guardrails(again, os.getpid())
     assert again.cause == "guardrail"
-    assert used_before(began.world.store, "r", "train").joules == 0
+    assert earlier_usage(began.world.store, "r", "train").joules == 0
 
 
 def test_a_training_that_is_rebalanced_ends_before_its_cap_and_hears_of_it_once(make) -> None:
-    attempt = guarded(make(TRAIN), joules=UsageCap(most=60 * CORE_W, action="rebalance"))
+    attempt = guarded(make(TRAIN), joules=UsageCap(max=60 * CORE_W, action="rebalance"))
     attempt.reserved_usd = Decimal(1)
     before_s = attempt.meter().ends_s
     for _ in range(20):
         work(attempt, 1, 1)
-        guard(attempt, os.getpid())
+        check_guardrails(attempt, os.getpid())
     assert attempt.meter().ends_s == pytest.approx(attempt.started_s + 60, abs=1)
     assert attempt.meter().ends_s < before_s
     assert [change.lever for change in attempt.changes] == ["guardrail"]
-    assert "rebalance" in attempt.changes[0].why
-    assert not attempt.stopping
+    assert "rebalance" in attempt.changes[0].reason
+    assert not attempt.stop_reason
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no process to cores")
@@ -112,13 +112,13 @@ def test_a_throttled_stage_keeps_half_of_its_cores(make) -> None:
     child = a_child("print(flush=True); import time; time.sleep(60)")
     try:
         cores = len(os.sched_getaffinity(child.pid))
-        attempt = guarded(make(), core_minutes=UsageCap(most=1.0, action="throttle"))
+        attempt = guarded(make(), core_minutes=UsageCap(max=1.0, action="throttle"))
         work(attempt, 50, 50)
-        guard(attempt, child.pid)
-        guard(attempt, child.pid)
+        check_guardrails(attempt, child.pid)
+        check_guardrails(attempt, child.pid)
         assert len(os.sched_getaffinity(child.pid)) == max(1, cores // 2)
         assert len(attempt.changes) == (1 if cores > 1 else 0)
-        assert not attempt.stopping
+        assert not attempt.stop_reason
     finally:
         child.kill()
         child.wait()
@@ -126,11 +126,11 @@ def test_a_throttled_stage_keeps_half_of_its_cores(make) -> None:
 
 def test_a_remedy_that_lowers_nothing_is_refused() -> None:
     with pytest.raises(ValidationError, match="throttle is no action for memory_gb"):
-        Guardrails(memory_gb=UsageCap(most=1, action="throttle"))
+        Guardrails(memory_gb=UsageCap(max=1, action="throttle"))
     with pytest.raises(ValidationError, match="no region's grid is known"):
-        Policy(guardrails=Guardrails(co2_g=UsageCap(most=1)))
+        Policy(guardrails=Guardrails(co2_g=UsageCap(max=1)))
     with pytest.raises(ValidationError):
-        UsageCap(most=0)
+        UsageCap(max=0)
 
 
 def test_joules_are_watts_by_use_and_what_is_declared_goes_first() -> None:

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from shoestring.backends.local import FolderStore
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Hardware, Market, record_bytes
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Hardware, Market
 from shoestring.runtime.records.receipt_history import (
     BUCKETS,
     SLOTS,
-    keep_receipt,
-    lessons,
-    own_lessons,
-    teach,
+    add_to_history,
+    earlier_receipts,
+    run_receipts,
+    write_receipt,
 )
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -27,7 +28,7 @@ def receipt(run: int, work: str = "small", hardware: Hardware | None = None) -> 
         run_id=f"run-{run}",
         stage="train",
         attempt=1,
-        pod_uid="p",
+        pod=None,
         decision_key="k",
         status="done",
         pool="cpu",
@@ -51,11 +52,11 @@ def receipt(run: int, work: str = "small", hardware: Hardware | None = None) -> 
 
 def test_a_receipt_that_is_kept_teaches_its_stage_and_no_other(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    keep_receipt(store, "train-1", receipt(1))
+    write_receipt(store, "train-1", receipt(1))
     assert store.fetch("runs/run-1/receipts/train-1.json").read_bytes() == record_bytes(receipt(1))
-    assert lessons(store, ["train"], LATER) == ([receipt(1)], ())
-    assert lessons(store, ["evaluate"], LATER) == ([], ())
-    assert lessons(store, ["train"], NOON) == ([], ())
+    assert earlier_receipts(store, ["train"], LATER) == ([receipt(1)], ())
+    assert earlier_receipts(store, ["evaluate"], LATER) == ([], ())
+    assert earlier_receipts(store, ["train"], NOON) == ([], ())
 
 
 def test_a_runs_own_attempts_teach_since_its_start_and_its_moves_count_over_all_of_its_starts(
@@ -65,26 +66,26 @@ def test_a_runs_own_attempts_teach_since_its_start_and_its_moves_count_over_all_
     moved = {"run_id": "r", "status": "stopped", "cause": "moved"}
     before, after = (receipt(number).model_copy(update=moved | {"attempt": number}) for number in (1, 9))
     for each in (before, after, receipt(5).model_copy(update={"run_id": "r", "stage": "train-too"})):
-        keep_receipt(store, f"{each.stage}-{each.attempt}", each)
+        write_receipt(store, f"{each.stage}-{each.attempt}", each)
     start = NOON + timedelta(minutes=3)
-    assert own_lessons(store, "r", "train", start) == ([after], 2, ())
-    assert lessons(store, ["train"], start) == ([before], ())
+    assert run_receipts(store, "r", "train", start) == ([after], 2, ())
+    assert earlier_receipts(store, ["train"], start) == ([before], ())
 
 
 def test_what_failed_or_was_cached_is_kept_and_teaches_nothing(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     for number, fields in enumerate(({"status": "failed"}, {"cache_hit": True}, {"prior_s": 0.0})):
-        keep_receipt(store, f"train-{number}", receipt(number).model_copy(update=fields))
+        write_receipt(store, f"train-{number}", receipt(number).model_copy(update=fields))
     assert list(store.list("learned/")) == [] and len(list(store.list("runs/"))) == 3
 
 
 def test_there_is_room_for_so_many_and_what_is_run_often_does_not_crowd_out_the_rest(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     seldom = receipt(0, "large", Hardware(kind="gpu", type="H100", count=8, gflop_s=989e3))
-    teach(store, seldom)
+    add_to_history(store, seldom)
     for run in range(1, 400):
-        teach(store, receipt(run))
-    kept, _ = lessons(store, ["train"], LATER)
+        add_to_history(store, receipt(run))
+    kept, _ = earlier_receipts(store, ["train"], LATER)
     often = sorted(int(each.run_id.removeprefix("run-")) for each in kept if each.work == "small")
     assert seldom in kept and len(often) == SLOTS <= BUCKETS * SLOTS
     assert often[-1] == 399 and sum(often) / SLOTS > 300
@@ -93,7 +94,7 @@ def test_there_is_room_for_so_many_and_what_is_run_often_does_not_crowd_out_the_
 def test_the_same_receipt_again_is_the_same_lesson(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     for _ in range(2):
-        teach(store, receipt(1))
+        add_to_history(store, receipt(1))
     assert len(list(store.list("learned/receipts/"))) == 1
 
 
@@ -102,11 +103,11 @@ def test_a_store_from_before_teaches_with_the_receipts_of_its_runs_once(tmp_path
     for run in (0, 1, 3):
         store.put(f"runs/run-{run}/receipts/train-1.json", record_bytes(receipt(run)))
     store.put("runs/run-9/receipts/train-1.json", b"{}")
-    taught, (note,) = lessons(store, ["train"], LATER)
+    taught, (note,) = earlier_receipts(store, ["train"], LATER)
     assert (
         sorted(each.run_id for each in taught) == ["run-0", "run-1", "run-3"]
         and "runs/run-9/receipts/train-1.json" in note
     )
     store.put("runs/run-4/receipts/train-1.json", record_bytes(receipt(4)))
-    again, notes = lessons(store, ["train"], LATER)
+    again, notes = earlier_receipts(store, ["train"], LATER)
     assert len(again) == 3 and notes == ()

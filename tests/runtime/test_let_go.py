@@ -16,17 +16,17 @@ from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
-from shoestring.data.run_records import open_run, read
+from shoestring.data.run_records import open_run, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import Wish
-from shoestring.runtime.admission.build_question import Reads
-from shoestring.runtime.records.overhead import overhead
+from shoestring.runtime.admission.admit import RunRequest
+from shoestring.runtime.admission.build_question import StageInputs
+from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.route_step.route import route
-from shoestring.runtime.settlement.reap import sweep as sweep_world
+from shoestring.runtime.settlement.reap import reap as sweep_world
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.lost_pods import sweep
+from shoestring.spending.lost_pods import settle_lost_pods
 from shoestring.spending.meter import cost_usd
 
 NEED = Need(stage="theirs", setup_s=20.0)
@@ -47,8 +47,8 @@ def ended(world: World, life: PodLifetime) -> World:
 @pytest.fixture
 def decision(world: World, tmp_path: Path) -> Decision:
     """What its router decided; the component is on its own from now on."""
-    asked = Wish("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, keeps_books=False)
-    route(world, asked, Reads(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    asked = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False)
+    route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     return Decision.model_validate_json((tmp_path / "decision.json").read_bytes())
 
 
@@ -60,10 +60,10 @@ def recipe_in(folder: Path) -> Recipe:
 
 
 def test_its_pod_is_known_by_what_its_engine_calls_the_run(world: World, tmp_path: Path) -> None:
-    asked = Wish("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, keeps_books=False, job_id="0d3f-job")
-    route(world, asked, Reads(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    asked = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False, job_id="0d3f-job")
+    route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     beat = last_heartbeat(world.store, "r", "theirs-1")
-    assert beat is not None and beat.pod_uid == "ns?shoestring.dev/stage=theirs,pipeline/runid=0d3f-job"
+    assert beat is not None and str(beat.pod) == "ns?shoestring.dev/stage=theirs,pipeline/runid=0d3f-job"
 
 
 def price(decision: Decision, seconds: float) -> Decimal:
@@ -73,15 +73,15 @@ def price(decision: Decision, seconds: float) -> Decimal:
 
 def settled(world: World) -> tuple[Decimal, Receipt]:
     settle_run(world, "r")
-    state = Ledger(world.store, world.clock, world.pod_uid).state("r")
-    assert (state.closed, state.holds) == (True, {})
+    state = Ledger(world.store, world.clock, str(world.pod)).state("r")
+    assert (state.closed, state.reservations) == (True, {})
     # What the books hold in the end: the settlement, and its adjustment.
-    return state.stages["theirs"].spent_usd, read(world.store, "runs/r/receipts/theirs-1.json", Receipt)
+    return state.stages["theirs"].spent_usd, read_record(world.store, "runs/r/receipts/theirs-1.json", Receipt)
 
 
 def test_it_counts_from_its_router_to_the_next_step_of_ours(world: World, decision: Decision) -> None:
     world.clock.sleep(12)
-    with overhead(world, open_run(world.store, "r"), "route-next"):
+    with overhead_timer(world, open_run(world.store, "r"), "route-next"):
         world.clock.sleep(3)
     spent_usd, receipt = settled(world)
     assert (spent_usd, receipt.spent_usd, receipt.seconds) == (price(decision, 12), price(decision, 12), 12.0)
@@ -105,23 +105,23 @@ def test_where_the_cluster_tells_its_pods_times_those_are_what_it_took(
 
 def test_what_its_cluster_says_of_its_end_is_in_its_receipt(world: World, decision: Decision) -> None:
     world.clock.sleep(10)
-    _, receipt = settled(ended(world, PodLifetime(alive=False, why="Error, exit code 3")))
-    assert (receipt.status, receipt.cause, receipt.why) == ("failed", "code", "Error, exit code 3")
+    _, receipt = settled(ended(world, PodLifetime(alive=False, reason="Error, exit code 3")))
+    assert (receipt.status, receipt.cause, receipt.reason) == ("failed", "code", "Error, exit code 3")
 
 
 def test_nobody_takes_it_for_dead_before_the_end_of_its_run(world: World, decision: Decision) -> None:
     world.clock.sleep(3600)
-    ledger = Ledger(world.store, world.clock, world.pod_uid)
-    assert sweep(ledger, world.store, world.cluster, "r", "r", except_holds={"overhead-1"}) == []
-    assert decision.question.hold in ledger.state("r").holds
+    ledger = Ledger(world.store, world.clock, str(world.pod))
+    assert settle_lost_pods(ledger, world.store, world.cluster, "r", "r", exclude={"overhead-1"}) == []
+    assert decision.question.hold in ledger.state("r").reservations
 
 
 @pytest.mark.parametrize("lives", [True, False])
 def test_its_run_goes_on_for_as_long_as_its_pod_lives(world: World, decision: Decision, lives: bool) -> None:
-    world.clock.sleep(10 * world.rules.abandoned_after_s)
+    world.clock.sleep(10 * world.policy.abandoned_after_s)
     sweep_world(ended(world, PodLifetime(alive=lives)), Queue())
-    state = Ledger(world.store, world.clock, world.pod_uid).state("r")
-    assert (decision.question.hold in state.holds, state.closed) == (lives, not lives)
+    state = Ledger(world.store, world.clock, str(world.pod)).state("r")
+    assert (decision.question.hold in state.reservations, state.closed) == (lives, not lives)
 
 
 def test_what_it_leaves_is_not_looked_for_in_our_cache(decision: Decision) -> None:

@@ -13,12 +13,18 @@ from pod_world import TRAIN, Began, SetClock, begin, small_world, wish
 from shoestring.backends.local import FolderStore
 from shoestring.config.policy import MigrationPolicy, Policy
 from shoestring.core.errors import StoreError
-from shoestring.data.run_records import read
-from shoestring.routing.policy.migration import Look, Why
-from shoestring.runtime.route_step.retry import look_back
-from shoestring.runtime.supervisor.child import Ending
-from shoestring.runtime.supervisor.migration_check import Looks, look_again, look_key, looks_of, write_down
-from shoestring.runtime.supervisor.run_stage import write_receipt
+from shoestring.data.run_records import read_record
+from shoestring.routing.policy.migration import MigrationCheck, MigrationReason
+from shoestring.runtime.route_step.retry import settle_earlier_attempts
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.migration_check import (
+    MigrationMonitor,
+    make_monitor,
+    migrate_if_cheaper,
+    migration_check_key,
+    write_last_check,
+)
+from shoestring.runtime.supervisor.run_stage import write_attempt_receipt
 from shoestring.stages.work import Progress
 
 EVERY = MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=1)
@@ -44,7 +50,7 @@ def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
     """A training on `one`, the cheaper of two like pools."""
     world = small_world(world_file(laptop, tmp_path, "0.04", "0.05"), tmp_path, SetClock())
     found = begin(
-        replace(world, rules=Policy(second_look=EVERY)),
+        replace(world, policy=Policy(migration=EVERY)),
         wish(flights_slice, needs=TRAIN, budget_usd=Decimal("0.02")),
     )
     assert found.attempt.choice.pool == "one"
@@ -52,56 +58,56 @@ def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
     return found
 
 
-def run_for(began: Began, seconds: float, looks: Looks, phase: str = "stable") -> None:
+def run_for(began: Began, seconds: float, looks: MigrationMonitor, phase: str = "stable") -> None:
     """Training goes on at a thousand samples a second and is looked at each second."""
     total = began.attempt.decision.question.rows * 30
     for _ in range(int(seconds)):
         began.world.clock.sleep(1)
         samples = began.attempt.progress.samples + 1000
         began.attempt.progress = Progress(phase=phase, samples=samples, total=total)
-        look_again(began.attempt, looks)
+        migrate_if_cheaper(began.attempt, looks)
 
 
 def test_a_training_whose_pool_became_dear_stops_to_be_moved_once_it_has_dwelt(
     began: Began, laptop: Path, tmp_path: Path
 ) -> None:
-    looks = looks_of(began.attempt)
+    looks = make_monitor(began.attempt)
     run_for(began, 50, looks)
-    assert not began.attempt.stopping and looks.last is not None and looks.last.verdict.code is Why.SAME
+    assert not began.attempt.stop_reason and looks.last is not None and looks.last.decision.refusal_index is MigrationReason.SAME_TARGET
     world_file(laptop, tmp_path, "0.4", "0.05")
-    began.attempt.moves = ((began.world.clock.monotonic_s(), Decimal("0.4")),)
+    began.attempt.rate_changes = ((began.world.clock.monotonic_s(), Decimal("0.4")),)
     run_for(began, 11, looks)
-    assert began.attempt.cause == "moved" and began.attempt.stopping.startswith(
+    assert began.attempt.stop_cause == "moved" and began.attempt.stop_reason.startswith(
         "moves: two on-demand at $0.05"
     )
-    assert looks.last is not None and looks.last.standing.s_per_sample == pytest.approx(0.001, rel=0.05)
-    write_down(began.attempt, looks)
-    assert read(began.world.store, look_key("r", began.attempt.hold), Look) == looks.last
+    assert looks.last is not None and looks.last.running.s_per_sample == pytest.approx(0.001, rel=0.05)
+    write_last_check(began.attempt, looks)
+    assert read_record(began.world.store, migration_check_key("r", began.attempt.hold), MigrationCheck) == looks.last
 
 
 def test_a_place_that_became_cheaper_is_found_by_the_prices_of_now(
     began: Began, laptop: Path, tmp_path: Path
 ) -> None:
-    looks = looks_of(began.attempt)
+    looks = make_monitor(began.attempt)
     run_for(began, 35, looks)
     world_file(laptop, tmp_path, "0.04", "0.008")
     run_for(began, 11, looks)
-    assert began.attempt.cause == "moved" and "two on-demand at $0.008000 an hour" in began.attempt.stopping
+    assert began.attempt.stop_cause == "moved" and "two on-demand at $0.008000 an hour" in began.attempt.stop_reason
 
 
 @pytest.mark.parametrize("phase", ["warm-up", "decay", ""])
 def test_nothing_is_moved_while_it_warms_up_or_anneals(
     began: Began, laptop: Path, tmp_path: Path, phase: str
 ) -> None:
-    looks = looks_of(began.attempt)
+    looks = make_monitor(began.attempt)
     world_file(laptop, tmp_path, "0.04", "0.001")
     run_for(began, 60, looks, phase)
-    assert not began.attempt.stopping and looks.last is not None and looks.last.verdict.code is Why.PHASE
+    assert not began.attempt.stop_reason and looks.last is not None and looks.last.decision.refusal_index is MigrationReason.PHASE
 
 
 def test_without_the_setting_nothing_is_looked_at(began: Began, laptop: Path, tmp_path: Path) -> None:
-    quiet = replace(began.attempt, world=replace(began.world, rules=Policy()))
-    looks = looks_of(quiet)
+    quiet = replace(began.attempt, world=replace(began.world, policy=Policy()))
+    looks = make_monitor(quiet)
     world_file(laptop, tmp_path, "0.04", "0.001")
     run_for(replace(began, attempt=quiet), 60, looks)
     assert not quiet.stopping and looks.last is None
@@ -113,7 +119,7 @@ def test_a_store_that_is_away_keeps_no_frame_from_its_work(began: Began) -> None
             raise StoreError("away")
 
     away = replace(began.attempt, world=replace(began.world, store=Away(Path("/nowhere"))))
-    looks = looks_of(away)
+    looks = make_monitor(away)
     run_for(replace(began, attempt=away), 60, looks)
     assert looks.last is None and not away.stopping
 
@@ -121,12 +127,12 @@ def test_a_store_that_is_away_keeps_no_frame_from_its_work(began: Began) -> None
 def test_a_stage_that_was_moved_is_routed_again_and_is_moved_no_more_than_is_allowed(began: Began) -> None:
     attempt = began.attempt
     began.ledger.settle(began.account, attempt.hold, Decimal("0.0001"), "moved")
-    write_receipt(
-        attempt, Ending(status="stopped", cause="moved", why="moves: two is cheaper"), Decimal("0.0001")
+    write_attempt_receipt(
+        attempt, ChildResult(status="stopped", cause="moved", why="moves: two is cheaper"), Decimal("0.0001")
     )
-    earlier = look_back(began.world, began.run, began.ledger, "train")
+    earlier = settle_earlier_attempts(began.world, began.run, began.ledger, "train")
     assert earlier.notes == ("attempt 1 stopped: moves: two is cheaper",)
-    looks = looks_of(attempt)
+    looks = make_monitor(attempt)
     assert looks.moves == 1
     run_for(began, 60, looks)
-    assert looks.last is not None and looks.last.verdict.code is Why.MOVES
+    assert looks.last is not None and looks.last.decision.refusal_index is MigrationReason.LIMIT

@@ -12,8 +12,8 @@ from pod_world import Began, SetClock, begin, far_away, small_world, wish
 from shoestring.backends.memory import MemoryStore
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.errors import StoreError
-from shoestring.routing.offers.egress import moved_by
-from shoestring.runtime.records.egress_usage import note_moved, with_moved
+from shoestring.routing.offers.egress import transferred_gb_by_route
+from shoestring.runtime.records.egress_usage import record_egress, with_egress_usage
 
 TIERS = [{"up_to_gb": 100, "usd_per_gb": "0"}, {"usd_per_gb": "0.09"}]
 ROUTES = {"away->here": TIERS, "here->away": "0.01"}
@@ -28,17 +28,17 @@ def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
 
 def test_a_stage_that_begins_is_counted_in_its_month_and_no_other(began: Began) -> None:
     store, decision, now = began.world.store, began.attempt.decision, began.world.clock.now()
-    transferred_gb = moved_by(decision.question, began.attempt.choice)
+    transferred_gb = transferred_gb_by_route(decision.question, began.attempt.choice)
     assert set(transferred_gb) <= set(ROUTES) and transferred_gb["away->here"] > 0
-    note_moved(store, decision, now)
-    note_moved(store, decision, now)
-    after = with_moved(store, decision.question.tariffs, now)
+    record_egress(store, decision, now)
+    record_egress(store, decision, now)
+    after = with_egress_usage(store, decision.question.tariffs, now)
     assert after.transferred_gb["away->here"] == pytest.approx(transferred_gb["away->here"], abs=0.0005)
-    again = with_moved(
+    again = with_egress_usage(
         store, decision.question.tariffs.model_copy(update={"transferred_gb": {"away->here": 7.0}}), now
     )
     assert again.transferred_gb["away->here"] == pytest.approx(7 + transferred_gb["away->here"], abs=0.0005)
-    assert with_moved(store, decision.question.tariffs, now + timedelta(days=32)).transferred_gb == {}
+    assert with_egress_usage(store, decision.question.tariffs, now + timedelta(days=32)).transferred_gb == {}
 
 
 def test_without_tiers_nothing_is_kept_and_nothing_is_looked_for(began: Began) -> None:
@@ -48,8 +48,8 @@ def test_without_tiers_nothing_is_kept_and_nothing_is_looked_for(began: Began) -
         update={"question": question.model_copy(update={"tariffs": flat})}
     )
     store = MemoryStore()
-    note_moved(store, decision, began.world.clock.now())
-    assert list(store.list("")) == [] and with_moved(began.world.store, flat, began.world.clock.now()) is flat
+    record_egress(store, decision, began.world.clock.now())
+    assert list(store.list("")) == [] and with_egress_usage(began.world.store, flat, began.world.clock.now()) is flat
 
 
 def test_a_store_that_fails_costs_the_volume_and_not_the_stage(began: Began) -> None:
@@ -57,4 +57,4 @@ def test_a_store_that_fails_costs_the_volume_and_not_the_stage(began: Began) -> 
         def put(self, key, data, *, if_absent=False):  # type: ignore[no-untyped-def]
             raise StoreError("away")
 
-    note_moved(Away(), began.attempt.decision, began.world.clock.now())
+    record_egress(Away(), began.attempt.decision, began.world.clock.now())

@@ -15,11 +15,11 @@ from pod_world import TRAIN, check_windows, small_world
 from shoestring.backends.local import FolderStore
 from shoestring.core.receipt import Receipt
 from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
-from shoestring.data.run_records import read
+from shoestring.data.run_records import read_record
 from shoestring.reporting.publish import export
 from shoestring.routing.decision import Decision
-from shoestring.routing.policy.migration import Look
-from shoestring.runtime.admission.build_question import Needs
+from shoestring.routing.policy.migration import MigrationCheck
+from shoestring.runtime.admission.build_question import RemainingStages
 from shoestring.runtime.records.receipts import decision_key
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.training.model_record import ModelRecord
@@ -36,7 +36,7 @@ def write_world(path: Path, one: str, two: str) -> Path:
     )
     row = "{{pool: {}, market: spot, usd_per_hour: '{}', as_of: 2026-11-01, source: a test}}"
     prices = "\n".join(f"  - {row.format(*each)}" for each in (("one", one), ("two", two)))
-    looks = "rules: {second_look: {check_every_s: 1, min_dwell_s: 1, saving_over_disruption: 1}}"
+    looks = "policy: {migration: {check_every_s: 1, min_dwell_s: 1, saving_over_disruption: 1}}"
     temporary = path.with_suffix(".new")
     temporary.write_text(
         f"name: two\nstore: {path.parent / 'store'}\n{looks}\npools:\n{pools}\nprices:\n{prices}\n"
@@ -58,7 +58,7 @@ class Engine:
         return shoestring(*arguments, "--run-id", "r", "--world", self.world_file)
 
     def attempt(self) -> Ran:
-        needs, recipe = Needs(needs=TRAIN).model_dump_json(), self.recipe.model_dump_json()
+        needs, recipe = RemainingStages(needs=TRAIN).model_dump_json(), self.recipe.model_dump_json()
         asked = (
             "--recipe",
             recipe,
@@ -118,15 +118,15 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 
 
 def receipt(moved: Engine, hold: str) -> Receipt:
-    return read(moved.store, f"runs/r/receipts/{hold}.json", Receipt)
+    return read_record(moved.store, f"runs/r/receipts/{hold}.json", Receipt)
 
 
 @pytest.mark.slow
 def test_it_stops_at_a_checkpoint_and_goes_on_elsewhere(moved: Engine) -> None:
     first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
     assert (first.pool, first.status, first.cause) == ("one", "stopped", "moved")
-    assert (second.pool, second.status) == ("two", "done"), second.why
-    decision = read(moved.store, decision_key("r", "train-2"), Decision)
+    assert (second.pool, second.status) == ("two", "done"), second.reason
+    decision = read_record(moved.store, decision_key("r", "train-2"), Decision)
     assert any("attempt 1 stopped: moves: two spot" in note for note in decision.question.notes)
 
 
@@ -134,7 +134,7 @@ def test_it_stops_at_a_checkpoint_and_goes_on_elsewhere(moved: Engine) -> None:
 def test_each_attempt_teaches_by_the_samples_that_it_made_itself(moved: Engine) -> None:
     first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
     one, two = (
-        read(moved.store, decision_key("r", hold), Decision).choice for hold in ("train-1", "train-2")
+        read_record(moved.store, decision_key("r", hold), Decision).choice for hold in ("train-1", "train-2")
     )
     before = last_heartbeat(moved.store, "r", "train-1")
     assert first.teaches and second.teaches
@@ -146,8 +146,8 @@ def test_each_attempt_teaches_by_the_samples_that_it_made_itself(moved: Engine) 
 
 @pytest.mark.slow
 def test_every_sample_is_met_once_an_epoch_across_the_move(moved: Engine) -> None:
-    model = read(moved.store, "runs/r/model.json", ModelRecord)
-    check_windows([window.model_dump() for window in model.windows])
+    model = read_record(moved.store, "runs/r/model.json", ModelRecord)
+    check_windows([window.model_dump() for window in model.sample_ranges])
     before = last_heartbeat(moved.store, "r", "train-1")
     assert before is not None and 0 < before.samples < model.samples
     assert model.val_loss is not None and model.val_loss < 0.6, "no better than saying nothing"
@@ -169,8 +169,8 @@ def test_one_ledger_holds_both_attempts_within_the_cap_and_verifies(moved: Engin
 
 @pytest.mark.slow
 def test_why_it_was_moved_and_what_was_weighed_is_told(moved: Engine) -> None:
-    look = read(moved.store, "runs/r/looks/train-1.json", Look)
-    assert look.verdict.moves and look.elsewhere is not None and look.elsewhere.pool == "two"
+    look = read_record(moved.store, "runs/r/looks/train-1.json", MigrationCheck)
+    assert look.decision.migrates and look.target is not None and look.target.pool == "two"
     said = shoestring("explain", moved.folder / "out" / "decisions" / "train-1.json").out
     assert "Last second look" in said and "moves: two spot at $0." in said and "runs here" in said
     assert (

@@ -15,11 +15,11 @@ from shoestring.core.errors import StageFailed
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need, StageOutcome
 from shoestring.data.recipe import Recipe
-from shoestring.data.run_records import read
+from shoestring.data.run_records import read_record
 from shoestring.data.storage.cache import package_digest
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import Wish, admitted
-from shoestring.runtime.admission.build_question import Reads
+from shoestring.runtime.admission.admit import RunRequest, find_or_admit
+from shoestring.runtime.admission.build_question import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve, route
 from shoestring.runtime.supervisor.run_stage import run_stage
 from shoestring.stages.work import Origin
@@ -66,8 +66,8 @@ def origin(word: str = "hello", code: str = "", shared: bool = True) -> Origin:
 
 
 def routed(world: World, recipe: Recipe, run_id: str, of: Origin) -> tuple[Decision, str]:
-    asked = Wish(run_id, recipe, (NEED,), MONEY, None, 7, origin=of)
-    return decide_and_reserve(world, admitted(world, asked), asked, Reads())
+    asked = RunRequest(run_id, recipe, (NEED,), MONEY, None, 7, origin=of)
+    return decide_and_reserve(world, find_or_admit(world, asked), asked, StageInputs())
 
 
 def done(world: World, recipe: Recipe, run_id: str, of: Origin) -> StageOutcome:
@@ -87,8 +87,8 @@ def test_a_router_decides_for_a_stage_of_which_it_has_nothing_but_what_it_was_to
     world: World, recipe: Recipe, tmp_path: Path
 ) -> None:
     elsewhere = Origin(module="nobodys.stage", code="c0de")
-    asked = Wish("r", recipe, (NEED,), MONEY, None, 7, origin=elsewhere)
-    values = route(world, asked, Reads(), str(tmp_path / "decision"), str(tmp_path / "page"))
+    asked = RunRequest("r", recipe, (NEED,), MONEY, None, 7, origin=elsewhere)
+    values = route(world, asked, StageInputs(), str(tmp_path / "decision"), str(tmp_path / "page"))
     assert values["decision_key"] == "runs/r/decisions/measure-1.json"
 
 
@@ -97,7 +97,7 @@ def test_its_module_does_the_work_with_the_settings_of_its_pipeline(
 ) -> None:
     outcome = done(world, recipe, "r", origin("hello"))
     assert world.store.fetch(outcome.key).read_bytes() == b"hello ['data']"
-    assert read(world.store, "runs/r/receipts/measure-1.json", Receipt).status == "done"
+    assert read_record(world.store, "runs/r/receipts/measure-1.json", Receipt).status == "done"
 
 
 def test_its_result_is_found_again_until_code_or_settings_change(

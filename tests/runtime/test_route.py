@@ -14,19 +14,21 @@ from pod_world import INGEST, TRAIN, SetClock, on, small_world, wish
 from shoestring.backends.local import FolderStore
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, Refused
+from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Format, Market, StageOutcome, record_bytes
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Format, Market, StageOutcome
 from shoestring.data.recipe import Recipe, read_recipe
-from shoestring.data.run_records import read
+from shoestring.data.run_records import read_record
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import Wish, admit
-from shoestring.runtime.admission.build_question import Reads, cache_key
+from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.build_question import StageInputs, cache_key
 from shoestring.runtime.records.overhead import OverheadTime
-from shoestring.runtime.records.receipt_history import keep_receipt
-from shoestring.runtime.route_step.route import RACES, decide_and_reserve, route
+from shoestring.runtime.records.receipt_history import write_receipt
+from shoestring.runtime.route_step.route import MAX_RACES, decide_and_reserve, route
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import Meter
 from shoestring.stages import ingest
@@ -52,7 +54,7 @@ def world(laptop: Path, tmp_path: Path) -> World:
     return small_world(laptop, tmp_path, SetClock())
 
 
-def greedy(flights_slice: Path) -> Wish:
+def greedy(flights_slice: Path) -> RunRequest:
     """A wish for so many passes over the data that training takes whatever is left."""
     recipe = read_recipe(flights_slice)
     many = recipe.model_copy(update={"train": recipe.train.model_copy(update={"max_epochs": 60})})
@@ -78,13 +80,13 @@ def test_a_lost_race_is_decided_again_on_fresh_numbers(
     rivals_usd = Decimal("0.0001")
     before = Ledger(world.store, world.clock).state("r")
     crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, rivals_usd)))
-    decision, key = decide_and_reserve(crowded, run, asked, Reads())
+    decision, key = decide_and_reserve(crowded, run, asked, StageInputs())
     assert decision.choice is not None
     assert decision.question.held_usd == before.held_usd + rivals_usd
     assert before.left_usd is not None
     assert decision.choice.p95_usd == before.left_usd - rivals_usd
     state = Ledger(world.store, world.clock).state("r")
-    assert state.holds["train-1"].amount_usd == decision.choice.p95_usd
+    assert state.reservations["train-1"].amount_usd == decision.choice.p95_usd
     assert state.left_usd == 0
     assert replay(world.store.fetch(key).read_bytes()) is None
 
@@ -94,12 +96,12 @@ def test_a_race_that_is_always_lost_is_given_up_and_reserves_nothing(
 ) -> None:
     asked = greedy(flights_slice)
     run = admit(world, asked)
-    crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, Decimal("0.00002")), RACES))
+    crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, Decimal("0.00002")), MAX_RACES))
     with pytest.raises(BudgetExceeded):
-        decide_and_reserve(crowded, run, asked, Reads())
-    assert "train-1" not in Ledger(world.store, world.clock).state("r").holds
+        decide_and_reserve(crowded, run, asked, StageInputs())
+    assert "train-1" not in Ledger(world.store, world.clock).state("r").reservations
     assert list(world.store.list("runs/r/decisions/")) == []
-    decision, _ = decide_and_reserve(crowded, run, asked, Reads())
+    decision, _ = decide_and_reserve(crowded, run, asked, StageInputs())
     assert decision.question.attempt == 1
 
 
@@ -112,8 +114,8 @@ def test_a_race_whose_winner_left_too_little_is_refused_with_the_numbers(
     assert free_usd is not None
     crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, free_usd - Decimal("0.000001"))))
     with pytest.raises(Refused, match=r"\$0\.000001"):
-        decide_and_reserve(crowded, run, asked, Reads())
-    assert read(world.store, "runs/r/decisions/ingest-1.json", Decision).choice is None
+        decide_and_reserve(crowded, run, asked, StageInputs())
+    assert read_record(world.store, "runs/r/decisions/ingest-1.json", Decision).choice is None
 
 
 def ingested(world: World, recipe: Recipe, folder: Path) -> StageOutcome:
@@ -135,8 +137,8 @@ def ingested(world: World, recipe: Recipe, folder: Path) -> StageOutcome:
         stopping=lambda: False,
     )
     outcome = ingest.run(work)
-    key, made_from = cache_key(world.store, recipe, 7, "before", "ingest", Reads())
-    cache.keep(world.store, key, outcome, made_from)
+    key, made_from = cache_key(world.store, recipe, 7, "before", "ingest", StageInputs())
+    cache.save_outcome(world.store, key, outcome, made_from)
     return outcome
 
 
@@ -146,20 +148,20 @@ def test_a_cached_result_reserves_nothing_and_a_damaged_one_is_not_offered(
     asked = wish(flights_slice, needs=INGEST)
     outcome = ingested(world, asked.recipe, tmp_path)
     run = admit(world, asked)
-    decision, _ = decide_and_reserve(world, run, asked, Reads())
+    decision, _ = decide_and_reserve(world, run, asked, StageInputs())
     assert decision.choice is not None
     assert decision.choice.cached
     assert (decision.choice.p95_usd, decision.question.cached_format) == (0, Format.PACKED)
-    assert Ledger(world.store, world.clock).state("r").holds.keys() == {"overhead-1"}
+    assert Ledger(world.store, world.clock).state("r").reservations.keys() == {"overhead-1"}
 
     part = load_manifest(world.store, outcome.key).splits["flights"][0]
     blob = world.store.fetch(part.key)
     blob.write_bytes(blob.read_bytes()[:-1] + b"!")
-    decision, _ = decide_and_reserve(world, run, asked, Reads())
+    decision, _ = decide_and_reserve(world, run, asked, StageInputs())
     assert decision.choice is not None
     assert not decision.choice.cached
     assert decision.question.cached_outcome is None
-    assert Ledger(world.store, world.clock).state("r").holds["ingest-2"].amount_usd == decision.choice.p95_usd
+    assert Ledger(world.store, world.clock).state("r").reservations["ingest-2"].amount_usd == decision.choice.p95_usd
 
 
 def receipt(run_id: str, number: int, finished_at: datetime, seconds: float) -> Receipt:
@@ -167,7 +169,7 @@ def receipt(run_id: str, number: int, finished_at: datetime, seconds: float) -> 
         run_id=run_id,
         stage="ingest",
         attempt=number,
-        pod_uid="host.1.1",
+        pod=PodRef.parse("host.1.1"),
         decision_key="",
         status="done",
         pool="cpu-1",
@@ -194,19 +196,19 @@ def test_estimates_inside_a_run_do_not_change_when_another_runs_receipts_arrive(
     earlier = receipt("earlier", 1, world.clock.now() - timedelta(hours=1), 3.0)
     world.store.put("runs/earlier/receipts/ingest-1.json", record_bytes(earlier))
     run = admit(world, asked)
-    first, _ = decide_and_reserve(world, run, asked, Reads())
+    first, _ = decide_and_reserve(world, run, asked, StageInputs())
     assert {(one.stage, one.runs) for one in first.question.learned} == {("ingest", 1)}
 
     world.clock.sleep(30)
     for number in range(2, 6):
-        keep_receipt(world.store, f"ingest-{number}", receipt("later", number, world.clock.now(), 60.0))
-    second, _ = decide_and_reserve(world, run, asked, Reads())
+        write_receipt(world.store, f"ingest-{number}", receipt("later", number, world.clock.now(), 60.0))
+    second, _ = decide_and_reserve(world, run, asked, StageInputs())
     assert second.question.learned == first.question.learned
     assert second.candidates == first.candidates
 
     world.clock.sleep(1)
     other = wish(flights_slice, run_id="other", needs=INGEST)
-    third, _ = decide_and_reserve(world, admit(world, other), other, Reads())
+    third, _ = decide_and_reserve(world, admit(world, other), other, StageInputs())
     assert {one.runs for one in third.question.learned} == {5}
 
 
@@ -220,7 +222,7 @@ def test_a_receipt_or_a_stock_out_of_another_version_stops_no_router(
     )
     world.store.put("learned/stockouts/od-spot.json", b"{}")
     asked = wish(flights_slice, needs=INGEST)
-    decision, _ = decide_and_reserve(world, admit(world, asked), asked, Reads())
+    decision, _ = decide_and_reserve(world, admit(world, asked), asked, StageInputs())
     assert {(one.stage, one.runs) for one in decision.question.learned} == {("ingest", 1)}
     about_receipt, about_stock_out = decision.question.notes[-2:]
     assert "learned/receipts/ingest/0-02.json" in about_receipt and "of_tomorrow" in about_receipt
@@ -231,11 +233,11 @@ def test_a_router_writes_its_decision_its_page_and_its_time(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
     asked = wish(flights_slice, needs=INGEST)
-    outputs = route(world, asked, Reads(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    outputs = route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     assert (tmp_path / "decision.json").read_bytes() == world.store.fetch(
         outputs["decision_key"]
     ).read_bytes()
     assert "ingest" in (tmp_path / "page.md").read_text()
     keys = list(world.store.list("runs/r/overhead/1/route-ingest."))
     assert len(keys) == 1
-    assert read(world.store, keys[0], OverheadTime).finished_at == world.clock.now()
+    assert read_record(world.store, keys[0], OverheadTime).finished_at == world.clock.now()

@@ -14,19 +14,21 @@ import psutil
 import pytest
 from pod_world import INGEST, Began, SetClock, begin, on, small_world, wish
 
-from shoestring.backends.local import FolderStore, LocalCluster, this_pod_uid
+from shoestring.backends.local import FolderStore, LocalCluster, this_process
 from shoestring.config.world import World
 from shoestring.core.errors import NotAllowed, StoreError
+from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Pool, record_bytes
-from shoestring.data.run_records import open_run, read
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Pool
+from shoestring.data.run_records import open_run, read_record
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.admission.build_question import Reads
-from shoestring.runtime.records.overhead import OverheadTime, overhead, overhead_pod_s, overhead_times
-from shoestring.runtime.records.run_setup import write_record, write_start
+from shoestring.runtime.admission.build_question import StageInputs
+from shoestring.runtime.records.overhead import OverheadTime, overhead_pod_s, overhead_timer, overhead_times
+from shoestring.runtime.records.run_setup import write_run_record, write_start
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.settle import exit_step, settle_abandoned, settle_run, settle_start
-from shoestring.runtime.supervisor.supervisor import heartbeat
+from shoestring.runtime.supervisor.supervisor import write_heartbeat
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.parent_accounts import LEASE_S
@@ -80,9 +82,9 @@ def test_a_pod_that_never_began_costs_nothing_and_still_has_its_receipt(
 ) -> None:
     began = begin(world, wish(flights_slice, needs=INGEST))
     settle_start(world, began.run, began.run.start)
-    receipt = read(world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    receipt = read_record(world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert (receipt.status, receipt.spent_usd, receipt.seconds) == ("lost", 0, 0)
-    assert "never began" in receipt.why
+    assert "never began" in receipt.reason
 
 
 def test_a_dead_pod_is_charged_to_its_last_heartbeat_and_its_lost_receipt_is_written_once(
@@ -90,14 +92,14 @@ def test_a_dead_pod_is_charged_to_its_last_heartbeat_and_its_lost_receipt_is_wri
 ) -> None:
     began = begin(world, wish(flights_slice, needs=INGEST))
     world.clock.sleep(2)
-    heartbeat(replace(began.attempt, world=replace(world, pod_uid=dead)), "running")
+    write_heartbeat(replace(began.attempt, world=replace(world, pod=PodRef.parse(dead))), "running")
     world.clock.sleep(60)
     settle_start(world, began.run, began.run.start)
-    receipt = read(world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    receipt = read_record(world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert receipt.status == "lost"
     assert receipt.spent_usd == cost_usd(began.attempt.choice.usd_per_hour, 3.0)
     assert receipt.seconds == 2.0
-    assert receipt.pod_uid == dead
+    assert str(receipt.pod) == dead
     assert receipt.cause == "lost"
     verify(world.store, load_anchors(world.store))
     before = record_bytes(receipt)
@@ -108,10 +110,10 @@ def test_a_dead_pod_is_charged_to_its_last_heartbeat_and_its_lost_receipt_is_wri
 
 def test_a_pod_that_lives_is_left_alone_and_so_is_the_account(world: World, flights_slice: Path) -> None:
     began = begin(world, wish(flights_slice, needs=INGEST))
-    heartbeat(began.attempt, "running")
+    write_heartbeat(began.attempt, "running")
     assert settle_run(world, "r") == []
     state = began.ledger.state(began.account)
-    assert state.holds.keys() == {"ingest-1", "overhead-1"}
+    assert state.reservations.keys() == {"ingest-1", "overhead-1"}
     assert not state.closed
 
 
@@ -121,7 +123,7 @@ def test_overhead_is_settled_at_what_its_pods_took(world: World, flights_slice: 
     for name, seconds in took_s.items():
         pod = OverheadTime(
             name=name,
-            pod_uid=f"host.{name}.1",
+            pod=PodRef.parse(f"host.{name}.1"),
             usd_per_hour=Decimal("0.036"),
             allowance_s=3.0,
             started_at=world.clock.now(),
@@ -138,7 +140,7 @@ def test_an_overhead_pod_that_never_said_when_it_ended_is_charged_its_allowance(
     began = begin(world, wish(flights_slice, needs=INGEST))
     begun = OverheadTime(
         name="settle",
-        pod_uid="a.1.1",
+        pod=PodRef.parse("a.1.1"),
         usd_per_hour=Decimal("0.036"),
         allowance_s=overhead_pod_s(world),
         started_at=world.clock.now(),
@@ -157,7 +159,7 @@ def test_overhead_beyond_what_was_held_for_it_is_on_the_books_as_far_as_the_cap_
     world: World, flights_slice: Path
 ) -> None:
     began = begin(world, wish(flights_slice, needs=INGEST))
-    with overhead(world, began.run, "route-ingest"):
+    with overhead_timer(world, began.run, "route-ingest"):
         world.clock.sleep(10_000)
     said = settle_start(world, began.run, began.run.start)
     state = began.ledger.state(began.account)
@@ -193,7 +195,7 @@ def test_a_start_whose_account_was_never_opened_is_settled_as_nothing(
     world: World, flights_slice: Path
 ) -> None:
     asked = wish(flights_slice, needs=INGEST)
-    write_record(world, "r", asked.recipe, asked.seed)
+    write_run_record(world, "r", asked.recipe, asked.seed)
     write_start(world, "r", 1, asked.budget_usd, None, None)
     assert settle_run(world, "r") == []
     assert list(world.store.list("ledger/")) == []
@@ -201,7 +203,7 @@ def test_a_start_whose_account_was_never_opened_is_settled_as_nothing(
 
 def test_a_run_whose_admission_died_can_be_begun_again(world: World, flights_slice: Path) -> None:
     asked = wish(flights_slice, needs=INGEST)
-    write_record(world, "r", asked.recipe, asked.seed)
+    write_run_record(world, "r", asked.recipe, asked.seed)
     write_start(world, "r", 1, asked.budget_usd, None, None)
     run = admit(world, asked)
     assert run.start.number == 2
@@ -228,7 +230,7 @@ def test_a_router_that_died_between_its_reservation_and_its_decision_leaves_noth
     run = admit(world, asked)
     with pytest.raises(StoreError):
         decide_and_reserve(
-            on(world, FailingStore(tmp_path / "store", "runs/r/decisions/ingest-1.json")), run, asked, Reads()
+            on(world, FailingStore(tmp_path / "store", "runs/r/decisions/ingest-1.json")), run, asked, StageInputs()
         )
     settle_run(world, "r")
     state = Ledger(world.store, world.clock).state(run.start.account)
@@ -241,7 +243,7 @@ def test_an_abandoned_run_is_settled_by_the_next_and_its_months_hold_released(
     world: World, dead: str, flights_slice: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = launched_by(dead, world, flights_slice, monkeypatch)
-    assert began.account in began.ledger.state(month_of(began)).holds
+    assert began.account in began.ledger.state(month_of(began)).reservations
     said = settle_abandoned(world)
     assert any("ingest-1" in sentence for sentence in said)
     assert began.ledger.state(began.account).closed
@@ -254,9 +256,9 @@ def test_an_abandoned_run_is_settled_by_the_next_and_its_months_hold_released(
 def test_a_run_whose_launcher_lives_is_left_alone(
     world: World, flights_slice: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began = launched_by(this_pod_uid(), world, flights_slice, monkeypatch)
+    began = launched_by(str(this_process()), world, flights_slice, monkeypatch)
     assert settle_abandoned(world) == []
-    assert began.ledger.state(began.account).holds.keys() == {"ingest-1", "overhead-1"}
+    assert began.ledger.state(began.account).reservations.keys() == {"ingest-1", "overhead-1"}
 
 
 def test_the_abandoned_second_start_of_a_run_is_found_by_its_account(
@@ -294,7 +296,7 @@ def test_what_an_earlier_start_still_holds_is_not_given_to_the_next(
     world: World, flights_slice: Path
 ) -> None:
     first = begin(world, wish(flights_slice, needs=INGEST))
-    heartbeat(first.attempt, "running")
+    write_heartbeat(first.attempt, "running")
     settle_run(world, "r")
     second = begin(world, wish(flights_slice, needs=INGEST))
     caps = [second.ledger.state(account) for account in ("r", "r.2")]

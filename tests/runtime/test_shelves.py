@@ -17,10 +17,10 @@ from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook, Prices, World
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
-from shoestring.routing.dag import from_here
+from shoestring.routing.dag import stages_from
 from shoestring.routing.pages.explain import as_text
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.admission.build_question import Reads
+from shoestring.runtime.admission.build_question import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 
 SHELVES = {"NEARLINE": {"usd_per_gb_month": "0.1", "retrieval_usd_per_gb": "0.01", "min_days": 30}}
@@ -46,7 +46,7 @@ def test_a_folder_has_one_storage_class_and_a_decision_says_so_once(
 ) -> None:
     world = small_world(written(laptop, tmp_path / "world.yaml"), tmp_path, SetClock())
     asked = wish(flights_slice, budget_usd=Decimal(1))
-    decision, _ = decide_and_reserve(world, admit(world, asked), asked, Reads())
+    decision, _ = decide_and_reserve(world, admit(world, asked), asked, StageInputs())
     assert decision.candidates.tiers == ()
     (note,) = (note for note in decision.question.notes if "storage_classes" in note)
     assert note.startswith(
@@ -80,7 +80,7 @@ class Shelved:
     """Prices of a store that has storage classes."""
 
     def __init__(self, prices: Prices) -> None:
-        self._prices, self.afresh = prices, prices.afresh
+        self._prices, self.current_usd_per_hour = prices, prices.current_usd_per_hour
 
     def book(self) -> PriceBook:
         return replace(self._prices.book(), tariffs=Tariffs.model_validate(TARIFFS))
@@ -101,12 +101,12 @@ def test_what_a_stage_beside_is_about_to_write_lies_where_it_was_told_to(
     )
 
     def asked(stage: str) -> Any:
-        return replace(wish(recipe, needs=from_here(BESIDE, stage), budget_usd=Decimal(5)), keeps_books=False)
+        return replace(wish(recipe, needs=stages_from(BESIDE, stage), budget_usd=Decimal(5)), metered=False)
 
     run = admit(world, asked("left"))
-    left, _ = decide_and_reserve(world, run, asked("left"), Reads())
-    right, _ = decide_and_reserve(world, run, asked("right"), Reads())
+    left, _ = decide_and_reserve(world, run, asked("left"), StageInputs())
+    right, _ = decide_and_reserve(world, run, asked("right"), StageInputs())
     assert left.choice and left.choice.storage_class == "NEARLINE"
-    assert [(each.stage, each.format, each.storage_class) for each in right.question.given] == [
+    assert [(each.stage, each.format, each.storage_class) for each in right.question.upstream] == [
         ("left", left.choice.format, "NEARLINE")
     ]

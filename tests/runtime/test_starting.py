@@ -15,10 +15,10 @@ from shoestring.config.policy import Policy, PriceWindow, StartPolicy
 from shoestring.config.world import World
 from shoestring.core.errors import NotYet
 from shoestring.data.run_records import Run
-from shoestring.reporting.run_story import gather
-from shoestring.reporting.summary import summarise
-from shoestring.runtime.admission.admit import Wish, admit, having_waited
-from shoestring.runtime.admission.start_gate import in_time
+from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.summary import summarise_run
+from shoestring.runtime.admission.admit import RunRequest, admit, after_waiting
+from shoestring.runtime.admission.start_gate import start_when_allowed
 
 
 def waiting_world(laptop: Path, folder: Path, **fields: object) -> World:
@@ -27,16 +27,16 @@ def waiting_world(laptop: Path, folder: Path, **fields: object) -> World:
     noon = clock.now().replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)
     clock.sleep((noon - clock.now()).total_seconds())
     windows = (PriceWindow(from_hour=15, to_hour=18, price_factor=0.5),)
-    rules = Policy(waiting=StartPolicy.model_validate({"max_delay_s": 14_400, "windows": windows} | fields))
-    return replace(small_world(laptop, folder, clock), rules=rules)
+    rules = Policy(start=StartPolicy.model_validate({"max_delay_s": 14_400, "windows": windows} | fields))
+    return replace(small_world(laptop, folder, clock), policy=rules)
 
 
-def begin(world: World, asked: Wish, most_s: float) -> tuple[Run, list[str]]:
+def begin(world: World, asked: RunRequest, most_s: float) -> tuple[Run, list[str]]:
     said: list[str] = []
-    return in_time(
+    return start_when_allowed(
         world,
         asked.run_id,
-        lambda waited_s: admit(world, having_waited(asked, waited_s)),
+        lambda waited_s: admit(world, after_waiting(asked, waited_s)),
         most_s,
         said.append,
     ), said
@@ -51,7 +51,7 @@ def test_a_run_that_is_to_wait_opens_nothing_and_says_until_when(
     ):
         begin(world, wish(flights_slice, needs=CHAIN), 0)
     assert not list(world.store.list("ledger/")) and not list(world.store.list("runs/r/starts/"))
-    summary = summarise(gather(world.store, "r"))
+    summary = summarise_run(read_run_story(world.store, "r"))
     assert (summary.status, summary.starts) == ("refused", 0)
     assert summary.sentence.startswith("not before ") and "15:00:00" in summary.sentence
 
@@ -94,9 +94,9 @@ def test_data_that_is_not_there_yet_is_waited_for_without_a_pod_or_an_account(
         tries.append(waited_s)
         if len(tries) == 3 and source.path:
             path.write_bytes(source.path.read_bytes())
-        return admit(world, having_waited(late, waited_s))
+        return admit(world, after_waiting(late, waited_s))
 
-    assert in_time(world, "r", come, 14_400, lambda _: None).run_id == "r"
+    assert start_when_allowed(world, "r", come, 14_400, lambda _: None).run_id == "r"
     assert tries == pytest.approx([0, 60, 120], abs=3)
 
 
@@ -108,7 +108,7 @@ def test_run_refuses_what_is_to_wait_with_exit_code_1_and_knows_three_priorities
         {"from_hour": hour, "to_hour": hour + 1, "price_factor": 0.9 if hour % 2 else 1.0}
         for hour in range(24)
     ]
-    content["rules"] = {"waiting": {"max_delay_s": 604800, "min_saving": 0.001, "windows": days}}
+    content["policy"] = {"start": {"max_delay_s": 604800, "min_saving": 0.001, "windows": days}}
     (tmp_path / "world.yaml").write_text(yaml.safe_dump(content))
     given = (
         "run",

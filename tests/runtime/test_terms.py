@@ -12,12 +12,12 @@ from pod_world import INGEST, Began, SetClock, begin, small_world, wish
 
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market
-from shoestring.data.run_records import read
-from shoestring.runtime.supervisor.child import Ending
-from shoestring.runtime.supervisor.run_stage import close_books
-from shoestring.runtime.supervisor.spend_limits import TERMS, Hearing, reprice, tell
-from shoestring.runtime.supervisor.supervisor import beat_of
-from shoestring.spending.lost_pods import abandoned
+from shoestring.data.run_records import read_record
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.run_stage import settle_and_record
+from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, LimitsReader, send_limits, update_price
+from shoestring.runtime.supervisor.supervisor import make_heartbeat
+from shoestring.spending.lost_pods import lost_reservations
 from shoestring.spending.meter import Meter, cost_between_usd
 
 ROW = "{pool: cpu-1, market: %s, usd_per_hour: '%s', as_of: 2026-11-01, source: a test}"
@@ -48,12 +48,12 @@ def test_a_spot_price_that_was_raised_counts_from_when_it_is_seen(spot: tuple[Be
     attempt.reserved_usd = Decimal("0.010000")
     clock.sleep(90)
     write_world(file, "spot", "0.12")
-    reprice(attempt)
+    update_price(attempt)
     clock.sleep(30)
     assert attempt.usd_per_hour == Decimal("0.12")
     assert attempt.spent_usd() == Decimal("0.001000") + Decimal("0.001000")
     assert attempt.price_usd(30) == Decimal("0.001000")
-    beat = beat_of(attempt, "running")
+    beat = make_heartbeat(attempt, "running")
     assert [price.usd_per_hour for price in beat.prices] == [Decimal("0.04"), Decimal("0.12")]
     assert beat.prices[1].at - beat.prices[0].at == timedelta(seconds=90)
     assert beat.usd_per_hour == Decimal("0.12")
@@ -62,16 +62,16 @@ def test_a_spot_price_that_was_raised_counts_from_when_it_is_seen(spot: tuple[Be
 def test_on_demand_the_price_of_the_decision_holds(flights_slice: Path, tmp_path: Path) -> None:
     began, file = began_on("on-demand", flights_slice, tmp_path)
     write_world(file, "on-demand", "0.12")
-    reprice(began.attempt)
-    assert began.attempt.moves == ()
+    update_price(began.attempt)
+    assert began.attempt.rate_changes == ()
 
 
 def test_a_policy_may_say_that_on_demand_moves_too(flights_slice: Path, tmp_path: Path) -> None:
     began, file = began_on("on-demand", flights_slice, tmp_path)
-    rules = began.world.rules.model_copy(update={"floating_markets": (Market.ON_DEMAND,)})
-    attempt = replace(began.attempt, world=replace(began.world, rules=rules))
+    rules = began.world.policy.model_copy(update={"floating_markets": (Market.ON_DEMAND,)})
+    attempt = replace(began.attempt, world=replace(began.world, policy=rules))
     write_world(file, "on-demand", "0.12")
-    reprice(attempt)
+    update_price(attempt)
     assert attempt.usd_per_hour == Decimal("0.12")
 
 
@@ -79,10 +79,10 @@ def test_a_policy_may_say_that_on_demand_moves_too(flights_slice: Path, tmp_path
 def test_a_file_that_cannot_be_read_just_now_changes_nothing(spot: tuple[Began, Path], says: str) -> None:
     began, file = spot
     file.write_text(says)
-    reprice(began.attempt)
-    assert began.attempt.moves == ()
+    update_price(began.attempt)
+    assert began.attempt.rate_changes == ()
     write_world(file, "spot", "0.05")
-    reprice(began.attempt)
+    update_price(began.attempt)
     assert began.attempt.usd_per_hour == Decimal("0.05")
 
 
@@ -90,8 +90,8 @@ def test_a_file_that_cannot_be_read_just_now_changes_nothing(spot: tuple[Began, 
 def test_a_price_that_nobody_believes_changes_nothing(spot: tuple[Began, Path], usd_per_hour: str) -> None:
     began, file = spot
     write_world(file, "spot", usd_per_hour)
-    reprice(began.attempt)
-    assert began.attempt.moves == ()
+    update_price(began.attempt)
+    assert began.attempt.rate_changes == ()
 
 
 def test_the_child_hears_of_the_price_and_of_what_it_may_spend(
@@ -100,19 +100,19 @@ def test_the_child_hears_of_the_price_and_of_what_it_may_spend(
     began, file = spot
     attempt, meter = began.attempt, began.attempt.meter()
     write_world(file, "spot", "0.08")
-    reprice(attempt)
-    tell(attempt, tmp_path)
+    update_price(attempt)
+    send_limits(attempt, tmp_path)
     ends_s = meter.ends_s
-    Hearing(tmp_path / TERMS, meter).hear()
-    assert meter.price_usd_per_hour == Decimal("0.08")
+    LimitsReader(tmp_path / LIMITS_FILE, meter).hear()
+    assert meter.current_usd_per_hour == Decimal("0.08")
     assert meter.limit_usd == attempt.reserved_usd - attempt.exit_usd
     assert meter.ends_s < ends_s
-    (tmp_path / TERMS).unlink()
-    tell(attempt, tmp_path)
-    assert not (tmp_path / TERMS).exists(), "nothing new is told twice"
+    (tmp_path / LIMITS_FILE).unlink()
+    send_limits(attempt, tmp_path)
+    assert not (tmp_path / LIMITS_FILE).exists(), "nothing new is told twice"
     attempt.reserved_usd += Decimal("0.001")
-    tell(attempt, tmp_path)
-    assert (tmp_path / TERMS).exists()
+    send_limits(attempt, tmp_path)
+    assert (tmp_path / LIMITS_FILE).exists()
 
 
 def test_a_receipts_dollars_are_its_seconds_times_the_prices_that_it_tells(spot: tuple[Began, Path]) -> None:
@@ -122,10 +122,10 @@ def test_a_receipts_dollars_are_its_seconds_times_the_prices_that_it_tells(spot:
     for price in ("0.12", "0.02"):
         began.world.clock.sleep(40)
         write_world(file, "spot", price)
-        reprice(began.attempt)
+        update_price(began.attempt)
     began.world.clock.sleep(40)
-    close_books(began.attempt, Ending(status="stopped", why="the test is over"))
-    receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    settle_and_record(began.attempt, ChildResult(status="stopped", why="the test is over"))
+    receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert [price.usd_per_hour for price in receipt.prices] == [
         Decimal("0.04"),
         Decimal("0.12"),
@@ -144,12 +144,12 @@ def test_a_pod_lost_after_its_price_moved_is_settled_by_both(spot: tuple[Began, 
     began.attempt.reserved_usd = Decimal(1)
     began.world.clock.sleep(90)
     write_world(file, "spot", "0.12")
-    reprice(began.attempt)
+    update_price(began.attempt)
     began.world.clock.sleep(29)
-    beat = beat_of(began.attempt, "running")
-    hold = began.ledger.state(began.account).holds["ingest-1"].model_copy(update={"amount_usd": Decimal(1)})
-    state = began.ledger.state(began.account).model_copy(update={"holds": {"ingest-1": hold}})
-    found = abandoned(state, {"ingest-1": beat}, lambda _: False)
+    beat = make_heartbeat(began.attempt, "running")
+    hold = began.ledger.state(began.account).reservations["ingest-1"].model_copy(update={"amount_usd": Decimal(1)})
+    state = began.ledger.state(began.account).model_copy(update={"reservations": {"ingest-1": hold}})
+    found = lost_reservations(state, {"ingest-1": beat}, lambda _: False)
     assert found[0].actual_usd == Decimal("0.002000"), "to one interval of a second after its last heartbeat"
 
 
@@ -159,10 +159,10 @@ def test_a_price_raised_beyond_what_is_left_spends_no_more_than_was_reserved(
     began, file = spot
     began.hold_all_but(Decimal(0))
     write_world(file, "spot", "2.40")
-    reprice(began.attempt)
+    update_price(began.attempt)
     assert began.attempt.meter().seconds_left(began.world.clock.monotonic_s()) == 0.0
     began.world.clock.sleep(1)
-    close_books(began.attempt, Ending(status="stopped", why="the test is over"))
+    settle_and_record(began.attempt, ChildResult(status="stopped", why="the test is over"))
     state = began.ledger.state(began.account)
     assert state.cap_usd is not None
     assert state.spent_usd + state.held_usd <= state.cap_usd

@@ -16,10 +16,10 @@ from shoestring.backends.local import open_local_world
 from shoestring.config.world import World
 from shoestring.core.receipt import Receipt
 from shoestring.data.recipe import read_recipe
-from shoestring.data.run_records import read
+from shoestring.data.run_records import read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import Wish, admit
-from shoestring.runtime.admission.build_question import Reads
+from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.build_question import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.heartbeat import last_heartbeat
@@ -41,8 +41,8 @@ class Engine:
     def start(self, number: int, data: str = "") -> tuple[Decision, subprocess.Popen[str]]:
         """Route a stage, by its number in the chain, and start its pod."""
         needs = self.asked.needs[number:]
-        asked = Wish(self.run.run_id, self.asked.recipe, needs, self.asked.budget_usd, None, self.asked.seed)
-        decision, key = decide_and_reserve(self.world, self.run, asked, Reads(data))
+        asked = RunRequest(self.run.run_id, self.asked.recipe, needs, self.asked.budget_usd, None, self.asked.seed)
+        decision, key = decide_and_reserve(self.world, self.run, asked, StageInputs(data))
         line = command(
             "stage",
             needs[0].stage,
@@ -78,18 +78,18 @@ def test_training_goes_on_from_its_checkpoint_in_the_next_attempt_of_the_same_st
     pod.send_signal(signal.SIGTERM)
     _, err = pod.communicate(timeout=60)
     assert pod.returncode == 1, err
-    first = read(world.store, "runs/r/receipts/train-1.json", Receipt)
+    first = read_record(world.store, "runs/r/receipts/train-1.json", Receipt)
     assert (first.status, first.cause) == ("stopped", "told-to-stop")
     (slot, *_) = json.loads(world.store.fetch("runs/r/checkpoints/train.json").read_bytes())["slots"]
     assert slot["samples"] > 0
 
     decision, _ = engine.finish(2, data)
     assert decision.question.attempt == 2
-    assert f"attempt 1 stopped: {first.why}" in decision.question.notes
+    assert f"attempt 1 stopped: {first.reason}" in decision.question.notes
     model = json.loads(world.store.fetch("runs/r/model.json").read_bytes())
     check_windows(model["windows"])
     assert model["samples"] > slot["samples"]
     state = Ledger(world.store, world.clock).state("r")
-    assert state.holds.keys() == {"overhead-1"}
+    assert state.reservations.keys() == {"overhead-1"}
     assert state.settled_usd["train-1"] == first.spent_usd > 0
     verify(world.store, load_anchors(world.store))

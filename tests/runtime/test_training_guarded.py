@@ -8,17 +8,17 @@ import pytest
 from test_drifting import begun
 
 from shoestring.core.receipt import Receipt
-from shoestring.data.run_records import read
+from shoestring.data.run_records import read_record
 from shoestring.routing.pages.explain import as_text
-from shoestring.runtime.route_step.retry import NO_USE_AGAIN
+from shoestring.runtime.route_step.retry import FINAL_CAUSES
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.child import Ending
-from shoestring.runtime.supervisor.run_stage import close_books
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.run_stage import settle_and_record
 from shoestring.runtime.supervisor.supervisor import supervise
 from shoestring.spending.ledger.ledger import Ledger
 
 
-def lived(folder: Path, guardrails: str) -> tuple[Attempt, Ending, Receipt]:
+def lived(folder: Path, guardrails: str) -> tuple[Attempt, ChildResult, Receipt]:
     row = "{pool: cpu-1, market: spot, usd_per_hour: '0.80', as_of: 2026-11-01, source: a test}"
     pool = "{name: cpu-1, cores: 1, memory_gb: 4, markets: {spot: {}}}"
     world_file = folder / "world.yaml"
@@ -27,15 +27,15 @@ def lived(folder: Path, guardrails: str) -> tuple[Attempt, Ending, Receipt]:
     )
     attempt = begun(folder, world_file)
     ending = supervise(attempt, str(world_file))
-    close_books(attempt, ending)
-    return attempt, ending, read(attempt.world.store, "runs/r/receipts/train-1.json", Receipt)
+    settle_and_record(attempt, ending)
+    return attempt, ending, read_record(attempt.world.store, "runs/r/receipts/train-1.json", Receipt)
 
 
 @pytest.mark.parametrize(
     ("guardrails", "name", "cause"),
     [
-        ("{skill: {least: 0.9, after_epochs: 1, action: stop}}", "skill", "guardrail"),
-        ("{usd_per_epoch: {most_usd: 0.000001, action: pause}}", "usd_per_epoch", "told-to-stop"),
+        ("{skill: {min: 0.9, after_epochs: 1, action: stop}}", "skill", "guardrail"),
+        ("{usd_per_epoch: {max_usd: 0.000001, action: pause}}", "usd_per_epoch", "told-to-stop"),
     ],
 )
 def test_a_training_that_breaks_a_guardrail_is_stopped_and_the_rest_of_its_money_is_free(
@@ -43,12 +43,12 @@ def test_a_training_that_breaks_a_guardrail_is_stopped_and_the_rest_of_its_money
 ) -> None:
     attempt, ending, receipt = lived(tmp_path, guardrails)
     assert (ending.status, receipt.cause) == ("stopped", cause)
-    assert (receipt.cause in NO_USE_AGAIN) == (name == "skill")
-    assert f"guardrail {name}: " in receipt.why
+    assert (receipt.cause in FINAL_CAUSES) == (name == "skill")
+    assert f"guardrail {name}: " in receipt.reason
     assert [change.lever for change in receipt.changes] == ["guardrail"]
-    assert receipt.changes[0].why in receipt.why
+    assert receipt.changes[0].reason in receipt.reason
     assert any(f"guardrail {name}: at " in note for note in attempt.decision.question.notes)
     assert f"guardrail {name}: at " in as_text(attempt.decision)
     state = Ledger(attempt.world.store, attempt.world.clock).state(attempt.run.start.account)
-    assert attempt.hold not in state.holds
+    assert attempt.hold not in state.reservations
     assert receipt.spent_usd < receipt.budget_usd / 2

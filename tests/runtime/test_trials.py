@@ -12,23 +12,23 @@ from pod_world import INGEST, begin, small_world, wish
 
 from shoestring.config.policy import CandidatePolicy, Policy, Preferences
 from shoestring.config.world import World
-from shoestring.core.types import record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.routing.decision import Decision
-from shoestring.runtime.records.policy_trial import rolled_back, trials
+from shoestring.runtime.records.policy_trial import find_stored_rollback, policy_trials
 from shoestring.runtime.records.receipts import receipt_for, receipt_key
 
 POLICY = Preferences(name="hasty", version=2, delay_usd_per_hour=Decimal(9))
 
 
 def on_trial(world: World, share: float) -> World:
-    return replace(world, rules=Policy(candidate=CandidatePolicy(policy=POLICY, share=share, min_runs=2)))
+    return replace(world, policy=Policy(candidate=CandidatePolicy(policy=POLICY, share=share, min_runs=2)))
 
 
 def ran(world: World, recipe: Path, run_id: str, times: Decimal) -> Decision:
     """A run that is decided, and then costs so many times what was expected."""
     began = begin(world, wish(recipe, run_id, INGEST, Decimal("0.5")))
     decision, now = began.attempt.decision, world.clock.now()
-    taken = {"decision_key": began.attempt.decision_key, "pod_uid": "p", "status": "done", "ledger_head": ""}
+    taken = {"decision_key": began.attempt.decision_key, "pod": None, "status": "done", "ledger_head": ""}
     receipt = receipt_for(decision, now, now, spent_usd=began.attempt.choice.est_usd * times, **taken)
     world.store.put(receipt_key(run_id, decision.question.hold), record_bytes(receipt))
     return decision
@@ -39,32 +39,32 @@ def test_a_candidate_that_overspends_is_rolled_back_by_the_next_router_and_stays
 ) -> None:
     world = on_trial(small_world(laptop, tmp_path), share=1.0)
     for run_id in ("a", "b"):
-        obeyed = ran(world, flights_slice, run_id, Decimal(2)).obeyed
+        obeyed = ran(world, flights_slice, run_id, Decimal(2)).applied_policy
         assert obeyed is not None and (obeyed.name, obeyed.arm, obeyed.propensity) == (
             "hasty",
             "candidate",
             1.0,
         )
     after = ran(world, flights_slice, "c", Decimal(1))
-    assert after.obeyed is not None and (after.obeyed.name, after.obeyed.arm) == ("default", "live")
+    assert after.applied_policy is not None and (after.applied_policy.name, after.applied_policy.arm) == ("default", "live")
     assert after.shadow is not None and after.shadow.name == "hasty"
-    assert after.question.rolled_back.startswith("2 runs under policy hasty 2 spent $")
+    assert after.question.rollback_reason.startswith("2 runs under policy hasty 2 spent $")
     for run_id in ("d", "e", "f"):
         ran(world, flights_slice, run_id, Decimal("0.5"))
-    assert world.rules.candidate is not None
-    over = rolled_back(world.store, world.rules.candidate)
-    assert over is not None and over.why == after.question.rolled_back, (
+    assert world.policy.candidate is not None
+    over = find_stored_rollback(world.store, world.policy.candidate)
+    assert over is not None and over.why == after.question.rollback_reason, (
         "what later runs cost does not bring it back"
     )
     newer = CandidatePolicy(policy=POLICY.model_copy(update={"version": 3}), share=1.0)
-    assert rolled_back(world.store, newer) is None
+    assert find_stored_rollback(world.store, newer) is None
 
 
 def test_what_was_logged_in_shadow_is_compared(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
     world = on_trial(small_world(laptop, tmp_path), share=0.0)
     for run_id in ("a", "b", "c", "d", "e"):
         assert ran(world, flights_slice, run_id, Decimal(1)).shadow is not None
-    (trial,), notes = trials(world.store)
+    (trial,), notes = policy_trials(world.store)
     assert (trial.policy, trial.sha256, trial.rollback, notes) == ("hasty 2", POLICY.sha256, None, ())
     assert trial.comparison is not None and (trial.comparison.runs, trial.comparison.candidate_runs) == (5, 0)
 
@@ -75,7 +75,7 @@ def test_the_policy_is_shown_and_compared_on_the_command_line(
     content = yaml.safe_load(laptop.read_text())
     tiers = {"data": {"hardware": "cpu", "markets": ["on-demand"]}}
     candidate = {"policy": {"name": "hasty", "version": 2, "delay_usd_per_hour": 9}, "share": 0.25}
-    content["rules"] = {"name": "house", "version": 3, "tiers": tiers, "candidate": candidate}
+    content["policy"] = {"name": "house", "version": 3, "workload_classes": tiers, "candidate": candidate}
     (tmp_path / "world.yaml").write_text(yaml.safe_dump(content))
     given = ("--world", tmp_path / "world.yaml", "--store", tmp_path / "store")
     shown = shoestring("policy", "show", *given)
@@ -94,8 +94,8 @@ def test_the_policy_is_shown_and_compared_on_the_command_line(
     said = shoestring("policy", "compare", *given)
     assert said.code == 0 and "candidate is dearer $" in said.out and "6 runs" in said.out, said.out
     (trial,) = shoestring("policy", "compare", *given, "--json").json
-    assert trial["comparison"]["runs"] == 6 and trial["comparison"]["more"]["low_usd"] is not None
-    content["rules"]["candidate"]["share"] = 2
+    assert trial["comparison"]["runs"] == 6 and trial["comparison"]["difference"]["low_usd"] is not None
+    content["policy"]["candidate"]["share"] = 2
     (tmp_path / "world.yaml").write_text(yaml.safe_dump(content))
     refused = shoestring("policy", "show", *given)
     assert (

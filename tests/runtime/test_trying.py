@@ -14,20 +14,25 @@ from shoestring.config.policy import Bounds, MigrationPolicy, Policy
 from shoestring.config.world import World
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import StageOutcome
-from shoestring.data.run_records import read
+from shoestring.data.run_records import read_record
 from shoestring.routing.decide import decide
-from shoestring.routing.policy.migration import TRIES_SD, Why
-from shoestring.runtime.admission.build_question import Reads
-from shoestring.runtime.records.receipt_history import FOLDER
+from shoestring.routing.policy.migration import EXPLORATION_SD, MigrationReason
+from shoestring.runtime.admission.build_question import StageInputs
+from shoestring.runtime.records.receipt_history import HISTORY
 from shoestring.runtime.records.receipts import receipt_key
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.child import Ending
-from shoestring.runtime.supervisor.migration_check import Looks, look_again, looks_of, s_per_sample
-from shoestring.runtime.supervisor.run_stage import close_books
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.migration_check import (
+    MigrationMonitor,
+    expected_s_per_sample,
+    make_monitor,
+    migrate_if_cheaper,
+)
+from shoestring.runtime.supervisor.run_stage import settle_and_record
 from shoestring.stages.work import Progress
 
-TWICE = Policy(second_look=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=2))
+TWICE = Policy(migration=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=2))
 MONEY = Decimal(1)
 
 
@@ -43,7 +48,7 @@ def world(laptop: Path, tmp_path: Path) -> World:
         row | {"pool": "two", "usd_per_hour": "0.10"},
     ]
     (tmp_path / "world.yaml").write_text(yaml.safe_dump(content))
-    return replace(small_world(tmp_path / "world.yaml", tmp_path, SetClock()), rules=TWICE)
+    return replace(small_world(tmp_path / "world.yaml", tmp_path, SetClock()), policy=TWICE)
 
 
 def first(world: World, recipe: Path, run_id: str = "r") -> Began:
@@ -55,7 +60,7 @@ def first(world: World, recipe: Path, run_id: str = "r") -> Began:
 def next_one(began: Began, recipe: Path) -> Began:
     """The attempt that an engine makes after one that was moved."""
     decision, key = decide_and_reserve(
-        began.world, began.run, wish(recipe, needs=TRAIN, budget_usd=MONEY), Reads()
+        began.world, began.run, wish(recipe, needs=TRAIN, budget_usd=MONEY), StageInputs()
     )
     assert decision.choice is not None
     made = Attempt(
@@ -67,36 +72,36 @@ def next_one(began: Began, recipe: Path) -> Began:
     return replace(began, attempt=made)
 
 
-def train_for(began: Began, seconds: int, times: float = 1.0) -> Looks:
+def train_for(began: Began, seconds: int, times: float = 1.0) -> MigrationMonitor:
     """It takes so many times the time for a sample that is expected, and is looked at each second."""
-    attempt, looks = began.attempt, looks_of(began.attempt)
-    pace_s = times * s_per_sample(attempt.decision.question, attempt.choice)
+    attempt, looks = began.attempt, make_monitor(began.attempt)
+    pace_s = times * expected_s_per_sample(attempt.decision.question, attempt.choice)
     begun, total = attempt.progress.began, attempt.progress.began + attempt.choice.samples * 1000
     for second in range(1, seconds + 1):
         began.world.clock.sleep(1)
         attempt.progress = Progress(
             phase="stable", samples=begun + int(second / pace_s), began=begun, total=total
         )
-        look_again(attempt, looks)
-        if attempt.stopping:
+        migrate_if_cheaper(attempt, looks)
+        if attempt.stop_reason:
             break
     return looks
 
 
 def leave(began: Began) -> Receipt:
-    assert began.attempt.cause == "moved"
-    close_books(began.attempt, Ending(status="stopped", cause="moved", why=began.attempt.stopping))
-    return read(began.world.store, receipt_key("r", began.attempt.hold), Receipt)
+    assert began.attempt.stop_cause == "moved"
+    settle_and_record(began.attempt, ChildResult(status="stopped", cause="moved", why=began.attempt.stop_reason))
+    return read_record(began.world.store, receipt_key("r", began.attempt.hold), Receipt)
 
 
 def test_a_training_tries_what_may_be_better_leaves_it_when_it_is_not_and_the_next_run_knows(
     world: World, flights_slice: Path
 ) -> None:
     at_one = first(world, flights_slice)
-    assert at_one.attempt.choice.pool == "one" and at_one.attempt.decision.question.tries_sd == TRIES_SD
+    assert at_one.attempt.choice.pool == "one" and at_one.attempt.decision.question.exploration_sd == EXPLORATION_SD
     train_for(at_one, 60)
-    assert "moves: two on-demand at $0.100000" in at_one.attempt.stopping
-    assert "taken off for finding out how fast it is there" in at_one.attempt.stopping
+    assert "moves: two on-demand at $0.100000" in at_one.attempt.stop_reason
+    assert "taken off for finding out how fast it is there" in at_one.attempt.stop_reason
     leave(at_one)
 
     at_two = next_one(at_one, flights_slice)
@@ -105,24 +110,24 @@ def test_a_training_tries_what_may_be_better_leaves_it_when_it_is_not_and_the_ne
     )
     train_for(at_two, 60, times=3)
     assert (
-        "moves: one on-demand at $0.040000" in at_two.attempt.stopping
-        and "finding out" not in at_two.attempt.stopping
+        "moves: one on-demand at $0.040000" in at_two.attempt.stop_reason
+        and "finding out" not in at_two.attempt.stop_reason
     )
     leave(at_two)
 
     back = next_one(at_two, flights_slice)
-    assert back.attempt.choice.pool == "one" and back.attempt.decision.question.tries_sd == 0
+    assert back.attempt.choice.pool == "one" and back.attempt.decision.question.exploration_sd == 0
     looks = train_for(back, 60)
-    assert not back.attempt.stopping and looks.last is not None and looks.last.verdict.code is Why.MOVES
-    close_books(
-        back.attempt, Ending(status="done", outcome=StageOutcome(key="k", samples=back.attempt.progress.samples))
+    assert not back.attempt.stop_reason and looks.last is not None and looks.last.decision.refusal_index is MigrationReason.LIMIT
+    settle_and_record(
+        back.attempt, ChildResult(status="done", outcome=StageOutcome(key="k", samples=back.attempt.progress.samples))
     )
 
     # The very next run: what was tried is known.
     after = first(world, flights_slice, "after")
     assert after.attempt.choice.pool == "one"
     looks = train_for(after, 60)
-    assert not after.attempt.stopping and looks.last is not None and looks.last.verdict.code is Why.SAME
+    assert not after.attempt.stop_reason and looks.last is not None and looks.last.decision.refusal_index is MigrationReason.SAME_TARGET
 
 
 def test_an_attempt_that_was_moved_teaches_its_pace_and_one_that_goes_on_teaches_its_own_alone(
@@ -132,12 +137,12 @@ def test_an_attempt_that_was_moved_teaches_its_pace_and_one_that_goes_on_teaches
     train_for(at_one, 60, times=2)
     moved = leave(at_one)
     assert moved.teaches and moved.seconds / moved.prior_s == pytest.approx(2, rel=0.25)
-    assert [read(world.store, key, Receipt) for key in world.store.list(FOLDER)] == [moved]
+    assert [read_record(world.store, key, Receipt) for key in world.store.list(HISTORY)] == [moved]
     goes_on = next_one(at_one, flights_slice)
     train_for(goes_on, 25)
     samples = goes_on.attempt.progress.samples
-    close_books(goes_on.attempt, Ending(status="done", outcome=StageOutcome(key="k", samples=samples)))
-    receipt = read(world.store, receipt_key("r", goes_on.attempt.hold), Receipt)
+    settle_and_record(goes_on.attempt, ChildResult(status="done", outcome=StageOutcome(key="k", samples=samples)))
+    receipt = read_record(world.store, receipt_key("r", goes_on.attempt.hold), Receipt)
     assert receipt.prior_s == pytest.approx(
         goes_on.attempt.choice.prior_s_of(samples - goes_on.attempt.progress.began)
     )
@@ -147,27 +152,27 @@ def test_an_attempt_that_was_moved_teaches_its_pace_and_one_that_goes_on_teaches
 def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flights_slice: Path) -> None:
     began = first(world, flights_slice)
     train_for(began, 20)
-    close_books(began.attempt, Ending(status="stopped", cause="told-to-stop", why="SIGTERM"))
-    assert not read(world.store, receipt_key("r", began.attempt.hold), Receipt).teaches
-    assert not list(world.store.list(FOLDER))
+    settle_and_record(began.attempt, ChildResult(status="stopped", cause="told-to-stop", why="SIGTERM"))
+    assert not read_record(world.store, receipt_key("r", began.attempt.hold), Receipt).teaches
+    assert not list(world.store.list(HISTORY))
 
 
 @pytest.mark.parametrize(
-    "rules",
+    "policy",
     [
         Policy(),
-        Policy(second_look=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=0)),
-        Policy(second_look=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=1)),
-        Policy(second_look=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=2), bounds=Bounds(pool=False)),
+        Policy(migration=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=0)),
+        Policy(migration=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=1)),
+        Policy(migration=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=2), adaptation_limits=Bounds(pool=False)),
     ],
     ids=["no looks", "no moves", "no way back", "not allowed"],
 )
 def test_nothing_is_tried_in_the_midst_of_a_run_that_could_not_be_left_again(
     world: World, flights_slice: Path, rules: Policy
 ) -> None:
-    began = first(replace(world, rules=rules), flights_slice)
+    began = first(replace(world, policy=rules), flights_slice)
     train_for(began, 60)
-    assert not began.attempt.stopping
+    assert not began.attempt.stop_reason
 
 
 def test_no_try_takes_samples_from_a_training_whose_money_is_short(world: World, flights_slice: Path) -> None:

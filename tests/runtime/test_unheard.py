@@ -12,8 +12,8 @@ from sweeper_world import QUEUE_S, Queue, again, shares_world, waits
 
 from shoestring.core.interfaces import PodLifetime, StagePod
 from shoestring.core.receipt import Receipt
-from shoestring.data.run_records import read
-from shoestring.runtime.settlement.reap import sweep
+from shoestring.data.run_records import read_record
+from shoestring.runtime.settlement.reap import reap
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.meter import cost_usd
@@ -28,35 +28,35 @@ def test_a_pod_that_cannot_begin_on_its_node_is_given_up_says_why_and_is_paid_fo
     began: Began,
 ) -> None:
     began.world.clock.sleep(1000)
-    said = sweep(began.world, Queue(waits(began.world, QUEUE_S, node="worker-1", why="ImagePullBackOff")))
+    said = reap(began.world, Queue(waits(began.world, QUEUE_S, node="worker-1", why="ImagePullBackOff")))
     assert said == [
         "ingest-pod was given up: ingest of r waited 300 s to begin on worker-1: ImagePullBackOff"
     ]
     assert list(began.world.store.list("learned/stockouts/")) == []
-    receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
-    assert "ImagePullBackOff" in receipt.why
+    receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert "ImagePullBackOff" in receipt.reason
     paid_usd = min(cost_usd(began.attempt.choice.usd_per_hour, QUEUE_S), began.attempt.choice.p95_usd)
     assert began.ledger.state("r").settled_usd["ingest-1"] == receipt.spent_usd == paid_usd > 0
-    assert (receipt.pod_uid, receipt.seconds) == ("ns.7.ingest-pod", QUEUE_S)
+    assert (str(receipt.pod), receipt.seconds) == ("ns.7.ingest-pod", QUEUE_S)
 
 
 def died(began: Began, lived_s: float, why: str = "") -> StagePod:
     """A pod that was there for so long until now, and never said a word."""
     now = began.world.clock.now()
-    life = PodLifetime(alive=False, started_at=now - timedelta(seconds=lived_s), finished_at=now, why=why)
-    return replace(waits(began.world, lived_s, node="worker-1"), waits=False, life=life)
+    life = PodLifetime(alive=False, started_at=now - timedelta(seconds=lived_s), finished_at=now, reason=why)
+    return replace(waits(began.world, lived_s, node="worker-1"), pending=False, lifetime=life)
 
 
 def test_a_pod_that_lived_and_died_before_its_first_word_is_paid_for_by_its_own_times(began: Began) -> None:
     began.world.clock.sleep(30)
     pod = died(began, 2, "OOMKilled")
     assert isinstance(began.world.cluster, TellingCluster)
-    began.world.cluster.lives[pod.pod_uid] = pod.life
-    (said,) = sweep(began.world, Queue(pod))
+    began.world.cluster.lives[str(pod.ref)] = pod.lifetime
+    (said,) = reap(began.world, Queue(pod))
     assert "ingest-1 settled at" in said and "ended without a word: OOMKilled" in said
-    receipt = read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
-    assert (receipt.pod_uid, receipt.status, receipt.cause, receipt.seconds) == (
-        pod.pod_uid,
+    receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert (receipt.pod, receipt.status, receipt.cause, receipt.seconds) == (
+        pod.ref,
         "lost",
         "memory",
         2,
@@ -66,7 +66,7 @@ def test_a_pod_that_lived_and_died_before_its_first_word_is_paid_for_by_its_own_
         == receipt.spent_usd
         == cost_usd(began.attempt.choice.usd_per_hour, 2)
     )
-    assert sweep(began.world, Queue(pod)) == []
+    assert reap(began.world, Queue(pod)) == []
     verify(began.world.store, load_anchors(began.world.store))
 
 
@@ -76,11 +76,11 @@ def test_a_pod_that_the_next_router_took_for_one_that_never_began_is_on_the_book
     began.world.clock.sleep(120)
     pod = died(began, 2)
     assert isinstance(began.world.cluster, TellingCluster)
-    began.world.cluster.lives[pod.pod_uid] = pod.life
+    began.world.cluster.lives[str(pod.ref)] = pod.lifetime
     again(began, flights_slice)
     assert began.ledger.state("r").settled_usd["ingest-1"] == 0
-    assert sweep(began.world, Queue(pod)) == []
-    assert read(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).pod_uid == pod.pod_uid
+    assert reap(began.world, Queue(pod)) == []
+    assert read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).pod == pod.ref
     settle_run(began.world, "r")
     settled_usd = began.ledger.state("r").settled_usd
     assert (
@@ -92,5 +92,5 @@ def test_a_pod_that_the_next_router_took_for_one_that_never_began_is_on_the_book
 def test_a_dead_pod_of_an_attempt_before_is_not_taken_for_this_ones(began: Began) -> None:
     pod = died(began, 20)
     began.world.clock.sleep(30)
-    assert sweep(began.world, Queue(pod)) == []
-    assert "ingest-1" in began.ledger.state("r").holds
+    assert reap(began.world, Queue(pod)) == []
+    assert "ingest-1" in began.ledger.state("r").reservations

@@ -83,18 +83,18 @@ def test_a_second_run_finds_both_results_in_the_cache_and_damage_sends_it_back(
     raw = ingest.run(first)
 
     def key() -> str:
-        return cache.key_of(
+        return cache.cache_key(
             "ingest", ingest.code(), ingest.settings(recipe, 0), {"source": fingerprint(recipe, first.store)}
         )[0]
 
-    cache.keep(first.store, key(), raw, {})
-    assert cache.find(first.store, key()) == raw
+    cache.save_outcome(first.store, key(), raw, {})
+    assert cache.find_outcome(first.store, key()) == raw
     part = load_manifest(first.store, raw.key).splits["flights"][0]
     path = first.store.fetch(part.key)
     path.write_bytes(path.read_bytes()[:-1])
-    assert cache.find(first.store, key()) is None
+    assert cache.find_outcome(first.store, key()) is None
     assert ingest.run(first) == raw
-    assert cache.find(first.store, key()) == raw
+    assert cache.find_outcome(first.store, key()) == raw
 
 
 @pytest.mark.parametrize("stage", [ingest, preprocess])
@@ -102,7 +102,7 @@ def test_the_cache_follows_what_matters_to_a_stage_and_nothing_else(stage: objec
     recipe = find_recipe("flights")
     settings: Callable[..., dict[str, object]] = stage.settings  # type: ignore[attr-defined]
     same = recipe.model_copy(
-        update={"budget_usd": Decimal(1), "deadline_s": 9.0, "budgets": {"train": Decimal(1)}}
+        update={"budget_usd": Decimal(1), "deadline_s": 9.0, "stage_budgets_usd": {"train": Decimal(1)}}
     )
     assert settings(same, 1) == settings(recipe, 0)
     assert settings(recipe.model_copy(update={"name": "other"}), 0) != settings(recipe, 0)

@@ -7,20 +7,20 @@ from decimal import Decimal
 from shoestring.config.world import World
 from shoestring.core.errors import ApprovalNeeded, LedgerConflict, Refused, UnknownName, UsageError
 from shoestring.core.money import usd
-from shoestring.core.types import record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run
 from shoestring.spending.approvals import (
     Approval,
-    Request,
-    approvals,
-    approve,
-    request_key,
-    requested,
-    standing,
-    why_not,
+    ApprovalRequest,
+    approval_request_key,
+    read_approval_request,
+    read_approvals,
+    valid_approval,
+    why_insufficient,
+    write_approval,
 )
 from shoestring.spending.ledger.account import AccountState
-from shoestring.spending.ledger.entry import Sealed
+from shoestring.spending.ledger.entry import HashedEntry
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.parent_accounts import campaign_account
 
@@ -30,7 +30,7 @@ MONTHS_CAP = (
 CAMPAIGNS_CAP = "no run of {} can be begun: {}; wait, or let whoever keeps this world's budgets raise the campaign's cap_usd"
 
 
-def check_allowed(world: World, budget_usd: Decimal, campaign: str) -> None:
+def check_run_limits(world: World, budget_usd: Decimal, campaign: str) -> None:
     """May a run be given so much, and may its campaign begin a run today?
 
     Raises:
@@ -65,10 +65,10 @@ def approval_for(
     ceiling_usd, now = world.budgets.approve_above_usd, world.clock.now()
     if ceiling_usd is None or budget_usd <= ceiling_usd:
         return None
-    given = approvals(world.store, run_id)
-    if found := standing(given, budget_usd, now):
+    given = read_approvals(world.store, run_id)
+    if found := valid_approval(given, budget_usd, now):
         return found
-    request = Request(
+    request = ApprovalRequest(
         run_id=run_id,
         budget_usd=usd(budget_usd),
         deadline_s=deadline_s,
@@ -76,11 +76,11 @@ def approval_for(
         campaign=campaign,
         at=now,
     )
-    world.store.put(request_key(run_id), record_bytes(request))
-    raise ApprovalNeeded(run_id, budget_usd, ceiling_usd, why_not(given, budget_usd, now))
+    world.store.put(approval_request_key(run_id), record_bytes(request))
+    raise ApprovalNeeded(run_id, budget_usd, ceiling_usd, why_insufficient(given, budget_usd, now))
 
 
-def cap_parents(world: World, ledger: Ledger, month: str, campaign: str) -> str | None:
+def set_parent_caps(world: World, ledger: Ledger, month: str, campaign: str) -> str | None:
     """Let the caps of the month and of the campaign be what the world's budgets say now; returns the campaign's account, if there is one.
 
     Raises:
@@ -95,7 +95,7 @@ def cap_parents(world: World, ledger: Ledger, month: str, campaign: str) -> str 
     return account
 
 
-def caps_above(world: World, month: str, campaign: str) -> dict[str, Decimal]:
+def parent_caps(world: World, month: str, campaign: str) -> dict[str, Decimal]:
     """By account, the caps that the world's budgets set above a run."""
     caps = {} if world.budgets.month_usd is None else {month: world.budgets.month_usd}
     return caps | (
@@ -105,14 +105,14 @@ def caps_above(world: World, month: str, campaign: str) -> dict[str, Decimal]:
 
 def _cap(ledger: Ledger, account: str, cap_usd: Decimal, refused: str) -> None:
     try:
-        ledger.cap_at(account, cap_usd)
+        ledger.ensure_cap(account, cap_usd)
     except LedgerConflict as error:
         raise Refused(refused.format(error)) from error
 
 
 def give_approval(
     world: World, approval: Approval, account: AccountState | None, total_usd: Decimal
-) -> Sealed | None:
+) -> HashedEntry | None:
     """Write an approval down. A run that is under way, with `total_usd` for all its starts, is given the difference at once.
 
     Raises:
@@ -124,43 +124,43 @@ def give_approval(
         raise UsageError(
             f"an approval until {approval.expires_at:%Y-%m-%d %H:%M} UTC counts for nothing: that has passed"
         )
-    check_allowed(world, approval.amount_usd, "")
-    sha256 = approve(world.store, approval)
+    check_run_limits(world, approval.amount_usd, "")
+    sha256 = write_approval(world.store, approval)
     if account is None or account.closed or account.cap_usd is None or approval.amount_usd <= total_usd:
         return None
-    ledger = Ledger(world.store, world.clock, world.pod_uid)
+    ledger = Ledger(world.store, world.clock, str(world.pod))
     return ledger.set_cap(account.account, account.cap_usd + approval.amount_usd - total_usd, sha256)
 
 
-def budget_now(world: World, run: Run) -> tuple[Decimal, AccountState | None]:
+def current_budget(world: World, run: Run) -> tuple[Decimal, AccountState | None]:
     """What all starts of a run may spend together, what was approved since included; and the account of the last, if it has one."""
     try:
         state = Ledger(world.store, world.clock).state(run.start.account)
     except UnknownName:
         return run.start.budget_usd, None
-    return run.start.budget_usd + state.raised_usd, state
+    return run.start.budget_usd + state.cap_raised_usd, state
 
 
-def asked_before(world: World, run: Run) -> tuple[Decimal, float | None]:
+def previous_request(world: World, run: Run) -> tuple[Decimal, float | None]:
     """The budget and the seconds that a run had, or waits for."""
     if run.starts:
         deadline_at = run.start.deadline_at
-        return budget_now(world, run)[0], (
+        return current_budget(world, run)[0], (
             deadline_at - run.start.started_at
         ).total_seconds() if deadline_at else None
-    if request := requested(world.store, run.run_id):
+    if request := read_approval_request(world.store, run.run_id):
         return request.budget_usd, request.deadline_s
     return run.record.recipe.budget_usd, None
 
 
-def waiting(world: World, run_id: str) -> Request | None:
+def pending_approval(world: World, run_id: str) -> ApprovalRequest | None:
     """What a run waits for now; None where it waits for nothing."""
-    request = requested(world.store, run_id)
+    request = read_approval_request(world.store, run_id)
     begun = any(world.store.list(f"runs/{run_id}/starts/"))
     if (
         request is None
         or begun
-        or standing(approvals(world.store, run_id), request.budget_usd, world.clock.now())
+        or valid_approval(read_approvals(world.store, run_id), request.budget_usd, world.clock.now())
     ):
         return None
     return request

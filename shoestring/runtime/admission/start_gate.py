@@ -11,12 +11,12 @@ from shoestring.config.policy import StartPolicy
 from shoestring.config.world import World
 from shoestring.core.errors import NotYet, Refused, UnknownName
 from shoestring.core.money import usd
-from shoestring.core.types import record_bytes, utc_text
+from shoestring.core.record import record_bytes, utc_text
 from shoestring.data.recipe import Recipe
-from shoestring.data.run_records import Refusal, Run
+from shoestring.data.run_records import AdmissionRefusal, Run
 from shoestring.routing.decision import Choice, Decision
-from shoestring.routing.pages.decision_view import kept_s
-from shoestring.routing.policy.start_time import LEAST_S, when
+from shoestring.routing.pages.decision_view import reserved_later_s
+from shoestring.routing.policy.start_time import MIN_WAIT_S, choose_start_time
 from shoestring.spending.ledger.ledger import Ledger
 
 
@@ -26,48 +26,48 @@ def check_data(world: World, recipe: Recipe, waited_s: float) -> None:
     absent = [
         str(source.path) for source in recipe.source.values() if source.path and not source.path.exists()
     ]
-    if absent and (until := next_look(rules, now, rules.max_delay_s - waited_s)):
+    if absent and (until := next_check(rules, now, rules.max_delay_s - waited_s)):
         raise NotYet(f"not before {utc_text(until)}: its data is not there yet: {', '.join(absent)}", until)
 
 
-def next_look(rules: StartPolicy, now: datetime, left_s: float) -> datetime | None:
+def next_check(rules: StartPolicy, now: datetime, left_s: float) -> datetime | None:
     """When something that is waited for is looked for again; None: so long may nobody wait."""
-    return now + timedelta(seconds=min(rules.poll_s, left_s)) if left_s >= LEAST_S else None
+    return now + timedelta(seconds=min(rules.poll_s, left_s)) if left_s >= MIN_WAIT_S else None
 
 
-def spare_s(decision: Decision, choice: Choice) -> float | None:
+def slack_s(decision: Decision, choice: Choice) -> float | None:
     """How late the run may begin and still keep its deadline at P95; None: it has none."""
     left_s = decision.question.deadline_left_s
-    return None if left_s is None else left_s - choice.p95_s - kept_s(decision)
+    return None if left_s is None else left_s - choice.p95_s - reserved_later_s(decision)
 
 
-def check_moment(world: World, decision: Decision, choice: Choice, recipe: Recipe, waited_s: float) -> None:
+def check_start_time(world: World, decision: Decision, choice: Choice, recipe: Recipe, waited_s: float) -> None:
     """Raises NotYet where the policy has a run like this one wait."""
     question, plan = decision.question, decision.plan
     pool = next(pool for pool in question.pools if pool.name == choice.pool)
-    found = when(
+    found = choose_start_time(
         world.clock.now(),
         world.policy.start,
         recipe.priority,
         est_usd=float(choice.est_usd + sum(later.est_usd for later in plan)),
         est_s=choice.est_s + sum(later.est_s for later in plan),
-        spare_s=spare_s(decision, choice),
+        spare_s=slack_s(decision, choice),
         queue=pool.capacity.pending_pods if pool.capacity else 0,
-        delay_usd_per_hour=float(question.in_force.delay_usd_per_hour),
+        delay_usd_per_hour=float(question.active_policy.delay_usd_per_hour),
         waited_s=waited_s,
     )
-    if found.until is not None:
-        raise NotYet(found.sentence, found.until, urgently=True)
+    if found.not_before is not None:
+        raise NotYet(found.sentence, found.not_before, urgently=True)
 
 
 def check_caps(
-    world: World, ledger: Ledger, asked_usd: Decimal, caps: dict[str, Decimal], may_wait_s: float
+    world: World, ledger: Ledger, asked_usd: Decimal, caps: dict[str, Decimal], max_wait_s: float
 ) -> None:
     """Raises NotYet where an account above has not so much left, but would have, if runs that are under way hand back what they hold.
 
-    `caps`: of the accounts that have one. `may_wait_s`: by the policy and the deadline. Urgent or not: before then nothing helps.
+    `caps`: of the accounts that have one. `max_wait_s`: by the policy and the deadline. Urgent or not: before then nothing helps.
     """
-    until = next_look(world.policy.start, world.clock.now(), may_wait_s)
+    until = next_check(world.policy.start, world.clock.now(), max_wait_s)
     if until is None:
         return
     for account, cap_usd in caps.items():
@@ -84,13 +84,13 @@ def check_caps(
             raise NotYet(f"not before {utc_text(until)}: {asked}; {held}", until)
 
 
-def may_wait_s(world: World, decision: Decision, choice: Choice, waited_s: float) -> float:
+def max_wait_s(world: World, decision: Decision, choice: Choice, waited_s: float) -> float:
     """So long the policy and the deadline let a run wait."""
-    spare, left_s = spare_s(decision, choice), world.policy.start.max_delay_s - waited_s
+    spare, left_s = slack_s(decision, choice), world.policy.start.max_delay_s - waited_s
     return left_s if spare is None else min(left_s, spare)
 
 
-def in_time(
+def start_when_allowed(
     world: World, run_id: str, begin: Callable[[float], Run], most_s: float, say: Callable[[str], object]
 ) -> Run:
     """Begin a run as soon as it may be; `begin` is told how long was waited.
@@ -100,17 +100,17 @@ def in_time(
         Refused: this and every other no is kept beside the run, for whoever asks what became of it.
     """
     try:
-        return _in_time(world, begin, most_s, say)
+        return _start_when_allowed(world, begin, most_s, say)
     except Refused as error:
         # Before that, nobody has heard of the run.
         if any(world.store.list(f"runs/{run_id}/run.json")):
             world.store.put(
-                f"runs/{run_id}/refusal.json", record_bytes(Refusal(at=world.clock.now(), sentence=str(error)))
+                f"runs/{run_id}/refusal.json", record_bytes(AdmissionRefusal(refused_at=world.clock.now(), reason=str(error)))
             )
         raise
 
 
-def _in_time(world: World, begin: Callable[[float], Run], most_s: float, say: Callable[[str], object]) -> Run:
+def _start_when_allowed(world: World, begin: Callable[[float], Run], most_s: float, say: Callable[[str], object]) -> Run:
     began_s, waited_s = world.clock.monotonic_s(), 0.0
     while True:
         try:
@@ -120,5 +120,5 @@ def _in_time(world: World, begin: Callable[[float], Run], most_s: float, say: Ca
             if wait_s > most_s - waited_s:
                 raise
             say(error.sentence)
-            world.clock.sleep(max(wait_s, LEAST_S))
+            world.clock.sleep(max(wait_s, MIN_WAIT_S))
             waited_s = world.clock.monotonic_s() - began_s

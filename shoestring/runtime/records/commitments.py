@@ -17,41 +17,42 @@ from shoestring.config.world import CommittedHours
 from shoestring.core.errors import DataError, NotInStore, StoreError
 from shoestring.core.interfaces import Store
 from shoestring.core.money import MICRO
-from shoestring.core.types import Record, record_bytes
-from shoestring.data.run_records import read
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.record import Record, record_bytes
+from shoestring.data.run_records import read_record
+from shoestring.routing.candidates import MS_PER_HOUR
 from shoestring.routing.decision import Decision
-from shoestring.routing.offers.candidates import MS_PER_HOUR
 
 COMMITMENTS = "commitments/"
-MOST_HOURS = 1e9
+MAX_HOURS = 1e9
 
 
-class Claim(Record):
-    """`commitments/NAME/MONTH/NUMBER.json`. `used_ms`: machine-milliseconds of this claim and all before it."""
+class HoursClaim(Record):
+    """`commitments/NAME/MONTH/NUMBER.json`. `total_claimed_ms`: machine-milliseconds of this claim and all before it."""
 
     number: int = Field(ge=1)
     run_id: str
     hold: str
-    pod_uid: str
-    ms: int = Field(gt=0)
-    used_ms: int = Field(gt=0)
+    pod: PodRef
+    claimed_ms: int = Field(gt=0)
+    total_claimed_ms: int = Field(gt=0)
 
 
 def claim_key(name: str, month: str, number: int) -> str:
     return f"{COMMITMENTS}{name}/{month}/{number:09d}.json"
 
 
-def last_claim(store: Store, name: str, month: str) -> Claim | None:
+def last_claim(store: Store, name: str, month: str) -> HoursClaim | None:
     """A store may list late, so what follows is asked for by its number. Raises StoreError."""
     keys = list(store.list(f"{COMMITMENTS}{name}/{month}/"))
-    last = read(store, keys[-1], Claim) if keys else None
+    last = read_record(store, keys[-1], HoursClaim) if keys else None
     with suppress(NotInStore):
         while True:
-            last = read(store, claim_key(name, month, last.number + 1 if last else 1), Claim)
+            last = read_record(store, claim_key(name, month, last.number + 1 if last else 1), HoursClaim)
     return last
 
 
-def with_used(store: Store, committed: Iterable[CommittedHours]) -> tuple[CommittedHours, ...]:
+def with_used_hours(store: Store, committed: Iterable[CommittedHours]) -> tuple[CommittedHours, ...]:
     """With what is claimed of each by now. Raises StoreError."""
     found = tuple(committed)
     used_hours = {place: _used_hours(store, *place) for place in {(each.name, each.month) for each in found}}
@@ -63,34 +64,34 @@ def _used_hours(store: Store, name: str, month: str) -> float:
     try:
         last = last_claim(store, name, month)
     except DataError:
-        return MOST_HOURS
-    return last.used_ms / MS_PER_HOUR if last else 0.0
+        return MAX_HOURS
+    return last.total_claimed_ms / MS_PER_HOUR if last else 0.0
 
 
-def claimed_ms(store: Store, committed: CommittedHours, run_id: str, hold: str, pod_uid: str, ms: int) -> int:
+def claim_ms(store: Store, committed: CommittedHours, run_id: str, hold: str, pod: PodRef, ms: int) -> int:
     """Claim so many machine-milliseconds; as many as are this attempt's, and nobody else's. Raises StoreError: none may be counted on."""
     most_ms = int(committed.max_hours * MS_PER_HOUR)
     while True:
         last = last_claim(store, committed.name, committed.month)
-        used_ms, number = (last.used_ms, last.number + 1) if last else (0, 1)
-        mine_ms = min(ms, most_ms - used_ms)
+        total_claimed_ms, number = (last.total_claimed_ms, last.number + 1) if last else (0, 1)
+        mine_ms = min(ms, most_ms - total_claimed_ms)
         if mine_ms <= 0:
             return 0
-        claim = Claim(
-            number=number, run_id=run_id, hold=hold, pod_uid=pod_uid, ms=mine_ms, used_ms=used_ms + mine_ms
+        claim = HoursClaim(
+            number=number, run_id=run_id, hold=hold, pod=pod, claimed_ms=mine_ms, total_claimed_ms=total_claimed_ms + mine_ms
         )
         if store.put(claim_key(committed.name, committed.month, number), record_bytes(claim), if_absent=True):
             return mine_ms
 
 
-def committed_usd(store: Store, decision: Decision, pod_uid: str, took_usd: Decimal, took_s: float) -> Decimal:
+def committed_usd(store: Store, decision: Decision, pod: PodRef, took_usd: Decimal, took_s: float) -> Decimal:
     """What of an attempt's dollars a commitment has paid for: its share of the time that could be claimed, rounded down."""
     question, choice = decision.question, decision.choice
-    committed = question.commitment_to(choice.pool, choice.market) if choice else None
+    committed = question.commitment(choice.pool, choice.market) if choice else None
     if committed is None or took_s <= 0:
         return Decimal(0)
     took_ms = max(1, int(took_s * 1000 * committed.hours_per_hour))
     with suppress(StoreError, DataError):
-        mine_ms = claimed_ms(store, committed, question.run_id, question.hold, pod_uid, took_ms)
+        mine_ms = claim_ms(store, committed, question.run_id, question.hold, pod, took_ms)
         return (took_usd * mine_ms / took_ms).quantize(MICRO, rounding=ROUND_DOWN)
     return Decimal(0)

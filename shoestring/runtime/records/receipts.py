@@ -10,11 +10,11 @@ from shoestring.config.world import World
 from shoestring.core.errors import StageFailed
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt, ResourceUsage
-from shoestring.core.types import record_bytes
-from shoestring.data.run_records import Run, Start, read
+from shoestring.core.record import record_bytes
+from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.pricing.throughput import hardware_of
 from shoestring.routing.decision import Decision
-from shoestring.routing.policy.trials import tried
+from shoestring.routing.policy.policy_trial import trial_fields
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -66,7 +66,7 @@ def receipt_for(
         started_at=started_at,
         finished_at=finished_at,
         seconds=round((finished_at - started_at).total_seconds(), 3),
-        **tried(decision),
+        **trial_fields(decision),
         **took,
     )
 
@@ -75,26 +75,26 @@ NOTHING_KNOWN: Mapping[str, str] = {}
 
 
 def write_lost_receipts(
-    world: World, run: Run, start: Start, known: Mapping[str, str] = NOTHING_KNOWN
+    world: World, run: Run, start: RunStart, known: Mapping[str, str] = NOTHING_KNOWN
 ) -> None:
     """An attempt that was settled without its frame gets a receipt all the same, from its last heartbeat. `known`: holds, and what became
     of their pods, where the one who settled them knows that.
 
     Without a decision there was no attempt: its router died between the reservation and writing it down.
     """
-    state = Ledger(world.store, world.clock, world.pod_uid).state(start.account)
+    state = Ledger(world.store, world.clock, str(world.pod)).state(start.account)
     for hold, spent_usd in state.settled_usd.items():
         key = decision_key(run.run_id, hold)
         if any(world.store.list(receipt_key(run.run_id, hold))) or not any(world.store.list(key)):
             continue
         beat = last_heartbeat(world.store, run.run_id, hold)
-        said = world.cluster.lifetime(beat.pod_uid).reason if beat else ""
+        said = world.cluster.lifetime(beat.pod).reason if beat else ""
         gone = "its pod was gone without a word" + (f": {said}" if said else "")
         began = beat.started_at if beat else world.clock.now()
         lost = receipt_for(
-            read(world.store, key, Decision),
+            read_record(world.store, key, Decision),
             decision_key=key,
-            pod_uid=beat.pod_uid if beat else "",
+            pod=beat.pod if beat else None,
             status="lost",
             cause="memory" if said == OUT_OF_MEMORY else "lost",
             why=known.get(hold) or (gone if beat else "its pod never began"),

@@ -7,17 +7,17 @@ import platform
 import re
 from datetime import timedelta
 from decimal import Decimal
-from typing import Literal
 
 from shoestring.config.world import World
 from shoestring.core.errors import Refused, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Record, digest, record_bytes
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.data.recipe import Recipe
-from shoestring.data.run_records import RunRecord, Start, read
+from shoestring.data.run_records import RunRecord, RunStart, read_record
 from shoestring.runtime.records.overhead import overhead_pod_s, overhead_usd_per_hour
 
-VERSIONS_OF = ("shoestring", "kfp", "numpy", "pyarrow", "pydantic", "scikit-learn", "torch")
+VERSIONED_PACKAGES = ("shoestring", "kfp", "numpy", "pyarrow", "pydantic", "scikit-learn", "torch")
 
 
 # No dot, which sets apart the account of a later start; and no month's name.
@@ -33,7 +33,7 @@ def check_run_id(run_id: str) -> None:
         )
 
 
-def write_record(world: World, run_id: str, recipe: Recipe, seed: int) -> RunRecord:
+def write_run_record(world: World, run_id: str, recipe: Recipe, seed: int) -> RunRecord:
     """Write down what was asked for; a record that is there already is kept."""
     new = RunRecord(
         run_id=run_id,
@@ -46,7 +46,7 @@ def write_record(world: World, run_id: str, recipe: Recipe, seed: int) -> RunRec
         environment=environment(),
     )
     world.store.put(f"runs/{run_id}/run.json", record_bytes(new), if_absent=True)
-    return read(world.store, f"runs/{run_id}/run.json", RunRecord)
+    return read_record(world.store, f"runs/{run_id}/run.json", RunRecord)
 
 
 def new_start(
@@ -55,11 +55,11 @@ def new_start(
     number: int,
     budget_usd: Decimal,
     deadline_s: float | None,
-    supervisor: str | None,
-) -> Start:
+    supervisor: PodRef | None,
+) -> RunStart:
     """A start that begins now."""
     now = world.clock.now()
-    return Start(
+    return RunStart(
         number=number,
         account=run_id if number == 1 else f"{run_id}.{number}",
         budget_usd=budget_usd,
@@ -77,13 +77,13 @@ def write_start(
     number: int,
     budget_usd: Decimal,
     deadline_s: float | None,
-    supervisor: str | None,
-) -> Start:
+    supervisor: PodRef | None,
+) -> RunStart:
     """Begin a start, or find it begun. Raises Refused when somebody else began it: two of them would spend one budget twice."""
     start = new_start(world, run_id, number, budget_usd, deadline_s, supervisor)
     key = f"runs/{run_id}/starts/{number}.json"
     world.store.put(key, record_bytes(start), if_absent=True)
-    there = read(world.store, key, Start)
+    there = read_record(world.store, key, RunStart)
     if there.supervisor != supervisor:
         raise Refused(
             f"{run_id} was begun by somebody else just now: follow it with `shoestring watch {run_id}`"
@@ -91,23 +91,22 @@ def write_start(
     return there
 
 
-class Job(Record):
+class EngineJob(StoredRecord):
     """Which run it is that an engine has an id of its own for."""
 
-    schema_version: Literal[1] = 1
     run_id: str
 
 
-def write_job(world: World, run_id: str, job_id: str) -> None:
+def write_engine_job(world: World, run_id: str, job_id: str) -> None:
     """Let the run be found by what its engine calls it, which its pods' labels say. Empty, or the run's own id: nothing to write."""
     if job_id not in ("", run_id):
-        world.store.put(job_key(job_id), record_bytes(Job(run_id=run_id)), if_absent=True)
+        world.store.put(job_key(job_id), record_bytes(EngineJob(run_id=run_id)), if_absent=True)
 
 
-def run_of(store: Store, label: str) -> str:
+def run_id_for(store: Store, label: str) -> str:
     """The id of the run that a pod's label names: by what its engine calls it, or by its id itself."""
     key = job_key(label)
-    return read(store, key, Job).run_id if label and any(store.list(key)) else label
+    return read_record(store, key, EngineJob).run_id if label and any(store.list(key)) else label
 
 
 def job_key(job_id: str) -> str:
@@ -117,7 +116,7 @@ def job_key(job_id: str) -> str:
 def environment() -> dict[str, str]:
     """Versions of what computes, for whoever wants to do it again."""
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    for name in VERSIONS_OF:
+    for name in VERSIONED_PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

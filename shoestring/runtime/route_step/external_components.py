@@ -7,19 +7,20 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core.errors import LedgerConflict
-from shoestring.core.types import record_bytes
-from shoestring.data.run_records import Run, Start, read
+from shoestring.core.pod_ref import ClusterPod, LabelledPod
+from shoestring.core.record import record_bytes
+from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.routing.decision import Decision
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, STAGE_LABEL
 from shoestring.runtime.records.overhead import overhead_times
 from shoestring.runtime.records.receipts import decision_key, receipt_for, receipt_key
-from shoestring.spending.heartbeat import LET_GO, Heartbeat, heartbeat_key, last_heartbeat
+from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, heartbeat_key, last_heartbeat
 from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import cost_usd
 
 
-def let_go(world: World, decision: Decision, job_id: str) -> None:
+def announce_external(world: World, decision: Decision, job_id: str) -> None:
     """Say, in the place of its own first sign of life, that the stage is about to run, and by which labels its pod will be known.
 
     `job_id`: what Kubeflow calls the run.
@@ -27,13 +28,15 @@ def let_go(world: World, decision: Decision, job_id: str) -> None:
     question, choice, now = decision.question, decision.choice, world.clock.now()
     if choice is None:
         return
-    namespace = world.pod_uid.partition(".")[0]
+    namespace = world.pod.namespace if isinstance(world.pod, ClusterPod) else "local"
     beat = Heartbeat(
         run_id=question.run_id,
         stage=question.stage,
         attempt=question.attempt,
-        pod_uid=f"{namespace}?{STAGE_LABEL}={question.stage},{KUBEFLOW_RUN_LABEL}={job_id}",
-        state=LET_GO,
+        pod=LabelledPod.with_labels(
+            namespace, {STAGE_LABEL: question.stage, KUBEFLOW_RUN_LABEL: job_id}
+        ),
+        state=UNSUPERVISED,
         usd_per_hour=choice.usd_per_hour,
         started_at=now,
         at=now,
@@ -43,7 +46,7 @@ def let_go(world: World, decision: Decision, job_id: str) -> None:
     world.store.put(heartbeat_key(question.run_id, question.hold), record_bytes(beat))
 
 
-def settle_strangers(world: World, run: Run, start: Start) -> list[str]:
+def settle_external(world: World, run: Run, start: RunStart) -> list[str]:
     """Settle what was let go, up to what was reserved for it, and write the receipt; says what it did.
 
     It counts from its router's decision to the next step of ours, which is all that can be known on one machine. Where a cluster
@@ -52,16 +55,16 @@ def settle_strangers(world: World, run: Run, start: Start) -> list[str]:
     Raises:
         UnknownName: the start has no account.
     """
-    ledger, said = Ledger(world.store, world.clock, world.pod_uid), []
-    for hold, held in ledger.state(start.account).holds.items():
+    ledger, said = Ledger(world.store, world.clock, str(world.pod)), []
+    for hold, held in ledger.state(start.account).reservations.items():
         beat = last_heartbeat(world.store, run.run_id, hold)
-        if beat is None or beat.state != LET_GO:
+        if beat is None or beat.state != UNSUPERVISED:
             continue
         decision, ended_at = (
-            read(world.store, decision_key(run.run_id, hold), Decision),
-            next_step(world, run, start, beat),
+            read_record(world.store, decision_key(run.run_id, hold), Decision),
+            next_step_at(world, run, start, beat),
         )
-        why = world.cluster.lifetime(beat.pod_uid).reason
+        why = world.cluster.lifetime(beat.pod).reason
         fees_usd = decision.choice.incurred_usd(done=not why) if decision.choice else Decimal(0)
         cost = cost_usd(beat.usd_per_hour, (ended_at - beat.started_at).total_seconds()) + fees_usd
         spent_usd = min(cost, held.amount_usd)
@@ -75,19 +78,19 @@ def settle_strangers(world: World, run: Run, start: Start) -> list[str]:
         said.append(
             f"{start.account}: {hold} settled at ${spent_usd} of ${held.amount_usd}: it keeps no books, and took ${cost} at most"
         )
-        write_receipt(
+        write_external_receipt(
             world, decision, beat, ledger.state(start.account), ended_at=ended_at, why=why, fees_usd=fees_usd
         )
     return said
 
 
-def next_step(world: World, run: Run, start: Start, beat: Heartbeat) -> datetime:
+def next_step_at(world: World, run: Run, start: RunStart, beat: Heartbeat) -> datetime:
     """When the first pod of ours began after the one that let go; now, where there was none."""
     later = [pod.started_at for pod in overhead_times(world, run, start) if pod.started_at > beat.started_at]
     return min([*later, world.clock.now()])
 
 
-def write_receipt(
+def write_external_receipt(
     world: World,
     decision: Decision,
     beat: Heartbeat,
@@ -101,7 +104,7 @@ def write_receipt(
     receipt = receipt_for(
         decision,
         decision_key=decision_key(run_id, hold),
-        pod_uid=beat.pod_uid,
+        pod=beat.pod,
         status="failed" if why else "done",
         cause="code" if why else "",
         why=why or "it keeps no books: what became of its work, its engine knows",

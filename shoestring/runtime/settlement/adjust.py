@@ -8,7 +8,7 @@ from decimal import Decimal
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
 from shoestring.core.receipt import PricePoint, Receipt
-from shoestring.data.run_records import Run, Start, read
+from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.overhead import overhead_hold, overhead_spent_usd
 from shoestring.runtime.records.receipts import receipt_key
@@ -16,15 +16,15 @@ from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import cost_between_usd
 
 # Names the request, so that an exit step that is run again asks for the same entry.
-TRUE_TIMES = "true-times"
+POD_TIMES = "true-times"
 
 
-def adjust_to_pods(world: World, run: Run, start: Start) -> list[str]:
+def adjust_to_pod_times(world: World, run: Run, start: RunStart) -> list[str]:
     """Adjust every settled attempt of a start, and its overhead, as far as its account allows; says what it could not.
 
     What goes down goes first: it may be what another needs.
     """
-    ledger = Ledger(world.store, world.clock, world.pod_uid)
+    ledger = Ledger(world.store, world.clock, str(world.pod))
     settled_usd = ledger.state(start.account).settled_usd
     true_usd: dict[str, Decimal] = {}
     for hold in settled_usd:
@@ -39,7 +39,7 @@ def adjust_to_pods(world: World, run: Run, start: Start) -> list[str]:
     return [
         sentence
         for hold in order
-        for sentence in adjust_one(ledger, start.account, hold, settled_usd[hold], true_usd[hold])
+        for sentence in adjust_hold(ledger, start.account, hold, settled_usd[hold], true_usd[hold])
     ]
 
 
@@ -48,9 +48,9 @@ def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
     key = receipt_key(run.run_id, hold)
     if not any(world.store.list(key)):
         return None
-    receipt = read(world.store, key, Receipt)
-    choice = read(world.store, receipt.decision_key, Decision).choice
-    life = world.cluster.lifetime(receipt.pod_uid) if receipt.pod_uid else None
+    receipt = read_record(world.store, key, Receipt)
+    choice = read_record(world.store, receipt.decision_key, Decision).choice
+    life = world.cluster.lifetime(receipt.pod) if receipt.pod else None
     if choice is None or life is None or life.started_at is None or life.finished_at is None:
         return None
     prices = receipt.prices or (PricePoint(at=life.started_at, usd_per_hour=choice.usd_per_hour),)
@@ -60,18 +60,18 @@ def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
     )
 
 
-def adjust_one(ledger: Ledger, account: str, hold: str, settled_usd: Decimal, true_usd: Decimal) -> list[str]:
+def adjust_hold(ledger: Ledger, account: str, hold: str, settled_usd: Decimal, true_usd: Decimal) -> list[str]:
     """Bring one settled hold to its true cost, as far as the account allows; says what it could not."""
     why = f"its pod's own times come to ${true_usd}"
     try:
-        ledger.adjust(account, hold, true_usd - settled_usd, why, id=TRUE_TIMES)
+        ledger.adjust(account, hold, true_usd - settled_usd, why, id=POD_TIMES)
     except LedgerConflict:
         # Adjusted before, as far as the cap allowed.
         return []
     except BudgetExceeded as error:
         if error.left_usd > 0:
             ledger.adjust(
-                account, hold, error.left_usd, f"{why}, and there is no more money for it", id=TRUE_TIMES
+                account, hold, error.left_usd, f"{why}, and there is no more money for it", id=POD_TIMES
             )
         return [
             f"{account}: {hold} is on the books at ${settled_usd + error.left_usd}, and {why}: the cap allows no more ({error})"

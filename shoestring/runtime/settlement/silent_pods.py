@@ -8,21 +8,21 @@ from shoestring.config.world import World
 from shoestring.core.errors import LedgerConflict
 from shoestring.core.interfaces import StagePod
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import record_bytes
-from shoestring.data.run_records import Run, read
+from shoestring.core.record import record_bytes
+from shoestring.data.run_records import Run, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.receipts import decision_key, receipt_key, write_lost_receipts
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
-from shoestring.spending.ledger.account import AccountState, Hold
+from shoestring.spending.ledger.account import AccountState, Reservation
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import cost_usd
 
 
-def pod_of(held: Hold, pods: Sequence[StagePod]) -> StagePod | None:
+def pod_of_hold(held: Reservation, pods: Sequence[StagePod]) -> StagePod | None:
     """Of a run's pods, the newest of the stage that money is held for, if a node took it after that was reserved."""
     began = {pod.lifetime.started_at: pod for pod in pods if pod.stage == held.stage and pod.lifetime.started_at}
     newest = max(began, default=None)
-    return began[newest] if newest and newest >= held.since else None
+    return began[newest] if newest and newest >= held.reserved_at else None
 
 
 def settle_dead_pod(world: World, run: Run, hold: str, pod: StagePod) -> list[str]:
@@ -31,10 +31,10 @@ def settle_dead_pod(world: World, run: Run, hold: str, pod: StagePod) -> list[st
     if pod.lifetime.alive or not any(world.store.list(key)):
         return []
     why = "its pod ended without a word" + (f": {pod.lifetime.reason}" if pod.lifetime.reason else "")
-    return settle_unheard(world, run, read(world.store, key, Decision), pod, why)
+    return settle_silent_pod(world, run, read_record(world.store, key, Decision), pod, why)
 
 
-def name_dead_pods(world: World, run: Run, state: AccountState, pods: Sequence[StagePod]) -> None:
+def identify_dead_pods(world: World, run: Run, state: AccountState, pods: Sequence[StagePod]) -> None:
     """Name dead pods in receipts that could not: a router, which sees no pods, settled them as if they had never begun.
 
     The exit step brings the books to a pod's own times once it knows which one it was.
@@ -42,34 +42,34 @@ def name_dead_pods(world: World, run: Run, state: AccountState, pods: Sequence[S
     dead = [pod for pod in pods if not pod.lifetime.alive]
     stages = {pod.stage for pod in dead}
     keys = [receipt_key(run.run_id, hold) for hold in state.settled_usd if hold.rpartition("-")[0] in stages]
-    receipts = {key: read(world.store, key, Receipt) for key in keys if any(world.store.list(key))}
-    named = {receipt.pod_uid for receipt in receipts.values()}
+    receipts = {key: read_record(world.store, key, Receipt) for key in keys if any(world.store.list(key))}
+    named = {receipt.pod for receipt in receipts.values()}
     for key, receipt in receipts.items():
-        if receipt.pod_uid:
+        if receipt.pod:
             continue
-        asked_at = read(world.store, receipt.decision_key, Decision).question.asked_at
+        asked_at = read_record(world.store, receipt.decision_key, Decision).question.asked_at
         mine = [
             pod
             for pod in dead
-            if pod.stage == receipt.stage and pod.lifetime.started_at and pod.pod_uid not in named
+            if pod.stage == receipt.stage and pod.lifetime.started_at and pod.ref not in named
         ]
         if found := [
-            pod.pod_uid
+            pod.ref
             for pod in mine
             if asked_at <= (pod.lifetime.started_at or asked_at) <= receipt.finished_at
         ]:
-            world.store.put(key, record_bytes(receipt.model_copy(update={"pod_uid": found[0]})))
+            world.store.put(key, record_bytes(receipt.model_copy(update={"pod": found[0]})))
             named.add(found[0])
 
 
-def settle_unheard(world: World, run: Run, decision: Decision, pod: StagePod, why: str) -> list[str]:
+def settle_silent_pod(world: World, run: Run, decision: Decision, pod: StagePod, why: str) -> list[str]:
     """Settle what was reserved for a pod at the time for which a node had it, and name the pod in its receipt; says what it did.
 
     The heartbeat that the pod owes is written for it, and first: whoever goes on from here then finds what it goes by.
     """
-    ledger, account = Ledger(world.store, world.clock, world.pod_uid), run.start.account
+    ledger, account = Ledger(world.store, world.clock, str(world.pod)), run.start.account
     question, now = decision.question, world.clock.now()
-    held = ledger.state(account).holds.get(question.hold)
+    held = ledger.state(account).reservations.get(question.hold)
     if held is None or decision.choice is None:
         return []
     began, ended = pod.lifetime.started_at or now, pod.lifetime.finished_at or now
@@ -78,7 +78,7 @@ def settle_unheard(world: World, run: Run, decision: Decision, pod: StagePod, wh
         run_id=run.run_id,
         stage=question.stage,
         attempt=question.attempt,
-        pod_uid=pod.pod_uid,
+        pod=pod.ref,
         state="lost",
         usd_per_hour=decision.choice.usd_per_hour,
         started_at=began,

@@ -13,22 +13,22 @@ from shoestring.core.money import usd
 from shoestring.core.receipt import AdaptationChange, Cause, PricePoint, ResourceUsage
 from shoestring.data.run_records import Run
 from shoestring.routing.decision import Choice, Decision
-from shoestring.routing.pages.decision_view import kept_s
-from shoestring.runtime.supervisor.gpu_use import GpuUse
-from shoestring.spending.meter import Meter, Moves
+from shoestring.routing.pages.decision_view import reserved_later_s
+from shoestring.runtime.supervisor.gpu_use import GpuUsage
+from shoestring.spending.meter import Meter, RateChanges
 from shoestring.stages.work import Origin, Progress
 
 # What leaving takes; its price is kept back from every reservation, with the stage's own checkpoint time.
 EXIT_S = 0.5
-NOTHING_USED = ResourceUsage()
+NO_USAGE = ResourceUsage()
 
 
 @dataclass(slots=True)
 class Attempt:
     """One attempt at a stage, while it runs. Everything that changes is here.
 
-    `reserved_usd`: as far as it has heard. `asked_at_usd`: what that was when it last asked for more. `moves`: prices that took the place
-    of the decision's, since. `told`: what its child goes by. `caps_s`: when guardrails' caps will be reached; `noted`: what they made it
+    `reserved_usd`: as far as it has heard. `extension_asked_at_usd`: what that was when it last asked for more. `moves`: prices that took the place
+    of the decision's, since. `told`: what its child goes by. `cap_times_s`: when guardrails' caps will be reached; `noted`: what they made it
     do. `used_before`: by its earlier attempts. `committed_usd`: what of it a commitment had paid for, known at its end.
     """
 
@@ -40,22 +40,22 @@ class Attempt:
     started_s: float
     reserved_usd: Decimal
     origin: Origin | None = None
-    asked_at_usd: Decimal = Decimal(0)
-    moves: Moves = ()
-    told: tuple[Decimal, Moves, float | None] | None = None
-    caps_s: dict[str, float] = field(default_factory=dict)
+    extension_asked_at_usd: Decimal = Decimal(0)
+    rate_changes: RateChanges = ()
+    sent_limits: tuple[Decimal, RateChanges, float | None] | None = None
+    cap_times_s: dict[str, float] = field(default_factory=dict)
     throttled: bool = False
-    noted: tuple[AdaptationChange, ...] = ()
-    used: ResourceUsage = NOTHING_USED
-    used_before: ResourceUsage = NOTHING_USED
-    stopping: str = ""
-    cause: Cause = ""
+    guardrail_changes: tuple[AdaptationChange, ...] = ()
+    usage: ResourceUsage = NO_USAGE
+    usage_before: ResourceUsage = NO_USAGE
+    stop_reason: str = ""
+    stop_cause: Cause = ""
     stopping_since_s: float = 0.0
     progress: Progress = field(default_factory=Progress)
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
     committed_usd: Decimal = Decimal(0)
-    gpus: GpuUse = field(default_factory=GpuUse)
+    gpu_usage: GpuUsage = field(default_factory=GpuUsage)
 
     @property
     def choice(self) -> Choice:
@@ -87,12 +87,12 @@ class Attempt:
     @property
     def usd_per_hour(self) -> Decimal:
         """The price in force."""
-        return self.moves[-1][1] if self.moves else self.choice.usd_per_hour
+        return self.rate_changes[-1][1] if self.rate_changes else self.choice.usd_per_hour
 
     def prices(self) -> tuple[PricePoint, ...]:
         """What its pod has cost an hour, each from when on."""
         now, now_s = self.world.clock.now(), self.world.clock.monotonic_s()
-        turns = ((self.started_s, self.choice.usd_per_hour), *self.moves)
+        turns = ((self.started_s, self.choice.usd_per_hour), *self.rate_changes)
         return tuple(
             PricePoint(at=now - timedelta(seconds=now_s - since_s), usd_per_hour=price)
             for since_s, price in turns
@@ -101,7 +101,7 @@ class Attempt:
     @property
     def changes(self) -> tuple[AdaptationChange, ...]:
         """What its work says that it changed, and what guardrails made of it, as they came."""
-        return tuple(sorted((*self.progress.changes, *self.noted), key=lambda change: change.at))
+        return tuple(sorted((*self.progress.changes, *self.guardrail_changes), key=lambda change: change.at))
 
     def price_usd(self, seconds: float) -> Decimal:
         return usd(self.usd_per_hour * Decimal(str(seconds)) / 3600)
@@ -109,14 +109,14 @@ class Attempt:
     def meter(self) -> Meter:
         """The money of the reservation less the exit and what is not paid by time, and the deadline less what is for later stages."""
         left_s = self.decision.question.deadline_left_s
-        due_s = [] if left_s is None else [self.started_s + left_s - kept_s(self.decision)]
-        ends_s = min([*due_s, *self.caps_s.values()], default=None)
+        due_s = [] if left_s is None else [self.started_s + left_s - reserved_later_s(self.decision)]
+        ends_s = min([*due_s, *self.cap_times_s.values()], default=None)
         return Meter(
             self.choice.usd_per_hour,
             self.started_s,
             self.reserved_usd - self.exit_usd - self.choice.fees_usd,
             ends_s,
-            self.moves,
+            self.rate_changes,
         )
 
     def spent_usd(self) -> Decimal:
@@ -124,11 +124,11 @@ class Attempt:
         return self.choice.fees_usd + self.meter().spent_usd(self.world.clock.monotonic_s())
 
     def stop(self, why: str, cause: Cause = "told-to-stop") -> None:
-        if not self.stopping:
-            self.stopping, self.cause, self.stopping_since_s = why, cause, self.world.clock.monotonic_s()
+        if not self.stop_reason:
+            self.stop_reason, self.stop_cause, self.stopping_since_s = why, cause, self.world.clock.monotonic_s()
 
 
-def began_s(world: World) -> float:
+def pod_started_s(world: World) -> float:
     """When this pod began, on the monotonic clock: its own start where that can be known, so that imports are paid for too."""
-    age_s = world.cluster.lifetime(world.pod_uid).age_s(world.clock.now())
+    age_s = world.cluster.lifetime(world.pod).age_s(world.clock.now())
     return world.clock.monotonic_s() - age_s

@@ -11,10 +11,10 @@ from typing import Protocol
 from shoestring.core.errors import StoreError
 
 # How long an answer is waited for once it is due; its price is kept back from every reservation, so that nothing is unpaid when none comes.
-ANSWER_S = 1.0
+ANSWER_TIMEOUT_S = 1.0
 
 
-class Answers(Protocol):
+class ExtensionRequests(Protocol):
     """What is asked of a clerk about money."""
 
     def ask(self, request: Callable[[], Decimal]) -> None: ...
@@ -22,7 +22,7 @@ class Answers(Protocol):
     def answer(self, within_s: float) -> Decimal | None: ...
 
 
-class Clerk:
+class BackgroundIO:
     """One thread writes and another asks, each one thing after the other: what is written, and may be stuck, must not delay a question."""
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Clerk:
     def note(self, write: Callable[[], object]) -> None:
         """Write something that may be left out: while the last is on its way, or if it cannot be written."""
         if self._noted is None or self._noted.done():
-            self._noted = self._writing.submit(_or_not, write)
+            self._noted = self._writing.submit(_ignore_store_errors, write)
 
     def prepare(self, read: Callable[[], object]) -> None:
         """Do something before whatever is asked next, if it can be done."""
-        self._asking.submit(_or_not, read)
+        self._asking.submit(_ignore_store_errors, read)
 
     def ask(self, request: Callable[[], Decimal]) -> None:
         """Begin to ask, unless an answer is still to come."""
@@ -59,14 +59,14 @@ class Clerk:
 
 
 @contextmanager
-def clerk() -> Iterator[Clerk]:
-    made = Clerk()
+def background_io() -> Iterator[BackgroundIO]:
+    made = BackgroundIO()
     try:
         yield made
     finally:
         made.close()
 
 
-def _or_not(write: Callable[[], object]) -> None:
+def _ignore_store_errors(write: Callable[[], object]) -> None:
     with suppress(StoreError):
         write()

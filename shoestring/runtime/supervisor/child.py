@@ -18,10 +18,11 @@ from typing import Literal
 from shoestring.core.errors import ShoestringError, StageStopped, StoreError, StoreFull
 from shoestring.core.money import Usd
 from shoestring.core.receipt import AdaptationChange, Cause
-from shoestring.core.types import STANDARD_CLASS, Format, Record, StageOutcome, record_bytes
+from shoestring.core.record import Record, record_bytes
+from shoestring.core.types import STANDARD_CLASS, Format, StageOutcome
 from shoestring.data.run_records import open_run
 from shoestring.runtime.open_world import open_world
-from shoestring.runtime.supervisor.spend_limits import TERMS, Hearing, put
+from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, LimitsReader, write_whole
 from shoestring.spending.meter import Meter
 from shoestring.stages.work import Origin, Progress, Work
 
@@ -29,7 +30,7 @@ ORPHAN_GRACE_S = 5.0
 PROGRESS_EVERY_S = 0.2
 
 
-class Job(Record):
+class ChildJob(Record):
     """What the frame hands to the child. Moments are of the machine's monotonic clock, in seconds."""
 
     stage: str
@@ -48,7 +49,7 @@ class Job(Record):
     storage_class: str = STANDARD_CLASS
 
 
-class Ending(Record):
+class ChildResult(Record):
     """How the child's work ended."""
 
     status: Literal["done", "stopped", "failed"]
@@ -57,7 +58,7 @@ class Ending(Record):
     why: str = ""
 
 
-class Stop:
+class StopSignal:
     """Set by TERM, or when the frame is gone: then the stage has a grace to leave before the process ends itself.
 
     `before` it says so, it brings the meter up to date: whether there is money for more is part of what to do then.
@@ -96,14 +97,14 @@ class ProgressFile:
         if now_s - self._last_s < PROGRESS_EVERY_S and progress.changes == self._changes:
             return
         self._last_s, self._changes = now_s, progress.changes
-        put(self._path, record_bytes(progress))
+        write_whole(self._path, record_bytes(progress))
 
 
-def work_for(job: Job, scratch: Path, stop: Stop) -> Work:
+def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
     world = open_world(job.world)
     run = open_run(world.store, job.run_id)
     meter = Meter(Decimal(job.usd_per_hour), job.started_s, job.limit_usd, job.deadline_s)
-    stop.before = Hearing(scratch / TERMS, meter).hear
+    stop.before = LimitsReader(scratch / LIMITS_FILE, meter).hear
     return Work(
         run_id=job.run_id,
         stage=job.stage,
@@ -125,28 +126,28 @@ def work_for(job: Job, scratch: Path, stop: Stop) -> Work:
     )
 
 
-def main(scratch: Path) -> Ending:
+def main(scratch: Path) -> ChildResult:
     """Do the work that `job.json` in `scratch` describes and say how it ended."""
-    job = Job.model_validate_json((scratch / "job.json").read_bytes())
-    stop = Stop(job.parent_pid)
+    job = ChildJob.model_validate_json((scratch / "job.json").read_bytes())
+    stop = StopSignal(job.parent_pid)
     try:
         stage = importlib.import_module(job.origin.module if job.origin else f"shoestring.stages.{job.stage}")
-        return Ending(status="done", outcome=stage.run(work_for(job, scratch, stop)))
+        return ChildResult(status="done", outcome=stage.run(make_work(job, scratch, stop)))
     except StageStopped as error:
-        return Ending.model_validate({"status": "stopped", "cause": error.cause, "why": str(error)})
+        return ChildResult.model_validate({"status": "stopped", "cause": error.cause, "why": str(error)})
     except ShoestringError as error:
         # A full store does not empty itself; one that could not be reached may be there again.
         away = isinstance(error, StoreError) and not isinstance(error, StoreFull)
-        return Ending(status="failed", cause="store" if away else "code", why=str(error))
+        return ChildResult(status="failed", cause="store" if away else "code", why=str(error))
     except MemoryError:
-        return Ending(
+        return ChildResult(
             status="failed",
             cause="memory",
             why=f"{job.stage} ran out of memory: give it a pool with more, or fewer rows",
         )
     except Exception as error:
         traceback.print_exc()
-        return Ending(
+        return ChildResult(
             status="failed", cause="code", why=f"{job.stage} failed: {type(error).__name__}: {error}"
         )
 
@@ -155,7 +156,7 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     ending = main(folder)
     with contextlib.suppress(OSError):
-        put(folder / "ending.json", record_bytes(ending))
+        write_whole(folder / "ending.json", record_bytes(ending))
     # Daemon threads of libraries must not hold up, or crash, an exit whose result is already written.
     sys.stdout.flush()
     os._exit(0 if ending.status == "done" else 1)

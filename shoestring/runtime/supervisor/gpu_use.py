@@ -8,7 +8,7 @@ from shoestring.core.interfaces import ProcessUsage
 
 
 @dataclass(slots=True)
-class GpuUse:
+class GpuUsage:
     """`joules` since the first look, None where no GPU counts them; `busy` the mean share of the time in which they computed."""
 
     joules: float | None = None

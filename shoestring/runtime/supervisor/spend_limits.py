@@ -9,15 +9,15 @@ from decimal import Decimal
 from pathlib import Path
 
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import Record, record_bytes
+from shoestring.core.record import Record, record_bytes
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.spending.meter import Meter
 
-TERMS = "terms.json"
-HEAR_EVERY_S = 0.1
+LIMITS_FILE = "terms.json"
+READ_EVERY_S = 0.1
 
 
-class Terms(Record):
+class SpendLimits(Record):
     """`terms.json` of a stage's scratch folder. `moves` are a Meter's."""
 
     limit_usd: Usd
@@ -25,7 +25,7 @@ class Terms(Record):
     deadline_s: float | None = None
 
 
-def reprice(attempt: Attempt) -> None:
+def update_price(attempt: Attempt) -> None:
     """Go by the price of now from now on, on a market whose price moves. What the files say of the past is not looked for."""
     choice, question = attempt.choice, attempt.decision.question
     if choice.market not in attempt.world.policy.floating_markets:
@@ -40,27 +40,27 @@ def reprice(attempt: Attempt) -> None:
     # What was decided may be less than was quoted: a discount holds for the price of now, too.
     usd_per_hour = usd(choice.usd_per_hour * now_usd / quote.usd_per_hour)
     if usd_per_hour != attempt.usd_per_hour:
-        attempt.moves += ((attempt.world.clock.monotonic_s(), usd_per_hour),)
+        attempt.rate_changes += ((attempt.world.clock.monotonic_s(), usd_per_hour),)
 
 
-def tell(attempt: Attempt, scratch: Path) -> None:
+def send_limits(attempt: Attempt, scratch: Path) -> None:
     """Tell the child, if anything has changed. On a disk that is full it is told the next time."""
     meter = attempt.meter()
-    terms = (max(Decimal(0), meter.limit_usd), attempt.moves, meter.deadline_s)
-    if terms != attempt.told:
+    terms = (max(Decimal(0), meter.limit_usd), attempt.rate_changes, meter.deadline_s)
+    if terms != attempt.sent_limits:
         with suppress(OSError):
-            put(scratch / TERMS, record_bytes(Terms(limit_usd=terms[0], moves=terms[1], deadline_s=terms[2])))
-            attempt.told = terms
+            write_whole(scratch / LIMITS_FILE, record_bytes(SpendLimits(limit_usd=terms[0], moves=terms[1], deadline_s=terms[2])))
+            attempt.sent_limits = terms
 
 
-def put(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Write a file of a scratch folder, whole or not at all."""
     temporary = path.with_suffix(".new")
     temporary.write_bytes(data)
     temporary.replace(path)
 
 
-class Hearing:
+class LimitsReader:
     """Brings a child's meter to the terms of its frame, again and again."""
 
     def __init__(self, path: Path, meter: Meter) -> None:
@@ -70,10 +70,10 @@ class Hearing:
     def hear(self) -> None:
         said = self._path.read_bytes() if self._path.exists() else b""
         if said != self._heard:
-            terms, self._heard = Terms.model_validate_json(said), said
-            self._meter.hear(terms.limit_usd, terms.moves, terms.deadline_s)
+            terms, self._heard = SpendLimits.model_validate_json(said), said
+            self._meter.update(terms.limit_usd, terms.moves, terms.deadline_s)
 
     def _listen(self) -> None:
         while True:
             self.hear()
-            time.sleep(HEAR_EVERY_S)
+            time.sleep(READ_EVERY_S)

@@ -19,30 +19,36 @@ import psutil
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, StageFailed, StageStopped, StoreError
 from shoestring.core.money import usd
-from shoestring.core.types import record_bytes
-from shoestring.runtime.admission.admit import EXTENSION_SHARE, SUPERVISOR_VARIABLE
+from shoestring.core.pod_ref import LocalProcess, PodRef
+from shoestring.core.record import record_bytes
+from shoestring.runtime.admission.admit import EXTENSION_SHARE, LAUNCHER_VARIABLE
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.background_io import ANSWER_S, Answers, Clerk, clerk
-from shoestring.runtime.supervisor.child import Ending, Job
-from shoestring.runtime.supervisor.guardrails import guard
-from shoestring.runtime.supervisor.migration_check import look_again, looks_of, write_down
-from shoestring.runtime.supervisor.spend_limits import reprice, tell
+from shoestring.runtime.supervisor.background_io import (
+    ANSWER_TIMEOUT_S,
+    BackgroundIO,
+    ExtensionRequests,
+    background_io,
+)
+from shoestring.runtime.supervisor.child import ChildJob, ChildResult
+from shoestring.runtime.supervisor.guardrails import check_guardrails
+from shoestring.runtime.supervisor.migration_check import make_monitor, migrate_if_cheaper, write_last_check
+from shoestring.runtime.supervisor.spend_limits import send_limits, update_price
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.stages.work import Progress
 
 # How often the child is looked at, and its money.
-LOOK_S = 1.0
-POLL_S = 0.1
+CHECK_EVERY_S = 1.0
+POLL_EVERY_S = 0.1
 # From TERM to KILL, where the money allows it.
 GRACE_S = 5.0
 # How long before its money is due a stage asks for more, and no more than this share of its reservation before: so that a store that
 # is slow, or away for a moment, stops nothing, and few ask that would have ended in time.
-ASK_AHEAD_S, ASK_AHEAD_SHARE = 10.0, Decimal("0.1")
+EXTEND_AHEAD_S, EXTEND_AHEAD_SHARE = 10.0, Decimal("0.1")
 
 
 @contextmanager
-def signals(attempt: Attempt) -> Iterator[None]:
+def stop_on_signals(attempt: Attempt) -> Iterator[None]:
     """TERM and INT ask for a stop instead of ending the process in the middle of its books."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -59,16 +65,17 @@ def signals(attempt: Attempt) -> Iterator[None]:
             signal.signal(number, before)
 
 
-def parent_is_gone() -> Callable[[], bool]:
+def launcher_check() -> Callable[[], bool]:
     """A question to ask again and again: has whoever launched the run gone away?
 
     The local runner's child outlives its parent when that is killed, and a shell stands between them, so the launcher
     leaves its own identity in the environment; on a cluster nobody does, and the answer is always no.
     """
-    named = os.environ.get(SUPERVISOR_VARIABLE)
+    named = os.environ.get(LAUNCHER_VARIABLE)
     if not named:
         return lambda: False
-    _, pid, created_ms = named.rsplit(".", 2)
+    launcher = PodRef.parse(named)
+    assert isinstance(launcher, LocalProcess)
 
     def gone() -> bool:
         try:
@@ -83,19 +90,19 @@ def parent_is_gone() -> Callable[[], bool]:
     return gone
 
 
-def heartbeat(attempt: Attempt, state: str) -> None:
+def write_heartbeat(attempt: Attempt, state: str) -> None:
     """Raises StoreError."""
-    attempt.world.store.put(heartbeat_key(attempt.run.run_id, attempt.hold), record_bytes(beat_of(attempt, state)))
+    attempt.world.store.put(heartbeat_key(attempt.run.run_id, attempt.hold), record_bytes(make_heartbeat(attempt, state)))
 
 
-def beat_of(attempt: Attempt, state: str) -> Heartbeat:
+def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
     world, progress = attempt.world, attempt.progress
     now = world.clock.now()
     return Heartbeat(
         run_id=attempt.run.run_id,
         stage=attempt.stage,
         attempt=attempt.number,
-        pod_uid=world.pod_uid,
+        pod=world.pod,
         state=state,
         usd_per_hour=attempt.usd_per_hour,
         prices=attempt.prices(),
@@ -108,43 +115,43 @@ def beat_of(attempt: Attempt, state: str) -> Heartbeat:
         samples=progress.samples,
         total=progress.total,
         quality=progress.quality,
-        usage=attempt.used,
+        usage=attempt.usage,
         changes=attempt.changes,
         forecast=progress.forecast,
     )
 
 
-def extend_or_stop(attempt: Attempt, ledger: Ledger, clerk: Answers) -> None:
+def extend_or_stop(attempt: Attempt, ledger: Ledger, clerk: ExtensionRequests) -> None:
     """Ask for more in good time, and go on; stop when the reservation less the price of an answer and the exit is gone.
 
     An elastic stage was given all that it may have, and is due to stop by itself.
     """
-    if attempt.stopping:
+    if attempt.stop_reason:
         return
     if attempt.decision.question.needs[0].elastic:
         # It has no answer to wait for: what that would cost is the child's, who ends by itself at the same limit.
         if attempt.spent_usd() + attempt.exit_usd >= attempt.reserved_usd:
             attempt.stop(f"its ${attempt.reserved_usd} are spent", "money")
         return
-    due_usd = attempt.spent_usd() + attempt.exit_usd + attempt.price_usd(ANSWER_S)
+    due_usd = attempt.spent_usd() + attempt.exit_usd + attempt.price_usd(ANSWER_TIMEOUT_S)
     is_due = due_usd >= attempt.reserved_usd
-    ahead_usd = min(attempt.price_usd(ASK_AHEAD_S), attempt.reserved_usd * ASK_AHEAD_SHARE)
+    ahead_usd = min(attempt.price_usd(EXTEND_AHEAD_S), attempt.reserved_usd * EXTEND_AHEAD_SHARE)
     # Asked in good time, it is asked once; refused then, it goes on, and asks again when it is due: others may have ended.
-    if is_due or (due_usd + ahead_usd >= attempt.reserved_usd != attempt.asked_at_usd):
-        attempt.asked_at_usd = attempt.reserved_usd
+    if is_due or (due_usd + ahead_usd >= attempt.reserved_usd != attempt.extension_asked_at_usd):
+        attempt.extension_asked_at_usd = attempt.reserved_usd
         least_usd = max(2 * attempt.exit_usd, due_usd - attempt.reserved_usd)
         more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, least_usd))
-        clerk.ask(partial(extend, attempt, ledger, more_usd, least_usd))
-    hear_of_more(attempt, clerk, is_due)
+        clerk.ask(partial(extend_reservation, attempt, ledger, more_usd, least_usd))
+    take_extension(attempt, clerk, is_due)
 
 
-def extend(attempt: Attempt, ledger: Ledger, more_usd: Decimal, least_usd: Decimal) -> Decimal:
+def extend_reservation(attempt: Attempt, ledger: Ledger, more_usd: Decimal, least_usd: Decimal) -> Decimal:
     """What was given: what is left, where that is less than was asked for and enough to go on with.
 
     Raises:
         BudgetExceeded: it is not.
     """
-    account, hold, keep_usd = attempt.run.start.account, attempt.hold, attempt.choice.keep_usd
+    account, hold, keep_usd = attempt.run.start.account, attempt.hold, attempt.choice.reserved_later_usd
     try:
         ledger.extend(account, hold, more_usd, keep_usd)
     except BudgetExceeded as error:
@@ -155,15 +162,15 @@ def extend(attempt: Attempt, ledger: Ledger, more_usd: Decimal, least_usd: Decim
     return more_usd
 
 
-def hear_of_more(attempt: Attempt, clerk: Answers, is_due: bool) -> None:
+def take_extension(attempt: Attempt, clerk: ExtensionRequests, is_due: bool) -> None:
     """Take in what the ledger gave, if it has answered. Where more is due, no answer is waited for longer than is paid for."""
     past = f"it is past its P95 of ${attempt.choice.p95_usd}, and"
     try:
-        more_usd = clerk.answer(ANSWER_S if is_due else 0.0)
+        more_usd = clerk.answer(ANSWER_TIMEOUT_S if is_due else 0.0)
         if more_usd is not None:
             attempt.reserved_usd += more_usd
         elif is_due:
-            attempt.stop(f"{past} the store did not answer in {ANSWER_S:g} s", "lost")
+            attempt.stop(f"{past} the store did not answer in {ANSWER_TIMEOUT_S:g} s", "lost")
     except LedgerConflict as error:
         attempt.stop(f"it was taken for dead, and its reservation settled: {error}", "lost")
     except BudgetExceeded as error:
@@ -178,7 +185,7 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
     placement = attempt.decision.placement
     variables = attempt.world.cluster.apply_placement(placement) if placement else {}
     meter = attempt.meter()
-    job = Job(
+    job = ChildJob(
         stage=attempt.stage,
         attempt=attempt.number,
         run_id=attempt.run.run_id,
@@ -199,22 +206,22 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
     return subprocess.Popen(command, env=os.environ | variables, stdin=subprocess.DEVNULL)
 
 
-def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk: Clerk) -> None:
+def watch_child(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk: BackgroundIO) -> None:
     """Until the child ends: hear signals, see the parent go, beat, extend or stop. TERM, a grace, KILL."""
     world, ledger, gone = (
         attempt.world,
-        Ledger(attempt.world.store, attempt.world.clock, attempt.world.pod_uid),
-        parent_is_gone(),
+        Ledger(attempt.world.store, attempt.world.clock, str(attempt.world.pod)),
+        launcher_check(),
     )
-    beat_s, look_s, told, ended = float("-inf"), float("-inf"), False, ending(child)
-    looks = looks_of(attempt)
+    beat_s, look_s, told, ended = float("-inf"), float("-inf"), False, wait_in_thread(child)
+    looks = make_monitor(attempt)
     # Read now what is there, so that whatever is asked later needs only what is new.
     clerk.prepare(partial(ledger.state, attempt.run.start.account))
     while child.poll() is None:
         now_s = world.clock.monotonic_s()
         extend_or_stop(attempt, ledger, clerk)
-        tell(attempt, scratch)
-        if attempt.stopping and not told:
+        send_limits(attempt, scratch)
+        if attempt.stop_reason and not told:
             child.terminate()
             told = True
         # Whoever does not leave in time is ended while leaving is still paid for.
@@ -222,23 +229,23 @@ def watch(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk
             now_s - attempt.stopping_since_s > GRACE_S or attempt.spent_usd() >= attempt.reserved_usd
         ):
             child.kill()
-        if now_s - look_s >= LOOK_S:
+        if now_s - look_s >= CHECK_EVERY_S:
             look_s = now_s
             if gone():
                 attempt.stop("whoever launched the run is gone")
-            look(attempt, child.pid, scratch)
-            reprice(attempt)
-            guard(attempt, child.pid)
-            look_again(attempt, looks)
+            read_child(attempt, child.pid, scratch)
+            update_price(attempt)
+            check_guardrails(attempt, child.pid)
+            migrate_if_cheaper(attempt, looks)
         if now_s - beat_s >= world.policy.heartbeat_s:
             beat_s = now_s
-            beat = record_bytes(beat_of(attempt, "stopping" if attempt.stopping else "running"))
+            beat = record_bytes(make_heartbeat(attempt, "stopping" if attempt.stop_reason else "running"))
             clerk.note(partial(world.store.put, heartbeat_key(attempt.run.run_id, attempt.hold), beat))
-        ended.wait(POLL_S)
-    clerk.prepare(partial(write_down, attempt, looks))
+        ended.wait(POLL_EVERY_S)
+    clerk.prepare(partial(write_last_check, attempt, looks))
 
 
-def ending(child: subprocess.Popen[bytes]) -> threading.Event:
+def wait_in_thread(child: subprocess.Popen[bytes]) -> threading.Event:
     """Is set when the child has ended. To ask a process with a timeout is to ask it seventy times a second."""
     ended = threading.Event()
 
@@ -250,58 +257,58 @@ def ending(child: subprocess.Popen[bytes]) -> threading.Event:
     return ended
 
 
-def look(attempt: Attempt, pid: int, scratch: Path) -> None:
+def read_child(attempt: Attempt, pid: int, scratch: Path) -> None:
     """Take in how far the child is and what it uses."""
     usage = attempt.world.telemetry.usage(pid)
     attempt.cpu_s = max(attempt.cpu_s, usage.cpu_s)
     attempt.peak_rss_bytes = max(attempt.peak_rss_bytes, usage.rss_bytes)
-    attempt.gpus.look(usage)
+    attempt.gpu_usage.look(usage)
     path = scratch / "progress.json"
     if path.exists():
         attempt.progress = Progress.model_validate_json(path.read_bytes())
 
 
-def how_it_ended(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> Ending:
+def child_result(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> ChildResult:
     path = scratch / "ending.json"
     if path.exists():
-        ending = Ending.model_validate_json(path.read_bytes())
+        ending = ChildResult.model_validate_json(path.read_bytes())
         why = (
-            f"{attempt.stopping}; {ending.why}"
-            if attempt.stopping and ending.why
-            else attempt.stopping or ending.why
+            f"{attempt.stop_reason}; {ending.why}"
+            if attempt.stop_reason and ending.why
+            else attempt.stop_reason or ending.why
         )
         if ending.status == "done":
             return ending
-        cause = attempt.cause if ending.status == "stopped" and attempt.cause else ending.cause
+        cause = attempt.stop_cause if ending.status == "stopped" and attempt.stop_cause else ending.cause
         return ending.model_copy(update={"why": why, "cause": cause})
-    if attempt.stopping:
-        return Ending(status="stopped", cause=attempt.cause, why=attempt.stopping)
+    if attempt.stop_reason:
+        return ChildResult(status="stopped", cause=attempt.stop_cause, why=attempt.stop_reason)
     code = child.returncode
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     cause = "lost" if -code in (signal.SIGKILL, signal.SIGTERM) else "code"
-    return Ending(
+    return ChildResult(
         status="failed",
         cause=cause,
         why=f"{attempt.stage}'s process ended without a word ({how}); a resumed run goes on from its checkpoint",
     )
 
 
-def supervise(attempt: Attempt, world_argument: str) -> Ending:
+def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
     """Run the stage's work in a child of this process, and bring home how it ended."""
-    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder, clerk() as writer:
+    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder, background_io() as writer:
         scratch = Path(folder)
         child = start_child(attempt, world_argument, scratch)
         try:
-            watch(attempt, child, scratch, writer)
+            watch_child(attempt, child, scratch, writer)
         finally:
             if child.poll() is None:
                 child.kill()
                 child.wait()
-        look(attempt, child.pid, scratch)
-        return how_it_ended(attempt, child, scratch)
+        read_child(attempt, child.pid, scratch)
+        return child_result(attempt, child, scratch)
 
 
-def raise_unless_done(attempt: Attempt, ending: Ending) -> None:
+def raise_unless_done(attempt: Attempt, ending: ChildResult) -> None:
     if ending.status == "stopped":
         raise StageStopped(f"{attempt.stage} stopped: {ending.why}")
     if ending.status == "failed":

@@ -1,0 +1,32 @@
+"""The identity of one attempt at a stage, printed and parsed in one place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_FORM = re.compile(r"(?P<stage>.+)-(?P<number>[0-9]+)")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class AttemptId:
+    """One attempt at a stage of a run.
+
+    It prints as `STAGE-N`, for example `train-2`. The ledger names the attempt's reservation so, and the store
+    names its records so. `number` is 1 for the first attempt.
+    """
+
+    run_id: str
+    stage: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}-{self.number}"
+
+    @classmethod
+    def parse(cls, run_id: str, text: str) -> AttemptId:
+        """Return the attempt that `text` (`STAGE-N`) names. Raises ValueError."""
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not STAGE-N, the name of an attempt")
+        return cls(run_id, found["stage"], int(found["number"]))
