@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from shoestring.core.money import Usd
-from shoestring.core.types import Record
+from shoestring.core.record import Record
 
 CAMPAIGN_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 CampaignName = Annotated[str, Field(pattern=f"^{CAMPAIGN_NAME}$")]

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from shoestring.core.money import Usd
-from shoestring.core.types import Record
+from shoestring.core.record import Record
 
 GuardrailAction = Literal["throttle", "rebalance", "roll-back", "pause", "stop"]
 

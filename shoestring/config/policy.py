@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import CarbonGrid, Guardrails
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import Market, Record, WorkloadKind, digest, record_bytes
+from shoestring.core.record import Record, digest, record_bytes
+from shoestring.core.types import Market, WorkloadKind
 
 Arm = Literal["live", "candidate"]
 Priority = Literal["low", "normal", "high"]
@@ -54,7 +55,9 @@ class Preferences(Record):
     delay_usd_per_hour: HourlyPrice = Field(
         usd("0"), description="what an hour less of a stage's time is worth, beside its price"
     )
-    workload_classes: dict[WorkloadKind, WorkloadClass] = Field({}, description="by kind of work: compute, data or memory")
+    workload_classes: dict[WorkloadKind, WorkloadClass] = Field(
+        {}, description="by kind of work: compute, data or memory"
+    )
 
     @property
     def preferences(self) -> Preferences:
@@ -156,9 +159,7 @@ class StartPolicy(Record):
     yield_to_queue: int = Field(
         0, ge=0, description="so many pods waiting for its pool, and a run of low priority waits; 0: never"
     )
-    poll_s: float = Field(
-        300.0, gt=0, description="how long it waits before it looks at the queue again"
-    )
+    poll_s: float = Field(300.0, gt=0, description="how long it waits before it looks at the queue again")
     budget_wait_s: float = Field(
         0.0,
         ge=0,

@@ -22,7 +22,8 @@ import numpy.typing as npt
 from pydantic import AfterValidator, Field, model_validator
 
 from shoestring.core.money import MAX_USD, Usd
-from shoestring.core.types import STANDARD_CLASS, Record
+from shoestring.core.record import Record
+from shoestring.core.types import STANDARD_CLASS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

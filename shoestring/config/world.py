@@ -13,7 +13,9 @@ from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.interfaces import Clock, Cluster, Store, Telemetry
-from shoestring.core.types import Market, Pool, Quote, Record, RejectedPrice
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.record import Record
+from shoestring.core.types import Market, Pool, Quote, RejectedPrice
 
 REGISTRY = "ghcr.io/shoestring-ml"
 IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.1.0" for name in ("base", "train", "train-gpu")}
@@ -79,4 +81,4 @@ class World:
     store: Store
     telemetry: Telemetry
     clock: Clock
-    pod_uid: str
+    pod: PodRef

@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from shoestring.core.errors import UsageError
-from shoestring.core.types import Record, validation_message
+from shoestring.core.record import Record, validation_message
 
 Written = TypeVar("Written", bound=Record)
 

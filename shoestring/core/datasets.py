@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoestring.core.types import STANDARD_CLASS, Format, Record, StorageClassName
+from shoestring.core.record import Record, StoredRecord
+from shoestring.core.types import STANDARD_CLASS, Format, StorageClassName
 
 
 class DatasetPart(Record):
@@ -40,10 +41,9 @@ class Encoding(Record):
     )
 
 
-class Manifest(Record):
+class Manifest(StoredRecord):
     """A version of a data set: what it holds, where, and from what it was made."""
 
-    schema_version: Literal[1] = 1
     name: str
     format: Format
     storage_class: StorageClassName = STANDARD_CLASS

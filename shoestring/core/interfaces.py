@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from shoestring.core.pod_ref import ClusterPod, PodRef
 from shoestring.core.types import STANDARD_CLASS, Placement, Pool
 
 
@@ -51,8 +52,8 @@ class Cluster(Protocol):
         """Apply to this process what the engine did not (on a cluster: nothing). Returns environment for its children."""
         ...
 
-    def lifetime(self, pod_uid: str) -> PodLifetime:
-        """Of a pod, by its uid; or, as NAMESPACE?LABEL=VALUE,..., of the newest pod with these labels."""
+    def lifetime(self, pod: PodRef) -> PodLifetime:
+        """Return the lifetime of one pod. Raises ClusterError."""
         ...
 
 
@@ -63,7 +64,9 @@ class Store(Protocol):
         """A local file with the object's bytes, not to be written to. Raises NotInStore."""
         ...
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS) -> bool:
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS
+    ) -> bool:
         """Write whole or not at all, durably. False: `if_absent` and it was there. A Path is copied. `storage_class`: the storage class to put it
         on, where the store has any. Raises StoreFull."""
         ...
@@ -90,7 +93,7 @@ class StagePod:
     """A stage's pod. `run_id`: what its labels call the run. `since`: when it was made; `node`: the one that took it, empty while none has.
     `waits`: it has not begun; `why`: what the cluster says it waits for. `version`: as it was seen."""
 
-    pod_uid: str
+    ref: ClusterPod
     run_id: str
     stage: str
     since: datetime

@@ -7,15 +7,9 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import (
-    STANDARD_CLASS,
-    Format,
-    Hardware,
-    Market,
-    Record,
-    StageOutcome,
-    StorageClassName,
-)
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.record import Record, StoredRecord
+from shoestring.core.types import STANDARD_CLASS, Format, Hardware, Market, StageOutcome, StorageClassName
 
 Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost", "moved", "guardrail"]
 """Why an attempt was not done: trying again may help with all but money, code and guardrail. Empty when it was done."""
@@ -72,14 +66,13 @@ class ResourceUsage(Record):
     co2_g: float | None = Field(None, description="null: the region's grid is not known")
 
 
-class Receipt(Record):
+class Receipt(StoredRecord):
     """What one attempt at a stage really took. It teaches the next decision."""
 
-    schema_version: Literal[1] = 1
     run_id: str
     stage: str
     attempt: int
-    pod_uid: str
+    pod: PodRef | None = Field(description="null: no pod began, or none is known")
     decision_key: str
     status: Literal["done", "failed", "stopped", "lost"]
     cause: Cause = ""

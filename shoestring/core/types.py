@@ -5,22 +5,14 @@ Times are UTC. Every record that is written carries `schema_version`, so that an
 
 from __future__ import annotations
 
-import hashlib
-from datetime import date, datetime
+from datetime import date
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, Field
 
-from shoestring.core.canonical_json import json_text
 from shoestring.core.money import Usd
-
-
-class Record(BaseModel):
-    """A frozen value. Unknown fields are refused: a misspelt setting must not be silently ignored."""
-
-    # Built at first use: a process pays for the nouns that it meets, not for all of them.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+from shoestring.core.record import Record, StoredRecord
 
 
 class Market(StrEnum):
@@ -250,10 +242,9 @@ class FormatSpeed(Record):
     size_ratio: float = Field(gt=0, description="bytes on disk for each byte of row")
 
 
-class VolumeProbe(Record):
+class VolumeProbe(StoredRecord):
     """The measured speeds of one volume."""
 
-    schema_version: Literal[1] = 1
     volume: str
     as_of: AwareDatetime
     speeds: tuple[FormatSpeed, ...]
@@ -290,10 +281,9 @@ class Placement(Record):
     image: str
 
 
-class StockOut(Record):
+class StockOut(StoredRecord):
     """A node pool that took no pod within the queue delay, and until when that is remembered."""
 
-    schema_version: Literal[1] = 1
     node_pool: str
     market: Market
     at: AwareDatetime
@@ -311,27 +301,6 @@ class StageOutcome(Record):
     rows: int = 0
     samples: int = 0
     metrics: dict[str, float] = {}
-    stop_reason: str = Field("", description="why it stopped before its work was all done; empty when it did all")
-
-
-def utc_text(moment: datetime) -> str:
-    """A moment as it is written everywhere: UTC, milliseconds, Z."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
-
-
-def record_bytes(noun: BaseModel) -> bytes:
-    """The one way a noun is written down: JSON with sorted keys, so that equal values are equal bytes."""
-    return (json_text(noun.model_dump(mode="json")) + "\n").encode()
-
-
-def digest(data: bytes) -> str:
-    """SHA-256, in hex."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def validation_message(error: ValidationError) -> str:
-    """What pydantic found, as `place: what` joined by semicolons."""
-    return "; ".join(
-        f"{'.'.join(str(step) for step in found['loc']) or 'the file'}: {found['msg']}"
-        for found in error.errors()
+    stop_reason: str = Field(
+        "", description="why it stopped before its work was all done; empty when it did all"
     )

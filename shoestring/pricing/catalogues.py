@@ -19,23 +19,24 @@ from typing import Any
 
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
-from shoestring.core.types import Market, Record, RejectedPrice
+from shoestring.core.record import SCHEMA_VERSION, Record
+from shoestring.core.types import Market, RejectedPrice
 from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile
-from shoestring.pricing.rows import BadRow, PriceRow, Rate, parse_row
+from shoestring.pricing.rows import ExchangeRate, PriceRow, RowError, parse_row
 
-Raw = Mapping[str, Any]
-Rows = Iterator[dict[str, Any]]
+RawRow = Mapping[str, Any]
+RawRows = Iterator[dict[str, Any]]
 
 # Without these a table is not of the kind.
-SKYPILOT = {"InstanceType", "Price", "Region"}
-GPUHUNT = {"instance_name", "location", "price"}
-OURS = {"machine", "market"}
+SKYPILOT_COLUMNS = {"InstanceType", "Price", "Region"}
+GPUHUNT_COLUMNS = {"instance_name", "location", "price"}
+SHOESTRING_COLUMNS = {"machine", "market"}
 
 
-class Listed(Record):
+class YamlPriceList(Record):
     """A price list in YAML."""
 
-    schema_version: int = 1
+    schema_version: int = SCHEMA_VERSION
     prices: tuple[dict[str, Any], ...]
 
 
@@ -47,7 +48,7 @@ class Catalogue:
     text: str
 
     def read(
-        self, rates: Mapping[str, Rate], wanted: Callable[[str], bool] | None = None
+        self, rates: Mapping[str, ExchangeRate], wanted: Callable[[str], bool] | None = None
     ) -> tuple[list[PriceRow], list[RejectedPrice]]:
         """Its rows, and those that cannot be read. `wanted`: of a machine's name, whether its rows are looked at; None: all.
 
@@ -60,7 +61,7 @@ class Catalogue:
                 continue
             try:
                 rows.append(parse_row(self._told(raw), rates))
-            except BadRow as why:
+            except RowError as why:
                 name = " ".join(
                     str(raw.get(field) or "") for field in ("provider", "region", "machine", "market")
                 ).split()
@@ -87,18 +88,20 @@ class Catalogue:
 
     def _raws(self) -> Iterator[tuple[int, dict[str, Any]]]:
         if self.file.file.lower().endswith((".yaml", ".yml")):
-            yield from enumerate(map(dict, parse(self.text, Listed, self.file.file, WorldError).prices), 1)
+            yield from enumerate(
+                map(dict, parse(self.text, YamlPriceList, self.file.file, WorldError).prices), 1
+            )
             return
         table = csv.DictReader(StringIO(self.text.lstrip("\ufeff")), restkey="more", restval="")
         try:
             columns = set(table.fieldnames or ())
-            shape = next((shape for needed, shape in SHAPES if needed <= columns), None)
+            shape = next((shape for needed, shape in TABLE_FORMATS if needed <= columns), None)
             if shape is None:
-                known = "; or ".join(", ".join(sorted(needed)) for needed, _ in reversed(SHAPES))
+                known = "; or ".join(", ".join(sorted(needed)) for needed, _ in reversed(TABLE_FORMATS))
                 raise WorldError(
                     f"{self.file.file} is not a price list: its first line has to name the columns {known}"
                 )
-            if shape is not _ours and not self.file.as_of:
+            if shape is not _shoestring_rows and not self.file.as_of:
                 raise WorldError(
                     f"{self.file.file} has no dates: write {{file: {self.file.file}, as_of: 2026-07-30}} in `catalogues`"
                 )
@@ -109,11 +112,11 @@ class Catalogue:
             raise WorldError(f"{self.file.file} is not CSV: line {table.line_num}: {error}") from None
 
 
-def _ours(line: Raw) -> Rows:
+def _shoestring_rows(line: RawRow) -> RawRows:
     yield {field: value for field, value in line.items() if value not in (None, "")}
 
 
-def _skypilot(line: Raw) -> Rows:
+def _skypilot_rows(line: RawRow) -> RawRows:
     """A line is two rows: an empty SpotPrice is a machine that is not sold so, an empty Price says nothing."""
     common = {
         "machine": line["InstanceType"],
@@ -129,7 +132,7 @@ def _skypilot(line: Raw) -> Rows:
         yield common | {"market": Market.SPOT.value, "usd_per_hour": line["SpotPrice"]}
 
 
-def _gpuhunt(line: Raw) -> Rows:
+def _gpuhunt_rows(line: RawRow) -> RawRows:
     spot = str(line.get("spot") or "").strip().lower()
     yield {
         "provider": line.get("provider"),
@@ -144,7 +147,11 @@ def _gpuhunt(line: Raw) -> Rows:
     }
 
 
-SHAPES = ((SKYPILOT, _skypilot), (GPUHUNT, _gpuhunt), (OURS, _ours))
+TABLE_FORMATS = (
+    (SKYPILOT_COLUMNS, _skypilot_rows),
+    (GPUHUNT_COLUMNS, _gpuhunt_rows),
+    (SHOESTRING_COLUMNS, _shoestring_rows),
+)
 
 
 def default_catalogue() -> Catalogue:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from shoestring.core.record import SCHEMA_VERSION
 from shoestring.pricing.gpus import peak_tflops
 
 USD_PER_CORE_HOUR = Decimal("0.04")
@@ -39,7 +40,7 @@ def laptop_world(
     # The machine's own disk is paid for already; only a store that is rented has a price for holding.
     tariffs = {"storage_usd_per_gb_month": "0"}
     return {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "name": "laptop",
         "purpose": "run",
         "store": store,

@@ -1,0 +1,95 @@
+"""References to pods, and to the processes that stand for pods on one machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import core_schema
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+
+UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class PodRef:
+    """A reference to one pod: a ClusterPod, a LabelledPod or a LocalProcess.
+
+    `str()` gives the form in which records store a reference, and `parse` reads that form back. As a field of a record, a
+    reference is a string in JSON.
+    """
+
+    __slots__ = ()
+
+    @staticmethod
+    def parse(text: str) -> PodRef:
+        """Return the reference that `text` is the stored form of. Raises ValueError."""
+        namespace, is_labelled, selector = text.partition("?")
+        if is_labelled:
+            return LabelledPod(namespace, selector)
+        parts = text.split(".", 2)
+        if len(parts) < 3 or not all(parts):
+            raise ValueError(
+                f"{text!r} refers to no pod: NAMESPACE.UID.NAME, NAMESPACE?LABELS or HOST.PID.CREATED_MS"
+            )
+        host, pid, created_ms = text.rsplit(".", 2)
+        if pid.isdecimal() and created_ms.isdecimal() and not UID.fullmatch(parts[1]):
+            return LocalProcess(host, int(pid), int(created_ms))
+        return ClusterPod(*parts)
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        parsed = core_schema.no_info_after_validator_function(cls.parse, core_schema.str_schema())
+        return core_schema.json_or_python_schema(
+            json_schema=parsed,
+            python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), parsed]),
+            serialization=core_schema.to_string_ser_schema(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPod(PodRef):
+    """A pod of a cluster, by its namespace, uid and name."""
+
+    namespace: str
+    uid: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.uid}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPod(PodRef):
+    """The newest pod with these labels in a namespace, for a pod that no code of Shoestring runs in.
+
+    `selector` is a Kubernetes label selector: LABEL=VALUE, separated by commas.
+    """
+
+    namespace: str
+    selector: str
+
+    @classmethod
+    def with_labels(cls, namespace: str, labels: Mapping[str, str]) -> LabelledPod:
+        """Return a reference to the newest pod of `namespace` that carries all of `labels`."""
+        return cls(namespace, ",".join(f"{label}={value}" for label, value in labels.items()))
+
+    def __str__(self) -> str:
+        return f"{self.namespace}?{self.selector}"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProcess(PodRef):
+    """A process, by its host, its id and its creation time in milliseconds. No other process ever has all three."""
+
+    host: str
+    pid: int
+    created_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.host}.{self.pid}.{self.created_ms}"

@@ -1,0 +1,61 @@
+"""Frozen records, their one way of being written down, and the version of everything that is stored."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shoestring.core.canonical_json import json_text
+
+SCHEMA_VERSION: Final = 3
+"""The version of every stored object, world file and compiled pipeline. It rises when one of them changes its form."""
+
+
+class Record(BaseModel):
+    """A frozen value. Unknown fields are refused: a misspelt setting must not be silently ignored."""
+
+    # Built at first use: a process pays for the nouns that it meets, not for all of them.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+class StoredRecord(Record):
+    """A record that is stored or compiled, and says in which version it was written."""
+
+    schema_version: Literal[3] = SCHEMA_VERSION
+
+
+def utc_text(moment: datetime) -> str:
+    """A moment as it is written everywhere: UTC, milliseconds, Z."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def record_bytes(noun: BaseModel) -> bytes:
+    """The one way a noun is written down: JSON with sorted keys, so that equal values are equal bytes."""
+    return (json_text(noun.model_dump(mode="json")) + "\n").encode()
+
+
+def digest(data: bytes) -> str:
+    """SHA-256, in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def validation_message(error: ValidationError) -> str:
+    """Return the errors of a validation as `field: message`, joined by semicolons.
+
+    A record of another schema version differs in many fields: then the version is all that the message names.
+    """
+    for found in error.errors():
+        if found["loc"] == ("schema_version",):
+            return other_version(found["input"])
+    return "; ".join(
+        f"{'.'.join(str(step) for step in found['loc']) or 'the file'}: {found['msg']}"
+        for found in error.errors()
+    )
+
+
+def other_version(found: object) -> str:
+    """Return the sentence that refuses what another version of Shoestring wrote."""
+    return f"schema version {found} is not readable: this version of Shoestring reads schema version {SCHEMA_VERSION}"

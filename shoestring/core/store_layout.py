@@ -1,0 +1,216 @@
+"""Every key of the store, a function or a prefix each. No other module spells a key.
+
+blobs/SHA256                          partitions, models, checkpoints: named by their content
+cache/KEY.json                        the result of a computation, and its inputs
+datasets/NAME/VERSION.json            manifests
+runs/RUN_ID/...                       the records of one run
+ledger/ACCOUNT/...                    the chains of the ledger, with approvals next to them
+pending/ACCOUNT/NUMBER/               entries that concurrent writers propose for one number; useless afterwards
+jobs/JOB_ID.json                      the run that an engine knows under its own id
+commitments/NAME/MONTH/NUMBER.json    prepaid hours, claimed by attempts
+learned/...                           receipts, probes, fingerprints, stock-outs: what later runs are priced by
+
+An attempt is written STAGE-NUMBER, as `AttemptId` prints it.
+"""
+
+from __future__ import annotations
+
+BLOBS = "blobs/"
+CACHE = "cache/"
+DATASETS = "datasets/"
+RUNS = "runs/"
+LEDGER = "ledger/"
+COMMITMENTS = "commitments/"
+LEARNED_RECEIPTS = "learned/receipts/"
+STOCK_OUTS = "learned/stock-outs/"
+ROLLBACKS = "learned/policies/"
+LOCAL_PROBE = "learned/probes/local"
+CONDITIONAL_WRITE_PROOF = "learned/probes/if-none-match.json"
+LEDGER_EXPORT = "ledger/export.json"
+IMMUTABLE = (BLOBS, DATASETS)
+"""Prefixes of objects that are named by their content and never change."""
+
+
+def blob(sha256: str) -> str:
+    return f"{BLOBS}{sha256}"
+
+
+def cache_entry(cache_key: str) -> str:
+    return f"{CACHE}{cache_key}.json"
+
+
+def manifest(name: str, version: str) -> str:
+    return f"{DATASETS}{name}/{version}.json"
+
+
+def run(run_id: str) -> str:
+    """The prefix of all records of a run."""
+    return f"{RUNS}{run_id}/"
+
+
+def run_record(run_id: str) -> str:
+    return f"{RUNS}{run_id}/run.json"
+
+
+def starts(run_id: str) -> str:
+    return f"{RUNS}{run_id}/starts/"
+
+
+def start(run_id: str, number: int) -> str:
+    return f"{starts(run_id)}{number}.json"
+
+
+def refusal(run_id: str) -> str:
+    return f"{RUNS}{run_id}/refusal.json"
+
+
+def approval_request(run_id: str) -> str:
+    return f"{RUNS}{run_id}/approval-request.json"
+
+
+def decisions(run_id: str, stage: str = "") -> str:
+    """The prefix of a run's decisions, or of one stage's."""
+    return f"{RUNS}{run_id}/decisions/{stage and f'{stage}-'}"
+
+
+def decision(run_id: str, attempt: object) -> str:
+    return f"{RUNS}{run_id}/decisions/{attempt}.json"
+
+
+def receipts(run_id: str, stage: str = "") -> str:
+    """The prefix of a run's receipts, or of one stage's."""
+    return f"{RUNS}{run_id}/receipts/{stage and f'{stage}-'}"
+
+
+def receipt(run_id: str, attempt: object) -> str:
+    return f"{RUNS}{run_id}/receipts/{attempt}.json"
+
+
+def heartbeats(run_id: str) -> str:
+    return f"{RUNS}{run_id}/heartbeats/"
+
+
+def heartbeat(run_id: str, attempt: object) -> str:
+    return f"{RUNS}{run_id}/heartbeats/{attempt}.json"
+
+
+def overheads(run_id: str, start_number: int) -> str:
+    """The prefix of the overhead records of one start of a run."""
+    return f"{RUNS}{run_id}/overhead/{start_number}/"
+
+
+def overhead(run_id: str, start_number: int, step: str, pod_uid: str) -> str:
+    return f"{overheads(run_id, start_number)}{step}.{pod_uid}.json"
+
+
+def migration_check(run_id: str, attempt: object) -> str:
+    """The last check whether a running attempt should migrate."""
+    return f"{RUNS}{run_id}/migration-checks/{attempt}.json"
+
+
+def checkpoints(run_id: str) -> str:
+    return f"{RUNS}{run_id}/checkpoints"
+
+
+def checkpoint_pointer(run_id: str) -> str:
+    return f"{RUNS}{run_id}/checkpoints/train.json"
+
+
+def curve(run_id: str) -> str:
+    return f"{RUNS}{run_id}/curve.json"
+
+
+def model(run_id: str) -> str:
+    return f"{RUNS}{run_id}/model.json"
+
+
+def evaluation(run_id: str) -> str:
+    return f"{RUNS}{run_id}/evaluation.json"
+
+
+def summary(run_id: str) -> str:
+    return f"{RUNS}{run_id}/summary.json"
+
+
+def report(run_id: str) -> str:
+    return f"{RUNS}{run_id}/report.html"
+
+
+def account(name: str) -> str:
+    """The prefix of an account's chain."""
+    return f"{LEDGER}{name}/"
+
+
+def ledger_entry(account_name: str, number: int) -> str:
+    return f"{LEDGER}{account_name}/{number:08d}.json"
+
+
+def ledger_head(account_name: str) -> str:
+    return f"{LEDGER}{account_name}/head.json"
+
+
+def ledger_checkpoint(account_name: str) -> str:
+    return f"{LEDGER}{account_name}/checkpoint.json"
+
+
+def approvals(run_id: str) -> str:
+    return f"{LEDGER}{run_id}/approvals/"
+
+
+def approval(run_id: str, sha256: str) -> str:
+    return f"{approvals(run_id)}{sha256}.json"
+
+
+def pending_entries(account_name: str, number: int) -> str:
+    return f"pending/{account_name}/{number:08d}/"
+
+
+def job(job_id: str) -> str:
+    return f"jobs/{job_id}.json"
+
+
+def commitments(name: str, month: str) -> str:
+    return f"{COMMITMENTS}{name}/{month}/"
+
+
+def commitment_claim(name: str, month: str, number: int) -> str:
+    return f"{commitments(name, month)}{number:09d}.json"
+
+
+def learned_receipt(stage: str, bucket: str, slot: int) -> str:
+    return f"{LEARNED_RECEIPTS}{stage}/{bucket}-{slot:02d}.json"
+
+
+def stock_out(node_pool: str, market: str) -> str:
+    return f"{STOCK_OUTS}{node_pool}-{market}.json"
+
+
+def rollback(policy_sha256: str) -> str:
+    return f"{ROLLBACKS}{policy_sha256}.json"
+
+
+def probe(volume: str) -> str:
+    return f"learned/probes/{volume}.json"
+
+
+def conditional_write_probe(name: str) -> str:
+    return f"learned/probes/if-none-match/{name}"
+
+
+def fingerprint(sha256: str) -> str:
+    return f"learned/fingerprints/{sha256}.json"
+
+
+def world_file(name: str) -> str:
+    """The last good copy of one of a cluster's world files."""
+    return f"learned/world/{name}.yaml"
+
+
+def price_list(file: str) -> str:
+    """The last good copy of a price list that a cluster's world names."""
+    return f"learned/world/lists/{file}"
+
+
+def transferred(month: str, route: str = "") -> str:
+    """The prefix under which a month's transfers over a route are counted."""
+    return f"learned/transferred/{month}/{route and f'{route}/'}"
