@@ -15,7 +15,7 @@ from shoestring.config.policy import Priority
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import RecipeError, UnknownName
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import Record
+from shoestring.core.record import Record
 
 TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 Task = Literal["binary", "multiclass", "regression"]
@@ -125,10 +125,10 @@ class TrainSettings(Record):
     hidden: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field(
         (128, 128), min_length=1, description="units of each hidden layer"
     )
-    embedding_dim_max: int = Field(32, ge=1, description="the widest embedding of a categorical feature")
+    max_embedding_dim: int = Field(32, ge=1, description="the widest embedding of a categorical feature")
     bins: int = Field(16, ge=2, description="pieces of the piecewise-linear encoding of a number")
     dropout: float = Field(0.3, ge=0, lt=1, description="share of hidden units that a step leaves out")
-    unknown_share: float = Field(
+    category_dropout: float = Field(
         0.2,
         ge=0,
         lt=1,
@@ -179,12 +179,12 @@ class Recipe(Record):
         description="the campaign of the world's budgets that pays for it as well",
     )
     seed: int = Field(0, ge=0, lt=1 << 32)
-    budgets: dict[str, Usd] = Field(
+    stage_budgets_usd: dict[str, Usd] = Field(
         {}, description="stage -> the most it may spend; a stage that is not named shares the run's budget"
     )
     train: TrainSettings = TrainSettings()
 
-    @field_validator("budgets")
+    @field_validator("stage_budgets_usd")
     @classmethod
     def _caps_are_above_zero(cls, budgets: dict[str, Usd]) -> dict[str, Usd]:
         for stage, budget_usd in budgets.items():
@@ -221,7 +221,7 @@ class Recipe(Record):
     def _no_metric(self, task: Task) -> str:
         return f"{self.metric} is not measured of a {task} target: choose one of {', '.join(METRICS[task])}"
 
-    def metric_of(self, task: Task) -> Metric:
+    def metric_for(self, task: Task) -> Metric:
         """The metric that counts, once the task is known. Raises RecipeError when the recipe names one that is not measured for it."""
         if self.metric and self.metric not in METRICS[task]:
             raise RecipeError(f"metric: {self._no_metric(task)}")

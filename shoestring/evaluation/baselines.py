@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 
 from shoestring.core.datasets import Encoding
-from shoestring.evaluation.metrics import Answers, Floats, log_loss, rmse
+from shoestring.evaluation.metrics import Floats, Targets, log_loss, rmse
 
-MOST_ITERATIONS = 1000
+MAX_ITERATIONS = 1000
 
-MOST_CODES = 255
+MAX_CATEGORIES = 255
 """Categories of one feature that HistGradientBoosting can tell apart."""
 
 Monotonic = Callable[[], float]
-Tell = Callable[[int], None]
+ReportIterations = Callable[[int], None]
 
 
-def knows_nothing(encoding: Encoding, rows: int) -> Floats:
+def predict_prior(encoding: Encoding, rows: int) -> Floats:
     """Class shares of train for every row, float[rows, classes]; for regression train's mean, float[rows]."""
     if encoding.task == "regression":
         return np.full(rows, encoding.train_prior[0])
@@ -33,64 +33,68 @@ def knows_nothing(encoding: Encoding, rows: int) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FeatureTable:
     """Rows to fit on or to choose by: x float[n, features], y [n]."""
 
     x: Floats
-    y: Answers
+    y: Targets
 
 
 @dataclass(frozen=True, slots=True)
-class Boosted:
+class BoostedTrees:
     """Gradient boosting that has been fitted. `iterations` of those `grown` are predicted with."""
 
     estimator: Any
-    codes: dict[int, Floats]
+    category_ranks: dict[int, Floats]
     iterations: int
-    grown: int
-    taken_s: float
-    ended: str
+    fitted_iterations: int
+    elapsed_s: float
+    stop_reason: str
 
     def predict(self, x: Floats) -> Floats:
         """float[n, classes] probabilities; for regression float[n]."""
-        return next(islice(self.stages(x), self.iterations - 1, None))
+        return next(islice(self.staged_predictions(x), self.iterations - 1, None))
 
-    def stages(self, x: Floats) -> Iterator[Floats]:
+    def staged_predictions(self, x: Floats) -> Iterator[Floats]:
         """What it would predict with 1, 2, ... iterations."""
         staged = getattr(self.estimator, "staged_predict_proba", self.estimator.staged_predict)
-        return iter(staged(_merged(x, self.codes)))
+        return iter(staged(_merge_rare_categories(x, self.category_ranks)))
 
 
-def boost(
-    train: Table, val: Table, encoding: Encoding, seed: int, given_s: float, now_s: Monotonic, tell: Tell
-) -> Boosted:
+def fit_boosted_trees(
+    train: FeatureTable,
+    val: FeatureTable,
+    encoding: Encoding,
+    seed: int,
+    given_s: float,
+    now_s: Monotonic,
+    tell: ReportIterations,
+) -> BoostedTrees:
     """Fit until `given_s` seconds are over, and at least one iteration; choosing how many to keep comes after that.
 
     `tell` is called with the iterations so far, and may raise to stop.
     """
     estimator = _unfitted(encoding, seed)
     started_s = now_s()
-    codes = _commonest(train.x, encoding)
-    estimator.set_params(scoring=_Watch(started_s + given_s, now_s, tell)).fit(
-        _merged(train.x, codes), train.y
+    codes = _category_ranks(train.x, encoding)
+    estimator.set_params(scoring=_TimeLimit(started_s + given_s, now_s, tell)).fit(
+        _merge_rare_categories(train.x, codes), train.y
     )
     grown, taken_s = int(estimator.n_iter_), now_s() - started_s
-    ended = (
-        "its seconds were over" if grown < MOST_ITERATIONS else f"{MOST_ITERATIONS} iterations are the most"
-    )
-    whole = Boosted(estimator, codes, grown, grown, taken_s, ended)
+    ended = "its seconds were over" if grown < MAX_ITERATIONS else f"{MAX_ITERATIONS} iterations are the most"
+    whole = BoostedTrees(estimator, codes, grown, grown, taken_s, ended)
     loss, plain = rmse if encoding.task == "regression" else log_loss, np.ones(len(val.y))
-    losses = [loss(val.y, p)(plain) for p in whole.stages(val.x)]
+    losses = [loss(val.y, p)(plain) for p in whole.staged_predictions(val.x)]
     return replace(whole, iterations=1 + int(np.argmin(losses)))
 
 
 @dataclass(slots=True, eq=False)
-class _Watch:
+class _TimeLimit:
     """scikit-learn asks it for a score before the first iteration and after each, and goes on for as long as the score grows."""
 
     ends_s: float
     now_s: Monotonic
-    tell: Tell
+    tell: ReportIterations
     grown: int = -1
 
     def __call__(self, estimator: Any, x: Any, y: Any) -> float:
@@ -104,7 +108,7 @@ def _unfitted(encoding: Encoding, seed: int) -> Any:
 
     kind = HistGradientBoostingRegressor if encoding.task == "regression" else HistGradientBoostingClassifier
     return kind(
-        max_iter=MOST_ITERATIONS,
+        max_iter=MAX_ITERATIONS,
         early_stopping=True,
         validation_fraction=None,
         n_iter_no_change=1,
@@ -114,21 +118,21 @@ def _unfitted(encoding: Encoding, seed: int) -> Any:
     )
 
 
-def _commonest(x: Floats, encoding: Encoding) -> dict[int, Floats]:
+def _category_ranks(x: Floats, encoding: Encoding) -> dict[int, Floats]:
     """For each feature of too many codes: code -> its rank by how often train holds it; the rest share the last."""
     found: dict[int, Floats] = {}
     for place, feature in enumerate(encoding.features):
-        if feature.cardinality > MOST_CODES:
+        if feature.cardinality > MAX_CATEGORIES:
             counts = np.bincount(x[:, place].astype(np.int64), minlength=feature.cardinality)
             ranks = np.empty(feature.cardinality)
             ranks[np.argsort(-counts, kind="stable")] = np.minimum(
-                np.arange(feature.cardinality), MOST_CODES - 1
+                np.arange(feature.cardinality), MAX_CATEGORIES - 1
             )
             found[place] = ranks
     return found
 
 
-def _merged(x: Floats, codes: dict[int, Floats]) -> Floats:
+def _merge_rare_categories(x: Floats, codes: dict[int, Floats]) -> Floats:
     if not codes:
         return x
     x = x.copy()

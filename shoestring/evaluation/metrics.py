@@ -13,23 +13,23 @@ import numpy as np
 from shoestring.data.recipe import METRICS, Task
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
-Answers = np.ndarray[Any, np.dtype[Any]]
+Targets = np.ndarray[Any, np.dtype[Any]]
 Statistic = Callable[[Floats], float]
 """w -> the metric; nan where the weights leave nothing to measure."""
 
-LEAST_PROBABILITY = 1e-7
+MIN_PROBABILITY = 1e-7
 """Nothing is held for less likely, so that one surprise does not make the log loss of all rows infinite."""
 
 ECE_BINS = 15
 """Guo, Pleiss, Sun and Weinberger 2017, section 5."""
 
-UNCENTRED = frozenset({"ece"})
+BIASED_UNDER_RESAMPLING = frozenset({"ece"})
 """What resampling adds to: a bin's noise is a distance too, so the draws lie above the value and their quantiles are no interval of it."""
 
 
-def statistics(task: Task, y: Answers, p: Floats) -> dict[str, Statistic]:
+def statistics(task: Task, y: Targets, p: Floats) -> dict[str, Statistic]:
     """The metrics of a task, ready to be weighted."""
-    made: dict[str, Callable[[Answers, Floats], Statistic]] = {
+    made: dict[str, Callable[[Targets, Floats], Statistic]] = {
         "log_loss": log_loss,
         "accuracy": accuracy,
         "auc": auc,
@@ -41,17 +41,17 @@ def statistics(task: Task, y: Answers, p: Floats) -> dict[str, Statistic]:
     return {name: made[name](y, p) for name in METRICS[task]}
 
 
-def log_loss(y: Answers, p: Floats) -> Statistic:
+def log_loss(y: Targets, p: Floats) -> Statistic:
     """Mean of -ln p of the class that came."""
-    return _mean(-np.log(np.clip(p[np.arange(len(y)), y].astype(np.float64), LEAST_PROBABILITY, 1.0)))
+    return _mean(-np.log(np.clip(p[np.arange(len(y)), y].astype(np.float64), MIN_PROBABILITY, 1.0)))
 
 
-def accuracy(y: Answers, p: Floats) -> Statistic:
+def accuracy(y: Targets, p: Floats) -> Statistic:
     """Share of rows whose most likely class came."""
     return _mean((p.argmax(axis=1) == y).astype(np.float64))
 
 
-def auc(y: Answers, p: Floats) -> Statistic:
+def auc(y: Targets, p: Floats) -> Statistic:
     """Chance that a row of class 1 is ranked above a row of class 0, ties counting half (Mann and Whitney 1947)."""
     order = np.argsort(p[:, 1], kind="stable")
     ranked, positive = p[order, 1], (y[order] == 1).astype(np.float64)
@@ -67,10 +67,10 @@ def auc(y: Answers, p: Floats) -> Statistic:
     return under
 
 
-def ece(y: Answers, p: Floats) -> Statistic:
+def ece(y: Targets, p: Floats) -> Statistic:
     """Expected calibration error: mean distance, over rows, of their bin's mean confidence from its accuracy."""
-    confidence, right = sureness(y, p)
-    bins = bins_of(confidence)
+    confidence, right = confidences(y, p)
+    bins = bin_indices(confidence)
     apart = confidence - right
 
     def under(w: Floats) -> float:
@@ -79,18 +79,18 @@ def ece(y: Answers, p: Floats) -> Statistic:
     return under
 
 
-def rmse(y: Answers, p: Floats) -> Statistic:
+def rmse(y: Targets, p: Floats) -> Statistic:
     """Root of the mean squared error."""
     squared = _mean((p.astype(np.float64) - y) ** 2)
     return lambda w: float(np.sqrt(squared(w)))
 
 
-def mae(y: Answers, p: Floats) -> Statistic:
+def mae(y: Targets, p: Floats) -> Statistic:
     """Mean absolute error."""
     return _mean(np.abs(p.astype(np.float64) - y))
 
 
-def r2(y: Answers, p: Floats) -> Statistic:
+def r2(y: Targets, p: Floats) -> Statistic:
     """Share of y's variance among these rows that is explained; nan when y does not vary."""
     known = y.astype(np.float64)
     left = (p.astype(np.float64) - known) ** 2
@@ -102,7 +102,7 @@ def r2(y: Answers, p: Floats) -> Statistic:
     return under
 
 
-def sureness(y: Answers, p: Floats) -> tuple[Floats, Floats]:
+def confidences(y: Targets, p: Floats) -> tuple[Floats, Floats]:
     """What calibration compares, float[n] each: the probability of class 1 with whether it came, when there are two classes; else
     that of the most likely class with whether that came."""
     p = p.astype(np.float64)
@@ -111,7 +111,7 @@ def sureness(y: Answers, p: Floats) -> tuple[Floats, Floats]:
     return p.max(axis=1), (p.argmax(axis=1) == y).astype(np.float64)
 
 
-def bins_of(probability: Floats) -> np.ndarray[Any, np.dtype[np.int64]]:
+def bin_indices(probability: Floats) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The bin of each probability: `ECE_BINS` of equal width, int[n]."""
     return np.minimum((probability * ECE_BINS).astype(np.int64), ECE_BINS - 1)
 

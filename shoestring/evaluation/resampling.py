@@ -21,17 +21,17 @@ from shoestring.evaluation.results import Score
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
-FEWEST_UNITS = 5
+MIN_UNITS = 5
 """Fewer say too little of how much they differ."""
 
 NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
+class ResamplingUnits:
     """Which unit each row belongs to: int[n], from 0 to count - 1."""
 
-    of_row: np.ndarray[Any, np.dtype[np.int64]]
+    unit_of_row: np.ndarray[Any, np.dtype[np.int64]]
     count: int
 
     def draws(self, seed: int) -> Iterator[Floats]:
@@ -39,49 +39,50 @@ class Units:
         generator = np.random.default_rng(seed)
         for _ in range(RESAMPLES):
             drawn = np.bincount(generator.integers(self.count, size=self.count), minlength=self.count)
-            yield drawn.astype(np.float64)[self.of_row]
+            yield drawn.astype(np.float64)[self.unit_of_row]
 
 
-def units_of(groups: np.ndarray[Any, Any] | None, rows: int) -> Units:
+def make_units(groups: np.ndarray[Any, Any] | None, rows: int) -> ResamplingUnits:
     """Groups as they are marked in the rows; None: each row is a unit."""
     if groups is None:
-        return Units(np.arange(rows), rows)
+        return ResamplingUnits(np.arange(rows), rows)
     found, of_row = np.unique(groups, return_inverse=True)
-    return Units(of_row, len(found))
+    return ResamplingUnits(of_row, len(found))
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class ResampledMetric:
     """A value, and what it came to in each draw: float[RESAMPLES], nan where there was nothing to measure."""
 
     value: float
-    drawn: Floats
+    draws: Floats
     units: int
 
-    def __sub__(self, other: Sampled) -> Sampled:
-        return Sampled(self.value - other.value, self.drawn - other.drawn, self.units)
+    def __sub__(self, other: ResampledMetric) -> ResampledMetric:
+        return ResampledMetric(self.value - other.value, self.draws - other.draws, self.units)
 
     def score(self) -> Score:
         """Without an interval when there are fewer than `FEWEST_UNITS`, or nothing to measure in most draws."""
-        finite = self.drawn[np.isfinite(self.drawn)]
-        if self.units < FEWEST_UNITS or 2 * len(finite) < len(self.drawn):
+        finite = self.draws[np.isfinite(self.draws)]
+        if self.units < MIN_UNITS or 2 * len(finite) < len(self.draws):
             return Score(value=self.value)
         tail = expanded_tail(self.units)
         low, high = np.quantile(finite, [tail, 1 - tail])
         return Score(value=self.value, low=float(low), high=float(high))
 
 
-def sample(
-    statistics: Sequence[Statistic], units: Units, seed: int, tell: Callable[[str, int], None]
-) -> list[Sampled]:
+def resample(
+    statistics: Sequence[Statistic], units: ResamplingUnits, seed: int, tell: Callable[[str, int], None]
+) -> list[ResampledMetric]:
     """Each statistic of the rows as they are and under the same draws; `tell` is called before each draw, and may raise to stop."""
     drawn = np.empty((RESAMPLES, len(statistics)))
     for place, w in enumerate(units.draws(seed)):
         tell("resampling", place)
         drawn[place] = [statistic(w) for statistic in statistics]
-    plain = np.ones(len(units.of_row))
+    plain = np.ones(len(units.unit_of_row))
     return [
-        Sampled(statistic(plain), drawn[:, place], units.count) for place, statistic in enumerate(statistics)
+        ResampledMetric(statistic(plain), drawn[:, place], units.count)
+        for place, statistic in enumerate(statistics)
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoestring.core.types import Record
+from shoestring.core.record import Record, StoredRecord
 
 HIGHER_IS_BETTER = frozenset({"accuracy", "auc", "r2"})
 """Of the other metrics (log_loss, ece, rmse, mae), less is better."""
@@ -20,28 +20,28 @@ class Score(Record):
     high: float | None = None
 
 
-class Fit(Record):
+class BaselineFit(Record):
     """What a baseline that had to be fitted was given, and what it made of it."""
 
-    given_s: float = Field(description="seconds it might take")
-    why_s: str = Field(description="why so many")
-    taken_s: float
+    limit_s: float = Field(description="seconds it might take")
+    limit_reason: str = Field(description="why so many")
+    elapsed_s: float
     cores: int
     iterations: int = Field(description="of boosting, as chosen by signal validation; what it predicts with")
-    grown: int = Field(description="iterations that the seconds sufficed for")
-    ended: str = Field(description="why it grew no more")
+    fitted_iterations: int = Field(description="iterations that the seconds sufficed for")
+    stop_reason: str = Field(description="why it grew no more")
 
 
-class Contender(Record):
+class ScoredModel(Record):
     """The model, or a baseline, on the same test rows."""
 
     name: str
-    what: str = Field(description="a sentence that says what it is")
+    description: str = Field(description="a sentence that says what it is")
     scores: dict[str, Score]
-    lead: dict[str, Score] = Field(
+    difference: dict[str, Score] = Field(
         {}, description="of a baseline: the model's metric minus this one's, over the same resamples"
     )
-    fit: Fit | None = None
+    fit: BaselineFit | None = None
 
 
 class CalibrationBin(Record):
@@ -56,29 +56,30 @@ class CalibrationBin(Record):
     high: float | None = None
 
 
-class Scorecard(Record):
+class EvaluationResults(StoredRecord):
     """An evaluation."""
 
-    schema_version: Literal[1] = 1
     run_id: str
     inputs: dict[str, str] = Field(description="the keys of the data and of the model")
     task: Literal["binary", "multiclass", "regression"]
     classes: tuple[str, ...]
     metric: str = Field(description="the one that counts; a key of every contender's scores")
     rows: int = Field(description="of the test split")
-    resampled: Literal["groups", "rows"] = Field(
+    resampling_unit: Literal["groups", "rows"] = Field(
         description="what the bootstrap draws: groups of rows that share their fate, or rows"
     )
-    units: int = Field(description="how many of those there are")
+    unit_count: int = Field(description="how many of those there are")
     resamples: int
-    model: Contender
-    baselines: tuple[Contender, ...]
-    absent: dict[str, str] = Field({}, description="baseline that there was no time or money for -> why")
+    model: ScoredModel
+    baselines: tuple[ScoredModel, ...]
+    skipped_baselines: dict[str, str] = Field(
+        {}, description="baseline that there was no time or money for -> why"
+    )
     calibration: tuple[CalibrationBin, ...] = Field((), description="none for regression")
-    trained_s: float = Field(description="seconds that training took")
+    training_s: float = Field(description="seconds that training took")
 
     @property
-    def contenders(self) -> tuple[Contender, ...]:
+    def scored_models(self) -> tuple[ScoredModel, ...]:
         """The model first."""
         return (self.model, *self.baselines)
 

@@ -9,14 +9,14 @@ import numpy as np
 from shoestring.core.datasets import Encoding, Manifest
 from shoestring.core.errors import DataError
 from shoestring.core.interfaces import Store
-from shoestring.data.formats.readers import Rows, open_rows
+from shoestring.data.formats.readers import EncodedRows, open_rows
 from shoestring.data.storage.blobs import open_blob
-from shoestring.evaluation.metrics import Answers, Floats
+from shoestring.evaluation.metrics import Floats, Targets
 
 BATCH_ROWS = 1 << 17
 
 
-def open_split(store: Store, manifest: Manifest, split: str) -> Rows:
+def open_split(store: Store, manifest: Manifest, split: str) -> EncodedRows:
     """Raises DataError when it holds no rows."""
     parts = manifest.splits.get(split, ())
     if not sum(part.rows for part in parts):
@@ -26,14 +26,14 @@ def open_split(store: Store, manifest: Manifest, split: str) -> Rows:
     return open_rows([open_blob(store, part.sha256) for part in parts], manifest.format)
 
 
-def column(rows: Rows, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+def read_column(rows: EncodedRows, name: str) -> np.ndarray[Any, np.dtype[Any]]:
     """All values of a column, in order."""
     return np.concatenate([batch[name] for batch in rows.scan(BATCH_ROWS)])
 
 
-def answers(rows: Rows, encoding: Encoding, split: str) -> Answers:
+def read_target(rows: EncodedRows, encoding: Encoding, split: str) -> Targets:
     """`y` of all rows. Raises DataError when it is the same in all: then there is nothing to tell apart."""
-    y = column(rows, "y")
+    y = read_column(rows, "y")
     if len(found := np.unique(y)) < 2:
         only = found[0] if encoding.task == "regression" else repr(encoding.classes[int(found[0])])
         raise DataError(
@@ -43,7 +43,7 @@ def answers(rows: Rows, encoding: Encoding, split: str) -> Answers:
     return y
 
 
-def features(rows: Rows, encoding: Encoding) -> Floats:
+def read_features(rows: EncodedRows, encoding: Encoding) -> Floats:
     """The inputs of all rows: float64[n, features], codes as whole numbers."""
     names = [feature.name for feature in encoding.features]
     matrix = np.empty((len(rows), len(names)))

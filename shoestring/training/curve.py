@@ -7,19 +7,19 @@ from typing import Literal
 from pydantic import Field
 
 from shoestring.core.money import Usd
-from shoestring.core.types import Record
+from shoestring.core.record import Record, StoredRecord
 
-Metric = Literal["log_loss", "rmse"]
-Phase = Literal["warm-up", "stable", "decay"]
+LossMetric = Literal["log_loss", "rmse"]
+SchedulePhase = Literal["warm-up", "stable", "decay"]
 
 
-class Point(Record):
+class CurvePoint(Record):
     """A moment of training. Losses are in the metric of the run: nats, or the unit of `y`."""
 
     samples: int = Field(description="rows trained on so far, in all attempts")
     epoch: float
     spent_usd: Usd = Field(description="by this stage so far, in all attempts, but for what a kill undid")
-    seconds: float = Field(description="of training so far, in all attempts")
+    training_s: float = Field(description="of training so far, in all attempts")
     train_loss: float | None = Field(
         None, description="mean since the last point, dropout and all, in the metric too"
     )
@@ -27,13 +27,12 @@ class Point(Record):
         None, description="of the averaged weights on signal validation; null between validations"
     )
     learning_rate: float
-    phase: Phase
+    phase: SchedulePhase
 
 
-class Curve(Record):
+class TrainingCurve(StoredRecord):
     """How the loss went. Lies at runs/RUN_ID/curve.json, and is written anew with every checkpoint and at the end."""
 
-    schema_version: Literal[1] = 1
     run_id: str
-    metric: Metric
-    points: tuple[Point, ...]
+    metric: LossMetric
+    points: tuple[CurvePoint, ...]

@@ -21,9 +21,9 @@ def kept(tmp_path: Path) -> tuple[Store, str, StageOutcome, Manifest]:
     """A data set with a quarantine, remembered under a key."""
     (tmp_path / "rows.csv").write_text("a,y\n" + "1,2\n" * 50 + "1,2,3\n")
     data, manifest, store = ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)
-    key, made_from = cache.key_of("ingest", "code", {}, {"source": "x"})
+    key, made_from = cache.cache_key("ingest", "code", {}, {"source": "x"})
     outcome = StageOutcome(key=data, rows=50)
-    cache.keep(store, key, outcome, made_from)
+    cache.save_outcome(store, key, outcome, made_from)
     return store, key, outcome, manifest
 
 
@@ -37,8 +37,8 @@ def damage(store: Store, key: str, keep: int | None = None) -> None:
 
 def test_what_was_kept_is_found(kept: tuple[Store, str, StageOutcome, Manifest]) -> None:
     store, key, outcome, _ = kept
-    assert cache.find(store, key) == outcome
-    assert cache.find(store, "0" * 64) is None
+    assert cache.find_outcome(store, key) == outcome
+    assert cache.find_outcome(store, "0" * 64) is None
 
 
 @pytest.mark.parametrize("cut", [None, 0, 100])
@@ -47,7 +47,7 @@ def test_a_damaged_object_anywhere_below_a_key_means_computing_again(
     kept: tuple[Store, str, StageOutcome, Manifest], which: str, cut: int | None
 ) -> None:
     store, key, outcome, manifest = kept
-    assert cache.find(store, key) == outcome
+    assert cache.find_outcome(store, key) == outcome
     objects = {
         "entry": f"cache/{key}.json",
         "manifest": outcome.key,
@@ -59,7 +59,7 @@ def test_a_damaged_object_anywhere_below_a_key_means_computing_again(
     damage(store, objects[which], cut)
     if which == "entry" and cut is None:
         return  # its last byte is the line's end
-    assert cache.find(store, key) is None
+    assert cache.find_outcome(store, key) is None
 
 
 @pytest.mark.parametrize("which", ["manifest", "part", "quarantine"])
@@ -73,7 +73,7 @@ def test_a_missing_object_anywhere_below_a_key_means_computing_again(
         "quarantine": str(manifest.quarantine),
     }
     store.fetch(objects[which]).unlink()
-    assert cache.find(store, key) is None
+    assert cache.find_outcome(store, key) is None
 
 
 def test_computing_again_mends_what_was_damaged(tmp_path: Path) -> None:
@@ -91,11 +91,11 @@ def test_results_that_are_no_data_sets_are_checked_too(tmp_path: Path) -> None:
     blob = f"blobs/{put_blob(store, b'model')}"
     store.put("runs/r/model.json", b"{}")
     for result in (blob, "runs/r/model.json"):
-        key, made_from = cache.key_of("train", "code", {}, {"data": result}, "r")
-        cache.keep(store, key, StageOutcome(key=result), made_from)
-        assert cache.find(store, key) == StageOutcome(key=result)
+        key, made_from = cache.cache_key("train", "code", {}, {"data": result}, "r")
+        cache.save_outcome(store, key, StageOutcome(key=result), made_from)
+        assert cache.find_outcome(store, key) == StageOutcome(key=result)
         store.fetch(result).unlink()
-        assert cache.find(store, key) is None
+        assert cache.find_outcome(store, key) is None
 
 
 def test_a_blob_is_what_its_name_says_or_an_error(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_equal_computations_have_equal_keys_whatever_the_order(
     settings: dict[str, object], inputs: dict[str, str]
 ) -> None:
     turned = dict(reversed(settings.items()))
-    assert cache.key_of("s", "c", settings, inputs) == cache.key_of(
+    assert cache.cache_key("s", "c", settings, inputs) == cache.cache_key(
         "s", "c", turned, dict(reversed(inputs.items()))
     )
 
@@ -141,15 +141,17 @@ def test_another_stage_code_setting_input_or_run_has_another_key() -> None:
     base = {"stage": "s", "code": "c", "settings": {"a": 1}, "inputs": {"d": "k"}, "run_id": None}
     changes = {"stage": "t", "code": "d", "settings": {"a": 2}, "inputs": {"d": "l"}, "run_id": "r"}
     keys = {
-        cache.key_of(**base)[0],
-        *(cache.key_of(**(base | {name: value}))[0] for name, value in changes.items()),
+        cache.cache_key(**base)[0],
+        *(cache.cache_key(**(base | {name: value}))[0] for name, value in changes.items()),
     }
     assert len(keys) == 6
 
 
 def test_the_digest_of_code_follows_its_text_and_not_its_order() -> None:
-    assert cache.code_digest("data.encode", "data.kinds") == cache.code_digest("data.kinds", "data.encode")
-    assert cache.code_digest("data.encode") != cache.code_digest("data.kinds")
+    assert cache.code_digest("data.transforms.encode", "data.sources.column_types") == cache.code_digest(
+        "data.sources.column_types", "data.transforms.encode"
+    )
+    assert cache.code_digest("data.transforms.encode") != cache.code_digest("data.sources.column_types")
 
 
 def package(folder: Path, **files: str) -> None:

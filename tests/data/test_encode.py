@@ -11,29 +11,45 @@ from hypothesis import strategies as st
 
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.recipe import Target
-from shoestring.data.transforms.encode import FEW, RARE, Codes, Fit, Kind, Moments, Standardised
-from shoestring.data.transforms.target import Answer, TargetFit
+from shoestring.data.transforms.encode import (
+    MAX_INFERRED_CATEGORIES,
+    MIN_CATEGORY_ROWS,
+    CategoryEncoder,
+    FeatureFit,
+    FeatureKind,
+    NumberEncoder,
+    RunningMoments,
+)
+from shoestring.data.transforms.target import TargetEncoder, TargetFit
 
 
 def column(values: list[Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(values, kind)])
 
 
-def fitted(kind: Kind | None, *batches: pa.ChunkedArray) -> Codes | Standardised:
-    fit = Fit("x", kind)
+def fitted(kind: FeatureKind | None, *batches: pa.ChunkedArray) -> CategoryEncoder | NumberEncoder:
+    fit = FeatureFit("x", kind)
     for batch in batches:
-        fit.see(batch)
-    return fit.settle()
+        fit.add(batch)
+    return fit.encoder()
 
 
-def answer(target: Target, values: pa.ChunkedArray) -> Answer:
+def answer(target: Target, values: pa.ChunkedArray) -> TargetEncoder:
     fit = TargetFit(target, values.type)
-    fit.see(values)
-    return fit.settle()
+    fit.add(values)
+    return fit.encoder()
 
 
 def test_categories_are_numbered_by_name_from_one_and_rare_missing_and_unseen_ones_are_zero() -> None:
-    codes = fitted("categorical", column(["b"] * RARE + ["a"] * RARE + ["rare"] * (RARE - 1) + [None]))
+    codes = fitted(
+        "categorical",
+        column(
+            ["b"] * MIN_CATEGORY_ROWS
+            + ["a"] * MIN_CATEGORY_ROWS
+            + ["rare"] * (MIN_CATEGORY_ROWS - 1)
+            + [None]
+        ),
+    )
     (encoded,) = codes.encode(column(["a", "b", "rare", None, "never"]))
     assert encoded.type == pa.int32()
     assert encoded.to_pylist() == [1, 2, 0, 0, 0]
@@ -41,8 +57,12 @@ def test_categories_are_numbered_by_name_from_one_and_rare_missing_and_unseen_on
 
 
 def test_few_whole_numbers_are_categories_and_many_are_numbers_when_nobody_says() -> None:
-    assert isinstance(fitted(None, column(list(range(FEW)) * RARE)), Codes)
-    assert isinstance(fitted(None, column(list(range(FEW + 1)) * RARE)), Standardised)
+    assert isinstance(
+        fitted(None, column(list(range(MAX_INFERRED_CATEGORIES)) * MIN_CATEGORY_ROWS)), CategoryEncoder
+    )
+    assert isinstance(
+        fitted(None, column(list(range(MAX_INFERRED_CATEGORIES + 1)) * MIN_CATEGORY_ROWS)), NumberEncoder
+    )
 
 
 @given(
@@ -53,9 +73,9 @@ def test_few_whole_numbers_are_categories_and_many_are_numbers_when_nobody_says(
 def test_moments_in_batches_are_the_moments_of_the_whole(
     values: list[float], offset: float, cuts: list[int]
 ) -> None:
-    whole, moments = np.array(values) + offset, Moments()
+    whole, moments = np.array(values) + offset, RunningMoments()
     for batch in np.split(whole, sorted(min(cut, len(whole)) for cut in cuts)):
-        moments.see(column(batch.tolist(), pa.float64()))
+        moments.add(column(batch.tolist(), pa.float64()))
     assert moments.count == len(whole)
     assert moments.mean == pytest.approx(whole.mean(), rel=1e-12, abs=1e-9)
     assert moments.sd == pytest.approx(whole.std(), rel=1e-6, abs=1e-3)
@@ -87,7 +107,7 @@ def test_a_constant_number_is_zero_and_not_a_division_by_zero() -> None:
 def test_truths_and_moments_can_be_numbers_and_categories(values: list[Any]) -> None:
     (scaled,) = fitted("numeric", column(values)).encode(column(values))
     assert sorted(scaled.to_pylist()) == [-1.0, 1.0]
-    (codes,) = fitted("categorical", column(values * RARE)).encode(column(values))
+    (codes,) = fitted("categorical", column(values * MIN_CATEGORY_ROWS)).encode(column(values))
     assert sorted(codes.to_pylist()) == [1, 2]
 
 
@@ -104,10 +124,10 @@ def test_truths_and_moments_can_be_numbers_and_categories(values: list[Any]) -> 
         (None, [1, 1], False),
     ],
 )
-def test_what_tells_rows_apart_varies(kind: Kind | None, values: list[Any], varies: bool) -> None:
-    fit = Fit("x", kind)
-    fit.see(column(values))
-    assert fit.varies() is varies
+def test_what_tells_rows_apart_varies(kind: FeatureKind | None, values: list[Any], varies: bool) -> None:
+    fit = FeatureFit("x", kind)
+    fit.add(column(values))
+    assert fit.is_informative() is varies
 
 
 @pytest.mark.parametrize(
@@ -120,7 +140,7 @@ def test_what_tells_rows_apart_varies(kind: Kind | None, values: list[Any], vari
         ([10, 9, 2], "multiclass", ("2", "9", "10")),
         (["b", "a", "c"], "multiclass", ("a", "b", "c")),
         ([0.5, 1.5, 2.5], "regression", ()),
-        (list(range(FEW + 1)), "regression", ()),
+        (list(range(MAX_INFERRED_CATEGORIES + 1)), "regression", ()),
     ],
 )
 def test_the_task_follows_from_the_target(values: list[Any], task: str, classes: tuple[str, ...]) -> None:

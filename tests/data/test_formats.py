@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shoestring.core.errors import DataError
 from shoestring.core.types import Format
-from shoestring.data.formats.readers import open_rows, read_table, write
+from shoestring.data.formats.readers import open_rows, read_table, write_table
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int8(): st.integers(-(2**7), 2**7 - 1),
@@ -49,12 +49,12 @@ def tables(draw: st.DrawFn, kinds: tuple[pa.DataType, ...] = tuple(VALUES), null
 def test_a_table_comes_back_as_it_was_written_in_every_format(table: pa.Table, format: Format) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table"
-        write(table, format, path)
+        write_table(table, format, path)
         back = read_table(path, format)
         assert back.schema.equals(table.schema)
         assert back.equals(table)
         again = Path(folder) / "again"
-        write(table, format, again)
+        write_table(table, format, again)
         assert again.read_bytes() == path.read_bytes()
 
 
@@ -75,7 +75,7 @@ def test_rows_are_the_same_rows_in_every_format(
         paths, start = [], 0
         for number, size in enumerate(sizes):
             paths.append(Path(folder) / str(number))
-            write(whole.slice(start, size), format, paths[-1])
+            write_table(whole.slice(start, size), format, paths[-1])
             start += size
         rows = open_rows(paths, format)
         assert len(rows) == sum(sizes)
@@ -94,7 +94,7 @@ def test_rows_are_the_same_rows_in_every_format(
 @pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_position_outside_the_rows_is_refused(tmp_path: Path, format: Format, count: int) -> None:
-    write(pa.table({"a": pa.array([1, 2, 3], pa.int32())}), format, tmp_path / "part")
+    write_table(pa.table({"a": pa.array([1, 2, 3], pa.int32())}), format, tmp_path / "part")
     rows = open_rows([tmp_path / "part"] * count, format)
     for position in (-1, 3 * count):
         with pytest.raises(IndexError):
@@ -105,7 +105,7 @@ def test_a_position_outside_the_rows_is_refused(tmp_path: Path, format: Format, 
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.6, 0.99])
 def test_a_file_that_was_cut_short_says_so(tmp_path: Path, format: Format, keep: float) -> None:
     path = tmp_path / "table"
-    write(pa.table({"a": list(range(1000)), "b": [str(n) for n in range(1000)]}), format, path)
+    write_table(pa.table({"a": list(range(1000)), "b": [str(n) for n in range(1000)]}), format, path)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * keep)])
     with pytest.raises(DataError, match="table"):
@@ -115,14 +115,14 @@ def test_a_file_that_was_cut_short_says_so(tmp_path: Path, format: Format, keep:
 @pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize("odd", [pa.array(["text"]), pa.array([None], pa.int32())])
 def test_rows_that_are_not_encoded_are_refused(tmp_path: Path, format: Format, odd: pa.Array) -> None:
-    write(pa.table({"fine": pa.array([1], pa.int32()), "odd": odd}), format, tmp_path / "part")
+    write_table(pa.table({"fine": pa.array([1], pa.int32()), "odd": odd}), format, tmp_path / "part")
     with pytest.raises(DataError, match="odd"):
         open_rows([tmp_path / "part"], format)
 
 
 @pytest.mark.parametrize("format", Format)
 def test_not_a_number_is_not_a_null(tmp_path: Path, format: Format) -> None:
-    write(pa.table({"x": pa.array([float("nan"), None, 1.0])}), format, tmp_path / "part")
+    write_table(pa.table({"x": pa.array([float("nan"), None, 1.0])}), format, tmp_path / "part")
     back = read_table(tmp_path / "part", format)["x"]
     assert back.null_count == 1
     assert np.isnan(back[0].as_py())
@@ -130,7 +130,7 @@ def test_not_a_number_is_not_a_null(tmp_path: Path, format: Format) -> None:
 
 def test_a_type_without_a_fixed_width_cannot_be_packed_and_the_column_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'tags' is of type list"):
-        write(pa.table({"tags": [["a", "b"]]}), Format.PACKED, tmp_path / "t")
+        write_table(pa.table({"tags": [["a", "b"]]}), Format.PACKED, tmp_path / "t")
 
 
 def test_dates_and_times_are_kept_to_the_microsecond(tmp_path: Path) -> None:
@@ -139,5 +139,5 @@ def test_dates_and_times_are_kept_to_the_microsecond(tmp_path: Path) -> None:
         {"moment": [moment, None], "day": [date(2013, 1, 1), None], "hour": [time(10, 0, 0, 1), None]}
     )
     for format in Format:
-        write(table, format, tmp_path / format)
+        write_table(table, format, tmp_path / format)
         assert read_table(tmp_path / format, format).to_pylist() == table.to_pylist()

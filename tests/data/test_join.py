@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.recipe import Join
-from shoestring.data.transforms.join import Lookup
+from shoestring.data.transforms.join import JoinLookup
 
 JOIN = Join(table="more", by=("k", "l"), columns=("v",))
 
@@ -29,22 +29,22 @@ def test_a_left_join_is_a_dictionary_in_which_nulls_are_never_found(
         columns(right) | {"v": pa.array([float(place) for place in range(len(right))], pa.float64())}
     )
     truth = {key: float(place) for place, key in enumerate(right) if None not in key}
-    joined = Lookup(more, JOIN).join(pa.table(columns(left)))
+    joined = JoinLookup(more, JOIN).join(pa.table(columns(left)))
     assert joined["v"].to_pylist() == [truth.get(key) for key in left]
     assert joined.select(["k", "l"]).equals(pa.table(columns(left)))
 
 
 def test_a_key_of_another_width_is_compared_by_value() -> None:
-    lookup = Lookup(pa.table({"k": [1, 2], "v": [10, 20]}), Join(table="more", by=("k",), columns=("v",)))
+    lookup = JoinLookup(pa.table({"k": [1, 2], "v": [10, 20]}), Join(table="more", by=("k",), columns=("v",)))
     assert lookup.join(pa.table({"k": pa.array([2, 3, 1], pa.int8())}))["v"].to_pylist() == [20, None, 10]
 
 
 def test_a_key_of_another_kind_is_the_recipes_fault() -> None:
-    lookup = Lookup(pa.table({"k": [1, 2], "v": [10, 20]}), Join(table="more", by=("k",), columns=("v",)))
+    lookup = JoinLookup(pa.table({"k": [1, 2], "v": [10, 20]}), Join(table="more", by=("k",), columns=("v",)))
     with pytest.raises(RecipeError, match="compares string with int64"):
         lookup.join(pa.table({"k": ["x"]}))
 
 
 def test_a_doubled_key_is_named() -> None:
     with pytest.raises(DataError, match="1 doubled keys, such as k = 1, l = a"):
-        Lookup(pa.table({"k": [1, 2, 1], "l": ["a", "a", "a"], "v": [1, 2, 3]}), JOIN)
+        JoinLookup(pa.table({"k": [1, 2, 1], "l": ["a", "a", "a"], "v": [1, 2, 3]}), JOIN)

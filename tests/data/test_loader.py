@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoestring.core.errors import DataError
-from shoestring.data.formats.readers import Rows
-from shoestring.data.loading.loader import CHUNK_ROWS, Batch, Loader
-from shoestring.data.loading.shuffle import Cursor, samples_at
+from shoestring.data.formats.readers import EncodedRows
+from shoestring.data.loading.loader import PREFETCH_ROWS, Batch, Loader
+from shoestring.data.loading.shuffle import SampleCursor, sample_indices
 
 
-def numbered(rows: int, parts: int = 1) -> Rows:
+def numbered(rows: int, parts: int = 1) -> EncodedRows:
     """Rows that know their own number."""
     records = np.array(list(zip(range(rows), strict=True)), dtype=[("id", "i4")])
-    return Rows(np.array_split(records, parts))
+    return EncodedRows(np.array_split(records, parts))
 
 
 def ids(batch: Batch) -> list[int]:
@@ -26,10 +26,11 @@ def ids(batch: Batch) -> list[int]:
 
 @given(
     rows=st.one_of(
-        st.integers(1, 40), st.sampled_from([CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 7])
+        st.integers(1, 40),
+        st.sampled_from([PREFETCH_ROWS - 1, PREFETCH_ROWS, PREFETCH_ROWS + 1, 2 * PREFETCH_ROWS + 7]),
     ),
     starts=st.lists(
-        st.lists(st.sampled_from([1, 3, 16, 1000, CHUNK_ROWS, 50_000]), max_size=8), min_size=1, max_size=8
+        st.lists(st.sampled_from([1, 3, 16, 1000, PREFETCH_ROWS, 50_000]), max_size=8), min_size=1, max_size=8
     ),
     seed=st.integers(0, 100),
 )
@@ -37,57 +38,58 @@ def ids(batch: Batch) -> list[int]:
 def test_every_row_is_met_once_an_epoch_over_batch_sizes_and_resumes(
     rows: int, starts: list[list[int]], seed: int
 ) -> None:
-    table, cursor, met = numbered(rows, min(3, rows)), Cursor(seed=seed), {0: list[int]()}
+    table, cursor, met = numbered(rows, min(3, rows)), SampleCursor(seed=seed), {0: list[int]()}
     for sizes in starts:
         with Loader(table, cursor) as loader:
             for size in sizes:
-                batch = loader.take(size)
+                batch = loader.next_batch(size)
                 assert 0 < len(batch.records) <= size
                 assert batch.first + len(batch.records) <= rows
                 assert batch.first == len(met.setdefault(batch.epoch, []))
                 met[batch.epoch] += ids(batch)
             cursor = loader.cursor
     for epoch, found in met.items():
-        assert found == samples_at(rows, seed, epoch, 0, len(found)).tolist()
+        assert found == sample_indices(rows, seed, epoch, 0, len(found)).tolist()
         assert epoch == max(met) or len(found) == rows
 
 
 def test_an_epoch_ends_with_a_short_batch_and_the_next_begins_afresh() -> None:
-    with Loader(numbered(10), Cursor(seed=0)) as loader:
+    with Loader(numbered(10), SampleCursor(seed=0)) as loader:
         shapes = [
-            (batch.epoch, batch.first, len(batch.records)) for batch in (loader.take(4) for _ in range(4))
+            (batch.epoch, batch.first, len(batch.records))
+            for batch in (loader.next_batch(4) for _ in range(4))
         ]
     assert shapes == [(0, 0, 4), (0, 4, 4), (0, 8, 2), (1, 0, 4)]
 
 
 def test_a_batch_larger_than_the_table_is_the_table() -> None:
-    with Loader(numbered(5), Cursor(seed=1)) as loader:
-        assert sorted(ids(loader.take(1000))) == [0, 1, 2, 3, 4]
-        assert loader.take(1000).epoch == 1
+    with Loader(numbered(5), SampleCursor(seed=1)) as loader:
+        assert sorted(ids(loader.next_batch(1000))) == [0, 1, 2, 3, 4]
+        assert loader.next_batch(1000).epoch == 1
 
 
 def test_the_share_of_stalls_is_a_share() -> None:
-    with Loader(numbered(3 * CHUNK_ROWS), Cursor(seed=0)) as loader:
+    with Loader(numbered(3 * PREFETCH_ROWS), SampleCursor(seed=0)) as loader:
         for _ in range(20):
-            loader.take(5000)
-            assert 0.0 <= loader.stall_share <= 1.0
+            loader.next_batch(5000)
+            assert 0.0 <= loader.wait_share <= 1.0
 
 
 def test_a_table_without_rows_and_a_cursor_from_elsewhere_are_refused() -> None:
     with pytest.raises(DataError, match="no rows to train on"):
-        Loader(numbered(0), Cursor(seed=0))
+        Loader(numbered(0), SampleCursor(seed=0))
     for position in (-1, 6):
         with pytest.raises(ValueError, match="not in a data set of 5 rows"):
-            Loader(numbered(5), Cursor(seed=0, position=position))
+            Loader(numbered(5), SampleCursor(seed=0, position=position))
 
 
 def test_what_goes_wrong_while_gathering_reaches_the_trainer() -> None:
-    class Broken(Rows):
+    class Broken(EncodedRows):
         def take(self, positions: np.ndarray) -> np.ndarray:
             raise OSError("the disk is gone")
 
     with (
-        Loader(Broken([np.zeros(5, dtype=[("id", "i4")])]), Cursor(seed=0)) as loader,
+        Loader(Broken([np.zeros(5, dtype=[("id", "i4")])]), SampleCursor(seed=0)) as loader,
         pytest.raises(OSError, match="the disk is gone"),
     ):
-        loader.take(1)
+        loader.next_batch(1)

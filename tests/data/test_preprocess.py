@@ -17,7 +17,7 @@ from shoestring.core.types import Format
 from shoestring.data.formats.readers import open_rows
 from shoestring.data.storage.blobs import open_blob
 from shoestring.data.transforms.preprocess import preprocess
-from shoestring.data.transforms.split import GROUP, SPLITS, assign
+from shoestring.data.transforms.split import GROUP_COLUMN, SPLITS, assign_splits
 
 
 def of(folder: Path, rows: list[dict[str, object]], name: str = "rows.csv") -> Path:
@@ -70,7 +70,9 @@ def test_codes_and_statistics_come_from_train_alone(tmp_path: Path) -> None:
     path, outcomes = of(tmp_path, rows), set()
     for seed in range(40):
         recipe = recipe_of(path, categorical=["w"], numeric=["n"], split={"by": ["day"]}, seed=seed)
-        trained_on = assign(pa.table({"day": [0]}), recipe.split, seed, 0).places[0] == SPLITS.index("train")
+        trained_on = assign_splits(pa.table({"day": [0]}), recipe.split, seed, 0).split_indices[0] == SPLITS.index(
+            "train"
+        )
         outcomes.add(bool(trained_on))
         if trained_on and len(outcomes) == 1:
             continue
@@ -140,7 +142,7 @@ def test_features_nobody_named_are_inferred_and_leave_out_target_leaks_groups_mo
         "fair": "categorical",
         "word": "categorical",
     }
-    assert list(manifest.columns) == ["few", "many", "size", "fair", "word", "y", GROUP]
+    assert list(manifest.columns) == ["few", "many", "size", "fair", "word", "y", GROUP_COLUMN]
 
 
 @settings(max_examples=8)
@@ -226,7 +228,7 @@ def test_a_day_of_flights_is_in_one_split_and_the_target_is_the_delay(tmp_path: 
     _, manifest, store = preprocessed(recipe, tmp_path, Format.PACKED)
     with (tmp_path / "flights.csv").open() as lines:
         truth = [row for row in csv.DictReader(lines) if row["arr_delay"] != "NA"]
-    days = {split: {*table_of(store, manifest, split)[GROUP].to_pylist()} for split in SPLITS}
+    days = {split: {*table_of(store, manifest, split)[GROUP_COLUMN].to_pylist()} for split in SPLITS}
     assert (
         sum(map(len, days.values()))
         == len({row["day"] + row["month"] for row in truth})

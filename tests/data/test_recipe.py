@@ -126,9 +126,9 @@ def test_money_is_what_was_written_with_quotes_or_without(micro: int) -> None:
 
 def test_a_metric_is_refused_once_the_task_is_known_and_taken_where_it_fits(tmp_path: Path) -> None:
     recipe = read_recipe(written(tmp_path, LEAST + "metric: auc"))
-    assert recipe.metric_of("binary") == "auc"
+    assert recipe.metric_for("binary") == "auc"
     with pytest.raises(RecipeError, match="auc is not measured of a regression target"):
-        recipe.metric_of("regression")
+        recipe.metric_for("regression")
 
 
 def test_a_recipe_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:

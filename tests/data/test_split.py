@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.data.recipe import Split
-from shoestring.data.transforms.split import Places, _mix, assign
+from shoestring.data.transforms.split import Indices, _mix, assign_splits
 
 BY_DAY = Split(by=("month", "day"))
 
 
-def places(table: pa.Table, split: Split, seed: int, first_row: int = 0) -> Places:
-    return assign(table, split, seed, first_row).places
+def places(table: pa.Table, split: Split, seed: int, first_row: int = 0) -> Indices:
+    return assign_splits(table, split, seed, first_row).split_indices
 
 
 def days(count: int, per_day: int = 3) -> pa.Table:
@@ -59,15 +59,15 @@ def test_the_shares_are_met_on_average_and_another_seed_splits_otherwise(split: 
 
 
 def test_rows_of_one_group_carry_one_number_and_others_another() -> None:
-    groups = assign(days(365), BY_DAY, 0, 0).groups
+    groups = assign_splits(days(365), BY_DAY, 0, 0).groups
     assert groups is not None
     assert (groups.reshape(-1, 3) == groups[::3, None]).all()
     assert len(np.unique(groups)) == 365
-    assert assign(days(3), Split(), 0, 0).groups is None
+    assert assign_splits(days(3), Split(), 0, 0).groups is None
 
 
 def test_a_missing_group_is_a_group() -> None:
-    groups = assign(pa.table({"month": [None, None, 1], "day": [1, 1, None]}), BY_DAY, 0, 0).groups
+    groups = assign_splits(pa.table({"month": [None, None, 1], "day": [1, 1, None]}), BY_DAY, 0, 0).groups
     assert groups is not None
     assert groups[0] == groups[1] != groups[2]
 

@@ -12,10 +12,10 @@ from made_up import save
 from shoestring.backends.local import FolderStore
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.data.recipe import TrainSettings
 from shoestring.data.storage.blobs import load_manifest
-from shoestring.data.transforms.split import GROUP
+from shoestring.data.transforms.split import GROUP_COLUMN
 from shoestring.training.model_record import ModelRecord
 
 Task = Literal["binary", "multiclass", "regression"]
@@ -84,7 +84,9 @@ def dataset(
         if split == "test" and only is not None:
             y = np.full_like(y, only)
         train_y = y if split == "train" else train_y
-        grouped = {GROUP: (np.arange(count, dtype=np.int32) * groups // max(1, count))} if groups else {}
+        grouped = (
+            {GROUP_COLUMN: (np.arange(count, dtype=np.int32) * groups // max(1, count))} if groups else {}
+        )
         splits[split] = pa.table({**found, "y": y, **grouped})
     return store, save(store, scratch, splits, encoding_of(task, train_y))
 
@@ -94,19 +96,19 @@ def model_of(data_key: str, encoding: Encoding, seconds: float, cores: int = 1) 
     return ModelRecord(
         run_id="one",
         weights_sha256="",
-        data=data_key,
+        dataset_key=data_key,
         encoding=encoding,
         settings=TrainSettings(),
         seed=0,
         samples=1000,
         epochs=1.0,
-        seconds=seconds,
+        training_s=seconds,
         cores=cores,
         val_loss=0.5,
-        kept="annealed",
-        stopped="",
-        stall_share=0.0,
-        windows=(),
+        weights_source="annealed",
+        stop_reason="",
+        data_wait_share=0.0,
+        sample_ranges=(),
     )
 
 

@@ -10,17 +10,23 @@ import pytest
 from encoded import CODES, Task, chances, columns, draw, encoding_of
 
 from shoestring.core.datasets import Encoding
-from shoestring.evaluation.baselines import MOST_CODES, Boosted, Table, boost, knows_nothing
+from shoestring.evaluation.baselines import (
+    MAX_CATEGORIES,
+    BoostedTrees,
+    FeatureTable,
+    fit_boosted_trees,
+    predict_prior,
+)
 from shoestring.evaluation.metrics import statistics
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def table(task: Task, rows: int, seed: int) -> tuple[Table, Array]:
+def table(task: Task, rows: int, seed: int) -> tuple[FeatureTable, Array]:
     """Rows, and the truth about them."""
     found = columns(rows, seed)
     chance = chances(task, found)
-    return Table(np.column_stack(list(found.values())).astype(float), draw(task, chance, seed)), chance
+    return FeatureTable(np.column_stack(list(found.values())).astype(float), draw(task, chance, seed)), chance
 
 
 ITERATIONS = 120
@@ -31,12 +37,12 @@ def quiet(grown: int) -> None:
 
 
 @cache
-def fitted(task: Task) -> tuple[Boosted, Encoding]:
+def fitted(task: Task) -> tuple[BoostedTrees, Encoding]:
     """By a clock that ticks once an iteration."""
     train, val = table(task, 2000, 0)[0], table(task, 500, 1)[0]
     encoding = encoding_of(task, train.y)
     ticks = count()
-    return boost(train, val, encoding, 0, ITERATIONS, lambda: float(next(ticks)), quiet), encoding
+    return fit_boosted_trees(train, val, encoding, 0, ITERATIONS, lambda: float(next(ticks)), quiet), encoding
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
@@ -47,7 +53,7 @@ def test_it_beats_knowing_nothing_and_not_the_truth(task: Task) -> None:
     w = np.ones(4000)
     ours, nothing, truth = (
         statistics(task, test.y, p)[metric](w)
-        for p in (made.predict(test.x), knows_nothing(encoding, 4000), chance)
+        for p in (made.predict(test.x), predict_prior(encoding, 4000), chance)
     )
     assert truth < ours < nothing - 0.4 * (nothing - truth)
 
@@ -64,18 +70,18 @@ def test_it_predicts_with_as_many_iterations_as_validation_liked_best() -> None:
     w = np.ones(500)
     losses = [
         statistics("binary", val.y, replace(made, iterations=each).predict(val.x))["log_loss"](w)
-        for each in range(1, made.grown + 1)
+        for each in range(1, made.fitted_iterations + 1)
     ]
-    assert made.iterations == 1 + int(np.argmin(losses)) < made.grown
+    assert made.iterations == 1 + int(np.argmin(losses)) < made.fitted_iterations
 
 
 def test_codes_beyond_what_it_can_tell_apart_share_one_and_the_commonest_keep_theirs() -> None:
     made, _ = fitted("binary")
-    ranks = made.codes[0]
-    assert list(made.codes) == [0], "only the first column has so many"
+    ranks = made.category_ranks[0]
+    assert list(made.category_ranks) == [0], "only the first column has so many"
     held = np.bincount(columns(2000, 0)["where"], minlength=CODES)
-    apart, together = ranks < MOST_CODES - 1, ranks == MOST_CODES - 1
-    assert len(np.unique(ranks[apart])) == apart.sum() == MOST_CODES - 1
+    apart, together = ranks < MAX_CATEGORIES - 1, ranks == MAX_CATEGORIES - 1
+    assert len(np.unique(ranks[apart])) == apart.sum() == MAX_CATEGORIES - 1
     assert held[apart].min() >= held[together].max()
 
 
@@ -91,12 +97,16 @@ def test_no_iteration_begins_after_its_seconds_and_none_before_is_left_out(
     def reached_s(iterations: int) -> float:
         return float(0.05 * iterations**slower)
 
-    made = boost(
+    made = fit_boosted_trees(
         train, val, encoding_of("binary", train.y), 0, given_s, lambda: reached_s(told[-1]), told.append
     )
-    assert made.ended == "its seconds were over"
-    assert made.grown == told[-1] == max(1, next(each for each in count() if reached_s(each) >= given_s))
-    assert made.taken_s == reached_s(made.grown)
+    assert made.stop_reason == "its seconds were over"
+    assert (
+        made.fitted_iterations
+        == told[-1]
+        == max(1, next(each for each in count() if reached_s(each) >= given_s))
+    )
+    assert made.elapsed_s == reached_s(made.fitted_iterations)
 
 
 def test_whoever_is_told_may_stop_it_between_iterations() -> None:
@@ -107,4 +117,4 @@ def test_whoever_is_told_may_stop_it_between_iterations() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        boost(train, val, encoding_of("binary", train.y), 0, 1e6, lambda: 0.0, enough)
+        fit_boosted_trees(train, val, encoding_of("binary", train.y), 0, 1e6, lambda: 0.0, enough)

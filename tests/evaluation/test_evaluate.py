@@ -13,19 +13,19 @@ from encoded import MODEL_KEY, Task, chances, dataset, encoding_of, model_of, tr
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import DataError, StageFailed, StageStopped
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record_bytes
-from shoestring.data.formats.readers import Rows
+from shoestring.core.record import record_bytes
+from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.recipe import METRICS
 from shoestring.evaluation.evaluate import (
-    AFTER_S,
     BASELINE_S,
     BASELINE_S_PER_ROW,
     BOOSTING,
-    Asked,
-    allowance,
+    FINISH_S,
+    EvaluationRequest,
     evaluate,
+    fit_limit,
 )
-from shoestring.evaluation.results import Scorecard
+from shoestring.evaluation.results import EvaluationResults
 from shoestring.spending.meter import Meter
 
 ROWS = {"train": 2000, "val": 400, "test": 600}
@@ -43,29 +43,29 @@ def quiet(phase: str, done: int) -> None:
 def knows_all(task: Task) -> Any:
     """A predictor that predicts the truth."""
 
-    def predict(store: Store, key: str, rows: Rows) -> Any:
+    def predict(store: Store, key: str, rows: EncodedRows) -> Any:
         found = np.concatenate(list(rows.scan(10**6)))
         return chances(task, {name: found[name] for name in ("where", "shade", "size")})
 
     return predict
 
 
-def asked(data_key: str, predict: Any, **changes: Any) -> Asked:
+def asked(data_key: str, predict: Any, **changes: Any) -> EvaluationRequest:
     told = {
         "run_id": "one",
-        "data_key": data_key,
+        "dataset_key": data_key,
         "model_key": MODEL_KEY,
-        "metric_of": lambda task: METRICS[task][0],
+        "metric_for": lambda task: METRICS[task][0],
         "seed": 0,
         "cores": 1,
         "meter": meter(),
     } | changes
-    return Asked(predict=predict, **told)
+    return EvaluationRequest(predict=predict, **told)
 
 
 def judged(
     folder: Path, task: Task, *, groups: int = 0, seconds: float = 0.6, predict: Any = None, **changes: Any
-) -> Scorecard:
+) -> EvaluationResults:
     store, data_key = dataset(folder, task, ROWS, groups=groups)
     trained(store, data_key, seconds)
     return evaluate(asked(data_key, predict or knows_all(task), **changes), store, CLOCK, quiet)
@@ -76,38 +76,45 @@ def test_a_scorecard_holds_every_metric_of_everyone_and_comes_back_from_the_stor
     tmp_path: Path, task: Task
 ) -> None:
     card = judged(tmp_path, task, groups=30)
-    assert [each.name for each in card.contenders] == [
+    assert [each.name for each in card.scored_models] == [
         "model",
         "mean" if task == "regression" else "class prior",
         BOOSTING,
     ]
-    for each in card.contenders:
+    for each in card.scored_models:
         assert tuple(each.scores) == METRICS[task]
-        assert tuple(each.lead) == (() if each is card.model else METRICS[task])
-    assert (card.metric, card.rows, card.units, card.resampled) == (METRICS[task][0], 600, 30, "groups")
+        assert tuple(each.difference) == (() if each is card.model else METRICS[task])
+    assert (card.metric, card.rows, card.unit_count, card.resampling_unit) == (
+        METRICS[task][0],
+        600,
+        30,
+        "groups",
+    )
     assert sum(each.rows for each in card.calibration) == (0 if task == "regression" else 600)
-    assert Scorecard.model_validate_json(record_bytes(card)) == card
+    assert EvaluationResults.model_validate_json(record_bytes(card)) == card
 
 
 def test_who_knows_the_truth_leads_and_the_interval_of_the_lead_says_so(tmp_path: Path) -> None:
     card = judged(tmp_path, "binary")
-    assert card.resampled == "rows" and card.units == 600
+    assert card.resampling_unit == "rows" and card.unit_count == 600
     for baseline in card.baselines:
-        lead = baseline.lead["log_loss"]
+        lead = baseline.difference["log_loss"]
         assert lead.value == pytest.approx(
             card.model.scores["log_loss"].value - baseline.scores["log_loss"].value
         )
         assert lead.low is not None and lead.high is not None and lead.low < lead.value < lead.high < 0
     fit = card.baselines[1].fit
-    assert fit is not None and fit.given_s == 0.6 and 1 <= fit.iterations <= fit.grown
+    assert fit is not None and fit.limit_s == 0.6 and 1 <= fit.iterations <= fit.fitted_iterations
 
 
 def test_who_is_worse_than_the_prior_is_said_to_be(tmp_path: Path) -> None:
-    def backwards(store: Store, key: str, rows: Rows) -> Any:
+    def backwards(store: Store, key: str, rows: EncodedRows) -> Any:
         return knows_all("binary")(store, key, rows)[:, ::-1]
 
     card = judged(tmp_path, "binary", predict=backwards)
-    assert all(each.lead["log_loss"].value > 0 > each.lead["auc"].value for each in card.baselines)
+    assert all(
+        each.difference["log_loss"].value > 0 > each.difference["auc"].value for each in card.baselines
+    )
     assert (
         card.quality["log_loss"]
         > card.quality["log_loss_class_prior"]
@@ -130,9 +137,9 @@ def test_quality_is_flat_for_scripts(tmp_path: Path) -> None:
 
 
 def test_with_no_seconds_left_there_is_no_boosting_and_the_scorecard_says_why(tmp_path: Path) -> None:
-    card = judged(tmp_path, "binary", meter=meter(left_s=AFTER_S / 4))
+    card = judged(tmp_path, "binary", meter=meter(left_s=FINISH_S / 4))
     assert [each.name for each in card.baselines] == ["class prior"]
-    assert card.absent[BOOSTING].startswith("it had no seconds: what 0")
+    assert card.skipped_baselines[BOOSTING].startswith("it had no seconds: what 0")
 
 
 @pytest.mark.parametrize("task", ["binary", "regression"])
@@ -153,14 +160,15 @@ def test_an_empty_test_split_is_refused(tmp_path: Path) -> None:
 def test_a_model_of_other_data_is_refused(tmp_path: Path) -> None:
     store, data_key = dataset(tmp_path, "binary", ROWS)
     store.put(
-        MODEL_KEY, record_bytes(model_of("datasets/other/1.json", encoding_of("binary", np.zeros(1, int)), 1.0))
+        MODEL_KEY,
+        record_bytes(model_of("datasets/other/1.json", encoding_of("binary", np.zeros(1, int)), 1.0)),
     )
     with pytest.raises(DataError, match=r"was trained on datasets/other/1\.json"):
         evaluate(asked(data_key, knows_all("binary")), store, CLOCK, quiet)
 
 
 def test_a_model_that_predicts_no_numbers_is_refused(tmp_path: Path) -> None:
-    def diverged(store: Store, key: str, rows: Rows) -> Any:
+    def diverged(store: Store, key: str, rows: EncodedRows) -> Any:
         return np.full((len(rows), 2), np.nan)
 
     with pytest.raises(StageFailed, match="1200 of 1200 predictions of the model"):
@@ -188,11 +196,11 @@ def test_boosting_gets_the_least_of_what_training_took_what_its_rows_allow_and_w
         model_of("datasets/one/1.json", encoding, 3.0, cores=2),
         model_of("datasets/one/1.json", encoding, 300.0, cores=2),
     )
-    assert allowance(quick, 2, 10**6, 1000.0) == (3.0, "as long as training took")
-    assert allowance(quick, 1, 10**6, 1000.0) == (6.0, "training took 3.0 s on 2 cores")
-    assert allowance(slow, 2, 10**5, 1000.0)[0] == BASELINE_S + 10**5 * BASELINE_S_PER_ROW
-    given_s, why = allowance(slow, 2, 10**6, 20.0)
-    assert given_s < 20 - AFTER_S and why == "what 20.0 s to the end of the budget or the deadline leave it"
+    assert fit_limit(quick, 2, 10**6, 1000.0) == (3.0, "as long as training took")
+    assert fit_limit(quick, 1, 10**6, 1000.0) == (6.0, "training took 3.0 s on 2 cores")
+    assert fit_limit(slow, 2, 10**5, 1000.0)[0] == BASELINE_S + 10**5 * BASELINE_S_PER_ROW
+    given_s, why = fit_limit(slow, 2, 10**6, 20.0)
+    assert given_s < 20 - FINISH_S and why == "what 20.0 s to the end of the budget or the deadline leave it"
 
 
 def test_a_router_that_asks_for_its_code_loads_none_of_its_libraries() -> None:

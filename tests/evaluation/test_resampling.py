@@ -11,11 +11,11 @@ from scipy import stats
 from shoestring.evaluation.metrics import rmse, statistics
 from shoestring.evaluation.resampling import (
     RESAMPLES,
-    Sampled,
+    ResampledMetric,
     expanded_tail,
-    sample,
+    make_units,
+    resample,
     student_quantile,
-    units_of,
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -25,10 +25,10 @@ def quiet(phase: str, done: int) -> None:
     """Tell nobody."""
 
 
-def mae_of(errors: Array, groups: Array | None, seed: int) -> Sampled:
-    return sample(
+def mae_of(errors: Array, groups: Array | None, seed: int) -> ResampledMetric:
+    return resample(
         [statistics("regression", errors, np.zeros(len(errors)))["mae"]],
-        units_of(groups, len(errors)),
+        make_units(groups, len(errors)),
         seed,
         quiet,
     )[0]
@@ -61,14 +61,14 @@ def test_intervals_by_group_hold_the_truth_95_times_in_100_and_those_by_row_do_n
 @given(st.integers(0, 1000))
 def test_the_interval_is_wider_by_group_when_groups_share_their_fate(seed: int) -> None:
     errors, group = fated(np.random.default_rng(seed), 25, 20)
-    assert mae_of(errors, group, 1).drawn.std() > 1.5 * mae_of(errors, None, 1).drawn.std()
+    assert mae_of(errors, group, 1).draws.std() > 1.5 * mae_of(errors, None, 1).draws.std()
 
 
 def test_the_difference_of_two_that_err_alike_is_known_better_than_either() -> None:
     generator = np.random.default_rng(0)
     y = generator.normal(size=500)
     shared = generator.normal(size=500)
-    a, b = sample([rmse(y, y + shared), rmse(y, y + 1.1 * shared)], units_of(None, 500), 0, quiet)
+    a, b = resample([rmse(y, y + shared), rmse(y, y + 1.1 * shared)], make_units(None, 500), 0, quiet)
     lead, alone = (a - b).score(), a.score()
     assert lead.low is not None and lead.high is not None and alone.low is not None and alone.high is not None
     assert lead.value == a.value - b.value
@@ -78,22 +78,22 @@ def test_the_difference_of_two_that_err_alike_is_known_better_than_either() -> N
 
 def test_the_same_seed_draws_the_same() -> None:
     errors, group = fated(np.random.default_rng(0), 20, 5)
-    assert np.array_equal(mae_of(errors, group, 7).drawn, mae_of(errors, group, 7).drawn)
-    assert not np.array_equal(mae_of(errors, group, 7).drawn, mae_of(errors, group, 8).drawn)
+    assert np.array_equal(mae_of(errors, group, 7).draws, mae_of(errors, group, 7).draws)
+    assert not np.array_equal(mae_of(errors, group, 7).draws, mae_of(errors, group, 8).draws)
 
 
 def test_groups_are_drawn_whole() -> None:
     group = np.array([5, -3, 5, 9, -3, 5])
-    for w in units_of(group, 6).draws(0):
+    for w in make_units(group, 6).draws(0):
         assert w[0] == w[2] == w[5] and w[1] == w[4]
         assert w[0] + w[1] + w[3] == 3
 
 
 def test_few_units_and_draws_with_nothing_to_measure_have_no_interval() -> None:
-    assert Sampled(1.0, np.arange(RESAMPLES) / 100, 4).score().low is None
-    assert Sampled(1.0, np.full(RESAMPLES, np.nan), 100).score().high is None
+    assert ResampledMetric(1.0, np.arange(RESAMPLES) / 100, 4).score().low is None
+    assert ResampledMetric(1.0, np.full(RESAMPLES, np.nan), 100).score().high is None
     mostly = np.where(np.arange(RESAMPLES) % 3 == 0, np.nan, 1.0)
-    assert Sampled(1.0, mostly, 100).score().low == 1.0
+    assert ResampledMetric(1.0, mostly, 100).score().low == 1.0
 
 
 @pytest.mark.parametrize("freedom", [4, 5, 9, 32, 1000])

@@ -18,12 +18,12 @@ from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.receipt import AdaptationChange, SpendForecast
-from shoestring.data.formats.readers import Rows
+from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_.checkpoint import from_bytes
 from shoestring.training.torch_.loop import Training
-from shoestring.training.torch_.task import Task
+from shoestring.training.torch_.task import TrainingTask
 
 TINY = TrainSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
 BOUNDS, GUARDRAILS = AdaptationLimits(), Guardrails()
@@ -44,12 +44,14 @@ class SlowStore:
     def list(self, prefix: str) -> Iterator[str]:
         return self.inner.list(prefix)
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
+    ) -> bool:
         self.clock.sleep(self.takes_s())
         return self.inner.put(key, data, if_absent=if_absent, storage_class=storage_class)
 
 
-class SlowRows(Rows):
+class SlowRows(EncodedRows):
     """Rows, a look at which takes time."""
 
     def __init__(self, rows: Array, clock: Clock, takes_s: Callable[[], float]) -> None:
@@ -61,7 +63,7 @@ class SlowRows(Rows):
         yield from super().scan(batch_rows)
 
 
-def prior_loss(train: Array, signal: Array) -> float:
+def class_prior_loss(train: Array, signal: Array) -> float:
     """Log loss of saying the training split's share of every row."""
     share = float(train["y"].mean())
     return float(-np.where(signal["y"], np.log(share), np.log(1 - share)).mean())
@@ -79,7 +81,7 @@ class Bench:
     meter: Meter = FREE
     seed: int = 0
     stopping: Callable[[], bool] = lambda: False
-    told: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
+    sent_limits: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
     forecasts: list[SpendForecast] = field(default_factory=list)
     bounds: AdaptationLimits = BOUNDS
     guardrails: Guardrails = GUARDRAILS
@@ -98,7 +100,7 @@ class Bench:
         changes: tuple[AdaptationChange, ...],
         forecast: SpendForecast | None,
     ) -> None:
-        self.told.append((phase, samples, quality))
+        self.sent_limits.append((phase, samples, quality))
         self.changes = changes
         self.forecasts += [forecast] if forecast else []
 
@@ -106,23 +108,23 @@ class Bench:
     def store(self) -> SlowStore:
         return SlowStore(FolderStore(self.folder), self.clock, self.put_s)
 
-    def task(self) -> Task:
+    def task(self) -> TrainingTask:
         encoding = self.encoding or encoding_of(self.train)
-        return Task(
+        return TrainingTask(
             run_id="one",
             seed=self.seed,
             encoding=encoding,
             settings=self.settings,
-            train=Rows([self.train]),
-            signal=SlowRows(self.signal, self.clock, self.look_s),
+            train=EncodedRows([self.train]),
+            validation=SlowRows(self.signal, self.clock, self.look_s),
             metric="rmse" if encoding.task == "regression" else "log_loss",
             store=self.store,
             meter=self.meter,
             clock=self.clock,
             cores=1,
-            tell=self.tell,
-            stopping=self.stopping,
-            bounds=self.bounds,
+            report_progress=self.tell,
+            should_stop=self.stop_reason,
+            adaptation_limits=self.bounds,
             guardrails=self.guardrails,
         )
 

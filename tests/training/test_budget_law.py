@@ -21,12 +21,12 @@ from shoestring.core.errors import StageStopped
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter, cost_usd
 from shoestring.training.torch_.loop import CHECKPOINT_EVERY_S
-from shoestring.training.torch_.task import Trained
+from shoestring.training.torch_.task import TrainedModel
 
 SMALL = TrainSettings(max_epochs=10, hidden=(4,), bins=2, batch_rows=64, patience=3)
 
 
-def leave(bench: Bench, trained: Trained) -> None:
+def leave(bench: Bench, trained: TrainedModel) -> None:
     """What the stage still does: the weights and the record of the model."""
     bench.store.put("blobs/weights", trained.weights)
     bench.store.put("runs/one/model.json", b"{}")
@@ -111,9 +111,9 @@ def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, 
         bench.look_s = lambda: look_s * chance.uniform(1, 1.5)
         training = bench.training()
         trained = training.run()
-    assert trained.stopped == "the budget, or the deadline, is spent"
+    assert trained.stop_reason == "the budget, or the deadline, is spent"
     assert budget_s - clock.at_s <= training.guard.exit_s + 2 * max(0.2, 2 * step_s) + look_s / 2 + 1e-6
-    assert trained.course.points[-1].learning_rate == 0.0
+    assert trained.state.points[-1].learning_rate == 0.0
 
 
 @pytest.mark.parametrize("budget_s", [0.0, 0.5, 0.7, 1.0])
@@ -122,8 +122,8 @@ def test_a_budget_too_small_for_a_step_leaves_the_prior(tmp_path: Path, budget_s
     training = bench.training()
     assert training.progress().left_s <= 0.4
     trained = training.run()
-    assert (trained.kept, trained.course.samples, trained.course.windows) == ("prior", 0, ())
-    assert trained.stopped == "the budget, or the deadline, left no time for a first step"
+    assert (trained.weights_source, trained.state.samples, trained.state.sample_ranges) == ("prior", 0, ())
+    assert trained.stop_reason == "the budget, or the deadline, left no time for a first step"
     assert bench.clock.at_s <= max(0.02, budget_s)
     assert (trained.val_loss is None) == (budget_s < 0.63)
 
@@ -135,7 +135,7 @@ def test_the_last_look_is_never_spent_on_one_before(tmp_path: Path) -> None:
         bench.signal, bench.step_s, bench.look_s = table(1000, 1), lambda: 0.3, lambda: 1.5
         trained = bench.training().run()
         assert bench.clock.at_s <= budget_s
-        assert trained.course.points[-1].learning_rate == 0.0
+        assert trained.state.points[-1].learning_rate == 0.0
 
 
 def test_a_checkpoint_is_not_written_with_the_money_for_leaving(tmp_path: Path) -> None:

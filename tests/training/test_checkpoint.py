@@ -18,7 +18,7 @@ from shoestring.backends.local import FolderStore
 from shoestring.core.errors import StageStopped, StoreError
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_ import checkpoint
-from shoestring.training.torch_.task import Trained
+from shoestring.training.torch_.task import TrainedModel
 
 KEY = "runs/one/checkpoints/train-{}.pt"
 # Stalls on its plateau, so that a run goes back to its best weights on the way.
@@ -26,7 +26,7 @@ STALLING = TINY.model_copy(update={"max_epochs": 12, "patience": 2, "learning_ra
 
 
 @cache
-def whole() -> Trained:
+def whole() -> TrainedModel:
     """A training that nobody disturbs."""
     with TemporaryDirectory() as folder:
         return Bench(Path(folder), settings=STALLING).training().run()
@@ -53,11 +53,15 @@ def test_a_training_goes_on_bit_for_bit_wherever_it_was_put_down(stops: list[int
             with suppress(StageStopped):
                 replace(bench, stopping=stop_after(steps)).training().run()
         ended = bench.training().run()
-    assert whole().course.schedule.decaying
+    assert whole().state.schedule.decaying
     assert same_weights(ended.weights, whole().weights)
-    assert (ended.val_loss, ended.kept, ended.stopped) == (whole().val_loss, whole().kept, whole().stopped)
-    assert ended.course.windows == whole().course.windows
-    assert ended.course.points == whole().course.points
+    assert (ended.val_loss, ended.weights_source, ended.stop_reason) == (
+        whole().val_loss,
+        whole().weights_source,
+        whole().stop_reason,
+    )
+    assert ended.state.sample_ranges == whole().state.sample_ranges
+    assert ended.state.points == whole().state.points
 
 
 def test_seconds_and_dollars_add_up_over_starts(tmp_path: Path) -> None:
@@ -65,10 +69,10 @@ def test_seconds_and_dollars_add_up_over_starts(tmp_path: Path) -> None:
     put_down(bench, 10)
     bench.clock.at_s = 0.0
     ended = bench.training().run()
-    assert ended.course.seconds == 10 + bench.clock.at_s
-    spent = [point.spent_usd for point in ended.course.points]
+    assert ended.state.training_s == 10 + bench.clock.at_s
+    spent = [point.spent_usd for point in ended.state.points]
     assert spent == sorted(spent)
-    assert spent[-1] == Decimal("0.001") * round(ended.course.seconds)
+    assert spent[-1] == Decimal("0.001") * round(ended.state.training_s)
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path)
     ended = bench.training().run()
     sentence = f"the checkpoint at {newest.samples} samples was damaged; went on from the one at {older.samples} samples"
     assert bench.told[0] == (sentence, older.samples, {})
-    assert ended.stopped == f"all 3 epochs are done; {sentence}"
+    assert ended.stop_reason == f"all 3 epochs are done; {sentence}"
     undisturbed = Bench(tmp_path / "other").training().run()
     assert same_weights(ended.weights, undisturbed.weights)
 
@@ -94,7 +98,7 @@ def test_without_a_whole_checkpoint_training_starts_afresh_and_says_so(tmp_path:
     (tmp_path / KEY.format(1)).unlink()
     bench.told.clear()
     ended = bench.training().run()
-    assert ended.stopped.endswith("samples was damaged; started afresh")
+    assert ended.stop_reason.endswith("samples was damaged; started afresh")
     assert bench.told[0][1] == 0
     assert same_weights(ended.weights, Bench(tmp_path / "other").training().run().weights)
 
@@ -110,7 +114,9 @@ def test_a_pointer_that_cannot_be_read_is_a_fresh_start(tmp_path: Path) -> None:
 class CutShort(SlowStore):
     """A store that goes away before the pointer is written."""
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
+    ) -> bool:
         if key.endswith("train.json"):
             raise StoreError("gone")
         return super().put(key, data, if_absent=if_absent, storage_class=storage_class)

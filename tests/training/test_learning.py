@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_up import table
-from small_world import TINY, Bench, prior_loss, same_weights, stop_after
+from small_world import TINY, Bench, class_prior_loss, same_weights, stop_after
 
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.data.recipe import TrainSettings
-from shoestring.data.run_records import read
-from shoestring.training.curve import Curve
+from shoestring.data.run_records import read_record
+from shoestring.training.curve import TrainingCurve
 from shoestring.training.torch_.checkpoint import from_bytes
-from shoestring.training.torch_.loop import LEAST_STEPS_PER_EPOCH
+from shoestring.training.torch_.loop import MIN_STEPS_PER_EPOCH
 
 LEARNING = TrainSettings(
-    max_epochs=6, hidden=(16,), bins=8, dropout=0.0, unknown_share=0.0, learning_rate=0.01
+    max_epochs=6, hidden=(16,), bins=8, dropout=0.0, category_dropout=0.0, learning_rate=0.01
 )
 
 
@@ -30,7 +30,7 @@ def test_it_learns_what_there_is_to_learn(tmp_path: Path) -> None:
     assert trained.val_loss is not None
     logit = np.where(bench.signal["code"] % 2, 2.0, -2.0) + 2 * bench.signal["number"]
     truth = float(np.log1p(np.exp(np.where(bench.signal["y"], -logit, logit))).mean())
-    assert trained.val_loss < truth + 0.1 * (prior_loss(bench.train, bench.signal) - truth)
+    assert trained.val_loss < truth + 0.1 * (class_prior_loss(bench.train, bench.signal) - truth)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_gives_others(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_the_error_of_a_regression_is_in_the_unit_of_y(tmp_path: Path) -> None:
     bench = Bench(tmp_path, train=rows[:4000], signal=rows[4000:], settings=LEARNING, encoding=encoding)
     trained = bench.training().run()
     assert trained.val_loss == pytest.approx(10, rel=0.15)
-    losses = [point.train_loss for point in trained.course.points if point.train_loss is not None]
+    losses = [point.train_loss for point in trained.state.points if point.train_loss is not None]
     assert losses[-1] == pytest.approx(10, rel=0.3)
     assert bench.told[-1][2]["rmse"] == pytest.approx(10, rel=0.3)
     assert bench.training().learner.loss([rows[4000:]], bench.training().learner.net) == pytest.approx(
@@ -76,8 +76,8 @@ def test_the_error_of_a_regression_is_in_the_unit_of_y(tmp_path: Path) -> None:
 def test_a_handful_of_rows_can_be_trained_on(tmp_path: Path, rows: int) -> None:
     train = table(rows, 0)
     trained = Bench(tmp_path, train=train, signal=table(1, 1)).training().run()
-    assert trained.course.samples == 3 * rows
-    assert [(window.epoch, window.first, window.last) for window in trained.course.windows] == [
+    assert trained.state.samples == 3 * rows
+    assert [(window.epoch, window.start, window.stop) for window in trained.state.sample_ranges] == [
         (epoch, 0, rows) for epoch in range(3)
     ]
     assert np.isfinite(trained.val_loss or 0.0)
@@ -87,8 +87,8 @@ def test_a_handful_of_rows_can_be_trained_on(tmp_path: Path, rows: int) -> None:
 def test_any_batch_size_sees_every_row_once_an_epoch(tmp_path: Path, batch_rows: int) -> None:
     bench = Bench(tmp_path, train=table(101, 0), settings=TINY.model_copy(update={"batch_rows": batch_rows}))
     trained = bench.training().run()
-    assert trained.course.samples == 303
-    assert [(window.epoch, window.first, window.last) for window in trained.course.windows] == [
+    assert trained.state.samples == 303
+    assert [(window.epoch, window.start, window.stop) for window in trained.state.sample_ranges] == [
         (0, 0, 101),
         (1, 0, 101),
         (2, 0, 101),
@@ -104,14 +104,14 @@ def test_a_small_table_gets_small_batches_and_a_large_one_what_was_asked(tmp_pat
         )
 
     assert batch(20) == 10
-    assert batch(3200) == 3200 // LEAST_STEPS_PER_EPOCH
+    assert batch(3200) == 3200 // MIN_STEPS_PER_EPOCH
     assert batch(100_000) == 1024
 
 
 def test_a_short_batch_moves_the_weights_in_proportion(tmp_path: Path) -> None:
     """Twenty rows from one look to the next, in batches of 16, are one of 16 and one of 4."""
     bench = Bench(tmp_path, train=table(40, 0), settings=TINY.model_copy(update={"max_epochs": 50}))
-    points = [point for point in bench.training().run().course.points if point.train_loss is not None]
+    points = [point for point in bench.training().run().state.points if point.train_loss is not None]
     batches = [
         (after.samples - before.samples, after.learning_rate) for before, after in pairwise(points[20:30])
     ]
@@ -125,8 +125,8 @@ def test_the_kept_weights_are_the_better_of_the_annealed_and_the_averaged(tmp_pa
     )
     training = bench.training()
     trained = training.run()
-    looks = [point.val_loss for point in trained.course.points if point.val_loss is not None]
-    assert trained.val_loss == min(looks[-1], trained.course.best_loss)
+    looks = [point.val_loss for point in trained.state.points if point.val_loss is not None]
+    assert trained.val_loss == min(looks[-1], trained.state.best_loss)
     training.learner.net.load_state_dict(from_bytes(trained.weights))
     assert training.learner.loss([bench.signal], training.learner.net) == pytest.approx(trained.val_loss)
 
@@ -135,9 +135,9 @@ def test_the_curve_is_there_with_the_first_checkpoint(tmp_path: Path) -> None:
     bench = Bench(tmp_path, stopping=stop_after(30))
     with pytest.raises(StageStopped):
         bench.training().run()
-    half = read(bench.store, "runs/one/curve.json", Curve)
+    half = read_record(bench.store, "runs/one/curve.json", TrainingCurve)
     replace(bench, stopping=lambda: False).training().run()
-    done = read(bench.store, "runs/one/curve.json", Curve)
+    done = read_record(bench.store, "runs/one/curve.json", TrainingCurve)
     assert 0 < len(half.points) < len(done.points)
     assert done.points[: len(half.points)] == half.points
     assert done.points[-1].val_loss is not None

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from made_up import CODE, NUMBER, RECORD, encoding_of, table
-from small_world import TINY, prior_loss
+from small_world import TINY, class_prior_loss
 
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.training.torch_.learner import Learner
@@ -21,7 +21,7 @@ def test_any_mix_of_columns_starts_as_the_prior_and_takes_a_step(features: tuple
     train = table(200, 0)
     encoding = encoding_of(train).model_copy(update={"features": features})
     learner = Learner(encoding, TINY, train, len(train))
-    assert learner.loss([train], learner.net) == pytest.approx(prior_loss(train, train), rel=1e-5)
+    assert learner.loss([train], learner.net) == pytest.approx(class_prior_loss(train, train), rel=1e-5)
     before = learner.loss([train], learner.net)
     for _ in range(50):
         learner.step(train, 0.01)
@@ -81,7 +81,7 @@ def test_an_unknown_code_is_met_in_training_and_the_average_follows_the_weights(
     train["code"] = 5
     torch.manual_seed(0)
     learner = Learner(
-        encoding_of(table(50, 0)), TINY.model_copy(update={"unknown_share": 0.5}), train, len(train)
+        encoding_of(table(50, 0)), TINY.model_copy(update={"category_dropout": 0.5}), train, len(train)
     )
     unknown = learner.net.embeddings[0].weight[0].clone()
     for _ in range(20):

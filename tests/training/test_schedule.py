@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.training.control.schedule import MIN_GAIN, WARMUP_SHARE, Progress, Schedule, Stall
+from shoestring.training.control.schedule import (
+    MIN_RELATIVE_GAIN,
+    WARMUP_SHARE,
+    EarlyStopping,
+    LearningRateSchedule,
+    ScheduleProgress,
+)
 
 rows = st.integers(1, 10**7)
 rates = st.floats(1, 1e7)
@@ -16,10 +22,10 @@ seconds = st.floats(0, 1e5)
 epochs = st.floats(0.01, 50)
 
 
-def course(rows: int, budget_s: float, rate: float, steps: int = 200) -> list[Progress]:
+def steady_run(rows: int, budget_s: float, rate: float, steps: int = 200) -> list[ScheduleProgress]:
     """A run at a steady rate until its budget is gone."""
     moments = [budget_s * step / steps for step in range(steps + 1)]
-    return [Progress(int(rate * at_s), rows, at_s, budget_s - at_s, rate) for at_s in moments]
+    return [ScheduleProgress(int(rate * at_s), rows, at_s, budget_s - at_s, rate) for at_s in moments]
 
 
 @given(
@@ -33,26 +39,28 @@ def course(rows: int, budget_s: float, rate: float, steps: int = 200) -> list[Pr
 def test_a_factor_is_a_share(
     rows: int, spent_s: float, left_s: float, rate: float, samples: int, end_samples: int
 ) -> None:
-    at = Progress(samples, rows, spent_s, left_s, rate)
-    assert 0.0 <= Schedule(end_samples).factor(at) <= 1.0
-    assert (Schedule(end_samples).factor(at) == 0.0) or not Schedule(end_samples).ends(at)
+    at = ScheduleProgress(samples, rows, spent_s, left_s, rate)
+    assert 0.0 <= LearningRateSchedule(end_samples).factor(at) <= 1.0
+    assert (LearningRateSchedule(end_samples).factor(at) == 0.0) or not LearningRateSchedule(
+        end_samples
+    ).is_finished(at)
 
 
 @given(rows, seconds, rates, st.integers(1, 10**8))
 def test_the_rate_is_at_zero_when_money_or_samples_run_out(
     rows: int, spent_s: float, rate: float, end_samples: int
 ) -> None:
-    broke = Progress(0, rows, spent_s, 0.0, rate)
-    done = Progress(end_samples, rows, spent_s, 100.0, rate)
+    broke = ScheduleProgress(0, rows, spent_s, 0.0, rate)
+    done = ScheduleProgress(end_samples, rows, spent_s, 100.0, rate)
     for at in (broke, done):
-        assert Schedule(end_samples).factor(at) == 0.0
-        assert Schedule(end_samples).ends(at)
+        assert LearningRateSchedule(end_samples).factor(at) == 0.0
+        assert LearningRateSchedule(end_samples).is_finished(at)
 
 
 @given(st.integers(1000, 10**6), epochs, rates)
 def test_the_rate_rises_once_and_falls_once(rows: int, epochs: float, rate: float) -> None:
-    schedule = Schedule(end_samples=30 * rows)
-    run = course(rows, epochs * rows / rate, rate)
+    schedule = LearningRateSchedule(end_samples=30 * rows)
+    run = steady_run(rows, epochs * rows / rate, rate)
     factors = [schedule.factor(at) for at in run]
     top = factors.index(max(factors))
     assert all(before <= after + 1e-9 for before, after in pairwise(factors[: top + 1]))
@@ -63,8 +71,8 @@ def test_the_rate_rises_once_and_falls_once(rows: int, epochs: float, rate: floa
 
 @given(st.integers(1000, 10**6), st.floats(0.2, 50), rates)
 def test_the_rate_reaches_its_peak_and_comes_all_the_way_down(rows: int, epochs: float, rate: float) -> None:
-    schedule = Schedule(end_samples=100 * rows)
-    factors = [schedule.factor(at) for at in course(rows, epochs * rows / rate, rate, 1000)]
+    schedule = LearningRateSchedule(end_samples=100 * rows)
+    factors = [schedule.factor(at) for at in steady_run(rows, epochs * rows / rate, rate, 1000)]
     assert max(factors) > 0.95
     assert factors[-1] == pytest.approx(0.0, abs=1e-9)
 
@@ -73,9 +81,9 @@ def test_the_rate_reaches_its_peak_and_comes_all_the_way_down(rows: int, epochs:
 def test_winding_down_takes_an_epoch_and_never_goes_up_again(
     rows: int, epochs: float, rate: float, begins: float
 ) -> None:
-    run = course(rows, (epochs + begins + 3) * rows / rate, rate, 1000)
+    run = steady_run(rows, (epochs + begins + 3) * rows / rate, rate, 1000)
     start = next(at for at in run if at.samples >= begins * rows)
-    schedule = Schedule(end_samples=1000 * rows).wind_down(start)
+    schedule = LearningRateSchedule(end_samples=1000 * rows).start_decay(start)
     assert schedule.decaying
     assert schedule.end_samples - start.samples == rows
     factors = [schedule.factor(at) for at in run if at.samples >= start.samples]
@@ -87,19 +95,19 @@ def test_winding_down_takes_an_epoch_and_never_goes_up_again(
 @given(st.integers(100, 10**6), rates, st.floats(1, 1000))
 def test_a_resumed_run_does_not_warm_up_again(rows: int, rate: float, left_s: float) -> None:
     """A start with nothing spent yet, of a run that is past its warm-up."""
-    at = Progress(rows, rows, 0.0, left_s, rate)
-    assert Schedule(end_samples=100 * rows).phase(at) != "warm-up"
+    at = ScheduleProgress(rows, rows, 0.0, left_s, rate)
+    assert LearningRateSchedule(end_samples=100 * rows).phase(at) != "warm-up"
 
 
 def test_warm_up_takes_a_small_share_of_a_small_budget() -> None:
-    at = Progress(int(WARMUP_SHARE * 1000), 10**6, 0.5, 9.5, 100.0)
-    assert Schedule(end_samples=10**9).factor(at) == pytest.approx(1.0, abs=0.02)
+    at = ScheduleProgress(int(WARMUP_SHARE * 1000), 10**6, 0.5, 9.5, 100.0)
+    assert LearningRateSchedule(end_samples=10**9).factor(at) == pytest.approx(1.0, abs=0.02)
 
 
 def test_a_run_without_an_end_to_its_money_stays_on_the_plateau_until_its_last_epoch() -> None:
-    schedule = Schedule(end_samples=10_000)
+    schedule = LearningRateSchedule(end_samples=10_000)
     factors = [
-        schedule.factor(Progress(samples, 1000, 5.0, float("inf"), 100.0))
+        schedule.factor(ScheduleProgress(samples, 1000, 5.0, float("inf"), 100.0))
         for samples in (500, 8_999, 9_500, 10_000)
     ]
     assert factors == [1.0, 1.0, 0.5, 0.0]
@@ -107,15 +115,15 @@ def test_a_run_without_an_end_to_its_money_stays_on_the_plateau_until_its_last_e
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=30), st.integers(1, 5))
 def test_a_stall_is_patience_looks_without_a_gain(losses: list[float], patience: int) -> None:
-    stall = Stall(patience)
+    stall = EarlyStopping(patience)
     for loss in losses:
-        before, stall = stall, stall.saw(loss)
-        assert stall.best <= before.best
-        assert (stall.since == 0) == (loss < before.best * (1 - MIN_GAIN))
-        assert stall.since <= before.since + 1
-    assert stall.stalled == (stall.since >= patience)
+        before, stall = stall, stall.update(loss)
+        assert stall.best_loss <= before.best_loss
+        assert (stall.evaluations_without_gain == 0) == (loss < before.best_loss * (1 - MIN_RELATIVE_GAIN))
+        assert stall.evaluations_without_gain <= before.evaluations_without_gain + 1
+    assert stall.triggered == (stall.evaluations_without_gain >= patience)
 
 
 def test_a_loss_that_is_not_a_number_is_no_gain() -> None:
-    assert Stall(1).saw(float("nan")).stalled
-    assert Stall(1, best=0.5).saw(float("inf")).best == 0.5
+    assert EarlyStopping(1).update(float("nan")).triggered
+    assert EarlyStopping(1, best=0.5).update(float("inf")).best_loss == 0.5

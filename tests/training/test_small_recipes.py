@@ -14,8 +14,8 @@ from sklearn.datasets import load_diabetes, load_wine
 from shoestring.backends.local import FolderStore, WallClock
 from shoestring.core.types import Format, StageOutcome
 from shoestring.data.recipe import Recipe
-from shoestring.data.run_records import read
-from shoestring.evaluation.results import Scorecard
+from shoestring.data.run_records import read_record
+from shoestring.evaluation.results import EvaluationResults
 from shoestring.spending.meter import Meter
 from shoestring.stages import evaluate, ingest, preprocess, train
 from shoestring.stages.work import Work
@@ -64,7 +64,7 @@ def test_wines_of_three_growers_are_told_apart(tmp_path: Path) -> None:
         tmp_path, pa.table({**columns(wine.data, wine.feature_names), "y": growers})
     )
     assert model.metrics["val_log_loss"] < 0.5 < np.log(3)
-    card = read(store, judged.key, Scorecard)
+    card = read_record(store, judged.key, EvaluationResults)
     assert card.task == "multiclass"
     assert card.quality["log_loss"] < card.baselines[0].scores["log_loss"].value / 2
 
@@ -76,6 +76,6 @@ def test_the_progress_of_diabetes_is_predicted_in_its_own_unit(tmp_path: Path) -
         tmp_path, pa.table({**columns(data.data, data.feature_names), "y": data.target})
     )
     assert 40 < model.metrics["val_rmse"] < 70
-    card = read(store, judged.key, Scorecard)
+    card = read_record(store, judged.key, EvaluationResults)
     assert card.task == "regression"
     assert card.quality["rmse"] < card.baselines[0].scores["rmse"].value

@@ -17,11 +17,11 @@ from train_alone import EPOCHS, work
 from shoestring.backends.local import FolderStore
 from shoestring.core.errors import DataError
 from shoestring.core.types import StageOutcome
-from shoestring.data.run_records import read
+from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.stages import train
-from shoestring.training.curve import Curve
-from shoestring.training.model_record import ModelRecord, Window
+from shoestring.training.curve import TrainingCurve
+from shoestring.training.model_record import ModelRecord, SampleRange
 from shoestring.training.torch_.checkpoint import read_pointer
 
 ROWS = {"train": 3000, "val": 300, "test": 300}
@@ -44,15 +44,17 @@ def test_a_training_that_is_killed_again_and_again_sees_every_row_once_an_epoch(
         process.communicate()
     slots = read_pointer(store, "one").slots
     assert slots, "no checkpoint was written before a kill"
-    assert read(store, "runs/one/curve.json", Curve).points, "a killed run shows its curve"
+    assert read_record(store, "runs/one/curve.json", TrainingCurve).points, "a killed run shows its curve"
     out, _ = start(tmp_path, key).communicate(timeout=120)
     lines = out.splitlines()
     outcome = StageOutcome.model_validate_json(lines[-1])
-    model = read(store, outcome.key, ModelRecord)
+    model = read_record(store, outcome.key, ModelRecord)
     assert int(lines[0]) >= slots[0].samples
-    assert model.windows == tuple(Window(epoch=epoch, first=0, last=ROWS["train"]) for epoch in range(EPOCHS))
+    assert model.sample_ranges == tuple(
+        SampleRange(epoch=epoch, start=0, stop=ROWS["train"]) for epoch in range(EPOCHS)
+    )
     assert model.samples == outcome.samples == EPOCHS * ROWS["train"]
-    assert model.stopped == f"all {EPOCHS} epochs are done"
+    assert model.stop_reason == f"all {EPOCHS} epochs are done"
     assert model.val_loss is not None and np.isfinite(model.val_loss)
     assert began[-1] > began[0], "no start went on from another's checkpoint"
 
@@ -71,12 +73,12 @@ def test_the_test_split_is_never_opened(without_test: tuple[Path, str]) -> None:
     folder, key = without_test
     outcome = train.run(work(folder, key))
     store = FolderStore(folder)
-    model = read(store, outcome.key, ModelRecord)
+    model = read_record(store, outcome.key, ModelRecord)
     assert outcome.samples == EPOCHS * 400
     assert outcome.metrics == {"val_log_loss": model.val_loss}
     assert outcome.artifact == f"blobs/{model.weights_sha256}"
     assert store.fetch(outcome.artifact).stat().st_size > 0
-    assert read(store, "runs/one/curve.json", Curve).points[-1].val_loss is not None
+    assert read_record(store, "runs/one/curve.json", TrainingCurve).points[-1].val_loss is not None
 
 
 @pytest.mark.parametrize("split", ["train", "val"])

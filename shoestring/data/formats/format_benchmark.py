@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from shoestring.core.interfaces import Clock
 from shoestring.core.types import Format, FormatSpeed
-from shoestring.data.formats.readers import open_rows, write
+from shoestring.data.formats.readers import open_rows, write_table
 
 ROWS = 8192
 COLUMNS = (4, 48)
@@ -27,7 +27,7 @@ FASTEST_BYTES_PER_S = 1 << 36
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class FormatTiming:
     """Seconds for ROWS rows of one width, and the size of their file."""
 
     write_s: float
@@ -48,7 +48,7 @@ def measure_volume(folder: Path, clock: Clock) -> tuple[FormatSpeed, ...]:
     positions = rng.permutation(ROWS)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".probe-") as scratch:
         path = Path(scratch) / "table"
-        disk_s_per_byte = _fastest(lambda: _keep(path, bytes(DISK_BYTES)), clock) / DISK_BYTES
+        disk_s_per_byte = _fastest_s(lambda: _write_and_sync(path, bytes(DISK_BYTES)), clock) / DISK_BYTES
         return tuple(
             _speed(
                 format, [_timing(table, format, path, positions, clock) for table in tables], disk_s_per_byte
@@ -73,29 +73,29 @@ def _timing(
     path: Path,
     positions: np.ndarray[tuple[int], np.dtype[np.int64]],
     clock: Clock,
-) -> Timing:
+) -> FormatTiming:
     def scan() -> None:
         for batch in open_rows([path], format).scan(BATCH_ROWS):
             batch.copy()
 
-    write_s = _fastest(lambda: write(table, format, path), clock)
-    scan_s = _fastest(scan, clock)
+    write_s = _fastest_s(lambda: write_table(table, format, path), clock)
+    scan_s = _fastest_s(scan, clock)
     rows = open_rows([path], format)
-    take_s = _fastest(
+    take_s = _fastest_s(
         lambda: [rows.take(positions[start : start + BATCH_ROWS]) for start in range(0, ROWS, BATCH_ROWS)],
         clock,
     )
-    return Timing(write_s, scan_s, take_s, path.stat().st_size)
+    return FormatTiming(write_s, scan_s, take_s, path.stat().st_size)
 
 
-def _keep(path: Path, data: bytes) -> None:
+def _write_and_sync(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _fastest(act: Callable[[], object], clock: Clock) -> float:
+def _fastest_s(act: Callable[[], object], clock: Clock) -> float:
     """Seconds of the quickest of a few tries: what disturbs a measurement only ever adds."""
     found = []
     for _ in range(REPEATS):
@@ -105,11 +105,11 @@ def _fastest(act: Callable[[], object], clock: Clock) -> float:
     return min(found)
 
 
-def _speed(format: Format, timings: list[Timing], disk_s_per_byte: float) -> FormatSpeed:
+def _speed(format: Format, timings: list[FormatTiming], disk_s_per_byte: float) -> FormatSpeed:
     narrow, wide = timings
-    written = _fit(*(timing.write_s + timing.file_bytes * disk_s_per_byte for timing in timings))
-    scanned = _fit(narrow.scan_s, wide.scan_s)
-    taken = _fit(narrow.take_s, wide.take_s)
+    written = _fit_costs(*(timing.write_s + timing.file_bytes * disk_s_per_byte for timing in timings))
+    scanned = _fit_costs(narrow.scan_s, wide.scan_s)
+    taken = _fit_costs(narrow.take_s, wide.take_s)
     return FormatSpeed(
         format=format,
         write_ns_per_row=written[0],
@@ -122,7 +122,7 @@ def _speed(format: Format, timings: list[Timing], disk_s_per_byte: float) -> For
     )
 
 
-def _fit(narrow_s: float, wide_s: float) -> tuple[int, int]:
+def _fit_costs(narrow_s: float, wide_s: float) -> tuple[int, int]:
     """Nanoseconds a row and bytes a second: the line through the seconds of ROWS rows of both widths, neither part negative."""
     narrow_bytes, wide_bytes = (ROWS * 4 * columns for columns in COLUMNS)
     bytes_per_s = min((wide_bytes - narrow_bytes) / max(wide_s - narrow_s, 1e-9), FASTEST_BYTES_PER_S)

@@ -22,7 +22,7 @@ from shoestring.data.formats.packed import (
 )
 
 
-def write(table: pa.Table, format: Format, path: Path) -> None:
+def write_table(table: pa.Table, format: Format, path: Path) -> None:
     """Write a table of numbers, text, true/false, dates and times, any of them with nulls. Equal tables give equal bytes."""
     match format:
         case Format.PARQUET:
@@ -52,7 +52,7 @@ def read_table(path: Path, format: Format) -> pa.Table:
         ) from None
 
 
-class Rows:
+class EncodedRows:
     """Encoded rows, one record a row, across the parts of a split. Parts in memory and mapped ones are read alike."""
 
     def __init__(self, parts: Sequence[Records]) -> None:
@@ -87,13 +87,15 @@ class Rows:
                 yield part[start : start + batch_rows]
 
 
-def open_rows(paths: Sequence[Path], format: Format) -> Rows:
+def open_rows(paths: Sequence[Path], format: Format) -> EncodedRows:
     """The rows of an encoded data set: fixed-width columns without nulls.
 
     Packed records are mapped. The others are decoded once into packed records in memory, since a shuffled read of a column store
     costs 100 to 5,000 times as much as one of a record. Raises DataError.
     """
-    return Rows([_mapped(path) if format is Format.PACKED else _decoded(path, format) for path in paths])
+    return EncodedRows(
+        [_mapped(path) if format is Format.PACKED else _decoded(path, format) for path in paths]
+    )
 
 
 def _mapped(path: Path) -> Records:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
 from shoestring.core.interfaces import Clock, Store
-from shoestring.core.types import VolumeProbe, digest, record_bytes
+from shoestring.core.record import digest, record_bytes
+from shoestring.core.types import VolumeProbe
 
-KEPT = timedelta(days=7)
+MAX_PROBE_AGE = timedelta(days=7)
 
 
 def load_or_probe(store: Store, folder: Path, clock: Clock) -> VolumeProbe:
@@ -27,22 +28,22 @@ def load_or_probe(store: Store, folder: Path, clock: Clock) -> VolumeProbe:
 
 
 def _load_or_probe(store: Store, folder: Path, clock: Clock) -> VolumeProbe:
-    key = f"learned/probes/{volume_of(folder)}.json"
+    key = f"learned/probes/{volume_id(folder)}.json"
     try:
         known = VolumeProbe.model_validate_json(store.fetch(key).read_bytes())
-        if timedelta(0) <= clock.now() - known.as_of < KEPT:
+        if timedelta(0) <= clock.now() - known.as_of < MAX_PROBE_AGE:
             return known
     except (NotInStore, ValueError):
         pass
     # A router that finds a probe has no use for the libraries that make one.
     from shoestring.data.formats.format_benchmark import measure_volume
 
-    found = VolumeProbe(volume=volume_of(folder), as_of=clock.now(), speeds=measure_volume(folder, clock))
+    found = VolumeProbe(volume=volume_id(folder), as_of=clock.now(), speeds=measure_volume(folder, clock))
     store.put(key, record_bytes(found))
     return found
 
 
-def volume_of(folder: Path) -> str:
+def volume_id(folder: Path) -> str:
     """A name for the volume: from its device and its size."""
     space = os.statvfs(folder)
     return digest(f"{folder.stat().st_dev} {space.f_blocks} {space.f_frsize}".encode())[:16]

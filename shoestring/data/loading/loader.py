@@ -11,11 +11,11 @@ from typing import Any, Self
 import numpy as np
 
 from shoestring.core.errors import DataError
-from shoestring.data.formats.readers import Rows
-from shoestring.data.loading.shuffle import Cursor, samples_at
+from shoestring.data.formats.readers import EncodedRows
+from shoestring.data.loading.shuffle import SampleCursor, sample_indices
 
 # Rows gathered at once, ahead of the trainer: large enough to hide a thread's switch, small enough to throw away at a stop.
-CHUNK_ROWS = 1 << 14
+PREFETCH_ROWS = 1 << 14
 
 Records = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,7 +30,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class PrefetchedRows:
     epoch: int
     first: int
     records: Future[Records]
@@ -42,7 +42,7 @@ class Loader:
     `stall_share` is the share of the time since it began in which the trainer waited for rows.
     """
 
-    def __init__(self, rows: Rows, cursor: Cursor) -> None:
+    def __init__(self, rows: EncodedRows, cursor: SampleCursor) -> None:
         """Raises DataError for a data set without rows, ValueError for a cursor that is not in this one."""
         if not len(rows):
             raise DataError("there are no rows to train on")
@@ -55,15 +55,15 @@ class Loader:
         self._next = self._ask_after(self._chunk)
 
     @property
-    def cursor(self) -> Cursor:
+    def cursor(self) -> SampleCursor:
         """Where the next batch begins."""
         return self._at
 
     @property
-    def stall_share(self) -> float:
+    def wait_share(self) -> float:
         return self._waited_s / max(1e-9, time.monotonic() - self._began_s)
 
-    def take(self, most_rows: int) -> Batch:
+    def next_batch(self, most_rows: int) -> Batch:
         """The next rows, at most so many; fewer at the end of an epoch or of what was gathered."""
         epoch, position = self._at.epoch, self._at.position
         if position == len(self._rows):
@@ -75,7 +75,7 @@ class Loader:
         records = chunk[offset : offset + most_rows]
         if len(records) < most_rows and self._next.epoch == epoch:
             records = np.concatenate([records, self._wait(self._next)[: most_rows - len(records)]])
-        self._at = Cursor(seed=self._at.seed, epoch=epoch, position=position + len(records))
+        self._at = SampleCursor(seed=self._at.seed, epoch=epoch, position=position + len(records))
         self._drop_spent()
         return Batch(epoch, position, records)
 
@@ -84,23 +84,23 @@ class Loader:
         if self._next.epoch == self._at.epoch and self._at.position > self._next.first:
             self._chunk, self._next = self._next, self._ask_after(self._next)
 
-    def _length(self, chunk: Chunk) -> int:
-        return min(CHUNK_ROWS, len(self._rows) - chunk.first)
+    def _length(self, chunk: PrefetchedRows) -> int:
+        return min(PREFETCH_ROWS, len(self._rows) - chunk.first)
 
-    def _ask_after(self, chunk: Chunk) -> Chunk:
+    def _ask_after(self, chunk: PrefetchedRows) -> PrefetchedRows:
         first = chunk.first + self._length(chunk)
         return self._ask(chunk.epoch, first) if first < len(self._rows) else self._ask(chunk.epoch + 1, 0)
 
-    def _ask(self, epoch: int, first: int) -> Chunk:
+    def _ask(self, epoch: int, first: int) -> PrefetchedRows:
         if first == len(self._rows):
             epoch, first = epoch + 1, 0
-        count = min(CHUNK_ROWS, len(self._rows) - first)
-        return Chunk(epoch, first, self._pool.submit(self._gather, epoch, first, count))
+        count = min(PREFETCH_ROWS, len(self._rows) - first)
+        return PrefetchedRows(epoch, first, self._pool.submit(self._gather, epoch, first, count))
 
     def _gather(self, epoch: int, first: int, count: int) -> Records:
-        return self._rows.take(samples_at(len(self._rows), self._at.seed, epoch, first, count))
+        return self._rows.take(sample_indices(len(self._rows), self._at.seed, epoch, first, count))
 
-    def _wait(self, chunk: Chunk) -> Records:
+    def _wait(self, chunk: PrefetchedRows) -> Records:
         began_s = time.monotonic()
         records = chunk.records.result()
         self._waited_s += time.monotonic() - began_s

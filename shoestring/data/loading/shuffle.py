@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from shoestring.core.types import Record
+from shoestring.core.record import Record
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
-Words = np.ndarray[Any, np.dtype[np.uint64]]
+UInt64s = np.ndarray[Any, np.dtype[np.uint64]]
 
 ROUNDS = 6
 
 
-class Cursor(Record):
+class SampleCursor(Record):
     """The next sample: `position` of `epoch`, in the order that `seed` keys."""
 
     seed: int
@@ -25,7 +25,7 @@ class Cursor(Record):
     position: int = 0
 
 
-def samples_at(n: int, seed: int, epoch: int, start: int, count: int) -> Indices:
+def sample_indices(n: int, seed: int, epoch: int, start: int, count: int) -> Indices:
     """Rows at positions [start, start + count) of an epoch over n rows: int64[count], each in [0, n).
 
     A Feistel network over Z_a x Z_b with a*b just above n (Black & Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002),
@@ -42,7 +42,7 @@ def samples_at(n: int, seed: int, epoch: int, start: int, count: int) -> Indices
     return found.astype(np.int64)
 
 
-def _permute(x: Words, a: int, b: int, keys: Words) -> Words:
+def _permute(x: UInt64s, a: int, b: int, keys: UInt64s) -> UInt64s:
     left, right = x % np.uint64(a), x // np.uint64(a)
     for number, key in enumerate(keys):
         if number % 2:
@@ -52,7 +52,7 @@ def _permute(x: Words, a: int, b: int, keys: Words) -> Words:
     return left + np.uint64(a) * right
 
 
-def _mix(x: Words) -> Words:
+def _mix(x: UInt64s) -> UInt64s:
     """SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014): every bit of the input reaches every bit of the output."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -11,25 +11,25 @@ import pyarrow as pa
 import pyarrow.csv
 
 from shoestring.core.errors import DataError
-from shoestring.data.sources.column_types import TEXT, WORDS, Guess, parse
-from shoestring.data.sources.files import DataFile, read_header, unpacked
+from shoestring.data.sources.column_types import TEXT, TYPE_NAMES, TypeGuess, parse_column
+from shoestring.data.sources.files import DataFile, open_unpacked, read_header
 from shoestring.data.sources.quarantine import Quarantine
 
 BLOCK_BYTES = 8 << 20
 
 
-class TextFile:
+class CsvFile:
     """One file of comma-, semicolon-, tab- or bar-separated UTF-8 text with a header. Raises DataError."""
 
     def __init__(self, file: DataFile) -> None:
         self.file = file
         self.header = read_header(file)
-        self.misshapen: list[pyarrow.csv.InvalidRow] = []
+        self.malformed_rows: list[pyarrow.csv.InvalidRow] = []
 
     def blocks(self) -> Iterator[pa.RecordBatch]:
         """The rows with the right number of values, as text. The others are in `misshapen` by then. Raises DataError."""
-        self.misshapen.clear()
-        with unpacked(self.file) as stream:
+        self.malformed_rows.clear()
+        with open_unpacked(self.file) as stream:
             reader = pyarrow.csv.open_csv(
                 pa.PythonFile(stream, "r"),
                 # One thread: only then does Arrow know the number of a row that it leaves out.
@@ -46,21 +46,21 @@ class TextFile:
             for block in reader:
                 yield block.rename_columns(self.header.names)
 
-    def record(self, good: int) -> int:
+    def row_number(self, good: int) -> int:
         """The number of the row that `good` rows of the right shape stand before. The header is 1; blank lines do not count."""
-        adjusted = [row.number - place for place, row in enumerate(self.misshapen)]
+        adjusted = [row.number - place for place, row in enumerate(self.malformed_rows)]
         return good + 2 + int(np.searchsorted(adjusted, good + 2, side="right"))
 
     def _set_aside(self, row: pyarrow.csv.InvalidRow) -> str:
-        self.misshapen.append(row)
+        self.malformed_rows.append(row)
         return "skip"
 
 
-class TextTable:
+class CsvTable:
     """One or several text files with the same columns."""
 
     def __init__(self, files: Sequence[DataFile]) -> None:
-        self._files = [TextFile(file) for file in files]
+        self._files = [CsvFile(file) for file in files]
         self.names = self._files[0].header.names
         first = self._files[0].file.name
         for other in self._files[1:]:
@@ -70,14 +70,14 @@ class TextTable:
                     f"{other.file.name} has the columns {', '.join(found)}, and {first} has {', '.join(self.names)}"
                 )
 
-    def guess(self) -> pa.Schema:
+    def infer_schema(self) -> pa.Schema:
         """What each column is, from all the rows. Raises DataError."""
-        guesses = {name: Guess() for name in self.names}
+        guesses = {name: TypeGuess() for name in self.names}
         for file in self._files:
             for block in file.blocks():
                 for name in self.names:
-                    guesses[name].look(block.column(name))
-        return pa.schema([(name, guess.settle()) for name, guess in guesses.items()])
+                    guesses[name].add(block.column(name))
+        return pa.schema([(name, guess.column_type()) for name, guess in guesses.items()])
 
     def batches(self, schema: pa.Schema, quarantine: Quarantine) -> Iterator[pa.Table]:
         """The rows that fit the schema; the others go into quarantine. Raises DataError."""
@@ -86,7 +86,7 @@ class TextTable:
             for block in file.blocks():
                 yield self._fitting(file, block, before, schema, quarantine)
                 before += block.num_rows
-            for row in file.misshapen:
+            for row in file.malformed_rows:
                 quarantine.add(
                     file.file.name,
                     row.number,
@@ -96,16 +96,16 @@ class TextTable:
 
     @staticmethod
     def _fitting(
-        file: TextFile, block: pa.RecordBatch, before: int, schema: pa.Schema, quarantine: Quarantine
+        file: CsvFile, block: pa.RecordBatch, before: int, schema: pa.Schema, quarantine: Quarantine
     ) -> pa.Table:
         columns: list[pa.Array] = []
         reasons: dict[int, str] = {}
         for field in schema:
-            values, bad = parse(block.column(field.name), field.type)
+            values, bad = parse_column(block.column(field.name), field.type)
             columns.append(values)
             if bad.any():
                 reasons |= {
-                    int(at): f"{field.name} is not {WORDS[field.type]}"
+                    int(at): f"{field.name} is not {TYPE_NAMES[field.type]}"
                     for at in np.flatnonzero(bad)
                     if int(at) not in reasons
                 }
@@ -115,11 +115,11 @@ class TextTable:
         good = np.ones(len(block), bool)
         for at, reason in sorted(reasons.items()):
             good[at] = False
-            quarantine.add(file.file.name, file.record(before + at), reason, _line(block, at))
+            quarantine.add(file.file.name, file.row_number(before + at), reason, _csv_line(block, at))
         return table.filter(pa.array(good))
 
 
-def _line(block: pa.RecordBatch, at: int) -> str:
+def _csv_line(block: pa.RecordBatch, at: int) -> str:
     """A row as CSV again."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(

@@ -12,24 +12,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoestring.core.errors import DataError, NotInStore, RecipeError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Record, digest, record_bytes
+from shoestring.core.record import Record, StoredRecord, digest, record_bytes
 from shoestring.data.recipe import Recipe, Source
 from shoestring.data.sources.check_columns import check_columns
-from shoestring.data.storage.blobs import digest_of
+from shoestring.data.storage.blobs import file_digest
 
 SAMPLE_BYTES = 1 << 20
-LEAST_ROWS = 3
+MIN_ROWS = 3
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
-MENDS = {
+ERROR_HINTS = {
     "UTF8": "save it as UTF-8",
     "Empty CSV": "it has a header and no rows",
     "straddling": "a row seems longer than 8 MB: look for a quote that is opened and never closed",
@@ -37,7 +37,7 @@ MENDS = {
 """What to do about Arrow's errors, by a word in their message."""
 
 
-class Size(Record):
+class SourceSize(Record):
     """What there is to read, before it is read. Rows are those of the main table, bytes those of all tables, unpacked."""
 
     rows_estimate: int
@@ -45,10 +45,9 @@ class Size(Record):
     row_bytes: int
 
 
-class Fingerprint(Record):
+class FileFingerprint(StoredRecord):
     """The digest of one source file, remembered under what tells that the file was changed."""
 
-    schema_version: Literal[1] = 1
     path: str
     size_bytes: int
     mtime_ns: int
@@ -72,7 +71,7 @@ class DataFile:
         return lower.endswith(TEXT_SUFFIXES) or self.is_parquet
 
 
-def files_of(source: Source) -> tuple[DataFile, ...]:
+def list_data_files(source: Source) -> tuple[DataFile, ...]:
     """The data files of one table, in the order they are read. Raises RecipeError when there are none, DataError."""
     place = source.locate()
     if place.is_file():
@@ -98,7 +97,7 @@ def files_of(source: Source) -> tuple[DataFile, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class CsvHeader:
     """The columns as the file writes them, and what separates them: the likeliest of comma, semicolon, tab and bar."""
 
     columns: tuple[str, ...]
@@ -111,7 +110,7 @@ class Header:
 
 
 @contextmanager
-def readable(file: DataFile) -> Iterator[None]:
+def explain_read_errors(file: DataFile) -> Iterator[None]:
     """Name the file in whatever goes wrong while it is read. Raises DataError."""
     try:
         yield
@@ -125,16 +124,17 @@ def readable(file: DataFile) -> Iterator[None]:
         ) from None
     except (pa.ArrowException, OSError) as error:
         mend = next(
-            (mend for word, mend in MENDS.items() if word in str(error)), "it may be damaged or cut short"
+            (mend for word, mend in ERROR_HINTS.items() if word in str(error)),
+            "it may be damaged or cut short",
         )
         raise DataError(f"{file.name} cannot be read: {str(error).splitlines()[0]}: {mend}") from None
 
 
 @contextmanager
-def unpacked(file: DataFile) -> Iterator[IO[bytes]]:
+def open_unpacked(file: DataFile) -> Iterator[IO[bytes]]:
     """The bytes of a text file, out of its archive if it is in one. Raises DataError."""
     suffix = file.path.suffix.lower()
-    with readable(file):
+    with explain_read_errors(file):
         if suffix == ".zip":
             with zipfile.ZipFile(file.path) as archive, archive.open(_only_member(archive, file)) as member:
                 yield member
@@ -146,9 +146,9 @@ def unpacked(file: DataFile) -> Iterator[IO[bytes]]:
                 yield plain
 
 
-def read_header(file: DataFile) -> Header:
+def read_header(file: DataFile) -> CsvHeader:
     """The first line of a text file that is not blank. Raises DataError when there is none, or a column has no name of its own."""
-    with unpacked(file) as stream:
+    with open_unpacked(file) as stream:
         lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
         first = next((line for line in lines if line.strip("\r\n")), "")
         delimiter = max(",;\t|", key=first.count)
@@ -157,7 +157,7 @@ def read_header(file: DataFile) -> Header:
         lines.detach()
     if not first:
         raise DataError(f"{file.name} is empty: take it away, or put the data in it")
-    header = Header(tuple(names), delimiter)
+    header = CsvHeader(tuple(names), delimiter)
     if bad := sorted({name for name in header.names if not name or header.names.count(name) > 1}):
         raise DataError(
             f"{file.name}: every column needs a name of its own in the header; missing or doubled: {', '.join(map(repr, bad))}"
@@ -165,7 +165,7 @@ def read_header(file: DataFile) -> Header:
     return header
 
 
-def size_up(recipe: Recipe) -> Size:
+def estimate_size(recipe: Recipe) -> SourceSize:
     """How much there is to read, from the sizes of the files and their first megabyte.
 
     Also whether the columns that the recipe names are there, so that nothing is spent on a recipe that cannot work.
@@ -174,7 +174,7 @@ def size_up(recipe: Recipe) -> Size:
     rows, size_bytes, row_bytes = 0, 0, 1
     columns: dict[str, Sequence[str]] = {}
     for name, source in recipe.source.items():
-        for file in files_of(source):
+        for file in list_data_files(source):
             file_rows, file_bytes, columns[name] = (
                 _parquet_size(file) if file.is_parquet else _text_size(file)
             )
@@ -182,11 +182,11 @@ def size_up(recipe: Recipe) -> Size:
             if name == recipe.main:
                 rows, row_bytes = rows + file_rows, max(row_bytes, 8 * len(columns[name]))
     check_columns(recipe, columns)
-    if rows < LEAST_ROWS:
+    if rows < MIN_ROWS:
         raise DataError(
             f"table {recipe.main} has {rows} row{'s' * (rows != 1)}: training, validation and test need one each at the least"
         )
-    return Size(rows_estimate=rows, size_bytes=size_bytes, row_bytes=row_bytes)
+    return SourceSize(rows_estimate=rows, size_bytes=size_bytes, row_bytes=row_bytes)
 
 
 def fingerprint(recipe: Recipe, store: Store) -> str:
@@ -196,7 +196,7 @@ def fingerprint(recipe: Recipe, store: Store) -> str:
     """
     parts = []
     for name, source in sorted(recipe.source.items()):
-        parts += [f"{name}/{file.name} {_remembered_digest(file, store)}" for file in files_of(source)]
+        parts += [f"{name}/{file.name} {_remembered_digest(file, store)}" for file in list_data_files(source)]
     return digest("\n".join(parts).encode())
 
 
@@ -205,12 +205,14 @@ def _remembered_digest(file: DataFile, store: Store) -> str:
     path = str(file.path.absolute())
     key = f"learned/fingerprints/{digest(f'{path} {stat.st_size} {stat.st_mtime_ns}'.encode())}.json"
     try:
-        return Fingerprint.model_validate_json(store.fetch(key).read_bytes()).sha256
+        return FileFingerprint.model_validate_json(store.fetch(key).read_bytes()).sha256
     except (NotInStore, ValueError):
-        sha256 = digest_of(file.path)
+        sha256 = file_digest(file.path)
         store.put(
             key,
-            record_bytes(Fingerprint(path=path, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, sha256=sha256)),
+            record_bytes(
+                FileFingerprint(path=path, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, sha256=sha256)
+            ),
         )
         return sha256
 
@@ -229,7 +231,7 @@ def _only_member(archive: zipfile.ZipFile, file: DataFile) -> zipfile.ZipInfo:
 
 
 def _parquet_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
-    with readable(file):
+    with explain_read_errors(file):
         found = pq.read_metadata(file.path)
     size_bytes = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
     return found.num_rows, size_bytes, found.schema.to_arrow_schema().names
@@ -238,7 +240,7 @@ def _parquet_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
 def _text_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
     """Rows and bytes of a text file, and its columns: exact when it fits into the sample, else by the sample's bytes a line."""
     header = read_header(file)
-    with unpacked(file) as stream:
+    with open_unpacked(file) as stream:
         sample = stream.read(SAMPLE_BYTES)
     lines = sample.count(b"\n") + (not sample.endswith(b"\n"))
     size_bytes = _unpacked_bytes(file)
@@ -248,7 +250,7 @@ def _text_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
 def _unpacked_bytes(file: DataFile) -> int:
     packed_bytes = file.path.stat().st_size
     suffix = file.path.suffix.lower()
-    with readable(file):
+    with explain_read_errors(file):
         if suffix == ".zip":
             with zipfile.ZipFile(file.path) as archive:
                 return _only_member(archive, file).file_size

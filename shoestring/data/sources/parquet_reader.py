@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoestring.core.errors import DataError
-from shoestring.data.sources.files import DataFile, readable
+from shoestring.data.sources.files import DataFile, explain_read_errors
 from shoestring.data.sources.quarantine import Quarantine
 
 BATCH_ROWS = 1 << 16
@@ -27,7 +27,7 @@ class ParquetTable:
                     f"{file.name} has the columns {', '.join(schema.names)}, and {files[0].name} has {', '.join(self.names)}"
                 )
 
-    def guess(self) -> pa.Schema:
+    def infer_schema(self) -> pa.Schema:
         """The types that hold the rows of all files. Raises DataError when the files do not agree."""
         try:
             return pa.unify_schemas(self._schemas, promote_options="permissive")
@@ -39,7 +39,7 @@ class ParquetTable:
     def batches(self, schema: pa.Schema, quarantine: Quarantine) -> Iterator[pa.Table]:
         """The rows, cast to the schema. A value that does not fit fails the file, since Parquet values are typed. Raises DataError."""
         for file in self._files:
-            with readable(file), pq.ParquetFile(file.path) as source:
+            with explain_read_errors(file), pq.ParquetFile(file.path) as source:
                 for batch in source.iter_batches(BATCH_ROWS, columns=schema.names):
                     yield pa.table(
                         [batch.column(field.name).cast(field.type) for field in schema], schema=schema
@@ -47,12 +47,12 @@ class ParquetTable:
 
 
 def _schema(file: DataFile) -> pa.Schema:
-    with readable(file):
+    with explain_read_errors(file):
         found = pq.read_schema(file.path)
-    return pa.schema([(column.name, _plain(column, file)) for column in found])
+    return pa.schema([(column.name, _supported_type(column, file)) for column in found])
 
 
-def _plain(column: pa.Field, file: DataFile) -> pa.DataType:
+def _supported_type(column: pa.Field, file: DataFile) -> pa.DataType:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if (
         pa.types.is_string(kind)

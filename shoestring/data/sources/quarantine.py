@@ -8,10 +8,10 @@ from typing import IO
 
 from shoestring.core.errors import DataError
 
-BAD_SHARE = 0.10
+MAX_BAD_SHARE = 0.10
 """With more bad rows than this share, a table is not what the recipe takes it for."""
 
-SHOWN = 3
+SHOWN_ROWS = 3
 
 
 class Quarantine:
@@ -28,20 +28,20 @@ class Quarantine:
         Each of its lines counts as a row: a quote that is never closed makes one of all that follow.
         """
         self.counts[f"{self._table}: {reason}"] += 1 + text.count("\n")
-        if len(self._sentences) < SHOWN:
+        if len(self._sentences) < SHOWN_ROWS:
             self._sentences.append(f"{file}, row {record}: {reason}: {text[:80]!r}")
         self._lines.write(
             json.dumps({"table": self._table, "file": file, "row": record, "reason": reason, "text": text})
             + "\n"
         )
 
-    def judge(self, good: int) -> None:
+    def check(self, good: int) -> None:
         """Raises DataError when there are too many bad rows beside `good` ones, or no row at all."""
         bad = self.counts.total()
-        if bad > BAD_SHARE * (good + bad):
+        if bad > MAX_BAD_SHARE * (good + bad):
             first = "\n  ".join(self._sentences)
             raise DataError(
-                f"{bad} of {good + bad} rows of table {self._table} cannot be used, and up to {BAD_SHARE:.0%} are set aside:\n  {first}"
+                f"{bad} of {good + bad} rows of table {self._table} cannot be used, and up to {MAX_BAD_SHARE:.0%} are set aside:\n  {first}"
             )
         if not good:
             raise DataError(f"table {self._table} has no rows: there is nothing to learn from")

@@ -10,12 +10,13 @@ from pydantic import ValidationError
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import CorruptObject
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD_CLASS, digest, record_bytes
+from shoestring.core.record import digest, record_bytes
+from shoestring.core.types import STANDARD_CLASS
 
 _verified: set[tuple[str, str, int, int]] = set()
 
 
-def digest_of(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """SHA-256 of a file, in hex, in constant memory."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -24,7 +25,7 @@ def digest_of(path: Path) -> str:
 def put_blob(store: Store, data: bytes | Path, storage_class: str = STANDARD_CLASS) -> str:
     """Keep the bytes under their own digest, and return it. Where it is there already, it stays on the storage class that it lies on; one
     that is damaged is put again. Raises StoreFull."""
-    sha256 = digest(data) if isinstance(data, bytes) else digest_of(data)
+    sha256 = digest(data) if isinstance(data, bytes) else file_digest(data)
     if not store.put(f"blobs/{sha256}", data, if_absent=True, storage_class=storage_class):
         try:
             open_blob(store, sha256)
@@ -39,7 +40,7 @@ def open_blob(store: Store, sha256: str) -> Path:
     stat = path.stat()
     seen = (sha256, str(path), stat.st_size, stat.st_mtime_ns)
     if seen not in _verified:
-        if (found := digest_of(path)) != sha256:
+        if (found := file_digest(path)) != sha256:
             raise CorruptObject(f"blobs/{sha256}", found)
         _verified.add(seen)
     return path

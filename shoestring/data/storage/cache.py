@@ -8,28 +8,27 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 from pydantic import JsonValue
 
 from shoestring.core.errors import CorruptObject, NotInStore, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Record, StageOutcome, digest, record_bytes
+from shoestring.core.record import StoredRecord, digest, record_bytes
+from shoestring.core.types import StageOutcome
 from shoestring.data.storage.blobs import load_manifest, open_blob
 
 # What the stages compute with: another version of it may compute something else.
 LIBRARIES = ("numpy", "pyarrow")
 
 
-class Kept(Record):
+class CacheEntry(StoredRecord):
     """An outcome, and what it was computed from: stage, code, settings, inputs."""
 
-    schema_version: Literal[1] = 1
     outcome: StageOutcome
-    made_from: dict[str, JsonValue]
+    key_fields: dict[str, JsonValue]
 
 
-def canonical(value: Mapping[str, JsonValue]) -> bytes:
+def canonical_bytes(value: Mapping[str, JsonValue]) -> bytes:
     """JSON in which equal values are equal bytes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
@@ -72,7 +71,7 @@ def package_digest(module: str) -> str:
     return found.hexdigest()
 
 
-def key_of(
+def cache_key(
     stage: str,
     code: str,
     settings: Mapping[str, JsonValue],
@@ -87,25 +86,25 @@ def key_of(
         "inputs": dict(inputs),
         "run_id": run_id,
     }
-    return digest(canonical(made_from)), made_from
+    return digest(canonical_bytes(made_from)), made_from
 
 
-def find(store: Store, key: str) -> StageOutcome | None:
+def find_outcome(store: Store, key: str) -> StageOutcome | None:
     """The outcome under a key, when it is there and every object it names is whole; None: compute it again."""
     try:
-        outcome = Kept.model_validate_json(store.fetch(f"cache/{key}.json").read_bytes()).outcome
-        _check(store, outcome.key)
+        outcome = CacheEntry.model_validate_json(store.fetch(f"cache/{key}.json").read_bytes()).outcome
+        _verify(store, outcome.key)
     except (NotInStore, CorruptObject, ValueError):
         return None
     return outcome
 
 
-def keep(store: Store, key: str, outcome: StageOutcome, made_from: Mapping[str, JsonValue]) -> None:
+def save_outcome(store: Store, key: str, outcome: StageOutcome, made_from: Mapping[str, JsonValue]) -> None:
     """Remember an outcome. Raises StoreFull."""
-    store.put(f"cache/{key}.json", record_bytes(Kept(outcome=outcome, made_from=dict(made_from))))
+    store.put(f"cache/{key}.json", record_bytes(CacheEntry(outcome=outcome, key_fields=dict(made_from))))
 
 
-def _check(store: Store, key: str) -> None:
+def _verify(store: Store, key: str) -> None:
     if key.startswith("datasets/"):
         manifest = load_manifest(store, key)
         for part in (part for parts in manifest.splits.values() for part in parts):

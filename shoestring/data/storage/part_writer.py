@@ -10,17 +10,19 @@ import pyarrow as pa
 from shoestring.core.datasets import DatasetPart, Manifest
 from shoestring.core.interfaces import Store
 from shoestring.core.types import STANDARD_CLASS, Format
-from shoestring.data.formats.readers import read_table, write
+from shoestring.data.formats.readers import read_table, write_table
 from shoestring.data.storage.blobs import open_blob, put_blob
 
-PART_BYTES = 64 << 20
+MAX_PART_BYTES = 64 << 20
 """A part is closed when it holds so much, decoded: it bounds the memory of whoever writes or reads one."""
 
 
 class PartWriter:
     """Takes batches of one schema, in order; equal batches leave equal parts."""
 
-    def __init__(self, store: Store, format: Format, scratch: Path, storage_class: str = STANDARD_CLASS) -> None:
+    def __init__(
+        self, store: Store, format: Format, scratch: Path, storage_class: str = STANDARD_CLASS
+    ) -> None:
         self.rows, self.decoded_bytes = 0, 0
         self._store, self._format, self._scratch, self._tier = store, format, scratch, storage_class
         self._parts: list[DatasetPart] = []
@@ -34,7 +36,7 @@ class PartWriter:
         self.decoded_bytes += table.nbytes
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
-        if self._waiting_bytes >= PART_BYTES:
+        if self._waiting_bytes >= MAX_PART_BYTES:
             self._flush()
 
     def close(self) -> tuple[DatasetPart, ...]:
@@ -48,10 +50,12 @@ class PartWriter:
         table = pa.concat_tables(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
         path = self._scratch / "part"
-        write(table, self._format, path)
+        write_table(table, self._format, path)
         size_bytes = path.stat().st_size
         self._parts.append(
-            DatasetPart(sha256=put_blob(self._store, path, self._tier), rows=table.num_rows, size_bytes=size_bytes)
+            DatasetPart(
+                sha256=put_blob(self._store, path, self._tier), rows=table.num_rows, size_bytes=size_bytes
+            )
         )
         path.unlink()
 

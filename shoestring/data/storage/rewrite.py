@@ -11,18 +11,19 @@ from pydantic import JsonValue
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD_CLASS, Format, digest
+from shoestring.core.record import digest
+from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.storage.blobs import load_manifest, save_manifest
-from shoestring.data.storage.cache import canonical
+from shoestring.data.storage.cache import canonical_bytes
 from shoestring.data.storage.part_writer import PartWriter, open_part
 
-Change = Callable[[pa.Table], pa.Table]
-"""Given the next rows of the table, in order; returns what becomes of them, with the same columns."""
+TableTransform = Callable[[pa.Table], pa.Table]
+"""UpstreamStage the next rows of the table, in order; returns what becomes of them, with the same columns."""
 
 Settings = Mapping[str, JsonValue]
 """What the change depends on, beside its code."""
 
-Tell = Callable[[str, int], None]
+ReportRows = Callable[[str, int], None]
 """Called with the name of a table and its rows so far, after every part; may raise to stop."""
 
 
@@ -30,10 +31,10 @@ def rewrite(
     store: Store,
     key: str,
     table: str,
-    change: Change,
+    change: TableTransform,
     format: Format,
     scratch: Path,
-    tell: Tell,
+    tell: ReportRows,
     settings: Settings,
     storage_class: str = STANDARD_CLASS,
 ) -> tuple[str, Manifest]:
@@ -65,7 +66,7 @@ def rewrite(
             "rows": source.rows + writers[table].rows - sum(part.rows for part in source.splits[table]),
             "size_bytes": sum(part.size_bytes for parts in written.values() for part in parts),
             "parents": (key,),
-            "settings_sha256": digest(canonical(settings)),
+            "settings_sha256": digest(canonical_bytes(settings)),
             "quarantined": {},
             "quarantine": None,
         }

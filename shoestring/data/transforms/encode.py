@@ -11,28 +11,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoestring.core.datasets import Feature
-from shoestring.data.transforms.split import GROUP
+from shoestring.data.transforms.split import GROUP_COLUMN
 
-TARGET = "y"
+TARGET_COLUMN = "y"
 """Column of an encoded data set: what is predicted."""
 
-RARE = 5
+MIN_CATEGORY_ROWS = 5
 """A category that train holds fewer times than this shares the code of unknown ones."""
 
-FEW = 64
+MAX_INFERRED_CATEGORIES = 64
 """A column of whole numbers is taken for categories when train holds at most so many different ones."""
 
-MANY = 1 << 20
+MAX_COUNTED_VALUES = 1 << 20
 """Different values that are counted; a column with more keeps those that came first."""
 
-INDICATED = 0.01
+MIN_INDICATED_SHARE = 0.01
 """A number that is missing in at least this share of train gets a column that says where; below it, that costs more than it tells."""
 
-Kind = Literal["categorical", "numeric"]
+FeatureKind = Literal["categorical", "numeric"]
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
+class CategoryEncoder:
     """Category -> its place in `values` + 1; 0 for a missing, rare or never seen one."""
 
     name: str
@@ -52,17 +52,17 @@ class Codes:
 
 
 @dataclass(frozen=True, slots=True)
-class Standardised:
+class NumberEncoder:
     """(value - mean) / sd; 0 for a missing one, and when those are many a column of their own that says so."""
 
     name: str
     mean: float
     sd: float
-    indicated: bool
+    has_indicator: bool
 
     def features(self) -> tuple[Feature, ...]:
         name = encoded_name(self.name)
-        names = (name, f"{name}_missing") if self.indicated else (name,)
+        names = (name, f"{name}_missing") if self.has_indicator else (name,)
         return tuple(Feature(name=name, kind="numeric") for name in names)
 
     def encode(self, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
@@ -71,16 +71,16 @@ class Standardised:
         scaled = (
             pc.divide(pc.subtract(values, self.mean), self.sd).fill_null(0.0).cast(pa.float32(), safe=False)
         )
-        return [scaled, pc.is_null(values).cast(pa.float32())] if self.indicated else [scaled]
+        return [scaled, pc.is_null(values).cast(pa.float32())] if self.has_indicator else [scaled]
 
 
-class Moments:
+class RunningMoments:
     """Count, mean and standard deviation of numbers that come in batches: Chan, Golub and LeVeque 1979, eq. 2.1."""
 
     def __init__(self) -> None:
         self.count, self.mean, self._squares = 0, 0.0, 0.0
 
-    def see(self, column: pa.ChunkedArray) -> None:
+    def add(self, column: pa.ChunkedArray) -> None:
         """Take in the values that are there."""
         values = as_number(column).drop_null().to_numpy()
         if not len(values):
@@ -96,53 +96,58 @@ class Moments:
         return math.sqrt(self._squares / self.count) if self.count else 0.0
 
 
-class Fit:
+class FeatureFit:
     """What the train rows of one column say about its encoding. `kind` None: categories if there are few different values, else numbers."""
 
-    def __init__(self, name: str, kind: Kind | None) -> None:
+    def __init__(self, name: str, kind: FeatureKind | None) -> None:
         self.name, self._kind = name, kind
         self._counts: Counter[str] = Counter()
-        self._moments = Moments()
+        self._moments = RunningMoments()
         self._rows = 0
 
-    def see(self, column: pa.ChunkedArray) -> None:
+    def add(self, column: pa.ChunkedArray) -> None:
         """Take in train rows."""
         self._rows += len(column)
-        if self._kind != "numeric" and len(self._counts) <= (FEW if self._kind is None else MANY):
-            count_into(self._counts, column)
+        if self._kind != "numeric" and len(self._counts) <= (
+            MAX_INFERRED_CATEGORIES if self._kind is None else MAX_COUNTED_VALUES
+        ):
+            count_values(self._counts, column)
         if self._kind != "categorical":
-            self._moments.see(column)
+            self._moments.add(column)
 
-    def settle(self) -> Codes | Standardised:
+    def encoder(self) -> CategoryEncoder | NumberEncoder:
         """The encoding, once all of train was seen."""
-        if self._kind == "categorical" or (self._kind is None and len(self._counts) <= FEW):
-            return Codes(
+        if self._kind == "categorical" or (
+            self._kind is None and len(self._counts) <= MAX_INFERRED_CATEGORIES
+        ):
+            return CategoryEncoder(
                 self.name,
                 pa.array(
-                    sorted(value for value, count in self._counts.items() if count >= RARE), pa.string()
+                    sorted(value for value, count in self._counts.items() if count >= MIN_CATEGORY_ROWS),
+                    pa.string(),
                 ),
             )
         missing = self._rows - self._moments.count
-        return Standardised(
+        return NumberEncoder(
             self.name,
             self._moments.mean,
             self._moments.sd or 1.0,
-            indicated=missing > 0 and missing >= INDICATED * self._rows,
+            has_indicator=missing > 0 and missing >= MIN_INDICATED_SHARE * self._rows,
         )
 
-    def varies(self) -> bool:
+    def is_informative(self) -> bool:
         """Whether train holds anything to tell rows apart by."""
         if self._kind == "numeric":
             return self._moments.sd > 0 or 0 < self._moments.count < self._rows
-        return self._moments.sd > 0 or sum(count >= RARE for count in self._counts.values()) > 1
+        return self._moments.sd > 0 or sum(count >= MIN_CATEGORY_ROWS for count in self._counts.values()) > 1
 
 
 def encoded_name(name: str) -> str:
     """What a source column is called once encoded: its own name, unless that is kept for another."""
-    return f"{name}_" if name in (TARGET, GROUP) else name
+    return f"{name}_" if name in (TARGET_COLUMN, GROUP_COLUMN) else name
 
 
-def count_into(counts: Counter[str], column: pa.ChunkedArray) -> None:
+def count_values(counts: Counter[str], column: pa.ChunkedArray) -> None:
     """Add how often each value, as text, is in the column; nulls are not counted."""
     values, found = pc.value_counts(column.drop_null()).flatten()
     for text, count in zip(as_text(values).to_pylist(), found.to_pylist(), strict=True):

@@ -9,18 +9,19 @@ from pydantic import JsonValue
 
 from shoestring.core.datasets import Manifest
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD_CLASS, Format, digest
+from shoestring.core.record import digest
+from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.check_columns import check_columns
-from shoestring.data.sources.csv_reader import TextTable
-from shoestring.data.sources.files import DataFile, files_of, fingerprint
+from shoestring.data.sources.csv_reader import CsvTable
+from shoestring.data.sources.files import DataFile, fingerprint, list_data_files
 from shoestring.data.sources.parquet_reader import ParquetTable
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.storage.blobs import put_blob, save_manifest
-from shoestring.data.storage.cache import canonical
+from shoestring.data.storage.cache import canonical_bytes
 from shoestring.data.storage.part_writer import PartWriter
 
-Tell = Callable[[str, int], None]
+ReportRows = Callable[[str, int], None]
 """Called with the name of a table and its rows so far, after every block; may raise to stop."""
 
 
@@ -30,12 +31,17 @@ def settings(recipe: Recipe) -> dict[str, JsonValue]:
 
 
 def ingest(
-    recipe: Recipe, format: Format, store: Store, scratch: Path, tell: Tell, storage_class: str = STANDARD_CLASS
+    recipe: Recipe,
+    format: Format,
+    store: Store,
+    scratch: Path,
+    tell: ReportRows,
+    storage_class: str = STANDARD_CLASS,
 ) -> tuple[str, Manifest]:
     """Read the tables of a recipe into the store; returns the manifest and its key. Raises RecipeError, DataError, StoreFull."""
-    tables = {name: open_table(files_of(source)) for name, source in sorted(recipe.source.items())}
+    tables = {name: open_table(list_data_files(source)) for name, source in sorted(recipe.source.items())}
     check_columns(recipe, {name: table.names for name, table in tables.items()})
-    schemas = {name: table.guess() for name, table in tables.items()}
+    schemas = {name: table.infer_schema() for name, table in tables.items()}
     bad_rows = scratch / "quarantine.jsonl"
     writers: dict[str, PartWriter] = {}
     quarantined: dict[str, int] = {}
@@ -46,7 +52,7 @@ def ingest(
             for batch in table.batches(schemas[name], quarantine):
                 writer.add(batch)
                 tell(name, writer.rows)
-            quarantine.judge(writer.rows)
+            quarantine.check(writer.rows)
             quarantined |= quarantine.counts
     parts = {name: writer.close() for name, writer in writers.items()}
     main = writers[recipe.main]
@@ -62,13 +68,13 @@ def ingest(
         row_bytes=-(-main.decoded_bytes // main.rows),
         size_bytes=sum(part.size_bytes for of_table in parts.values() for part in of_table),
         parents=(fingerprint(recipe, store),),
-        settings_sha256=digest(canonical(settings(recipe))),
+        settings_sha256=digest(canonical_bytes(settings(recipe))),
         quarantined=quarantined,
         quarantine=f"blobs/{put_blob(store, bad_rows)}" if quarantined else None,
     )
     return save_manifest(store, manifest), manifest
 
 
-def open_table(files: Sequence[DataFile]) -> TextTable | ParquetTable:
+def open_table(files: Sequence[DataFile]) -> CsvTable | ParquetTable:
     """The files of one table, of one kind. Raises DataError."""
-    return ParquetTable(files) if files[0].is_parquet else TextTable(files)
+    return ParquetTable(files) if files[0].is_parquet else CsvTable(files)

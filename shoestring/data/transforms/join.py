@@ -11,22 +11,22 @@ import pyarrow.compute as pc
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.recipe import Join
 
-Codes = np.ndarray[Any, np.dtype[np.int64]]
+Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Lookup:
+class JoinLookup:
     """One table, held in memory, found by the columns of `join.by`. Raises DataError when they do not name one row each."""
 
     def __init__(self, table: pa.Table, join: Join) -> None:
         for name in join.by:
             table = table.filter(pc.is_valid(table[name]))
         self._join = join
-        self._steps: list[tuple[pa.Array, Codes]] = []
+        self._steps: list[tuple[pa.Array, Indices]] = []
         codes = np.zeros(table.num_rows, np.int64)
         for name in join.by:
             values = table[name].combine_chunks().unique()
             # Dense after every column, so that codes stay below rows squared whatever the number of columns.
-            pairs = codes * len(values) + _places(table[name], values)
+            pairs = codes * len(values) + _indices(table[name], values)
             known, codes = np.unique(pairs, return_inverse=True)
             self._steps.append((values, known))
         doubled = np.flatnonzero(np.bincount(codes) > 1)
@@ -55,9 +55,9 @@ class Lookup:
             left = left.append_column(name, brought[name])
         return left
 
-    def _left_places(self, left: pa.Table, name: str, values: pa.Array) -> Codes:
+    def _left_places(self, left: pa.Table, name: str, values: pa.Array) -> Indices:
         try:
-            return _places(left[name].cast(values.type), values)
+            return _indices(left[name].cast(values.type), values)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             types = f"{left[name].type} with {values.type}"
             raise RecipeError(
@@ -65,6 +65,6 @@ class Lookup:
             ) from None
 
 
-def _places(column: pa.ChunkedArray, values: pa.Array) -> Codes:
+def _indices(column: pa.ChunkedArray, values: pa.Array) -> Indices:
     """Where each value stands in `values`: int64[rows], -1 for a null or an unknown one."""
     return np.asarray(pc.index_in(column, values, skip_nulls=True).fill_null(-1)).astype(np.int64)

@@ -13,20 +13,27 @@ from pydantic import JsonValue
 from shoestring.core.datasets import Encoding, Manifest
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD_CLASS, Format, digest
+from shoestring.core.record import digest
+from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.storage.blobs import load_manifest, save_manifest
-from shoestring.data.storage.cache import canonical
+from shoestring.data.storage.cache import canonical_bytes
 from shoestring.data.storage.part_writer import PartWriter, open_part
-from shoestring.data.transforms.encode import TARGET, Codes, Fit, Kind, Standardised
-from shoestring.data.transforms.join import Lookup
-from shoestring.data.transforms.split import GROUP, SPLITS, Assigned, assign
-from shoestring.data.transforms.target import Answer, TargetFit, is_known, is_numeric
+from shoestring.data.transforms.encode import (
+    TARGET_COLUMN,
+    CategoryEncoder,
+    FeatureFit,
+    FeatureKind,
+    NumberEncoder,
+)
+from shoestring.data.transforms.join import JoinLookup
+from shoestring.data.transforms.split import GROUP_COLUMN, SPLITS, SplitAssignment, assign_splits
+from shoestring.data.transforms.target import TargetEncoder, TargetFit, is_known, is_numeric
 
 BATCH_ROWS = 1 << 17
 
-Tell = Callable[[str, int], None]
+ReportRows = Callable[[str, int], None]
 """Called with what is being done and the rows so far, batch by batch; may raise to stop."""
 
 
@@ -43,14 +50,18 @@ def preprocess(
     format: Format,
     store: Store,
     scratch: Path,
-    tell: Tell,
+    tell: ReportRows,
     storage_class: str = STANDARD_CLASS,
 ) -> tuple[str, Manifest]:
     """Encode the raw data set under `raw_key`; returns the manifest and its key. Raises RecipeError, DataError, StoreFull."""
-    source = _Source(recipe, load_manifest(store, raw_key), store)
+    source = _JoinedTable(recipe, load_manifest(store, raw_key), store)
     encoders, answer = _fit(recipe, source, tell)
     features = tuple(feature for encoder in encoders for feature in encoder.features())
-    names = [*(feature.name for feature in features), TARGET, *([GROUP] if recipe.split.by else [])]
+    names = [
+        *(feature.name for feature in features),
+        TARGET_COLUMN,
+        *([GROUP_COLUMN] if recipe.split.by else []),
+    ]
     if clashes := sorted({name for name in names if names.count(name) > 1}):
         raise RecipeError(
             f"the encoded data set would have two columns called {', '.join(clashes)}: rename those of the source"
@@ -58,12 +69,12 @@ def preprocess(
     writers = {split: PartWriter(store, format, scratch, storage_class) for split in SPLITS}
     left_out: Counter[str] = Counter()
     for rows, table, assigned in source.batches():
-        y = _answers(table[recipe.target.column], answer, left_out)
+        y = _encode_target(table[recipe.target.column], answer, left_out)
         columns = [column for encoder in encoders for column in encoder.encode(table[encoder.name])]
         groups = [] if assigned.groups is None else [assigned.groups]
         encoded = pa.table([*columns, y, *groups], names=names)
         for place, writer in enumerate(writers.values()):
-            writer.add(encoded.filter(pc.and_(pa.array(assigned.places == place), pc.is_valid(y))))
+            writer.add(encoded.filter(pc.and_(pa.array(assigned.split_indices == place), pc.is_valid(y))))
         tell("encoding", rows)
     parts = {split: writer.close() for split, writer in writers.items()}
     if empty := [split for split in SPLITS if not parts[split]]:
@@ -80,7 +91,7 @@ def preprocess(
         row_bytes=4 * len(encoded.schema),
         size_bytes=sum(part.size_bytes for of_split in parts.values() for part in of_split),
         parents=(raw_key,),
-        settings_sha256=digest(canonical(settings(recipe))),
+        settings_sha256=digest(canonical_bytes(settings(recipe))),
         quarantined=dict(left_out),
         encoding=Encoding(
             features=features, task=answer.task, classes=answer.classes, train_prior=answer.prior
@@ -89,7 +100,7 @@ def preprocess(
     return save_manifest(store, manifest), manifest
 
 
-class _Source:
+class _JoinedTable:
     """The main table with everything joined, in batches, each row with its split. Raises RecipeError, DataError."""
 
     def __init__(self, recipe: Recipe, raw: Manifest, store: Store) -> None:
@@ -99,9 +110,9 @@ class _Source:
             columns[table].append(column)
         check_columns(recipe, columns)
         self._recipe, self._raw, self._store = recipe, raw, store
-        self._lookups = [Lookup(pa.concat_tables(self._parts(join.table)), join) for join in recipe.joins]
+        self._lookups = [JoinLookup(pa.concat_tables(self._parts(join.table)), join) for join in recipe.joins]
 
-    def batches(self) -> Iterator[tuple[int, pa.Table, Assigned]]:
+    def batches(self) -> Iterator[tuple[int, pa.Table, SplitAssignment]]:
         """The rows up to and with this batch, the batch, and where each of its rows belongs."""
         rows = 0
         for part in self._parts(self._recipe.main):
@@ -109,7 +120,7 @@ class _Source:
                 batch = part.slice(start, BATCH_ROWS)
                 for lookup in self._lookups:
                     batch = lookup.join(batch)
-                assigned = assign(batch, self._recipe.split, self._recipe.seed, rows)
+                assigned = assign_splits(batch, self._recipe.split, self._recipe.seed, rows)
                 rows += batch.num_rows
                 yield rows, batch, assigned
 
@@ -117,41 +128,46 @@ class _Source:
         return (open_part(self._store, self._raw, part) for part in self._raw.splits[table])
 
 
-def _fit(recipe: Recipe, source: _Source, tell: Tell) -> tuple[tuple[Codes | Standardised, ...], Answer]:
+def _fit(
+    recipe: Recipe, source: _JoinedTable, tell: ReportRows
+) -> tuple[tuple[CategoryEncoder | NumberEncoder, ...], TargetEncoder]:
     """Learn the encodings and the task from the train rows that have a target."""
-    fits: list[Fit] = []
+    fits: list[FeatureFit] = []
     target: TargetFit | None = None
     for rows, table, assigned in source.batches():
-        fits = fits or [Fit(name, kind) for name, kind in _features(recipe, table.schema).items()]
+        fits = fits or [FeatureFit(name, kind) for name, kind in _features(recipe, table.schema).items()]
         target = target or TargetFit(recipe.target, table.schema.field(recipe.target.column).type)
         train = table.filter(
-            pc.and_(pa.array(assigned.places == SPLITS.index("train")), is_known(table[recipe.target.column]))
+            pc.and_(
+                pa.array(assigned.split_indices == SPLITS.index("train")),
+                is_known(table[recipe.target.column]),
+            )
         )
-        target.see(train[recipe.target.column])
+        target.add(train[recipe.target.column])
         for fit in fits:
-            fit.see(train[fit.name])
+            fit.add(train[fit.name])
         tell("fitting", rows)
     if target is None:
         raise DataError(f"table {recipe.main} has no rows: there is nothing to learn from")
     stated = {*recipe.categorical, *recipe.numeric}
-    encoders = tuple(fit.settle() for fit in fits if fit.name in stated or fit.varies())
+    encoders = tuple(fit.encoder() for fit in fits if fit.name in stated or fit.is_informative())
     if not encoders:
         raise DataError(
             f"no column of table {recipe.main} tells rows apart: name features under `categorical` and `numeric`"
         )
-    answer = target.settle()
-    recipe.metric_of(answer.task)
+    answer = target.encoder()
+    recipe.metric_for(answer.task)
     return encoders, answer
 
 
-def _features(recipe: Recipe, schema: pa.Schema) -> dict[str, Kind | None]:
+def _features(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind | None]:
     """The columns to encode: those the recipe names, else all but the target, leaks, groups and moments, by their types."""
     for name in recipe.numeric:
         if pa.types.is_string(schema.field(name).type):
             raise RecipeError(
                 f"the numeric feature {name} holds text: name it under `categorical`, or mend the values that are no numbers"
             )
-    stated: dict[str, Kind | None] = {
+    stated: dict[str, FeatureKind | None] = {
         **dict.fromkeys(recipe.categorical, "categorical"),
         **dict.fromkeys(recipe.numeric, "numeric"),
     }
@@ -165,13 +181,13 @@ def _features(recipe: Recipe, schema: pa.Schema) -> dict[str, Kind | None]:
     }
 
 
-def _inferred(kind: pa.DataType) -> Kind | None:
+def _inferred(kind: pa.DataType) -> FeatureKind | None:
     if pa.types.is_floating(kind):
         return "numeric"
     return None if is_numeric(kind) else "categorical"
 
 
-def _answers(column: pa.ChunkedArray, answer: Answer, left_out: Counter[str]) -> pa.ChunkedArray:
+def _encode_target(column: pa.ChunkedArray, answer: TargetEncoder, left_out: Counter[str]) -> pa.ChunkedArray:
     """`y`, null in rows that have to be left out, which are counted by reason."""
     y = answer.encode(column)
     missing = column.length() - pc.sum(is_known(column)).as_py()

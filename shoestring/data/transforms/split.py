@@ -14,23 +14,23 @@ from shoestring.data.recipe import Split
 
 SPLITS = ("train", "val", "test")
 
-GROUP = "_group"
+GROUP_COLUMN = "_group"
 """Column of an encoded data set that was split by groups: rows of equal value share their fate, and are drawn together by a bootstrap."""
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
-Places = np.ndarray[Any, np.dtype[np.int64]]
+Indices = np.ndarray[Any, np.dtype[np.int64]]
 Groups = np.ndarray[Any, np.dtype[np.int32]]
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class SplitAssignment:
     """Place in SPLITS of each row, int64[rows], and which group it is of, int32[rows]: half of the group's hash. None: by itself."""
 
-    places: Places
+    split_indices: Indices
     groups: Groups | None
 
 
-def assign(table: pa.Table, split: Split, seed: int, first_row: int) -> Assigned:
+def assign_splits(table: pa.Table, split: Split, seed: int, first_row: int) -> SplitAssignment:
     """Share out the rows of a table. `first_row` is the place of its first row in the whole.
 
     A group goes where its hash / 2^64 falls between the shares: blake2b of its values, or of a row by itself SplitMix64 of its place, both
@@ -48,7 +48,9 @@ def assign(table: pa.Table, split: Split, seed: int, first_row: int) -> Assigned
             np.uint64(int.from_bytes(key.digest(), "little")),
         )
     places = np.searchsorted([split.train, split.train + split.val], hashes / 2.0**64, side="right")
-    return Assigned(places[groups], hashes.astype(np.uint32).view(np.int32)[groups] if split.by else None)
+    return SplitAssignment(
+        places[groups], hashes.astype(np.uint32).view(np.int32)[groups] if split.by else None
+    )
 
 
 def _hash(group: dict[str, Any], key: hashlib.blake2b) -> int:
@@ -65,7 +67,7 @@ def _mix(rows: Hashes, key: np.uint64) -> Hashes:
     return state ^ (state >> np.uint64(31))
 
 
-def _groups(columns: pa.Table) -> tuple[Places, Places]:
+def _groups(columns: pa.Table) -> tuple[Indices, Indices]:
     """A row of each group, and the group of each row."""
     first, groups = np.zeros(0, np.int64), np.zeros(columns.num_rows, np.int64)
     for name in columns.column_names:

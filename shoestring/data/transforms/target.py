@@ -10,13 +10,19 @@ import pyarrow.compute as pc
 
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.recipe import Target, Task
-from shoestring.data.transforms.encode import FEW, Moments, as_number, as_text, count_into
+from shoestring.data.transforms.encode import (
+    MAX_INFERRED_CATEGORIES,
+    RunningMoments,
+    as_number,
+    as_text,
+    count_values,
+)
 
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TargetEncoder:
     """How the target column becomes `y`. `prior`: the class shares of train; for regression its mean and standard deviation."""
 
     target: Target
@@ -39,21 +45,21 @@ class TargetFit:
     def __init__(self, target: Target, kind: pa.DataType) -> None:
         self._target, self._kind = target, kind
         self._counts: Counter[str] = Counter()
-        self._moments = Moments()
+        self._moments = RunningMoments()
         if (target.above is not None or target.task == "regression") and not is_numeric(kind):
             raise RecipeError(
                 f"the target {target.column} holds {kind}, not numbers: leave out `above` and `task: regression`"
             )
 
-    def see(self, column: pa.ChunkedArray) -> None:
+    def add(self, column: pa.ChunkedArray) -> None:
         if self._target.above is not None:
             column = pc.greater(as_number(column), self._target.above)
         elif is_numeric(self._kind):
-            self._moments.see(column)
-        if len(self._counts) <= MOST_CLASSES:
-            count_into(self._counts, column)
+            self._moments.add(column)
+        if len(self._counts) <= MAX_CLASSES:
+            count_values(self._counts, column)
 
-    def settle(self) -> Answer:
+    def encoder(self) -> TargetEncoder:
         """Raises DataError when there is nothing to predict, RecipeError when the column cannot answer the stated task."""
         name, task = self._target.column, self._target.task or self._inferred()
         if len(self._counts) < 2:
@@ -61,18 +67,16 @@ class TargetFit:
                 f"the target {name} has {len(self._counts)} different values in train: there is nothing to predict"
             )
         if task == "regression":
-            return Answer(self._target, task, (), (self._moments.mean, self._moments.sd))
-        if len(self._counts) > MOST_CLASSES or (task == "binary" and len(self._counts) != 2):
-            found = (
-                f"more than {MOST_CLASSES}" if len(self._counts) > MOST_CLASSES else str(len(self._counts))
-            )
+            return TargetEncoder(self._target, task, (), (self._moments.mean, self._moments.sd))
+        if len(self._counts) > MAX_CLASSES or (task == "binary" and len(self._counts) != 2):
+            found = f"more than {MAX_CLASSES}" if len(self._counts) > MAX_CLASSES else str(len(self._counts))
             raise RecipeError(
                 f"the target {name} has {found} different values in train, which is no {task} task: state another, or `above`"
             )
         above = self._target.above
         classes = tuple(sorted(self._counts, key=float if above is None and is_numeric(self._kind) else str))
         prior = tuple(self._counts[text] / self._counts.total() for text in classes)
-        return Answer(
+        return TargetEncoder(
             self._target,
             task,
             classes if above is None else (f"{name} <= {above:g}", f"{name} > {above:g}"),
@@ -83,7 +87,9 @@ class TargetFit:
         """Two values are a yes or no; text, and few whole numbers, are classes; other numbers are regressed."""
         if len(self._counts) == 2:
             return "binary"
-        if not is_numeric(self._kind) or (pa.types.is_integer(self._kind) and len(self._counts) <= FEW):
+        if not is_numeric(self._kind) or (
+            pa.types.is_integer(self._kind) and len(self._counts) <= MAX_INFERRED_CATEGORIES
+        ):
             return "multiclass"
         return "regression"
 

@@ -10,22 +10,22 @@ from shoestring.core.datasets import Encoding
 from shoestring.core.money import usd
 
 # How often a training goes back to where it was good enough, each time at this share of the learning rate that it had.
-MOST_ROLLBACKS, RATE_SHARE = 2, 0.5
+MAX_ROLLBACKS, ROLLBACK_RATE_FACTOR = 2, 0.5
 
 
-def loss_of_nothing(encoding: Encoding) -> float:
+def prior_loss(encoding: Encoding) -> float:
     """The loss of a model that knows only what train's targets are like: the entropy of its classes in nats, or its standard deviation."""
     if encoding.task == "regression":
         return encoding.train_prior[1]
     return -sum(share * math.log(share) for share in encoding.train_prior if share > 0)
 
 
-def skill_of(loss: float, nothing: float) -> float:
+def skill_score(loss: float, nothing: float) -> float:
     """1 less the loss over that of a model that has learned nothing; where that has no loss, nothing can be learned."""
     return 1 - loss / nothing if nothing > 0 else 0.0
 
 
-def too_bad(floor: SkillFloor, skill: float, epochs: float, share: float) -> str | None:
+def skill_violation(floor: SkillFloor, skill: float, epochs: float, share: float) -> str | None:
     """Why a training is not good enough; None: it is, or need not be yet. `share`: of its money or time that is gone."""
     if skill >= floor.min or (epochs < floor.after_epochs and share < floor.after_share):
         return None
@@ -35,7 +35,7 @@ def too_bad(floor: SkillFloor, skill: float, epochs: float, share: float) -> str
     )
 
 
-def too_dear(cap: EpochCap, spent_usd: Decimal, epochs: float) -> str | None:
+def epoch_cost_violation(cap: EpochCap, spent_usd: Decimal, epochs: float) -> str | None:
     """Why an epoch costs too much, by what some of it did cost; None: it does not."""
     whole_usd = usd(spent_usd / Decimal(str(epochs)))
     if whole_usd <= cap.max_usd:

@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 import io
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import ValidationError
 
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Record, digest, record_bytes
+from shoestring.core.record import Record, StoredRecord, digest, record_bytes
 
 SLOTS = 2
 
 
-class Slot(Record):
+class CheckpointSlot(Record):
     number: int
     sha256: str
     samples: int
 
 
-class Pointer(Record):
+class CheckpointPointer(StoredRecord):
     """`checkpoints/train.json`: the newest slot first."""
 
-    schema_version: Literal[1] = 1
-    slots: tuple[Slot, ...]
+    slots: tuple[CheckpointSlot, ...]
 
 
 def folder(run_id: str) -> str:
     return f"runs/{run_id}/checkpoints"
 
 
-def read_pointer(store: Store, run_id: str) -> Pointer:
+def read_pointer(store: Store, run_id: str) -> CheckpointPointer:
     """Empty when nothing was put down, or what was cannot be read."""
     try:
-        return Pointer.model_validate_json(store.fetch(f"{folder(run_id)}/train.json").read_bytes())
+        return CheckpointPointer.model_validate_json(store.fetch(f"{folder(run_id)}/train.json").read_bytes())
     except (NotInStore, ValidationError):
-        return Pointer(slots=())
+        return CheckpointPointer(slots=())
 
 
 def save(store: Store, run_id: str, state: dict[str, Any], samples: int) -> None:
@@ -46,8 +45,8 @@ def save(store: Store, run_id: str, state: dict[str, Any], samples: int) -> None
     number = (before[0].number + 1) % SLOTS if before else 0
     data = to_bytes(state)
     store.put(f"{folder(run_id)}/train-{number}.pt", data)
-    slots = (Slot(number=number, sha256=digest(data), samples=samples), *before[: SLOTS - 1])
-    store.put(f"{folder(run_id)}/train.json", record_bytes(Pointer(slots=slots)))
+    slots = (CheckpointSlot(number=number, sha256=digest(data), samples=samples), *before[: SLOTS - 1])
+    store.put(f"{folder(run_id)}/train.json", record_bytes(CheckpointPointer(slots=slots)))
 
 
 def load(store: Store, run_id: str) -> tuple[dict[str, Any] | None, str]:
@@ -56,13 +55,13 @@ def load(store: Store, run_id: str) -> tuple[dict[str, Any] | None, str]:
     for age, slot in enumerate(slots):
         if (data := _read(store, run_id, slot)) is not None:
             if age:
-                store.put(f"{folder(run_id)}/train.json", record_bytes(Pointer(slots=slots[age:])))
+                store.put(f"{folder(run_id)}/train.json", record_bytes(CheckpointPointer(slots=slots[age:])))
             return from_bytes(data), f"{said}went on from the one at {slot.samples} samples" if said else ""
         said += f"the checkpoint at {slot.samples} samples was damaged; "
     return None, f"{said}started afresh" if said else ""
 
 
-def _read(store: Store, run_id: str, slot: Slot) -> bytes | None:
+def _read(store: Store, run_id: str, slot: CheckpointSlot) -> bytes | None:
     try:
         data = store.fetch(f"{folder(run_id)}/train-{slot.number}.pt").read_bytes()
     except NotInStore:

@@ -12,23 +12,23 @@ import torch
 from torch import Tensor
 
 from shoestring.core.datasets import Encoding
-from shoestring.data.formats.readers import Rows
-from shoestring.data.loading.shuffle import samples_at
+from shoestring.data.formats.readers import EncodedRows
+from shoestring.data.loading.shuffle import sample_indices
 from shoestring.data.recipe import TrainSettings
-from shoestring.training.torch_.net import Array, Columns, TableNet, loss_of, quantile_edges
+from shoestring.training.torch_.net import Array, NetInputs, TableNet, compute_loss, quantile_edges
 
 # Epochs over which a weight's share in the average halves: long enough to stand in for the end of an annealing.
 AVERAGE_HALF_LIFE_EPOCHS = 0.1
 EVALUATION_ROWS = 8192
-LARGEST_NORM = 1.0
+MAX_GRADIENT_NORM = 1.0
 
 
-def part_of(rows: Rows, seed: int, share: float) -> Iterator[Array]:
+def validation_batches(rows: EncodedRows, seed: int, share: float) -> Iterator[Array]:
     """Batches of all rows, or of a share of them, always the same ones."""
     if share == 1:
         yield from rows.scan(EVALUATION_ROWS)
         return
-    chosen = np.sort(samples_at(len(rows), seed, 0, 0, max(1, int(share * len(rows)))))
+    chosen = np.sort(sample_indices(len(rows), seed, 0, 0, max(1, int(share * len(rows)))))
     for first in range(0, len(chosen), EVALUATION_ROWS):
         yield rows.take(chosen[first : first + EVALUATION_ROWS])
 
@@ -39,7 +39,7 @@ class Learner:
     def __init__(self, encoding: Encoding, settings: TrainSettings, sample: Array, rows: int) -> None:
         """`sample`: records that say where the pieces of each number's encoding lie. `rows`: an epoch."""
         self.encoding, self.settings, self.rows = encoding, settings, rows
-        self.columns = Columns(encoding)
+        self.columns = NetInputs(encoding)
         _, numbers_RN = self.columns.inputs(sample)
         self.net = TableNet(encoding, settings, quantile_edges(numbers_RN.numpy(), settings.bins))
         self.average = copy.deepcopy(self.net).requires_grad_(False).eval()
@@ -57,10 +57,10 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         out_BK = self.net(*self.columns.inputs(records))
-        loss = loss_of(out_BK, self.columns.target(records), self.encoding.task)
+        loss = compute_loss(out_BK, self.columns.target(records), self.encoding.task)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.net.parameters(), LARGEST_NORM)
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), MAX_GRADIENT_NORM)
         self.optimizer.step()
         self.steps += 1
         self._fold_in(len(records))
@@ -82,7 +82,7 @@ class Learner:
         total, rows = 0.0, 0
         for records in batches:
             total += float(
-                loss_of(
+                compute_loss(
                     net(*self.columns.inputs(records)),
                     self.columns.target(records),
                     self.encoding.task,
@@ -91,11 +91,11 @@ class Learner:
             )
             rows += len(records)
         net.train(training)
-        return self.in_metric(total / rows)
+        return self.to_metric(total / rows)
 
-    def in_metric(self, loss: float) -> float:
+    def to_metric(self, loss: float) -> float:
         """A mean of what `loss_of` gives, in the metric: nats as they are; a squared error as its root, in the unit of `y`."""
-        return math.sqrt(loss) * self.columns.sd if self.columns.regression else loss
+        return math.sqrt(loss) * self.columns.sd if self.columns.is_regression else loss
 
     def state(self) -> dict[str, Any]:
         return {
@@ -112,10 +112,10 @@ class Learner:
         self.steps = state["steps"]
 
 
-def snapshot(state: dict[str, Any]) -> dict[str, Any]:
+def copy_state(state: dict[str, Any]) -> dict[str, Any]:
     """A copy that later steps do not touch."""
     return copy.deepcopy(state)
 
 
-def weights(net: TableNet) -> dict[str, Tensor]:
+def copy_weights(net: TableNet) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}

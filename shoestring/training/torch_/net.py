@@ -32,9 +32,9 @@ class TableNet(nn.Module):
             feature.cardinality for feature in encoding.features if feature.kind == "categorical"
         ]
         # 1.6 * cardinality^0.56 is fastai's rule for the width of an embedding.
-        widths = [min(settings.embedding_dim_max, round(1.6 * size**0.56)) for size in cardinalities]
+        widths = [min(settings.max_embedding_dim, round(1.6 * size**0.56)) for size in cardinalities]
         outputs = len(encoding.classes) if encoding.task == "multiclass" else 1
-        self.unknown_share = settings.unknown_share
+        self.category_dropout = settings.category_dropout
         self.embeddings = nn.ModuleList(
             nn.Embedding(size, width) for size, width in zip(cardinalities, widths, strict=True)
         )
@@ -68,8 +68,8 @@ class TableNet(nn.Module):
 
     def forward(self, codes_BC: Tensor, numbers_BN: Tensor) -> Tensor:
         """Logits, or standardised values for a regression: float32[B, K]."""
-        if self.training and self.unknown_share:
-            codes_BC = codes_BC * (torch.rand(codes_BC.shape) >= self.unknown_share)
+        if self.training and self.category_dropout:
+            codes_BC = codes_BC * (torch.rand(codes_BC.shape) >= self.category_dropout)
         columns = codes_BC.unbind(1)
         parts = [embed(code_B) for embed, code_B in zip(self.embeddings, columns, strict=True)]
         edges_NP1 = self.get_buffer("edges_NP1")
@@ -92,22 +92,22 @@ def quantile_edges(numbers_RN: Array, bins: int) -> Tensor:
     return torch.tensor(np.array(rows).reshape(len(rows), bins + 1), dtype=torch.float32)
 
 
-class Columns:
+class NetInputs:
     """Where an encoded record keeps what the net reads."""
 
     def __init__(self, encoding: Encoding) -> None:
-        self.codes = [feature.name for feature in encoding.features if feature.kind == "categorical"]
-        self.numbers = [feature.name for feature in encoding.features if feature.kind == "numeric"]
-        self.regression = encoding.task == "regression"
-        self.mean, self.sd = encoding.train_prior if self.regression else (0.0, 1.0)
+        self.code_names = [feature.name for feature in encoding.features if feature.kind == "categorical"]
+        self.number_names = [feature.name for feature in encoding.features if feature.kind == "numeric"]
+        self.is_regression = encoding.task == "regression"
+        self.mean, self.sd = encoding.train_prior if self.is_regression else (0.0, 1.0)
 
     def inputs(self, records: Array) -> tuple[Tensor, Tensor]:
         """int64[B, C] and float32[B, N]."""
-        return _stack(records, self.codes, np.int64), _stack(records, self.numbers, np.float32)
+        return _stack(records, self.code_names, np.int64), _stack(records, self.number_names, np.float32)
 
     def target(self, records: Array) -> Tensor:
         """int64[B] of classes; a regression's float32[B], standardised."""
-        if self.regression:
+        if self.is_regression:
             return torch.from_numpy(((records["y"] - self.mean) / (self.sd or 1.0)).astype(np.float32))
         return torch.from_numpy(records["y"].astype(np.int64))
 
@@ -119,7 +119,7 @@ def _stack(records: Array, names: list[str], kind: Any) -> Tensor:
     return torch.from_numpy(stacked)
 
 
-def loss_of(out_BK: Tensor, y_B: Tensor, task: str, reduction: str = "mean") -> Tensor:
+def compute_loss(out_BK: Tensor, y_B: Tensor, task: str, reduction: str = "mean") -> Tensor:
     """Log loss in nats; a regression's squared error of the standardised target."""
     if task == "binary":
         return F.binary_cross_entropy_with_logits(out_BK[:, 0], y_B.float(), reduction=reduction)

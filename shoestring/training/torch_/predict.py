@@ -6,13 +6,13 @@ import numpy as np
 import torch
 
 from shoestring.core.interfaces import Store
-from shoestring.data.formats.readers import Rows
-from shoestring.data.run_records import read
+from shoestring.data.formats.readers import EncodedRows
+from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import open_blob
 from shoestring.training.model_record import ModelRecord
 from shoestring.training.torch_.checkpoint import from_bytes
 from shoestring.training.torch_.learner import EVALUATION_ROWS
-from shoestring.training.torch_.net import Array, Columns, TableNet
+from shoestring.training.torch_.net import Array, NetInputs, TableNet
 
 
 def load_net(store: Store, record: ModelRecord) -> TableNet:
@@ -24,10 +24,10 @@ def load_net(store: Store, record: ModelRecord) -> TableNet:
 
 
 @torch.no_grad()
-def predict(store: Store, model_key: str, rows: Rows) -> Array:
+def predict(store: Store, model_key: str, rows: EncodedRows) -> Array:
     """Probabilities float64[n, classes]; a regression's values float64[n], in the units of y."""
-    record = read(store, model_key, ModelRecord)
-    net, columns, task = load_net(store, record), Columns(record.encoding), record.encoding.task
+    record = read_record(store, model_key, ModelRecord)
+    net, columns, task = load_net(store, record), NetInputs(record.encoding), record.encoding.task
     found = []
     for records in rows.scan(EVALUATION_ROWS):
         out_BK = net(*columns.inputs(records)).double()

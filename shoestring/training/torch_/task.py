@@ -10,43 +10,45 @@ from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.receipt import AdaptationChange, SpendForecast
-from shoestring.data.formats.readers import Rows
+from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
-from shoestring.training.curve import Metric
-from shoestring.training.torch_.training_state import Course
+from shoestring.training.curve import LossMetric
+from shoestring.training.torch_.training_state import TrainingState
 
-NOTHING_GUARDED = Guardrails()
+NO_GUARDRAILS = Guardrails()
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TrainingTask:
     """What to train on, within what, and whom to tell."""
 
     run_id: str
     seed: int
     encoding: Encoding
     settings: TrainSettings
-    train: Rows
-    signal: Rows
-    metric: Metric
+    train: EncodedRows
+    validation: EncodedRows
+    metric: LossMetric
     store: Store
     meter: Meter
     clock: Clock
     cores: int
-    tell: Callable[[str, int, int, dict[str, float], tuple[AdaptationChange, ...], SpendForecast | None], None]
-    stopping: Callable[[], bool]
-    bounds: AdaptationLimits
-    guardrails: Guardrails = NOTHING_GUARDED
+    report_progress: Callable[
+        [str, int, int, dict[str, float], tuple[AdaptationChange, ...], SpendForecast | None], None
+    ]
+    should_stop: Callable[[], bool]
+    adaptation_limits: AdaptationLimits
+    guardrails: Guardrails = NO_GUARDRAILS
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedModel:
     """The weights that were kept, as `torch.load(weights_only=True)` reads them, and how it went."""
 
     weights: bytes
     val_loss: float | None
-    kept: str
-    stopped: str
-    course: Course
-    stall_share: float
+    weights_source: str
+    stop_reason: str
+    state: TrainingState
+    data_wait_share: float

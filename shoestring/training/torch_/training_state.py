@@ -9,104 +9,108 @@ from typing import Any
 import torch
 
 from shoestring.core.receipt import AdaptationChange
-from shoestring.data.loading.shuffle import Cursor
+from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.data.recipe import TrainSettings
-from shoestring.training.control.schedule import Schedule, Stall
-from shoestring.training.curve import Point
-from shoestring.training.model_record import Window
+from shoestring.training.control.schedule import EarlyStopping, LearningRateSchedule
+from shoestring.training.curve import CurvePoint
+from shoestring.training.model_record import SampleRange
 from shoestring.training.torch_.learner import Learner
 
 
 @dataclass(slots=True)
-class Course:
+class TrainingState:
     """All that changes while a training goes on, but the learner itself. `seconds` and `spent_usd` are of earlier starts.
 
     `batch_rows` 0: as the recipe says. `safe`: where it was good enough last (`training/torch_/remedies.py`), to go back to; how often it
     has gone back, and what share of the learning rate that left it.
     """
 
-    cursor: Cursor
-    schedule: Schedule
-    stall: Stall
+    cursor: SampleCursor
+    schedule: LearningRateSchedule
+    early_stopping: EarlyStopping
     samples: int = 0
-    seconds: float = 0.0
+    training_s: float = 0.0
     spent_usd: Decimal = Decimal(0)
-    windows: tuple[Window, ...] = ()
-    points: list[Point] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    pointed: int = 0
+    sample_ranges: tuple[SampleRange, ...] = ()
+    points: list[CurvePoint] = field(default_factory=list)
+    recent_losses: list[float] = field(default_factory=list)
+    last_point_samples: int = 0
     best_loss: float = float("inf")
     best_weights: dict[str, Any] | None = None
-    plateau: dict[str, Any] | None = None
+    plateau_learner: dict[str, Any] | None = None
     batch_rows: int = 0
-    look_share: float = 1.0
+    validation_share: float = 1.0
     changes: list[AdaptationChange] = field(default_factory=list)
-    safe: dict[str, Any] | None = None
-    rolled_back: int = 0
-    rate_share: float = 1.0
+    rollback_point: dict[str, Any] | None = None
+    rollbacks: int = 0
+    rate_factor: float = 1.0
 
 
-def fresh(seed: int, settings: TrainSettings, rows: int) -> Course:
-    return Course(
-        Cursor(seed=seed), Schedule(end_samples=settings.max_epochs * rows), Stall(settings.patience)
+def new_state(seed: int, settings: TrainSettings, rows: int) -> TrainingState:
+    return TrainingState(
+        SampleCursor(seed=seed),
+        LearningRateSchedule(end_samples=settings.max_epochs * rows),
+        EarlyStopping(settings.patience),
     )
 
 
-def put_down(course: Course, learner: Learner, seconds: float, spent_usd: Decimal) -> dict[str, Any]:
+def to_checkpoint(
+    course: TrainingState, learner: Learner, seconds: float, spent_usd: Decimal
+) -> dict[str, Any]:
     """The state as tensors and plain values; seconds and dollars with those of this start."""
     return {
         "learner": learner.state(),
         "random": torch.get_rng_state(),
         "cursor": course.cursor.model_dump(),
         "schedule": asdict(course.schedule),
-        "stall": asdict(course.stall),
+        "stall": asdict(course.early_stopping),
         "samples": course.samples,
         "seconds": seconds,
         "spent_usd": str(spent_usd),
-        "windows": [window.model_dump() for window in course.windows],
+        "windows": [window.model_dump() for window in course.sample_ranges],
         "points": [point.model_dump(mode="json") for point in course.points],
-        "losses": course.losses,
-        "pointed": course.pointed,
+        "losses": course.recent_losses,
+        "pointed": course.last_point_samples,
         "best_loss": course.best_loss,
         "best_weights": course.best_weights,
-        "plateau": course.plateau,
+        "plateau": course.plateau_learner,
         "batch_rows": course.batch_rows,
-        "look_share": course.look_share,
+        "look_share": course.validation_share,
         "changes": [change.model_dump(mode="json") for change in course.changes],
-        "safe": course.safe,
-        "rolled_back": course.rolled_back,
-        "rate_share": course.rate_share,
+        "safe": course.rollback_point,
+        "rolled_back": course.rollbacks,
+        "rate_share": course.rate_factor,
     }
 
 
-def resumed(state: dict[str, Any], learner: Learner) -> Course:
+def from_checkpoint(state: dict[str, Any], learner: Learner) -> TrainingState:
     """Take a state up again, into `learner` and a course."""
     learner.restore(state["learner"])
     torch.set_rng_state(state["random"])
-    return Course(
-        cursor=Cursor(**state["cursor"]),
-        schedule=Schedule(**state["schedule"]),
-        stall=Stall(**state["stall"]),
+    return TrainingState(
+        cursor=SampleCursor(**state["cursor"]),
+        schedule=LearningRateSchedule(**state["schedule"]),
+        early_stopping=EarlyStopping(**state["stall"]),
         samples=state["samples"],
-        seconds=state["seconds"],
+        training_s=state["seconds"],
         spent_usd=Decimal(state["spent_usd"]),
-        windows=tuple(Window(**window) for window in state["windows"]),
-        points=[Point(**point) for point in state["points"]],
-        losses=state["losses"],
-        pointed=state["pointed"],
+        sample_ranges=tuple(SampleRange(**window) for window in state["windows"]),
+        points=[CurvePoint(**point) for point in state["points"]],
+        recent_losses=state["losses"],
+        last_point_samples=state["pointed"],
         best_loss=state["best_loss"],
         best_weights=state["best_weights"],
-        plateau=state["plateau"],
+        plateau_learner=state["plateau"],
         batch_rows=state.get("batch_rows", 0),
-        look_share=state.get("look_share", 1.0),
+        validation_share=state.get("look_share", 1.0),
         changes=[AdaptationChange(**change) for change in state.get("changes", [])],
-        safe=state.get("safe"),
-        rolled_back=state.get("rolled_back", 0),
-        rate_share=state.get("rate_share", 1.0),
+        rollback_point=state.get("safe"),
+        rollbacks=state.get("rolled_back", 0),
+        rate_factor=state.get("rate_share", 1.0),
     )
 
 
-def why_it_stopped(course: Course, settings: TrainSettings) -> str:
+def stop_reason(course: TrainingState, settings: TrainSettings) -> str:
     if course.schedule.decaying and course.samples >= course.schedule.end_samples:
         return "signal validation stalled; the rest of the money is handed back"
     if course.samples >= course.schedule.end_samples:

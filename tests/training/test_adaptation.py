@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from made_up import table
-from small_world import Bench, prior_loss
+from small_world import Bench, class_prior_loss
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.receipt import AdaptationChange
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
-from shoestring.training.torch_.task import Trained
+from shoestring.training.torch_.task import TrainedModel
 
 STEP_S, STEPS = 0.1, 600
 PRICE = Decimal(1)
@@ -47,23 +47,23 @@ def raise_price(made: Bench, after_s: float, times: int) -> None:
     """Heard of in the middle of a step, as from another thread."""
 
     def step_s() -> float:
-        if made.clock.at_s > after_s and not made.meter.moves:
-            made.meter.hear(made.meter.limit_usd, ((made.clock.at_s, PRICE * times),), None)
+        if made.clock.at_s > after_s and not made.meter.rate_changes:
+            made.meter.update(made.meter.limit_usd, ((made.clock.at_s, PRICE * times),), None)
         return STEP_S
 
     made.step_s = step_s
 
 
-def check_recalibrated(made: Bench, trained: Trained) -> list[AdaptationChange]:
+def check_recalibrated(made: Bench, trained: TrainedModel) -> list[AdaptationChange]:
     assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
-    points = trained.course.points
+    points = trained.state.points
     assert max(point.learning_rate for point in points) == pytest.approx(LONG.learning_rate, rel=0.05)
     assert [point.learning_rate for point in points if point.train_loss is not None][
         -1
     ] < 0.2 * LONG.learning_rate
     assert trained.val_loss is not None
-    assert trained.val_loss < 0.8 * prior_loss(made.train, made.signal)
-    changes = trained.course.changes
+    assert trained.val_loss < 0.8 * class_prior_loss(made.train, made.signal)
+    changes = trained.state.changes
     assert changes, "nothing was recorded"
     assert changes[0].lever == "length"
     assert "rows a second" in changes[0].sentence
@@ -78,8 +78,8 @@ def test_a_slowed_machine_and_a_raised_price_end_annealed_inside_the_money(
     disturb(made, 20.0, 3)
     trained = made.training().run()
     changes = check_recalibrated(made, trained)
-    assert trained.course.samples < 0.7 * 16 * STEPS
-    assert made.forecasts[-1].planned_samples == pytest.approx(trained.course.samples, rel=0.2)
+    assert trained.state.samples < 0.7 * 16 * STEPS
+    assert made.forecasts[-1].planned_samples == pytest.approx(trained.state.samples, rel=0.2)
     assert made.forecasts[-1].limit_usd >= made.forecasts[-1].low_usd
     assert [change.lever for change in changes].count("length") <= 3
 
@@ -88,19 +88,21 @@ def test_a_slowed_machine_and_a_raised_price_end_annealed_inside_the_money(
 def test_where_the_policy_forbids_it_the_plan_stands_and_the_guard_ends_it_in_the_middle(
     tmp_path: Path, disturb: Callable[[Bench, float, int], None]
 ) -> None:
-    made = bench(tmp_path, AdaptationLimits(length=False, min_validation_share=1, max_batch_factor=1, pool=False))
+    made = bench(
+        tmp_path, AdaptationLimits(length=False, min_validation_share=1, max_batch_factor=1, pool=False)
+    )
     disturb(made, 20.0, 3)
     trained = made.training().run()
     assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
-    assert trained.course.changes == []
-    assert trained.course.points[-2].learning_rate > 0.9 * LONG.learning_rate, "not annealed"
+    assert trained.state.changes == []
+    assert trained.state.points[-2].learning_rate > 0.9 * LONG.learning_rate, "not annealed"
 
 
 def test_an_undisturbed_run_changes_nothing(tmp_path: Path) -> None:
     made = bench(tmp_path, AdaptationLimits())
     trained = made.training().run()
-    assert trained.course.changes == []
-    assert trained.course.samples > 0.9 * 16 * STEPS
+    assert trained.state.changes == []
+    assert trained.state.samples > 0.9 * 16 * STEPS
 
 
 def test_looks_are_thinned_out_and_the_best_is_looked_at_again(tmp_path: Path) -> None:
@@ -108,17 +110,17 @@ def test_looks_are_thinned_out_and_the_best_is_looked_at_again(tmp_path: Path) -
     slow(made, 15.0, 3)
     trained = made.training().run()
     assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
-    assert "looks" in [change.lever for change in trained.course.changes]
-    assert trained.course.look_share < 1
+    assert "looks" in [change.lever for change in trained.state.changes]
+    assert trained.state.validation_share < 1
 
 
 def test_a_larger_batch_is_learned_at_a_larger_rate_and_goes_on_after_a_stop(tmp_path: Path) -> None:
     made = bench(tmp_path, AdaptationLimits(min_validation_share=1), steps=2000)
     slow(made, 20.0, 4)
     trained = made.training().run()
-    changes = [change for change in trained.course.changes if change.lever == "batch"]
+    changes = [change for change in trained.state.changes if change.lever == "batch"]
     assert changes, "steps that take as long whatever their rows are cheaper when they are larger"
-    assert trained.course.batch_rows == 32
-    assert max(point.learning_rate for point in trained.course.points) > 1.3 * LONG.learning_rate
+    assert trained.state.batch_rows == 32
+    assert max(point.learning_rate for point in trained.state.points) > 1.3 * LONG.learning_rate
     again = replace(made, clock=type(made.clock)()).training()
     assert again.batch_rows in (16, 32)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from shoestring.data.loading.shuffle import samples_at
+from shoestring.data.loading.shuffle import sample_indices
 
 seeds = st.integers(0, 2**32 - 1)
 epochs = st.integers(0, 1000)
@@ -18,36 +18,36 @@ epochs = st.integers(0, 1000)
 
 @given(st.one_of(st.integers(1, 70), st.integers(1, 5000)), seeds, epochs)
 def test_every_epoch_is_a_permutation(n: int, seed: int, epoch: int) -> None:
-    assert sorted(samples_at(n, seed, epoch, 0, n)) == list(range(n))
+    assert sorted(sample_indices(n, seed, epoch, 0, n)) == list(range(n))
 
 
 @given(st.data(), st.integers(1, 2000), seeds, epochs)
 def test_the_order_is_the_same_however_it_is_cut(data: st.DataObject, n: int, seed: int, epoch: int) -> None:
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=6))), n]
-    pieces = [samples_at(n, seed, epoch, first, last - first) for first, last in itertools.pairwise(cuts)]
-    assert np.array_equal(np.concatenate(pieces), samples_at(n, seed, epoch, 0, n))
+    pieces = [sample_indices(n, seed, epoch, first, last - first) for first, last in itertools.pairwise(cuts)]
+    assert np.array_equal(np.concatenate(pieces), sample_indices(n, seed, epoch, 0, n))
 
 
 @given(st.integers(50, 3000), seeds, epochs)
 def test_another_epoch_and_another_seed_are_other_orders(n: int, seed: int, epoch: int) -> None:
-    here = samples_at(n, seed, epoch, 0, n)
-    assert not np.array_equal(here, samples_at(n, seed, epoch + 1, 0, n))
-    assert not np.array_equal(here, samples_at(n, (seed + 1) % 2**32, epoch, 0, n))
+    here = sample_indices(n, seed, epoch, 0, n)
+    assert not np.array_equal(here, sample_indices(n, seed, epoch + 1, 0, n))
+    assert not np.array_equal(here, sample_indices(n, (seed + 1) % 2**32, epoch, 0, n))
 
 
 @pytest.mark.parametrize("n", [997, 10_000, 65_536, 99_999])
 def test_the_order_looks_shuffled(n: int) -> None:
     """Rank correlations of a random permutation have a standard deviation of n ** -0.5: five of them are almost never passed."""
     for epoch in range(5):
-        order = samples_at(n, 7, epoch, 0, n)
+        order = sample_indices(n, 7, epoch, 0, n)
         assert abs(spearmanr(order, np.arange(n)).statistic) < 5 / np.sqrt(n)
         assert abs(spearmanr(order[:-1], order[1:]).statistic) < 5 / np.sqrt(n)
-        assert abs(spearmanr(order, samples_at(n, 7, epoch + 1, 0, n)).statistic) < 5 / np.sqrt(n)
+        assert abs(spearmanr(order, sample_indices(n, 7, epoch + 1, 0, n)).statistic) < 5 / np.sqrt(n)
 
 
 def test_a_window_is_spread_over_the_whole_table() -> None:
     """Any 1,000 neighbours of the order fall into tenths of the table about alike: 100 each, give or take five deviations."""
-    order = samples_at(100_000, 3, 0, 0, 100_000).reshape(100, 1000)
+    order = sample_indices(100_000, 3, 0, 0, 100_000).reshape(100, 1000)
     counts = np.array([np.bincount(window // 10_000, minlength=10) for window in order])
     assert abs(counts - 100).max() < 5 * np.sqrt(90)
 
@@ -55,4 +55,4 @@ def test_a_window_is_spread_over_the_whole_table() -> None:
 def test_positions_beyond_the_epoch_are_refused() -> None:
     for start, count in ((-1, 2), (8, 3), (11, 0)):
         with pytest.raises(ValueError, match="not within an epoch of 10 rows"):
-            samples_at(10, 0, 0, start, count)
+            sample_indices(10, 0, 0, start, count)

@@ -14,8 +14,8 @@ from data_world import recipe_of
 from shoestring.backends.local import FolderStore
 from shoestring.core.errors import DataError, RecipeError, ShoestringError
 from shoestring.data.recipe import find_recipe
-from shoestring.data.sources.csv_reader import TextTable
-from shoestring.data.sources.files import DataFile, files_of, fingerprint, size_up
+from shoestring.data.sources.csv_reader import CsvTable
+from shoestring.data.sources.files import DataFile, estimate_size, fingerprint, list_data_files
 from shoestring.data.sources.quarantine import Quarantine
 
 ROWS = b"a,y\n" + b"".join(b"%d,%d\n" % (number % 1000, number % 7) for number in range(300_000))
@@ -37,7 +37,7 @@ def packed_as(folder: Path, name: str, data: bytes) -> Path:
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.csv.zip", "rows.parquet"])
 def test_rows_are_estimated_to_a_twentieth_from_one_megabyte(tmp_path: Path, name: str) -> None:
-    size = size_up(recipe_of(packed_as(tmp_path, name, ROWS)))
+    size = estimate_size(recipe_of(packed_as(tmp_path, name, ROWS)))
     assert size.rows_estimate == pytest.approx(300_000, rel=0.05)
     assert size.row_bytes == 16
     if name != "rows.parquet":
@@ -47,19 +47,21 @@ def test_rows_are_estimated_to_a_twentieth_from_one_megabyte(tmp_path: Path, nam
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.csv.zip"])
 @pytest.mark.parametrize("ending", [b"", b"\n"])
 def test_a_small_file_is_counted(tmp_path: Path, name: str, ending: bytes) -> None:
-    assert size_up(recipe_of(packed_as(tmp_path, name, b"a,y\n1,2\n3,4\n5,6" + ending))).rows_estimate == 3
+    assert (
+        estimate_size(recipe_of(packed_as(tmp_path, name, b"a,y\n1,2\n3,4\n5,6" + ending))).rows_estimate == 3
+    )
 
 
 def test_all_files_of_a_folder_count_and_hidden_ones_do_not(tmp_path: Path) -> None:
     for name in ("b.csv", "a.csv", ".hidden.csv", "_SUCCESS", "notes.md"):
         (tmp_path / name).write_bytes(b"a,y\n1,2\n3,4\n")
     recipe = recipe_of(tmp_path)
-    assert [file.name for file in files_of(recipe.source["rows"])] == ["a.csv", "b.csv"]
-    assert size_up(recipe).rows_estimate == 4
+    assert [file.name for file in list_data_files(recipe.source["rows"])] == ["a.csv", "b.csv"]
+    assert estimate_size(recipe).rows_estimate == 4
 
 
 def test_the_flights_are_sized_up_within_a_twentieth() -> None:
-    assert size_up(find_recipe("flights")).rows_estimate == pytest.approx(336_776, rel=0.05)
+    assert estimate_size(find_recipe("flights")).rows_estimate == pytest.approx(336_776, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["rows.csv.gz", "rows.csv.zip", "rows.parquet"])
@@ -71,7 +73,7 @@ def test_a_truncated_file_is_named_before_anything_starts_or_is_sized_up_sanely(
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * keep)])
     try:
-        size = size_up(recipe_of(path))
+        size = estimate_size(recipe_of(path))
     except DataError as error:
         assert name in str(error)
         assert "cut short" in str(error)
@@ -84,37 +86,37 @@ def test_a_truncated_file_is_named_before_anything_starts_or_is_sized_up_sanely(
 def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     with pytest.raises(DataError, match=f"{name} is empty"):
-        size_up(recipe_of(tmp_path / name))
+        estimate_size(recipe_of(tmp_path / name))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_fewer_rows_than_splits_are_refused_before_anything_is_paid(tmp_path: Path, rows: int) -> None:
     with pytest.raises(DataError, match=f"table rows has {rows} row"):
-        size_up(recipe_of(packed_as(tmp_path, "rows.csv", b"a,y\n" + b"1,2\n" * rows)))
+        estimate_size(recipe_of(packed_as(tmp_path, "rows.csv", b"a,y\n" + b"1,2\n" * rows)))
 
 
 def test_a_name_in_quotes_may_hold_a_line_break(tmp_path: Path) -> None:
-    table = TextTable([DataFile(packed_as(tmp_path, "rows.csv", b'"a\nb",y\n1,2\n3,4\n5,6\n'), "rows.csv")])
+    table = CsvTable([DataFile(packed_as(tmp_path, "rows.csv", b'"a\nb",y\n1,2\n3,4\n5,6\n'), "rows.csv")])
     assert table.names == ["a\nb", "y"]
-    rows = pa.concat_tables(table.batches(table.guess(), Quarantine("rows", io.StringIO())))
+    rows = pa.concat_tables(table.batches(table.infer_schema(), Quarantine("rows", io.StringIO())))
     assert rows.to_pydict() == {"a\nb": [1, 3, 5], "y": [2, 4, 6]}
 
 
 def test_files_without_a_header_line_are_empty_too(tmp_path: Path) -> None:
     for name in ("rows.csv", "rows.csv.gz"):
         with pytest.raises(DataError, match=f"{name} is empty"):
-            size_up(recipe_of(packed_as(tmp_path, name, b"\n\r\n")))
+            estimate_size(recipe_of(packed_as(tmp_path, name, b"\n\r\n")))
 
 
 def test_a_file_that_is_not_there_and_one_of_an_unknown_kind_are_the_recipes_fault(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"no file or folder .*gone\.csv"):
-        size_up(recipe_of(tmp_path / "gone.csv"))
+        estimate_size(recipe_of(tmp_path / "gone.csv"))
     (tmp_path / "rows.xlsx").write_bytes(b"PK")
     with pytest.raises(RecipeError, match=r"rows\.xlsx"):
-        size_up(recipe_of(tmp_path / "rows.xlsx"))
+        estimate_size(recipe_of(tmp_path / "rows.xlsx"))
     (tmp_path / "hollow").mkdir()
     with pytest.raises(RecipeError, match="hollow"):
-        size_up(recipe_of(tmp_path / "hollow"))
+        estimate_size(recipe_of(tmp_path / "hollow"))
 
 
 def test_a_folder_of_two_kinds_and_an_archive_of_two_files_are_refused(tmp_path: Path) -> None:
@@ -123,18 +125,18 @@ def test_a_folder_of_two_kinds_and_an_archive_of_two_files_are_refused(tmp_path:
     packed_as(folder, "a.csv", b"a,y\n1,2\n")
     packed_as(folder, "b.parquet", b"")
     with pytest.raises(DataError, match="both text and Parquet"):
-        size_up(recipe_of(folder))
+        estimate_size(recipe_of(folder))
     with zipfile.ZipFile(tmp_path / "two.csv.zip", "w") as archive:
         archive.writestr("a.csv", "a,y\n")
         archive.writestr("b.csv", "a,y\n")
     with pytest.raises(DataError, match="holds 2 files"):
-        size_up(recipe_of(tmp_path / "two.csv.zip"))
+        estimate_size(recipe_of(tmp_path / "two.csv.zip"))
 
 
 @pytest.mark.parametrize("header", [b"a,,y", b"a,a,y", b",a,y"])
 def test_a_column_without_a_name_of_its_own_is_refused(tmp_path: Path, header: bytes) -> None:
     with pytest.raises(DataError, match="name of its own"):
-        size_up(recipe_of(packed_as(tmp_path, "rows.csv", header + b"\n1,2,3\n")))
+        estimate_size(recipe_of(packed_as(tmp_path, "rows.csv", header + b"\n1,2,3\n")))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(
     tmp_path: Path, changes: dict[str, object], said: str
 ) -> None:
     with pytest.raises(RecipeError) as found:
-        size_up(recipe_of(packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n"), **changes))
+        estimate_size(recipe_of(packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n"), **changes))
     assert said in str(found.value)
 
 
@@ -177,7 +179,7 @@ def test_a_join_that_cannot_be_made_is_named(tmp_path: Path, join: dict[str, obj
         joins=[{"table": "more"} | join],
     )
     with pytest.raises(ShoestringError) as found:
-        size_up(recipe)
+        estimate_size(recipe)
     assert said in str(found.value)
 
 

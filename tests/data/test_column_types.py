@@ -10,24 +10,24 @@ from hypothesis import strategies as st
 
 from shoestring.data.sources.column_types import (
     BOOLEAN,
+    COLUMN_TYPES,
     INTEGER,
-    KINDS,
-    MOMENT,
-    MOMENT_UTC,
     NUMBER,
     TEXT,
-    Guess,
-    misfits,
-    parse,
-    parses,
+    TIMESTAMP,
+    TIMESTAMP_UTC,
+    TypeGuess,
+    can_parse,
+    mismatches,
+    parse_column,
 )
 
 
 def kind_of(*blocks: list[str | None]) -> pa.DataType:
-    guess = Guess()
+    guess = TypeGuess()
     for block in blocks:
-        guess.look(pa.array(block, pa.string()))
-    return guess.settle()
+        guess.add(pa.array(block, pa.string()))
+    return guess.column_type()
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def kind_of(*blocks: list[str | None]) -> pa.DataType:
         (["1", "2.5", "3e7"], NUMBER),
         (["99999999999999999999", "1"], NUMBER),
         (["true", "FALSE"], BOOLEAN),
-        (["2013-01-01", "2013-01-02 10:00:00"], MOMENT),
-        (["2013-01-01T10:00:00Z"], MOMENT_UTC),
+        (["2013-01-01", "2013-01-02 10:00:00"], TIMESTAMP),
+        (["2013-01-01T10:00:00Z"], TIMESTAMP_UTC),
         (["a", "1"], TEXT),
         (["12345", "12345-6789"], TEXT),
         ([None, None], TEXT),
@@ -73,19 +73,19 @@ def test_damage_in_one_place_does_not_change_what_the_rest_is() -> None:
     values=st.lists(
         st.sampled_from(["1", "2", " 3", "4.5", "x", "é", None, "true", "2013-01-01"]), max_size=60
     ),
-    kind=st.sampled_from(KINDS),
+    kind=st.sampled_from(COLUMN_TYPES),
 )
 def test_the_misfits_are_exactly_the_values_that_do_not_parse_alone(
     values: list[str | None], kind: pa.DataType
 ) -> None:
     column = pa.array(values, pa.string())
-    bad = misfits(column, kind, len(values))
-    alone = [value is not None and not parses(pa.array([value.strip()]), kind) for value in values]
+    bad = mismatches(column, kind, len(values))
+    alone = [value is not None and not can_parse(pa.array([value.strip()]), kind) for value in values]
     assert bad is not None
     assert bad.tolist() == alone
     if sum(alone):
-        assert misfits(column, kind, sum(alone) - 1) is None
-    parsed, marked = parse(column, kind)
+        assert mismatches(column, kind, sum(alone) - 1) is None
+    parsed, marked = parse_column(column, kind)
     assert parsed.type == kind
     assert marked.tolist() == alone
     assert [value is None for value in parsed.to_pylist()] == [
@@ -99,4 +99,4 @@ def test_whole_numbers_survive_being_text_whatever_the_blocks(values: list[Any],
     cut = int(np.random.default_rng(seed).integers(0, len(texts) + 1))
     expected = INTEGER if any(value is not None for value in values) else TEXT
     assert kind_of(texts[:cut], texts[cut:]) == expected
-    assert parse(pa.array(texts, pa.string()), INTEGER)[0].to_pylist() == values
+    assert parse_column(pa.array(texts, pa.string()), INTEGER)[0].to_pylist() == values

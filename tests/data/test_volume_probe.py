@@ -4,9 +4,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from shoestring.backends.local import FolderStore, WallClock
-from shoestring.core.types import Format, VolumeProbe, record_bytes
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Format, VolumeProbe
 from shoestring.data.formats.format_benchmark import measure_volume
-from shoestring.data.formats.volume_probe import KEPT, load_or_probe, volume_of
+from shoestring.data.formats.volume_probe import MAX_PROBE_AGE, load_or_probe, volume_id
 
 
 class LaterClock(WallClock):
@@ -39,15 +40,15 @@ def test_parquet_is_the_smallest_and_the_others_are_as_large_as_their_rows(tmp_p
 def test_a_probe_is_remembered_for_a_week_and_not_longer(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     first = load_or_probe(store, tmp_path, WallClock())
-    assert load_or_probe(store, tmp_path, LaterClock(KEPT - timedelta(hours=1))) == first
-    second = load_or_probe(store, tmp_path, LaterClock(KEPT + timedelta(hours=1)))
+    assert load_or_probe(store, tmp_path, LaterClock(MAX_PROBE_AGE - timedelta(hours=1))) == first
+    second = load_or_probe(store, tmp_path, LaterClock(MAX_PROBE_AGE + timedelta(hours=1)))
     assert second.as_of > first.as_of
     assert load_or_probe(store, tmp_path, WallClock()).as_of < second.as_of  # from the future is not believed
 
 
 def test_a_remembered_probe_that_is_damaged_is_measured_again(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
-    key = f"learned/probes/{volume_of(tmp_path)}.json"
+    key = f"learned/probes/{volume_id(tmp_path)}.json"
     store.put(key, b"{")
     probe = load_or_probe(store, tmp_path, WallClock())
     assert VolumeProbe.model_validate_json(store.fetch(key).read_bytes()) == probe

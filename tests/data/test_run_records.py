@@ -9,7 +9,7 @@ import pytest
 
 from shoestring.backends.local import FolderStore
 from shoestring.core.errors import DataError
-from shoestring.data.run_records import read, readable
+from shoestring.data.run_records import read_record, read_records
 from shoestring.routing.decision import Decision
 
 KEY = "runs/r/decisions/ingest-1.json"
@@ -19,9 +19,9 @@ def test_a_record_of_another_version_is_refused_for_that_alone(tmp_path: Path) -
     store = FolderStore(tmp_path)
     store.put(KEY, json.dumps({"schema_version": 1, "candidates": [], "unknown": 3}).encode())
     with pytest.raises(DataError) as refused:
-        read(store, KEY, Decision)
+        read_record(store, KEY, Decision)
     said = str(refused.value)
     assert "(schema_version: Input should be 2)" in said and "use the version that wrote it" in said
     assert len(said) < 250
-    found, (note,) = readable(store, [KEY], Decision)
+    found, (note,) = read_records(store, [KEY], Decision)
     assert found == [] and note.startswith("1 of 1 records were left out") and said in note
