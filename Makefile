@@ -31,7 +31,7 @@ kind: $(VENV)/ready images
 	$(BIN)/pytest -m kind tests/kind
 
 # torch goes first and by its exact version: a range would fetch a CUDA build of several gigabytes.
-$(VENV)/ready: pyproject.toml constraints.txt
+$(VENV)/ready: pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[kfp,cluster,train,gpu,flights,dev]'

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from machine import describe
 from traces import trace
 
-from shoestring.pricing.validation import LEAST_OF_ELSEWHERE, REGIONS_TO_TELL
+from shoestring.pricing.validation import MIN_REGION_RATIO, MIN_REGIONS
 
 Floats = npt.NDArray[np.float64]
 
@@ -85,8 +85,8 @@ class History:
             on_demand = [
                 index for index, offer in enumerate(self.offers) if offer[1:] == (machine, "on-demand")
             ]
-            if np.isfinite(prices[on_demand]).sum() >= REGIONS_TO_TELL:
-                least = float(LEAST_OF_ELSEWHERE) * np.nanmedian(prices[on_demand])
+            if np.isfinite(prices[on_demand]).sum() >= MIN_REGIONS:
+                least = float(MIN_REGION_RATIO) * np.nanmedian(prices[on_demand])
                 odd = {self.offers[index][0] for index in on_demand if prices[index] < least}
                 prices[
                     [

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 from machine import describe
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.datasets import Encoding, Feature
-from shoestring.data.formats.readers import Rows
+from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_.loop import Training
-from shoestring.training.torch_.task import Task, Trained
+from shoestring.training.torch_.task import TrainedModel, TrainingTask
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RECORD = np.dtype([("code", "i4"), *((f"n{number}", "f4") for number in range(4)), ("y", "i4")])
@@ -98,8 +98,8 @@ def slower(clock: SetClock, _meter: Meter) -> float:
 
 def dearer(clock: SetClock, meter: Meter) -> float:
     """Three times, for good."""
-    if clock.at_s > COMES_AT * STEP_S * STEPS and not meter.moves:
-        meter.hear(meter.limit_usd, ((clock.at_s, 3 * PRICE),), None)
+    if clock.at_s > COMES_AT * STEP_S * STEPS and not meter.rate_changes:
+        meter.update(meter.limit_usd, ((clock.at_s, 3 * PRICE),), None)
     return STEP_S
 
 
@@ -108,29 +108,29 @@ def stuttering(clock: SetClock, _meter: Meter) -> float:
     return STEP_S * (4 if clock.at_s > COMES_AT * STEP_S * STEPS and int(clock.at_s / 10) % 2 else 1)
 
 
-def train(disturb: Disturb, bounds: AdaptationLimits, seed: int, folder: Path) -> tuple[Trained, float]:
+def train(disturb: Disturb, bounds: AdaptationLimits, seed: int, folder: Path) -> tuple[TrainedModel, float]:
     """What came of it, and the share of the limit that it spent."""
     clock = SetClock()
     meter = Meter(PRICE, 0.0, PRICE * Decimal(str(STEP_S * STEPS)) / 3600, None)
     rows, signal = table(ROWS, seed), table(4000, 1000 + seed)
     share = float(rows["y"].mean())
-    task = Task(
+    task = TrainingTask(
         run_id="one",
         seed=seed,
         encoding=Encoding(
             features=FEATURES, task="binary", classes=("no", "yes"), train_prior=(1 - share, share)
         ),
         settings=SETTINGS,
-        train=Rows([rows]),
-        signal=Rows([signal]),
+        train=EncodedRows([rows]),
+        validation=EncodedRows([signal]),
         metric="log_loss",
         store=FolderStore(folder),
         meter=meter,
         clock=clock,
         cores=1,
-        tell=lambda *_: None,
-        stopping=lambda: False,
-        bounds=bounds,
+        report_progress=lambda *_: None,
+        should_stop=lambda: False,
+        adaptation_limits=bounds,
     )
     training = Training(task)
     training.learner.net.register_forward_hook(
@@ -140,7 +140,7 @@ def train(disturb: Disturb, bounds: AdaptationLimits, seed: int, folder: Path) -
     return trained, float(meter.spent_usd(clock.at_s) / meter.limit_usd)
 
 
-def excess(trained: Trained, seed: int) -> float:
+def excess(trained: TrainedModel, seed: int) -> float:
     assert trained.val_loss is not None
     return trained.val_loss - truth(table(4000, 1000 + seed))
 
@@ -165,7 +165,7 @@ def main() -> None:
                     for bounds, folder in ((AdaptationLimits(), one), (NOTHING, other))
                 )
             spent += [our_share, cut_share]
-            changes.append(len(ours.course.changes))
+            changes.append(len(ours.state.changes))
             losses.append((excess(ours, seed), excess(cut, seed)))
         ratios = sorted(ours / cut for ours, cut in losses)
         ours_loss, cut_loss = (median(each) for each in zip(*losses, strict=True))

@@ -14,13 +14,13 @@ from shoestring.config.policy import MigrationPolicy, Policy
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, Pool, Quote
-from shoestring.pricing.learning import learn, spreads
-from shoestring.pricing.throughput import Machines, hardware_of, row_seconds
+from shoestring.pricing.learning import learn, runtime_factors
+from shoestring.pricing.throughput import PoolArrays, hardware_of, row_seconds
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Question
-from shoestring.routing.policy.migration import Standing, second_look, tries_sd
-from shoestring.runtime.records.receipt_history import lesson_key
-from shoestring.runtime.supervisor.migration_check import elsewhere
+from shoestring.routing.policy.migration import RunningStage, check_migration, exploration_sd
+from shoestring.runtime.records.receipt_history import history_key
+from shoestring.runtime.supervisor.migration_check import migration_target
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 RUNS = 10
@@ -28,7 +28,7 @@ NOISE = 0.05
 
 
 def prior_s(work: Work, pools: Sequence[Pool]) -> np.ndarray:
-    return row_seconds(work.need, Machines.of(pools)) * work.rows
+    return row_seconds(work.need, PoolArrays.from_pools(pools)) * work.rows
 
 
 def receipt(
@@ -56,7 +56,7 @@ Choose = Callable[[Work, dict[str, Pool], PriceList, list[Receipt], np.random.Ge
 Ran = tuple[float, list[Receipt]]
 """What a run cost, and the receipts of its attempts."""
 Run = Callable[[Work, dict[str, Pool], PriceList, list[Receipt], np.random.Generator], Ran]
-LOOKS = Policy(second_look=MigrationPolicy(check_every_s=60, max_migrations=2))
+LOOKS = Policy(migration=MigrationPolicy(check_every_s=60, max_migrations=2))
 LEAVE_S = 60.0
 
 
@@ -96,7 +96,7 @@ def asked(
         pools=tuple(pools.values()),
         quotes=quotes,
         learned=learn(seen, [need], list(pools.values())),
-        tries_sd=0.0 if moves is None else tries_sd(LOOKS, need, moves),
+        exploration_sd=0.0 if moves is None else exploration_sd(LOOKS, need, moves),
     )
 
 
@@ -120,7 +120,7 @@ def by_log(shift: Callable[[np.ndarray, np.random.Generator], np.ndarray]) -> Ch
     ) -> str:
         names = list(pools)
         learned = learn(seen, [work.need], list(pools.values()))
-        mean, _ = spreads(work.need, list(pools.values()), learned)
+        mean, _ = runtime_factors(work.need, list(pools.values()), learned)
         by_name = {each.pool: each for each in learned if each.pool} | {
             each.hardware: each for each in learned if not each.pool
         }
@@ -178,7 +178,7 @@ def looked_at(
         choice = decide(question).choice
         assert choice is not None
         name, true_s = choice.pool, work.rows / work.speed[choice.pool]
-        measured_s, share = true_s * luck(random), LOOKS.second_look.min_dwell_s / true_s
+        measured_s, share = true_s * luck(random), LOOKS.migration.min_dwell_s / true_s
         so_far = receipt(work, pools[name], measured_s, share, len(ran) + 1)
         after = asked(work, pools, prices, [*seen, *ran, so_far], len(ran) + 1, max(left - share, 1e-6))
         there = decide(after).choice
@@ -188,7 +188,7 @@ def looked_at(
                 *ran,
                 receipt(work, pools[name], measured_s, attempt=len(ran) + 1),
             ]
-        paid += usd_of(name, pools, prices, STARTUP_S + LOOKS.second_look.min_dwell_s + LEAVE_S)
+        paid += usd_of(name, pools, prices, STARTUP_S + LOOKS.migration.min_dwell_s + LEAVE_S)
         left, ran = left - share, [*ran, so_far]
 
 
@@ -196,20 +196,20 @@ def worth_a_move(
     before: Question, choice: Choice, after: Question, there: Choice, measured_s: float, moves: int
 ) -> bool:
     """What a second look says, of a training that has run here for as long as it has to dwell."""
-    standing = Standing(
+    standing = RunningStage(
         pool=choice.pool,
         market=choice.market,
         usd_per_hour=float(choice.usd_per_hour),
         s_per_sample=measured_s / before.rows,
         phase="stable",
-        here_s=LOOKS.second_look.min_dwell_s,
-        moves=moves,
+        elapsed_s=LOOKS.migration.min_dwell_s,
+        migrations=moves,
         left_usd=float(after.budget_usd),
         left_s=None,
         samples_left=there.samples,
-        leave_s=LEAVE_S,
+        exit_s=LEAVE_S,
     )
-    return second_look(standing, elsewhere(after, there), LOOKS.second_look).moves
+    return check_migration(standing, migration_target(after, there), LOOKS.migration).migrates
 
 
 WAYS: dict[str, Run] = {
@@ -238,6 +238,6 @@ def ratios(works: Sequence[Work], prices: PriceList, run: Run, seed: int, lived_
                 done = each.model_copy(
                     update={"run_id": f"run-{number}", "finished_at": NOON + timedelta(minutes=number)}
                 )
-                kept[lesson_key(done)] = done
+                kept[history_key(done)] = done
         found.append(paid / (RUNS * best))
     return found

@@ -78,7 +78,7 @@ def kill_at(pid: int, target: str, delay_s: float) -> tuple[float, int] | None:
 def frame_of(store: Path, run_id: str, pid: int) -> dict[str, Any] | None:
     """The last heartbeat of the stage whose frame, or whose frame's child, was killed; None for another target."""
     beats = [json.loads(path.read_text()) for path in (store / f"runs/{run_id}/heartbeats").glob("*.json")]
-    return next((beat for beat in beats if f".{pid}." in beat["pod_uid"]), None)
+    return next((beat for beat in beats if f".{pid}." in beat["pod"]), None)
 
 
 def off_by_s(store: Path, run_id: str, moment: float, pid: int, target: str) -> float | None:

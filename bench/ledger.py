@@ -34,7 +34,8 @@ sys.path.append(
 from s3_server import ADMIN, S3Server, environment
 from store_places import FORKS, Place, at_once
 
-from shoestring.backends.local import FolderStore, WallClock
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import WallClock
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -80,7 +81,7 @@ def crowd(place: Place, label: str, accounts: list[str], entries: int) -> None:
     assert not broken, broken[0]
     found = verify(store, {})
     holds = [
-        (state.account, hold) for state in found.accounts if state.account in accounts for hold in state.holds
+        (state.account, hold) for state in found.accounts if state.account in accounts for hold in state.reservations
     ]
     asked = {
         (account, f"work-{me}-{number}") for me, account in enumerate(accounts) for number in range(entries)
@@ -181,7 +182,7 @@ def kills(root: Path, count: int) -> None:
     ids = {
         f"{state.account} reserve/{hold}"
         for state in found.accounts
-        for hold in (*state.holds, *state.settled_usd)
+        for hold in (*state.reservations, *state.settled_usd)
     }
     ids |= {f"{state.account} open" for state in found.accounts} | {
         f"{state.account} close" for state in found.accounts if state.closed
@@ -190,7 +191,7 @@ def kills(root: Path, count: int) -> None:
     lost = [line for line in told if line not in ids]
     print(
         f"\n{count} writers killed: {len(told):,} answers, {len(lost)} of them lost; {found.entries:,} entries, all hold; "
-        f"{len(found.pending)} left between two accounts for a sweep",
+        f"{len(found.unfinished)} left between two accounts for a sweep",
         flush=True,
     )
 

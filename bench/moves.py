@@ -25,7 +25,7 @@ from traces import trace
 
 from shoestring.config.policy import MigrationPolicy
 from shoestring.core.types import Market
-from shoestring.routing.policy.migration import Elsewhere, Standing, second_look
+from shoestring.routing.policy.migration import MigrationTarget, RunningStage, check_migration
 
 TICK_S, LOOK_TICKS, DAY_S = 195.0, 3, 86400.0
 WORK_S, LEAVE_S, START_S = 48 * 3600.0, 60.0, 360.0
@@ -69,25 +69,25 @@ def train(table: Prices, begin: int, zone: int, rules: MigrationPolicy | None) -
 
 
 def looked(
-    now: list[float], zone: int, best: int, left_s: float, here_s: float, moves: int, rules: MigrationPolicy
+    now: list[float], zone: int, best: int, left_s: float, elapsed_s: float, moves: int, rules: MigrationPolicy
 ) -> bool:
-    at = Standing(
+    at = RunningStage(
         pool=str(zone),
         market=Market.SPOT,
         usd_per_hour=now[zone],
         s_per_sample=1.0,
         phase="stable",
-        here_s=here_s,
-        moves=moves,
+        elapsed_s=elapsed_s,
+        migrations=moves,
         left_usd=1e6,
         left_s=None,
         samples_left=left_s,
-        leave_s=LEAVE_S,
+        exit_s=LEAVE_S,
     )
-    there = Elsewhere(
-        pool=str(best), market=Market.SPOT, usd_per_hour=now[best], s_per_sample=1.0, start_s=START_S
+    there = MigrationTarget(
+        pool=str(best), market=Market.SPOT, usd_per_hour=now[best], s_per_sample=1.0, startup_s=START_S
     )
-    return second_look(at, there, rules).moves
+    return check_migration(at, there, rules).migrates
 
 
 def bound(table: Prices, begin: int) -> Ran:

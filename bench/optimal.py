@@ -24,11 +24,11 @@ from machine import describe
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Format, FormatSpeed, Market, MarketTerms, Need, Pool, Quote
+from shoestring.routing.candidates import Ints
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import Ints
 from shoestring.routing.offers.enumerate import candidates
-from shoestring.routing.offers.offer_costs import Rows, all_rows
+from shoestring.routing.offers.offer_costs import Rows, full_offer_table
 
 DAY = date(2026, 11, 1)
 SPEEDS = tuple(
@@ -179,7 +179,7 @@ def every_plan(question: Question, rows: Rows, formats: int) -> tuple[Ints, Ints
     zero = np.zeros(1, dtype=np.int64)
     est, p95, lies, ends, reads = zero, zero, list[Ints](), list[Ints](), read_by(question)
     for stage, need in enumerate(question.needs):
-        mine = np.flatnonzero((rows.stage == stage) & (rows.objection < 0))
+        mine = np.flatnonzero((rows.stage == stage) & (rows.exclusion < 0))
         before, own = np.repeat(np.arange(len(est)), len(mine)), np.tile(mine, len(est))
         code = np.full(len(est), 0 if reads[stage] else -1)
         for source in reads[stage]:
@@ -221,7 +221,7 @@ def limited(question: Question, est: Ints, p95: Ints, ms: Ints, rng: np.random.G
 def verdict(name: str, question: Question, rng: np.random.Generator) -> tuple[str, str, int]:
     """What it is, how the choice compares with the best of all plans, and how many plans there are."""
     made = candidates(question)
-    est, p95, ms = every_plan(question, all_rows(made), len(made.formats))
+    est, p95, ms = every_plan(question, full_offer_table(made), len(made.formats))
     asked = limited(question, est, p95, ms, rng)
     fits = p95 <= microusd(asked.budget_usd)
     if asked.deadline_left_s is not None:
@@ -231,7 +231,7 @@ def verdict(name: str, question: Question, rng: np.random.Generator) -> tuple[st
         return name, "refused" if decision.choice is None and not fits.any() else "WRONG", len(est)
     total_usd = decision.choice.est_usd + sum((each.est_usd for each in decision.plan), Decimal(0))
     limit = "money" if asked.deadline_left_s is None else "both"
-    equal = microusd(total_usd) == est[fits].min() and decision.lacks_ppm == 0
+    equal = microusd(total_usd) == est[fits].min() and decision.optimality_gap_ppm == 0
     return name, ("free" if est[fits].min() == est.min() else limit) if equal else "WRONG", len(est)
 
 

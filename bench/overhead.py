@@ -32,7 +32,7 @@ def guard_question_s() -> float:
     guard = Guard(Meter(Decimal("0.08"), 0.0, Decimal("1000"), None), step_s=0.01, exit_s=1.0)
     began_s = time.perf_counter()
     for number in range(QUESTIONS):
-        guard.took(0.01)
+        guard.record_step(0.01)
         guard.may_step(number * 0.01)
     return (time.perf_counter() - began_s) / QUESTIONS
 

@@ -31,9 +31,9 @@ from traces import trace
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, Need, Pool
 from shoestring.pricing.calibration import Z95
-from shoestring.pricing.learning import learn, spread
-from shoestring.pricing.throughput import Machines, hardware_of, row_seconds
-from shoestring.runtime.records.receipt_history import lesson_key
+from shoestring.pricing.learning import learn, runtime_factor
+from shoestring.pricing.throughput import PoolArrays, hardware_of, row_seconds
+from shoestring.runtime.records.receipt_history import history_key
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 POOL = Pool(name="cpu", cores=1, memory_gb=8)
@@ -148,7 +148,7 @@ def adaptdl() -> History:
                 {"name": name, "cores": 48, "memory_gb": 192, "network_gb_s": 6.25} | gpu
             )
             need = adaptdl_need(row["model"]).model_copy(update={"step_rows": batch})
-            prior_s = float(row_seconds(need, Machines.of([pools[name]]))[0]) * batch * gpus
+            prior_s = float(row_seconds(need, PoolArrays.from_pools([pools[name]]))[0]) * batch * gpus
             groups[row["model"], name].append((float(row["step_seconds"]), prior_s))
     return recorded(groups, pools, adaptdl_need)
 
@@ -194,12 +194,12 @@ def lived(history: History, seed: int, runs: int) -> np.ndarray:
     for number, run in enumerate(history(np.random.default_rng(seed), runs)):
         learned = learn(kept.values(), [run.need], [run.pool])
         without = [each.model_copy(update={"log_p95": None}) for each in learned]
-        ours, normal = (spread(run.need, run.pool, each).p95 for each in (learned, without))
+        ours, normal = (runtime_factor(run.need, run.pool, each).p95 for each in (learned, without))
         for way, times in enumerate((ours, normal, flat(past[run.need.stage, run.pool.name]))):
             reserved_s = times * run.prior_s
             found[number, way] = run.seconds <= reserved_s, reserved_s / run.true_p95_s
         done = receipt(number, run)
-        kept[lesson_key(done)] = done
+        kept[history_key(done)] = done
         past[run.need.stage, run.pool.name].append(math.log(run.seconds / run.prior_s))
     return found
 

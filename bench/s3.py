@@ -33,11 +33,12 @@ from store_places import Place, at_once
 from shoestring.backends.local import WallClock
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Format, Market, record_bytes
-from shoestring.data.run_records import read
-from shoestring.runtime.admission.build_question import RECEIPTS_READ, learned
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Format, Market
+from shoestring.data.run_records import read_record
+from shoestring.runtime.admission.build_question import RECEIPTS_READ, learned_speeds
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.chain import Chain
+from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.ledger import Ledger
 
 SIZES = {"1 kB": (1_000, 200), "1 MB": (1_000_000, 40), "16 MB": (16_000_000, 6)}
@@ -111,7 +112,7 @@ def receipt_of(number: int) -> Receipt:
         stage="ingest",
         attempt=1,
         decision_key="",
-        pod_uid="",
+        pod=None,
         pool="cpu-1",
         market=Market.ON_DEMAND,
         format=Format.PACKED,
@@ -145,12 +146,12 @@ def the_past(
     newest = list(store.list("runs/"))[-RECEIPTS_READ:]
     return {
         f"{entries:,} entries": (
-            timed_s(lambda: Chain(away, "past")),
+            timed_s(lambda: AccountChain(away, "past")),
             timed_s(lambda: Ledger(away, WallClock()).state("past")),
         ),
         f"{len(newest)} of {receipts} receipts": (
-            timed_s(lambda: [read(away, key, Receipt) for key in newest]),
-            timed_s(lambda: learned(away, WallClock().now())),
+            timed_s(lambda: [read_record(away, key, Receipt) for key in newest]),
+            timed_s(lambda: learned_speeds(away, WallClock().now())),
         ),
     }
 

@@ -17,16 +17,21 @@ from typing import Any
 
 from machine import describe
 
-from shoestring.simulation.results import Report
+from shoestring.simulation.results import SimulationReport
 from shoestring.simulation.scenario import Scenario, load_scenario
 from shoestring.simulation.simulate import simulate
 
 POOLS = ["n2-standard-4", "n2-standard-16", "g2-standard-4"]
-CALM: dict[str, Any] = {"faults": {}, "market": {"preemption_times": 0.0}}
-MOVES = {"log_sd_per_day": 1.0, "step_s": 300.0, "preemption_times": 1.0}
-TAKEN = {"log_sd_per_day": 0.1, "preemption_times": 300.0, "notice_share": 0.5}
-DEATHS = {"crash_per_write": 0.02, "error_per_write": 0.01, "lost_per_hour": 0.5, "abandoned_share": 0.01}
-RACES = {"race_per_write": 0.5, "clock_skew_s": 120.0}
+CALM: dict[str, Any] = {"faults": {}, "market": {"preemption_factor": 0.0}}
+MOVES = {"log_sd_per_day": 1.0, "step_s": 300.0, "preemption_factor": 1.0}
+TAKEN = {"log_sd_per_day": 0.1, "preemption_factor": 300.0, "notice_share": 0.5}
+DEATHS = {
+    "crash_per_write": 0.02,
+    "error_per_write": 0.01,
+    "pods_lost_per_hour": 0.5,
+    "abandoned_share": 0.01,
+}
+RACES = {"race_per_write": 0.5, "clock_skew_sd_s": 120.0}
 MIXES: dict[str, dict[str, Any]] = {
     "heavy tails alone": CALM,
     "prices move": CALM | {"market": MOVES},
@@ -41,23 +46,23 @@ MONTH_DAYS = 27.0
 # Spread as widely as the runs of one user are; 2% of stages take many times as long, without variance (Pareto, index 1.5).
 TAILS = {"bias_log_sd": 0.3, "log_sd": 0.2, "tail_share": 0.02, "tail_index": 1.5}
 # A run for which nothing is left because others hold it waits for them, overnight at most.
-WAITING = {"waiting": {"max_delay_s": 43200.0, "poll_s": 1800.0}}
+WAITING = {"start": {"max_delay_s": 43200.0, "poll_s": 1800.0}}
 # Dollars of the month for each pipeline that is to come: the last of them find it gone.
 MONTH_USD_EACH = 0.7
 
 
 def scenario(times: float, changes: dict[str, Any], month_usd: float | None) -> Scenario:
     base = load_scenario(None).model_dump(mode="json")
-    chains = [chain | {"budget_times": times} for chain in base["chains"]]
+    kinds = [kind | {"budget_factor": times} for kind in base["pipeline_kinds"]]
     budgets = {} if month_usd is None else {"month_usd": f"{month_usd:.2f}"}
     return Scenario.model_validate(
         base
         | {
-            "only": POOLS,
-            "chains": chains,
+            "pools": POOLS,
+            "pipeline_kinds": kinds,
             "durations": TAILS,
             "budgets": budgets,
-            "rules": base["rules"] | WAITING,
+            "policy": base["policy"] | WAITING,
         }
         | changes
     )
@@ -67,18 +72,18 @@ def share(part: int, whole: int) -> str:
     return f"{part / whole:6.1%}" if whole else "     -"
 
 
-def line(name: str, report: Report, seconds: float) -> str:
-    ended = report.ended
+def line(name: str, report: SimulationReport, seconds: float) -> str:
+    ended = report.outcomes
     return (
         f"{name:<24} {report.pipelines:>9} {report.would_fit:>9} {share(report.would_fit_admitted, report.would_fit):>8} "
         f"{ended.get('done', 0):>6} {ended.get('stopped', 0):>7} "
-        f"{ended.get('full', 0):>10} {report.waited:>6} {report.preempted:>5} {report.crashes:>5} {report.races:>6} {report.over_cap:>8} "
-        f"{report.billed_over:>11} {report.most_of_cap or 0:>7.1%} {report.stranded_share or 0:>8.1%} {report.back_after_h or 0:>6.1f} "
-        f"{report.p95_coverage or 0:>6.1%} {report.pipelines / seconds * 60:>8.0f}  {report.verified}"
+        f"{ended.get('cap-reached', 0):>10} {report.waited:>6} {report.preempted:>5} {report.crashes:>5} {report.races:>6} {report.accounts_over_cap:>8} "
+        f"{report.runs_billed_over_budget:>11} {report.max_share_of_cap or 0:>7.1%} {report.unspent_share or 0:>8.1%} {report.mean_release_h or 0:>6.1f} "
+        f"{report.p95_coverage or 0:>6.1%} {report.pipelines / seconds * 60:>8.0f}  {report.ledger_check}"
     )
 
 
-def spread(reports: list[Report], name: str) -> str:
+def spread(reports: list[SimulationReport], name: str) -> str:
     """The median over seeds, and how far they are apart."""
     found = sorted(getattr(report, name) or 0.0 for report in reports)
     return f"{median(found):.1%} ({found[0]:.1%} to {found[-1]:.1%})"
@@ -94,19 +99,19 @@ def mixes(pipelines: int, names: list[str], seeds: int, times: float) -> None:
     each = -(-pipelines // (len(names) * seeds))
     total, over, broken, seconds = 0, 0, 0, 0.0
     for name in names:
-        reports: list[Report] = []
+        reports: list[SimulationReport] = []
         for seed in range(seeds):
             begun_s = time.process_time()
-            changes = MIXES[name] | {"per_hour": each / DAYS.get(name, MONTH_DAYS) / 24}
+            changes = MIXES[name] | {"pipelines_per_hour": each / DAYS.get(name, MONTH_DAYS) / 24}
             report = simulate(scenario(times, changes, MONTH_USD_EACH * each), each, seed)
             took_s = time.process_time() - begun_s
             print(line(name, report, took_s), flush=True)
-            total, over, seconds = total + each, over + report.over_cap, seconds + took_s
-            broken += not report.verified.startswith("every hash")
+            total, over, seconds = total + each, over + report.accounts_over_cap, seconds + took_s
+            broken += not report.ledger_check.startswith("every hash")
             reports.append(report)
         if seeds > 1:
             print(
-                f"{name:<24} admitted {spread(reports, 'admitted_share')}, stranded {spread(reports, 'stranded_share')}",
+                f"{name:<24} admitted {spread(reports, 'admitted_share')}, stranded {spread(reports, 'unspent_share')}",
                 flush=True,
             )
     print(
@@ -123,7 +128,7 @@ def ladder(pipelines: int, seeds: int) -> None:
         found = [simulate(scenario(times, CALM, None), pipelines, seed, check=False) for seed in range(seeds)]
         fit, let_in = sum(each.would_fit for each in found), sum(each.would_fit_admitted for each in found)
         admitted = sum(each.admitted for each in found)
-        ended = {kind: sum(each.ended.get(kind, 0) for each in found) for kind in ("done", "stopped")}
+        ended = {kind: sum(each.outcomes.get(kind, 0) for each in found) for kind in ("done", "stopped")}
         stranded = sum(each.cap_usd - each.spent_usd for each in found) / max(
             1, sum(each.cap_usd for each in found)
         )

@@ -27,11 +27,11 @@ from machine import describe
 
 from shoestring.core.money import microusd
 from shoestring.core.types import Need, Pool, Quote
+from shoestring.routing.candidates import NONE
 from shoestring.routing.decide import choose, decide
 from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import NONE
 from shoestring.routing.offers.enumerate import candidates
-from shoestring.routing.offers.offer_costs import rows_of
+from shoestring.routing.offers.offer_costs import stage_offer_table
 from shoestring.routing.planner.partial_plans import Limits
 from shoestring.routing.planner.search import planned
 
@@ -123,8 +123,8 @@ def ours(asked: Question, repeats: int) -> tuple[list[float], int]:
 
 def costs(asked: Question) -> list[list[int]]:
     made = candidates(asked)
-    stages = (rows_of(made, stage) for stage in range(STAGES))
-    return [rows.est_microusd[rows.objection == NONE].tolist() for rows in stages]
+    stages = (stage_offer_table(made, stage) for stage in range(STAGES))
+    return [rows.est_microusd[rows.exclusion == NONE].tolist() for rows in stages]
 
 
 def peer_python(given: Path | None, folder: Path) -> Path | str:

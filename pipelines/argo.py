@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 from google.protobuf.json_format import MessageToDict
 
-from pipelines.kubeflow import PIPELINES
-from pipelines.routed import CREDENTIALS, IDENTITY, PLACED, STAGE_LABEL, USER, WORLD_FILES
-from shoestring.backends.local import MOUNTED_WORLD
+from shoestring.pipelines.kubeflow import PIPELINES
+from shoestring.pipelines.routed import CREDENTIALS, IDENTITY, PLACED, STAGE_LABEL, USER, WORLD_FILES
+from shoestring.backends.local import WORLD_MOUNT_PATH
 from shoestring.config.world import IMAGES
 from shoestring.core.errors import UsageError
 from shoestring.data.recipe import find_recipe
@@ -156,7 +156,7 @@ def container() -> Yaml:
     identity = [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in IDENTITY.items()
     ]
-    files = [{"name": name, "mountPath": f"{MOUNTED_WORLD}/{name}", "readOnly": True} for name in WORLD_FILES]
+    files = [{"name": name, "mountPath": f"{WORLD_MOUNT_PATH}/{name}", "readOnly": True} for name in WORLD_FILES]
     return {
         "image": IMAGES["base"],
         "imagePullPolicy": "IfNotPresent",

@@ -11,8 +11,8 @@ from typing import Any, TextIO
 
 from kfp import components, local
 
-from pipelines.kubeflow import write
-from pipelines.train import train_pipeline
+from shoestring.pipelines.kubeflow import write
+from shoestring.pipelines.train import train_pipeline
 
 
 def drive(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipeline) -> bool:

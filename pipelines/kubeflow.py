@@ -10,8 +10,8 @@ from typing import Any
 
 from kfp import compiler
 
-import components
-from pipelines.train import train_pipeline
+from shoestring import components
+from shoestring.pipelines.train import train_pipeline
 from shoestring.core.errors import UsageError
 
 PIPELINES = {"train": train_pipeline}
@@ -22,7 +22,7 @@ def compile_to(folder: Path) -> list[Path]:
     (folder / "components").mkdir(parents=True, exist_ok=True)
     written = [write(pipeline, folder / f"{name}.yaml") for name, pipeline in PIPELINES.items()]
     for name in sorted(module.name for module in pkgutil.iter_modules(components.__path__)):
-        component = getattr(importlib.import_module(f"components.{name}"), name)
+        component = getattr(importlib.import_module(f"shoestring.components.{name}"), name)
         written.append(write(component, folder / "components" / f"{name}.yaml"))
     return written
 

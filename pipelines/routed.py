@@ -9,16 +9,16 @@ from typing import Any
 
 from kfp import dsl, kubernetes
 
-from components.route import route
-from components.settle import settle
-from shoestring.backends.local import MOUNTED_WORLD
+from shoestring.components.route import route
+from shoestring.components.settle import settle
+from shoestring.backends.local import WORLD_MOUNT_PATH
 from shoestring.core.errors import UsageError
 from shoestring.core.types import Need
 from shoestring.data.storage.cache import package_digest
-from shoestring.routing.dag import from_here as from_here
-from shoestring.routing.dag import shape_of
+from shoestring.routing.dag import stages_from as stages_from
+from shoestring.routing.dag import build_dag
 from shoestring.routing.placement import ROUTE, SETTLE, STAGE_LABEL, is_stage
-from shoestring.runtime.admission.build_question import Needs
+from shoestring.runtime.admission.build_question import RemainingStages
 from shoestring.stages.work import Origin
 
 # What a pod is given of the world, each from a ConfigMap `shoestring-NAME` with one key, NAME.yaml.
@@ -75,7 +75,7 @@ def routed(
     """Put a router before one stage and let its outputs place the stage's pod.
 
     `needs` is the NEED of this stage and of every stage after it, in order: the router looks ahead. Of stages that branch, each says
-    what it comes `after`, and `from_here(all of them, STAGE)` are those that are passed. `upstream` is the key of
+    what it comes `after`, and `stages_from(all of them, STAGE)` are those that are passed. `upstream` is the key of
     the manifest of the data that the stage reads, empty for the first; `also` of whatever else it reads: the router waits for both, and
     a changed one is a changed result. `origin` is for an author's own stage, as `own(module)` makes it. `inputs` go to the component.
 
@@ -90,11 +90,11 @@ def routed(
     stage, is_stranger = needs[0].stage, "decision_key" not in (component.component_spec.inputs or {})
     check(component, stage, is_stranger, origin)
     try:
-        shape_of(needs)
+        build_dag(needs)
     except ValueError as error:
         raise UsageError(f"{component.name}: {error}") from None
     decided = router(
-        run, Needs(needs=tuple(needs), origin=origin, keeps_books=not is_stranger), upstream, also
+        run, RemainingStages(needs=tuple(needs), origin=origin, metered=not is_stranger), upstream, also
     ).outputs
     if is_stranger:
         task = component(**inputs).set_caching_options(False)
@@ -110,7 +110,7 @@ def routed(
     return place(task.set_display_name(stage), decided)
 
 
-def router(run: RunParameters, needs: Needs, upstream: Any, also: Any) -> dsl.PipelineTask:
+def router(run: RunParameters, needs: RemainingStages, upstream: Any, also: Any) -> dsl.PipelineTask:
     stage = needs.needs[0].stage
     task = route(
         needs=needs.model_dump_json(exclude_defaults=True),
@@ -164,7 +164,7 @@ def pod(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:
     for name in WORLD_FILES:
         # Optional, as the credentials are: a pod that lacks one starts and says which, instead of waiting for it without a word.
         kubernetes.use_config_map_as_volume(
-            task, f"shoestring-{name}", f"{MOUNTED_WORLD}/{name}", optional=True
+            task, f"shoestring-{name}", f"{WORLD_MOUNT_PATH}/{name}", optional=True
         )
     kubernetes.use_secret_as_env(task, "shoestring-s3", {name: name for name in CREDENTIALS}, optional=True)
     for name, field_path in IDENTITY.items():

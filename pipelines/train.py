@@ -2,11 +2,11 @@
 
 from kfp import dsl
 
-from components.evaluate import evaluate
-from components.ingest import ingest
-from components.preprocess import preprocess
-from components.train import train
-from pipelines.routed import RunParameters, routed, settled
+from shoestring.components.evaluate import evaluate
+from shoestring.components.ingest import ingest
+from shoestring.components.preprocess import preprocess
+from shoestring.components.train import train
+from shoestring.pipelines.routed import RunParameters, routed, settled
 from shoestring.stages import evaluate as evaluate_stage
 from shoestring.stages import ingest as ingest_stage
 from shoestring.stages import preprocess as preprocess_stage

@@ -16,12 +16,12 @@ from shoestring.config.world import PriceBook
 from shoestring.core.money import MICRO
 from shoestring.core.types import Market, MarketTerms, Pool
 from shoestring.pricing.catalogues import Catalogue
-from shoestring.pricing.price_book import Listing, believed, prices
+from shoestring.pricing.price_book import PriceListing, applies_to, validated_book
 from shoestring.pricing.price_list import Commitment, PriceList
 from shoestring.pricing.rows import PriceRow
 from shoestring.pricing.validation import (
-    BELIEVABLE_USD_PER_CORE_HOUR,
-    BELIEVABLE_USD_PER_GPU_HOUR,
+    MAX_USD_PER_CORE_HOUR,
+    MAX_USD_PER_GPU_HOUR,
     PLACEHOLDERS,
 )
 
@@ -73,7 +73,7 @@ class BookLaws:
 
     today = date(2026, 11, 1)
 
-    def listing(self) -> Listing:
+    def listing(self) -> PriceListing:
         raise NotImplementedError
 
     def pools(self) -> Sequence[Pool]:
@@ -81,11 +81,11 @@ class BookLaws:
 
     def all_rows(self) -> list[PriceRow]:
         listing = self.listing()
-        lists = [catalogue.read(listing.terms.rates)[0] for catalogue in listing.catalogues]
+        lists = [catalogue.read(listing.price_list.rates)[0] for catalogue in listing.catalogues]
         return [*listing.rows, *(row for rows in lists for row in rows)]
 
-    def book(self, listing: Listing | None = None) -> PriceBook:
-        return believed(listing or self.listing(), self.pools(), Tariffs(), self.today)
+    def book(self, listing: PriceListing | None = None) -> PriceBook:
+        return validated_book(listing or self.listing(), self.pools(), Tariffs(), self.today)
 
     def test_it_prices_something(self) -> None:
         assert self.book().quotes
@@ -124,20 +124,20 @@ class BookLaws:
             cores = Decimal(str(max(pool.cores, most.get(pool.machine.lower(), 0))))
             assert (
                 quote.usd_per_hour
-                <= cores * BELIEVABLE_USD_PER_CORE_HOUR + pool.gpu_count * BELIEVABLE_USD_PER_GPU_HOUR
+                <= cores * MAX_USD_PER_CORE_HOUR + pool.gpu_count * MAX_USD_PER_GPU_HOUR
             )
 
     def test_every_row_of_a_pool_is_quoted_or_outdone_or_set_aside_with_a_sentence(self) -> None:
         book, pools = self.book(), self.pools()
-        said = Counter(each.row for each in book.quarantined)
-        assert all(each.why for each in book.quarantined)
+        said = Counter(each.row for each in book.rejected)
+        assert all(each.reason for each in book.rejected)
         for row in self.all_rows():
-            if said[row.said]:
-                said[row.said] -= 1
+            if said[row.description]:
+                said[row.description] -= 1
                 continue
-            for pool in (pool for pool in pools if prices(row, pool)):
+            for pool in (pool for pool in pools if applies_to(row, pool)):
                 assert (pool.name, row.market) in {(quote.pool, quote.market) for quote in book.quotes}, (
-                    row.said
+                    row.description
                 )
 
     def test_what_is_paid_for_is_of_a_pool_and_market_with_a_price_and_once(self) -> None:
@@ -148,23 +148,23 @@ class BookLaws:
         ]
         again = [each.model_copy(update={"name": f"z{each.name}"}) for each in named]
         found = self.book(
-            replace(listing, terms=listing.terms.model_copy(update={"commitments": (*named, *again)}))
+            replace(listing, price_list=listing.price_list.model_copy(update={"commitments": (*named, *again)}))
         )
         on_demand = {quote.pool for quote in book.quotes if quote.market is Market.ON_DEMAND}
         assert found.quotes == book.quotes and sorted(each.pool for each in found.committed) == sorted(
             on_demand
         )
         assert all(not each.name.startswith("z") and each.left_hours == 9 for each in found.committed)
-        assert len(found.quarantined) == len(book.quarantined) + 2 * len(pools) - len(on_demand)
+        assert len(found.rejected) == len(book.rejected) + 2 * len(pools) - len(on_demand)
 
     def test_moving_bytes_between_regions_that_no_tariff_names_is_said_and_never_free(self) -> None:
         pools, tariffs = self.pools(), Tariffs(store_region="nowhere", store_provider="nobody")
         told = {
             each.row
-            for each in believed(self.listing(), pools, tariffs, self.today).quarantined
-            if "no route" in each.why
+            for each in validated_book(self.listing(), pools, tariffs, self.today).rejected
+            if "no route" in each.reason
         }
-        places = {tariffs.place(pool.provider, pool.region) for pool in pools}
+        places = {tariffs.route_end(pool.provider, pool.region) for pool in pools}
         assert told == {
             f"moving bytes {way}" for place in places for way in (f"nowhere->{place}", f"{place}->nowhere")
         }
@@ -177,28 +177,28 @@ class BookLaws:
             self.book(replace(listing, rows=tuple(order), catalogues=())) for order in (rows, rows[::-1])
         )
         assert forth.quotes == back.quotes
-        assert Counter(each.why for each in forth.quarantined) == Counter(
-            each.why for each in back.quarantined
+        assert Counter(each.reason for each in forth.rejected) == Counter(
+            each.reason for each in back.rejected
         )
 
     @pytest.mark.parametrize("poison", POISONS)
     def test_a_poisoned_row_is_set_aside_and_changes_no_price(self, poison: str) -> None:
         listing, book = self.listing(), self.book()
-        clean = [row for row in self.all_rows() if row.said not in {each.row for each in book.quarantined}]
+        clean = [row for row in self.all_rows() if row.description not in {each.row for each in book.rejected}]
         for row in [
             row
             for row in clean
-            if row.market is Market.ON_DEMAND and any(prices(row, pool) for pool in self.pools())
+            if row.market is Market.ON_DEMAND and any(applies_to(row, pool) for pool in self.pools())
         ][:8]:
             bad = POISONS[poison](row)
             spiked = self.book(replace(listing, rows=(*listing.rows, bad)))
             assert spiked.quotes == book.quotes
-            assert len(spiked.quarantined) == len(book.quarantined) + 1
+            assert len(spiked.rejected) == len(book.rejected) + 1
 
 
-def listed(text: str, file: str = "list.csv", **terms: object) -> Listing:
+def listed(text: str, file: str = "list.csv", **terms: object) -> PriceListing:
     """A price list's text as a listing."""
     catalogue = Catalogue(
         PriceList.model_validate({"catalogues": [{"file": file} | terms]}).catalogues[0], text
     )
-    return Listing((), PriceList(), (catalogue,))
+    return PriceListing((), PriceList(), (catalogue,))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.datasets import Encoding, Feature, Manifest
 from shoestring.core.types import Format
 from shoestring.data.storage.blobs import save_manifest

@@ -11,7 +11,7 @@ import typer
 from commands import Finished
 from typer.testing import CliRunner
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.cli import app
 
 ROOT = Path(__file__).parent.parent

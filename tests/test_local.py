@@ -30,7 +30,7 @@ from shoestring.backends.local import (
     PsutilTelemetry,
     WorldFile,
     open_local_world,
-    this_pod_uid,
+    this_process,
 )
 from shoestring.core import interfaces
 from shoestring.core.errors import NotInStore, StoreError, StoreFull, WorldError
@@ -110,7 +110,7 @@ def test_a_file_larger_than_the_limit_of_the_process_is_a_full_store_and_nothing
 import resource, signal
 from pathlib import Path
 from shoestring.core.errors import StoreFull
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
@@ -172,7 +172,7 @@ def test_a_reader_sees_an_object_whole_while_it_is_replaced(tmp_path: Path) -> N
 
 def test_who_is_alive_is_told_by_host_process_and_its_creation() -> None:
     cluster = LocalCluster(())
-    mine = this_pod_uid()
+    mine = this_process()
     host, pid, created_ms = mine.rsplit(".", 2)
     me = cluster.lifetime(mine)
     assert me.alive

@@ -96,19 +96,19 @@ def test_what_is_taken_for_a_pair_that_no_route_names_is_said_until_it_is_declar
     tariffs = Tariffs.model_validate(
         {"store_region": "home", "egress_usd_per_gb": {"home->*": "0.02", "far->home": "0.02"}}
     )
-    assert list(tariffs.unnamed(["home", "far", "other"])) == ["other->home"]
-    assert "$0.120000 a GB is taken: name it there, or declare" in tariffs.unnamed(["other"])["other->home"]
-    assert tariffs.model_copy(update={"default_usd_per_gb": Decimal(0)}).unnamed(["other"]) == {}
+    assert list(tariffs.assumed_routes(["home", "far", "other"])) == ["other->home"]
+    assert "$0.120000 a GB is taken: name it there, or declare" in tariffs.assumed_routes(["other"])["other->home"]
+    assert tariffs.model_copy(update={"default_usd_per_gb": Decimal(0)}).assumed_routes(["other"]) == {}
 
 
 def test_a_region_of_another_provider_is_another_region_though_its_name_is_the_same() -> None:
     tariffs = Tariffs(store_region="us-east-1", store_provider="aws")
-    assert [tariffs.place(provider, "us-east-1") for provider in ("aws", "", "lambda")] == [
+    assert [tariffs.route_end(provider, "us-east-1") for provider in ("aws", "", "lambda")] == [
         "us-east-1",
         "us-east-1",
         "lambda/us-east-1",
     ]
-    assert Tariffs().place("lambda", "us-east-1") == "us-east-1"
+    assert Tariffs().route_end("lambda", "us-east-1") == "us-east-1"
     assert egress_microusd(tariffs, "us-east-1", "lambda/us-east-1", np.array([1.0])).tolist() == [120_000]
 
 
@@ -161,9 +161,9 @@ def test_what_is_kept_is_charged_for_its_least_days_and_to_be_read() -> None:
     )
     assert held_microusd(cold, gb, 7300).tolist() == [4_000_000]
     assert read_microusd(cold, gb).tolist() == [2_000_000] and read_microusd(
-        Tariffs().shelf(), gb
+        Tariffs().storage_class(), gb
     ).tolist() == [0]
-    assert Tariffs(storage_classes={"cold": cold}).shelf("cold") == cold
+    assert Tariffs(storage_classes={"cold": cold}).storage_class("cold") == cold
 
 
 @given(tiers())
@@ -220,7 +220,7 @@ def test_tariffs_that_cannot_be_are_refused_with_what_to_write(wrong: dict[str, 
 def test_the_storage_classes_that_the_design_page_shows_can_be_declared() -> None:
     page = (Path(__file__).parent.parent / "docs" / "design.md").read_text()
     (shown,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.S) if "storage_classes" in block)
-    assert list(Tariffs.model_validate(yaml.safe_load(shown)["tariffs"]).shelves) == [
+    assert list(Tariffs.model_validate(yaml.safe_load(shown)["tariffs"]).all_storage_classes) == [
         "standard",
         "GLACIER_IR",
         "STANDARD_IA",

@@ -43,8 +43,8 @@ def one(kind: Kind, store: Store, seed: int, after_s: float) -> tuple[str, bool]
     ended = going.end()
     summary, state = ended.summary, Ledger(store, WallClock(), "bench").state(going.run_id)
     (train,) = [stage for stage in summary.stages if stage.name == "train"]
-    well = ended.code == 0 and summary.spent_usd <= summary.budget_usd and state.closed and not state.holds
-    said = f"{after_s:8.1f}  {how:12} {train.attempts:8}  {summary.status:8} {summary.spent_usd:>9} {len(state.holds):10}"
+    well = ended.code == 0 and summary.spent_usd <= summary.budget_usd and state.closed and not state.reservations
+    said = f"{after_s:8.1f}  {how:12} {train.attempts:8}  {summary.status:8} {summary.spent_usd:>9} {len(state.reservations):10}"
     return f"{said}  {summary.quality.get('log_loss', 0):.4f}", well
 
 

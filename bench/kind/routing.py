@@ -26,7 +26,7 @@ from kind_cluster import POD_SECURITY, SECURITY, Kind
 from machine import describe
 from on_argo import RAIN, Going, soon
 
-from pipelines.argo import executor
+from shoestring.pipelines.argo import executor
 from shoestring.config.world import IMAGES
 
 LINKS = 5

@@ -1,4 +1,4 @@
-"""A store that is gone with its process: what a simulation keeps its books in."""
+"""A store in the memory of one process, for simulations and tests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pathlib import Path, PosixPath
 from threading import Lock
 
 from shoestring.core.errors import NotInStore
+from shoestring.core.store_layout import check_key
 from shoestring.core.types import STANDARD_CLASS
 
 
-class Kept(PosixPath):
-    """A path whose bytes are in memory. A file of them is made once somebody asks for its name: most only read the bytes."""
+class MemoryPath(PosixPath):
+    """A path whose bytes are in memory. The file is written when its name is first asked for; most readers only want the bytes."""
 
     data: bytes | None = None
 
@@ -34,32 +35,35 @@ class Kept(PosixPath):
 
 
 class MemoryStore:
-    """The store's laws, kept among the threads of one process."""
+    """A store that all threads of one process share, and that is gone with the process."""
 
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}
         self._sorted: list[str] = []
-        self._new: list[str] = []
-        self._fetched = count()
+        self._unsorted: list[str] = []
+        self._fetch_count = count()
         self._lock = Lock()
         self._scratch = Path(tempfile.gettempdir(), f"shoestring-{uuid.uuid4().hex}")
         weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
 
     def fetch(self, key: str) -> Path:
         try:
-            data = self._objects[key]
+            data = self._objects[check_key(key)]
         except KeyError:
             raise NotInStore(key) from None
-        # A name of its own: what was fetched stays what it was, also when the object is replaced.
-        path = Kept(self._scratch, str(next(self._fetched)))
+        # Each fetch has its own path: its content must not change when the object is replaced.
+        path = MemoryPath(self._scratch, str(next(self._fetch_count)))
         path.data = data
         return path
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS) -> bool:
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS
+    ) -> bool:
+        check_key(key)
         content = data if isinstance(data, bytes) else data.read_bytes()
         with self._lock:
             if key not in self._objects:
-                self._new.append(key)
+                self._unsorted.append(key)
             elif if_absent:
                 return False
             self._objects[key] = content
@@ -67,11 +71,11 @@ class MemoryStore:
 
     def list(self, prefix: str) -> Iterator[str]:
         with self._lock:
-            if self._new:
-                # Nearly in order already, which a sort makes use of.
-                self._sorted.extend(sorted(self._new))
+            if self._unsorted:
+                # The list is nearly in order, which makes Python's sort fast.
+                self._sorted.extend(sorted(self._unsorted))
                 self._sorted.sort()
-                self._new.clear()
+                self._unsorted.clear()
             first = bisect_left(self._sorted, prefix)
             found = list(takewhile(lambda key: key.startswith(prefix), islice(self._sorted, first, None)))
         yield from (key for key in found if "/." not in f"/{key}")

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as NVML sees them: what they are, and what they do."""
+"""The GPUs of this machine as NVML reports them: their types and their current use."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from shoestring.core.interfaces import ProcessUsage, Telemetry
 
 
 @dataclass(frozen=True, slots=True)
-class FoundGpu:
+class InstalledGpu:
+    """A GPU of this machine."""
+
     name: str
     memory_gb: float
 
 
-def opened() -> Any:
-    """The library (`pynvml`), initialised; None where there is no NVIDIA driver or its Python bindings are not installed."""
+def open_nvml() -> Any:
+    """Return the initialised library `pynvml`; None without an NVIDIA driver or without its Python bindings."""
     try:
         import pynvml
     except ImportError:
@@ -28,29 +30,28 @@ def opened() -> Any:
     return pynvml
 
 
-def handles(nvml: Any) -> list[Any]:
+def device_handles(nvml: Any) -> list[Any]:
     return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
 
 
-def found_gpus() -> list[FoundGpu]:
-    """The GPUs of this machine; none where NVML is not there."""
-    nvml = opened()
+def list_gpus() -> list[InstalledGpu]:
+    """Return the GPUs of this machine; an empty list without NVML."""
+    nvml = open_nvml()
     if nvml is None:
         return []
     try:
         return [
-            FoundGpu(str(nvml.nvmlDeviceGetName(handle)), nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9)
-            for handle in handles(nvml)
+            InstalledGpu(str(nvml.nvmlDeviceGetName(handle)), nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9)
+            for handle in device_handles(nvml)
         ]
     finally:
         nvml.nvmlShutdown()
 
 
 class NvmlTelemetry:
-    """What a process uses, with what the GPUs that its pod can see do beside it: a container is shown its own GPUs alone.
+    """A process's use of CPU and memory, with that of all GPUs that its pod can see. A container sees only its own GPUs.
 
-    NVML is opened at the first question, so that a pod that asks none pays nothing for it. `nvml`: an opened library; None: this
-    machine's, if there is one.
+    `nvml` is an initialised library; None: NVML is opened at the first call of `usage`, so that a pod that never calls it pays nothing.
     """
 
     def __init__(self, processes: Telemetry, nvml: Any = None) -> None:
@@ -58,12 +59,13 @@ class NvmlTelemetry:
 
     def usage(self, pid: int) -> ProcessUsage:
         if not self._is_open:
-            self._nvml, self._is_open = opened(), True
+            self._nvml, self._is_open = open_nvml(), True
         usage, nvml = self._processes.usage(pid), self._nvml
         if nvml is None:
             return usage
-        # Cards before Volta count no energy, and a slice of one tells no use: a sum without one of them would be no sum.
-        gpus, busy, joules, memory_bytes = handles(nvml), [], [], 0
+        # Cards older than Volta report no energy, and MIG slices report no utilisation. A sum that lacks a card would be wrong,
+        # so it is None.
+        gpus, busy, joules, memory_bytes = device_handles(nvml), [], [], 0
         for handle in gpus:
             with suppress(nvml.NVMLError):
                 memory_bytes += nvml.nvmlDeviceGetMemoryInfo(handle).used

@@ -1,73 +1,112 @@
-"""`shoestring ...`: a thin face over the rooms. Exit codes: 0 done, 1 refused or failed for a stated reason, 2 bad usage."""
+"""The `shoestring` command: a thin layer over the packages.
+
+Exit codes: 0 done, 1 refused or failed for a stated reason, 2 bad usage.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
-from shoestring.cli import (
-    accounting,
-    approving,
-    books,
-    deciding,
-    making,
-    pipeline,
-    planning,
-    pods,
-    policies,
-    pricing,
-    running,
-    simulating,
-    sweeping,
-    uploading,
-    worlds,
-)
-from shoestring.core.errors import ShoestringError
+from shoestring.cli.authoring import compile_, new, schema, upload
+from shoestring.cli.engine import route, settle, stage
+from shoestring.cli.money import approvals, approve, export, ledger, reconcile
+from shoestring.cli.platform import policy, prices, reap, world
+from shoestring.cli.running import plan, run, simulate, watch
+from shoestring.cli.understanding import actuals, explain, hindsight, replay, report
+from shoestring.core.errors import ShoestringError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RENAMED_COMMANDS = {"sweep": "reap"}
+
+COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Running": {"run": run.run, "watch": watch.watch, "plan": plan.plan, "simulate": simulate.simulate},
+    "Understanding a run": {
+        "explain": explain.explain,
+        "replay": replay.replay,
+        "report": report.report,
+        "actuals": actuals.show_actuals,
+        "hindsight": hindsight.show_hindsight,
+    },
+    "Money": {
+        "ledger": ledger.app,
+        "approve": approve.approve,
+        "approvals": approvals.list_approvals,
+        "reconcile": reconcile.show_reconciliation,
+        "export": export.app,
+    },
+    "Platform": {"world": world.app, "prices": prices.app, "policy": policy.app, "reap": reap.reap},
+    "Authoring": {
+        "new": new.new,
+        "compile": compile_.compile_pipelines,
+        "upload": upload.upload,
+        "schema": schema.schema,
+    },
+    "Called by engines": {"route": route.route, "stage": stage.stage, "settle": settle.settle},
+}
+
+
+class CommandGroups(TyperGroup):
+    """The top-level command, whose help lists the commands under the headings of `COMMANDS`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the first argument names. Raises UsageError for a name that was replaced."""
+        if args and args[0] in RENAMED_COMMANDS:
+            new_name = RENAMED_COMMANDS[args[0]]
+            raise UsageError(f"`shoestring {args[0]}` was renamed: use `shoestring {new_name}`")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section per heading, each command with the start of its help text."""
+        width = formatter.width - 6 - max(map(len, self.commands))
+        for heading, names in COMMANDS.items():
+            with formatter.section(heading):
+                rows = [(name, self.commands[name].get_short_help_str(width)) for name in names]
+                formatter.write_dl(rows)
+
 
 app = typer.Typer(
     name="shoestring",
+    cls=CommandGroups,
     help="Machine-learning pipelines that stay inside their budget.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(worlds.app, name="world")
-app.add_typer(books.app, name="ledger")
-app.add_typer(pricing.app, name="prices")
-app.add_typer(policies.app, name="policy")
-running.add_to(app)
-planning.add_to(app)
-pipeline.add_to(app)
-uploading.add_to(app)
-making.add_to(app)
-pods.add_to(app)
-sweeping.add_to(app)
-deciding.add_to(app)
-books.add_to(app)
-approving.add_to(app)
-accounting.add_to(app)
-simulating.add_to(app)
+for heading, commands in COMMANDS.items():
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=heading)
+        else:
+            app.command(name, rich_help_panel=heading)(command)
 
 
 def main() -> None:
-    """The console script: errors are sentences on stderr, and with `--json` one JSON object on stdout as well."""
+    """Run the console script. Errors go to stderr as sentences and, with `--json`, to stdout as one JSON
+    object.
+    """
     try:
         app()
     except ShoestringError as error:
-        leave(str(error), error.exit_code)
+        exit_with_error(str(error), error.exit_code)
     except OSError as error:
-        # The store's are StoreErrors by now: this is a folder that the command line names, or the disk for temporary files.
-        leave(str(error), 1)
+        # Errors of the store were already converted to StoreError: this one comes from a folder named on the
+        # command line, or from the disk that holds temporary files.
+        exit_with_error(str(error), 1)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def leave(why: str, exit_code: int) -> None:
-    Console(stderr=True, soft_wrap=True).print(f"shoestring: {why}", markup=False, highlight=False)
+def exit_with_error(reason: str, exit_code: int) -> None:
+    Console(stderr=True, soft_wrap=True).print(f"shoestring: {reason}", markup=False, highlight=False)
     if "--json" in sys.argv:
-        print(json.dumps({"status": "usage" if exit_code == 2 else "refused", "error": why}))
+        print(json.dumps({"status": "usage" if exit_code == 2 else "refused", "error": reason}))
     sys.exit(exit_code)

@@ -8,7 +8,7 @@ from shoestring.core.record import Record
 
 
 class AdaptationLimits(Record):
-    """How far a training may go by itself when its spend drifts, gentlest first. DagLookahead this it needs a person, who changes the policy."""
+    """How far a training may go by itself when its spend drifts, gentlest first. Beyond this it needs a person, who changes the policy."""
 
     length: bool = Field(
         True,

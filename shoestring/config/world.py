@@ -18,7 +18,7 @@ from shoestring.core.record import Record
 from shoestring.core.types import Market, Pool, Quote, RejectedPrice
 
 REGISTRY = "ghcr.io/shoestring-ml"
-IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.1.0" for name in ("base", "train", "train-gpu")}
+IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.2.0" for name in ("base", "train", "train-gpu")}
 """The published images, by the names that a Need uses. A world may have others under these names; any other name is a full one already."""
 
 

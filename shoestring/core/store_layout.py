@@ -15,6 +15,8 @@ An attempt is written STAGE-NUMBER, as `AttemptId` prints it.
 
 from __future__ import annotations
 
+from shoestring.core.errors import StoreError
+
 BLOBS = "blobs/"
 CACHE = "cache/"
 DATASETS = "datasets/"
@@ -29,6 +31,18 @@ CONDITIONAL_WRITE_PROOF = "learned/probes/if-none-match.json"
 LEDGER_EXPORT = "ledger/export.json"
 IMMUTABLE = (BLOBS, DATASETS)
 """Prefixes of objects that are named by their content and never change."""
+
+
+def check_key(key: str) -> str:
+    """Return `key` if every store can hold an object under it; all stores refuse the same keys.
+
+    Stores turn keys into paths of files, and some S3 servers read a backslash as a slash. Raises StoreError.
+    """
+    if "\\" in key or not key.isprintable() or any(part in ("", ".", "..") for part in key.split("/")):
+        raise StoreError(
+            f"{key!r} cannot name an object: parts between single slashes, without backslashes or control characters"
+        )
+    return key
 
 
 def blob(sha256: str) -> str:

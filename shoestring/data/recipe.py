@@ -272,7 +272,7 @@ def find_recipe(name_or_path: str) -> Recipe:
 
 
 def _shipped() -> dict[str, Traversable]:
-    found = (file for file in files("pipelines").joinpath("recipes").iterdir() if file.name.endswith(".yaml"))
+    found = (file for file in files("shoestring.pipelines").joinpath("recipes").iterdir() if file.name.endswith(".yaml"))
     return {file.name.removesuffix(".yaml"): file for file in sorted(found, key=lambda file: file.name)}
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-LEVEL = 0.95
+COVERAGE = 0.95
 Z95 = 1.6448536269514722
 """The standard normal's 95th percentile."""
 
@@ -24,13 +24,13 @@ PRIOR_RUNS = 6.0
 HALF_LIFE_RUNS = 150.0
 OTHER_WORK_WEIGHT = 0.2
 
-CONSTANTS = f"level {LEVEL}; prior worth {PRIOR_RUNS} runs; half life {HALF_LIFE_RUNS} runs; other works {OTHER_WORK_WEIGHT}; one run wide"
+CONSTANTS = f"level {COVERAGE}; prior worth {PRIOR_RUNS} runs; half life {HALF_LIFE_RUNS} runs; other works {OTHER_WORK_WEIGHT}; one run wide"
 
 _POINTS = 199
 _NORMAL = np.array([NormalDist().inv_cdf((point + 0.5) / _POINTS) for point in range(_POINTS)])
 
 
-def p95_of(off: Floats, own: npt.NDArray[np.bool_]) -> float:
+def calibrated_p95(off: Floats, own: npt.NDArray[np.bool_]) -> float:
     """How many standard deviations above its prediction the next run's P95 is.
 
     `off`: what each run was off by, in the order of time; `own`: whether it did the work that is asked about. The mean of the quantiles
@@ -45,7 +45,7 @@ def p95_of(off: Floats, own: npt.NDArray[np.bool_]) -> float:
     runs = weights.sum()
     mass = np.concatenate([weights, np.full(_POINTS, PRIOR_RUNS / _POINTS)])
     # The run to come is one more, of unknown place: that counts as far as the runs do, beside the prior.
-    reached = LEVEL * (PRIOR_RUNS + runs + runs / (PRIOR_RUNS + runs))
+    reached = COVERAGE * (PRIOR_RUNS + runs + runs / (PRIOR_RUNS + runs))
     order = np.argsort(values, kind="stable")
     above = np.cumsum(mass[order])
     share = np.clip(np.minimum(above, reached) - np.maximum(above - mass[order], reached - 1.0), 0.0, None)

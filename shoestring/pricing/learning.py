@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Hardware, LearnedSpeed, Need, Pool
-from shoestring.pricing.calibration import Z95, p95_of
+from shoestring.pricing.calibration import Z95, calibrated_p95
 from shoestring.pricing.throughput import hardware_of
 
 Floats = npt.NDArray[np.float64]
@@ -55,29 +55,29 @@ NOISE_LOG_SD = 0.2
 NOISE_RUNS = 4.0
 """What runs in one place differ by, and the runs that this assumption is worth."""
 
-LOOK_SD = 1.0
+EXPLORATION_SD_FIXED_WORK = 1.0
 """What nobody knows of a pool's speed is taken for as good as it may well be, by so many standard deviations, where offers of fixed work
 are compared: a try takes a whole run."""
 
 SCALES = (1.0, 4.0, 16.0, 64.0)
 """Times the variances of all but the noise: 64 is for priors that are off tenfold and more."""
 
-MOST_VARIANCE = 1.0
+MAX_LOG_VARIANCE = 1.0
 """Of the log, in the mean: beyond it a log-normal's mean is all tail, and of a tail that was never seen nobody knows anything."""
 
-X_OF_ONE = {"cores": (1.0, 1.0), "gpu": (1e5, 1e3)}
+REFERENCE_HARDWARE = {"cores": (1.0, 1.0), "gpu": (1e5, 1e3)}
 """The hardware, in Gop/s and GB/s, whose x is 0 while none of its kind was seen."""
 
 
 CONSTANTS = (
     f"variances {VARIANCES}; slopes {SLOPE_VARIANCES}; drift over {DRIFT_RUNS} runs; "
-    f"noise {NOISE_LOG_SD} worth {NOISE_RUNS} runs; scales {SCALES}; x of one {X_OF_ONE}; look {LOOK_SD}; "
-    f"variance in the mean at most {MOST_VARIANCE}"
+    f"noise {NOISE_LOG_SD} worth {NOISE_RUNS} runs; scales {SCALES}; x of one {REFERENCE_HARDWARE}; look {EXPLORATION_SD_FIXED_WORK}; "
+    f"variance in the mean at most {MAX_LOG_VARIANCE}"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RuntimeFactor:
     """What to multiply prior seconds with."""
 
     mean: float
@@ -85,7 +85,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class RunFeatures:
     """Runs, or where one might be: numbers that say what is the same; x is (runs, 3); `turn` counts the runs of a work."""
 
     kind: Ints
@@ -106,13 +106,13 @@ def learn(receipts: Iterable[Receipt], needs: Sequence[Need], pools: Sequence[Po
     found: list[LearnedSpeed] = []
     for need in needs:
         if of_stage := [each for each in useful if each.stage == need.stage]:
-            found += _of_stage(need, pools, of_stage)
+            found += _learn_stage(need, pools, of_stage)
     return tuple(found)
 
 
-def _of_stage(need: Need, pools: Sequence[Pool], receipts: Sequence[Receipt]) -> list[LearnedSpeed]:
+def _learn_stage(need: Need, pools: Sequence[Pool], receipts: Sequence[Receipt]) -> list[LearnedSpeed]:
     known = {pool.name: hardware_of(need, pool) for pool in pools}
-    ran_on = [each.hardware or known.get(each.pool) or _nobodys(each.pool) for each in receipts]
+    ran_on = [each.hardware or known.get(each.pool) or _unknown_hardware(each.pool) for each in receipts]
     used = {each.pool for each in receipts}
     targets: dict[tuple[str | None, str], Hardware] = {}
     for name, hardware in known.items():
@@ -125,9 +125,9 @@ def _of_stage(need: Need, pools: Sequence[Pool], receipts: Sequence[Receipt]) ->
         len(receipts),
     )
     logs = np.log(np.array([each.seconds / each.prior_s for each in receipts]))
-    mean, sd, unknown, off = predicted(logs, seen, asked)
+    mean, sd, unknown, off = predict(logs, seen, asked)
     own = seen.work == asked.work[0] if len(wanted) else np.zeros(0, dtype=bool)
-    level = p95_of(off, own)
+    level = calibrated_p95(off, own)
     return [
         LearnedSpeed(
             stage=need.stage,
@@ -145,14 +145,14 @@ def _of_stage(need: Need, pools: Sequence[Pool], receipts: Sequence[Receipt]) ->
     ]
 
 
-def _nobodys(pool: str) -> Hardware:
+def _unknown_hardware(pool: str) -> Hardware:
     """Of a pool that is gone and never said what it was."""
     return Hardware(kind="cores", type=f"of {pool}", count=1, gflop_s=1.0)
 
 
 def _points(
     works: Sequence[str], ran_on: Sequence[Hardware], pools: Sequence[str], runs: int
-) -> tuple[Points, Points]:
+) -> tuple[RunFeatures, RunFeatures]:
     """The runs, and after them what is asked about: its turn is the next of its work."""
     kind, work, hardware, pool = (
         _numbered(names)
@@ -164,8 +164,8 @@ def _points(
     x = _centred(np.array([_x(each) for each in ran_on]).reshape(-1, 3), kind, hardware, runs)
     seen, asked = slice(runs), slice(runs, None)
     return (
-        Points(kind[seen], work[seen], hardware[seen], pool[seen], x[seen], turn[seen]),
-        Points(kind[asked], work[asked], hardware[asked], pool[asked], x[asked], turn[asked]),
+        RunFeatures(kind[seen], work[seen], hardware[seen], pool[seen], x[seen], turn[seen]),
+        RunFeatures(kind[asked], work[asked], hardware[asked], pool[asked], x[asked], turn[asked]),
     )
 
 
@@ -189,7 +189,7 @@ def _numbered(names: Sequence[str]) -> Ints:
 
 
 def _x(hardware: Hardware) -> tuple[float, float, float]:
-    gflop_s, gb_s = X_OF_ONE[hardware.kind]
+    gflop_s, gb_s = REFERENCE_HARDWARE[hardware.kind]
     return (
         math.log(hardware.gflop_s / gflop_s),
         math.log(hardware.gb_s / gb_s) if hardware.gb_s else 0.0,
@@ -197,7 +197,7 @@ def _x(hardware: Hardware) -> tuple[float, float, float]:
     )
 
 
-def predicted(logs: Floats, seen: Points, asked: Points) -> tuple[Floats, Floats, Floats, Floats]:
+def predict(logs: Floats, seen: RunFeatures, asked: RunFeatures) -> tuple[Floats, Floats, Floats, Floats]:
     """Mean and standard deviation of y where it is asked for, with its noise and without; what each run was off by from those before."""
     noise = _noise(logs, seen)
     plain = _covariance(seen, seen)
@@ -216,7 +216,7 @@ def predicted(logs: Floats, seen: Points, asked: Points) -> tuple[Floats, Floats
     return mean, np.sqrt(unknown + _noise_of(noise, seen, asked)), np.sqrt(unknown), off
 
 
-def _covariance(a: Points, b: Points) -> Floats:
+def _covariance(a: RunFeatures, b: RunFeatures) -> Floats:
     def same(name: str) -> Floats:
         alike: Floats = (getattr(a, name)[:, None] == getattr(b, name)[None, :]).astype(np.float64)
         return alike
@@ -235,7 +235,7 @@ def _covariance(a: Points, b: Points) -> Floats:
     return covariance
 
 
-def _noise(logs: Floats, seen: Points) -> Floats:
+def _noise(logs: Floats, seen: RunFeatures) -> Floats:
     """The noise's variance for each run, by its work: half the mean square of the steps between runs in one place (von Neumann 1941), which
     a slow drift leaves alone, and the prior's."""
     found = np.empty(len(logs))
@@ -248,7 +248,7 @@ def _noise(logs: Floats, seen: Points) -> Floats:
     return found
 
 
-def _noise_of(noise: Floats, seen: Points, asked: Points) -> Floats:
+def _noise_of(noise: Floats, seen: RunFeatures, asked: RunFeatures) -> Floats:
     """Of a work that was never run, the mean over the works that were."""
     works, first = np.unique(seen.work, return_index=True)
     of_work = dict(zip(works.tolist(), noise[first].tolist(), strict=True))
@@ -256,32 +256,32 @@ def _noise_of(noise: Floats, seen: Points, asked: Points) -> Floats:
     return np.array([of_work.get(work, other) for work in asked.work.tolist()])
 
 
-def spread(need: Need, pool: Pool, learned: Iterable[LearnedSpeed]) -> Spread:
+def runtime_factor(need: Need, pool: Pool, learned: Iterable[LearnedSpeed]) -> RuntimeFactor:
     """Mean and 95th percentile of true over prior seconds; of a stage that nothing is known of, the prior's own."""
-    mean, p95 = spreads(need, [pool], learned)
-    return Spread(mean=float(mean[0]), p95=float(p95[0]))
+    mean, p95 = runtime_factors(need, [pool], learned)
+    return RuntimeFactor(mean=float(mean[0]), p95=float(p95[0]))
 
 
-def spreads(need: Need, pools: Sequence[Pool], learned: Iterable[LearnedSpeed]) -> tuple[Floats, Floats]:
+def runtime_factors(need: Need, pools: Sequence[Pool], learned: Iterable[LearnedSpeed]) -> tuple[Floats, Floats]:
     """The same of many pools, as arrays. The P95 is never below the mean."""
-    found = _known(need, pools, learned)
+    found = _lookup(need, pools, learned)
     logs = np.array(
         [(each.log_mean, each.log_sd, _log_p95(each)) if each else _UNKNOWN for each in found]
     ).reshape(-1, 3)
-    mean = np.exp(logs[:, 0] + np.minimum(logs[:, 1] ** 2, MOST_VARIANCE) / 2)
+    mean = np.exp(logs[:, 0] + np.minimum(logs[:, 1] ** 2, MAX_LOG_VARIANCE) / 2)
     return mean, np.maximum(mean, np.exp(logs[:, 2]))
 
 
-def worths(need: Need, pools: Sequence[Pool], learned: Iterable[LearnedSpeed], sd: float) -> Floats:
+def exploration_bonus(need: Need, pools: Sequence[Pool], learned: Iterable[LearnedSpeed], sd: float) -> Floats:
     """Share of the expected cost that finding out about each pool is worth, where offers are compared: pools that nothing is known of are
     chosen while they may well be better by so many standard deviations, and no longer (optimism in the face of uncertainty: Lai & Robbins
     1985). What is set aside knows nothing of it. 0 where the stage never ran: then no pool is known better than another."""
     return np.array(
-        [1.0 - math.exp(-sd * each.unknown_log_sd) if each else 0.0 for each in _known(need, pools, learned)]
+        [1.0 - math.exp(-sd * each.unknown_log_sd) if each else 0.0 for each in _lookup(need, pools, learned)]
     )
 
 
-def _known(need: Need, pools: Sequence[Pool], learned: Iterable[LearnedSpeed]) -> list[LearnedSpeed | None]:
+def _lookup(need: Need, pools: Sequence[Pool], learned: Iterable[LearnedSpeed]) -> list[LearnedSpeed | None]:
     of_stage = [each for each in learned if each.stage == need.stage]
     if not of_stage:
         return [None] * len(pools)

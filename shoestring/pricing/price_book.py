@@ -17,15 +17,16 @@ from decimal import Decimal
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours, PriceBook
 from shoestring.core.errors import WorldError
-from shoestring.core.types import Market, Pool, Quote, RejectedPrice, record_bytes
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Market, Pool, Quote, RejectedPrice
 from shoestring.pricing.catalogues import Catalogue
-from shoestring.pricing.price_list import CatalogueFile, Commitment, PriceList, discounted
+from shoestring.pricing.price_list import CatalogueFile, Commitment, PriceList, discounted_price
 from shoestring.pricing.rows import PriceRow, parse_rows
-from shoestring.pricing.validation import Body, distrust, not_below, unlike_elsewhere
+from shoestring.pricing.validation import MachineSize, regional_outliers, spot_error, validate_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class PriceListing:
     """A file of prices as it was read, with the lists that it names: parsed, and not doubted yet."""
 
     rows: tuple[PriceRow, ...]
@@ -38,15 +39,15 @@ class Listing:
         return record_bytes(self.terms) + b"".join(catalogue.text.encode() for catalogue in self.catalogues)
 
 
-def read_listing(file: PriceList, opened: Callable[[CatalogueFile], Catalogue]) -> Listing:
+def read_listing(file: PriceList, opened: Callable[[CatalogueFile], Catalogue]) -> PriceListing:
     """The rows of a file, and its lists as `opened` gives them. Raises WorldError: a row is malformed, a list cannot be read."""
     terms = PriceList.model_validate({name: getattr(file, name) for name in PriceList.model_fields})
-    return Listing(
+    return PriceListing(
         parse_rows(file.prices, file.rates), terms, tuple(opened(catalogue) for catalogue in file.catalogues)
     )
 
 
-def parse_book(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today: date) -> PriceBook:
+def build_price_book(listing: PriceListing, pools: Sequence[Pool], tariffs: Tariffs, today: date) -> PriceBook:
     """A listing as the book of these pools. Raises WorldError: a row names a pool that is not there, or a list is none."""
     names = sorted(pool.name for pool in pools)
     for number, row in enumerate(listing.rows, 1):
@@ -54,29 +55,29 @@ def parse_book(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today:
             raise WorldError(
                 f"price row {number} ({row.pool}): there is no pool called {row.pool!r}; there is: {', '.join(names)}"
             )
-    for each in listing.terms.commitments:
+    for each in listing.price_list.commitments:
         if each.pool and each.pool not in names:
             raise WorldError(
                 f"commitment {each.name}: there is no pool called {each.pool!r}; there is: {', '.join(names)}"
             )
-    return believed(listing, pools, tariffs, today)
+    return validated_book(listing, pools, tariffs, today)
 
 
-def believed(listing: Listing, pools: Sequence[Pool], tariffs: Tariffs, today: date) -> PriceBook:
+def validated_book(listing: PriceListing, pools: Sequence[Pool], tariffs: Tariffs, today: date) -> PriceBook:
     """One quote a pool and market, sorted; what cannot be believed of these machines in quarantine. Raises WorldError."""
     by_name = {pool.name: pool for pool in pools}
-    found, doubted = _of_pools(listing, pools)
+    found, doubted = _rows_for_pools(listing, pools)
     gone = [row for row in listing.rows if row.pool and row.pool not in by_name]
-    doubted += [RejectedPrice(row=row.said, reason=f"there is no pool called {row.pool} now") for row in gone]
-    kept, unbelieved = distrust(found, lambda row: _body(row, by_name, pools), listing.terms.most_days, today)
+    doubted += [RejectedPrice(row=row.description, reason=f"there is no pool called {row.pool} now") for row in gone]
+    kept, unbelieved = validate_rows(found, lambda row: _machine_size(row, by_name, pools), listing.price_list.most_days, today)
     quotes = []
     for pool in pools:
-        of_pool, beside = _of_pool(pool, [row for row in kept if prices(row, pool)])
-        quotes += [_quote(pool, row, listing.terms) for row in of_pool]
+        of_pool, beside = _select_rows(pool, [row for row in kept if applies_to(row, pool)])
+        quotes += [_quote(pool, row, listing.price_list) for row in of_pool]
         unbelieved += [each for each in beside if each not in unbelieved]
     unnamed = tariffs.assumed_routes(tariffs.route_end(pool.provider, pool.region) for pool in pools)
     doubted += [RejectedPrice(row=f"moving bytes {route}", reason=why) for route, why in unnamed.items()]
-    committed, unsure = _committed(listing.terms.commitments, pools, quotes, today)
+    committed, unsure = _committed(listing.price_list.commitments, pools, quotes, today)
     ordered = tuple(sorted(quotes, key=lambda quote: (quote.pool, quote.market)))
     return PriceBook(ordered, (*doubted, *unbelieved, *unsure), tariffs, committed)
 
@@ -115,32 +116,32 @@ def _committed(
     return tuple(found[place] for place in sorted(found)), doubted
 
 
-def price_now(listing: Listing, pool: Pool, market: Market, today: date) -> Decimal | None:
+def current_price(listing: PriceListing, pool: Pool, market: Market, today: date) -> Decimal | None:
     """What a listing asks for a pool whose machine is not known, before discounts: what cannot be true of any machine is not believed."""
-    found, _ = _of_pools(listing, [pool])
-    kept, _ = distrust(found, lambda row: Body(None, None), listing.terms.most_days, today)
-    best = next((row for row in _of_pool(pool, kept)[0] if row.market is market), None)
+    found, _ = _rows_for_pools(listing, [pool])
+    kept, _ = validate_rows(found, lambda row: MachineSize(None, None), listing.price_list.most_days, today)
+    best = next((row for row in _select_rows(pool, kept)[0] if row.market is market), None)
     return best.usd_per_hour if best else None
 
 
-def _of_pools(listing: Listing, pools: Sequence[Pool]) -> tuple[list[PriceRow], list[RejectedPrice]]:
+def _rows_for_pools(listing: PriceListing, pools: Sequence[Pool]) -> tuple[list[PriceRow], list[RejectedPrice]]:
     """All rows that speak of one of these pools, and those of their machines that cannot be read."""
     machines = {pool.machine.lower() for pool in pools if pool.machine}
     rows, doubted = list(listing.rows), []
     for catalogue in listing.catalogues:
-        found, bad = catalogue.read(listing.terms.rates, lambda machine: machine.lower() in machines)
-        odd = unlike_elsewhere(found)
+        found, bad = catalogue.read(listing.price_list.rates, lambda machine: machine.lower() in machines)
+        odd = regional_outliers(found)
         rows += [row for index, row in enumerate(found) if index not in odd]
         doubted += bad
         doubted += [
             RejectedPrice(row=found[index].said, reason=why)
             for index, why in odd.items()
-            if any(prices(found[index], pool) for pool in pools)
+            if any(applies_to(found[index], pool) for pool in pools)
         ]
-    return [row for row in rows if any(prices(row, pool) for pool in pools)], doubted
+    return [row for row in rows if any(applies_to(row, pool) for pool in pools)], doubted
 
 
-def prices(row: PriceRow, pool: Pool) -> bool:
+def applies_to(row: PriceRow, pool: Pool) -> bool:
     """Does the row speak of this pool?"""
     if row.pool:
         return row.pool == pool.name
@@ -154,33 +155,33 @@ def prices(row: PriceRow, pool: Pool) -> bool:
     )
 
 
-def _body(row: PriceRow, by_name: Mapping[str, Pool], pools: Sequence[Pool]) -> Body:
+def _machine_size(row: PriceRow, by_name: Mapping[str, Pool], pools: Sequence[Pool]) -> MachineSize:
     """A pool of ours is known; it may be a share of its machine, or declare less than the machine has, so a list says more of that."""
     if row.pool:
         pool = by_name[row.pool]
-        return Body(pool.cores, pool.gpu_count)
-    pool = next(pool for pool in pools if prices(row, pool))
-    return Body(row.cores or pool.cores, pool.gpu_count)
+        return MachineSize(pool.cores, pool.gpu_count)
+    pool = next(pool for pool in pools if applies_to(row, pool))
+    return MachineSize(row.cores or pool.cores, pool.gpu_count)
 
 
-def _of_pool(pool: Pool, rows: Sequence[PriceRow]) -> tuple[list[PriceRow], list[RejectedPrice]]:
+def _select_rows(pool: Pool, rows: Sequence[PriceRow]) -> tuple[list[PriceRow], list[RejectedPrice]]:
     """The row of each market that says most of the pool; and the spot rows that are not below the pool's on-demand price."""
-    on_demand = _best(pool, [row for row in rows if row.market is Market.ON_DEMAND])
+    on_demand = _most_specific(pool, [row for row in rows if row.market is Market.ON_DEMAND])
     found, doubted = [on_demand] if on_demand else [], []
     for market in (Market.SPOT, Market.RESERVED):
         of_market = []
         for row in rows:
-            why = not_below(row, on_demand.usd_per_hour) if on_demand and row.market is Market.SPOT else ""
+            why = spot_error(row, on_demand.usd_per_hour) if on_demand and row.market is Market.SPOT else ""
             if row.market is market and why:
-                doubted.append(RejectedPrice(row=row.said, reason=why))
+                doubted.append(RejectedPrice(row=row.description, reason=why))
             elif row.market is market:
                 of_market.append(row)
-        best = _best(pool, of_market)
+        best = _most_specific(pool, of_market)
         found += [best] if best else []
     return found, doubted
 
 
-def _best(pool: Pool, rows: Sequence[PriceRow]) -> PriceRow | None:
+def _most_specific(pool: Pool, rows: Sequence[PriceRow]) -> PriceRow | None:
     """What says most; of equals the newest, and of zones that the pool may be in, the dearest."""
 
     def rank(row: PriceRow) -> tuple[object, ...]:
@@ -201,7 +202,7 @@ def _best(pool: Pool, rows: Sequence[PriceRow]) -> PriceRow | None:
 
 
 def _quote(pool: Pool, row: PriceRow, terms: PriceList) -> Quote:
-    price = discounted(row, pool.name, terms.discounts)
+    price = discounted_price(row, pool.name, terms.discounts)
     return Quote(
         pool=pool.name,
         market=row.market,

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from shoestring.core.money import MICRO
-from shoestring.core.types import Market, Pool, Record
-from shoestring.pricing.rows import PriceRow, Rate
+from shoestring.core.record import Record
+from shoestring.core.types import Market, Pool
+from shoestring.pricing.rows import ExchangeRate, PriceRow
 
 DEFAULT_CATALOGUE = "default"
 COMMITMENT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
@@ -32,7 +33,7 @@ class CatalogueFile(Record):
     source: str = Field("", description="of all its rows, where they do not say; else the file's name")
 
 
-def _by_name(value: Any) -> Any:
+def _file_from_name(value: Any) -> Any:
     return {"file": value} if isinstance(value, str) else value
 
 
@@ -115,12 +116,12 @@ class PriceList(Record):
         description="rows of pool, market, usd_per_hour (on a cluster: of a whole node), as_of, source; instead of pool, a provider's "
         "machine, region and zone; a row that cannot be true is set aside, with the reason",
     )
-    catalogues: tuple[Annotated[CatalogueFile, BeforeValidator(_by_name)], ...] = Field(
+    catalogues: tuple[Annotated[CatalogueFile, BeforeValidator(_file_from_name)], ...] = Field(
         (), description="price lists, CSV or YAML; a row that cannot be true is set aside, with the reason"
     )
     discounts: tuple[Discount, ...] = ()
     commitments: tuple[Commitment, ...] = ()
-    rates: dict[str, Rate] = Field(
+    rates: dict[str, ExchangeRate] = Field(
         {}, description="dollars for one unit of another currency, by its code, with date and source"
     )
     max_age_days: dict[Market, int] = Field(
@@ -141,7 +142,7 @@ class PriceList(Record):
         return self.max_age_days.get(row.market, None if row.pool else CATALOGUE_DAYS[row.market])
 
 
-def discounted(row: PriceRow, pool: str, discounts: Iterable[Discount]) -> Decimal:
+def discounted_price(row: PriceRow, pool: str, discounts: Iterable[Discount]) -> Decimal:
     """The row's price for this pool, rounded up to the micro-dollar."""
     price = row.usd_per_hour
     for discount in discounts:

@@ -11,16 +11,17 @@ from pydantic import Field
 
 from shoestring.core.errors import WorldError
 from shoestring.core.money import Usd, usd
-from shoestring.core.types import Market, Record
+from shoestring.core.record import Record
+from shoestring.core.types import Market
 
-WHERE = ("pool", "provider", "region", "zone", "machine")
-WHAT = ("gpu", "gpu_count", "cores", "memory_gb")
-PRICE = ("usd_per_hour", "per_hour", "currency")
-FIELDS = (*WHERE, *WHAT, "market", *PRICE, "as_of", "source")
-NEEDED = "pool (or machine), market, usd_per_hour (or per_hour and currency), as_of, source"
+LOCATION_FIELDS = ("pool", "provider", "region", "zone", "machine")
+MACHINE_FIELDS = ("gpu", "gpu_count", "cores", "memory_gb")
+PRICE_FIELDS = ("usd_per_hour", "per_hour", "currency")
+FIELDS = (*LOCATION_FIELDS, *MACHINE_FIELDS, "market", *PRICE_FIELDS, "as_of", "source")
+REQUIRED_FIELDS = "pool (or machine), market, usd_per_hour (or per_hour and currency), as_of, source"
 
 
-class Rate(Record):
+class ExchangeRate(Record):
     """What one unit of a currency is worth, and when it was."""
 
     usd: Usd = Field(gt=0)
@@ -65,40 +66,40 @@ class PriceRow(Record):
         return f"{self.name} {self.market} ${self.usd_per_hour} ({self.as_of}, {self.source})"
 
 
-class BadRow(ValueError):
+class RowError(ValueError):
     """A row that says nothing, with the sentence that says why. Renamed by whoever reads the file."""
 
 
 def parse_rows(
-    rows: Sequence[Mapping[str, Any]], rates: Mapping[str, Rate] | None = None
+    rows: Sequence[Mapping[str, Any]], rates: Mapping[str, ExchangeRate] | None = None
 ) -> tuple[PriceRow, ...]:
     """Price rows that a person wrote, which nobody has doubted yet. Raises WorldError: a row is malformed, by its number."""
     parsed = []
     for number, row in enumerate(rows, 1):
         try:
             parsed.append(parse_row(row, rates or {}))
-        except BadRow as bad:
+        except RowError as bad:
             raise WorldError(
                 f"price row {number} ({row.get('pool') or row.get('machine') or 'no pool'}): {bad}"
             ) from None
     return tuple(parsed)
 
 
-def parse_row(row: Mapping[str, Any], rates: Mapping[str, Rate]) -> PriceRow:
+def parse_row(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> PriceRow:
     """One row. Raises BadRow: a field is missing, unknown or no such thing."""
     if unknown := sorted(set(map(str, row)) - set(FIELDS)):
-        raise BadRow(
-            f"unknown field {', '.join(unknown)}; a row has {NEEDED}, and may have {', '.join((*WHERE[1:4], *WHAT))}"
+        raise RowError(
+            f"unknown field {', '.join(unknown)}; a row has {REQUIRED_FIELDS}, and may have {', '.join((*LOCATION_FIELDS[1:4], *MACHINE_FIELDS))}"
         )
     missing = [field for field in ("market", "as_of", "source") if _empty(row.get(field))]
     missing += ["usd_per_hour"] if _empty(row.get("usd_per_hour")) and _empty(row.get("per_hour")) else []
     missing += ["pool"] if _empty(row.get("pool")) and _empty(row.get("machine")) else []
     if missing:
-        raise BadRow(f"no {', '.join(missing)}; a row has {NEEDED}")
+        raise RowError(f"no {', '.join(missing)}; a row has {REQUIRED_FIELDS}")
     price, rated = _price(row, rates)
     as_of = _day(row["as_of"])
     return PriceRow(
-        **{field: str(row.get(field) or "").strip() for field in (*WHERE, "gpu")},
+        **{field: str(row.get(field) or "").strip() for field in (*LOCATION_FIELDS, "gpu")},
         gpu_count=_number(row, "gpu_count", int),
         cores=_number(row, "cores", float),
         memory_gb=_number(row, "memory_gb", float),
@@ -119,24 +120,24 @@ def _market(value: object) -> Market:
     try:
         return Market(str(value))
     except ValueError:
-        raise BadRow(f"{value!r} is not a market; there is: {', '.join(Market)}") from None
+        raise RowError(f"{value!r} is not a market; there is: {', '.join(Market)}") from None
 
 
-def _price(row: Mapping[str, Any], rates: Mapping[str, Rate]) -> tuple[Decimal, Rate | None]:
+def _price(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> tuple[Decimal, ExchangeRate | None]:
     """Dollars an hour, and the rate that made them of another currency."""
     currency = str(row.get("currency") or "USD").strip()
     field = "per_hour" if _empty(row.get("usd_per_hour")) else "usd_per_hour"
     if field == "usd_per_hour" and (currency != "USD" or not _empty(row.get("per_hour"))):
-        raise BadRow("usd_per_hour is in dollars: write per_hour and currency, or usd_per_hour alone")
+        raise RowError("usd_per_hour is in dollars: write per_hour and currency, or usd_per_hour alone")
     try:
         price = usd(row[field])
     except ValueError as error:
-        raise BadRow(f"{field}: {error}") from None
+        raise RowError(f"{field}: {error}") from None
     if currency == "USD":
         return price, None
     if currency not in rates:
         declared = f"there is: {', '.join(sorted(rates))}" if rates else "there is none"
-        raise BadRow(f"no exchange rate for {currency!r} ({declared}): declare it in `rates`, with its date")
+        raise RowError(f"no exchange rate for {currency!r} ({declared}): declare it in `rates`, with its date")
     return usd(price * rates[currency].usd), rates[currency]
 
 
@@ -149,7 +150,7 @@ def _number(row: Mapping[str, Any], field: str, kind: type[int] | type[float]) -
         if not 0 <= number < 1e6 or (kind is int and number != int(number)):
             raise ValueError
     except ValueError:
-        raise BadRow(f"{field}: {value!r} is not {'a whole number' if kind is int else 'a number'}") from None
+        raise RowError(f"{field}: {value!r} is not {'a whole number' if kind is int else 'a number'}") from None
     return kind(number) if kind is int or number else None
 
 
@@ -161,4 +162,4 @@ def _day(value: object) -> date:
     try:
         return date.fromisoformat(str(value).strip())
     except ValueError:
-        raise BadRow(f"as_of: {value!r} is not a day: write it like 2026-07-30") from None
+        raise RowError(f"as_of: {value!r} is not a day: write it like 2026-07-30") from None

@@ -33,12 +33,12 @@ GPU_EFFICIENCY = 0.3
 MEMORY_EFFICIENCY = 0.7
 """Share of the bandwidth of its memory, and of its links, that a GPU reaches; receipts correct it."""
 
-OVERLAP = 2.0
+SYNC_OVERLAP = 2.0
 """How far computing hides synchronising: 1 = not at all; Pollux' fits lie between 1 and 10."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machines:
+class PoolArrays:
     """Pools as arrays of one length, so that any number is priced at once. Fields that a Pool has too are called the same."""
 
     cores: Floats
@@ -52,7 +52,7 @@ class Machines:
     network_gb_s: Floats
 
     @classmethod
-    def of(cls, pools: Sequence[Pool]) -> Machines:
+    def of(cls, pools: Sequence[Pool]) -> PoolArrays:
         """What a pool leaves to be known by the name of its GPU is looked up; 0: nobody knows, and it limits nothing."""
         rows = [
             (
@@ -73,10 +73,10 @@ class Machines:
 
 def uses_gpu(need: Need, pool: Pool) -> bool:
     """Whether the stage would do its per-row work on this pool's GPUs."""
-    return bool(gpu_users(need, pool))
+    return bool(gpu_mask(need, pool))
 
 
-def gpu_users(need: Need, machines: Machines | Pool) -> Flags | bool:
+def gpu_mask(need: Need, machines: PoolArrays | Pool) -> Flags | bool:
     """The same of many."""
     able = (
         (machines.gpu_count > 0) & (machines.gpu_tflops > 0) & (machines.gpu_memory_gb >= need.gpu_memory_gb)
@@ -84,17 +84,17 @@ def gpu_users(need: Need, machines: Machines | Pool) -> Flags | bool:
     return able & (need.gpu == "must" or (need.gpu == "may" and need.gpu_flop_per_row > 0))
 
 
-def setup_seconds(need: Need, machines: Machines) -> Floats:
+def setup_seconds(need: Need, machines: PoolArrays) -> Floats:
     """Prior seconds before the first row."""
     return need.setup_s / machines.core_gops
 
 
-def row_seconds(need: Need, machines: Machines) -> Floats:
+def row_seconds(need: Need, machines: PoolArrays) -> Floats:
     """Prior seconds of computing for one row, once."""
     core_s = need.op_per_row / 1e9 / machines.core_gops
     serial = 1.0 - need.parallel_fraction
     on_cores = core_s * (serial + need.parallel_fraction / machines.cores)
-    users = gpu_users(need, machines)
+    users = gpu_mask(need, machines)
     if not np.any(users):
         return on_cores
     return np.where(
@@ -102,25 +102,25 @@ def row_seconds(need: Need, machines: Machines) -> Floats:
     )
 
 
-def _gpu_row_seconds(need: Need, machines: Machines) -> Floats:
+def _gpu_row_seconds(need: Need, machines: PoolArrays) -> Floats:
     """Infinite where there is no GPU."""
-    arithmetic_s = _over(need.gpu_flop_per_row, machines.gpu_tflops * 1e12 * GPU_EFFICIENCY, np.inf)
-    row_s = arithmetic_s + _over(
+    arithmetic_s = _seconds_at(need.gpu_flop_per_row, machines.gpu_tflops * 1e12 * GPU_EFFICIENCY, np.inf)
+    row_s = arithmetic_s + _seconds_at(
         need.gpu_bytes_per_row, machines.gpu_memory_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0
     )
     gpus = np.maximum(np.minimum(need.max_gpus, machines.gpu_count * machines.nodes), 1.0)
     here = np.maximum(np.minimum(gpus, machines.gpu_count), 1.0)
     nodes = np.ceil(gpus / here)
     sync_s = need.sync_bytes * (
-        _over(2 * (here - 1) / here, machines.gpu_link_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0)
+        _seconds_at(2 * (here - 1) / here, machines.gpu_link_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0)
         + 2 * (nodes - 1) / nodes / (machines.network_gb_s * 1e9 * MEMORY_EFFICIENCY)
     )
-    step_s = ((need.step_rows * row_s) ** OVERLAP + sync_s**OVERLAP) ** (1 / OVERLAP)
+    step_s = ((need.step_rows * row_s) ** SYNC_OVERLAP + sync_s**SYNC_OVERLAP) ** (1 / SYNC_OVERLAP)
     seconds: Floats = step_s / (need.step_rows * gpus)
     return seconds
 
 
-def _over(amount: float | Floats, speed: Floats, unknown: float) -> Floats:
+def _seconds_at(amount: float | Floats, speed: Floats, unknown: float) -> Floats:
     """Seconds of an amount at a speed; `unknown` where the speed is."""
     return np.divide(amount, speed, out=np.full_like(speed, unknown), where=speed > 0)
 

@@ -18,37 +18,37 @@ from shoestring.pricing.rows import PriceRow
 
 # Catalogs write 700.0 for "unknown" beside a TPU machine of 44 cores at 2.70; others a row of nines. The dearest list prices of 2026
 # are about $14 for a GPU-hour and $0.15 for a core-hour; several times that is no price.
-BELIEVABLE_USD_PER_CORE_HOUR = Decimal("2.50")
-BELIEVABLE_USD_PER_GPU_HOUR = Decimal("100")
+MAX_USD_PER_CORE_HOUR = Decimal("2.50")
+MAX_USD_PER_GPU_HOUR = Decimal("100")
 PLACEHOLDERS = frozenset(
     map(Decimal, ("700", "999", "9999", "99999", "999999", "9999999", "999.99", "9999.99", "99999.99"))
 )
 
 # The cheapest spot prices seen, $0.077 for an L4 and $0.012 for a core, are several times these. Of a price that a person gave a pool
 # of theirs nobody can tell: it may be the electricity.
-LEAST_USD_PER_CORE_HOUR = Decimal("0.0005")
-LEAST_USD_PER_GPU_HOUR = Decimal("0.02")
+MIN_USD_PER_CORE_HOUR = Decimal("0.0005")
+MIN_USD_PER_GPU_HOUR = Decimal("0.02")
 
 # On-demand prices of one machine differ between regions by half at most. Lists that add up a machine's parts have a GPU machine at the
 # price of its cores where its GPUs are not sold: GCP's eight A100 at $6.51 an hour in one region, and from $29.39 in all others.
-LEAST_OF_ELSEWHERE = Decimal("0.5")
-REGIONS_TO_TELL = 5
+MIN_REGION_RATIO = Decimal("0.5")
+MIN_REGIONS = 5
 
 # A day that is over where the list was made may not have begun here.
-AHEAD = timedelta(days=1)
+MAX_AHEAD = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class MachineSize:
     """What a machine is, as far as it is known."""
 
     cores: float | None
     gpus: int | None
 
 
-def distrust(
+def validate_rows(
     rows: Sequence[PriceRow],
-    body: Callable[[PriceRow], Body],
+    body: Callable[[PriceRow], MachineSize],
     most_days: Callable[[PriceRow], int | None],
     today: date,
 ) -> tuple[list[PriceRow], list[RejectedPrice]]:
@@ -56,20 +56,20 @@ def distrust(
 
     `body` and `most_days` say what is known of a row's machine, and how many days old it may be.
     """
-    doubts = [_alone(row, body(row)) or _date(row, most_days(row), today) for row in rows]
-    _together(rows, doubts, spot=False)
-    _beside_on_demand(rows, doubts)
-    _together(rows, doubts, spot=True)
+    doubts = [_row_error(row, body(row)) or _date_error(row, most_days(row), today) for row in rows]
+    _reject_duplicates(rows, doubts, spot=False)
+    _reject_spot_above_on_demand(rows, doubts)
+    _reject_duplicates(rows, doubts, spot=True)
     kept: dict[tuple[str, ...], PriceRow] = {}
     for row, why in zip(rows, doubts, strict=True):
         if not why and (row.key not in kept or kept[row.key].as_of < row.as_of):
             kept[row.key] = row
     return [kept[key] for key in sorted(kept)], [
-        RejectedPrice(row=row.said, reason=why) for row, why in zip(rows, doubts, strict=True) if why
+        RejectedPrice(row=row.description, reason=why) for row, why in zip(rows, doubts, strict=True) if why
     ]
 
 
-def unlike_elsewhere(rows: Sequence[PriceRow]) -> dict[int, str]:
+def regional_outliers(rows: Sequence[PriceRow]) -> dict[int, str]:
     """By index, why rows are not believed beside what their list asks for the machine in other regions; spot with its on-demand."""
     asked: dict[tuple[str, ...], list[tuple[int, Decimal]]] = defaultdict(list)
     for index, row in enumerate(rows):
@@ -77,11 +77,11 @@ def unlike_elsewhere(rows: Sequence[PriceRow]) -> dict[int, str]:
             asked[row.provider.lower(), row.machine.lower()].append((index, row.usd_per_hour))
     doubts: dict[int, str] = {}
     for prices in asked.values():
-        if len({rows[index].region for index, _ in prices}) < REGIONS_TO_TELL:
+        if len({rows[index].region for index, _ in prices}) < MIN_REGIONS:
             continue
         usual = median(price for _, price in prices)
         for index, price in prices:
-            if 0 < price < usual * LEAST_OF_ELSEWHERE:
+            if 0 < price < usual * MIN_REGION_RATIO:
                 doubts[index] = (
                     f"${price} an hour is less than half of the ${usual} that its other regions ask, as if a part were missing"
                 )
@@ -93,27 +93,27 @@ def unlike_elsewhere(rows: Sequence[PriceRow]) -> dict[int, str]:
     }
 
 
-def _alone(row: PriceRow, body: Body) -> str:
+def _row_error(row: PriceRow, body: MachineSize) -> str:
     price = row.usd_per_hour
     if price <= 0:
         return f"${price} an hour is not a price: nobody gives {row.name} away"
     if price in PLACEHOLDERS:
         return f"${price} an hour is a placeholder, not a price: lists write it for 'unknown'"
-    if why := _gpus(row, body):
+    if why := _gpu_error(row, body):
         return why
     if body.cores is None:
         return ""
     gpus, known = body.gpus or 0, f"{body.cores:g} cores and {body.gpus or 0} GPUs"
-    ceiling_usd = Decimal(str(body.cores)) * BELIEVABLE_USD_PER_CORE_HOUR + gpus * BELIEVABLE_USD_PER_GPU_HOUR
+    ceiling_usd = Decimal(str(body.cores)) * MAX_USD_PER_CORE_HOUR + gpus * MAX_USD_PER_GPU_HOUR
     if price > ceiling_usd:
         return f"${price} an hour is a placeholder, not a price: {known} cost less than ${ceiling_usd:f}"
-    floor_usd = Decimal(str(body.cores)) * LEAST_USD_PER_CORE_HOUR + gpus * LEAST_USD_PER_GPU_HOUR
+    floor_usd = Decimal(str(body.cores)) * MIN_USD_PER_CORE_HOUR + gpus * MIN_USD_PER_GPU_HOUR
     if not row.pool and price < floor_usd:
         return f"${price} an hour is too little to be a price: {known} cost more than ${floor_usd:f}"
     return ""
 
 
-def _gpus(row: PriceRow, body: Body) -> str:
+def _gpu_error(row: PriceRow, body: MachineSize) -> str:
     """A benchmark of a machine of eight GPUs once ran on its cores, since its list said nothing of them."""
     if row.gpu and row.gpu_count == 0:
         return f"it names a GPU, {row.gpu}, and counts none"
@@ -124,8 +124,8 @@ def _gpus(row: PriceRow, body: Body) -> str:
     return ""
 
 
-def _date(row: PriceRow, most_days: int | None, today: date) -> str:
-    if row.as_of > today + AHEAD:
+def _date_error(row: PriceRow, most_days: int | None, today: date) -> str:
+    if row.as_of > today + MAX_AHEAD:
         return f"it is dated {row.as_of}, and today is {today}"
     days = (today - row.as_of).days
     if most_days is not None and days > most_days:
@@ -133,7 +133,7 @@ def _date(row: PriceRow, most_days: int | None, today: date) -> str:
     return ""
 
 
-def _together(rows: Sequence[PriceRow], doubts: list[str], *, spot: bool) -> None:
+def _reject_duplicates(rows: Sequence[PriceRow], doubts: list[str], *, spot: bool) -> None:
     """Rows of one key and day, of spot or of the other markets: the same price twice is one, two prices are none."""
     days: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
@@ -151,7 +151,7 @@ def _together(rows: Sequence[PriceRow], doubts: list[str], *, spot: bool) -> Non
             )
 
 
-def _beside_on_demand(rows: Sequence[PriceRow], doubts: list[str]) -> None:
+def _reject_spot_above_on_demand(rows: Sequence[PriceRow], doubts: list[str]) -> None:
     newest: dict[tuple[str, ...], PriceRow] = {}
     for row, why in zip(rows, doubts, strict=True):
         if (
@@ -167,10 +167,10 @@ def _beside_on_demand(rows: Sequence[PriceRow], doubts: list[str]) -> None:
         of_region = (*row.key[:3], "", row.key[4])
         above = newest.get(row.key[:-1]) or newest.get(of_region)
         if above:
-            doubts[index] = not_below(row, above.usd_per_hour)
+            doubts[index] = spot_error(row, above.usd_per_hour)
 
 
-def not_below(spot: PriceRow, on_demand_usd: Decimal) -> str:
+def spot_error(spot: PriceRow, on_demand_usd: Decimal) -> str:
     """Why a spot price is not believed beside an on-demand price; empty when it is."""
     if spot.usd_per_hour < on_demand_usd:
         return ""

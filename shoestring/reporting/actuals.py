@@ -11,14 +11,14 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import Record
-from shoestring.reporting.charges import Charge, Parts
+from shoestring.core.record import Record, StoredRecord
+from shoestring.reporting.charges import Charge, ChargeParts
 
-By = Literal["stage", "gpu", "pool", "market", "campaign"]
+GroupBy = Literal["stage", "gpu", "pool", "market", "campaign"]
 NO_GPU = "none"
 
 
-class Idle(Record):
+class IdleCost(Record):
     """Paid, and nothing was computed."""
 
     startup_usd: Usd = Field(
@@ -30,7 +30,7 @@ class Idle(Record):
     lost_usd: Usd = Field(description="attempts that failed or were lost, of stages that keep no checkpoint")
 
 
-class Actual(Record):
+class ActualsGroup(Record):
     """What a group of attempts was expected to cost, and cost.
 
     An estimate is of the work that was done: a training that stopped early is compared with what its router expected of as many samples.
@@ -58,26 +58,25 @@ class Actual(Record):
     moved_usd: Usd = Field(description="for bringing data in and out")
     stored_usd: Usd = Field(description="for holding what was written")
     overhead_usd: Usd = Field(description="deciding and settling")
-    idle: Idle
+    idle: IdleCost
     use: float | None = Field(description="mean share of its core-seconds in which an attempt computed")
     use_variance: float | None = Field(description="of that share, over attempts")
 
 
-class Actuals(Record):
+class Actuals(StoredRecord):
     """Estimate against actual, over the attempts that were settled in [since, until)."""
 
-    schema_version: Literal[1] = 1
     since: AwareDatetime | None
     until: AwareDatetime | None
-    by: tuple[By, ...]
-    groups: tuple[Actual, ...]
-    total: Actual
+    by: tuple[GroupBy, ...]
+    groups: tuple[ActualsGroup, ...]
+    total: ActualsGroup
     notes: tuple[str, ...] = Field((), description="records that could not be read")
 
 
 def actuals(
     charges: Sequence[Charge],
-    by: Sequence[By],
+    by: Sequence[GroupBy],
     since: datetime | None = None,
     until: datetime | None = None,
     notes: tuple[str, ...] = (),
@@ -98,7 +97,7 @@ def actuals(
     )
 
 
-def value_of(charge: Charge, name: By) -> str:
+def value_of(charge: Charge, name: GroupBy) -> str:
     """What a charge has for a property. Empty where it has none, or where that was not written down."""
     choice = charge.decision.choice if charge.decision else None
     match name:
@@ -114,7 +113,7 @@ def value_of(charge: Charge, name: By) -> str:
             return charge.campaign
 
 
-def actual(group: dict[str, str], charges: Iterable[Charge]) -> Actual:
+def actual(group: dict[str, str], charges: Iterable[Charge]) -> ActualsGroup:
     charges = tuple(charges)
     compared = [(charge, found[0]) for charge in charges if (found := charge.expected) is not None]
     ratios = [charge.paid_microusd / est for charge, est in compared if est]
@@ -126,7 +125,7 @@ def actual(group: dict[str, str], charges: Iterable[Charge]) -> Actual:
     over = [_over_p95(charge) for charge, _ in compared]
     uses = [charge.use for charge in charges if charge.use is not None]
     parts = [charge.parts for charge in charges]
-    return Actual(
+    return ActualsGroup(
         group=group,
         attempts=len(charges),
         compared=len(compared),
@@ -147,8 +146,8 @@ def actual(group: dict[str, str], charges: Iterable[Charge]) -> Actual:
     )
 
 
-def _idle(parts: Sequence[Parts]) -> Idle:
-    return Idle(
+def _idle(parts: Sequence[ChargeParts]) -> IdleCost:
+    return IdleCost(
         startup_usd=from_microusd(sum(part.startup for part in parts)),
         cores_usd=from_microusd(sum(part.cores for part in parts)),
         lost_usd=from_microusd(sum(part.lost for part in parts)),

@@ -15,13 +15,13 @@ from shoestring.core.interfaces import Store
 from shoestring.core.money import microusd
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, Pool
-from shoestring.data.run_records import RunRecord, Start, readable
+from shoestring.data.run_records import RunRecord, RunStart, read_records
 from shoestring.routing.decision import Decision
-from shoestring.routing.pages.decision_view import expected
-from shoestring.spending.ledger.chain import Chain
-from shoestring.spending.ledger.entry import Entry, Sealed
-from shoestring.spending.ledger.ledger import accounts
-from shoestring.spending.ledger.parent_accounts import MONTH, campaign_account
+from shoestring.routing.pages.decision_view import expected_cost
+from shoestring.spending.ledger.chain import AccountChain
+from shoestring.spending.ledger.entry import Entry, HashedEntry
+from shoestring.spending.ledger.ledger import account_names
+from shoestring.spending.ledger.parent_accounts import MONTH_ACCOUNT, campaign_account
 from shoestring.spending.meter import cost_between_usd, cost_usd
 
 OVERHEAD = "overhead"
@@ -31,7 +31,7 @@ PRICE = Decimal("1e-12")
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ChargeParts:
     """A charge in whole micro-dollars, by what the money bought. `computing` is what is left of it; the others are idle.
 
     `startup`: paid outside the attempt's own seconds, from when a node took its pod. `cores`: cores that did nothing in them; known of
@@ -66,11 +66,11 @@ class Charge:
 
     month: str
     campaign: str
-    settled: Sealed
+    settled: HashedEntry
     reserved_microusd: int
-    adjustments: tuple[Sealed, ...] = ()
+    adjustments: tuple[HashedEntry, ...] = ()
     run: RunRecord | None = None
-    start: Start | None = None
+    start: RunStart | None = None
     decision: Decision | None = None
     receipt: Receipt | None = None
 
@@ -121,7 +121,7 @@ class Charge:
             or self.receipt.outcome is None
         ):
             return None
-        return expected(self.decision, self.receipt.outcome.samples)
+        return expected_cost(self.decision, self.receipt.outcome.samples)
 
     @property
     def use(self) -> float | None:
@@ -131,27 +131,27 @@ class Charge:
         return min(1.0, self.receipt.cpu_s / (self.receipt.seconds * self.pool.cores))
 
     @cached_property
-    def parts(self) -> Parts:
+    def parts(self) -> ChargeParts:
         return split(self)
 
 
-def split(charge: Charge) -> Parts:
+def split(charge: Charge) -> ChargeParts:
     """The parts sum to what was paid, whatever the records say."""
     paid = charge.paid_microusd
     if charge.entry.stage == OVERHEAD:
-        return Parts(overhead=paid)
+        return ChargeParts(overhead=paid)
     receipt, choice = charge.receipt, charge.decision.choice if charge.decision else None
     if receipt is None or choice is None or charge.decision is None:
-        return Parts(computing=paid)
+        return ChargeParts(computing=paid)
     if receipt.status in ("failed", "lost") and not charge.decision.question.needs[0].checkpoint_s:
-        return Parts(lost=paid)
+        return ChargeParts(lost=paid)
     fees = min(paid, microusd(receipt.fees_usd))
-    stored = min(fees, microusd(choice.stored_usd)) if receipt.status == "done" else 0
+    stored = min(fees, microusd(choice.storage_usd)) if receipt.status == "done" else 0
     timed = paid - fees
     inside = min(timed, microusd(metered_usd(receipt, choice.usd_per_hour)))
     known = charge.use is not None and charge.pool is not None and not charge.pool.gpu_count
     cores = inside * round((1 - (charge.use or 0.0)) * 1_000_000) // 1_000_000 if known else 0
-    return Parts(
+    return ChargeParts(
         computing=inside - cores, startup=timed - inside, cores=cores, moved=fees - stored, stored=stored
     )
 
@@ -163,7 +163,7 @@ def metered_usd(receipt: Receipt, usd_per_hour: Decimal) -> Decimal:
     return cost_usd(usd_per_hour, receipt.seconds)
 
 
-def charges_of(
+def read_charges(
     store: Store,
     months: Sequence[str] | None = None,
     since: datetime | None = None,
@@ -176,7 +176,7 @@ def charges_of(
         LedgerCorrupt: a chain does not hold.
     """
     found: list[Charge] = []
-    for month in [name for name in accounts(store) if MONTH.fullmatch(name)] if months is None else months:
+    for month in [name for name in account_names(store) if MONTH_ACCOUNT.fullmatch(name)] if months is None else months:
         found += (
             charge
             for charge in _inside(store, month, month, since)
@@ -187,7 +187,7 @@ def charges_of(
 
 def _inside(store: Store, month: str, account: str, since: datetime | None) -> Iterator[Charge]:
     """All charges in an account and in those inside it. An account that was closed before `since` is not read."""
-    chain = Chain(store, account)
+    chain = AccountChain(store, account)
     yield from settled(chain, month)
     children = {
         sealed.entry.child: sealed.entry for sealed in chain.entries if sealed.entry.child is not None
@@ -197,7 +197,7 @@ def _inside(store: Store, month: str, account: str, since: datetime | None) -> I
             yield from _inside(store, month, child, since)
 
 
-def settled(chain: Chain, month: str = "") -> Iterable[Charge]:
+def settled(chain: AccountChain, month: str = "") -> Iterable[Charge]:
     """The charges of one account itself, without their records, in the order in which they were settled."""
     campaign = (chain.account.campaign or "").removesuffix(CAMPAIGN_SUFFIX)
     reserved: dict[str, int] = {}
@@ -207,25 +207,25 @@ def settled(chain: Chain, month: str = "") -> Iterable[Charge]:
         if entry.child is not None:
             continue
         if entry.kind in ("reserve", "extend"):
-            reserved[entry.hold] = reserved.get(entry.hold, 0) + entry.amount_microusd
+            reserved[entry.reservation] = reserved.get(entry.reservation, 0) + entry.amount_microusd
         elif entry.kind == "settle":
-            found[entry.hold] = Charge(month, campaign, sealed, reserved[entry.hold])
+            found[entry.reservation] = Charge(month, campaign, sealed, reserved[entry.reservation])
         elif entry.kind == "adjust":
-            charge = found[entry.hold]
-            found[entry.hold] = replace(charge, adjustments=(*charge.adjustments, sealed))
+            charge = found[entry.reservation]
+            found[entry.reservation] = replace(charge, adjustments=(*charge.adjustments, sealed))
     return found.values()
 
 
 def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tuple[str, ...]]:
     """Each charge with what its run wrote down. A start's account has its run's name, or that and a number."""
     names = sorted({name for charge in found for name in _names(charge)})
-    records, unread = readable(store, [f"runs/{name}/run.json" for name in names], RunRecord)
+    records, unread = read_records(store, [f"runs/{name}/run.json" for name in names], RunRecord)
     runs = {run.run_id: run for run in records}
     owned = [
         (charge, next((runs[name] for name in _names(charge) if name in runs), None)) for charge in found
     ]
     holds = [
-        f"{run.run_id}/{{}}/{charge.entry.hold}.json"
+        f"{run.run_id}/{{}}/{charge.entry.reservation}.json"
         for charge, run in owned
         if run and charge.entry.stage != OVERHEAD
     ]
@@ -234,19 +234,19 @@ def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tupl
         for charge, run in owned
         if run and charge.entry.stage == OVERHEAD
     ]
-    starts, unstarted = readable(store, begun, Start)
+    starts, unstarted = read_records(store, begun, RunStart)
     started = {start.account: start for start in starts}
-    decided, undecided = readable(store, [f"runs/{hold.format('decisions')}" for hold in holds], Decision)
-    received, unreceived = readable(store, [f"runs/{hold.format('receipts')}" for hold in holds], Receipt)
-    decisions = {(each.question.run_id, each.question.hold): each for each in decided}
+    decided, undecided = read_records(store, [f"runs/{hold.format('decisions')}" for hold in holds], Decision)
+    received, unreceived = read_records(store, [f"runs/{hold.format('receipts')}" for hold in holds], Receipt)
+    decisions = {(each.question.run_id, str(each.question.attempt_id)): each for each in decided}
     receipts = {(each.run_id, f"{each.stage}-{each.attempt}"): each for each in received}
     whole = [
         replace(
             charge,
             run=run,
             start=started.get(charge.entry.account) if charge.entry.stage == OVERHEAD else None,
-            decision=decisions.get((run.run_id, charge.entry.hold)) if run else None,
-            receipt=receipts.get((run.run_id, charge.entry.hold)) if run else None,
+            decision=decisions.get((run.run_id, charge.entry.reservation)) if run else None,
+            receipt=receipts.get((run.run_id, charge.entry.reservation)) if run else None,
         )
         for charge, run in owned
     ]

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from statistics import median
-from typing import Literal
 
 from pydantic import Field
 
 from shoestring.core.money import Usd, from_microusd, microusd
-from shoestring.core.types import Market, Record
+from shoestring.core.record import StoredRecord
+from shoestring.core.types import Market
 from shoestring.reporting.charges import OVERHEAD, Charge
-from shoestring.routing.analysis.hindsight import Hindsight, Known, Place, Took, hindsight, regrets
-from shoestring.routing.offers.candidates import MS_PER_HOUR
+from shoestring.routing.analysis.hindsight import (
+    Hindsight,
+    KnownFacts,
+    StageActuals,
+    Target,
+    hindsight,
+    total_regrets,
+)
+from shoestring.routing.candidates import MS_PER_HOUR
 
 
-class Lookback(Record):
+class HindsightReport(StoredRecord):
     """Hindsight over the choices of one run, or of many."""
 
-    schema_version: Literal[1] = 1
     choices: int = Field(description="that could be looked back on")
     paid_usd: Usd
     regret_usd: Usd = Field(
@@ -32,26 +38,26 @@ class Lookback(Record):
     notes: tuple[str, ...] = ()
 
 
-def look_back(
+def build_hindsight_report(
     charges: Sequence[Charge],
-    prices: Mapping[Place, int],
+    prices: Mapping[Target, int],
     run_id: str | None = None,
     stage: str | None = None,
     notes: tuple[str, ...] = (),
-) -> Lookback:
+) -> HindsightReport:
     """All choices behind these charges, or those of one run or stage. `prices`: micro-dollars an hour, instead of then's. The receipts of
     all of the charges tell how fast a pool is."""
-    rates, runs = rates_of(charges), _by_run(charge for charge in charges if run_id in (None, charge.run_id))
+    rates, runs = speed_ratios(charges), _by_run(charge for charge in charges if run_id in (None, charge.run_id))
     found = [
         seen
         for of_run in runs.values()
         for number, charge in enumerate(of_run)
         if stage in (None, charge.entry.stage) and charge.decision is not None
-        for seen in [hindsight(charge.decision, Known(_took(of_run, number), rates, prices))]
+        for seen in [hindsight(charge.decision, KnownFacts(_took(of_run, number), rates, prices))]
         if seen is not None
     ]
-    by_stage, by_blame = regrets(found)
-    return Lookback(
+    by_stage, by_blame = total_regrets(found)
+    return HindsightReport(
         choices=len(found),
         # An attempt's sum holds those after it: the first of a stage tells all of it.
         paid_usd=sum(
@@ -66,11 +72,11 @@ def look_back(
     )
 
 
-def prices_of(quotes: Iterable[tuple[str, Market, Decimal]]) -> dict[Place, int]:
+def price_table(quotes: Iterable[tuple[str, Market, Decimal]]) -> dict[Target, int]:
     return {(pool, market): microusd(usd_per_hour) for pool, market, usd_per_hour in quotes}
 
 
-def rates_of(charges: Iterable[Charge]) -> dict[tuple[str, str], float]:
+def speed_ratios(charges: Iterable[Charge]) -> dict[tuple[str, str], float]:
     """Stage and pool -> the median of true over prior seconds, of attempts that were done."""
     seen: dict[tuple[str, str], list[float]] = {}
     for charge in charges:
@@ -92,7 +98,7 @@ def _by_run(charges: Iterable[Charge]) -> dict[str, list[Charge]]:
     return runs
 
 
-def _took(of_run: Sequence[Charge], number: int) -> dict[str, Took]:
+def _took(of_run: Sequence[Charge], number: int) -> dict[str, StageActuals]:
     """What this stage took from that choice on, and each stage after it; stages that were never done are left out."""
     later: dict[str, list[Charge]] = {}
     for charge in of_run[number:]:
@@ -100,7 +106,7 @@ def _took(of_run: Sequence[Charge], number: int) -> dict[str, Took]:
     return {stage: took for stage, attempts in later.items() if (took := _sum(attempts)) is not None}
 
 
-def _sum(attempts: Sequence[Charge]) -> Took | None:
+def _sum(attempts: Sequence[Charge]) -> StageActuals | None:
     """Up to the first attempt that was done."""
     last = next(
         (
@@ -113,8 +119,8 @@ def _sum(attempts: Sequence[Charge]) -> Took | None:
     if last is None or (receipt := attempts[last].receipt) is None:
         return None
     upto = attempts[: last + 1]
-    return Took(
-        place=(receipt.pool, receipt.market),
+    return StageActuals(
+        target=(receipt.pool, receipt.market),
         paid_microusd=sum(charge.paid_microusd for charge in upto),
         fees_microusd=sum(charge.parts.fees for charge in upto),
         working_ms=round(receipt.seconds * 1000),

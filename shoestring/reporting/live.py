@@ -18,10 +18,10 @@ from rich.text import Text
 
 from shoestring.core.interfaces import Clock, Store
 from shoestring.reporting import number_text
-from shoestring.reporting.run_story import Reader, RunStory, Stage
-from shoestring.reporting.summary import placed, seconds_of, sentence
+from shoestring.reporting.run_story import RunReader, RunStory, Stage
+from shoestring.reporting.summary import attempt_seconds, placed, sentence
 
-LOOK_EVERY_S = 0.5
+POLL_INTERVAL_S = 0.5
 # So many intervals without a heartbeat, and the view says so: a busy machine is late by one or two.
 SILENT_INTERVALS = 5
 BAR_CELLS = 16
@@ -87,7 +87,7 @@ def _line(story: RunStory, stage: Stage, now: datetime) -> Line:
         spent_usd=story.stage_spent_usd(stage),
         budget_usd=choice.budget_usd if choice else None,
         quality=beat.quality if beat else {},
-        seconds=sum(map(seconds_of, stage.attempts)) + max(0.0, since_s),
+        seconds=sum(map(attempt_seconds, stage.attempts)) + max(0.0, since_s),
         silent_s=since_s if beat and since_s > SILENT_INTERVALS * beat.interval_s else None,
     )
 
@@ -96,7 +96,7 @@ class LiveView:
     """Looks at one run and says what it sees, as a table, in words or as JSON."""
 
     def __init__(self, store: Store, run_id: str, clock: Clock) -> None:
-        self._reader, self._clock = Reader(store, run_id), clock
+        self._reader, self._clock = RunReader(store, run_id), clock
         self.look()
 
     def look(self) -> None:
@@ -175,7 +175,7 @@ def quality(line: Line) -> str:
     return ", ".join(f"{name} {number_text.score(value)}" for name, value in line.quality.items())
 
 
-def in_words(line: Line) -> str:
+def state_text(line: Line) -> str:
     """One change of state, as a line of a log."""
     where = f" on {line.pool} {line.market}" if line.pool else ""
     spent = f"{number_text.dollars(line.spent_usd)}"
@@ -220,7 +220,7 @@ def follow(
             again()
             if over:
                 return
-            clock.sleep(LOOK_EVERY_S)
+            clock.sleep(POLL_INTERVAL_S)
 
 
 @contextmanager
@@ -238,7 +238,7 @@ def _state_lines(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
         for line in view.lines:
             if seen.get(line.stage, ("waiting", 0)) != (line.state, line.attempt):
                 seen[line.stage] = (line.state, line.attempt)
-                print(in_words(line), file=out, flush=True)
+                print(state_text(line), file=out, flush=True)
 
     yield again
 

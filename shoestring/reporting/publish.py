@@ -7,12 +7,12 @@ from pathlib import Path
 
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record_bytes
-from shoestring.data.run_records import open_run, read
+from shoestring.core.record import record_bytes
+from shoestring.data.run_records import open_run, read_record
 from shoestring.data.storage.blobs import open_blob
 from shoestring.reporting.html.page import page
-from shoestring.reporting.run_story import gather
-from shoestring.reporting.summary import Summary, summarise
+from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.summary import RunSummary, summarise_run
 from shoestring.spending.audit import export as ledger_export
 from shoestring.training.model_record import ModelRecord
 
@@ -22,14 +22,14 @@ FILES = ("run.json", "summary.json", "report.html", "curve.json", "evaluation.js
 
 def publish(store: Store, run_id: str) -> str:
     """Write `summary.json` and `report.html` of a run as it is now; returns the page."""
-    story = gather(store, run_id)
+    story = read_run_story(store, run_id)
     html = page(story)
-    store.put(f"runs/{run_id}/summary.json", record_bytes(summarise(story)))
+    store.put(f"runs/{run_id}/summary.json", record_bytes(summarise_run(story)))
     store.put(f"runs/{run_id}/report.html", html.encode())
     return html
 
 
-def export(store: Store, run_id: str, folder: Path) -> Summary:
+def export(store: Store, run_id: str, folder: Path) -> RunSummary:
     """Copy what a person wants of a run into `folder`: the report, decisions, receipts, the model, a ledger that verifies alone."""
     mine = f"runs/{run_id}/"
     keys = [key for key in store.list(mine) if key.removeprefix(mine).split("/")[0] in (*FOLDERS, *FILES)]
@@ -40,14 +40,14 @@ def export(store: Store, run_id: str, folder: Path) -> Summary:
     _copy_model(store, f"{mine}model.json", folder / "model")
     accounts = [start.account for start in open_run(store, run_id).starts]
     if accounts:
-        ledger_export.export(store, folder / "ledger", *accounts)
-    return summarise(gather(store, run_id))
+        ledger_export.export_accounts(store, folder / "ledger", *accounts)
+    return summarise_run(read_run_story(store, run_id))
 
 
 def _copy_model(store: Store, key: str, folder: Path) -> None:
     """The model's record, and its weights as `torch.load(..., weights_only=True)` reads them; nothing when none was trained."""
     try:
-        model = read(store, key, ModelRecord)
+        model = read_record(store, key, ModelRecord)
     except NotInStore:
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,15 +13,22 @@ from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
-from shoestring.data.run_records import AnyNoun, Refusal, RunRecord, Start, open_run, read
-from shoestring.evaluation.results import Scorecard
+from shoestring.data.run_records import (
+    AdmissionRefusal,
+    RecordType,
+    RunRecord,
+    RunStart,
+    open_run,
+    read_record,
+)
+from shoestring.evaluation.results import EvaluationResults
 from shoestring.reporting.charges import OVERHEAD, Charge, settled
 from shoestring.routing.decision import Decision
-from shoestring.routing.policy.migration import Look
+from shoestring.routing.policy.migration import MigrationCheck
 from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.account import AccountState
-from shoestring.spending.ledger.chain import Chain
-from shoestring.training.curve import Curve
+from shoestring.spending.ledger.chain import AccountChain
+from shoestring.training.curve import TrainingCurve
 
 State = Literal["waiting", "placed", "running", "done", "reused", "stopped", "failed", "lost", "refused"]
 Status = Literal["done", "refused", "failed", "stopped", "running"]
@@ -29,10 +36,10 @@ NOTHING = usd("0")
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class StartAccount:
     """One start of the run and its account in the ledger. `last_at`: when that was last written to."""
 
-    start: Start
+    start: RunStart
     account: AccountState
     last_at: datetime
 
@@ -47,8 +54,8 @@ class Attempt:
     decision: Decision
     receipt: Receipt | None
     heartbeat: Heartbeat | None
-    books: Books | None
-    look: Look | None = None
+    books: StartAccount | None
+    look: MigrationCheck | None = None
 
     @property
     def stage(self) -> str:
@@ -61,7 +68,7 @@ class Attempt:
     @property
     def key(self) -> str:
         """Names its records in the store, and its hold in the ledger."""
-        return self.decision.question.hold
+        return str(self.decision.question.attempt_id)
 
     @property
     def state(self) -> State:
@@ -105,12 +112,12 @@ class RunStory:
     """A run as its records tell it. `books` has one of each start: a run that was refused has none, and `refusal` says why."""
 
     record: RunRecord
-    books: tuple[Books, ...]
+    books: tuple[StartAccount, ...]
     stages: tuple[Stage, ...]
-    curve: Curve | None
-    scorecard: Scorecard | None
+    curve: TrainingCurve | None
+    scorecard: EvaluationResults | None
     charges: tuple[Charge, ...] = ()
-    refusal: Refusal | None = None
+    refusal: AdmissionRefusal | None = None
 
     @property
     def run_id(self) -> str:
@@ -141,7 +148,7 @@ class RunStory:
     def budget_usd(self) -> Decimal:
         """What the last start was given, and what was approved since; when nothing was started, what the router was asked to keep to."""
         if self.books:
-            return self.books[-1].start.budget_usd + self.books[-1].account.raised_usd
+            return self.books[-1].start.budget_usd + self.books[-1].account.cap_raised_usd
         return (
             self.attempts[-1].decision.question.budget_usd if self.attempts else self.record.recipe.budget_usd
         )
@@ -152,7 +159,7 @@ class RunStory:
         return settled + sum((self._unsettled_usd(stage) for stage in self.stages), NOTHING)
 
     def stage_spent_usd(self, stage: Stage) -> Decimal:
-        """By the ledger, which the exit step corrects to the pods' true times, and by heartbeat for what is not settled yet."""
+        """GroupBy the ledger, which the exit step corrects to the pods' true times, and by heartbeat for what is not settled yet."""
         return self._settled_usd(stage.name) + self._unsettled_usd(stage)
 
     @property
@@ -176,20 +183,20 @@ class RunStory:
         return sum(found, NOTHING)
 
     def _unsettled_usd(self, stage: Stage) -> Decimal:
-        holds = {hold for books in self.books for hold in books.account.holds}
+        holds = {hold for books in self.books for hold in books.account.reservations}
         beats = [
             attempt.heartbeat for attempt in stage.attempts if attempt.heartbeat and attempt.key in holds
         ]
         return sum((beat.spent_usd for beat in beats), NOTHING)
 
 
-class Reader:
+class RunReader:
     """Reads one run again and again; what can no longer change is read once."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         self._store, self._run_id = store, run_id
         self._kept: dict[str, BaseModel] = {}
-        self._chains: dict[str, Chain] = {}
+        self._chains: dict[str, AccountChain] = {}
 
     def look(self) -> RunStory:
         """The run as it is now, without its curve and scorecard.
@@ -213,7 +220,7 @@ class Reader:
             key = (question.stage, question.attempt)
             begun = [each for each in books if each.start.started_at <= question.asked_at]
             look = (
-                _maybe(self._store, f"runs/{self._run_id}/looks/{question.hold}.json", Look)
+                _maybe(self._store, f"runs/{self._run_id}/looks/{question.attempt_id}.json", MigrationCheck)
                 if question.needs[0].elastic
                 else None
             )
@@ -225,7 +232,7 @@ class Reader:
             Stage(need.stage, need.elastic, tuple(each for each in attempts if each.stage == need.stage))
             for need in needs
         )
-        refusal = None if books else _maybe(self._store, f"runs/{self._run_id}/refusal.json", Refusal)
+        refusal = None if books else _maybe(self._store, f"runs/{self._run_id}/refusal.json", AdmissionRefusal)
         return RunStory(
             run.record, books, tuple(stages), None, None, self._charges(run.record, attempts), refusal
         )
@@ -242,27 +249,27 @@ class Reader:
                 receipt=attempt.receipt if attempt else None,
             )
             for charge in found
-            for attempt in [of.get(charge.entry.hold)]
+            for attempt in [of.get(charge.entry.reservation)]
         )
 
-    def _all(self, folder: str, noun: type[AnyNoun], *, keep: bool = False) -> list[AnyNoun]:
+    def _all(self, folder: str, noun: type[RecordType], *, keep: bool = False) -> list[RecordType]:
         found = []
         for key in self._store.list(f"runs/{self._run_id}/{folder}/"):
             kept = self._kept.get(key)
-            each = kept if isinstance(kept, noun) else read(self._store, key, noun)
+            each = kept if isinstance(kept, noun) else read_record(self._store, key, noun)
             if keep:
                 self._kept[key] = each
             found.append(each)
         return found
 
-    def _books(self, start: Start) -> Books:
-        chain = self._chains.setdefault(start.account, Chain(self._store, start.account))
-        chain.read_on()
+    def _books(self, start: RunStart) -> StartAccount:
+        chain = self._chains.setdefault(start.account, AccountChain(self._store, start.account))
+        chain.read_new()
         last_at = chain.entries[-1].entry.at if chain.entries else start.started_at
-        return Books(start, chain.account.state(), last_at)
+        return StartAccount(start, chain.account.state(), last_at)
 
 
-def gather(store: Store, run_id: str) -> RunStory:
+def read_run_story(store: Store, run_id: str) -> RunStory:
     """Read what there is of a run. What it did not come to, or has not yet, is missing.
 
     Raises:
@@ -270,14 +277,14 @@ def gather(store: Store, run_id: str) -> RunStory:
         LedgerCorrupt: its books do not hold.
     """
     return replace(
-        Reader(store, run_id).look(),
-        curve=_maybe(store, f"runs/{run_id}/curve.json", Curve),
-        scorecard=_maybe(store, f"runs/{run_id}/evaluation.json", Scorecard),
+        RunReader(store, run_id).look(),
+        curve=_maybe(store, f"runs/{run_id}/curve.json", TrainingCurve),
+        scorecard=_maybe(store, f"runs/{run_id}/evaluation.json", EvaluationResults),
     )
 
 
-def _maybe(store: Store, key: str, noun: type[AnyNoun]) -> AnyNoun | None:
+def _maybe(store: Store, key: str, noun: type[RecordType]) -> RecordType | None:
     try:
-        return read(store, key, noun)
+        return read_record(store, key, noun)
     except NotInStore:
         return None

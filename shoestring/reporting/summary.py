@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from shoestring.core.money import Usd
-from shoestring.core.types import STANDARD_CLASS, Format, Market, Record, StorageClassName
+from shoestring.core.record import Record, StoredRecord
+from shoestring.core.types import STANDARD_CLASS, Format, Market, StorageClassName
 from shoestring.reporting.run_story import Attempt, RunStory, Stage, State, Status
-from shoestring.routing.offers.candidates import NONE, Reason
-from shoestring.routing.offers.offer_costs import rows_of
+from shoestring.routing.candidates import NONE, RefusalCode
+from shoestring.routing.offers.offer_costs import stage_offer_table
 
 SENTENCES = 3
 
@@ -33,10 +32,9 @@ class StageSummary(Record):
     storage_class: StorageClassName = STANDARD_CLASS
 
 
-class Summary(Record):
+class RunSummary(StoredRecord):
     """A run in short. Money in strings; `stages` in the order in which they were routed."""
 
-    schema_version: Literal[1] = 1
     run_id: str
     status: Status
     sentence: str = Field(
@@ -56,11 +54,11 @@ class Summary(Record):
     quality: dict[str, float]
 
 
-def summarise(story: RunStory) -> Summary:
+def summarise_run(story: RunStory) -> RunSummary:
     rows = [(attempt, stage) for stage in story.stages if (attempt := placed(stage))]
     rows.sort(key=lambda row: row[1].attempts[0].decision.question.asked_at)
     last = story.attempts[-1] if story.attempts else None
-    return Summary(
+    return RunSummary(
         run_id=story.run_id,
         status=story.status,
         sentence=sentence(story),
@@ -80,8 +78,8 @@ def placed(stage: Stage) -> Attempt | None:
     return next((attempt for attempt in reversed(stage.attempts) if attempt.decision.choice), None)
 
 
-def seconds_of(attempt: Attempt) -> float:
-    """By the receipt; before there is one, up to the last heartbeat."""
+def attempt_seconds(attempt: Attempt) -> float:
+    """GroupBy the receipt; before there is one, up to the last heartbeat."""
     if attempt.receipt:
         return attempt.receipt.seconds
     beat = attempt.heartbeat
@@ -101,7 +99,7 @@ def _stage(story: RunStory, stage: Stage, attempt: Attempt) -> StageSummary:
         est_usd=choice.est_usd,
         p95_usd=choice.p95_usd,
         spent_usd=story.stage_spent_usd(stage),
-        seconds=round(sum(map(seconds_of, stage.attempts)), 3),
+        seconds=round(sum(map(attempt_seconds, stage.attempts)), 3),
         cache_hit=choice.cached,
         attempts=len(stage.attempts),
         storage_class=choice.storage_class,
@@ -113,7 +111,7 @@ def sentence(story: RunStory) -> str:
     if story.status in ("done", "running"):
         return ""
     if not story.attempts:
-        return story.refusal.sentence if story.refusal else "it was begun, and nothing was ever routed"
+        return story.refusal.reason if story.refusal else "it was begun, and nothing was ever routed"
     last = story.attempts[-1]
     if last.state == "refused":
         return refusal(last)
@@ -134,17 +132,17 @@ def refusal(attempt: Attempt) -> str:
     question, smallest_usd, columns = (
         decision.question,
         decision.smallest_budget_usd,
-        rows_of(decision.candidates, 0),
+        stage_offer_table(decision.candidates, 0),
     )
     if smallest_usd is None:
         # Money is not what is missing, so what is said of it does not help.
         other = [
-            refused for refused in decision.refusals if refused.code is not Reason.BUDGET
+            refused for refused in decision.refusals if refused.code is not RefusalCode.OVER_BUDGET
         ] or decision.refusals
         why = list(dict.fromkeys(refused.sentence for refused in other))[:SENTENCES]
         return f"nothing can take {question.stage}, whatever the budget: {'; '.join(why)}"
-    takeable = [refused for refused in decision.refusals if columns.objection[refused.candidate] == NONE]
-    cheapest = min(takeable, key=lambda refused: columns.least_p95_microusd[refused.candidate])
+    takeable = [refused for refused in decision.refusals if columns.exclusion[refused.candidate] == NONE]
+    cheapest = min(takeable, key=lambda refused: columns.min_p95_microusd[refused.candidate])
     small = (
         f"a budget of ${question.budget_usd} is too small: ${smallest_usd} is the smallest that would work"
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shoestring.config.tariffs import HOURS_PER_MONTH
-from shoestring.core.types import digest
+from shoestring.core.record import digest
 from shoestring.pricing import calibration, learning, throughput
+from shoestring.routing.candidates import MOST_LOSSES, MOST_MICRO
 from shoestring.routing.decision import Policy
-from shoestring.routing.offers.candidates import MOST_LOSSES, MOST_MICRO
 from shoestring.routing.policy import preferences
 
 VERSION = 2
@@ -29,7 +29,7 @@ def policy() -> Policy:
         "most_losses": str(MOST_LOSSES),
         "most_micro": str(MOST_MICRO),
         "gpu_memory_efficiency": str(throughput.MEMORY_EFFICIENCY),
-        "gpu_overlap": str(throughput.OVERLAP),
+        "gpu_overlap": str(throughput.SYNC_OVERLAP),
         "learning": learning.CONSTANTS,
         "p95": calibration.CONSTANTS,
         "prior_log_sd": str(learning.PRIOR_LOG_SD),

@@ -12,7 +12,8 @@ from itertools import product
 
 from pydantic import Field
 
-from shoestring.core.types import STANDARD_CLASS, Format, Need, Record, StorageClassName
+from shoestring.core.record import Record
+from shoestring.core.types import STANDARD_CLASS, Format, Need, StorageClassName
 
 FIRST = -1
 """As a source: the data set that the first stage is given. -2 is that of the first of `given`, -3 of the second, and so on."""
@@ -24,7 +25,7 @@ MOST_OPEN = 6
 """Data sets that are written and not all read yet, where a plan is at its widest: each way for them to lie is kept apart."""
 
 
-class Given(Record):
+class UpstreamStage(Record):
     """A stage that others come after and that is not to be routed any more: it is done, or under way.
 
     `format` and `row_bytes` are of the data set that it leaves. One that leaves none (0 bytes) hands on what those of `after` leave.
@@ -39,7 +40,7 @@ class Given(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Dag:
     """By stage: the stages that it waits for; its sources, each the number of the stage that writes that data set, or below 0 of one that
     is there (FIRST); milliseconds until what is under way lets it begin."""
 
@@ -92,7 +93,7 @@ class Shape:
         return most
 
 
-def shape_of(needs: Sequence[Need], given: Sequence[Given] = ()) -> Shape:
+def build_dag(needs: Sequence[Need], given: Sequence[UpstreamStage] = ()) -> Dag:
     """Raises ValueError: a stage comes after itself, after one behind it, or after one that there is not; or reads too many data sets."""
     number, there = (
         {need.stage: place for place, need in enumerate(needs)},
@@ -136,7 +137,7 @@ def shape_of(needs: Sequence[Need], given: Sequence[Given] = ()) -> Shape:
             raise ValueError(
                 f"{need.stage} reads {len(found)} data sets, and at most {MOST_READ} are planned with: join some of them before"
             )
-    made = Shape(tuple(before), tuple(sources), tuple(ready))
+    made = Dag(tuple(before), tuple(sources), tuple(ready))
     if not made.is_chain and (width := made.widest()) > MOST_OPEN:
         raise ValueError(
             f"{width} data sets are waited for at once, and at most {MOST_OPEN} are planned with: join some of them sooner"
@@ -195,10 +196,10 @@ def without(needs: Sequence[Need], gone: Collection[str]) -> tuple[Need, ...]:
     return _told(needs, [place for place, need in enumerate(needs) if need.stage not in gone])
 
 
-def from_here(needs: Sequence[Need], stage: str) -> tuple[Need, ...]:
+def stages_from(needs: Sequence[Need], stage: str) -> tuple[Need, ...]:
     """A stage, and then all that do not come before it: what its router looks at. Of a chain, the rest of it."""
     here = next(place for place, need in enumerate(needs) if need.stage == stage)
-    before = shape_of(needs).before
+    before = build_dag(needs).before
     led, reached = [here], {here}
     while led:
         led = [each for each in {found for place in led for found in before[place]} if each not in reached]

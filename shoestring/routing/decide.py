@@ -11,18 +11,18 @@ from shoestring.config.policy import CandidatePolicy
 from shoestring.core.money import from_microusd
 from shoestring.core.types import Format, Market, Placement
 from shoestring.routing.algorithm import VERSION, policy
-from shoestring.routing.decision import Choice, Decision, Planned, Question, Shadow
-from shoestring.routing.offers.candidates import MS_PER_HOUR, Candidates
+from shoestring.routing.candidates import MS_PER_HOUR, Candidates
+from shoestring.routing.decision import Choice, Decision, PlannedStage, Question, ShadowChoice
+from shoestring.routing.offers.enumerate import apply_policy_again
 from shoestring.routing.offers.enumerate import candidates as make_candidates
-from shoestring.routing.offers.enumerate import objected_anew
 from shoestring.routing.offers.offer_costs import Block
 from shoestring.routing.pages import text
-from shoestring.routing.pages.refusals import Refuser
+from shoestring.routing.pages.refusals import RefusalWriter
 from shoestring.routing.placement import place
 from shoestring.routing.planner.current_stage import Plans
 from shoestring.routing.planner.partial_plans import CACHED, Limits, Step
 from shoestring.routing.planner.search import planned
-from shoestring.routing.policy.trials import asked_of_the_other, obeyed_by, shadow
+from shoestring.routing.policy.policy_trial import applied_policy_of, make_shadow, shadow_question
 
 MADE_BY = f"shoestring routing {VERSION}"
 
@@ -40,8 +40,8 @@ def choose(question: Question, candidates: Candidates) -> Decision:
     """The choice among priced candidates: what a replay makes again. Compares whole numbers only."""
     found = planned(question, candidates, Limits.of(question))
     plans, best = found.plans, found.best
-    refuser = Refuser(question, candidates, plans, best)
-    choice = None if best is None else Chooser(question, candidates, plans, best).choice()
+    refuser = RefusalWriter(question, candidates, plans, best)
+    choice = None if best is None else ChoiceBuilder(question, candidates, plans, best).choice()
     return Decision(
         question=question,
         candidates=candidates,
@@ -51,24 +51,24 @@ def choose(question: Question, candidates: Candidates) -> Decision:
         code=refuser.code,
         refusals=refuser.spoken(),
         smallest_budget_usd=_smallest_budget_usd(question, plans) if best is None else None,
-        lacks_ppm=found.lacks_ppm,
+        optimality_gap_ppm=found.optimality_gap_ppm,
         placement=None if best is None else _placement(question, candidates, plans.here.step(best)),
         policy=policy(),
-        obeyed=obeyed_by(question),
+        obeyed=applied_policy_of(question),
         shadow=None
-        if question.candidate is None
-        else _shadow(question, question.candidate, candidates, choice),
+        if question.candidate_policy is None
+        else _shadow(question, question.candidate_policy, candidates, choice),
         made_by=MADE_BY,
     )
 
 
 def _shadow(
     question: Question, candidate: CandidatePolicy, candidates: Candidates, chosen: Choice | None
-) -> Shadow:
+) -> ShadowChoice:
     """What the policy that is not obeyed chooses from the same offers."""
-    asked = asked_of_the_other(question, candidate)
-    choice = choose(asked, objected_anew(asked, candidates)).choice
-    return shadow(asked.preferences, "live" if question.arm == "candidate" else "candidate", choice, chosen)
+    asked = shadow_question(question, candidate)
+    choice = choose(asked, apply_policy_again(asked, candidates)).choice
+    return make_shadow(asked.preferences, "live" if question.arm == "candidate" else "candidate", choice, chosen)
 
 
 def _smallest_budget_usd(question: Question, plans: Plans) -> Decimal | None:
@@ -78,7 +78,7 @@ def _smallest_budget_usd(question: Question, plans: Plans) -> Decimal | None:
     return question.spent_usd + question.held_usd + from_microusd(in_time.min()) if len(in_time) else None
 
 
-def cheapest_to_begin(question: Question, candidates: Candidates) -> list[tuple[int, int]]:
+def smallest_plan_costs(question: Question, candidates: Candidates) -> list[tuple[int, int]]:
     """Micro-dollars that each stage is expected to take, and that it takes at P95 (an elastic one: at least), in the plan of the smallest
     budget with which this question would be answered; empty: no budget would do."""
     smallest_usd = _smallest_budget_usd(question, planned(question, candidates, Limits.of(question)).plans)
@@ -112,7 +112,7 @@ def _placement(question: Question, candidates: Candidates, step: Step) -> Placem
     return place(pool, market, question.needs[0], question.images)
 
 
-def _planned(question: Question, candidates: Candidates, path: list[Step]) -> tuple[Planned, ...]:
+def _planned(question: Question, candidates: Candidates, path: list[Step]) -> tuple[PlannedStage, ...]:
     return tuple(_later(question, candidates, stage, step) for stage, step in enumerate(path, 1))
 
 
@@ -127,10 +127,10 @@ def at_price(candidates: Candidates, stage: int, step: Step) -> tuple[int, int, 
     return int(est.microusd[cell]), int(est.ms[cell]), int(worst.microusd[cell]), int(worst.ms[cell])
 
 
-def _later(question: Question, candidates: Candidates, stage: int, step: Step) -> Planned:
+def _later(question: Question, candidates: Candidates, stage: int, step: Step) -> PlannedStage:
     pool, market, writes, storage_class = place_of(candidates, stage, step)
     est_micro, est_ms, keep_micro, keep_ms = at_price(candidates, stage, step)
-    return Planned(
+    return PlannedStage(
         stage=question.needs[stage].stage,
         pool=pool,
         market=market,
@@ -144,7 +144,7 @@ def _later(question: Question, candidates: Candidates, stage: int, step: Step) -
 
 
 @dataclass(frozen=True, slots=True)
-class Chooser:
+class ChoiceBuilder:
     """The best candidate as a Choice."""
 
     question: Question
@@ -160,7 +160,7 @@ class Chooser:
         price = int(self.candidates.usd_per_hour_micro[slot_of(self.candidates, 0, step)])
         keep_micro, keep_ms = (
             int(best.needs_micro[row] - here.least_p95[row]),
-            int(best.needs_ms[row] - here.least_p95_ms[row]),
+            int(best.needs_ms[row] - here.min_p95_ms[row]),
         )
         left_micro, samples = limits.left_micro - keep_micro, int(best.samples[row])
         p95_micro, p95_ms = int(here.p95[row]), int(here.p95_ms[row])
@@ -189,10 +189,10 @@ class Chooser:
             budget_usd=from_microusd(own_micro if declared is None else min(declared, left_micro)),
             keep_usd=from_microusd(keep_micro),
             cached=cached,
-            objective="most-samples" if need.elastic else "least-cost",
+            objective="max-samples" if need.elastic else "min-cost",
             sentence=self._why(samples, p95_micro, p95_ms),
-            moved_in_usd=from_microusd(into_micro),
-            moved_out_usd=from_microusd(out_micro),
+            transfer_in_usd=from_microusd(into_micro),
+            transfer_out_usd=from_microusd(out_micro),
             stored_usd=from_microusd(stored_micro),
             storage_class=storage_class,
         )
@@ -221,15 +221,15 @@ class Chooser:
         bought_by_time = -(-price * time_ms // MS_PER_HOUR) + fees_micro
         micro = max(min(money_micro, int(here.p95[row]), bought_by_time), int(here.least_p95[row]))
         bought_by_money = (micro - fees_micro) * MS_PER_HOUR // price
-        return micro, max(min(time_ms, int(here.p95_ms[row]), bought_by_money), int(here.least_p95_ms[row]))
+        return micro, max(min(time_ms, int(here.p95_ms[row]), bought_by_money), int(here.min_p95_ms[row]))
 
     def _est_ms(self, samples: int) -> int:
         """Expected time of so many samples, rounded up: linear between the least of them and all."""
         here, row = self.plans.here, self.best
         least_ms, most_ms, least = (
-            int(here.least_est_ms[row]),
+            int(here.min_est_ms[row]),
             int(here.est_ms[row]),
-            int(here.least_samples[row]),
+            int(here.min_samples[row]),
         )
         width = here.offers.samples - least
         return least_ms - (least_ms - most_ms) * (samples - least) // width if width else most_ms
@@ -267,7 +267,7 @@ class Chooser:
         best, here, limits = self.plans.best, self.plans.here, self.plans.limits
         rows = np.arange(len(here))
         money = np.minimum(limits.left_micro - (best.needs_micro - here.least_p95), limits.cap_micro(0))
-        worth = here.worth_within(rows, money, limits.left_ms - (best.needs_ms - here.least_p95_ms))
+        worth = here.worth_within(rows, money, limits.left_ms - (best.needs_ms - here.min_p95_ms))
         without = (best.total + worth)[(best.way >= 0) & (best.samples == best.samples[self.best])]
         return (
             text.finding_out(int(worth[self.best]))

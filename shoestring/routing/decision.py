@@ -10,7 +10,9 @@ from pydantic import AwareDatetime, Field, model_validator
 from shoestring.config.policy import Arm, CandidatePolicy, Preferences
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import IMAGES, CommittedHours
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.money import Usd, usd
+from shoestring.core.record import SCHEMA_VERSION, Record
 from shoestring.core.types import (
     STANDARD_CLASS,
     Format,
@@ -21,21 +23,20 @@ from shoestring.core.types import (
     Placement,
     Pool,
     Quote,
-    Record,
     RejectedPrice,
     StockOut,
     StorageClassName,
 )
-from shoestring.routing.dag import Given as Given
-from shoestring.routing.dag import shape_of
-from shoestring.routing.offers.candidates import NONE, Column, Columns
-from shoestring.routing.offers.candidates import Candidates as Candidates
-from shoestring.routing.offers.candidates import Reason as Reason
+from shoestring.routing.candidates import NONE, ArrayRecord, IntArray
+from shoestring.routing.candidates import Candidates as Candidates
+from shoestring.routing.candidates import RefusalCode as RefusalCode
+from shoestring.routing.dag import UpstreamStage as UpstreamStage
+from shoestring.routing.dag import build_dag
 
 NOTHING = usd("0")
 
 
-class Kept(Record):
+class CachedOutcome(Record):
     """The result of a later stage that is there already; of what it reads that is the result before it."""
 
     outcome: str
@@ -63,12 +64,12 @@ class Question(Record):
     row_bytes: int = Field(ge=0)
     reads_format: Format | None = None
     reads_storage_class: StorageClassName = STANDARD_CLASS
-    given: tuple[Given, ...] = Field((), exclude_if=lambda given: not given)
+    given: tuple[UpstreamStage, ...] = Field((), exclude_if=lambda given: not given)
     data_region: str = "local"
     cached_outcome: str | None = None
     cached_format: Format | None = None
     cached_storage_class: StorageClassName = STANDARD_CLASS
-    cached_later: tuple[Kept, ...] = Field(
+    cached_later_stages: tuple[CachedOutcome, ...] = Field(
         (), description="of a chain whose first stage is cached: of the stages after it, in order"
     )
     budget_usd: Usd
@@ -78,15 +79,15 @@ class Question(Record):
     deadline_left_s: float | None = Field(None, allow_inf_nan=False)
     pools: tuple[Pool, ...]
     quotes: tuple[Quote, ...]
-    quarantined: tuple[RejectedPrice, ...] = ()
-    committed: tuple[CommittedHours, ...] = Field(
+    rejected_prices: tuple[RejectedPrice, ...] = ()
+    commitments: tuple[CommittedHours, ...] = Field(
         (), description="what is paid for already of pools, and not used yet"
     )
     stockouts: tuple[StockOut, ...] = Field((), description="those that are still remembered at asked_at")
     tariffs: Tariffs = Tariffs()
     speeds: tuple[FormatSpeed, ...] = ()
     learned: tuple[LearnedSpeed, ...] = ()
-    tries_sd: float = Field(
+    exploration_sd: float = Field(
         0.0,
         ge=0,
         exclude_if=lambda sd: sd == 0,
@@ -95,7 +96,7 @@ class Question(Record):
     images: dict[str, str] = IMAGES
     preferences: Preferences = Field(Preferences(), description="of the policy in force")
     candidate: CandidatePolicy | None = Field(None, description="the policy on trial beside it")
-    rolled_back: str = Field(
+    rollback_reason: str = Field(
         "", description="why no run obeys the candidate any more; empty: none has overspent"
     )
     notes: tuple[str, ...] = Field(
@@ -106,22 +107,22 @@ class Question(Record):
     )
 
     @property
-    def hold(self) -> str:
-        """What this attempt is called in the ledger, and its records after it."""
-        return f"{self.stage}-{self.attempt}"
+    def attempt_id(self) -> AttemptId:
+        """The attempt that the question is about. The ledger and the store name its records by it."""
+        return AttemptId(self.run_id, self.stage, self.attempt)
 
     @property
     def arm(self) -> Arm:
-        return self.candidate.arm_of(self.run_id, self.rolled_back) if self.candidate else "live"
+        return self.candidate.arm_of(self.run_id, self.rollback_reason) if self.candidate else "live"
 
     @property
-    def in_force(self) -> Preferences:
+    def active_policy(self) -> Preferences:
         """The policy that this run obeys."""
         return self.candidate.policy if self.candidate and self.arm == "candidate" else self.preferences
 
-    def commitment_to(self, pool: str, market: Market) -> CommittedHours | None:
+    def commitment(self, pool: str, market: Market) -> CommittedHours | None:
         """What is paid for already of a place."""
-        return next((each for each in self.committed if (each.pool, each.market) == (pool, market)), None)
+        return next((each for each in self.commitments if (each.pool, each.market) == (pool, market)), None)
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
@@ -131,12 +132,12 @@ class Question(Record):
             )
         if sum(need.elastic for need in self.needs) > 1:
             raise ValueError("more than one elastic stage: they could not share what is left")
-        shape_of(self.needs, self.given)
+        build_dag(self.needs, self.given)
         known = {speed.format for speed in self.speeds}
         lie_in = (
             {self.reads_format, self.cached_format}
             | {each.format for each in self.given}
-            | {each.format for each in self.cached_later}
+            | {each.format for each in self.cached_later_stages}
         )
         if missing := lie_in - known - {None}:
             raise ValueError(f"no speed for {', '.join(sorted(map(str, missing)))}: probe the volume first")
@@ -165,14 +166,14 @@ class Choice(Record):
     budget_usd: Usd
     keep_usd: Usd
     cached: bool
-    objective: Literal["least-cost", "most-samples"]
+    objective: Literal["min-cost", "max-samples"]
     sentence: str
-    moved_in_usd: Usd = Field(
+    transfer_in_usd: Usd = Field(
         NOTHING,
         exclude_if=lambda paid: not paid,
         description="of its price, for bringing what it reads off its shelf and to where it runs",
     )
-    moved_out_usd: Usd = Field(
+    transfer_out_usd: Usd = Field(
         NOTHING, exclude_if=lambda paid: not paid, description="for bringing what it writes to the store"
     )
     stored_usd: Usd = Field(NOTHING, exclude_if=lambda paid: not paid, description="for holding that there")
@@ -181,21 +182,21 @@ class Choice(Record):
     @property
     def fees_usd(self) -> Decimal:
         """What it pays beside its pod's time, when it is done."""
-        return self.moved_in_usd + self.moved_out_usd + self.stored_usd
+        return self.transfer_in_usd + self.transfer_out_usd + self.stored_usd
 
     def incurred_usd(self, *, done: bool) -> Decimal:
         """What of that an attempt that began owes: one that is not done has read, and left nothing."""
-        return self.fees_usd if done else self.moved_in_usd
+        return self.fees_usd if done else self.transfer_in_usd
 
     def prior_s_of(self, samples: int) -> float:
         """Seconds the prior predicts for what was done, to compare a receipt's seconds with: an elastic stage's so many samples,
         a fixed stage's all. 0 when cached."""
-        if self.objective == "least-cost" or not self.samples:
+        if self.objective == "min-cost" or not self.samples:
             return self.prior_s
         return self.fixed_s + (self.prior_s - self.fixed_s) * samples / self.samples
 
 
-class Planned(Record):
+class PlannedStage(Record):
     """What a later stage is expected to take, and what is set aside for it (an elastic stage: for its least)."""
 
     stage: str
@@ -213,7 +214,7 @@ class Refusal(Record):
     """A candidate of this stage that was not taken."""
 
     candidate: int
-    code: Reason
+    code: RefusalCode
     sentence: str
 
 
@@ -225,7 +226,7 @@ class Policy(Record):
     sha256: str
 
 
-class Obeyed(Record):
+class AppliedPolicy(Record):
     """The policy that a choice was made by, and how likely its run was to be given it."""
 
     name: str
@@ -235,7 +236,7 @@ class Obeyed(Record):
     propensity: float = 1.0
 
 
-class Shadow(Record):
+class ShadowChoice(Record):
     """What the other of the two policies would have chosen; nothing is done about it. `pool` is None where nothing would fit."""
 
     name: str
@@ -254,23 +255,23 @@ class Shadow(Record):
     storage_class: StorageClassName = STANDARD_CLASS
 
 
-class Decision(Columns):
+class Decision(ArrayRecord):
     """The artifact. `choice` is None when nothing fits; then `smallest_budget_usd` is what would, None when no budget would.
 
     `code` says of each candidate of this stage why it was not taken, as a number in `codes`, -1 for the one that was. `refusals` says
     it in sentences, of those that a page shows first.
     """
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = SCHEMA_VERSION
     question: Question
     candidates: Candidates
     choice: Choice | None
-    plan: tuple[Planned, ...]
-    codes: tuple[Reason, ...]
-    code: Column
+    plan: tuple[PlannedStage, ...]
+    codes: tuple[RefusalCode, ...]
+    code: IntArray
     refusals: tuple[Refusal, ...]
     smallest_budget_usd: Usd | None
-    lacks_ppm: int | None = Field(
+    optimality_gap_ppm: int | None = Field(
         0,
         exclude_if=lambda ppm: ppm == 0,
         description="of the best possible cost or samples, in millionths, what the choice may lack: stages that branch in too many ways to "
@@ -278,6 +279,6 @@ class Decision(Columns):
     )
     placement: Placement | None
     policy: Policy
-    obeyed: Obeyed | None = Field(None, description="None: made before there were policy files")
-    shadow: Shadow | None = Field(None, description="by the other policy, where one is on trial")
+    obeyed: AppliedPolicy | None = Field(None, description="None: made before there were policy files")
+    shadow: ShadowChoice | None = Field(None, description="by the other policy, where one is on trial")
     made_by: str

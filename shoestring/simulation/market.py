@@ -12,12 +12,12 @@ from shoestring.config.world import PriceBook
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Market, Pool, Quote
 from shoestring.simulation.scenario import MarketModel
-from shoestring.simulation.traces import Recorded, load_trace
+from shoestring.simulation.traces import RecordedMarket, load_trace
 from shoestring.spending.meter import cost_usd
 
 # A walk stays between these shares of where it began, and below on-demand.
-LOWEST, HIGHEST = 0.25, 4.0
-BELOW_ON_DEMAND = 0.99
+MIN_WALK_FACTOR, MAX_WALK_FACTOR = 0.25, 4.0
+MAX_SHARE_OF_ON_DEMAND = 0.99
 
 
 class SimulatedMarket:
@@ -30,7 +30,9 @@ class SimulatedMarket:
         self._prices = {
             (quote.pool, quote.market): microusd(quote.usd_per_hour) for quote in self._first.quotes
         }
-        self._recorded: Recorded | None = load_trace(model, file.pools, starts_at) if model.trace else None
+        self._recorded: RecordedMarket | None = (
+            load_trace(model, file.pools, starts_at) if model.trace else None
+        )
         self._walks: dict[str, tuple[Random, list[float]]] = {}
         self._books: dict[int, PriceBook] = {}
 
@@ -69,16 +71,18 @@ class SimulatedMarket:
             return first
         walked = round(first * math.exp(self._walk(pool, step)))
         on_demand = self._prices.get((pool, Market.ON_DEMAND))
-        return walked if on_demand is None else min(walked, int(on_demand * BELOW_ON_DEMAND))
+        return walked if on_demand is None else min(walked, int(on_demand * MAX_SHARE_OF_ON_DEMAND))
 
     def _walk(self, pool: str, step: int) -> float:
         dice, path = self._walks.setdefault(pool, (Random(f"{self._seed}/price/{pool}"), [0.0]))
         sd = self._model.log_sd_per_day * math.sqrt(self._model.step_s / 86400)
         while len(path) <= step:
-            path.append(min(max(path[-1] + dice.gauss(0, sd), math.log(LOWEST)), math.log(HIGHEST)))
+            path.append(
+                min(max(path[-1] + dice.gauss(0, sd), math.log(MIN_WALK_FACTOR)), math.log(MAX_WALK_FACTOR))
+            )
         return path[step]
 
-    def moves_s(self, market: Market, at_s: float) -> float:
+    def next_price_change_s(self, market: Market, at_s: float) -> float:
         """When a price may move next; infinity: never."""
         moving = self._recorded is not None or (market is Market.SPOT and self._model.log_sd_per_day > 0)
         return (self.step(at_s) + 1) * self._model.step_s if moving else math.inf
@@ -93,17 +97,17 @@ class SimulatedMarket:
             at_s = ends_s
         return total
 
-    def can_be_had(self, pool: str, market: Market, at_s: float) -> bool:
+    def is_available(self, pool: str, market: Market, at_s: float) -> bool:
         """Whether a machine can be had now; on demand always."""
-        return market is not Market.SPOT or self._recorded is None or self._recorded.up(pool, at_s)
+        return market is not Market.SPOT or self._recorded is None or self._recorded.is_available(pool, at_s)
 
-    def taken_s(self, pool: Pool, market: Market, from_s: float, dice: Random) -> float:
+    def preempted_s(self, pool: Pool, market: Market, from_s: float, dice: Random) -> float:
         """When a machine that is had from then on is taken away again; infinity: never."""
         if market is not Market.SPOT:
             return math.inf
         if self._recorded and pool.name in self._recorded.zones:
-            return self._recorded.taken_s(pool.name, from_s)
-        an_hour = pool.markets[market].preemptions_per_hour * self._model.preemption_times
+            return self._recorded.preempted_s(pool.name, from_s)
+        an_hour = pool.markets[market].preemptions_per_hour * self._model.preemption_factor
         return from_s + until_next_s(an_hour, dice)
 
 

@@ -10,31 +10,31 @@ from typing import Literal
 
 from shoestring.config.budgets import Budgets
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import Record
+from shoestring.core.record import Record
 
-Ended = Literal["done", "stopped", "failed", "refused", "full", "abandoned"]
+Ending = Literal["done", "stopped", "failed", "refused", "cap-reached", "abandoned"]
 NOTHING = Decimal(0)
 
 
 @dataclass(slots=True)
-class Fate:
+class PipelineOutcome:
     """One pipeline, as it goes on. `fits`: with its true durations known, some choice of pools keeps to its budget and its deadline.
 
     `billed_usd`: what the provider asks, by the pods' own times and its moving prices; `spent_usd` is what the books say.
     `waited`: for money that other runs held. `held_s`: from when its budget was set aside until what it had not spent came back.
     """
 
-    chain: str
+    kind: str
     month: str
     campaign: str
     budget_usd: Decimal
     fits: bool
-    least_usd: Decimal
-    ended: Ended = "abandoned"
-    why: str = ""
+    min_usd: Decimal
+    ended: Ending = "abandoned"
+    reason: str = ""
     admitted: bool = False
     waited: bool = False
-    opened_s: float = 0.0
+    admitted_s: float = 0.0
     held_s: float = 0.0
     spent_usd: Decimal = NOTHING
     billed_usd: Decimal = NOTHING
@@ -44,7 +44,7 @@ class Fate:
     accounts: list[str] = field(default_factory=list)
 
 
-class ChainReport(Record):
+class PipelineKindReport(Record):
     """Pipelines of one kind."""
 
     pipelines: int
@@ -56,50 +56,50 @@ class ChainReport(Record):
     spent_usd: Usd
 
 
-class Report(Record):
+class SimulationReport(Record):
     """What came of a simulation. Shares are of 1; None where there is nothing to divide by.
 
     `would_fit`: with its true durations known, a pipeline keeps to its budget and its deadline, and what it needs at least is there in
-    its month and its campaign beside what the runs that were admitted before it spent in the end. `above`: the accounts of both.
-    `stranded_share`: of what was set aside for runs, what was never spent; `stranded_stages_share`: of what was reserved for stages.
+    its month and its campaign beside what the runs that were admitted before it spent in the end. `parent_accounts`: the accounts of both.
+    `unspent_share`: of what was set aside for runs, what was never spent; `released_share`: of what was reserved for stages.
     `waited`: runs that waited for money that others held, and were admitted then; the longest of these waits, in hours.
-    `back_after_h`: hours after which a dollar that was set aside for a run and not spent came back, in the mean over those dollars.
+    `mean_release_h`: hours after which a dollar that was set aside for a run and not spent came back, in the mean over those dollars.
     `p95_coverage`: finished stages of fixed work that cost no more than the P95 that was reserved for them.
-    `over_cap`: accounts in which more was spent than their cap. `billed_over`: runs whose bill was above their budget.
+    `accounts_over_cap`: accounts in which more was spent than their cap. `runs_billed_over_budget`: runs whose bill was above their budget.
     """
 
     scenario: str
     seed: int
     pipelines: int
-    ended: dict[str, int]
+    outcomes: dict[str, int]
     admitted: int
     would_fit: int
     would_fit_admitted: int
     admitted_share: float | None
-    over_cap: int
-    most_of_cap: float | None
+    accounts_over_cap: int
+    max_share_of_cap: float | None
     cap_usd: Usd
     spent_usd: Usd
     billed_usd: Usd
-    billed_over: int
-    most_billed_over_share: float
-    stranded_share: float | None
-    stranded_stages_share: float | None
+    runs_billed_over_budget: int
+    max_billed_over_share: float
+    unspent_share: float | None
+    released_share: float | None
     waited: int
     longest_wait_h: float
-    back_after_h: float | None
+    mean_release_h: float | None
     p95_coverage: float | None
     p95_stages: int
     attempts: int
     preempted: int
     crashes: int
     races: int
-    swept: int
-    above: dict[str, str]
-    money: dict[str, Usd]
-    chains: dict[str, ChainReport]
+    reaped: int
+    parent_accounts: dict[str, str]
+    spent_by_target: dict[str, Usd]
+    pipeline_kinds: dict[str, PipelineKindReport]
     ledger_entries: int
-    verified: str
+    ledger_check: str
     days: float
 
 
@@ -108,13 +108,13 @@ def share(part: float | Decimal, whole: float | Decimal) -> float | None:
 
 
 @dataclass(slots=True)
-class Tally:
+class Counters:
     """What is counted while it happens."""
 
-    covered: int = 0
+    within_p95: int = 0
     finished: int = 0
     crashes: int = 0
-    swept: int = 0
+    reaped: int = 0
     stage_spent: int = 0
     stage_reserved: int = 0
     money: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -123,39 +123,41 @@ class Tally:
         return {name: from_microusd(self.money[name]) for name in sorted(self.money)}
 
 
-def fitting(fates: Sequence[Fate], budgets: Budgets) -> list[Fate]:
-    """Those that would have fitted. `fates` are in the order in which they began."""
+def fitting(outcomes: Sequence[PipelineOutcome], budgets: Budgets) -> list[PipelineOutcome]:
+    """Those that would have fitted. `outcomes` are in the order in which they began."""
     spent: defaultdict[str, Decimal] = defaultdict(Decimal)
     found = []
-    for fate in fates:
-        caps = {fate.month: budgets.month_usd}
-        if fate.campaign:
-            caps[fate.campaign] = budgets.campaigns[fate.campaign].cap_usd
-        if fate.fits and all(
-            cap_usd is None or spent[name] + fate.least_usd <= cap_usd for name, cap_usd in caps.items()
+    for outcome in outcomes:
+        caps = {outcome.month: budgets.month_usd}
+        if outcome.campaign:
+            caps[outcome.campaign] = budgets.campaigns[outcome.campaign].cap_usd
+        if outcome.fits and all(
+            cap_usd is None or spent[name] + outcome.min_usd <= cap_usd for name, cap_usd in caps.items()
         ):
-            found.append(fate)
+            found.append(outcome)
         for name in caps:
-            spent[name] += fate.spent_usd
+            spent[name] += outcome.spent_usd
     return found
 
 
-def ended(fates: Sequence[Fate]) -> dict[str, int]:
-    return dict(sorted(Counter(fate.ended for fate in fates).items()))
+def outcome_counts(outcomes: Sequence[PipelineOutcome]) -> dict[str, int]:
+    return dict(sorted(Counter(outcome.ended for outcome in outcomes).items()))
 
 
-def by_chain(fates: Sequence[Fate], fitting: Sequence[Fate]) -> dict[str, ChainReport]:
+def by_kind(
+    outcomes: Sequence[PipelineOutcome], fitting: Sequence[PipelineOutcome]
+) -> dict[str, PipelineKindReport]:
     found = {}
-    for name in sorted({fate.chain for fate in fates}):
-        mine, fits = ([fate for fate in some if fate.chain == name] for some in (fates, fitting))
-        budgets = sorted(fate.budget_usd for fate in mine)
-        found[name] = ChainReport(
+    for name in sorted({outcome.kind for outcome in outcomes}):
+        mine, fits = ([outcome for outcome in some if outcome.kind == name] for some in (outcomes, fitting))
+        budgets = sorted(outcome.budget_usd for outcome in mine)
+        found[name] = PipelineKindReport(
             pipelines=len(mine),
-            admitted=sum(fate.admitted for fate in mine),
-            done=sum(fate.ended == "done" for fate in mine),
+            admitted=sum(outcome.admitted for outcome in mine),
+            done=sum(outcome.ended == "done" for outcome in mine),
             would_fit=len(fits),
-            would_fit_admitted=sum(fate.admitted for fate in fits),
+            would_fit_admitted=sum(outcome.admitted for outcome in fits),
             median_budget_usd=budgets[len(budgets) // 2],
-            spent_usd=sum((fate.spent_usd for fate in mine), NOTHING),
+            spent_usd=sum((outcome.spent_usd for outcome in mine), NOTHING),
         )
     return found

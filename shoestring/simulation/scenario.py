@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
@@ -14,44 +14,45 @@ from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
-from shoestring.core.types import FormatSpeed, Need, Record
+from shoestring.core.record import Record, StoredRecord
+from shoestring.core.types import FormatSpeed, Need
 from shoestring.pricing.templates import cloud_world
-from shoestring.routing.dag import shape_of
+from shoestring.routing.dag import build_dag
 
 DEFAULT = "default.yaml"
 
 
-class Chain(Record):
+class PipelineKind(Record):
     """A kind of pipeline. Rows and budgets are log-normal: a median, and the standard deviation of the logarithm."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
     campaign: str = Field(
         "", description="of the scenario's budgets, the campaign that they belong to; empty: none"
     )
-    share: float = Field(1.0, gt=0, description="of all pipelines, beside the shares of the other kinds")
+    weight: float = Field(1.0, gt=0, description="of all pipelines, beside the shares of the other kinds")
     needs: tuple[Need, ...] = Field(min_length=1)
-    rows: float = Field(ge=1, description="median")
+    median_rows: float = Field(ge=1, description="median")
     rows_log_sd: float = Field(0.0, ge=0)
     row_bytes: int = Field(100, ge=0, description="bytes of a row of the source")
-    budget_times: float = Field(
+    budget_factor: float = Field(
         4.0, gt=0, description="median of the budget over what the router expects the whole chain to cost"
     )
     budget_log_sd: float = Field(0.0, ge=0)
-    deadline_times: float | None = Field(
+    deadline_factor: float | None = Field(
         None, gt=0, description="the deadline over the time that the router expects; null: none"
     )
 
     @field_validator("needs")
     @classmethod
-    def _follow_on_one_another(cls, needs: tuple[Need, ...]) -> tuple[Need, ...]:
-        if not shape_of(needs).is_chain:
+    def _check_chain(cls, needs: tuple[Need, ...]) -> tuple[Need, ...]:
+        if not build_dag(needs).is_chain:
             raise ValueError(
                 "its stages branch: simulated pipelines are chains, each stage after the one before it"
             )
         return needs
 
 
-class Durations(Record):
+class DurationModel(Record):
     """What stages really take: the prior's seconds times a bias of the stage on the pool, which receipts can teach, times luck.
 
     Luck is log-normal with mean 1; of one stage in `1 / tail_share` it is, besides, Pareto with index `tail_index` (1.5: no variance).
@@ -61,7 +62,7 @@ class Durations(Record):
     log_sd: float = Field(0.2, ge=0)
     tail_share: float = Field(0.02, ge=0, le=1)
     tail_index: float = Field(1.5, gt=1)
-    recorded: Path | None = Field(
+    recorded_file: Path | None = Field(
         None, description="a CSV of stage, prior_s, seconds: luck is drawn from what these say, not made"
     )
 
@@ -75,7 +76,7 @@ class MarketModel(Record):
     step_s: float = Field(
         3600.0, gt=0, description="seconds between moves, and between looks at the provider's prices"
     )
-    preemption_times: float = Field(
+    preemption_factor: float = Field(
         1.0, ge=0, description="true preemptions over those that the pool declares"
     )
     notice_share: float = Field(
@@ -91,7 +92,7 @@ class MarketModel(Record):
     )
 
 
-class Faults(Record):
+class FaultModel(Record):
     """What goes wrong, by chance."""
 
     crash_per_write: float = Field(
@@ -103,47 +104,46 @@ class Faults(Record):
     race_per_write: float = Field(
         0.0, ge=0, le=1, description="another writer comes first, between reading the books and writing"
     )
-    lost_per_hour: float = Field(0.0, ge=0, description="a pod is gone without a word, on any market")
-    fails_share: float = Field(0.0, ge=0, le=1, description="a stage fails by its own code")
+    pods_lost_per_hour: float = Field(0.0, ge=0, description="a pod is gone without a word, on any market")
+    failed_share: float = Field(0.0, ge=0, le=1, description="a stage fails by its own code")
     abandoned_share: float = Field(
         0.0, ge=0, le=1, description="an engine is gone with its run, in the middle of it"
     )
-    clock_skew_s: float = Field(
+    clock_skew_sd_s: float = Field(
         0.0, ge=0, description="standard deviation of how far each process's clock is off"
     )
 
 
-class Scenario(Record):
+class Scenario(StoredRecord):
     """One file. `world` is the cloud example that ships, or a world file of one's own, beside this one."""
 
-    schema_version: Literal[1] = 1
     name: str
     starts_at: AwareDatetime = datetime(2026, 11, 1, tzinfo=UTC)
     world: str = "cloud"
-    only: tuple[str, ...] = Field((), description="of the world's pools, those to use; none: all")
-    rules: Policy = Policy()
+    pools: tuple[str, ...] = Field((), description="of the world's pools, those to use; none: all")
+    policy: Policy = Policy()
     budgets: Budgets = Budgets()
-    per_hour: float = Field(60.0, gt=0, description="pipelines that are begun in an hour (Poisson)")
-    chains: tuple[Chain, ...] = Field(min_length=1)
-    durations: Durations = Durations()
+    pipelines_per_hour: float = Field(60.0, gt=0, description="pipelines that are begun in an hour (Poisson)")
+    pipeline_kinds: tuple[PipelineKind, ...] = Field(min_length=1)
+    durations: DurationModel = DurationModel()
     market: MarketModel = MarketModel()
-    faults: Faults = Faults()
+    faults: FaultModel = FaultModel()
     speeds: tuple[FormatSpeed, ...] = Field(
         (), description="of the store's volume, by format; needed where a stage writes"
     )
-    sweep_s: float = Field(
-        3600.0, gt=0, description="seconds between looks of the sweeper; on a cluster it comes each minute"
+    reap_every_s: float = Field(
+        3600.0, gt=0, description="seconds between looks of the reaper; on a cluster it comes each minute"
     )
 
     @model_validator(mode="after")
-    def _can_be_told_apart(self) -> Self:
-        names = [chain.name for chain in self.chains]
+    def _check_references(self) -> Self:
+        names = [kind.name for kind in self.pipeline_kinds]
         if len(set(names)) < len(names):
             raise ValueError("two chains have one name")
-        if unknown := sorted({chain.campaign for chain in self.chains} - {"", *self.budgets.campaigns}):
+        if unknown := sorted({kind.campaign for kind in self.pipeline_kinds} - {"", *self.budgets.campaigns}):
             raise ValueError(f"there is no campaign called {', '.join(unknown)} in the budgets")
         if not self.speeds and any(
-            need.writes_bytes_per_row for chain in self.chains for need in chain.needs
+            need.writes_bytes_per_row for kind in self.pipeline_kinds for need in kind.needs
         ):
             raise ValueError("a stage writes a data set and there is no speed of any format")
         return self
@@ -166,7 +166,10 @@ def load_scenario(path: Path | None) -> Scenario:
         update={"trace": found.market.trace and here / found.market.trace.expanduser()}
     )
     durations = found.durations.model_copy(
-        update={"recorded": found.durations.recorded and here / found.durations.recorded.expanduser()}
+        update={
+            "recorded_file": found.durations.recorded_file
+            and here / found.durations.recorded_file.expanduser()
+        }
     )
     world = found.world if found.world == "cloud" else str(here / Path(found.world).expanduser())
     return found.model_copy(update={"market": market, "durations": durations, "world": world})
@@ -180,11 +183,11 @@ def world_file(scenario: Scenario) -> WorldFile:
         else read_world_file(Path(scenario.world))
     )
     names = [pool.name for pool in file.pools]
-    if unknown := sorted({*scenario.only, *scenario.market.zones} - set(names)):
+    if unknown := sorted({*scenario.pools, *scenario.market.zones} - set(names)):
         raise WorldError(
             f"{scenario.name}: there is no pool called {', '.join(unknown)}; there is: {', '.join(names)}"
         )
-    wanted = scenario.only or tuple(names)
+    wanted = scenario.pools or tuple(names)
     pools = tuple(pool for pool in file.pools if pool.name in wanted)
     return file.model_copy(
         update={"pools": pools, "prices": tuple(row for row in file.prices if row.get("pool") in wanted)}

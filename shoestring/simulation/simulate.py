@@ -1,4 +1,4 @@
-"""Recorded and made-up workloads and prices through the real router and the real books, by a clock that does not wait."""
+"""RecordedMarket and made-up workloads and prices through the real router and the real books, by a clock that does not wait."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from decimal import Decimal
 
 from shoestring.core.errors import LedgerCorrupt
 from shoestring.core.interfaces import Store
-from shoestring.simulation.pipeline import pipeline, sweeper
+from shoestring.simulation.pipeline import reaper, run_pipeline
 from shoestring.simulation.processes import state_of
-from shoestring.simulation.results import NOTHING, Report, by_chain, ended, fitting, share
+from shoestring.simulation.results import NOTHING, SimulationReport, by_kind, fitting, outcome_counts, share
 from shoestring.simulation.scenario import Scenario
-from shoestring.simulation.simulated_world import Course, Place
-from shoestring.simulation.workload import wanted
+from shoestring.simulation.simulated_world import PipelineRun, Simulation
+from shoestring.simulation.workload import pipeline_requests
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.account import AccountState
 
@@ -24,9 +24,9 @@ def simulate(
     seed: int,
     *,
     check: bool = True,
-    tell: Callable[[int], None] = lambda done: None,
-) -> Report:
-    """So many pipelines, until the last is over and swept. `tell`: called with how many have begun. The same arguments, the same report.
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> SimulationReport:
+    """So many pipelines, until the last is over and reaped. `on_progress`: called with how many have begun. The same arguments, the same report.
 
     `check`: verify every hash, sequence and balance of the books at the end.
 
@@ -34,123 +34,133 @@ def simulate(
         WorldError: the scenario's world, trace or record is not what it should be.
         Refused: no pool can take one of its stages, whatever the budget.
     """
-    return play(Place(scenario, seed), pipelines, check, tell)
+    return run_simulation(Simulation(scenario, seed), pipelines, check, on_progress)
 
 
-def play(place: Place, pipelines: int, check: bool, tell: Callable[[int], object]) -> Report:
-    scenario, seed = place.scenario, place.seed
-    place.coming = pipelines
-    for one in wanted(scenario, pipelines, seed):
-        place.loop.begin(pipeline(place, one), one.at_s, home=one.number)
-    place.loop.begin(sweeper(place), 0.0)
-    place.loop.run(lambda: tell(pipelines - place.coming))
-    return report(place, pipelines, verified(place.store) if check else "not verified")
+def run_simulation(
+    simulation: Simulation, pipelines: int, check: bool, on_progress: Callable[[int], object]
+) -> SimulationReport:
+    scenario, seed = simulation.scenario, simulation.seed
+    simulation.pipelines_to_start = pipelines
+    for one in pipeline_requests(scenario, pipelines, seed):
+        simulation.loop.start(run_pipeline(simulation, one), one.arrival_s, home=one.number)
+    simulation.loop.start(reaper(simulation), 0.0)
+    simulation.loop.run(lambda: on_progress(pipelines - simulation.pipelines_to_start))
+    return report(simulation, pipelines, check_ledger(simulation.store) if check else "not verified")
 
 
-def verified(store: Store) -> str:
+def check_ledger(store: Store) -> str:
     """What `shoestring ledger verify` would say last."""
     try:
         found = verify(store, {})
     except LedgerCorrupt as error:
         return f"broken: {error}"
-    pending = f", {len(found.pending)} pending" if found.pending else ""
+    pending = f", {len(found.unfinished)} pending" if found.unfinished else ""
     return f"every hash, sequence and balance holds: {found.entries} entries{pending}"
 
 
-def report(place: Place, pipelines: int, books: str) -> Report:
-    fates = [course.fate for course in place.courses]
-    runs, above = (
-        [account for course in place.courses for account in accounts_of(place, course)],
-        states_above(place),
+def report(simulation: Simulation, pipelines: int, ledger_check: str) -> SimulationReport:
+    outcomes = [pipeline.outcome for pipeline in simulation.pipeline_runs]
+    runs, parent_accounts = (
+        [account for pipeline in simulation.pipeline_runs for account in accounts_of(simulation, pipeline)],
+        parent_states(simulation),
     )
     stage_usd = [
         sum((account.released_usd for account in runs), NOTHING),
         sum((account.spent_usd for account in runs), NOTHING),
     ]
     cap_usd = sum((account.cap_usd or NOTHING for account in runs), NOTHING)
-    over = [max(0.0, float(fate.billed_usd / fate.budget_usd) - 1) for fate in fates if fate.admitted]
-    fit, tally = fitting(fates, place.scenario.budgets), place.tally
-    return Report(
-        scenario=place.scenario.name,
-        seed=place.seed,
+    over = [
+        max(0.0, float(outcome.billed_usd / outcome.budget_usd) - 1)
+        for outcome in outcomes
+        if outcome.admitted
+    ]
+    fit, counters = fitting(outcomes, simulation.scenario.budgets), simulation.counters
+    return SimulationReport(
+        scenario=simulation.scenario.name,
+        seed=simulation.seed,
         pipelines=pipelines,
-        ended=ended(fates),
-        admitted=sum(fate.admitted for fate in fates),
+        outcomes=outcome_counts(outcomes),
+        admitted=sum(outcome.admitted for outcome in outcomes),
         would_fit=len(fit),
-        would_fit_admitted=sum(fate.admitted for fate in fit),
-        admitted_share=share(sum(fate.admitted for fate in fit), len(fit)),
-        over_cap=sum(past_cap(state) for state in (*runs, *above)),
-        most_of_cap=max((share(state.spent_usd, state.cap_usd or 0) or 0.0 for state in runs), default=None),
+        would_fit_admitted=sum(outcome.admitted for outcome in fit),
+        admitted_share=share(sum(outcome.admitted for outcome in fit), len(fit)),
+        accounts_over_cap=sum(over_cap(state) for state in (*runs, *parent_accounts)),
+        max_share_of_cap=max(
+            (share(state.spent_usd, state.cap_usd or 0) or 0.0 for state in runs), default=None
+        ),
         cap_usd=cap_usd,
         spent_usd=stage_usd[1],
-        billed_usd=sum((fate.billed_usd for fate in fates), NOTHING),
-        billed_over=sum(each > 0 for each in over),
-        most_billed_over_share=round(max(over, default=0.0), 6),
-        stranded_share=share(cap_usd - stage_usd[1], cap_usd),
-        stranded_stages_share=share(stage_usd[0], sum(stage_usd)),
-        **patience(place.courses),
-        p95_coverage=share(tally.covered, tally.finished),
-        p95_stages=tally.finished,
-        attempts=sum(fate.attempts for fate in fates),
-        preempted=sum(fate.preempted for fate in fates),
-        crashes=tally.crashes,
-        races=place.loop.overlaps,
-        swept=tally.swept,
-        above={state.account: told(state) for state in above},
-        money=money(place, runs),
-        chains=by_chain(fates, fit),
-        ledger_entries=sum(state.entries for state in (*runs, *above)),
-        verified=books,
-        days=round(place.loop.now_s / 86400, 3),
+        billed_usd=sum((outcome.billed_usd for outcome in outcomes), NOTHING),
+        runs_billed_over_budget=sum(each > 0 for each in over),
+        max_billed_over_share=round(max(over, default=0.0), 6),
+        unspent_share=share(cap_usd - stage_usd[1], cap_usd),
+        released_share=share(stage_usd[0], sum(stage_usd)),
+        **waiting_figures(simulation.pipeline_runs),
+        p95_coverage=share(counters.within_p95, counters.finished),
+        p95_stages=counters.finished,
+        attempts=sum(outcome.attempts for outcome in outcomes),
+        preempted=sum(outcome.preempted for outcome in outcomes),
+        crashes=counters.crashes,
+        races=simulation.loop.overlaps,
+        reaped=counters.reaped,
+        parent_accounts={state.account: account_text(state) for state in parent_accounts},
+        spent_by_target=spent_by_target(simulation, runs),
+        pipeline_kinds=by_kind(outcomes, fit),
+        ledger_entries=sum(state.entries for state in (*runs, *parent_accounts)),
+        ledger_check=ledger_check,
+        days=round(simulation.loop.now_s / 86400, 3),
     )
 
 
-def patience(courses: Sequence[Course]) -> dict[str, float | None]:
+def waiting_figures(pipeline_runs: Sequence[PipelineRun]) -> dict[str, float | None]:
     """How long runs waited for money, and how long that which they did not spend was away."""
     waits_s = [
-        course.fate.opened_s - course.wanted.at_s
-        for course in courses
-        if course.fate.waited and course.fate.admitted
+        pipeline.outcome.admitted_s - pipeline.request.arrival_s
+        for pipeline in pipeline_runs
+        if pipeline.outcome.waited and pipeline.outcome.admitted
     ]
     unspent = [
-        (float(course.fate.budget_usd - course.fate.spent_usd), course.fate.held_s)
-        for course in courses
-        if course.fate.held_s
+        (float(pipeline.outcome.budget_usd - pipeline.outcome.spent_usd), pipeline.outcome.held_s)
+        for pipeline in pipeline_runs
+        if pipeline.outcome.held_s
     ]
     dollar_hours = sum(unspent_usd * held_s / 3600 for unspent_usd, held_s in unspent)
     return {
         "waited": len(waits_s),
         "longest_wait_h": round(max(waits_s, default=0.0) / 3600, 3),
-        "back_after_h": share(dollar_hours, sum(unspent_usd for unspent_usd, _ in unspent)),
+        "mean_release_h": share(dollar_hours, sum(unspent_usd for unspent_usd, _ in unspent)),
     }
 
 
-def accounts_of(place: Place, course: Course) -> list[AccountState]:
+def accounts_of(simulation: Simulation, pipeline: PipelineRun) -> list[AccountState]:
     """The accounts of a pipeline's starts, its spending taken in."""
-    ledger = place.loop.ledger_at(course.wanted.number)
-    found = [state for run in course.starts if (state := state_of(ledger, run.start.account)) is not None]
-    course.fate.spent_usd = sum((state.spent_usd for state in found), NOTHING)
+    ledger = simulation.loop.ledger_of_slot(pipeline.request.number)
+    found = [state for run in pipeline.starts if (state := state_of(ledger, run.start.account)) is not None]
+    pipeline.outcome.spent_usd = sum((state.spent_usd for state in found), NOTHING)
     return found
 
 
-def states_above(place: Place) -> list[AccountState]:
+def parent_states(simulation: Simulation) -> list[AccountState]:
     return [
-        state for name in sorted(place.parents) if (state := state_of(place.loop.ledger, name)) is not None
+        state
+        for name in sorted(simulation.parent_accounts)
+        if (state := state_of(simulation.loop.ledger, name)) is not None
     ]
 
 
-def past_cap(state: AccountState) -> bool:
+def over_cap(state: AccountState) -> bool:
     return state.cap_usd is not None and state.spent_usd + state.held_usd > state.cap_usd
 
 
-def told(state: AccountState) -> str:
+def account_text(state: AccountState) -> str:
     cap = "no cap" if state.cap_usd is None else f"a cap of ${state.cap_usd}"
     return f"${state.spent_usd} spent and ${state.held_usd} held, {cap}"
 
 
-def money(place: Place, runs: Sequence[AccountState]) -> dict[str, Decimal]:
+def spent_by_target(simulation: Simulation, runs: Sequence[AccountState]) -> dict[str, Decimal]:
     """What the books say was spent, by pool and market."""
-    chosen = {key: pod.choice for course in place.courses for key, pod in course.pods.items()}
+    chosen = {key: pod.choice for pipeline in simulation.pipeline_runs for key, pod in pipeline.pods.items()}
     found: defaultdict[str, Decimal] = defaultdict(Decimal)
     for state in runs:
         for hold, spent_usd in state.settled_usd.items():

@@ -14,6 +14,7 @@ from shoestring.backends.local import WorldFile
 from shoestring.backends.memory import MemoryStore
 from shoestring.config.world import IMAGES, PriceBook, World
 from shoestring.core.interfaces import PodLifetime, ProcessUsage
+from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import PricePoint, Receipt
 from shoestring.core.types import STANDARD_CLASS, LearnedSpeed, Placement, Pool, Quote, StockOut
 from shoestring.data.recipe import Recipe
@@ -21,27 +22,29 @@ from shoestring.data.run_records import Run, RunRecord
 from shoestring.pricing.learning import learn
 from shoestring.routing.decision import Candidates, Choice, Decision, Question
 from shoestring.routing.offers.enumerate import candidates
-from shoestring.runtime.admission.admit import Room
+from shoestring.runtime.admission.admit import Headroom
 from shoestring.runtime.records.overhead import overhead_s
 from shoestring.runtime.records.run_setup import new_start
-from shoestring.simulation.event_loop import Here, Interrupted, Loop
+from shoestring.simulation.event_loop import EventLoop, FaultyStore, SimulatedClock
 from shoestring.simulation.market import SimulatedMarket, until_next_s
-from shoestring.simulation.results import NOTHING, Fate, Tally
-from shoestring.simulation.scenario import Chain, Scenario, world_file
-from shoestring.simulation.workload import Wanted, bias
+from shoestring.simulation.results import NOTHING, Counters, PipelineOutcome
+from shoestring.simulation.scenario import PipelineKind, Scenario, world_file
+from shoestring.simulation.workload import PipelineRequest, stage_bias
 
 # Each has a ledger of its own, which reads what the others wrote: as many can be in each other's way at one moment.
-LANES = 3
+MAX_CONCURRENT_PROCESSES = 3
 # So many receipts teach, the newest; they are learned from again after so many more.
-RECEIPTS, EVERY = 200, 10
+MAX_RECEIPTS, RELEARN_AFTER_RECEIPTS = 200, 10
+# The engine of all simulated pipelines, as the ledger names it.
+ENGINE = PodRef.parse("simulated.0.0")
 
 
 class SimulatedCluster:
     """Pods by their uid: when each was scheduled, and when its last container ended."""
 
-    def __init__(self, pools: tuple[Pool, ...], loop: Loop) -> None:
+    def __init__(self, pools: tuple[Pool, ...], loop: EventLoop) -> None:
         self._pools, self._loop = pools, loop
-        self.pods: dict[str, tuple[float, float | None]] = {}
+        self.pods: dict[PodRef, tuple[float, float | None]] = {}
 
     def pools(self) -> tuple[Pool, ...]:
         return self._pools
@@ -49,8 +52,8 @@ class SimulatedCluster:
     def apply_placement(self, placement: Placement) -> dict[str, str]:
         return {}
 
-    def lifetime(self, pod_uid: str) -> PodLifetime:
-        began_s, ended_s = self.pods.get(pod_uid, (None, None))
+    def lifetime(self, pod: PodRef) -> PodLifetime:
+        began_s, ended_s = self.pods.get(pod, (None, None))
         moment = self._loop.moment
         return PodLifetime(
             alive=began_s is not None and ended_s is None,
@@ -61,7 +64,7 @@ class SimulatedCluster:
 
 
 class SimulatedPrices:
-    def __init__(self, market: SimulatedMarket, loop: Loop) -> None:
+    def __init__(self, market: SimulatedMarket, loop: EventLoop) -> None:
         self._market, self._loop = market, loop
 
     def book(self) -> PriceBook:
@@ -84,33 +87,33 @@ class NoTelemetry:
 
 
 @dataclass(frozen=True, slots=True)
-class StagePod:
+class SimulatedPod:
     """What was chosen, the prices that the pod had, and what it owes beside its time."""
 
     choice: Choice
-    uid: str
+    ref: PodRef
     prices: tuple[PricePoint, ...] = ()
     fees_usd: Decimal = NOTHING
 
 
 @dataclass(slots=True)
-class Course:
-    """One pipeline's way, as its engine and its store know it. `routed`: decisions by what the ledger says of their holds.
+class PipelineRun:
+    """One pipeline's way, as its engine and its store know it. `decisions_by_key`: decisions by what the ledger says of their holds.
 
     `pods`: by account and hold. `over`: its engine does nothing more; `clean`: none of its processes died.
     """
 
-    wanted: Wanted
-    fate: Fate
+    request: PipelineRequest
+    outcome: PipelineOutcome
     deadline_s: float | None
     starts: list[Run] = field(default_factory=list)
     upstream: Choice | None = None
-    routed: dict[str, Decision] = field(default_factory=dict)
-    pods: dict[tuple[str, str], StagePod] = field(default_factory=dict)
+    decisions_by_key: dict[str, Decision] = field(default_factory=dict)
+    pods: dict[tuple[str, str], SimulatedPod] = field(default_factory=dict)
     samples: int = 0
-    room: Room | None = None
+    room: Headroom | None = None
     overhead_usd: Decimal = NOTHING
-    over: bool = False
+    engine_done: bool = False
     clean: bool = True
 
     @property
@@ -122,7 +125,7 @@ class Course:
         return self.run.start.account
 
 
-class Place:
+class Simulation:
     """Everything that processes of one simulation share."""
 
     def __init__(self, scenario: Scenario, seed: int, faults: Random | None = None) -> None:
@@ -132,105 +135,113 @@ class Place:
         self.dice = Random(f"{seed}/chance")
         self.store = MemoryStore()
         faulty = faults or Random(f"{seed}/faults")
-        self.loop = Loop(scenario.starts_at, LANES, scenario.faults, self.store, faulty)
+        self.loop = EventLoop(
+            scenario.starts_at, MAX_CONCURRENT_PROCESSES, scenario.faults, self.store, faulty
+        )
         self.market = SimulatedMarket(scenario.market, file, scenario.starts_at, seed)
         self.cluster = SimulatedCluster(file.pools, self.loop)
         self.pools = {pool.name: pool for pool in file.pools}
-        self.tally = Tally()
+        self.counters = Counters()
         self.stockouts: list[StockOut] = []
-        self.open: dict[str, Course] = {}
-        self.courses: list[Course] = []
-        self.parents: set[str] = set()
+        self.open_accounts: dict[str, PipelineRun] = {}
+        self.pipeline_runs: list[PipelineRun] = []
+        self.parent_accounts: set[str] = set()
         self.pods = 0
-        self.coming = 0
-        self.bias = cache(lambda stage, pool: bias(scenario.durations, seed, stage, pool))
-        self.preferences = scenario.rules.preferences
+        self.pipelines_to_start = 0
+        self.bias = cache(lambda stage, pool: stage_bias(scenario.durations, seed, stage, pool))
+        self.preferences = scenario.policy.preferences
         self._receipts: list[Receipt] = []
         self._offers: dict[int, tuple[object, object, object, Candidates]] = {}
-        self._taught: dict[str, tuple[int, tuple[LearnedSpeed, ...]]] = {}
+        self._learned: dict[str, tuple[int, tuple[LearnedSpeed, ...]]] = {}
         self._world = World(
             name=scenario.name,
             digest="",
-            policy=scenario.rules,
+            policy=scenario.policy,
             budgets=scenario.budgets,
             images=IMAGES,
             notes=(),
             prices=SimulatedPrices(self.market, self.loop),
             cluster=self.cluster,
-            store=Interrupted(self.loop, scenario.faults, self.store, faulty),
+            store=FaultyStore(self.loop, scenario.faults, self.store, faulty),
             telemetry=NoTelemetry(),
-            clock=Here(self.loop),
-            pod_uid="simulated",
+            clock=SimulatedClock(self.loop),
+            pod=ENGINE,
         )
 
-    def world(self, pod_uid: str = "simulated") -> World:
+    def world(self, pod: PodRef = ENGINE) -> World:
         """As one process there sees it."""
-        return replace(self._world, pod_uid=pod_uid)
+        return replace(self._world, pod=pod)
 
     def skew_s(self) -> float:
-        return self.dice.gauss(0, self.scenario.faults.clock_skew_s)
+        return self.dice.gauss(0, self.scenario.faults.clock_skew_sd_s)
 
-    def lost_s(self) -> float:
+    def pod_lost_s(self) -> float:
         """When a pod that is scheduled now is gone without a word."""
-        return self.loop.now_s + until_next_s(self.scenario.faults.lost_per_hour, self.dice)
+        return self.loop.now_s + until_next_s(self.scenario.faults.pods_lost_per_hour, self.dice)
 
-    def noticed(self) -> bool:
+    def has_notice(self) -> bool:
         """Whether a preemption comes with a notice."""
         return self.dice.random() < self.scenario.market.notice_share
 
-    def fails_s(self, begun_s: float, ends_s: float) -> float:
+    def code_fails_s(self, begun_s: float, ends_s: float) -> float:
         """When a stage that would take so long fails by its own code."""
-        if self.dice.random() >= self.scenario.faults.fails_share:
+        if self.dice.random() >= self.scenario.faults.failed_share:
             return math.inf
         return self.dice.uniform(begun_s, ends_s)
 
-    def true_s(self, wanted: Wanted, stage: str, choice: Choice, samples: int) -> float:
-        """What so many samples of a stage really take there, once it has begun."""
-        return choice.prior_s_of(samples) * self.bias(stage, choice.pool) * wanted.luck[stage]
+    def actual_s(self, request: PipelineRequest, stage: str, choice: Choice, samples: int) -> float:
+        """What so many samples of a stage really take there, once it has new_run."""
+        return choice.prior_s_of(samples) * self.bias(stage, choice.pool) * request.duration_factors[stage]
 
-    def remember(self, receipt: Receipt) -> None:
+    def add_receipt(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
 
-    def learned(self, chain: Chain) -> tuple[LearnedSpeed, ...]:
+    def learned(self, kind: PipelineKind) -> tuple[LearnedSpeed, ...]:
         """What the newest receipts teach about a kind of pipeline; a few may be missing yet."""
-        known, taught = self._taught.get(chain.name, (0, ()))
-        if len(self._receipts) >= known + EVERY:
-            taught = learn(self._receipts[-RECEIPTS:], chain.needs, self.cluster.pools())
-            self._taught[chain.name] = len(self._receipts), taught
+        known, taught = self._learned.get(kind.name, (0, ()))
+        if len(self._receipts) >= known + RELEARN_AFTER_RECEIPTS:
+            taught = learn(self._receipts[-MAX_RECEIPTS:], kind.needs, self.cluster.pools())
+            self._learned[kind.name] = len(self._receipts), taught
         return taught
 
-    def offers(self, wanted: Wanted, asked: Question) -> Candidates:
+    def offers(self, request: PipelineRequest, asked: Question) -> Candidates:
         """What every offer is made of. Nothing of it is money or the moment, so whoever looks at the same world again makes none anew."""
-        book, taught = self.market.book(self.loop.now_s), self._taught.get(wanted.chain.name)
+        book, taught = self.market.book(self.loop.now_s), self._learned.get(request.kind.name)
         about = (asked.stage, asked.reads_format, asked.reads_storage_class, asked.stockouts)
-        before = self._offers.get(wanted.number)
+        before = self._offers.get(request.number)
         if before is None or before[0] is not book or before[1] is not taught or before[2] != about:
-            before = self._offers[wanted.number] = book, taught, about, candidates(asked)
+            before = self._offers[request.number] = book, taught, about, candidates(asked)
         return before[3]
 
-    def over(self, wanted: Wanted) -> None:
+    def forget_offers(self, request: PipelineRequest) -> None:
         """Nobody asks for that pipeline any more."""
-        self._offers.pop(wanted.number, None)
+        self._offers.pop(request.number, None)
 
-    def remembered(self, now: datetime) -> tuple[StockOut, ...]:
+    def current_stockouts(self, now: datetime) -> tuple[StockOut, ...]:
         self.stockouts = [each for each in self.stockouts if each.until > now]
         return tuple(self.stockouts)
 
 
-def begun(place: Place, wanted: Wanted, number: int, budget_usd: Decimal, deadline_s: float | None) -> Run:
+def new_run(
+    simulation: Simulation,
+    request: PipelineRequest,
+    number: int,
+    budget_usd: Decimal,
+    deadline_s: float | None,
+) -> Run:
     """A start, as an admission writes it down."""
-    now, run_id = place.world().clock.now(), wanted.run_id
+    now, run_id = simulation.world().clock.now(), request.run_id
     record = RunRecord(
         run_id=run_id,
         recipe=RECIPE,
         recipe_sha256="",
-        seed=place.seed,
-        world=place.scenario.name,
+        seed=simulation.seed,
+        world=simulation.scenario.name,
         world_sha256="",
         created_at=now,
         environment={},
     )
-    return Run(record, (new_start(place.world(), run_id, number, budget_usd, deadline_s, None),))
+    return Run(record, (new_start(simulation.world(), run_id, number, budget_usd, deadline_s, None),))
 
 
 RECIPE = Recipe.model_validate(
@@ -238,12 +249,14 @@ RECIPE = Recipe.model_validate(
 )
 
 
-def question(place: Place, wanted: Wanted, index: int, upstream: Choice | None, **asked: object) -> Question:
+def question(
+    simulation: Simulation, request: PipelineRequest, index: int, upstream: Choice | None, **asked: object
+) -> Question:
     """What the router is asked for the stage of this number, and those after it. `upstream`: of the last stage before it that wrote data.
 
     `asked`: the fields of Question that the books and the clock say.
     """
-    world, needs = place.world(), wanted.chain.needs
+    world, needs = simulation.world(), request.kind.needs
     book, writer = (
         world.prices.book(),
         next((need for need in reversed(needs[:index]) if need.writes_bytes_per_row), None),
@@ -251,29 +264,29 @@ def question(place: Place, wanted: Wanted, index: int, upstream: Choice | None, 
     now = world.clock.now()
     # Of parts that were checked when they were made.
     fields: dict[str, Any] = {
-        "run_id": wanted.run_id,
+        "run_id": request.run_id,
         "stage": needs[index].stage,
-        "seed": place.seed,
+        "seed": simulation.seed,
         "asked_at": now,
         "needs": needs[index:],
-        "rows": wanted.rows,
-        "row_bytes": writer.writes_bytes_per_row if writer else wanted.chain.row_bytes,
+        "rows": request.rows,
+        "row_bytes": writer.writes_bytes_per_row if writer else request.kind.row_bytes,
         "reads_format": upstream.format if upstream else None,
         "reads_storage_class": upstream.storage_class if upstream else STANDARD_CLASS,
         "data_region": book.tariffs.store_region,
         "pools": world.cluster.pools(),
         "quotes": book.quotes,
-        "quarantined": book.rejected,
+        "rejected_prices": book.rejected,
         "tariffs": book.tariffs,
-        "speeds": place.scenario.speeds,
-        "stockouts": place.remembered(now),
-        "learned": place.learned(wanted.chain),
-        "preferences": place.preferences,
+        "speeds": simulation.scenario.speeds,
+        "stockouts": simulation.current_stockouts(now),
+        "learned": simulation.learned(request.kind),
+        "preferences": simulation.preferences,
     } | asked
     return Question.model_construct(**fields)
 
 
-def deadline_left_s(place: Place, run: Run, stages: int) -> float | None:
+def deadline_left_s(simulation: Simulation, run: Run, stages: int) -> float | None:
     """Less what the routers still to come and the exit step take."""
-    left_s = run.deadline_left_s(place.world().clock.now())
-    return None if left_s is None else max(0.0, left_s - overhead_s(place.world(), stages))
+    left_s = run.deadline_left_s(simulation.world().clock.now())
+    return None if left_s is None else max(0.0, left_s - overhead_s(simulation.world(), stages))

@@ -9,28 +9,30 @@ from datetime import timedelta
 from decimal import Decimal
 
 from shoestring.core.errors import StageFailed, StoreError
+from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Cause
-from shoestring.core.types import StockOut, record_bytes
+from shoestring.core.record import record_bytes
+from shoestring.core.types import StockOut
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.factors import sample_range
 from shoestring.runtime.records.receipts import receipt_for
-from shoestring.runtime.supervisor.attempt import Attempt, began_s
-from shoestring.runtime.supervisor.attempt_lock import claim
-from shoestring.runtime.supervisor.background_io import ANSWER_S
-from shoestring.runtime.supervisor.run_stage import settle
-from shoestring.runtime.supervisor.spend_limits import reprice
+from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
+from shoestring.runtime.supervisor.attempt_lock import lock_attempt
+from shoestring.runtime.supervisor.background_io import ANSWER_TIMEOUT_S
+from shoestring.runtime.supervisor.run_stage import settle_attempt
+from shoestring.runtime.supervisor.spend_limits import update_price
 from shoestring.runtime.supervisor.supervisor import (
-    ASK_AHEAD_S,
-    ASK_AHEAD_SHARE,
+    CHECK_EVERY_S,
+    EXTEND_AHEAD_S,
+    EXTEND_AHEAD_SHARE,
     GRACE_S,
-    LOOK_S,
-    POLL_S,
-    beat_of,
+    POLL_EVERY_S,
     extend_or_stop,
+    make_heartbeat,
 )
-from shoestring.simulation.event_loop import Died, Steps
-from shoestring.simulation.simulated_world import Course, Place, StagePod
-from shoestring.spending.guard import SLOWEST_TIMES
+from shoestring.simulation.event_loop import Process, ProcessDied
+from shoestring.simulation.simulated_world import PipelineRun, SimulatedPod, Simulation
+from shoestring.spending.guard import SLOWEST_FACTOR
 from shoestring.spending.heartbeat import heartbeat_key
 
 # Of an elastic stage.
@@ -38,14 +40,14 @@ STEP_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AttemptEnd:
     """How an attempt ended. `cause`: why it was not done; empty when it was."""
 
     done: bool
     cause: Cause = ""
 
 
-class AtOnce:
+class ImmediateAnswers:
     """A clerk who is answered in no time."""
 
     def __init__(self) -> None:
@@ -59,166 +61,188 @@ class AtOnce:
         return asked() if asked else None
 
 
-def run_stage(place: Place, course: Course, decision: Decision) -> Steps[Ended]:
+def run_attempt(simulation: Simulation, pipeline: PipelineRun, decision: Decision) -> Process[AttemptEnd]:
     """From the pod's scheduling to its end."""
     choice = decision.choice
     assert choice is not None
-    loop, hold, scheduled_s = place.loop, decision.question.hold, place.loop.now_s
-    if not place.market.can_be_had(choice.pool, choice.market, scheduled_s):
-        return (yield from wait_in_vain(place, course, decision, choice))
-    place.pods += 1
-    pod_uid = f"{course.account}.{hold}.{place.pods}"
-    course.pods[course.account, hold] = StagePod(choice, pod_uid)
-    place.cluster.pods[pod_uid] = scheduled_s, None
+    loop, hold, scheduled_s = simulation.loop, str(decision.question.attempt_id), simulation.loop.now_s
+    if not simulation.market.is_available(choice.pool, choice.market, scheduled_s):
+        return (yield from wait_for_capacity(simulation, pipeline, decision, choice))
+    simulation.pods += 1
+    pod = PodRef.parse(f"{pipeline.account}.{hold}.{simulation.pods}")
+    pipeline.pods[pipeline.account, hold] = SimulatedPod(choice, pod)
+    simulation.cluster.pods[pod] = scheduled_s, None
     try:
-        return (yield from live(place, course, decision, choice, pod_uid))
+        return (yield from run_pod(simulation, pipeline, decision, choice, pod))
     finally:
-        place.cluster.pods[pod_uid] = scheduled_s, loop.now_s
-        course.fate.billed_usd += place.market.bill_usd(choice.pool, choice.market, scheduled_s, loop.now_s)
-        course.fate.billed_usd += course.pods[course.account, hold].fees_usd
-        course.fate.attempts += 1
+        simulation.cluster.pods[pod] = scheduled_s, loop.now_s
+        pipeline.outcome.billed_usd += simulation.market.bill_usd(
+            choice.pool, choice.market, scheduled_s, loop.now_s
+        )
+        pipeline.outcome.billed_usd += pipeline.pods[pipeline.account, hold].fees_usd
+        pipeline.outcome.attempts += 1
 
 
-def wait_in_vain(place: Place, course: Course, decision: Decision, choice: Choice) -> Steps[Ended]:
-    """No machine is to be had: the sweeper gives the pod up, and that is remembered."""
-    rules, hold = place.scenario.rules, decision.question.hold
-    yield place.loop.now_s + rules.queue_delay_s
-    now = place.world().clock.now()
+def wait_for_capacity(
+    simulation: Simulation, pipeline: PipelineRun, decision: Decision, choice: Choice
+) -> Process[AttemptEnd]:
+    """No machine is to be had: the reaper gives the pod up, and that is remembered."""
+    rules, hold = simulation.scenario.policy, str(decision.question.attempt_id)
+    yield simulation.loop.now_s + rules.queue_delay_s
+    now = simulation.world().clock.now()
     until, why = now + timedelta(seconds=rules.stockout_ttl_s), "no machine was to be had"
-    place.stockouts.append(
+    simulation.stockouts.append(
         StockOut(node_pool=choice.pool, market=choice.market, at=now, until=until, reason=why)
     )
-    place.loop.ledger.settle(course.account, hold, Decimal(0), why)
-    return Ended(False, "lost")
+    simulation.loop.ledger.settle(pipeline.account, hold, Decimal(0), why)
+    return AttemptEnd(False, "lost")
 
 
-def live(place: Place, course: Course, decision: Decision, choice: Choice, pod_uid: str) -> Steps[Ended]:
-    loop, world = place.loop, place.world(pod_uid)
-    begins_s = loop.now_s + place.pools[choice.pool].startup_s
-    taken_s = place.market.taken_s(place.pools[choice.pool], choice.market, loop.now_s, place.dice)
-    dies_s = min(taken_s, place.lost_s())
-    yield min(begins_s, dies_s)
-    if loop.now_s >= dies_s:
-        course.fate.preempted += 1
-        return Ended(False, "lost")
-    claim(world, decision, choice)
-    held = loop.ledger.state(course.account).holds.get(decision.question.hold)
+def run_pod(
+    simulation: Simulation, pipeline: PipelineRun, decision: Decision, choice: Choice, pod: PodRef
+) -> Process[AttemptEnd]:
+    loop, world = simulation.loop, simulation.world(pod)
+    begins_s = loop.now_s + simulation.pools[choice.pool].startup_s
+    preempted_s = simulation.market.preempted_s(
+        simulation.pools[choice.pool], choice.market, loop.now_s, simulation.dice
+    )
+    pod_lost_s = min(preempted_s, simulation.pod_lost_s())
+    yield min(begins_s, pod_lost_s)
+    if loop.now_s >= pod_lost_s:
+        pipeline.outcome.preempted += 1
+        return AttemptEnd(False, "lost")
+    lock_attempt(world, decision, choice)
+    held = loop.ledger.state(pipeline.account).reservations.get(str(decision.question.attempt_id))
     if held is None:
         raise StageFailed("its reservation was settled before it began")
-    attempt, done = Attempt(world, course.run, decision, "", {}, began_s(world), held.amount_usd), False
+    attempt, done = Attempt(world, pipeline.run, decision, "", {}, pod_started_s(world), held.amount_usd), False
     try:
-        ended = yield from work(place, course, attempt, dies_s, notice=taken_s <= dies_s and place.noticed())
+        ended = yield from run_work(
+            simulation,
+            pipeline,
+            attempt,
+            pod_lost_s,
+            notice=preempted_s <= pod_lost_s and simulation.has_notice(),
+        )
         done = ended.done
         return ended
-    except (Died, StoreError):
-        last_word(place, attempt)
+    except (ProcessDied, StoreError):
+        write_last_heartbeat(simulation, attempt)
         raise
     finally:
-        course.pods[course.account, attempt.hold] = StagePod(
-            choice, pod_uid, attempt.prices(), choice.incurred_usd(done=done)
+        pipeline.pods[pipeline.account, str(attempt.id)] = SimulatedPod(
+            choice, pod, attempt.prices(), choice.incurred_usd(done=done)
         )
 
 
-def work(place: Place, course: Course, attempt: Attempt, dies_s: float, notice: bool) -> Steps[Ended]:
+def run_work(
+    simulation: Simulation, pipeline: PipelineRun, attempt: Attempt, pod_lost_s: float, notice: bool
+) -> Process[AttemptEnd]:
     """Until it is done, is stopped, fails, or is gone; looked at when its money asks for it."""
-    loop, begun_s, clerk = place.loop, place.loop.now_s, AtOnce()
-    most = samples_left(course, attempt)
-    full_s = place.true_s(course.wanted, attempt.stage, attempt.choice, most)
-    fails_s = place.fails_s(begun_s, begun_s + full_s)
+    loop, begun_s, clerk = simulation.loop, simulation.loop.now_s, ImmediateAnswers()
+    most = samples_left(pipeline, attempt)
+    full_s = simulation.actual_s(pipeline.request, attempt.stage, attempt.choice, most)
+    fails_s = simulation.code_fails_s(begun_s, begun_s + full_s)
     while True:
-        ends_s, moves_s = (
-            max(begun_s, min(begun_s + full_s, guarded_s(attempt))),
-            place.market.moves_s(attempt.choice.market, loop.now_s),
+        ends_s, next_price_change_s = (
+            max(begun_s, min(begun_s + full_s, guard_stop_s(attempt))),
+            simulation.market.next_price_change_s(attempt.choice.market, loop.now_s),
         )
-        yield max(loop.now_s, min(ends_s, dies_s, fails_s, look_s(attempt), moves_s + LOOK_S))
+        yield max(
+            loop.now_s, min(ends_s, pod_lost_s, fails_s, next_check_s(attempt), next_price_change_s + CHECK_EVERY_S)
+        )
         done = most if full_s <= 0 else min(most, int(most * (loop.now_s - begun_s) / full_s))
-        if loop.now_s >= min(dies_s, ends_s, fails_s):
+        if loop.now_s >= min(pod_lost_s, ends_s, fails_s):
             break
-        if loop.now_s >= moves_s:
-            reprice(attempt)
+        if loop.now_s >= next_price_change_s:
+            update_price(attempt)
         extend_or_stop(attempt, loop.ledger, clerk)
-        if attempt.stopping:
-            return (yield from leave(place, course, attempt, done))
-    if loop.now_s >= dies_s:
-        course.fate.preempted += 1
+        if attempt.stop_reason:
+            return (yield from stop_attempt(simulation, pipeline, attempt, done))
+    if loop.now_s >= pod_lost_s:
+        pipeline.outcome.preempted += 1
         if notice:
             attempt.stop("told to stop by SIGTERM")
-            return (yield from leave(place, course, attempt, done))
-        last_word(place, attempt)
-        course.samples += done if attempt.decision.question.needs[0].checkpoint_s else 0
-        return Ended(False, "lost")
+            return (yield from stop_attempt(simulation, pipeline, attempt, done))
+        write_last_heartbeat(simulation, attempt)
+        pipeline.samples += done if attempt.decision.question.needs[0].checkpoint_s else 0
+        return AttemptEnd(False, "lost")
     done_in_time = loop.now_s >= ends_s
-    spent_usd, _ = settle(
+    spent_usd, _ = settle_attempt(
         attempt, loop.ledger, "" if done_in_time else "its own code failed", done=done_in_time
     )
     if not done_in_time:
-        return Ended(False, "code")
-    finish(place, course, attempt, most if full_s <= ends_s - begun_s else done, spent_usd)
-    return Ended(True)
+        return AttemptEnd(False, "code")
+    finish_stage(simulation, pipeline, attempt, most if full_s <= ends_s - begun_s else done, spent_usd)
+    return AttemptEnd(True)
 
 
-def samples_left(course: Course, attempt: Attempt) -> int:
-    """What a stage of fixed work has to do; an elastic one until it stops gaining, less what it did before it was interrupted."""
+def samples_left(pipeline: PipelineRun, attempt: Attempt) -> int:
+    """What a stage of fixed run_work has to do; an elastic one until it stops gaining, less what it did before it was interrupted."""
     need = attempt.decision.question.needs[0]
     if not need.elastic:
         return attempt.choice.samples
-    _, most = sample_range(need, course.wanted.rows)
-    return max(0, int(most * min(1.0, course.wanted.stalls_at)) - course.samples)
+    _, most = sample_range(need, pipeline.request.rows)
+    return max(0, int(most * min(1.0, pipeline.request.plateau_share)) - pipeline.samples)
 
 
-def guarded_s(attempt: Attempt) -> float:
+def guard_stop_s(attempt: Attempt) -> float:
     """When the guard lets an elastic stage take its last step, should the price stay."""
     need = attempt.decision.question.needs[0]
     return (
-        attempt.meter().ends_s - SLOWEST_TIMES * STEP_S - need.checkpoint_s - ANSWER_S - POLL_S
+        attempt.meter().ends_s - SLOWEST_FACTOR * STEP_S - need.checkpoint_s - ANSWER_TIMEOUT_S - POLL_EVERY_S
         if need.elastic
         else math.inf
     )
 
 
-def look_s(attempt: Attempt) -> float:
+def next_check_s(attempt: Attempt) -> float:
     """When its frame next has to do something about money; it looks each tenth of a second, and nothing happens in between."""
-    free_usd = attempt.reserved_usd - attempt.exit_usd - attempt.price_usd(ANSWER_S)
-    if attempt.asked_at_usd != attempt.reserved_usd and not attempt.decision.question.needs[0].elastic:
-        free_usd -= min(attempt.price_usd(ASK_AHEAD_S), attempt.reserved_usd * ASK_AHEAD_SHARE)
+    free_usd = attempt.reserved_usd - attempt.exit_usd - attempt.price_usd(ANSWER_TIMEOUT_S)
+    if attempt.extension_asked_at_usd != attempt.reserved_usd and not attempt.decision.question.needs[0].elastic:
+        free_usd -= min(attempt.price_usd(EXTEND_AHEAD_S), attempt.reserved_usd * EXTEND_AHEAD_SHARE)
     price, now_s = float(attempt.usd_per_hour) / 3600, attempt.world.clock.monotonic_s()
-    return now_s + POLL_S + (max(0.0, float(free_usd - attempt.spent_usd()) / price) if price else math.inf)
+    return now_s + POLL_EVERY_S + (max(0.0, float(free_usd - attempt.spent_usd()) / price) if price else math.inf)
 
 
-def leave(place: Place, course: Course, attempt: Attempt, done: int) -> Steps[Ended]:
+def stop_attempt(
+    simulation: Simulation, pipeline: PipelineRun, attempt: Attempt, done: int
+) -> Process[AttemptEnd]:
     """TERM, a grace, and KILL when that or the money is over; then the books."""
     left_usd = attempt.reserved_usd - attempt.spent_usd()
     affordable_s = float(left_usd) * 3600 / max(1e-9, float(attempt.usd_per_hour))
-    yield place.loop.now_s + max(0.0, min(place.dice.uniform(0.0, GRACE_S), affordable_s))
-    settle(attempt, place.loop.ledger, attempt.stopping, done=False)
-    course.samples += done if attempt.decision.question.needs[0].checkpoint_s else 0
-    return Ended(False, attempt.cause)
+    yield simulation.loop.now_s + max(0.0, min(simulation.dice.uniform(0.0, GRACE_S), affordable_s))
+    settle_attempt(attempt, simulation.loop.ledger, attempt.stop_reason, done=False)
+    pipeline.samples += done if attempt.decision.question.needs[0].checkpoint_s else 0
+    return AttemptEnd(False, attempt.stop_cause)
 
 
-def last_word(place: Place, attempt: Attempt) -> None:
+def write_last_heartbeat(simulation: Simulation, attempt: Attempt) -> None:
     """The heartbeat of some moment before this, after which nothing was heard."""
-    interval_s = place.scenario.rules.heartbeat_s
-    beat = beat_of(attempt, "running")
-    silent_s = min(place.dice.uniform(0, interval_s), (beat.at - beat.started_at).total_seconds())
+    interval_s = simulation.scenario.policy.heartbeat_s
+    beat = make_heartbeat(attempt, "running")
+    silent_s = min(simulation.dice.uniform(0, interval_s), (beat.at - beat.started_at).total_seconds())
     beat = beat.model_copy(update={"at": beat.at - timedelta(seconds=silent_s)})
-    place.store.put(heartbeat_key(attempt.run.run_id, attempt.hold), record_bytes(beat))
+    simulation.store.put(heartbeat_key(attempt.run.run_id, str(attempt.id)), record_bytes(beat))
 
 
-def finish(place: Place, course: Course, attempt: Attempt, samples: int, spent_usd: Decimal) -> None:
+def finish_stage(
+    simulation: Simulation, pipeline: PipelineRun, attempt: Attempt, samples: int, spent_usd: Decimal
+) -> None:
     """Its receipt teaches; what it wrote is what the next stage reads."""
     choice, need, world = attempt.choice, attempt.decision.question.needs[0], attempt.world
     now = world.clock.now()
-    course.samples = 0
+    pipeline.samples = 0
     if need.writes_bytes_per_row:
-        course.upstream = choice
-    place.remember(
+        pipeline.upstream = choice
+    simulation.add_receipt(
         receipt_for(
             attempt.decision,
             now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
             now,
             samples,
             decision_key="",
-            pod_uid=world.pod_uid,
+            pod=world.pod,
             status="done",
             spent_usd=spent_usd,
             fees_usd=choice.fees_usd,
@@ -227,5 +251,5 @@ def finish(place: Place, course: Course, attempt: Attempt, samples: int, spent_u
         )
     )
     if not need.elastic:
-        place.tally.finished += 1
-        place.tally.covered += spent_usd <= choice.p95_usd
+        simulation.counters.finished += 1
+        simulation.counters.within_p95 += spent_usd <= choice.p95_usd

@@ -1,4 +1,4 @@
-"""Recorded markets, read from a folder of two files or from a file of price changes; CSV, plain or .gz.
+"""RecordedMarket markets, read from a folder of two files or from a file of price changes; CSV, plain or .gz.
 
     availability.csv    tick,ZONE,...       1 = a spot machine could be had in that tick; ticks are `tick_s` apart
     prices.csv          tick,ZONE,...       spot dollars an hour by tick; or zone,spot_usd_per_hour,..., constant
@@ -29,8 +29,8 @@ CHANGE_FIELDS = ("from_date", "machine_type", "region", "market", "usd_per_hour"
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """`zones`: pool -> by tick, could it be had. `times`: pool -> by tick, its price over the first.
+class RecordedMarket:
+    """`zones`: pool -> by tick, could it be had. `price_factors`: pool -> by tick, its price over the first.
 
     `changes`: pool and market -> since when, micro-dollars an hour.
     """
@@ -38,14 +38,14 @@ class Recorded:
     starts_at: datetime
     tick_s: float = 1.0
     zones: dict[str, Sequence[bool]] = field(default_factory=dict)
-    times: dict[str, Sequence[float]] = field(default_factory=dict)
+    price_factors: dict[str, Sequence[float]] = field(default_factory=dict)
     changes: dict[tuple[str, Market], list[tuple[date, int]]] = field(default_factory=dict)
 
-    def up(self, pool: str, at_s: float) -> bool:
+    def is_available(self, pool: str, at_s: float) -> bool:
         ticks = self.zones.get(pool)
         return ticks is None or ticks[int(at_s // self.tick_s) % len(ticks)]
 
-    def taken_s(self, pool: str, from_s: float) -> float:
+    def preempted_s(self, pool: str, from_s: float) -> float:
         """The beginning of the next tick in which it could not be had; infinity: there is none."""
         ticks, first = self.zones[pool], int(from_s // self.tick_s)
         gone = (tick for tick in range(first, first + len(ticks)) if not ticks[tick % len(ticks)])
@@ -53,19 +53,19 @@ class Recorded:
 
     def micro(self, pool: str, market: Market, first: int, at_s: float) -> int | None:
         """Micro-dollars an hour of what cost `first` at the beginning; None where nothing is recorded."""
-        if market is Market.SPOT and (times := self.times.get(pool)):
-            return max(1, round(first * times[int(at_s // self.tick_s) % len(times)]))
+        if market is Market.SPOT and (price_factors := self.price_factors.get(pool)):
+            return max(1, round(first * price_factors[int(at_s // self.tick_s) % len(price_factors)]))
         if known := self.changes.get((pool, market)):
             today = (self.starts_at + timedelta(seconds=at_s)).date()
             return known[max(0, bisect_right(known, (today, 1 << 62)) - 1)][1]
         return None
 
 
-def load_trace(model: MarketModel, pools: Sequence[Pool], starts_at: datetime) -> Recorded:
+def load_trace(model: MarketModel, pools: Sequence[Pool], starts_at: datetime) -> RecordedMarket:
     """What was recorded for these pools. Raises WorldError: it is not there, or is not what it should be."""
     assert model.trace is not None
     if not model.trace.is_dir():
-        return Recorded(starts_at, changes=_changes(model.trace, pools, starts_at))
+        return RecordedMarket(starts_at, changes=_changes(model.trace, pools, starts_at))
     if not model.zones:
         raise WorldError(
             f"{model.trace}: say which pool is in which of its zones, under market.zones of the scenario"
@@ -76,12 +76,12 @@ def load_trace(model: MarketModel, pools: Sequence[Pool], starts_at: datetime) -
         for pool, zone in model.zones.items()
     }
     prices = _table(_file(model.trace, "prices.csv"))
-    times: dict[str, Sequence[float]] = {}
+    price_factors: dict[str, Sequence[float]] = {}
     if "tick" in prices[0]:
         for pool, zone in model.zones.items():
             column = [float(_price(value, model.trace)) for value in _column(prices, zone, model.trace)]
-            times[pool] = [value / column[0] for value in column]
-    return Recorded(starts_at, model.tick_s, zones, times)
+            price_factors[pool] = [value / column[0] for value in column]
+    return RecordedMarket(starts_at, model.tick_s, zones, price_factors)
 
 
 def _changes(

@@ -11,59 +11,59 @@ from pathlib import Path
 from random import Random
 
 from shoestring.core.errors import WorldError
-from shoestring.simulation.scenario import Chain, Durations, Scenario
+from shoestring.simulation.scenario import DurationModel, PipelineKind, Scenario
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PipelineRequest:
     """One pipeline that somebody begins. `luck`: by stage, true seconds over what its bias makes of the prior.
 
-    `budget_times`: the budget over what the router expects. `stalls_at`: share of an elastic stage's samples after which it stops gaining.
+    `budget_factor`: the budget over what the router expects. `plateau_share`: share of an elastic stage's samples after which it stops gaining.
     """
 
     number: int
-    chain: Chain
+    kind: PipelineKind
     rows: int
-    at_s: float
-    luck: dict[str, float]
-    stalls_at: float
-    budget_times: float
+    arrival_s: float
+    duration_factors: dict[str, float]
+    plateau_share: float
+    budget_factor: float
 
     @property
     def run_id(self) -> str:
-        return f"{self.chain.name}-{self.number:06d}"
+        return f"{self.kind.name}-{self.number:06d}"
 
 
-def wanted(scenario: Scenario, pipelines: int, seed: int) -> Iterator[Wanted]:
+def pipeline_requests(scenario: Scenario, pipelines: int, seed: int) -> Iterator[PipelineRequest]:
     """So many pipelines, in the order in which they are begun. Each has dice of its own, so that fewer are the beginning of more."""
     arrivals, at_s = Random(f"{seed}/arrivals"), 0.0
-    recorded = recorded_luck(scenario.durations.recorded) if scenario.durations.recorded else {}
+    recorded = recorded_factors(scenario.durations.recorded_file) if scenario.durations.recorded_file else {}
     for number in range(pipelines):
-        at_s += arrivals.expovariate(scenario.per_hour / 3600)
+        at_s += arrivals.expovariate(scenario.pipelines_per_hour / 3600)
         dice = Random(f"{seed}/pipeline/{number}")
-        chain = dice.choices(scenario.chains, [chain.share for chain in scenario.chains])[0]
-        yield Wanted(
+        kind = dice.choices(scenario.pipeline_kinds, [kind.weight for kind in scenario.pipeline_kinds])[0]
+        yield PipelineRequest(
             number=number,
-            chain=chain,
-            rows=max(1, round(chain.rows * math.exp(dice.gauss(0, chain.rows_log_sd)))),
-            at_s=at_s,
-            luck={
-                need.stage: luck(scenario.durations, recorded.get(need.stage, []), dice)
-                for need in chain.needs
+            kind=kind,
+            rows=max(1, round(kind.median_rows * math.exp(dice.gauss(0, kind.rows_log_sd)))),
+            arrival_s=at_s,
+            duration_factors={
+                need.stage: duration_factor(scenario.durations, recorded.get(need.stage, []), dice)
+                for need in kind.needs
             },
-            stalls_at=dice.uniform(0.4, 1.6),
-            budget_times=chain.budget_times * math.exp(dice.gauss(0, chain.budget_log_sd)),
+            plateau_share=dice.uniform(0.4, 1.6),
+            budget_factor=kind.budget_factor * math.exp(dice.gauss(0, kind.budget_log_sd)),
         )
 
 
-def luck(durations: Durations, recorded: list[float], dice: Random) -> float:
+def duration_factor(durations: DurationModel, recorded: list[float], dice: Random) -> float:
     if recorded:
         return dice.choice(recorded)
     times = math.exp(dice.gauss(-(durations.log_sd**2) / 2, durations.log_sd))
     return times * dice.paretovariate(durations.tail_index) if dice.random() < durations.tail_share else times
 
 
-def bias(durations: Durations, seed: int, stage: str, pool: str) -> float:
+def stage_bias(durations: DurationModel, seed: int, stage: str, pool: str) -> float:
     """What a stage on a pool really takes over the prior, whenever it runs: half of it the stage's own, half the pool's with it."""
     sd = durations.bias_log_sd / math.sqrt(2)
     return math.exp(
@@ -71,7 +71,7 @@ def bias(durations: Durations, seed: int, stage: str, pool: str) -> float:
     )
 
 
-def recorded_luck(path: Path) -> dict[str, list[float]]:
+def recorded_factors(path: Path) -> dict[str, list[float]]:
     """By stage: recorded seconds over the prior's, from a CSV of stage, prior_s, seconds. Raises WorldError."""
     found: dict[str, list[float]] = defaultdict(list)
     try:

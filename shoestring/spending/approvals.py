@@ -9,38 +9,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
 from shoestring.core.errors import LedgerCorrupt, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import Record, digest, record_bytes
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.spending.ledger.entry import Entry
 
 # What ends so soon is over: the entry that uses an approval has to be written before its end, also to a store that is slow.
-ENTRY_S = 300
-HOW_LONG = timedelta(days=7)
+ENTRY_MARGIN_S = 300
+DEFAULT_VALIDITY = timedelta(days=7)
 
 
-class Approval(Record):
+class Approval(StoredRecord):
     """Who allowed which run how much, and until when that counts."""
 
-    schema_version: Literal[1] = 1
     run_id: str
     by: str = Field(min_length=1)
     at: AwareDatetime
     amount_usd: Usd = Field(gt=0, description="the most that all starts of the run together may be given")
     expires_at: AwareDatetime
     why: str = ""
-    pod_uid: str = Field(description="the process that wrote it down")
+    pod: PodRef = Field(description="the process that wrote the approval")
 
 
-class Request(Record):
+class ApprovalRequest(StoredRecord):
     """What a run waits for, as it was asked for last."""
 
-    schema_version: Literal[1] = 1
     run_id: str
     budget_usd: Usd
     deadline_s: float | None
@@ -53,11 +51,11 @@ def approval_key(run_id: str, sha256: str) -> str:
     return f"ledger/{run_id}/approvals/{sha256}.json"
 
 
-def request_key(run_id: str) -> str:
+def approval_request_key(run_id: str) -> str:
     return f"runs/{run_id}/awaits.json"
 
 
-def approve(store: Store, approval: Approval) -> str:
+def write_approval(store: Store, approval: Approval) -> str:
     """Write it down; returns the digest by which an entry names it."""
     data = record_bytes(approval)
     store.put(approval_key(approval.run_id, digest(data)), data, if_absent=True)
@@ -79,31 +77,31 @@ def read_approval(store: Store, key: str) -> Approval:
     return found
 
 
-def approvals(store: Store, run_id: str) -> dict[str, Approval]:
+def read_approvals(store: Store, run_id: str) -> dict[str, Approval]:
     """All that were given to a run, by digest. Raises LedgerCorrupt."""
     keys = store.list(f"ledger/{run_id}/approvals/")
     return {key.rpartition("/")[2].removesuffix(".json"): read_approval(store, key) for key in keys}
 
 
-def requested(store: Store, run_id: str) -> Request | None:
+def read_approval_request(store: Store, run_id: str) -> ApprovalRequest | None:
     """What the run asked for, if it has to wait, or had to."""
     try:
-        return Request.model_validate_json(store.fetch(request_key(run_id)).read_bytes())
+        return ApprovalRequest.model_validate_json(store.fetch(approval_request_key(run_id)).read_bytes())
     except NotInStore:
         return None
 
 
-def standing(found: Mapping[str, Approval], amount_usd: Decimal, now: datetime) -> str | None:
+def valid_approval(found: Mapping[str, Approval], amount_usd: Decimal, now: datetime) -> str | None:
     """The digest of an approval that allows so much now; of several, the last that was given."""
     enough = [
         (approval.at, sha256)
         for sha256, approval in found.items()
-        if approval.amount_usd >= amount_usd and now + timedelta(seconds=ENTRY_S) < approval.expires_at
+        if approval.amount_usd >= amount_usd and now + timedelta(seconds=ENTRY_MARGIN_S) < approval.expires_at
     ]
     return max(enough)[1] if enough else None
 
 
-def why_not(found: Mapping[str, Approval], amount_usd: Decimal, now: datetime) -> str:
+def why_insufficient(found: Mapping[str, Approval], amount_usd: Decimal, now: datetime) -> str:
     """Of the last approval that was given, why it does not do; empty where none was."""
     if not found:
         return ""
@@ -113,7 +111,7 @@ def why_not(found: Mapping[str, Approval], amount_usd: Decimal, now: datetime) -
     return f"that of {last.by} is good until {last.expires_at:%Y-%m-%d %H:%M} UTC, and it is {now:%Y-%m-%d %H:%M}"
 
 
-def check_used(store: Store, entry: Entry) -> None:
+def check_approval(store: Store, entry: Entry) -> None:
     """Was the cap of this entry allowed by the approval that it names? Raises LedgerCorrupt."""
     assert entry.approval is not None
     run_id = entry.account.partition(".")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoestring.core.receipt import ResourceUsage
 from shoestring.core.types import Pool
-from shoestring.pricing.gpus import known_gpu
+from shoestring.pricing.gpus import find_gpu
 
 JOULES_PER_KWH = 3_600_000
 CORE_W = 3.5
@@ -33,11 +33,11 @@ def joules(pool: Pool, seconds: float, cpu_s: float, gpu_joules: float | None = 
 
 
 def board_w(gpu: str) -> float:
-    known = known_gpu(gpu)
+    known = find_gpu(gpu)
     return BOARD_W.get(known.part.split()[0], UNKNOWN_BOARD_W) if known else UNKNOWN_BOARD_W
 
 
-def used(
+def resource_usage(
     pool: Pool, seconds: float, cpu_s: float, g_per_kwh: float | None, gpu_joules: float | None = None
 ) -> ResourceUsage:
     """What an attempt has used by now."""

@@ -7,10 +7,10 @@ from collections import deque
 from shoestring.spending.meter import Meter
 
 # Recent steps that are remembered; their slowest stands for the 99th percentile, which a ring this small cannot tell from it.
-RING_STEPS = 64
+RECENT_STEPS = 64
 # A step never takes more than so many times the slowest of the ring. Training small networks on two cores that others kept busy too,
 # none of 860 steps took more than 1.65 times; a longer one eats into `exit_s`, and then into what the frame keeps for its own exit.
-SLOWEST_TIMES = 2.0
+SLOWEST_FACTOR = 2.0
 
 
 class Guard:
@@ -24,16 +24,16 @@ class Guard:
         """`step_s`: seconds that the first step should take. `exit_s`: seconds from the last step until out, checkpoint included."""
         self.exit_s = exit_s
         self._meter = meter
-        self._ring = deque([step_s], maxlen=RING_STEPS)
+        self._ring = deque([step_s], maxlen=RECENT_STEPS)
 
-    def took(self, step_s: float) -> None:
+    def record_step(self, step_s: float) -> None:
         """A step has taken so many seconds."""
         self._ring.append(step_s)
 
-    def larger(self, times: float) -> None:
+    def scale_steps(self, times: float) -> None:
         """Steps will be on so many times as many rows."""
-        self._ring = deque((times * step_s for step_s in self._ring), maxlen=RING_STEPS)
+        self._ring = deque((times * step_s for step_s in self._ring), maxlen=RECENT_STEPS)
 
     def may_step(self, now_s: float) -> bool:
         """False when another step might run past the limit or the deadline: stop, save, leave."""
-        return now_s + SLOWEST_TIMES * max(self._ring) + self.exit_s <= self._meter.ends_s
+        return now_s + SLOWEST_FACTOR * max(self._ring) + self.exit_s <= self._meter.ends_s

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import AwareDatetime, Field, ValidationError
 
 from shoestring.core.errors import DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, usd
+from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import AdaptationChange, PricePoint, ResourceUsage, SpendForecast
-from shoestring.core.types import Record
+from shoestring.core.record import StoredRecord
 
 # Said of a component that knows nothing of us by the router before it.
-LET_GO = "let go"
+UNSUPERVISED = "let go"
 
 
-class Heartbeat(Record):
+class Heartbeat(StoredRecord):
     """The last sign of life of one attempt. `spent_usd` is by the frame's own clock, from the pod's start."""
 
-    schema_version: Literal[1] = 1
     run_id: str
     stage: str
     attempt: int
-    pod_uid: str
+    pod: PodRef
     state: str = Field(
         description="starting, running, stopping, or let go; at the end done, stopped, failed or lost"
     )

@@ -13,9 +13,9 @@ from shoestring.core.receipt import PricePoint
 
 NS_PER_HOUR = 3600 * 10**9
 # A moment on a clock that has run for years is a float that is good to less than this.
-MOMENT_NS = 1000
+CLOCK_ERROR_NS = 1000
 
-Moves = tuple[tuple[float, Decimal], ...]
+RateChanges = tuple[tuple[float, Decimal], ...]
 """(moment on the monotonic clock, dollars an hour from then on), in order."""
 
 
@@ -50,14 +50,14 @@ class Meter:
     started_s: float
     limit_usd: Decimal
     deadline_s: float | None
-    moves: Moves = ()
+    moves: RateChanges = ()
 
-    def hear(self, limit_usd: Decimal, moves: Moves, deadline_s: float | None) -> None:
+    def update(self, limit_usd: Decimal, moves: RateChanges, deadline_s: float | None) -> None:
         """Go by another limit, other prices and another deadline from now on. `moves` holds all prices there have been."""
         self.limit_usd, self.moves, self.deadline_s = limit_usd, moves, deadline_s
 
     @property
-    def price_usd_per_hour(self) -> Decimal:
+    def current_usd_per_hour(self) -> Decimal:
         """The price in force."""
         return self.moves[-1][1] if self.moves else self.usd_per_hour
 
@@ -75,8 +75,8 @@ class Meter:
         """The last moment at which neither the money nor the time is overrun, should the price stay; infinity when nothing costs and
         nothing is due."""
         since_s = self.moves[-1][0] if self.moves else self.started_s
-        price, left = microusd(self.price_usd_per_hour), microusd(self.limit_usd - self.spent_usd(since_s))
-        affordable_ns = left * NS_PER_HOUR // price - MOMENT_NS if price else None
+        price, left = microusd(self.current_usd_per_hour), microusd(self.limit_usd - self.spent_usd(since_s))
+        affordable_ns = left * NS_PER_HOUR // price - CLOCK_ERROR_NS if price else None
         paid_s = float("inf") if affordable_ns is None else since_s + affordable_ns / 1e9
         return paid_s if self.deadline_s is None else min(paid_s, self.deadline_s)
 

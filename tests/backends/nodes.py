@@ -62,8 +62,8 @@ def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Item:
 
 
 def room(pool: Pool) -> NodeCapacity:
-    assert pool.room
-    return pool.room
+    assert pool.capacity
+    return pool.capacity
 
 
 def by_name(seen: Seen) -> dict[str, Pool]:

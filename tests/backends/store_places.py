@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoestring.backends.local import FolderStore, WallClock
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import WallClock
 from shoestring.backends.memory import MemoryStore
 from shoestring.backends.s3.store import S3Place, open_s3_store
 from shoestring.core.interfaces import Store

@@ -66,7 +66,7 @@ def test_what_a_node_is_tainted_with_in_passing_is_not_tolerated() -> None:
     ]
     pool = only(see(nodes, [], []))
     assert [toleration.key for toleration in pool.markets[Market.ON_DEMAND].tolerations] == ["spot"]
-    assert (room(pool).closed, room(pool).fits) == (1, 1)
+    assert (room(pool).unschedulable, room(pool).free_shares) == (1, 1)
 
 
 def test_nodes_that_run_the_cluster_are_nobodys_room() -> None:

@@ -14,31 +14,32 @@ from pathlib import Path
 import pytest
 from store_places import Place
 
-from shoestring.backends.local import FolderStore, WallClock
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import WallClock
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, StoreError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record_bytes
-from shoestring.spending.audit.export import LedgerFolder, export
+from shoestring.core.record import record_bytes
+from shoestring.spending.audit.export import LedgerFolderStore, export_accounts
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.account_checkpoint import EVERY, checkpoint_key, load
-from shoestring.spending.ledger.chain import Chain
-from shoestring.spending.ledger.chain_writer import Books
+from shoestring.spending.ledger.account_checkpoint import MIN_INTERVAL, checkpoint_key, load_checkpoint
+from shoestring.spending.ledger.chain import AccountChain
+from shoestring.spending.ledger.chain_writer import ChainWriter
 from shoestring.spending.ledger.entry import (
     NO_ENTRY,
     Entry,
-    Written,
+    StoredObject,
     entry_key,
     read_entry,
     read_object,
 )
-from shoestring.spending.ledger.group_commit import Wish, seal_next, wishes_folder
+from shoestring.spending.ledger.group_commit import PendingEntry, chain_next, pending_prefix
 from shoestring.spending.ledger.ledger import Ledger
 
 CENT = Decimal("0.01")
 WRITERS, ASKS_EACH = 5, 6
 
 
-def wish_for(account: str, hold: str, microusd: int = 10_000, keep: int = 0) -> Wish:
+def wish_for(account: str, hold: str, microusd: int = 10_000, keep: int = 0) -> PendingEntry:
     about = {
         "kind": "reserve",
         "id": f"reserve/{hold}",
@@ -50,19 +51,19 @@ def wish_for(account: str, hold: str, microusd: int = 10_000, keep: int = 0) -> 
     draft = Entry.model_validate(
         {"account": account, "number": 1, "prev": NO_ENTRY, "at": WallClock().now(), "pod_uid": hold} | about
     )
-    return Wish(draft=draft, keep_microusd=keep)
+    return PendingEntry(draft=draft, min_left_microusd=keep)
 
 
-def leave(store: Store, number: int, *wishes: Wish) -> None:
+def leave(store: Store, number: int, *wishes: PendingEntry) -> None:
     for wish in wishes:
-        store.put(f"{wishes_folder('run', number)}{wish.draft.hold}.json", record_bytes(wish))
+        store.put(f"{pending_prefix('run', number)}{wish.draft.reservation}.json", record_bytes(wish))
 
 
 def crowded(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
     """A ledger with an account whose last writer, of entry 2, saw others."""
     Ledger(store, WallClock()).open("run", cap_usd, parent=None)
-    account = Books(store, WallClock()).fold("run")
-    written = Written((seal_next(account, wish_for("run", "first", 0).draft, WallClock()),), crowd=True)
+    account = ChainWriter(store, WallClock()).latest("run")
+    written = StoredObject((chain_next(account, wish_for("run", "first", 0).draft, WallClock()),), contended=True)
     store.put(entry_key("run", 2), written.data, if_absent=True)
     return Ledger(store, WallClock(), "me")
 
@@ -73,10 +74,10 @@ def test_whoever_writes_for_others_writes_what_all_wished_for_at_once(place: Pla
     leave(store, 3, *(wish_for("run", f"theirs-{number}") for number in range(20)))
     ledger.reserve("run", "mine", "work", 1, CENT)
     written = read_object(store, "run", 3)
-    assert written and written.crowd
-    holds = [sealed.entry.hold for sealed in written.entries]
+    assert written and written.contended
+    holds = [sealed.entry.reservation for sealed in written.entries]
     assert holds[0] == "mine" and sorted(holds[1:]) == sorted(f"theirs-{number}" for number in range(20))
-    assert {sealed.entry.hold: sealed.entry.pod_uid for sealed in written.entries} == {
+    assert {sealed.entry.reservation: sealed.entry.pod_uid for sealed in written.entries} == {
         hold: hold for hold in holds
     } | {"mine": "me"}
     assert verify(place.open(), {}).accounts[1].entries == 23
@@ -100,7 +101,7 @@ def test_a_wish_that_does_not_fit_is_left_out_and_refused_to_whoever_had_it(plac
     )
     ledger.reserve("run", "mine", "work", 1, CENT)
     state = Ledger(place.open(), WallClock()).state("run")
-    assert (state.left_usd, len(state.holds), "a" in state.holds) == (0, 4, False)
+    assert (state.left_usd, len(state.reservations), "a" in state.reservations) == (0, 4, False)
     with pytest.raises(BudgetExceeded):
         ledger.reserve("run", "a", "work", 1, CENT * 2)
 
@@ -109,13 +110,13 @@ def test_a_wish_for_a_number_that_somebody_took_is_never_granted_later(place: Pl
     store = place.open()
     ledger = crowded(store)
     unaware = Ledger(store, WallClock())
-    unaware._books._known["run"] = Books(store, WallClock()).fold("run")
+    unaware._writer._known["run"] = ChainWriter(store, WallClock()).latest("run")
     leave(store, 3, wish_for("run", "gave-up"))
     unaware.reserve("run", "alone", "work", 1, CENT)
     leave(store, 2, wish_for("run", "late"))
     leave(store, 5, wish_for("run", "early"))
     ledger.reserve("run", "mine", "work", 1, CENT)
-    assert set(Ledger(place.open(), WallClock()).state("run").holds) == {"first", "alone", "mine"}
+    assert set(Ledger(place.open(), WallClock()).state("run").reservations) == {"first", "alone", "mine"}
 
 
 @pytest.mark.parametrize(
@@ -140,10 +141,10 @@ def test_a_wish_for_a_number_that_somebody_took_is_never_granted_later(place: Pl
 def test_what_is_no_wish_for_this_account_is_nobodys_harm(place: Place, damage: bytes) -> None:
     store = place.open()
     ledger = crowded(store)
-    store.put(f"{wishes_folder('run', 3)}damage.json", damage)
+    store.put(f"{pending_prefix('run', 3)}damage.json", damage)
     leave(store, 3, wish_for("run", "theirs"))
     assert ledger.reserve("run", "mine", "work", 1, CENT).entry.amount_microusd == 10_000
-    assert set(Ledger(place.open(), WallClock()).state("run").holds) == {"first", "mine", "theirs"}
+    assert set(Ledger(place.open(), WallClock()).state("run").reservations) == {"first", "mine", "theirs"}
     verify(place.open(), {})
 
 
@@ -153,7 +154,7 @@ def test_the_crowd_is_over_when_nobody_joins(place: Place) -> None:
         ledger.reserve("run", f"mine-{number}", "work", 1, CENT)
     assert not [key for key in place.open().list("wishes/") if "/00000004/" in key]
     written = read_object(place.open(), "run", 5)
-    assert written and not written.crowd
+    assert written and not written.contended
 
 
 NEVER = 10**9
@@ -206,7 +207,7 @@ def test_writers_of_which_some_die_lose_nothing_that_was_answered_and_double_not
     granted, refused = (set[str]().union(*told) for told in zip(*answers, strict=True))
     store = place.open()
     found = verify(store, {})
-    holds = set(found.accounts[1].holds) - {"first"}
+    holds = set(found.accounts[1].reservations) - {"first"}
     assert granted <= holds and not refused & holds
     assert found.accounts[1].held_usd == CENT * len(holds) <= CENT * (WRITERS * ASKS_EACH - 6)
     alive = {f"work-{me}-{number}" for me in range(len(deaths), WRITERS) for number in range(ASKS_EACH)}
@@ -253,9 +254,9 @@ def test_a_change_among_entries_that_are_together_is_found(together: FolderStore
     entries = written.entries
     changed = {
         "a byte": path.read_bytes().replace(b'"amount_microusd": 10000', b'"amount_microusd": 10001', 1),
-        "one less": Written(entries[:4] + entries[5:], crowd=True).data,
-        "one twice": Written((*entries, entries[-1]), crowd=True).data,
-        "last two": Written((*entries[:-2], entries[-1], entries[-2]), crowd=True).data,
+        "one less": StoredObject(entries[:4] + entries[5:], contended=True).data,
+        "one twice": StoredObject((*entries, entries[-1]), contended=True).data,
+        "last two": StoredObject((*entries[:-2], entries[-1], entries[-2]), contended=True).data,
         "its form": path.read_bytes().replace(b"\n", b"\n\n", 1),
     }
     path.write_bytes(changed[change])
@@ -272,8 +273,8 @@ def test_a_stray_entry_beside_those_that_are_together_is_found(together: FolderS
 def test_what_was_written_together_is_exported_and_counted_entry_by_entry(
     together: FolderStore, tmp_path: Path
 ) -> None:
-    export(together, tmp_path / "copy", "run")
-    copied, whole = verify(LedgerFolder(tmp_path / "copy"), {}), verify(together, {})
+    export_accounts(together, tmp_path / "copy", "run")
+    copied, whole = verify(LedgerFolderStore(tmp_path / "copy"), {}), verify(together, {})
     assert copied.accounts == whole.accounts
     assert len(list((tmp_path / "copy/run").glob("0*.json"))) == whole.accounts[1].entries == 12
 
@@ -281,15 +282,15 @@ def test_what_was_written_together_is_exported_and_counted_entry_by_entry(
 def test_a_long_account_that_many_wrote_is_known_to_a_new_writer_by_its_checkpoint(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     ledger, entries = crowded(store), 2
-    while entries <= EVERY:
+    while entries <= MIN_INTERVAL:
         leave(store, entries + 1, *(wish_for("run", f"work-{entries}-{number}", 10) for number in range(40)))
         ledger.reserve("run", f"mine-{entries}", "work", 1, CENT / 1000)
         entries = ledger.state("run").entries
-    kept = load(store, "run")
-    assert kept and kept.number == entries > EVERY and kept.lies_in == entries - 40
+    kept = load_checkpoint(store, "run")
+    assert kept and kept.number == entries > MIN_INTERVAL and kept.object_number == entries - 40
     assert Ledger(store, WallClock()).state("run") == ledger.state("run")
     # Of what the checkpoint stands for, only the object that it was written at is read.
-    for number in Chain(store, "run").objects - {kept.lies_in}:
+    for number in AccountChain(store, "run").object_numbers - {kept.object_number}:
         (store.root / entry_key("run", number)).unlink()
     assert Ledger(store, WallClock()).state("run") == ledger.state("run")
     (store.root / checkpoint_key("run")).unlink()

@@ -95,7 +95,7 @@ def test_a_month_of_runs_is_the_same_on_every_store(place: Place) -> None:
         "one": (*once, 11),
         "two": (*once, 11),
     }
-    assert (found.spent_usd, found.pending) == (Decimal("0.56"), ())
+    assert (found.spent_usd, found.unfinished) == (Decimal("0.56"), ())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -112,7 +112,7 @@ def test_a_store_that_fails_and_loses_its_answers_makes_no_entry_too_few_and_non
         "one": 11,
         "two": 11,
     }
-    assert (found.spent_usd, found.held_usd, found.pending) == (Decimal("0.56"), 0, ())
+    assert (found.spent_usd, found.held_usd, found.unfinished) == (Decimal("0.56"), 0, ())
 
 
 def test_a_list_that_is_old_hides_no_account_from_whoever_writes_or_verifies(place: Place) -> None:
@@ -139,7 +139,7 @@ def test_writers_that_race_for_a_campaigns_last_money_share_what_there_is(place:
         granted = sum(writers.map(ask, range(4)))
     month, campaign = (Ledger(place.open(), WallClock()).state(name) for name in (MONTH, SPRING))
     assert (granted, campaign.left_usd, month.held_usd, campaign.held_usd) == (10, 0, CENT * 10, CENT * 10)
-    assert verify(place.open(), {}).pending == ()
+    assert verify(place.open(), {}).unfinished == ()
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -149,7 +149,7 @@ def test_clocks_that_jump_move_no_money_and_hide_no_entry(place: Place, seed: in
     asked.open("three", CENT, MONTH, campaign=SPRING)
     asked.reserve("three", "train-1", "train", 1, CENT)
     for sweeper in range(3):
-        Ledger(place.open(), JumpingClock(seed + 20 + sweeper)).sweep_parent(MONTH)
+        Ledger(place.open(), JumpingClock(seed + 20 + sweeper)).repair_parent(MONTH)
     found = verify(place.open(), {})
     assert {state.account: state.entries for state in found.accounts} == {
         MONTH: 8,

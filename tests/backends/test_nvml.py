@@ -10,7 +10,7 @@ import pytest
 from shoestring.backends.local import PsutilTelemetry
 from shoestring.backends.nvml import NvmlTelemetry, opened
 from shoestring.core.types import Pool
-from shoestring.runtime.supervisor.gpu_use import GpuUse
+from shoestring.runtime.supervisor.gpu_use import GpuUsage
 from shoestring.spending.energy import joules
 
 
@@ -47,7 +47,7 @@ class TwoGpus:
 
 
 def test_what_gpus_did_is_counted_from_the_first_look() -> None:
-    telemetry, use = NvmlTelemetry(PsutilTelemetry(), TwoGpus()), GpuUse()
+    telemetry, use = NvmlTelemetry(PsutilTelemetry(), TwoGpus()), GpuUsage()
     for _ in range(3):
         use.look(telemetry.usage(os.getpid()))
     assert (use.busy, use.peak_memory_bytes) == (0.75, 4 * 10**9)
@@ -59,7 +59,7 @@ def test_what_gpus_did_is_counted_from_the_first_look() -> None:
 
 
 def test_a_sum_without_a_gpu_that_counts_no_energy_is_no_sum() -> None:
-    telemetry, use = NvmlTelemetry(PsutilTelemetry(), TwoGpus(tells_energy=False)), GpuUse()
+    telemetry, use = NvmlTelemetry(PsutilTelemetry(), TwoGpus(tells_energy=False)), GpuUsage()
     use.look(telemetry.usage(os.getpid()))
     assert (use.joules, use.busy) == (None, 0.75)
 
@@ -67,7 +67,7 @@ def test_a_sum_without_a_gpu_that_counts_no_energy_is_no_sum() -> None:
 def test_without_a_driver_a_process_is_all_that_is_told() -> None:
     if opened() is not None:
         pytest.skip("this machine has a GPU")
-    use = GpuUse()
+    use = GpuUsage()
     usage = NvmlTelemetry(PsutilTelemetry()).usage(os.getpid())
     use.look(usage)
     assert usage.rss_bytes > 0 and (usage.gpu_joules, usage.gpu_busy, usage.gpu_memory_bytes) == (

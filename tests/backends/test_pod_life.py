@@ -72,12 +72,12 @@ def pod(
 )
 def test_a_pod_that_has_a_node_is_alive_since_it_was_given_one(found: dict[str, Any], why: str) -> None:
     life = life_of(found, at(8))
-    assert (life.alive, life.started_at, life.finished_at, life.why) == (True, at(0), None, why)
+    assert (life.alive, life.started_at, life.finished_at, life.reason) == (True, at(0), None, why)
 
 
 def test_a_pod_that_no_node_took_is_alive_and_has_not_begun() -> None:
     life = life_of(pod("Pending", conditions=(WAITS,)), at(8))
-    assert (life.alive, life.started_at, life.finished_at, life.why) == (True, None, None, "Pending")
+    assert (life.alive, life.started_at, life.finished_at, life.reason) == (True, None, None, "Pending")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_pod_that_ended_did_so_with_its_last_container_and_says_why(
     found: dict[str, Any], minute: int, why: str
 ) -> None:
     life = life_of(found, at(8))
-    assert (life.alive, life.started_at, life.finished_at, life.why) == (False, at(0), at(minute), why)
+    assert (life.alive, life.started_at, life.finished_at, life.reason) == (False, at(0), at(minute), why)
 
 
 def test_of_a_pod_that_was_given_up_nothing_but_the_books_says_when() -> None:
@@ -120,7 +120,7 @@ def test_of_a_pod_that_was_given_up_nothing_but_the_books_says_when() -> None:
 
 def test_memory_that_an_init_container_ran_out_of_is_told_too() -> None:
     assert (
-        life_of(pod("Failed", initContainerStatuses=[ended(2, "OOMKilled", 137)]), at(8)).why == "OOMKilled"
+        life_of(pod("Failed", initContainerStatuses=[ended(2, "OOMKilled", 137)]), at(8)).reason == "OOMKilled"
     )
 
 

@@ -16,7 +16,7 @@ from shoestring.backends.kubernetes.world_files import Machine, NodePool, Taint
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import microusd
 from shoestring.core.types import Market, Toleration
-from shoestring.pricing.price_book import Listing
+from shoestring.pricing.price_book import PriceListing
 from shoestring.pricing.price_list import PriceList
 from shoestring.pricing.rows import PriceRow
 
@@ -78,7 +78,7 @@ def test_what_fits_promises_is_never_more_than_what_is_free(
                 left += each.allocatable - sum(
                     (pod.requests for pod in pods if pod.node == each.name), Amount()
                 )
-        fits = room(share.pool).fits
+        fits = room(share.pool).free_shares
         assert fits * share.pool.cores * 1000 <= left.cpu_milli
         assert fits * int(share.pool.memory_gb * 1000) * 1_000_000 <= left.memory_bytes
         assert fits * share.pool.gpu_count <= left.gpus
@@ -93,7 +93,7 @@ def test_more_pods_never_give_more_room(
     before = by_name(see(nodes, pods, [CPU]))
     after = by_name(see(nodes, pods + [each for each in more if not each.stays], [CPU]))
     assert set(before) == set(after)
-    assert all(room(after[name]).fits <= room(pool).fits for name, pool in before.items())
+    assert all(room(after[name]).free_shares <= room(pool).free_shares for name, pool in before.items())
 
 
 @given(some_nodes(), some_pods(), st.sampled_from(["cordoned", "not ready", "tainted"]))
@@ -110,13 +110,13 @@ def test_a_closed_node_is_as_if_it_were_not_there(
     )
     before, after = by_name(see(nodes, pods, [CPU])), by_name(see([*nodes, closed], pods, [CPU]))
     for name, pool in before.items():
-        if room(pool).nodes > room(pool).closed:
-            assert room(after[name]).fits == room(pool).fits
+        if room(pool).nodes > room(pool).unschedulable:
+            assert room(after[name]).free_shares == room(pool).free_shares
             assert (after[name].cores, after[name].memory_gb) == (pool.cores, pool.memory_gb)
     for pool in after.values():
         if pool.node_pool == "cpu":
             assert (
-                room(pool).closed
+                room(pool).unschedulable
                 == sum(not each.takes_pods for each in nodes if each.labels["pool"] == "cpu") + 1
             )
 
@@ -146,7 +146,7 @@ def test_a_share_costs_at_least_its_part_and_all_of_a_node_costs_the_node(
     wholes = {
         whole.name: whole
         for whole in seen.wholes
-        if whole.name not in {row.row.split()[0] for row in book.quarantined}
+        if whole.name not in {row.row.split()[0] for row in book.rejected}
     }
     assert len(prices) == sum(share.pool.node_pool in wholes for share in seen.shares)
     for share in seen.shares:
@@ -162,8 +162,8 @@ def test_a_share_costs_at_least_its_part_and_all_of_a_node_costs_the_node(
 DAY = date(2026, 7, 30)
 
 
-def listing(*rows: PriceRow) -> Listing:
-    return Listing(rows, PriceList())
+def listing(*rows: PriceRow) -> PriceListing:
+    return PriceListing(rows, PriceList())
 
 
 def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> PriceRow:
@@ -177,7 +177,7 @@ def test_a_node_is_shared_by_powers_of_two_and_all_that_daemonsets_leave() -> No
     )
     assert list(pools) == ["cpu/1", "cpu/2", "cpu/4", "cpu/7"]
     assert [pool.cores for pool in pools.values()] == [1, 2, 4, 7]
-    assert [room(pool).fits for pool in pools.values()] == [7, 3, 1, 1]
+    assert [room(pool).free_shares for pool in pools.values()] == [7, 3, 1, 1]
     assert pools["cpu/7"].memory_gb == pytest.approx(30 * 1.0737 * 15 / 16, abs=0.1)
 
 
@@ -192,12 +192,12 @@ def test_a_price_is_doubted_as_that_of_a_whole_node() -> None:
         "cpu/8": "9.000000",
     }
     assert {each.source for each in book.quotes} == {"list"}
-    assert "placeholder" in priced(listing(quote("cpu", "21")), seen, Tariffs(), DAY).quarantined[0].why
+    assert "placeholder" in priced(listing(quote("cpu", "21")), seen, Tariffs(), DAY).rejected[0].reason
 
 
 def test_a_price_of_a_pool_that_is_not_there_now_is_set_aside_with_a_sentence() -> None:
     book = priced(listing(quote("gone", "9")), see([node("a")], [], []), Tariffs(), DAY)
-    assert [row.why for row in book.quarantined] == ["there is no pool called gone now"]
+    assert [row.reason for row in book.rejected] == ["there is no pool called gone now"]
 
 
 def test_what_runs_waits_or_starts_on_a_node_takes_room_and_what_is_finished_does_not() -> None:
@@ -205,8 +205,8 @@ def test_what_runs_waits_or_starts_on_a_node_takes_room_and_what_is_finished_doe
     done = [pod_item("a", cpu="4", phase=phase) for phase in ("Succeeded", "Failed")]
     pods = [found for item in busy + done if (found := pod_facts(item))]
     pools = by_name(see([node("a", cpu="8.1", memory="32Gi")], pods, []))
-    assert room(pools["cpu/4"]).fits == 1
-    assert room(pools["cpu/8"]).fits == 0
+    assert room(pools["cpu/4"]).free_shares == 1
+    assert room(pools["cpu/8"]).free_shares == 0
 
 
 def test_pods_that_no_node_took_are_counted_where_they_want_to_go() -> None:
@@ -217,12 +217,12 @@ def test_pods_that_no_node_took_are_counted_where_they_want_to_go() -> None:
     ]
     gated = pod_facts(pod_item(nodeSelector={"pool": "cpu"}, schedulingGates=[{"name": "queue"}]))
     assert gated is None
-    assert room(by_name(see([node("a")], waiting, []))["cpu/1"]).waiting == 1
+    assert room(by_name(see([node("a")], waiting, []))["cpu/1"]).pending_pods == 1
 
 
 def test_a_pool_that_can_grow_is_waited_for_only_when_nothing_fits() -> None:
     empty = by_name(see([], [], [GROWS]))["big/8"]
-    assert (room(empty).nodes, room(empty).max_nodes, room(empty).fits, empty.startup_s) == (0, 3, 0, 90.0)
+    assert (room(empty).nodes, room(empty).max_nodes, room(empty).free_shares, empty.startup_s) == (0, 3, 0, 90.0)
     assert (empty.cores, empty.memory_gb) == (8, 32.0)
     there = node("a", cpu="8.1", memory="40Gi", labels={"pool": "big"})
     assert by_name(see([there], [], [GROWS]))["big/8"].startup_s == 5.0
@@ -249,7 +249,7 @@ def test_a_declared_taint_is_tolerated_and_any_other_closes_the_node() -> None:
         ),
     ]
     pool = only(see(nodes, [], [spot]))
-    assert (room(pool).nodes, room(pool).closed, room(pool).fits) == (2, 1, 1)
+    assert (room(pool).nodes, room(pool).unschedulable, room(pool).free_shares) == (2, 1, 1)
     terms = pool.markets[Market.SPOT]
     assert terms.tolerations == (Toleration(key="spot", operator="Equal", value="true", effect="NoSchedule"),)
     assert terms.node_selector == {"pool": "spot"}
@@ -292,13 +292,13 @@ def test_what_is_declared_of_a_gpu_stands_before_its_labels() -> None:
 def test_a_gpu_node_whose_device_plugin_is_not_up_yet_takes_nothing() -> None:
     nodes = [node("a", labels={"pool": "gpu"}, gpus=1), node("b", labels={"pool": "gpu"})]
     pool = only(see(nodes, [], []))
-    assert (room(pool).nodes, room(pool).closed, room(pool).fits) == (2, 1, 1)
+    assert (room(pool).nodes, room(pool).unschedulable, room(pool).free_shares) == (2, 1, 1)
 
 
 def test_where_nodes_may_not_be_read_declared_machines_are_pools_of_unknown_room() -> None:
     seen = unseen([GROWS, CPU])
     assert [share.pool.name for share in seen.shares] == ["big/1", "big/2", "big/4", "big/8"]
-    assert {share.pool.room for share in seen.shares} == {None}
+    assert {share.pool.capacity for share in seen.shares} == {None}
     assert {share.pool.startup_s for share in seen.shares} == {90.0}
     assert seen.notes == (
         "cpu has no nodes, and pools.yaml does not say what its machine is: it is not used",

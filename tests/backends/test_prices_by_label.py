@@ -13,7 +13,7 @@ from shoestring.backends.kubernetes.pools import Seen, priced, see
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook
 from shoestring.core.types import Market
-from shoestring.pricing.price_book import Listing
+from shoestring.pricing.price_book import PriceListing
 
 TODAY = date(2026, 11, 1)
 MACHINE, REGION, ZONE = (
@@ -118,7 +118,7 @@ def test_a_pool_of_machines_of_two_kinds_has_no_price_of_either() -> None:
 class TestPoolsKnownByTheirLabels(BookLaws):
     """All that is true of any book is true of pools that were discovered."""
 
-    def listing(self) -> Listing:
+    def listing(self) -> PriceListing:
         return listed(LIST)
 
     def pools(self):  # type: ignore[no-untyped-def]

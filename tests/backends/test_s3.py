@@ -15,7 +15,8 @@ from s3_server import ADMIN, BUCKET, S3Server, environment
 from small_s3 import QuickClock, SmallS3
 from store_places import FORKS, Place
 
-from shoestring.backends.local import FolderStore, WallClock
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import WallClock
 from shoestring.backends.s3.store import S3Place, S3Store, open_s3_store
 from shoestring.backends.s3.wire import MOST_BYTES
 from shoestring.core.errors import NotInStore, StoreError, StoreFull

@@ -47,7 +47,7 @@ def test_processes_that_append_at_once_lose_nothing_double_nothing_and_keep_the_
     refused = {hold for answer in answers for hold in answer[1]}
     state = Ledger(store, clock).state("run")
     assert (len(granted), len(refused)) == (30, WRITERS * ASKS_EACH - 30)
-    assert set(state.holds) == granted
+    assert set(state.reservations) == granted
     assert (state.held_usd, state.left_usd, state.entries) == (Decimal("0.30"), Decimal(0), 31)
     verify(store, {"run": (state.head_hash,)})
 
@@ -102,7 +102,7 @@ def test_a_server_killed_in_the_middle_of_writes_loses_nothing_and_doubles_nothi
         writing.result()
     store = place.open()
     state = Ledger(store, WallClock()).state("run")
-    assert set(state.holds) == set(written)
+    assert set(state.reservations) == set(written)
     assert state.entries == 1 + len(written)
     assert all(store.fetch(f"blobs/{hold}").read_bytes() == hold.encode() * 10_000 for hold in written)
     verify(store, {"run": (state.head_hash,)})

@@ -13,9 +13,9 @@ from store_places import Place
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import LedgerCorrupt
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.entry import entry_key, head_key, seal, unseal
+from shoestring.spending.ledger.entry import entry_key, hash_entry, head_key, parse_object
 from shoestring.spending.ledger.ledger import Ledger
 
 ENTRIES = 4
@@ -64,7 +64,7 @@ def test_an_entry_that_a_stage_wrote_anew_with_a_right_hash_is_found(
 ) -> None:
     head = Ledger(store, WallClock()).state("run").head_hash
     key = entry_key("run", number)
-    forged = seal(unseal(store.fetch(key).read_bytes()).entries[0].entry.model_copy(update={"why": "forged"}))
+    forged = hash_entry(parse_object(store.fetch(key).read_bytes()).entries[0].entry.model_copy(update={"why": "forged"}))
     overwrite(s3_server, s3_place, key, record_bytes(forged))
     with pytest.raises(LedgerCorrupt):
         verify(s3_place.open(), {})

@@ -24,13 +24,13 @@ from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, Pool, Quote
 from shoestring.data.recipe import read_recipe
 from shoestring.data.storage.blobs import load_manifest, put_blob
-from shoestring.reporting.hindsight_report import look_back
+from shoestring.reporting.hindsight_report import build_hindsight_report
 from shoestring.reporting.html.page import page
-from shoestring.reporting.run_story import gather
-from shoestring.reporting.summary import summarise
+from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.summary import summarise_run
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import Wish, admit
-from shoestring.runtime.admission.build_question import Reads
+from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.build_question import StageInputs
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.run_stage import run_stage
@@ -130,10 +130,10 @@ def world(folder: Path) -> World:
 def test_data_sets_are_put_where_the_plan_says_and_the_next_router_knows_where_they_lie(
     s3_server: S3Server, s3_place: Place, folder: Path, world: World, flights_slice: Path
 ) -> None:
-    def wish(run_id: str, stage: int = 0) -> Wish:
-        return Wish(run_id, read_recipe(flights_slice), NEEDS[stage:], Decimal(1), None, 7)
+    def wish(run_id: str, stage: int = 0) -> RunRequest:
+        return RunRequest(run_id, read_recipe(flights_slice), NEEDS[stage:], Decimal(1), None, 7)
 
-    def routed(run_id: str, stage: int, reads: Reads) -> tuple[Decision, str]:
+    def routed(run_id: str, stage: int, reads: StageInputs) -> tuple[Decision, str]:
         return decide_and_reserve(world, runs[run_id], wish(run_id, stage), reads)
 
     def done(run_id: str, key: str, **inputs: str) -> tuple[str, Manifest]:
@@ -141,9 +141,9 @@ def test_data_sets_are_put_where_the_plan_says_and_the_next_router_knows_where_t
         return outcome.key, load_manifest(world.store, outcome.key)
 
     runs = {name: admit(world, wish(name)) for name in ("first", "second")}
-    first, key = routed("first", 0, Reads())
+    first, key = routed("first", 0, StageInputs())
     raw_key, raw = done("first", key)
-    then, key = routed("first", 1, Reads(raw_key))
+    then, key = routed("first", 1, StageInputs(raw_key))
     _, encoded = done("first", key, data=raw_key)
     assert first.choice and then.choice and first.plan[0].storage_class == then.choice.storage_class
     assert (first.choice.storage_class, raw.storage_class, then.question.reads_storage_class) == ("STANDARD_IA",) * 3
@@ -160,22 +160,22 @@ def test_data_sets_are_put_where_the_plan_says_and_the_next_router_knows_where_t
     assert [(each.storage_class, each.fees_usd) for each in receipts] == [
         (each.choice.storage_class, each.choice.fees_usd) for each in (first, then)
     ]
-    assert then.choice.moved_in_usd > 0, "in the region of the store: for reading it off its class alone"
-    story = gather(world.store, "first")
-    assert [stage.storage_class for stage in summarise(story).stages] == ["STANDARD_IA", "GLACIER_IR"]
+    assert then.choice.transfer_in_usd > 0, "in the region of the store: for reading it off its class alone"
+    story = read_run_story(world.store, "first")
+    assert [stage.storage_class for stage in summarise_run(story).stages] == ["STANDARD_IA", "GLACIER_IR"]
     for said in ("on-demand, {}</small>", "writing {}<", "writes {}<"):
         assert said.format(f"{raw.format} on STANDARD_IA") in page(story)
-    (looked, _) = look_back(story.charges, {}).each
+    (looked, _) = build_hindsight_report(story.charges, {}).each
     assert [road.storage_class for road in looked.roads if road.taken] == ["STANDARD_IA"]
-    again, _ = routed("second", 0, Reads())
+    again, _ = routed("second", 0, StageInputs())
     assert (
         again.choice
         and again.choice.cached
         and again.choice.storage_class == again.question.cached_storage_class == "STANDARD_IA"
     )
-    assert [kept.storage_class for kept in again.question.cached_later] == ["GLACIER_IR"]
+    assert [kept.storage_class for kept in again.question.cached_later_stages] == ["GLACIER_IR"]
     plain = replace(world, prices=DatedPrices(Tariffs()))
-    without, _ = decide_and_reserve(plain, runs["second"], wish("second", 1), Reads(raw_key))
+    without, _ = decide_and_reserve(plain, runs["second"], wish("second", 1), StageInputs(raw_key))
     assert without.candidates.tiers == () and any(
         note.startswith("its data lies on STANDARD_IA, which") for note in without.question.notes
     )
@@ -189,10 +189,10 @@ def test_a_stage_that_is_sent_to_a_class_that_there_is_not_fails_with_the_name_t
     )
     wrong, wish = (
         replace(world, prices=DatedPrices(misspelt)),
-        Wish("wrong", read_recipe(flights_slice), NEEDS[:1], Decimal(1), None, 7),
+        RunRequest("wrong", read_recipe(flights_slice), NEEDS[:1], Decimal(1), None, 7),
     )
     run = admit(wrong, wish)
-    decision, key = decide_and_reserve(wrong, run, wish, Reads())
+    decision, key = decide_and_reserve(wrong, run, wish, StageInputs())
     assert decision.choice and decision.choice.storage_class == "GLACEIR_IR"
     with pytest.raises(
         StageFailed,

@@ -47,7 +47,7 @@ def test_a_run_is_known_by_our_label_and_else_by_kubeflows(labels: dict[str, str
     pod = stage_pod(item(STAGE | labels, conditions=[UNSCHEDULABLE]), NOW)
     assert (pod.run_id, pod.stage, pod.pod_uid, pod.version) == (run_id, "train", "ns.7d9f.a.pod", "42")
     assert pod.since == datetime(2026, 7, 30, 10, tzinfo=UTC)
-    assert (pod.node, pod.why) == ("", UNSCHEDULABLE["message"])
+    assert (pod.node, pod.reason) == ("", UNSCHEDULABLE["message"])
 
 
 def waits(reason: str, message: str = "") -> dict[str, Any]:
@@ -69,11 +69,11 @@ def waits(reason: str, message: str = "") -> dict[str, Any]:
 def test_on_a_node_it_waits_for_its_containers(containers: list[dict[str, Any]], why: str) -> None:
     scheduled = [{"type": "PodScheduled", "status": "True"}]
     pod = stage_pod(item(STAGE, node="worker", conditions=scheduled, containerStatuses=containers), NOW)
-    assert (pod.node, pod.why) == ("worker", why)
+    assert (pod.node, pod.reason) == ("worker", why)
 
 
 def test_a_pod_that_nobody_has_looked_at_yet_waits_for_no_stated_reason() -> None:
-    assert stage_pod(item(STAGE), NOW).why == ""
+    assert stage_pod(item(STAGE), NOW).reason == ""
 
 
 def test_of_a_runs_pods_only_a_stage_is_ever_given_up() -> None:
@@ -85,7 +85,7 @@ def test_only_what_has_not_begun_and_is_not_leaving_waits() -> None:
     leaving = item(STAGE)
     leaving["metadata"]["deletionTimestamp"] = "2026-07-30T10:05:00Z"
     pods = [item(STAGE), item(STAGE, phase="Running"), item(STAGE, phase="Failed"), leaving]
-    assert [(pod.waits, pod.life.alive) for pod in stage_pods(pods, NOW)] == [
+    assert [(pod.pending, pod.lifetime.alive) for pod in stage_pods(pods, NOW)] == [
         (True, True),
         (False, True),
         (False, False),
@@ -96,7 +96,7 @@ def test_only_what_has_not_begun_and_is_not_leaving_waits() -> None:
 def test_a_node_has_a_pod_from_the_moment_that_it_took_it() -> None:
     taken = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-07-30T10:02:00Z"}]
     pod = stage_pod(item(STAGE, node="worker", conditions=taken), NOW)
-    assert (pod.since, pod.life.started_at) == (
+    assert (pod.since, pod.lifetime.started_at) == (
         datetime(2026, 7, 30, 10, tzinfo=UTC),
         datetime(2026, 7, 30, 10, 2, tzinfo=UTC),
     )

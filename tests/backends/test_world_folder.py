@@ -15,8 +15,8 @@ from s3_server import S3Server
 from store_places import Place
 
 from shoestring.backends.kubernetes.world_files import FILES, Folder, file_path, read_folder, read_world
-from shoestring.backends.local import FolderStore
-from shoestring.cli.pipeline import noun_called
+from shoestring.backends.folder_store import FolderStore
+from shoestring.cli.pipeline import record_type_named
 from shoestring.config.world import IMAGES, World
 from shoestring.core.errors import WorldError
 from shoestring.core.interfaces import PodLifetime, Store
@@ -202,7 +202,7 @@ def test_a_decision_is_told_another_world_by_its_digest_unless_only_the_store_mo
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_schema_of_a_file_knows_its_fields(name: str) -> None:
-    noun = noun_called(SCHEMA_OF.get(name, name))
+    noun = record_type_named(SCHEMA_OF.get(name, name))
     schema, content = noun.model_json_schema(), yaml.safe_load(FILE_TEXTS[name])
     assert schema["additionalProperties"] is False
     assert set(schema.get("required", [])) <= set(content) <= set(schema["properties"])
@@ -248,7 +248,7 @@ UID = "0b5a4f6e-8a0c-4c67-9c3f-1d2e3f4a5b6c"
 
 
 def test_a_folder_opens_as_a_clusters_world_with_its_store_on_s3(world: World) -> None:
-    assert (world.name, world.rules.queue_delay_s, world.budgets.stages) == (
+    assert (world.name, world.policy.queue_delay_s, world.budgets.stages) == (
         "lab",
         60.0,
         {"train": Decimal("2.000000")},

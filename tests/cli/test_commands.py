@@ -15,8 +15,8 @@ import yaml
 from commands import Finished, command, shoestring
 
 import shoestring as package
-from shoestring.backends.local import FolderStore
-from shoestring.cli.pipeline import noun_called
+from shoestring.backends.folder_store import FolderStore
+from shoestring.cli.pipeline import record_type_named
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -183,7 +183,7 @@ def test_a_schema_is_what_the_files_of_a_run_keep(name: str, finished: Finished)
     assert files
     assert schema["additionalProperties"] is False
     for content in files:
-        noun_called(name).model_validate_json(json.dumps(content))
+        record_type_named(name).model_validate_json(json.dumps(content))
         assert set(schema.get("required", [])) <= set(content) <= set(schema["properties"])
 
 
@@ -249,7 +249,7 @@ def test_compiling_for_an_engine_that_nobody_knows_is_bad_usage(tmp_path: Path) 
 def test_one_pipeline_alone_is_compiled_as_it_is_among_all(tmp_path: Path, target: str) -> None:
     options = ("compile", "--target", target, "--out")
     all_of_them = shoestring(*options, tmp_path / "all")
-    ran = shoestring(*options, tmp_path / "one", "--pipeline", "pipelines.train:train_pipeline")
+    ran = shoestring(*options, tmp_path / "one", "--pipeline", "shoestring.pipelines.train:train_pipeline")
     assert (ran.code, ran.out.strip()) == (0, str(tmp_path / "one" / "shoestring-train.yaml")), ran.err
     assert (tmp_path / "one" / "shoestring-train.yaml").read_text() == Path(
         all_of_them.out.splitlines()[0]
@@ -260,11 +260,11 @@ def test_one_pipeline_alone_is_compiled_as_it_is_among_all(tmp_path: Path, targe
     ("pipeline", "said"),
     [
         ("there.is_none:pipeline", "No module named 'there'"),
-        ("pipelines.train:none", "has no attribute 'none'"),
-        ("pipelines.train", "MODULE:NAME, as Python would import it from "),
+        ("shoestring.pipelines.train:none", "has no attribute 'none'"),
+        ("shoestring.pipelines.train", "MODULE:NAME, as Python would import it from "),
         (":pipeline", "MODULE:NAME, as Python would import it from "),
-        ("components.ingest:ingest", "components.ingest:ingest is no pipeline"),
-        ("pipelines.train:CHAIN", "pipelines.train:CHAIN is no pipeline"),
+        ("shoestring.components.ingest:ingest", "shoestring.components.ingest:ingest is no pipeline"),
+        ("shoestring.pipelines.train:CHAIN", "shoestring.pipelines.train:CHAIN is no pipeline"),
     ],
 )
 def test_compiling_what_is_no_pipeline_is_bad_usage_and_writes_nothing(

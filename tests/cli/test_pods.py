@@ -10,11 +10,11 @@ from commands import Ran, shoestring
 
 from shoestring.core.datasets import Manifest
 from shoestring.data.recipe import read_recipe
-from shoestring.reporting.summary import Summary
-from shoestring.runtime.admission.build_question import Needs
+from shoestring.reporting.summary import RunSummary
+from shoestring.runtime.admission.build_question import RemainingStages
 from shoestring.stages import ingest
 
-NEEDS = Needs(needs=(ingest.NEED,)).model_dump_json()
+NEEDS = RemainingStages(needs=(ingest.NEED,)).model_dump_json()
 
 
 class Pods:
@@ -71,7 +71,7 @@ def test_route_stage_and_settle_hand_on_files_and_a_stage_runs_once_on_its_reser
 
     settled = pods.settle("--page", out / "report.html", "--summary", out / "summary.json")
     assert settled.code == 0, settled.err
-    summary = Summary.model_validate_json((out / "summary.json").read_bytes())
+    summary = RunSummary.model_validate_json((out / "summary.json").read_bytes())
     assert [stage.name for stage in summary.stages] == ["ingest"]
     assert (out / "report.html").read_bytes() == (pods.store / "runs/by-hand/report.html").read_bytes()
 
@@ -98,7 +98,7 @@ def test_a_router_that_refuses_says_why_and_the_exit_step_sums_it_up(
     assert (refused.code, "too small" in refused.err) == (1, True)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"refused"}
     assert pods.settle("--summary", tmp_path / "summary.json").code == 0
-    assert Summary.model_validate_json((tmp_path / "summary.json").read_bytes()).status == "refused"
+    assert RunSummary.model_validate_json((tmp_path / "summary.json").read_bytes()).status == "refused"
 
 
 @pytest.mark.parametrize(

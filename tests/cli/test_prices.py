@@ -10,7 +10,7 @@ from commands import shoestring
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.pricing.diff import moves
+from shoestring.pricing.diff import diff_price_lists
 from shoestring.pricing.rows import PriceRow
 
 HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,source\n"
@@ -140,7 +140,7 @@ def test_every_price_of_either_list_is_told_once(old: dict[str, int], new: dict[
             for name, cents in prices.items()
         ]
 
-    found = moves(parsed(old), parsed(new))
+    found = diff_price_lists(parsed(old), parsed(new))
     assert len(found.beyond) + len(found.within) + len(found.appeared) + len(
         found.vanished
     ) + found.same == len(old.keys() | new.keys())

@@ -12,7 +12,7 @@ def test_the_same_seed_prints_the_same_json_and_nothing_else() -> None:
     assert one.code == 0, one.err
     assert one.out == same.out
     assert one.json["pipelines"] == 4
-    assert one.json["over_cap"] == 0
+    assert one.json["accounts_over_cap"] == 0
 
 
 def test_it_begins_on_the_day_that_is_asked_for_where_prices_were_recorded(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_it_begins_on_the_day_that_is_asked_for_where_prices_were_recorded(tmp_p
     assert "before the simulation begins" in shoestring("simulate", "--trace", path, "--pipelines", 2).err
     ran = shoestring("simulate", "--trace", path, "--from", "2025-08-01", "--pipelines", 2, "--json")
     assert ran.json["pipelines"] == 2
-    assert list(ran.json["above"]) == ["2025-08"]
+    assert list(ran.json["parent_accounts"]) == ["2025-08"]
 
 
 def test_two_policies_stand_side_by_side(tmp_path: Path) -> None:
@@ -47,19 +47,19 @@ def test_two_policies_stand_side_by_side(tmp_path: Path) -> None:
 def test_a_scenario_of_ones_own_is_read_and_a_wrong_one_is_told_where(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
-        "name: mine\nonly: [n2-standard-4]\nchains: [{name: one, rows: 1e6, needs: [{stage: count, op_per_row: 1e5}]}]\n"
+        "name: mine\npools: [n2-standard-4]\npipeline_kinds: [{name: one, median_rows: 1e6, needs: [{stage: count, op_per_row: 1e5}]}]\n"
     )
     ran = shoestring("simulate", path, "--pipelines", 3, "--json")
     assert ran.json["scenario"] == "mine"
-    assert list(ran.json["chains"]) == ["one"]
+    assert list(ran.json["pipeline_kinds"]) == ["one"]
     for text, said in (
-        ("name: mine\n", "chains: Field required"),
+        ("name: mine\n", "pipeline_kinds: Field required"),
         (
-            "name: mine\nonly: [tpu]\nchains: [{name: one, rows: 1, needs: [{stage: count}]}]\n",
+            "name: mine\npools: [tpu]\npipeline_kinds: [{name: one, median_rows: 1, needs: [{stage: count}]}]\n",
             "there is no pool called tpu",
         ),
         (
-            "name: mine\nchains: [{name: one, rows: 1, needs: [{stage: count, gpu: must, gpu_memory_gb: 999}]}]\n",
+            "name: mine\npipeline_kinds: [{name: one, median_rows: 1, needs: [{stage: count, gpu: must, gpu_memory_gb: 999}]}]\n",
             "no pool can take one",
         ),
     ):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.datasets import Manifest
 from shoestring.core.interfaces import Store
 from shoestring.core.types import Format

@@ -7,7 +7,7 @@ from data_world import ingested, recipe_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import CorruptObject, NotInStore, UsageError
 from shoestring.core.interfaces import Store

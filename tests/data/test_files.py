@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from data_world import recipe_of
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError, RecipeError, ShoestringError
 from shoestring.data.recipe import find_recipe
 from shoestring.data.sources.csv_reader import CsvTable

@@ -14,7 +14,7 @@ from data_world import ingested, left_out, quiet, recipe_of, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError, RecipeError, StoreFull
 from shoestring.core.types import Format
 from shoestring.data.transforms.ingest import ingest

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError
 from shoestring.data.run_records import read_record, read_records
 from shoestring.routing.decision import Decision

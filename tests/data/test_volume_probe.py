@@ -3,7 +3,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from shoestring.backends.local import FolderStore, WallClock
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import WallClock
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Format, VolumeProbe
 from shoestring.data.formats.format_benchmark import measure_volume

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from made_up import save
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes

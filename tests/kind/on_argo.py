@@ -19,12 +19,12 @@ from uuid import uuid4
 import yaml
 from kind_cluster import NAMESPACE, ROOT, Kind
 
-from pipelines.argo import compile_to
+from shoestring.pipelines.argo import compile_to
 from shoestring.backends.local import WallClock
 from shoestring.backends.s3.store import S3Place, open_s3_store
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
-from shoestring.reporting.summary import Summary
+from shoestring.reporting.summary import RunSummary
 from shoestring.routing.decision import Decision
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -56,8 +56,8 @@ class Ended:
     err: str
 
     @property
-    def summary(self) -> Summary:
-        return Summary.model_validate_json(self.out)
+    def summary(self) -> RunSummary:
+        return RunSummary.model_validate_json(self.out)
 
     @property
     def run_id(self) -> str:

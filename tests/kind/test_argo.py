@@ -86,7 +86,7 @@ def test_what_was_settled_is_what_the_pods_own_times_come_to_within_a_hundredth(
     store: Store, pods: Pods, flights: Ended
 ) -> None:
     state = Ledger(store, WallClock(), "test").state(flights.run_id)
-    assert state.closed and state.holds == {}
+    assert state.closed and state.reservations == {}
     for stage in STAGES:
         (pod,) = pods.of_stage(flights.run_id, stage)
         paid_usd, lived_usd = paid_and_lived_usd(store, flights.run_id, stage, pod)
@@ -141,7 +141,7 @@ def test_a_changed_price_moves_the_next_run(argo: Kind, store: Store, rain: str)
         )
     ended = stop(argo, going)
     assert (ended.code, ended.summary.status) in ((1, "stopped"), (1, "failed"))
-    assert Ledger(store, WallClock(), "test").state(going.run_id).holds == {}
+    assert Ledger(store, WallClock(), "test").state(going.run_id).reservations == {}
 
 
 def test_a_cordoned_pool_is_left_out_and_the_decision_says_why(
@@ -183,7 +183,7 @@ def test_a_training_whose_pod_is_deleted_goes_on_from_its_checkpoint_and_a_store
     soon(lambda: any(store.list(checkpoint)) or None, "a checkpoint of the training")
     argo.kubectl("delete", "pod", pod["metadata"]["name"])
     second = decided(store, going, "train", attempt=2)
-    beat = heartbeat_key(going.run_id, second.question.hold)
+    beat = heartbeat_key(going.run_id, str(second.question.attempt_id))
     soon(lambda: beat in store.list(f"runs/{going.run_id}/") or None, "a heartbeat of the second attempt")
     with frozen(argo):
         time.sleep(60)
@@ -194,7 +194,7 @@ def test_a_training_whose_pod_is_deleted_goes_on_from_its_checkpoint_and_a_store
     }
     assert ended.summary.spent_usd <= ended.summary.budget_usd
     state = Ledger(store, WallClock(), "test").state(going.run_id)
-    assert state.closed and state.holds == {}
+    assert state.closed and state.reservations == {}
     verify(store, load_anchors(store))
     paid_usd, lived_usd = paid_and_lived_usd(
         store, going.run_id, "train", *pods.of_stage(going.run_id, "train")

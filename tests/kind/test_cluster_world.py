@@ -42,7 +42,7 @@ def cluster(kube: Kube, *declared: NodePool) -> KubeCluster:
 
 
 def room(kube: Kube, pool: str) -> NodeCapacity:
-    found = {each.name: each.room for each in cluster(kube).pools()}[pool]
+    found = {each.name: each.capacity for each in cluster(kube).pools()}[pool]
     assert found
     return found
 
@@ -64,17 +64,17 @@ def test_every_worker_is_a_pool_and_the_control_plane_is_none(kube: Kube) -> Non
     assert [toleration.key for toleration in pools["gpu-spot/1gpu"].markets[Market.SPOT].tolerations] == [
         "nvidia.com/gpu"
     ]
-    assert pools["big/64"].room == NodeCapacity(nodes=0, max_nodes=2, fits=0, free_cores=0, free_memory_gb=0)
+    assert pools["big/64"].capacity == NodeCapacity(nodes=0, max_nodes=2, free_shares=0, free_cores=0, free_memory_gb=0)
     assert pools["big/64"].startup_s == 120
 
 
 def test_a_cordoned_node_gives_no_room(kind: Kind, kube: Kube) -> None:
     before = room(kube, "cpu-spot/1")
-    assert (before.closed, before.fits) == (0, 1)
+    assert (before.unschedulable, before.free_shares) == (0, 1)
     kind.kubectl("cordon", f"{kind.name}-{SPOT_NODE}")
     try:
         after = room(kube, "cpu-spot/1")
-        assert (after.nodes, after.closed, after.fits) == (1, 1, 0)
+        assert (after.nodes, after.unschedulable, after.free_shares) == (1, 1, 0)
     finally:
         kind.kubectl("uncordon", f"{kind.name}-{SPOT_NODE}")
 
@@ -86,17 +86,17 @@ def test_a_pod_takes_the_room_that_it_asked_for_and_gives_it_back(kind: Kind, ku
     with a_pod(kind, "filler", cpu="1500m", nodeSelector={"shoestring.dev/pool": "cpu-spot"}) as uid:
         until(lambda: cluster(kube).lifetime(uid), lambda life: life.started_at)
         after = room(kube, "cpu-spot/1")
-        assert after.fits == 0
+        assert after.free_shares == 0
         assert before.free_cores - after.free_cores == pytest.approx(1.5)
-    assert room(kube, "cpu-spot/1").fits == before.fits
+    assert room(kube, "cpu-spot/1").free_shares == before.free_shares
 
 
 def test_a_pod_that_no_node_takes_waits_and_has_not_begun(kind: Kind, kube: Kube) -> None:
-    before = room(kube, "cpu-spot/1").waiting
+    before = room(kube, "cpu-spot/1").pending_pods
     with a_pod(kind, "too-large", cpu="64", nodeSelector={"shoestring.dev/pool": "cpu-spot"}) as uid:
-        life = until(lambda: cluster(kube).lifetime(uid), lambda life: life.why)
-        assert (life.alive, life.started_at, life.why) == (True, None, "Pending")
-        assert room(kube, "cpu-spot/1").waiting == before + 1
+        life = until(lambda: cluster(kube).lifetime(uid), lambda life: life.reason)
+        assert (life.alive, life.started_at, life.reason) == (True, None, "Pending")
+        assert room(kube, "cpu-spot/1").pending_pods == before + 1
     assert cluster(kube).lifetime(uid) == PodLifetime(alive=False)
 
 
@@ -105,7 +105,7 @@ def test_a_pods_life_is_from_its_node_to_its_last_container(kind: Kind, kube: Ku
         life = until(lambda: cluster(kube).lifetime(uid), lambda life: not life.alive)
         assert life.started_at and life.finished_at
         assert 2 <= (life.finished_at - life.started_at).total_seconds() < 60
-        assert life.why == "Error, exit code 3"
+        assert life.reason == "Error, exit code 3"
         namespace, _, name = uid.split(".")
         assert cluster(kube).lifetime(f"{namespace}.0b5a4f6e-8a0c-4c67-9c3f-1d2e3f4a5b6c.{name}") == PodLifetime(
             alive=False
@@ -124,7 +124,7 @@ def test_a_pod_that_is_known_by_its_labels_alone_has_the_same_life(kind: Kind, k
 
 def test_a_pod_that_ran_out_of_memory_says_so(kind: Kind, kube: Kube) -> None:
     with a_pod(kind, "hungry", "python3 -c 'bytearray(10**9)'") as uid:
-        assert until(lambda: cluster(kube).lifetime(uid), lambda life: not life.alive).why == "OOMKilled"
+        assert until(lambda: cluster(kube).lifetime(uid), lambda life: not life.alive).reason == "OOMKilled"
 
 
 SEE = """

@@ -16,9 +16,9 @@ from on_argo import RAIN, store_of
 from shoestring.backends.local import WallClock
 from shoestring.config.world import IMAGES
 from shoestring.core.interfaces import Store
-from shoestring.core.types import record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.data.recipe import Recipe
-from shoestring.data.run_records import RunRecord, Start
+from shoestring.data.run_records import RunRecord, RunStart
 from shoestring.spending.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.kind
@@ -127,13 +127,13 @@ def leave(store: Store, run_id: str) -> str:
         created_at=now,
         environment={},
     )
-    start = Start(
+    start = RunStart(
         number=1,
         account=run_id,
         budget_usd=Decimal("0.01"),
         started_at=now,
         deadline_at=None,
-        supervisor=None,
+        launcher=None,
     )
     store.put(f"runs/{run_id}/run.json", record_bytes(began))
     store.put(f"runs/{run_id}/starts/1.json", record_bytes(start))
@@ -147,12 +147,12 @@ def test_the_sweeper_gives_back_what_a_run_without_an_exit_step_held(kind: Kind,
     run_id = f"left-{uuid.uuid4().hex[:8]}"
     with store_of(kind, tmp_path) as store:
         month = leave(store, run_id)
-        assert run_id in Ledger(store, WallClock()).state(month).holds
+        assert run_id in Ledger(store, WallClock()).state(month).reservations
         # The cluster's own may be quicker than this one.
         kind.said_by_pod("smoke-sweep", cron_job["spec"]["jobTemplate"]["spec"]["template"])
         state = Ledger(store, WallClock()).state(run_id)
-        assert (state.closed, state.holds, state.spent_usd) == (True, {}, 0)
-        assert run_id not in Ledger(store, WallClock()).state(month).holds
+        assert (state.closed, state.reservations, state.spent_usd) == (True, {}, 0)
+        assert run_id not in Ledger(store, WallClock()).state(month).reservations
 
 
 @pytest.mark.parametrize("account", MAY)

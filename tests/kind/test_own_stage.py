@@ -11,7 +11,7 @@ from on_argo import Ended, Pods, decision, node_pools
 from shoestring.backends.local import WallClock
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
-from shoestring.data.run_records import read
+from shoestring.data.run_records import read_record
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -30,8 +30,8 @@ def test_an_authors_stage_runs_on_argo_in_its_own_image_where_its_router_said_an
     assert f"{node_pools(argo)[pod['spec']['nodeName']]}/{made.placement.cpu}" == made.choice.pool
     assert [each["image"] for each in pod["spec"]["containers"] if each["name"] == "main"] == [OWN_IMAGE]
     # The weather of three airports.
-    outcome = read(store, f"runs/{run_id}/receipts/dedupe-1.json", Receipt).outcome
+    outcome = read_record(store, f"runs/{run_id}/receipts/dedupe-1.json", Receipt).outcome
     assert outcome and outcome.rows == 3
     state = Ledger(store, WallClock(), "test").state(run_id)
-    assert state.closed and state.holds == {} and state.stages["dedupe"].spent_usd > 0
+    assert state.closed and state.reservations == {} and state.stages["dedupe"].spent_usd > 0
     verify(store, load_anchors(store))

@@ -67,25 +67,25 @@ def test_a_pod_that_no_node_takes_is_seen_with_the_schedulers_words_and_ended_as
     kind: Kind, waiting: KubeWaiting
 ) -> None:
     make(kind, nodeSelector={"there": "is-none"})
-    pod = seen(waiting, lambda pod: pod.why)
+    pod = seen(waiting, lambda pod: pod.reason)
     assert (pod.run_id, pod.stage, pod.node) == ("r-1", "train", "")
     assert pod.pod_uid.startswith("default.") and pod.pod_uid.endswith(f".{NAME}")
-    assert "nodes are available" in pod.why
+    assert "nodes are available" in pod.reason
     assert not waiting.end(replace(pod, version="1"))
     assert [each.version for each in waiting.pods()] == [pod.version]
     assert waiting.end(pod)
     assert not waiting.end(pod)
     (ended,) = waiting.pods()
-    assert (ended.waits, ended.life.alive, ended.life.started_at) == (False, False, None)
-    assert ended.life.why == f"GivenUp: no node took it in time: {pod.why}"
+    assert (ended.pending, ended.lifetime.alive, ended.lifetime.started_at) == (False, False, None)
+    assert ended.lifetime.reason == f"GivenUp: no node took it in time: {pod.reason}"
 
 
 def test_a_pod_that_cannot_begin_is_seen_on_its_node_with_what_its_container_waits_for(
     kind: Kind, waiting: KubeWaiting
 ) -> None:
     make(kind, image="registry.example.com/there-is-none:1")
-    pod = seen(waiting, lambda pod: pod.node and pod.why)
-    assert "ErrImageNeverPull" in pod.why
+    pod = seen(waiting, lambda pod: pod.node and pod.reason)
+    assert "ErrImageNeverPull" in pod.reason
     assert waiting.end(pod)
     # Its node, too, holds it to be over, and lets it go.
     kind.kubectl("delete", "pod", NAME, "--timeout", "60s", namespace="default")

@@ -40,8 +40,8 @@ from shoestring.backends.local import WallClock
 from shoestring.config.world import IMAGES
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
-from shoestring.data.run_records import read
-from shoestring.routing.offers.factors import needed_gb
+from shoestring.data.run_records import read_record
+from shoestring.routing.offers.factors import stage_memory_gb
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.kind
 
 def books_hold(store: Store, run_id: str) -> None:
     state = Ledger(store, WallClock(), "test").state(run_id)
-    assert state.closed and state.holds == {}
+    assert state.closed and state.reservations == {}
     verify(store, load_anchors(store))
 
 
@@ -216,7 +216,7 @@ def given(template: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def trained(store: Store, run_id: str) -> Receipt | None:
-    receipts = (read(store, key, Receipt) for key in store.list(f"runs/{run_id}/receipts/train-"))
+    receipts = (read_record(store, key, Receipt) for key in store.list(f"runs/{run_id}/receipts/train-"))
     return next((each for each in receipts if each.status == "done"), None)
 
 
@@ -240,7 +240,7 @@ def test_a_training_that_ran_out_of_memory_is_given_more_and_ends(
             int(placement.memory.removesuffix("M")) for placement in (before.placement, after.placement)
         )
         assert (
-            has_mb / 1000 >= needed_gb(after.question.needs[0], after.question.rows) >= growth * had_mb / 1000
+            has_mb / 1000 >= stage_memory_gb(after.question.needs[0], after.question.rows) >= growth * had_mb / 1000
         )
         said = f"it ran out of the {had_mb / 1000:g} GB that it had on {before.choice.pool}"
         assert [note for note in after.question.notes if said in note]

@@ -14,16 +14,16 @@ import yaml
 from kind_cluster import ROOT, Kind
 from on_argo import RAIN, decision, kept, place_of, put_file, soon
 
-from pipelines.argo import parameters, workflow
+from shoestring.pipelines.argo import parameters, workflow
 from shoestring.backends.argo import Progress, open_argo
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.data.recipe import Recipe
-from shoestring.reporting.summary import Summary
+from shoestring.reporting.summary import RunSummary
 from shoestring.routing.decision import Decision
 from shoestring.spending.audit.verify import load_anchors, verify
-from shoestring.spending.ledger.ledger import Ledger, accounts
+from shoestring.spending.ledger.ledger import Ledger, account_names
 
 pytestmark = pytest.mark.kind
 
@@ -90,10 +90,10 @@ def test_a_run_spends_nothing_before_it_is_resumed_and_approved_and_its_account_
         assert [step.name for step in waits.steps] == ["approve"]
         first.resume()
         over = first.soon("there is no such message")
-        summary = Summary.model_validate_json(over.summary)
+        summary = RunSummary.model_validate_json(over.summary)
         assert (summary.status, summary.starts) == ("refused", 0)
         assert f"shoestring approve {run_id} --by NAME" in summary.sentence
-        assert run_id not in accounts(store)
+        assert run_id not in account_names(store)
         first.delete()
         world = {"name": "kind", "store": json.loads(place.model_dump_json())}
         for name, content in {"world": world, **dict(zip(files, contents, strict=True))}.items():
@@ -116,5 +116,5 @@ def test_a_run_spends_nothing_before_it_is_resumed_and_approved_and_its_account_
         again.soon("there is no such message")
         again.delete()
     state = Ledger(store, WallClock(), "test").state(run_id)
-    assert state.closed and state.holds == {} and state.cap_usd is not None
+    assert state.closed and state.reservations == {} and state.cap_usd is not None
     verify(store, load_anchors(store))

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.argo import workflow_template
-from pipelines.kubeflow import PIPELINES
-from pipelines.routed import CREDENTIALS, IDENTITY, WORLD_FILES
+from shoestring.pipelines.argo import workflow_template
+from shoestring.pipelines.kubeflow import PIPELINES
+from shoestring.pipelines.routed import CREDENTIALS, IDENTITY, WORLD_FILES
 from shoestring.backends.kubernetes.world_files import ClusterWorldFile, NodePool, PoolsFile, PricesFile
-from shoestring.backends.local import MOUNTED_WORLD
+from shoestring.backends.local import WORLD_MOUNT_PATH
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
 from shoestring.config.world import IMAGES
@@ -202,7 +202,7 @@ def test_the_sweeper_sees_the_world_and_itself_as_a_stage_does() -> None:
     env = {each["name"]: each for each in box["env"]}
     assert env.keys() == {*CREDENTIALS, *IDENTITY}
     assert {name: env[name]["valueFrom"]["fieldRef"]["fieldPath"] for name in IDENTITY} == IDENTITY
-    assert {mount["name"]: mount["mountPath"] for mount in box["volumeMounts"]}["world"] == str(MOUNTED_WORLD)
+    assert {mount["name"]: mount["mountPath"] for mount in box["volumeMounts"]}["world"] == str(WORLD_MOUNT_PATH)
     (world,) = [volume["projected"]["sources"] for volume in sweeper["volumes"] if volume["name"] == "world"]
     paths = {source["configMap"]["name"]: source["configMap"]["items"][0]["path"] for source in world}
     assert paths == {f"shoestring-{name}": f"{name}/{name}.yaml" for name in WORLD_FILES}

@@ -10,10 +10,10 @@ import yaml
 from kfp import dsl
 from typer.main import get_command
 
-from components.route import route
-from pipelines.argo import KEPT_S, compile_to, stage_pod, stages_of
-from pipelines.routed import RunParameters, own, routed
-from pipelines.train import CHAIN, train_pipeline
+from shoestring.components.route import route
+from shoestring.pipelines.argo import KEPT_S, compile_to, stage_pod, stages_of
+from shoestring.pipelines.routed import RunParameters, own, routed
+from shoestring.pipelines.train import CHAIN, train_pipeline
 from shoestring.cli import app
 from shoestring.config.policy import Policy
 from shoestring.core.errors import UsageError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.kubeflow import compile_to
+from shoestring.pipelines.kubeflow import compile_to
 from shoestring.backends.kubernetes.world_files import FILES
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,15 +7,15 @@ import pytest
 import yaml
 from kfp import dsl
 
-from pipelines.drive import drive
-from pipelines.kubeflow import write
-from pipelines.routed import RunParameters, own, routed, settled
+from shoestring.pipelines.drive import drive
+from shoestring.pipelines.kubeflow import write
+from shoestring.pipelines.routed import RunParameters, own, routed, settled
 from shoestring.backends.local import open_local_world
 from shoestring.core.errors import UsageError
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need
 from shoestring.data.recipe import find_recipe
-from shoestring.data.run_records import read
+from shoestring.data.run_records import read_record
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.stages import ingest as some_module
@@ -113,13 +113,13 @@ def test_a_stranger_on_a_laptop_is_settled_at_the_time_to_the_next_step(
     arguments = {"recipe": recipe.model_dump_json(), "run_id": "r", "world": str(laptop)}
     assert drive(arguments, tmp_path / "log.txt", waiting), (tmp_path / "log.txt").read_text()[-4000:]
     world = open_local_world(laptop, store=tmp_path / "store")
-    receipt = read(world.store, "runs/r/receipts/wait-1.json", Receipt)
+    receipt = read_record(world.store, "runs/r/receipts/wait-1.json", Receipt)
     assert receipt.status == "done"
     # When a process began is known to the second: the kernel counts from a boot of which it gives whole seconds.
     assert receipt.seconds >= 3.0
     assert 0 < receipt.spent_usd <= receipt.p95_usd
-    state = Ledger(world.store, world.clock, world.pod_uid).state("r")
-    assert (state.closed, state.holds) == (True, {})
+    state = Ledger(world.store, world.clock, str(world.pod)).state("r")
+    assert (state.closed, state.reservations) == (True, {})
     assert state.settled_usd["wait-1"] == receipt.spent_usd
     assert settle_run(world, "r") == []
 

@@ -35,7 +35,7 @@ def receipt(seconds: float, minute: int = 0, **fields: Any) -> Receipt:
         "stage": "train",
         "work": "small",
         "attempt": 1,
-        "pod_uid": "p",
+        "pod": None,
         "decision_key": "k",
         "status": "done",
         "pool": "cpu",

@@ -18,7 +18,7 @@ from shoestring.config.yaml_files import parse
 from shoestring.core.errors import WorldError
 from shoestring.core.types import Market, Pool
 from shoestring.pricing.catalogues import Catalogue
-from shoestring.pricing.price_book import parse_book, read_listing
+from shoestring.pricing.price_book import build_price_book, read_listing
 from shoestring.pricing.price_list import CatalogueFile, PriceList
 
 POOLS = (
@@ -52,11 +52,11 @@ def without(field: str) -> dict[str, Any]:
 
 
 def book_of(*rows: dict[str, Any]) -> PriceBook:
-    return parse_book(read_listing(PriceList(prices=rows), opened), POOLS, Tariffs(), TODAY)
+    return build_price_book(read_listing(PriceList(prices=rows), opened), POOLS, Tariffs(), TODAY)
 
 
 def doubts(*rows: dict[str, Any]) -> list[str]:
-    return [each.why for each in book_of(*rows).quarantined]
+    return [each.reason for each in book_of(*rows).rejected]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_rest_of_the_book_is_used() -> None:
         ("cpu", Decimal("0.160000")),
         ("tpu", Decimal("2.700000")),
     ]
-    assert len(book.quarantined) == 1
+    assert len(book.rejected) == 1
 
 
 def test_rows_that_disagree_are_both_set_aside_and_rows_that_agree_are_one() -> None:
@@ -119,7 +119,7 @@ def test_rows_that_disagree_are_both_set_aside_and_rows_that_agree_are_one() -> 
         == ["rows for cpu on-demand disagree: $0.160000, $0.200000; keep one"] * 2
     )
     book = book_of(row(), row(as_of="2026-08-30"))
-    assert [quote.as_of for quote in book.quotes] == [date(2026, 8, 30)] and not book.quarantined
+    assert [quote.as_of for quote in book.quotes] == [date(2026, 8, 30)] and not book.rejected
 
 
 def test_spot_is_not_compared_with_an_on_demand_price_that_is_not_believed() -> None:
@@ -137,7 +137,7 @@ def committed(**fields: object) -> dict[str, Any]:
 
 def book_with(*commitments: dict[str, Any]) -> PriceBook:
     listing = read_listing(PriceList.model_validate({"prices": [row()], "commitments": commitments}), opened)
-    return parse_book(listing, POOLS, Tariffs(), TODAY)
+    return build_price_book(listing, POOLS, Tariffs(), TODAY)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_commitments_of_one_name_or_of_no_pool_are_refused() -> None:
 )
 def test_a_commitment_that_covers_nothing_now_is_set_aside_with_why(fields: dict[str, Any], why: str) -> None:
     book = book_with(committed(**fields))
-    assert book.committed == () and [each.why for each in book.quarantined] == [why]
+    assert book.committed == () and [each.reason for each in book.rejected] == [why]
 
 
 @given(st.integers(1, 10**6))
@@ -210,6 +210,6 @@ def test_what_is_believed_is_positive_single_and_cheaper_on_spot(rows: list[dict
     for (pool, market), price in believed.items():
         assert market != Market.SPOT or price < believed.get((pool, Market.ON_DEMAND), price + 1)
     told = {f"{quote.pool} {quote.market}" for quote in book.quotes} | {
-        " ".join(each.row.split()[:2]) for each in book.quarantined
+        " ".join(each.row.split()[:2]) for each in book.rejected
     }
     assert told == {f"{each['pool']} {each['market']}" for each in rows}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from shoestring.pricing.calibration import Z95, p95_of
+from shoestring.pricing.calibration import Z95, calibrated_p95
 
 
 def own(count: int) -> np.ndarray:
@@ -16,20 +16,20 @@ def own(count: int) -> np.ndarray:
 
 
 def test_before_the_first_run_it_is_the_normals() -> None:
-    assert p95_of(np.zeros(0), own(0)) == Z95
+    assert calibrated_p95(np.zeros(0), own(0)) == Z95
 
 
 @given(arrays(np.float64, st.integers(1, 60), elements=st.floats(-50, 50)))
 def test_a_run_that_was_off_by_more_than_any_never_lowers_it(off: np.ndarray) -> None:
-    before = p95_of(off, own(len(off)))
+    before = calibrated_p95(off, own(len(off)))
     worse = off.copy()
     worse[0] = 200
-    assert p95_of(worse, own(len(off))) >= before - 1e-9
+    assert calibrated_p95(worse, own(len(off))) >= before - 1e-9
 
 
 def test_runs_that_are_always_foretold_lower_it_below_the_normals_and_wild_ones_raise_it() -> None:
-    assert p95_of(np.zeros(100), own(100)) < 0.5
-    assert p95_of(np.tile([0.0, 5.0], 50), own(100)) == pytest.approx(5, abs=0.1)
+    assert calibrated_p95(np.zeros(100), own(100)) < 0.5
+    assert calibrated_p95(np.tile([0.0, 5.0], 50), own(100)) == pytest.approx(5, abs=0.1)
 
 
 def test_of_exchangeable_runs_19_in_20_stay_below_it_whatever_they_are_like() -> None:
@@ -40,13 +40,13 @@ def test_of_exchangeable_runs_19_in_20_stay_below_it_whatever_they_are_like() ->
         lambda size: random.exponential(size=size) ** 2,
     ):
         runs = draw((2000, 101))
-        held = np.mean([row[-1] <= p95_of(row[:-1], own(100)) for row in runs])
+        held = np.mean([row[-1] <= calibrated_p95(row[:-1], own(100)) for row in runs])
         assert 0.935 <= held <= 0.965
 
 
 def test_other_works_and_what_is_long_ago_count_less() -> None:
     calm, wild = np.zeros(100), np.full(100, 4.0)
-    assert p95_of(np.concatenate([wild, calm]), own(200)) <= p95_of(np.concatenate([calm, wild]), own(200))
+    assert calibrated_p95(np.concatenate([wild, calm]), own(200)) <= calibrated_p95(np.concatenate([calm, wild]), own(200))
     mixed, of_wild = np.tile([0.0, 4.0], 50), np.tile([False, True], 50)
     mixed[1::40] = 4.0
-    assert p95_of(np.where(of_wild, mixed, 0.0), ~of_wild) <= p95_of(np.where(of_wild, mixed, 0.0), of_wild)
+    assert calibrated_p95(np.where(of_wild, mixed, 0.0), ~of_wild) <= calibrated_p95(np.where(of_wild, mixed, 0.0), of_wild)

@@ -13,8 +13,8 @@ from shoestring.config.tariffs import Tariffs
 from shoestring.core.errors import WorldError
 from shoestring.core.types import Market, Pool
 from shoestring.pricing.catalogues import default_catalogue, open_catalogue
-from shoestring.pricing.gpus import GPUS, known_gpu
-from shoestring.pricing.price_book import Listing, believed
+from shoestring.pricing.gpus import GPUS, find_gpu
+from shoestring.pricing.price_book import PriceListing, validated_book
 from shoestring.pricing.price_list import CatalogueFile, PriceList
 from shoestring.pricing.rows import PriceRow, parse_rows
 
@@ -42,12 +42,12 @@ DATED = {"as_of": TODAY, "provider": "aws"}
 
 
 class TestTheListOfThePackage(BookLaws):
-    def listing(self) -> Listing:
-        return Listing((), PriceList(), (default_catalogue(),))
+    def listing(self) -> PriceListing:
+        return PriceListing((), PriceList(), (default_catalogue(),))
 
 
 class TestALaptop(BookLaws):
-    def listing(self) -> Listing:
+    def listing(self) -> PriceListing:
         rows = [
             {
                 "pool": f"cpu-{n}",
@@ -58,47 +58,47 @@ class TestALaptop(BookLaws):
             }
             for n in (1, 2)
         ]
-        return Listing(parse_rows(rows), PriceList())
+        return PriceListing(parse_rows(rows), PriceList())
 
     def pools(self) -> tuple[Pool, ...]:
         return (Pool(name="cpu-1", cores=1, memory_gb=8), Pool(name="cpu-2", cores=2, memory_gb=8))
 
 
 class TestASkyPilotListOfAWS(BookLaws):
-    def listing(self) -> Listing:
+    def listing(self) -> PriceListing:
         return listed(SKYPILOT_AWS, **DATED)
 
 
 class TestASkyPilotListOfGCP(BookLaws):
-    def listing(self) -> Listing:
+    def listing(self) -> PriceListing:
         return listed(SKYPILOT_GCP, **DATED)
 
 
 class TestAListOfGpuhunt(BookLaws):
-    def listing(self) -> Listing:
+    def listing(self) -> PriceListing:
         return listed(GPUHUNT, **DATED)
 
 
 class TestADiscountedList(BookLaws):
-    def listing(self) -> Listing:
+    def listing(self) -> PriceListing:
         terms = PriceList.model_validate(
             {"discounts": [{"share": "0.4", "market": "on-demand"}, {"share": "0.1", "provider": "g*"}]}
         )
-        return Listing((), terms, (default_catalogue(),))
+        return PriceListing((), terms, (default_catalogue(),))
 
 
-def quotes_of(listing: Listing, *pools: Pool) -> dict[tuple[str, Market], str]:
-    book = believed(listing, pools or pools_of(listing.catalogues[0].read({})[0]), TARIFFS, TODAY)
+def quotes_of(listing: PriceListing, *pools: Pool) -> dict[tuple[str, Market], str]:
+    book = validated_book(listing, pools or pools_of(listing.catalogues[0].read({})[0]), TARIFFS, TODAY)
     return {(quote.pool, quote.market): format(quote.usd_per_hour.normalize(), "f") for quote in book.quotes}
 
 
-def whys(listing: Listing) -> list[str]:
+def whys(listing: PriceListing) -> list[str]:
     """Why rows are set aside, of those that cannot be read and of those that are not believed."""
     rows, bad = listing.catalogues[0].read({})
-    parsed = Listing(tuple(rows), PriceList())
+    parsed = PriceListing(tuple(rows), PriceList())
     return [
-        f"{each.row}: {each.why}"
-        for each in (*bad, *believed(parsed, pools_of(rows), TARIFFS, TODAY).quarantined)
+        f"{each.row}: {each.reason}"
+        for each in (*bad, *validated_book(parsed, pools_of(rows), TARIFFS, TODAY).rejected)
     ]
 
 
@@ -165,7 +165,7 @@ def test_a_row_of_a_list_that_cannot_be_is_set_aside_by_its_line_and_what_is_wro
 ) -> None:
     (said,) = whys(listed(HEAD + line))
     assert why in said
-    assert believed(listed(HEAD + line), [], TARIFFS, TODAY).quotes == ()
+    assert validated_book(listed(HEAD + line), [], TARIFFS, TODAY).quotes == ()
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_list_may_be_yaml(tmp_path: Path) -> None:
     assert [(row.name, row.usd_per_hour) for row in rows] == [
         ("aws us-east-1 m6i.xlarge", Decimal("0.080000"))
     ]
-    assert "must be a string or a Decimal, not nan" in bad[0].why
+    assert "must be a string or a Decimal, not nan" in bad[0].reason
     with pytest.raises(WorldError, match=r"no price list at .*none.csv: mend `catalogues`"):
         open_catalogue(CatalogueFile(file="none.csv"), tmp_path)
 
@@ -242,7 +242,7 @@ def test_of_the_rows_that_price_a_pool_the_one_that_says_most_wins() -> None:
         ("0.2", 1, "a"),
         ("0.21", 4, ""),
     ):
-        listing = Listing(tuple([*rows[:3], rows[3], named][:count]), PriceList())
+        listing = PriceListing(tuple([*rows[:3], rows[3], named][:count]), PriceList())
         assert quotes_of(listing, pool(zone=zone)) == {("p", Market.ON_DEMAND): expected}
 
 
@@ -251,16 +251,16 @@ def test_a_pool_that_may_be_in_any_zone_costs_what_the_dearest_does() -> None:
         mine(price, region="us-east-1", zone=zone)
         for zone, price in (("a", "0.20"), ("b", "0.23"), ("c", "0.21"))
     )
-    assert quotes_of(Listing(rows, PriceList()), pool()) == {("p", Market.ON_DEMAND): "0.23"}
+    assert quotes_of(PriceListing(rows, PriceList()), pool()) == {("p", Market.ON_DEMAND): "0.23"}
 
 
 def test_a_spot_price_of_one_list_is_held_against_the_on_demand_price_of_another() -> None:
     named = PriceRow.model_validate(
         {"pool": "p", "market": "on-demand", "as_of": TODAY, "source": "mine", "usd_per_hour": "0.1"}
     )
-    listing = Listing((named, mine("0.12", market="spot"), mine("0.2")), PriceList())
-    book = believed(listing, [pool()], TARIFFS, TODAY)
-    assert [each.why for each in book.quarantined] == [
+    listing = PriceListing((named, mine("0.12", market="spot"), mine("0.2")), PriceList())
+    book = validated_book(listing, [pool()], TARIFFS, TODAY)
+    assert [each.reason for each in book.rejected] == [
         "spot at $0.120000 an hour is not below on-demand at $0.100000"
     ]
 
@@ -275,7 +275,7 @@ def test_discounts_count_one_after_the_other_and_the_list_price_is_kept() -> Non
             ]
         }
     )
-    (quote,) = believed(Listing((mine("0.192001"),), terms), [pool()], TARIFFS, TODAY).quotes
+    (quote,) = validated_book(PriceListing((mine("0.192001"),), terms), [pool()], TARIFFS, TODAY).quotes
     assert (quote.usd_per_hour, quote.list_usd_per_hour) == (Decimal("0.076801"), Decimal("0.192001"))
 
 
@@ -309,14 +309,14 @@ def test_a_declared_age_holds_for_a_pools_own_rows_too() -> None:
     named = PriceRow.model_validate(
         {"pool": "p", "market": "on-demand", "as_of": "2020-01-01", "source": "mine", "usd_per_hour": "0.1"}
     )
-    assert quotes_of(Listing((named,), PriceList()), pool())
-    (doubt,) = believed(
-        Listing((named,), PriceList.model_validate({"max_age_days": {"on-demand": 30}})),
+    assert quotes_of(PriceListing((named,), PriceList()), pool())
+    (doubt,) = validated_book(
+        PriceListing((named,), PriceList.model_validate({"max_age_days": {"on-demand": 30}})),
         [pool()],
         TARIFFS,
         TODAY,
-    ).quarantined
-    assert doubt.why == "it is 2496 days old, and on-demand prices are believed for 30"
+    ).rejected
+    assert doubt.reason == "it is 2496 days old, and on-demand prices are believed for 30"
 
 
 def test_the_list_of_the_package_covers_the_gpus_on_three_clouds_with_a_source_a_row() -> None:
@@ -324,8 +324,8 @@ def test_the_list_of_the_package_covers_the_gpus_on_three_clouds_with_a_source_a
     assert not bad and all(
         row.source and row.cores and row.memory_gb and row.gpu_count is not None for row in rows
     )
-    named = {known_gpu(row.gpu).part for row in rows if row.gpu and known_gpu(row.gpu)}
-    assert named >= {gpu.part for gpu in GPUS} - {"H100 PCIe"}
+    named = {find_gpu(row.gpu).name for row in rows if row.gpu and find_gpu(row.gpu)}
+    assert named >= {gpu.name for gpu in GPUS} - {"H100 PCIe"}
     assert {"A100-40GB", "A100-80GB"} <= {row.gpu for row in rows}
     for provider in ("aws", "gcp", "azure"):
         assert {bool(row.gpu) for row in rows if row.provider == provider} == {True, False}
@@ -341,11 +341,11 @@ def test_a_gpu_machine_at_the_price_of_its_cores_is_told_by_its_other_regions() 
         + lines
         + "gcp,odd,a2,96,A100,8,spot,1.95,2026-10-01,list\ngcp,r1,a2,96,A100,8,spot,9,2026-10-01,list\n"
     )
-    book = believed(listing, pools_of(listing.catalogues[0].read({})[0]), TARIFFS, TODAY)
+    book = validated_book(listing, pools_of(listing.catalogues[0].read({})[0]), TARIFFS, TODAY)
     assert {quote.pool for quote in book.quotes} == {
         f"gcp/{region}//a2" for region in asked if region != "odd"
     }
-    assert [each.why.partition(" as if")[0] for each in book.quarantined] == [
+    assert [each.reason.partition(" as if")[0] for each in book.rejected] == [
         "$6.510000 an hour is less than half of the $31.100000 that its other regions ask,",
         "on-demand beside it is not believed: $6.510000 an hour is less than half of the $31.100000 that its other regions ask,",
     ]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from some_receipts import A100, CPU, H100, NEED, T4, gpu_pool, receipt, receipts
 
 from shoestring.core.types import LearnedSpeed, Pool
-from shoestring.pricing.learning import learn, spread, spreads, worths
+from shoestring.pricing.learning import exploration_bonus, learn, runtime_factor, runtime_factors
 from shoestring.pricing.throughput import hardware_of
 
 
@@ -27,7 +27,7 @@ def log_of(learned: tuple[LearnedSpeed, ...], pool: Pool) -> float:
 
 
 def test_what_was_never_seen_has_the_priors_spread() -> None:
-    unseen = spread(NEED, CPU, ())
+    unseen = runtime_factor(NEED, CPU, ())
     assert (unseen.mean, unseen.p95) == (pytest.approx(math.exp(0.125)), pytest.approx(2.2760, abs=1e-3))
     assert learn([], [NEED], [CPU]) == ()
 
@@ -63,7 +63,7 @@ def test_the_order_of_receipts_teaches_nothing(seconds: list[float], random: Any
 @settings(max_examples=25)
 @given(st.lists(st.floats(0.01, 1e4), min_size=1, max_size=20))
 def test_the_p95_is_never_below_the_mean(seconds: list[float]) -> None:
-    found = spread(NEED, CPU, learn(receipts(seconds), [NEED], [CPU]))
+    found = runtime_factor(NEED, CPU, learn(receipts(seconds), [NEED], [CPU]))
     assert 0 < found.mean <= found.p95 < math.inf
 
 
@@ -113,7 +113,7 @@ def test_a_work_that_gains_less_from_faster_arithmetic_is_expected_to_gain_less_
 def test_one_run_that_was_far_off_makes_no_other_pool_impossible() -> None:
     two_cores = CPU.model_copy(update={"name": "two", "cores": 2})
     learned = learn(receipts([200.0]), [NEED], [CPU, two_cores])
-    there, elsewhere = spread(NEED, CPU, learned), spread(NEED, two_cores, learned)
+    there, elsewhere = runtime_factor(NEED, CPU, learned), runtime_factor(NEED, two_cores, learned)
     assert there.mean == pytest.approx(20, rel=0.1)
     assert elsewhere.mean < 3 * there.mean and elsewhere.p95 < 30 * there.mean
 
@@ -148,16 +148,16 @@ def test_a_run_that_did_not_finish_its_own_work_teaches_nothing(useless: Any) ->
 
 def test_a_record_from_before_hardware_was_kept_is_looked_up_by_its_pool() -> None:
     old = LearnedSpeed.model_validate({"stage": "train", "pool": "cpu", "runs": 3, "log_mean": 1.0, "log_sd": 0.0})
-    mean, p95 = spreads(NEED, [CPU, T4], [old])
+    mean, p95 = runtime_factors(NEED, [CPU, T4], [old])
     assert mean.tolist() == pytest.approx([math.e, math.exp(0.125)]) and p95[0] == mean[0]
 
 
 def test_finding_out_is_worth_less_the_more_is_known_and_nothing_before_the_first_run() -> None:
-    assert worths(NEED, [T4, A100], (), 1.0).tolist() == [0.0, 0.0]
+    assert exploration_bonus(NEED, [T4, A100], (), 1.0).tolist() == [0.0, 0.0]
     few, many = (learn(receipts([30.0] * runs, **ran_on(T4)), [NEED], [T4, A100]) for runs in (1, 20))
-    t4_few, a100_few = worths(NEED, [T4, A100], few, 1.0).tolist()
-    t4_many, a100_many = worths(NEED, [T4, A100], many, 1.0).tolist()
+    t4_few, a100_few = exploration_bonus(NEED, [T4, A100], few, 1.0).tolist()
+    t4_many, a100_many = exploration_bonus(NEED, [T4, A100], many, 1.0).tolist()
     assert 0 < t4_many < t4_few < a100_few < 1 and t4_many < a100_many
-    assert (worths(NEED, [T4, A100], few, 2.0) > worths(NEED, [T4, A100], few, 1.0)).all() and not worths(
+    assert (exploration_bonus(NEED, [T4, A100], few, 2.0) > exploration_bonus(NEED, [T4, A100], few, 1.0)).all() and not exploration_bonus(
         NEED, [T4, A100], few, 0.0
     ).any()

@@ -14,7 +14,7 @@ from shoestring.pricing import throughput
 from shoestring.pricing.throughput import (
     GPU_EFFICIENCY,
     MEMORY_EFFICIENCY,
-    Machines,
+    PoolArrays,
     hardware_of,
     setup_seconds,
     uses_gpu,
@@ -34,7 +34,7 @@ LARGE = Need(stage="s", gpu="must", gpu_flop_per_row=1e12, max_gpus=64, step_row
 
 
 def row_seconds(need: Need, pool: Pool) -> float:
-    return float(throughput.row_seconds(need, Machines.of([pool]))[0])
+    return float(throughput.row_seconds(need, PoolArrays.from_pools([pool]))[0])
 
 
 def test_more_cores_speed_up_the_parallel_share_only() -> None:
@@ -42,7 +42,7 @@ def test_more_cores_speed_up_the_parallel_share_only() -> None:
     assert row_seconds(need, Pool(name="p", cores=1, memory_gb=1)) == pytest.approx(1e-3)
     assert row_seconds(need, Pool(name="p", cores=3, memory_gb=1)) == pytest.approx(0.5e-3)
     assert row_seconds(need, Pool(name="p", cores=3, memory_gb=1, core_gops=2)) == pytest.approx(0.25e-3)
-    machines = Machines.of([Pool(name="p", cores=4, memory_gb=1, core_gops=2)])
+    machines = PoolArrays.from_pools([Pool(name="p", cores=4, memory_gb=1, core_gops=2)])
     assert setup_seconds(Need(stage="s", setup_s=6), machines).tolist() == [3]
 
 
@@ -111,7 +111,7 @@ def test_many_pools_cost_what_each_costs_alone(pools: list[Pool]) -> None:
     need = LARGE.model_copy(
         update={"gpu": "may", "op_per_row": 1e6, "parallel_fraction": 0.5, "gpu_bytes_per_row": 1e8}
     )
-    together = throughput.row_seconds(need, Machines.of(pools))
+    together = throughput.row_seconds(need, PoolArrays.from_pools(pools))
     assert np.all(np.isfinite(together)) and together.tolist() == [row_seconds(need, pool) for pool in pools]
 
 

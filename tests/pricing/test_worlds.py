@@ -30,7 +30,7 @@ def test_every_pool_of_a_laptop_has_a_price_that_is_believed(
 ) -> None:
     world = parsed(laptop_world(cores, memory_gb, "~/store", TODAY, gpus))
     book = FilePrices(world).book()
-    assert not book.quarantined and {quote.pool for quote in book.quotes} == {
+    assert not book.rejected and {quote.pool for quote in book.quotes} == {
         pool.name for pool in world.pools
     }
     assert world.purpose == "run" and max(pool.cores for pool in world.pools) == cores
@@ -67,7 +67,7 @@ def test_a_gpu_is_known_by_the_longest_part_of_its_name(name: str, tflops: float
 def test_the_example_cluster_is_believed_and_every_price_is_dated() -> None:
     world = parsed(cloud_world("~/store"))
     book = FilePrices(world).book()
-    assert not book.quarantined and world.purpose == "plan" and world.store == "~/store"
+    assert not book.rejected and world.purpose == "plan" and world.store == "~/store"
     assert {(quote.pool, quote.market) for quote in book.quotes} == {
         (pool.name, market) for pool in world.pools for market in pool.markets
     }

@@ -9,23 +9,15 @@ from typing import Any, Literal
 
 from learned import curve, scorecard
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import usd
+from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import (
-    Format,
-    FormatSpeed,
-    Need,
-    Pool,
-    Quote,
-    RejectedPrice,
-    StageOutcome,
-    digest,
-    record_bytes,
-)
+from shoestring.core.record import digest, record_bytes
+from shoestring.core.types import Format, FormatSpeed, Need, Pool, Quote, RejectedPrice, StageOutcome
 from shoestring.data.recipe import find_recipe
-from shoestring.data.run_records import RunRecord, Start
+from shoestring.data.run_records import RunRecord, RunStart
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision, Question
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
@@ -139,13 +131,13 @@ class Recording:
     def start(self) -> None:
         self.starts += 1
         self.account = RUN_ID if self.starts == 1 else f"{RUN_ID}.{self.starts}"
-        start = Start(
+        start = RunStart(
             number=self.starts,
             account=self.account,
             budget_usd=self.budget_usd,
             started_at=self.clock.now(),
             deadline_at=None,
-            supervisor=None,
+            launcher=None,
         )
         self.put(f"starts/{self.starts}.json", start)
         self.ledger.open(self.account, self.budget_usd - self.spent_usd)
@@ -209,7 +201,7 @@ class Recording:
             held_usd=state.held_usd if state else self.overhead_usd,
             pools=self.pools,
             quotes=quotes,
-            quarantined=(RejectedPrice(row="cpu-2 spot $0.20", why="spot above on-demand: $0.20 over $0.08"),),
+            rejected_prices=(RejectedPrice(row="cpu-2 spot $0.20", reason="spot above on-demand: $0.20 over $0.08"),),
             speeds=SPEEDS,
             tariffs=self.tariffs or Tariffs(),
             digests={"world": digest(b"world"), "recipe": digest(b"recipe")},
@@ -223,7 +215,7 @@ class Recording:
         choice = decision.choice
         if choice and not choice.cached:
             self.ledger.reserve(
-                self.account, f"{stage}-{number}", stage, number, choice.p95_usd, choice.keep_usd
+                self.account, f"{stage}-{number}", stage, number, choice.p95_usd, choice.reserved_later_usd
             )
         self.put(f"decisions/{stage}-{number}.json", decision)
         self.decision = decision
@@ -252,7 +244,7 @@ class Recording:
             run_id=RUN_ID,
             stage=question.stage,
             attempt=question.attempt,
-            pod_uid="host.1.1",
+            pod=PodRef.parse("host.1.1"),
             state="running",
             usd_per_hour=self.choice.usd_per_hour,
             started_at=began,
@@ -285,10 +277,10 @@ class Recording:
             run_id=RUN_ID,
             stage=question.stage,
             attempt=question.attempt,
-            pod_uid="host.1.1",
+            pod=PodRef.parse("host.1.1"),
             decision_key=f"runs/{RUN_ID}/decisions/{self.hold}.json",
             status=status,
-            why=why,
+            reason=why,
             pool=choice.pool,
             market=choice.market,
             format=choice.format,

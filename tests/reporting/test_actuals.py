@@ -15,18 +15,19 @@ from stories import STORIES, Story, done, failed, resumed
 
 from shoestring.core.money import from_microusd, usd
 from shoestring.core.receipt import PricePoint, Receipt
-from shoestring.core.types import Pool, digest
+from shoestring.core.record import digest
+from shoestring.core.types import Pool
 from shoestring.reporting.actuals import actuals
-from shoestring.reporting.charges import OVERHEAD, Charge, charges_of, split
-from shoestring.reporting.text import actuals_text
-from shoestring.spending.ledger.entry import Entry, Sealed
+from shoestring.reporting.charges import OVERHEAD, Charge, read_charges, split
+from shoestring.reporting.terminal_text import actuals_text
+from shoestring.spending.ledger.entry import Entry, HashedEntry
 from shoestring.spending.ledger.ledger import Ledger
 
 EVERY = pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 
 
 def charges(run: Recording) -> list[Charge]:
-    found, notes = charges_of(run.store)
+    found, notes = read_charges(run.store)
     assert notes == ()
     return found
 
@@ -58,7 +59,7 @@ def test_groups_sum_to_the_ledger_and_parts_to_what_was_paid(story: Story, tmp_p
 
 
 def charge_of(run: Recording, hold: str) -> Charge:
-    return next(charge for charge in charges(run) if charge.entry.hold == hold)
+    return next(charge for charge in charges(run) if charge.entry.reservation == hold)
 
 
 def with_receipt(charge: Charge, **changes: object) -> Charge:
@@ -91,8 +92,8 @@ def test_whatever_the_records_say_the_parts_sum_to_what_was_paid(
         assert min(parts.computing, parts.startup, parts.cores, parts.lost) >= 0
 
 
-def _sealed(entry: Entry) -> Sealed:
-    return Sealed(entry=entry, sha256=digest(b"any"))
+def _sealed(entry: Entry) -> HashedEntry:
+    return HashedEntry(entry=entry, sha256=digest(b"any"))
 
 
 class Ended:
@@ -111,7 +112,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     }
     return Ended(
         {
-            f"{name}/{charge.entry.hold}": charge
+            f"{name}/{charge.entry.reservation}": charge
             for name, run in runs.items()
             for charge in charges(run)
             if charge.receipt
@@ -185,7 +186,7 @@ def test_only_what_was_settled_in_the_window_counts(tmp_path: Path) -> None:
     run = resumed(tmp_path)
     later = NOON + timedelta(minutes=30)
     whole, first, second = (
-        charges_of(run.store, None, *window)[0] for window in ((None, None), (None, later), (later, None))
+        read_charges(run.store, None, *window)[0] for window in ((None, None), (None, later), (later, None))
     )
     assert [charge.entry.id for charge in first + second] == [charge.entry.id for charge in whole]
     assert {charge.entry.account for charge in second} == {f"{RUN_ID}.2"}
@@ -208,7 +209,7 @@ def test_a_record_that_cannot_be_read_is_said_and_its_money_still_counted(tmp_pa
     run = done(tmp_path)
     paid_usd = actuals(charges(run), ()).total.paid_usd
     run.store.put(f"runs/{RUN_ID}/receipts/train-1.json", b"{}")
-    found, notes = charges_of(run.store)
+    found, notes = read_charges(run.store)
     assert actuals(found, ()).total.paid_usd == paid_usd
     assert "train-1.json" in notes[0]
     assert notes[0] in actuals_text(actuals(found, (), notes=notes))

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.reporting.html.charts import (
-    Band,
-    Bin,
+    CalibrationBin,
     LossPlot,
-    Measured,
+    MetricInterval,
+    PhaseBand,
     bands,
     calibration,
     dots_and_whiskers,
@@ -69,7 +69,7 @@ def test_a_loss_chart_draws_numbers_only(
     train: tuple[tuple[float, float], ...], validation: tuple[tuple[float, float], ...], stop: float
 ) -> None:
     plot = LossPlot(
-        train=train, validation=validation, bands=(Band("stable", 0.0, stop),), stop_usd=stop, said="it went"
+        train=train, validation=validation, bands=(PhaseBand("stable", 0.0, stop),), stop_usd=stop, said="it went"
     )
     drawn = loss_chart("loss", "loss", plot, 354, 300)
     assert "nan" not in drawn
@@ -79,7 +79,7 @@ def test_a_loss_chart_draws_numbers_only(
 @given(st.lists(st.tuples(NUMBERS, st.one_of(st.none(), st.floats(0, 10))), min_size=1, max_size=5))
 def test_every_contender_is_drawn_with_its_value(scores: list[tuple[float, float | None]]) -> None:
     measured = [
-        Measured(
+        MetricInterval(
             f"number {at}",
             value,
             None if by is None else value - by,
@@ -96,7 +96,7 @@ def test_every_contender_is_drawn_with_its_value(scores: list[tuple[float, float
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(0, 10**9)), max_size=15))
 def test_calibration_stays_inside_its_square(found: list[tuple[float, float, int]]) -> None:
     drawn = calibration(
-        "calibration", "calibration", [Bin(*each, low=each[1], high=each[1]) for each in found]
+        "calibration", "calibration", [CalibrationBin(*each, low=each[1], high=each[1]) for each in found]
     )
     assert drawn.count("<circle") == len(found)
     assert "nan" not in drawn

@@ -17,9 +17,15 @@ from stories import HOSTILE, STORIES, Story, done, resumed
 
 from shoestring.core.money import from_microusd, usd
 from shoestring.core.types import Market, MarketTerms, Pool
-from shoestring.reporting.charges import charges_of
-from shoestring.reporting.exports.focus import COLUMNS, OWN_COLUMNS, focus_csv, focus_rows, total_microusd
-from shoestring.routing.offers.egress import moves_of
+from shoestring.reporting.charges import read_charges
+from shoestring.reporting.exports.focus import (
+    COLUMNS,
+    EXTENSION_COLUMNS,
+    focus_csv,
+    focus_rows,
+    total_microusd,
+)
+from shoestring.routing.offers.egress import stage_transfers
 
 GPU = Pool(
     name="a2-highgpu-1g",
@@ -45,7 +51,7 @@ def reserved(folder: Path) -> Recording:
 
 
 def adjusted(folder: Path) -> Recording:
-    """By its pods' own times: one up, one down, one when the month is over."""
+    """GroupBy its pods' own times: one up, one down, one when the month is over."""
     run = Recording(folder)
     run.start()
     for stage in ("ingest", "preprocess"):
@@ -91,10 +97,10 @@ EVERY = pytest.mark.parametrize("story", ALL.values(), ids=ALL)
 
 
 def exported(run: Recording) -> str:
-    return focus_csv(focus_rows(charges_of(run.store)[0], "laptop"))
+    return focus_csv(focus_rows(read_charges(run.store)[0], "laptop"))
 
 
-def rows_of(file: str) -> list[dict[str, str]]:
+def stage_offer_table(file: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(file)))
 
 
@@ -106,9 +112,9 @@ def test_every_rule_of_the_specification_holds(story: Story, tmp_path: Path) -> 
 @EVERY
 def test_costs_sum_to_the_ledger_to_the_micro_dollar(story: Story, tmp_path: Path) -> None:
     run = story(tmp_path)
-    charges, _ = charges_of(run.store)
+    charges, _ = read_charges(run.store)
     names = {charge.entry.account for charge in charges}
-    rows = rows_of(exported(run))
+    rows = stage_offer_table(exported(run))
     for column in ("EffectiveCost", "ListCost", "ContractedCost"):
         assert sum((Decimal(row[column]) for row in rows), Decimal(0)) == sum(
             (run.ledger.state(name).spent_usd for name in names), Decimal(0)
@@ -123,19 +129,19 @@ def test_costs_sum_to_the_ledger_to_the_micro_dollar(story: Story, tmp_path: Pat
 
 def test_a_closed_month_is_what_the_month_account_took(tmp_path: Path) -> None:
     run = resumed(tmp_path)
-    charges, _ = charges_of(run.store, ["2026-11"])
+    charges, _ = read_charges(run.store, ["2026-11"])
     assert from_microusd(total_microusd(charges)) == run.ledger.state("2026-11").spent_usd > 0
 
 
 def test_the_columns_are_all_known_and_ours_say_so() -> None:
     assert set(COLUMNS) == set(KNOWN)
     assert list(COLUMNS) == sorted(COLUMNS)
-    assert all(name.startswith("x_") for name in OWN_COLUMNS)
+    assert all(name.startswith("x_") for name in EXTENSION_COLUMNS)
 
 
 def test_what_each_thing_bought_has_a_row_of_its_own(tmp_path: Path) -> None:
     run = done(tmp_path)
-    charge = next(charge for charge in charges_of(run.store)[0] if charge.entry.hold == "train-1")
+    charge = next(charge for charge in read_charges(run.store)[0] if charge.entry.reservation == "train-1")
     assert charge.receipt is not None
     half = type(charge)(
         **(
@@ -147,17 +153,17 @@ def test_what_each_thing_bought_has_a_row_of_its_own(tmp_path: Path) -> None:
     assert [row["x_Kind"] for row in rows] == ["computing", "cores"]
     # An estimate is of the attempt, so that sums over rows are right.
     assert ["x_EstimatedCost" in row for row in rows] == [True, False]
-    assert [row["x_Kind"] for row in rows_of(exported(run))].count("overhead") == 1
+    assert [row["x_Kind"] for row in stage_offer_table(exported(run))].count("overhead") == 1
 
 
 def test_data_is_charged_by_volume_beside_time(tmp_path: Path) -> None:
     run = far(tmp_path)
-    rows = {(row["x_Stage"], row["x_Attempt"], row["x_Kind"]): row for row in rows_of(exported(run))}
+    rows = {(row["x_Stage"], row["x_Attempt"], row["x_Kind"]): row for row in stage_offer_table(exported(run))}
     moved, stored = rows["preprocess", "2", "moved"], rows["preprocess", "2", "stored"]
     assert ("preprocess", "1", "stored") not in rows
-    (charge,) = [charge for charge in charges_of(run.store)[0] if charge.entry.hold == "preprocess-2"]
+    (charge,) = [charge for charge in read_charges(run.store)[0] if charge.entry.reservation == "preprocess-2"]
     assert charge.decision
-    taken, left = moves_of(charge.decision.question, run.choice)
+    taken, left = stage_transfers(charge.decision.question, run.choice)
     assert (moved["ServiceCategory"], moved["PricingUnit"]) == ("Networking", "GB")
     assert Decimal(moved["PricingQuantity"]) == pytest.approx(Decimal(str(taken[0].gb + left.gb)))
     assert Decimal(moved["BilledCost"]) == pytest.approx(
@@ -170,7 +176,7 @@ def test_data_is_charged_by_volume_beside_time(tmp_path: Path) -> None:
 
 
 def test_an_adjustment_is_a_correction_once_its_month_is_over(tmp_path: Path) -> None:
-    rows = [row for row in rows_of(exported(adjusted(tmp_path))) if row["x_Kind"] == "adjustment"]
+    rows = [row for row in stage_offer_table(exported(adjusted(tmp_path))) if row["x_Kind"] == "adjustment"]
     assert [(row["EffectiveCost"], row["ChargeClass"]) for row in rows] == [
         ("0.000040", ""),
         ("0.000001", "Correction"),
@@ -181,7 +187,7 @@ def test_an_adjustment_is_a_correction_once_its_month_is_over(tmp_path: Path) ->
 
 
 def test_a_reserved_machine_is_committed_and_was_billed_when_it_was_bought(tmp_path: Path) -> None:
-    row = rows_of(exported(reserved(tmp_path)))[0]
+    row = stage_offer_table(exported(reserved(tmp_path)))[0]
     assert (row["PricingCategory"], row["CommitmentDiscountStatus"], row["BilledCost"]) == (
         "Committed",
         "Used",
@@ -198,23 +204,23 @@ def test_spot_is_dynamic(tmp_path: Path) -> None:
     run.start()
     run.route("ingest")
     run.end(6.1, rows=1)
-    assert rows_of(exported(run))[0]["PricingCategory"] == "Dynamic"
+    assert stage_offer_table(exported(run))[0]["PricingCategory"] == "Dynamic"
 
 
 def test_what_nobody_wrote_down_is_an_adjustment_without_a_price(tmp_path: Path) -> None:
-    row = rows_of(exported(without_records(tmp_path)))[-1]
+    row = stage_offer_table(exported(without_records(tmp_path)))[-1]
     assert (row["ChargeCategory"], row["ListUnitPrice"], row["PricingQuantity"]) == ("Adjustment", "", "")
     assert row["EffectiveCost"] == "0.150000"
 
 
 def test_a_campaign_is_a_sub_account(tmp_path: Path) -> None:
-    row = rows_of(exported(in_a_campaign(tmp_path)))[0]
+    row = stage_offer_table(exported(in_a_campaign(tmp_path)))[0]
     assert (row["SubAccountId"], row["SubAccountName"]) == ("spring", "spring")
     assert '"shoestring.dev/campaign": "spring"' in row["Tags"]
 
 
 def test_names_that_a_spreadsheet_would_trip_over_come_back_as_they_were(tmp_path: Path) -> None:
-    assert rows_of(exported(STORIES["hostile"](tmp_path)))[0]["SkuId"] == HOSTILE
+    assert stage_offer_table(exported(STORIES["hostile"](tmp_path)))[0]["SkuId"] == HOSTILE
 
 
 WRONG = {
@@ -250,7 +256,7 @@ WRONG = {
 
 @pytest.mark.parametrize("column", sorted(WRONG))
 def test_the_rules_find_what_is_wrong(column: str, tmp_path: Path) -> None:
-    rows = list(focus_rows(charges_of(done(tmp_path).store)[0], "laptop"))
+    rows = list(focus_rows(read_charges(done(tmp_path).store)[0], "laptop"))
     assert violations(focus_csv(rows)) == []
     rows[0] = rows[0] | {column: WRONG[column]}
     assert violations(focus_csv(rows))

@@ -13,7 +13,7 @@ from stories import HOSTILE, STORIES, Story, done, failed, hostile, in_the_cloud
 
 from shoestring.reporting.html.markup import VOID
 from shoestring.reporting.html.page import page
-from shoestring.reporting.run_story import gather
+from shoestring.reporting.run_story import read_run_story
 
 EVERY = pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 
@@ -55,7 +55,7 @@ def page_of(story: Story, folder: Path) -> Page:
 
 
 def html_of(story: Story, folder: Path) -> str:
-    return page(gather(story(folder).store, RUN_ID))
+    return page(read_run_story(story(folder).store, RUN_ID))
 
 
 @EVERY
@@ -101,7 +101,7 @@ def test_no_number_on_the_page_is_broken(story: Story, tmp_path: Path) -> None:
 
 def test_every_stage_has_its_row_and_every_decision_its_reason(tmp_path: Path) -> None:
     run = done(tmp_path)
-    story = gather(run.store, RUN_ID)
+    story = read_run_story(run.store, RUN_ID)
     text = Page(page(story)).text
     for stage in STAGES:
         assert f"Offers for {stage}" in text

@@ -16,11 +16,11 @@ from stories import done
 
 from shoestring.core.errors import UsageError
 from shoestring.core.money import from_microusd
-from shoestring.core.types import utc_text
-from shoestring.reporting.charges import Charge, charges_of
-from shoestring.reporting.exports.opencost import read_allocations, sanitised
-from shoestring.reporting.exports.reconcile import Reconciled, reconcile
-from shoestring.reporting.text import reconciled_text
+from shoestring.core.record import utc_text
+from shoestring.reporting.charges import Charge, read_charges
+from shoestring.reporting.exports.opencost import prometheus_label, read_allocations
+from shoestring.reporting.exports.reconcile import Reconciliation, reconcile
+from shoestring.reporting.terminal_text import reconciliation_text
 
 DAY = ("2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z")
 STAGES = ("train", "evaluate", "route-train", "", "brew")
@@ -62,10 +62,10 @@ def answer(*allocations: dict[str, Any]) -> bytes:
 
 @pytest.fixture(scope="module")
 def charges(tmp_path_factory: pytest.TempPathFactory) -> list[Charge]:
-    return charges_of(done(tmp_path_factory.mktemp("done")).store)[0]
+    return read_charges(done(tmp_path_factory.mktemp("done")).store)[0]
 
 
-def reconciled(charges: list[Charge], data: bytes) -> Reconciled:
+def reconciled(charges: list[Charge], data: bytes) -> Reconciliation:
     found = read_allocations(data, {RUN_ID})
     return reconcile(charges, found, min(each.start for each in found), max(each.end for each in found))
 
@@ -97,11 +97,11 @@ def test_a_pod_is_known_by_its_labels_and_the_rest_of_its_cost_is_told_apart(cha
         Decimal("0.2"),
     )
     assert {line.where for line in found.lines if line.stage != "train"} == {"ledger"}
-    assert "unexplained" in reconciled_text(found)
+    assert "unexplained" in reconciliation_text(found)
 
 
 def test_what_the_ledger_charges_for_data_is_in_no_pods_allocation(tmp_path: Path) -> None:
-    charges = charges_of(far(tmp_path).store)[0]
+    charges = read_charges(far(tmp_path).store)[0]
     fees_usd = sum(
         (from_microusd(each.parts.fees) for each in charges if each.entry.stage == "ingest"), Decimal(0)
     )
@@ -219,4 +219,4 @@ def test_what_is_no_such_answer_is_refused_with_the_place(data: bytes, said: str
 
 
 def test_labels_are_sanitised_as_prometheus_does() -> None:
-    assert sanitised("shoestring.dev/run") == "shoestring_dev_run"
+    assert prometheus_label("shoestring.dev/run") == "shoestring_dev_run"

@@ -23,9 +23,9 @@ from stories import (
 
 from shoestring.core.errors import UnknownName
 from shoestring.core.money import usd
-from shoestring.core.types import record_bytes
-from shoestring.reporting.run_story import gather
-from shoestring.reporting.summary import Summary, summarise
+from shoestring.core.record import record_bytes
+from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.summary import RunSummary, summarise_run
 
 CONTRACT = {
     "name",
@@ -41,8 +41,8 @@ CONTRACT = {
 }
 
 
-def summary_of(run: Recording) -> Summary:
-    return summarise(gather(run.store, RUN_ID))
+def summary_of(run: Recording) -> RunSummary:
+    return summarise_run(read_run_story(run.store, RUN_ID))
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
@@ -62,7 +62,7 @@ def test_money_is_written_as_strings_and_read_back(story: Story, tmp_path: Path)
         *(stage["spent_usd"] for stage in written["stages"]),
     ]
     assert all(isinstance(amount, str) for amount in amounts)
-    assert Summary.model_validate_json(record_bytes(summary)) == summary
+    assert RunSummary.model_validate_json(record_bytes(summary)) == summary
 
 
 def test_a_run_that_is_done_has_a_row_for_each_stage_in_the_order_of_their_decisions(tmp_path: Path) -> None:
@@ -144,4 +144,4 @@ def test_a_pod_that_is_gone_when_the_books_are_closed_is_lost(tmp_path: Path) ->
 
 def test_an_unknown_run_lists_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=RUN_ID):
-        gather(done(tmp_path).store, "nobody")
+        read_run_story(done(tmp_path).store, "nobody")

@@ -10,9 +10,9 @@ from routing_cases import EVALUATE, INGEST, PREPROCESS, laptop_question, questio
 
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Format, Need
-from shoestring.routing.decision import Given, Question
-from shoestring.routing.offers.candidates import Candidates, Ints
-from shoestring.routing.offers.offer_costs import all_rows
+from shoestring.routing.candidates import Candidates, Ints
+from shoestring.routing.decision import Question, UpstreamStage
+from shoestring.routing.offers.offer_costs import full_offer_table
 
 DIAMOND = (
     INGEST,
@@ -22,7 +22,7 @@ DIAMOND = (
 )
 
 
-SIDE = Given(stage="side", format=Format.PACKED, row_bytes=80, ready_s=7.5)
+SIDE = UpstreamStage(stage="side", format=Format.PACKED, row_bytes=80, ready_s=7.5)
 
 
 def lie_where(question: Question, lies: dict[str, tuple[str, ...]], stage: int) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class Every:
     """
 
     def __init__(self, question: Question, made: Candidates) -> None:
-        self.question, self.made, self.columns = question, made, all_rows(made)
+        self.question, self.made, self.columns = question, made, full_offer_table(made)
         zero = np.zeros(1, dtype=np.int64)
         self.here, self.cost, self.p95 = zero, zero, zero
         self.ends, self.behind = dict[str, Ints](), dict[str, Ints]()
@@ -62,8 +62,8 @@ class Every:
     def _go_on(self, stage: int, need: Need, reads: tuple[str, ...]) -> None:
         rows, offers = self.columns, self.made.offers[stage]
         cap = self.question.stage_budgets.get(need.stage)
-        able = (rows.stage == stage) & (rows.objection < 0)
-        mine = np.flatnonzero(able if cap is None else able & (rows.least_p95_microusd <= microusd(cap)))
+        able = (rows.stage == stage) & (rows.exclusion < 0)
+        mine = np.flatnonzero(able if cap is None else able & (rows.min_p95_microusd <= microusd(cap)))
         before, own = np.repeat(np.arange(len(self.here)), len(mine)), np.tile(mine, len(self.here))
         if len(reads) == 1:
             fits = rows.reads[own] == self.lying[reads[0]][before]
@@ -84,8 +84,8 @@ class Every:
             table |= {name: values[before] for name, values in table.items()}
         self.here = own if stage == 0 else self.here[before]
         self.cost = self.cost[before] + (0 if stage == 0 else rows.est_microusd[own])
-        self.p95 = self.p95[before] + (0 if stage == 0 else rows.least_p95_microusd[own])
-        ms = rows.least_p95_ms[own]
+        self.p95 = self.p95[before] + (0 if stage == 0 else rows.min_p95_microusd[own])
+        ms = rows.min_p95_ms[own]
         names = (
             need.after
             if need.after is not None
@@ -113,7 +113,7 @@ class Every:
         money = microusd(question.budget_usd - question.spent_usd - question.held_usd) - self.p95
         late_ms = np.max(list(self.ends.values()), axis=0)
         left_ms = 2**50 if question.deadline_left_s is None else int(question.deadline_left_s * 1000)
-        fit = (rows.least_p95_microusd[row] <= money) & (late_ms <= left_ms)
+        fit = (rows.min_p95_microusd[row] <= money) & (late_ms <= left_ms)
         if not question.needs[0].elastic:
             return rows.samples[row][fit], (rows.est_microusd[row] + self.cost)[fit]
         if (cap := question.stage_budgets.get(question.stage)) is not None:
@@ -121,16 +121,16 @@ class Every:
         shares = [np.ones(len(row))]
         left = left_ms - np.max(list(self.behind.values()), axis=0)
         for limit, least, most in (
-            (money, rows.least_est_microusd[row], rows.est_microusd[row]),
-            (left, rows.least_est_ms[row], rows.est_ms[row]),
+            (money, rows.min_est_microusd[row], rows.est_microusd[row]),
+            (left, rows.min_est_ms[row], rows.est_ms[row]),
         ):
             shares.append(
                 np.where(limit >= most, 1.0, np.clip((limit - least) / np.maximum(most - least, 1), 0.0, 1.0))
             )
         share, least, least_est = (
             np.min(shares, axis=0),
-            rows.least_samples[row],
-            rows.least_est_microusd[row],
+            rows.min_samples[row],
+            rows.min_est_microusd[row],
         )
         samples = least + np.floor((rows.samples[row] - least) * share).astype(np.int64)
         price = least_est + np.ceil((rows.est_microusd[row] - least_est) * share).astype(np.int64)
@@ -142,7 +142,7 @@ class Every:
             2**50 if self.question.deadline_left_s is None else int(self.question.deadline_left_s * 1000)
         )
         in_time = np.max(list(self.ends.values()), axis=0) <= left_ms
-        needed = (self.columns.least_p95_microusd[self.here] + self.p95)[in_time]
+        needed = (self.columns.min_p95_microusd[self.here] + self.p95)[in_time]
         return int(needed.min()) if len(needed) else None
 
 

@@ -24,7 +24,7 @@ from shoestring.core.types import (
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Question
 from shoestring.routing.offers.enumerate import candidates
-from shoestring.routing.offers.offer_costs import all_rows
+from shoestring.routing.offers.offer_costs import full_offer_table
 
 PARQUET = FormatSpeed(
     format=Format.PARQUET,
@@ -76,8 +76,8 @@ CPU_2 = Pool(name="cpu-2", cores=2, memory_gb=4)
 DAY = date(2026, 11, 1)
 
 
-ROOMY = NodeCapacity(nodes=1, max_nodes=1, fits=2, free_cores=8, free_memory_gb=16)
-FULL = NodeCapacity(nodes=2, max_nodes=2, fits=0, free_cores=0.4, free_memory_gb=1.2, waiting=3)
+ROOMY = NodeCapacity(nodes=1, max_nodes=1, free_shares=2, free_cores=8, free_memory_gb=16)
+FULL = NodeCapacity(nodes=2, max_nodes=2, free_shares=0, free_cores=0.4, free_memory_gb=1.2, pending_pods=3)
 
 
 def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> Quote:
@@ -156,7 +156,7 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
                 startup_s=draw(_numbers(0, 60)),
                 region=draw(st.sampled_from(["local", "far"])),
                 markets={Market.ON_DEMAND: MarketTerms()} | ({Market.SPOT: spot} if draw(st.booleans()) else {}),
-                room=draw(st.sampled_from([None, None, ROOMY, FULL])),
+                capacity=draw(st.sampled_from([None, None, ROOMY, FULL])),
             )
         )
     return tuple(draw(st.permutations(pools)))
@@ -166,16 +166,16 @@ def tightened(question: Question, more_money: float, more_time: float | None) ->
     """The question with a budget just above the smallest that works, and a deadline just above the shortest; if any would do."""
     broke = question.model_copy(update={"budget_usd": Decimal(0), "deadline_left_s": None})
     made = candidates(broke)
-    columns = all_rows(made)
+    columns = full_offer_table(made)
     if more_time is not None:
         shortest_s = 0.0
         for stage in range(len(question.needs)):
             rows = [
                 row
                 for row in range(len(columns.stage))
-                if columns.stage[row] == stage and columns.objection[row] < 0
+                if columns.stage[row] == stage and columns.exclusion[row] < 0
             ]
-            shortest_s += min((columns.least_p95_ms[row] for row in rows), default=0) / 1000
+            shortest_s += min((columns.min_p95_ms[row] for row in rows), default=0) / 1000
         broke = broke.model_copy(update={"deadline_left_s": shortest_s * (1 + more_time)})
     smallest_usd = choose(broke, made).smallest_budget_usd
     if smallest_usd is None:

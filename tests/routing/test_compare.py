@@ -10,7 +10,7 @@ from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question
 
 from shoestring.core.errors import UsageError
 from shoestring.core.money import from_microusd, microusd
-from shoestring.routing.analysis.compare import ABOUT, GROUPS, compare, name_of, why_not
+from shoestring.routing.analysis.compare import IDENTITY_FIELDS, INPUT_GROUPS, choice_text, compare, why_not
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Question
 
@@ -20,12 +20,12 @@ def test_of_inputs_that_differ_the_one_that_made_the_difference_is_named() -> No
     prices = (quote("cpu-1", "0.04"), quote("cpu-2", "0.01"))
     second = decide(laptop_question((EVALUATE,), quotes=prices, budget_usd="0.004", run_id="flights-2"))
     found = compare(first, second)
-    assert (found.first, found.second, found.same_choice) == ("cpu-1 on-demand", "cpu-2 on-demand", False)
-    assert [(change.group, change.flips, change.alone) for change in found.changes] == [
+    assert (found.first_choice, found.second_choice, found.same_choice) == ("cpu-1 on-demand", "cpu-2 on-demand", False)
+    assert [(change.group, change.flips_choice, change.choice_alone) for change in found.changes] == [
         ("money", False, "cpu-1 on-demand"),
         ("prices", True, "cpu-2 on-demand"),
     ]
-    assert found.enough == ("prices",)
+    assert found.sufficient_groups == ("prices",)
     assert found.changes[0].fields == ("budget_usd 0.003000 -> 0.004000",)
     assert "usd_per_hour=0.01" in found.changes[1].fields[0]
 
@@ -37,8 +37,8 @@ def test_two_inputs_that_only_together_make_the_difference_are_both_enough() -> 
     )
     first = decide(both.model_copy(update={"pools": (CPU_1,), "quotes": (quote("cpu-1", "0.04"),)}))
     found = compare(first, decide(both))
-    assert [change.flips for change in found.changes] == [False, False]
-    assert set(found.enough) == {"pools", "prices"}
+    assert [change.flips_choice for change in found.changes] == [False, False]
+    assert set(found.sufficient_groups) == {"pools", "prices"}
 
 
 @settings(max_examples=25)
@@ -49,10 +49,10 @@ def test_with_all_that_differs_the_first_chooses_as_the_second(one: Question, ot
         decide(other.model_copy(update={"stage": one.stage}) if one.stage == other.stage else one),
     )
     found = compare(first, second)
-    assert found.remade
-    assert found.same_choice == (name_of(first.choice) == name_of(second.choice))
-    assert bool(found.enough) == (not found.same_choice)
-    assert set(found.enough) <= {change.group for change in found.changes}
+    assert found.reproducible
+    assert found.same_choice == (choice_text(first.choice) == choice_text(second.choice))
+    assert bool(found.sufficient_groups) == (not found.same_choice)
+    assert set(found.sufficient_groups) <= {change.group for change in found.changes}
 
 
 def test_decisions_of_two_stages_are_not_compared() -> None:
@@ -70,19 +70,19 @@ def test_code_that_decides_otherwise_is_told_from_inputs_that_do() -> None:
     assert second.choice is not None
     other = second.model_copy(update={"choice": second.choice.model_copy(update={"pool": "cpu-2"})})
     found = compare(other, second)
-    assert (found.changes, found.remade, found.enough) == ((), False, ())
+    assert (found.changes, found.reproducible, found.sufficient_groups) == ((), False, ())
 
 
 def test_every_field_of_a_question_is_in_a_group_or_is_not_what_a_choice_rests_on() -> None:
-    assert set(GROUPS) | ABOUT <= set(Question.model_fields)
-    assert not set(GROUPS) & ABOUT
+    assert set(INPUT_GROUPS) | IDENTITY_FIELDS <= set(Question.model_fields)
+    assert not set(INPUT_GROUPS) & IDENTITY_FIELDS
 
 
 def test_a_pool_would_have_been_taken_at_a_price_and_at_none_above() -> None:
     question = laptop_question((EVALUATE,))
     found = why_not(decide(question), "cpu-2")
     assert [each.offer for each in found] == ["cpu-2 on-demand"]
-    limit_usd = found[0].taken_at_usd_per_hour
+    limit_usd = found[0].selected_at_usd_per_hour
     assert limit_usd is not None and found[0].usd_per_hour == Decimal("0.08")
     for more, pool in ((0, "cpu-2"), (1, "cpu-1")):
         price = from_microusd(microusd(limit_usd) + more)
@@ -97,12 +97,12 @@ def test_a_pool_that_did_not_fit_the_money_would_have_been_taken_with_so_much_mo
         (EVALUATE,), pools=(CPU_2,), quotes=(quote("cpu-2", "0.08"),), budget_usd="0.000100"
     )
     found = why_not(decide(question), "cpu-2")[0]
-    assert found.taken_at_budget_usd is not None
-    assert found.taken_at_budget_usd == decide(question).smallest_budget_usd
+    assert found.selected_at_budget_usd is not None
+    assert found.selected_at_budget_usd == decide(question).smallest_budget_usd
     for less, fits in ((0, True), (1, False)):
-        budget_usd = found.taken_at_budget_usd - from_microusd(less)
+        budget_usd = found.selected_at_budget_usd - from_microusd(less)
         assert (decide(question.model_copy(update={"budget_usd": budget_usd})).choice is not None) == fits
-    assert why_not(decide(laptop_question((EVALUATE,))), "cpu-2")[0].taken_at_budget_usd is None
+    assert why_not(decide(laptop_question((EVALUATE,))), "cpu-2")[0].selected_at_budget_usd is None
 
 
 def test_a_pool_that_cannot_be_used_has_a_reason_and_no_price() -> None:
@@ -111,8 +111,8 @@ def test_a_pool_that_cannot_be_used_has_a_reason_and_no_price() -> None:
         (TRAIN, EVALUATE), pools=(CPU_1, small), quotes=(quote("cpu-1", "0.04"), quote("small", "0.01"))
     )
     found = why_not(decide(question), "small")[0]
-    assert "GB of memory" in found.why
-    assert (found.taken_at_usd_per_hour, found.taken_at_budget_usd) == (None, None)
+    assert "GB of memory" in found.reason
+    assert (found.selected_at_usd_per_hour, found.selected_at_budget_usd) == (None, None)
 
 
 def test_why_not_a_pool_that_was_not_there_names_those_that_were() -> None:

@@ -24,9 +24,10 @@ from routing_cases import (
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import from_microusd
-from shoestring.core.types import Format, Market, Pool, RejectedPrice, record_bytes
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Format, Market, Pool, RejectedPrice
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Question, Reason
+from shoestring.routing.decision import Decision, Question, RefusalCode
 
 MICRO = Decimal("0.000001")
 many = settings(max_examples=50)
@@ -49,11 +50,11 @@ def test_the_p95_and_what_is_kept_for_later_stages_always_fit_money_and_deadline
     if choice is None:
         return
     assert choice.est_usd <= choice.p95_usd <= choice.budget_usd and choice.est_s <= choice.p95_s
-    assert choice.budget_usd + choice.keep_usd <= left_usd(question)
-    assert choice.keep_usd == sum(each.keep_usd for each in decision.plan)
+    assert choice.budget_usd + choice.reserved_later_usd <= left_usd(question)
+    assert choice.reserved_later_usd == sum(each.reserved_usd for each in decision.plan)
     assert choice.budget_usd <= question.stage_budgets.get(question.stage, choice.budget_usd)
     if question.deadline_left_s is not None:
-        assert choice.p95_s + sum(each.keep_s for each in decision.plan) <= question.deadline_left_s + 1e-9
+        assert choice.p95_s + sum(each.reserved_s for each in decision.plan) <= question.deadline_left_s + 1e-9
 
 
 @many
@@ -127,7 +128,7 @@ def test_the_same_question_gives_the_same_bytes(question: Question) -> None:
 def test_an_elastic_stage_takes_all_the_money_that_later_stages_can_spare() -> None:
     choice = decide(laptop_question((TRAIN, EVALUATE), "0.001")).choice
     assert choice is not None and choice.samples < 12 * 336_776
-    assert choice.p95_usd + choice.keep_usd == Decimal("0.001000")
+    assert choice.p95_usd + choice.reserved_later_usd == Decimal("0.001000")
 
 
 def test_an_elastic_stage_takes_no_more_than_all_its_passes_cost() -> None:
@@ -150,7 +151,7 @@ def test_with_a_deadline_an_elastic_stage_pays_for_the_faster_pool() -> None:
 def test_what_later_stages_need_is_set_aside_of_money_and_of_time() -> None:
     hurried = laptop_question((TRAIN, EVALUATE), "0.01", deadline_left_s=50.0)
     decision = decide(hurried)
-    keep_s = sum(each.keep_s for each in decision.plan)
+    keep_s = sum(each.reserved_s for each in decision.plan)
     alone = decide(laptop_question((TRAIN,), "0.01", deadline_left_s=50.0 - keep_s)).choice
     assert decision.choice is not None and alone is not None and keep_s > 5
     assert (decision.choice.samples, decision.choice.est_s, decision.choice.p95_s) == (
@@ -159,10 +160,10 @@ def test_what_later_stages_need_is_set_aside_of_money_and_of_time() -> None:
         alone.p95_s,
     )
     poor = decide(laptop_question((TRAIN, EVALUATE), "0.001")).choice
-    assert poor is not None and poor.keep_usd > 0
-    left_usd = str(Decimal("0.001") - poor.keep_usd)
+    assert poor is not None and poor.reserved_later_usd > 0
+    left_usd = str(Decimal("0.001") - poor.reserved_later_usd)
     assert decide(laptop_question((TRAIN,), left_usd)).choice == poor.model_copy(
-        update={"keep_usd": Decimal(0)}
+        update={"reserved_later_usd": Decimal(0)}
     )
 
 
@@ -212,7 +213,7 @@ def test_a_declared_stage_budget_caps_the_stage_and_is_what_it_may_use() -> None
     assert elastic is not None and elastic.p95_usd == elastic.budget_usd == Decimal("0.000500")
     capped = decide(laptop_question(stage_budgets={"ingest": Decimal("0.00001")}))
     assert capped.choice is None and capped.smallest_budget_usd is None
-    assert {refusal.code for refusal in capped.refusals} == {Reason.STAGE_BUDGET}
+    assert {refusal.code for refusal in capped.refusals} == {RefusalCode.OVER_STAGE_BUDGET}
     assert capped.refusals[0].sentence.endswith("the stage's own budget is $0.000010")
 
 
@@ -278,12 +279,12 @@ def test_a_need_for_a_gpu_is_refused_where_there_is_none_or_a_small_one() -> Non
 def test_a_pool_without_a_believable_price_says_why_it_was_not_believed() -> None:
     doubted = RejectedPrice(
         row="cpu-2 on-demand $0.000000 (2026-11-01, x)",
-        why="$0.000000 an hour is not a price: nobody gives cpu-2 away",
+        reason="$0.000000 an hour is not a price: nobody gives cpu-2 away",
     )
     question = laptop_question(
         (EVALUATE,),
         quotes=(quote("cpu-1", "0.04"), quote("cpu-1", "0.01", Market.SPOT)),
-        quarantined=(doubted,),
+        rejected_prices=(doubted,),
     )
     assert refusals_of(question) == {
         (
@@ -291,7 +292,7 @@ def test_a_pool_without_a_believable_price_says_why_it_was_not_believed() -> Non
             "no price that can be believed: $0.000000 an hour is not a price: nobody gives cpu-2 away",
         ),
         (
-            "no-terms",
+            "market-not-declared",
             "cpu-1 has a price for spot, but does not say how to ask for it: add spot to its markets",
         ),
     }
@@ -303,9 +304,9 @@ def test_a_pool_without_a_believable_price_says_why_it_was_not_believed() -> Non
 def test_a_share_of_a_node_without_a_believable_price_says_why_the_nodes_was_not_believed() -> None:
     share = Pool(name="cpu/2", node_pool="cpu", cores=2, memory_gb=4)
     doubted = RejectedPrice(
-        row="cpu on-demand $700.000000 (2026-11-01, x)", why="$700.000000 an hour is a placeholder"
+        row="cpu on-demand $700.000000 (2026-11-01, x)", reason="$700.000000 an hour is a placeholder"
     )
-    question = laptop_question((EVALUATE,), pools=(share,), quotes=(), quarantined=(doubted,))
+    question = laptop_question((EVALUATE,), pools=(share,), quotes=(), rejected_prices=(doubted,))
     assert refusals_of(question) == {
         ("no-price", "no price that can be believed: $700.000000 an hour is a placeholder")
     }
@@ -340,7 +341,7 @@ def test_money_and_time_that_each_fit_but_not_together_are_refused_as_such() -> 
     )
     assert decide(dear).choice is not None and decide(cheap).choice is not None
     assert {code for code, _ in refusals_of(cheap.model_copy(update={"deadline_left_s": 30.0}))} == {
-        "budget-and-deadline"
+        "over-budget-or-deadline"
     }
 
 

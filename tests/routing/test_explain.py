@@ -30,10 +30,10 @@ GPU_1 = Pool(
 WITH_GPU = {
     "pools": (CPU_1, CPU_2, GPU_1),
     "quotes": (quote("cpu-1", "0.04"), quote("cpu-2", "0.08"), quote("gpu-1", "0.397", Market.SPOT)),
-    "quarantined": (
+    "rejected_prices": (
         RejectedPrice(
             row="gpu-1 on-demand $700.000000 (2026-11-01, a catalog)",
-            why="$700.000000 an hour is a placeholder",
+            reason="$700.000000 an hour is a placeholder",
         ),
     ),
     "spent_usd": "0.001000",

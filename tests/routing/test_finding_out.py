@@ -12,10 +12,10 @@ from test_plan import every_plan, fits, samples_and_price, total_est_micro
 
 from shoestring.core.money import microusd
 from shoestring.core.types import LearnedSpeed, Need
+from shoestring.routing.candidates import PPB, Candidates
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
-from shoestring.routing.offers.candidates import PPB, Candidates
-from shoestring.routing.offers.offer_costs import Rows, all_rows
+from shoestring.routing.offers.offer_costs import Rows, full_offer_table
 
 OTHER = CPU_1.model_copy(update={"name": "other"})
 
@@ -68,14 +68,14 @@ def test_a_p95_that_does_not_fit_is_not_tried_for_what_it_teaches() -> None:
 def test_an_elastic_stage_tries_a_place_only_where_it_can_be_left_again_and_all_its_passes_fit_there() -> (
     None
 ):
-    stays, tries = (decided(0.45, need=TRAIN, budget_usd="10", tries_sd=sd) for sd in (0.0, 1.0))
+    stays, tries = (decided(0.45, need=TRAIN, budget_usd="10", exploration_sd=sd) for sd in (0.0, 1.0))
     assert (pool_of(stays), pool_of(tries)) == ("cpu-1", "other")
     assert tries.choice is not None and "all 4,041,312 samples fit" in tries.choice.sentence
     assert "taken off for finding out how fast it is here" in tries.choice.sentence
     assert stays.choice is not None and "finding out" not in stays.choice.sentence
     p95_usd = tries.choice.p95_usd
-    assert pool_of(decided(0.45, need=TRAIN, budget_usd=str(p95_usd), tries_sd=1.0)) == "other"
-    short = decided(0.45, need=TRAIN, budget_usd=str(p95_usd - p95_usd / 100), tries_sd=1.0)
+    assert pool_of(decided(0.45, need=TRAIN, budget_usd=str(p95_usd), exploration_sd=1.0)) == "other"
+    short = decided(0.45, need=TRAIN, budget_usd=str(p95_usd - p95_usd / 100), exploration_sd=1.0)
     assert (
         pool_of(short) == "cpu-1" and short.choice is not None and "finding out" not in short.choice.sentence
     )
@@ -88,7 +88,7 @@ def test_a_place_that_buys_fewer_samples_for_less_is_not_what_a_try_was_chosen_o
     )
     prices = (quote("cpu-1", "0.040000"), quote("other", "0.010000"))
     asked = laptop_question(
-        (TRAIN,), "10", pools=(CPU_1, OTHER), quotes=prices, learned=learned, tries_sd=1.0, deadline_left_s=60
+        (TRAIN,), "10", pools=(CPU_1, OTHER), quotes=prices, learned=learned, exploration_sd=1.0, deadline_left_s=60
     )
     hurried = decide(asked).choice
     assert hurried is not None and hurried.pool == "cpu-1" and "the most samples that" in hurried.sentence
@@ -104,7 +104,7 @@ def test_a_later_stage_that_is_surer_makes_room_for_a_try() -> None:
         LearnedSpeed(stage="evaluate", pool="other", runs=20, log_mean=0.0, log_sd=0.0, log_p95=0.0),
     )
     prices = (quote("cpu-1", "0.040000"), quote("other", "0.044000"))
-    asked = {"pools": (CPU_1, OTHER), "quotes": prices, "learned": learned, "tries_sd": 1.0}
+    asked = {"pools": (CPU_1, OTHER), "quotes": prices, "learned": learned, "exploration_sd": 1.0}
     rich = decide(laptop_question((TRAIN, EVALUATE), "10", **asked))
     assert rich.choice is not None and (rich.choice.pool, rich.plan[0].pool) == ("other", "cpu-1")
     kept_usd = decide(laptop_question((EVALUATE,), "10", **asked | {"quotes": prices[1:]})).choice
@@ -117,29 +117,29 @@ def worth_micro(question: Question, candidates: Candidates, columns: Rows, plan:
     """What comes off a plan's price for what its first stage finds out: nothing, where not all of it fits at P95."""
     row, later, offers = plan[0], plan[1:], candidates.offers[0]
     money = microusd(question.budget_usd - question.spent_usd - question.held_usd) - sum(
-        columns.least_p95_microusd[each] for each in later
+        columns.min_p95_microusd[each] for each in later
     )
     if (cap := question.stage_budgets.get(question.stage)) is not None:
         money = min(money, microusd(cap))
     ms = None if question.deadline_left_s is None else int(question.deadline_left_s * 1000)
-    late = ms is not None and columns.p95_ms[row] > ms - sum(columns.least_p95_ms[each] for each in later)
+    late = ms is not None and columns.p95_ms[row] > ms - sum(columns.min_p95_ms[each] for each in later)
     if (
         columns.p95_microusd[row] > money
         or late
         or columns.cached[row]
-        or (question.needs[0].elastic and not question.tries_sd)
+        or (question.needs[0].elastic and not question.exploration_sd)
     ):
         return 0
     share = offers.worth_ppb_by_machine[candidates.machine[row // len(offers.writes)]] / PPB
     return floor(columns.est_microusd[row] * share)
 
 
-def some_unknown(question: Question, sds: tuple[float, ...], tries_sd: float) -> Question:
+def some_unknown(question: Question, sds: tuple[float, ...], exploration_sd: float) -> Question:
     learned = [
         each.model_copy(update={"unknown_log_sd": sd})
         for each, sd in zip(question.learned, sds, strict=False)
     ]
-    return question.model_copy(update={"learned": tuple(learned), "tries_sd": tries_sd})
+    return question.model_copy(update={"learned": tuple(learned), "exploration_sd": exploration_sd})
 
 
 UNKNOWN = st.lists(st.sampled_from([0.0, 0.2, 0.7]), min_size=12, max_size=12).map(tuple)
@@ -158,7 +158,7 @@ def test_no_plan_is_better_by_samples_and_then_by_its_price_less_what_it_finds_o
     question: Question,
 ) -> None:
     decision = decide(question)
-    candidates, columns = decision.candidates, all_rows(decision.candidates)
+    candidates, columns = decision.candidates, full_offer_table(decision.candidates)
     found = [
         (samples, price - worth_micro(question, candidates, columns, plan))
         for plan in every_plan(question, columns)

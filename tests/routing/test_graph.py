@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from routing_cases import INGEST, TRAIN, laptop_question, questions
 
 from shoestring.core.money import microusd
-from shoestring.core.types import record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import choose, decide
 from shoestring.routing.decision import Decision, Question
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.pages.explain import as_text
-from shoestring.routing.planner.dag_lookahead import Beyond
+from shoestring.routing.planner.dag_lookahead import DagLookahead
 from shoestring.routing.planner.partial_plans import Limits
 from shoestring.routing.planner.search import planned
 
@@ -68,9 +68,9 @@ def test_a_decision_about_stages_that_branch_is_made_again_to_the_byte(question:
 
 def test_stages_side_by_side_share_the_money_and_not_the_time() -> None:
     decision = decide(laptop_question(DIAMOND, "1"))
-    kept = {each.stage: each.keep_s for each in decision.plan}
-    assert decision.choice is not None and decision.choice.keep_usd == sum(
-        each.keep_usd for each in decision.plan
+    kept = {each.stage: each.reserved_s for each in decision.plan}
+    assert decision.choice is not None and decision.choice.reserved_later_usd == sum(
+        each.reserved_usd for each in decision.plan
     )
     one_s = decision.choice.p95_s + max(kept["left"], kept["right"]) + kept["join"]
     in_time = decide(laptop_question(DIAMOND, "1", deadline_left_s=one_s + 0.001))
@@ -101,20 +101,20 @@ def test_where_stages_branch_in_many_ways_the_plan_is_within_what_it_says_of_the
     exact = planned(question, made, limits, (10**6,))
     assert (
         exact.best is not None
-        and exact.lacks_ppm == 0
-        and isinstance(exact.plans.ahead, Beyond)
+        and exact.optimality_gap_ppm == 0
+        and isinstance(exact.plans.ahead, DagLookahead)
         and exact.plans.ahead.is_exact
     )
     best_micro = int(exact.plans.best.total[exact.best])
     lacking = []
     for most in (2, 4, 8):
         found = planned(question, made, limits, (most,))
-        assert isinstance(found.plans.ahead, Beyond) and not found.plans.ahead.is_exact
-        assert found.best is not None and found.lacks_ppm is not None
+        assert isinstance(found.plans.ahead, DagLookahead) and not found.plans.ahead.is_exact
+        assert found.best is not None and found.optimality_gap_ppm is not None
         total_micro = int(found.plans.best.total[found.best])
         assert best_micro <= total_micro
-        assert (total_micro - best_micro) * 10**6 <= found.lacks_ppm * total_micro
-        lacking.append(found.lacks_ppm)
+        assert (total_micro - best_micro) * 10**6 <= found.optimality_gap_ppm * total_micro
+        lacking.append(found.optimality_gap_ppm)
     assert lacking[0] > 0
 
 
@@ -123,25 +123,25 @@ def test_where_stages_branch_in_many_ways_the_plan_is_within_what_it_says_of_the
 def test_what_was_not_looked_at_is_never_worth_more_than_is_said(question: Question) -> None:
     made, limits = candidates(question), Limits.of(question)
     exact, found = (planned(question, made, limits, (most,)) for most in (10**6, 2))
-    assert exact.lacks_ppm == 0
+    assert exact.optimality_gap_ppm == 0
     if found.best is None or exact.best is None:
-        assert exact.best is None or found.lacks_ppm is None
+        assert exact.best is None or found.optimality_gap_ppm is None
         return
-    assert found.lacks_ppm is not None
+    assert found.optimality_gap_ppm is not None
     fewer = int(exact.plans.best.samples[exact.best] - found.plans.best.samples[found.best])
     dearer = int(found.plans.best.total[found.best] - exact.plans.best.total[exact.best])
     of_it = exact.plans.best.samples[exact.best] if fewer else found.plans.best.total[found.best]
-    assert fewer >= 0 and (fewer or dearer) * 10**6 <= found.lacks_ppm * of_it
+    assert fewer >= 0 and (fewer or dearer) * 10**6 <= found.optimality_gap_ppm * of_it
 
 
 def test_a_page_says_how_near_the_best_a_plan_is_where_not_all_were_looked_at() -> None:
     decision = decide(laptop_question(DIAMOND, "1"))
     assert "looked at" not in as_text(decision)
-    near = as_text(decision.model_copy(update={"lacks_ppm": 1234}))
+    near = as_text(decision.model_copy(update={"optimality_gap_ppm": 1234}))
     assert (
         "looked at  not every way in which its stages branch: this one is within 0.12% of the best possible"
         in near
     )
     assert "it is not known that none of the others would have fitted" in as_text(
-        decision.model_copy(update={"lacks_ppm": None})
+        decision.model_copy(update={"optimality_gap_ppm": None})
     )

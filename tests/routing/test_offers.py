@@ -25,7 +25,7 @@ from shoestring.config.world import CommittedHours
 from shoestring.core.types import Format, LearnedSpeed, Market, MarketTerms, Need, Pool
 from shoestring.routing.decision import Question
 from shoestring.routing.offers.enumerate import candidates
-from shoestring.routing.offers.offer_costs import Rows, all_rows
+from shoestring.routing.offers.offer_costs import Rows, full_offer_table
 
 ROWS = 1_000_000
 MEAN, P95 = exp(0.125), exp(1.6448536269514722 / 2)
@@ -33,7 +33,7 @@ MEAN, P95 = exp(0.125), exp(1.6448536269514722 / 2)
 
 def only(question: Question, **fields: int) -> int:
     """The row whose columns hold these numbers."""
-    columns = all_rows(candidates(question))
+    columns = full_offer_table(candidates(question))
     (row,) = (
         row
         for row in range(len(columns.stage))
@@ -45,7 +45,7 @@ def only(question: Question, **fields: int) -> int:
 def one_pool(
     need: Need, pool: Pool = CPU_1, price: str = "0.36", market: Market = Market.ON_DEMAND, **fields: object
 ) -> Rows:
-    return all_rows(
+    return full_offer_table(
         candidates(
             laptop_question(
                 (need,), rows=ROWS, pools=(pool,), quotes=(quote(pool.name, price, market),), **fields
@@ -75,7 +75,7 @@ def test_a_shuffled_reader_decodes_once_and_then_takes_packed_records() -> None:
     takes_s = 12 * ROWS * (40e-9 + 100 / 1e9)
     assert columns.read_ms[0] == pytest.approx((once_s + takes_s) * 1e3, abs=1)
     assert columns.fixed_ms[0] == pytest.approx((3 + once_s) * 1e3, abs=1)
-    assert (columns.samples[0], columns.least_samples[0]) == (12 * ROWS, ROWS)
+    assert (columns.samples[0], columns.min_samples[0]) == (12 * ROWS, ROWS)
 
 
 def test_bytes_that_cross_regions_pay_egress_both_ways_by_their_size_on_disk() -> None:
@@ -102,7 +102,7 @@ def test_the_stages_of_a_run_share_what_a_tier_gives_away(stages: int, transferr
         for name in "abc"[:stages]
     )
     asked = {"rows": ROWS, "pools": (far,), "quotes": (quote("cpu-1", "0.36"),), "speeds": (PACKED,)}
-    columns = all_rows(candidates(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked)))
+    columns = full_offer_table(candidates(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked)))
     gb = stages * ROWS * row_kb * 1000 * PACKED.size_ratio / 1e9
     over = max(0.0, transferred_gb + gb - 100) - max(0, transferred_gb - 100)
     assert sum(columns.transfer_microusd) == pytest.approx(over * 90_000, abs=stages)
@@ -122,7 +122,7 @@ def test_a_later_stage_counts_on_no_free_byte_that_an_earlier_one_may_take() -> 
         "speeds": (PACKED,),
     }
     names = candidates(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked))
-    columns = all_rows(names)
+    columns = full_offer_table(names)
     paid = {
         (stage, names.pools[pool]): usd
         for stage, pool, usd in zip(columns.stage, columns.pool, columns.transfer_microusd, strict=True)
@@ -145,10 +145,10 @@ def test_hours_that_are_paid_for_are_free_until_they_are_used_up_and_never_count
         market=Market.ON_DEMAND,
         month="2026-11",
         max_hours=most + 1e-9,
-        part=part,
+        hours_per_hour=part,
         used_hours=used,
     )
-    fresh, free = one_pool(PREPROCESS), one_pool(PREPROCESS, committed=(paid_for,))
+    fresh, free = one_pool(PREPROCESS), one_pool(PREPROCESS, commitments=(paid_for,))
     assert (
         free.est_ms.tolist() == fresh.est_ms.tolist()
         and free.p95_microusd.tolist() == fresh.p95_microusd.tolist()
@@ -197,7 +197,7 @@ def test_what_receipts_taught_moves_the_estimate_and_not_the_prior() -> None:
 
 
 def test_each_later_stage_meets_each_format_that_the_one_before_may_write() -> None:
-    columns = all_rows(candidates(laptop_question((INGEST, PREPROCESS, TRAIN))))
+    columns = full_offer_table(candidates(laptop_question((INGEST, PREPROCESS, TRAIN))))
     met: dict[int, set[tuple[int, int]]] = {0: set(), 1: set(), 2: set()}
     for stage, reads, writes in zip(columns.stage, columns.reads, columns.writes, strict=True):
         met[stage].add((reads, writes))
@@ -208,7 +208,7 @@ def test_a_cached_outcome_is_one_free_row_on_the_cheapest_pool() -> None:
     question = laptop_question((PREPROCESS,), cached_outcome="cache/1.json", cached_format="parquet")
     row = only(question, cached=1)
     names = candidates(question)
-    columns = all_rows(names)
+    columns = full_offer_table(names)
     assert (names.pools[columns.pool[row]], names.formats[columns.writes[row]]) == ("cpu-1", Format.PARQUET)
     assert columns.est_microusd[row] == columns.p95_microusd[row] == columns.est_ms[row] == 0
 
@@ -216,17 +216,17 @@ def test_a_cached_outcome_is_one_free_row_on_the_cheapest_pool() -> None:
 @settings(max_examples=50)
 @given(questions())
 def test_estimates_are_ordered_and_small_enough_to_add(question: Question) -> None:
-    columns = all_rows(candidates(question))
+    columns = full_offer_table(candidates(question))
     for row in range(len(columns.stage)):
         assert (
             0
-            <= columns.least_est_microusd[row]
+            <= columns.min_est_microusd[row]
             <= columns.est_microusd[row]
             <= columns.p95_microusd[row]
             <= 10**15
         )
-        assert columns.least_est_microusd[row] <= columns.least_p95_microusd[row] <= columns.p95_microusd[row]
-        assert columns.least_est_ms[row] <= columns.est_ms[row] <= columns.p95_ms[row] <= 10**15
+        assert columns.min_est_microusd[row] <= columns.min_p95_microusd[row] <= columns.p95_microusd[row]
+        assert columns.min_est_ms[row] <= columns.est_ms[row] <= columns.p95_ms[row] <= 10**15
 
 
 def test_absurdly_slow_offers_still_give_numbers() -> None:

@@ -1,4 +1,4 @@
-"""The whole chain at a glance: the front of cost against time is what trying every plan finds."""
+"""The whole chain at a glance: the pareto_front of cost against time is what trying every plan finds."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from test_plan import every_plan
 
 from shoestring.core.money import from_microusd
 from shoestring.core.types import LearnedSpeed
-from shoestring.routing.analysis.outline import front, table
+from shoestring.routing.analysis.outline import pareto_front, stage_outlines
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Question
 from shoestring.routing.offers.enumerate import candidates
-from shoestring.routing.offers.offer_costs import all_rows
+from shoestring.routing.offers.offer_costs import full_offer_table
 
 
 @settings(deadline=None, max_examples=60)
 @given(questions())
 def test_the_front_is_what_trying_every_plan_finds(question: Question) -> None:
     question = question.model_copy(update={"stage_budgets": {}})
-    rows = all_rows(candidates(question))
+    rows = full_offer_table(candidates(question))
     needs = question.needs
     # With all passes, whatever the stage.
     p95_ms, p95 = rows.p95_ms, rows.p95_microusd
@@ -36,7 +36,7 @@ def test_the_front_is_what_trying_every_plan_finds(question: Question) -> None:
         for est, ms, _ in plans
         if not any(e <= est and m <= ms and (e, m) != (est, ms) for e, m, _ in plans)
     }
-    found = front(question, candidates(question))
+    found = pareto_front(question, candidates(question))
     assert [(each.est_usd, each.p95_s) for each in found] == [
         (from_microusd(est), ms / 1000) for est, ms in sorted(best)
     ]
@@ -44,39 +44,39 @@ def test_the_front_is_what_trying_every_plan_finds(question: Question) -> None:
 
 
 def test_of_plans_that_cost_the_same_the_quickest_alone_is_on_the_front() -> None:
-    """Both are expected to cost a micro-dollar; the slower one needs less at P95, which the front says nothing of."""
+    """Both are expected to cost a micro-dollar; the slower one needs less at P95, which the pareto_front says nothing of."""
     learned = (LearnedSpeed(stage="evaluate", pool="slow", runs=20, log_mean=1.1, log_sd=0.0),)
     pools = (CPU_1.model_copy(update={"name": "fast"}), CPU_1.model_copy(update={"name": "slow"}))
     prices = (quote("fast", "0.000640"), quote("slow", "0.000350"))
     asked = laptop_question((EVALUATE,), pools=pools, quotes=prices, learned=learned, rows=0)
-    rows = all_rows(candidates(asked))
+    rows = full_offer_table(candidates(asked))
     assert (
         rows.est_microusd.tolist() == [1, 1]
         and rows.p95_microusd.tolist() == [2, 1]
         and rows.p95_ms[0] < rows.p95_ms[1]
     )
-    (only,) = front(asked, candidates(asked))
+    (only,) = pareto_front(asked, candidates(asked))
     assert only.p95_s == rows.p95_ms[0] / 1000
 
 
 def test_each_stage_has_a_line_with_what_it_takes_and_how_many_offers_are_refused_it() -> None:
     decision = decide(laptop_question())
-    lines = table(decision)
+    lines = stage_outlines(decision)
     assert [line.stage for line in lines] == [need.stage for need in decision.question.needs]
     assert decision.choice is not None
     assert (lines[0].pool, lines[0].p95_usd) == (decision.choice.pool, decision.choice.p95_usd)
     assert [(line.pool, line.est_usd, line.p95_usd) for line in lines[1:]] == [
-        (e.pool, e.est_usd, e.keep_usd) for e in decision.plan
+        (e.pool, e.est_usd, e.reserved_usd) for e in decision.plan
     ]
-    assert sum(lines[0].refused.values()) == len(decision.code) - 1
+    assert sum(lines[0].rejected.values()) == len(decision.refusal_index) - 1
 
 
 def test_a_plan_says_whether_it_keeps_to_the_budget_and_the_deadline() -> None:
     asked = laptop_question()
-    every = front(asked, candidates(asked))
+    every = pareto_front(asked, candidates(asked))
     limited = asked.model_copy(update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s})
-    assert front(limited, candidates(limited))[0].fits
+    assert pareto_front(limited, candidates(limited))[0].fits
     short = asked.model_copy(
         update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s - 0.001}
     )
-    assert not front(short, candidates(short))[0].fits
+    assert not pareto_front(short, candidates(short))[0].fits

@@ -14,7 +14,7 @@ from routing_cases import questions, tight_questions
 from shoestring.core.money import microusd
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision, Question
-from shoestring.routing.offers.offer_costs import Rows, all_rows
+from shoestring.routing.offers.offer_costs import Rows, full_offer_table
 from shoestring.routing.planner.pareto import undominated
 
 
@@ -24,8 +24,8 @@ def every_plan(question: Question, candidates: Rows) -> Iterator[list[int]]:
 
     def usable(row: int) -> bool:
         cap = caps[candidates.stage[row]]
-        return candidates.objection[row] < 0 and (
-            cap is None or candidates.least_p95_microusd[row] <= microusd(cap)
+        return candidates.exclusion[row] < 0 and (
+            cap is None or candidates.min_p95_microusd[row] <= microusd(cap)
         )
 
     def go_on(plan: list[int], lies_in: int) -> Iterator[list[int]]:
@@ -47,33 +47,33 @@ def samples_and_price(question: Question, columns: Rows, plan: list[int]) -> tup
     if not question.needs[0].elastic:
         return columns.samples[row], columns.est_microusd[row] + later_micro
     money = microusd(question.budget_usd - question.spent_usd - question.held_usd)
-    money -= sum(columns.least_p95_microusd[each] for each in later)
+    money -= sum(columns.min_p95_microusd[each] for each in later)
     if (cap := question.stage_budgets.get(question.stage)) is not None:
         money = min(money, microusd(cap))
     share = Fraction(1)
     if columns.est_microusd[row] > money:
         share = Fraction(
-            money - columns.least_est_microusd[row],
-            columns.est_microusd[row] - columns.least_est_microusd[row],
+            money - columns.min_est_microusd[row],
+            columns.est_microusd[row] - columns.min_est_microusd[row],
         )
     if question.deadline_left_s is not None:
-        ms = int(question.deadline_left_s * 1000) - sum(columns.least_p95_ms[each] for each in later)
+        ms = int(question.deadline_left_s * 1000) - sum(columns.min_p95_ms[each] for each in later)
         if columns.est_ms[row] > ms:
             share = min(
                 share,
-                Fraction(ms - columns.least_est_ms[row], columns.est_ms[row] - columns.least_est_ms[row]),
+                Fraction(ms - columns.min_est_ms[row], columns.est_ms[row] - columns.min_est_ms[row]),
             )
-    growing_micro = columns.est_microusd[row] - columns.least_est_microusd[row]
-    samples = columns.least_samples[row] + floor((columns.samples[row] - columns.least_samples[row]) * share)
-    return samples, columns.least_est_microusd[row] + ceil(growing_micro * share) + later_micro
+    growing_micro = columns.est_microusd[row] - columns.min_est_microusd[row]
+    samples = columns.min_samples[row] + floor((columns.samples[row] - columns.min_samples[row]) * share)
+    return samples, columns.min_est_microusd[row] + ceil(growing_micro * share) + later_micro
 
 
 def fits(question: Question, columns: Rows, plan: list[int]) -> bool:
     left_micro = microusd(question.budget_usd - question.spent_usd - question.held_usd)
-    in_time = question.deadline_left_s is None or sum(columns.least_p95_ms[row] for row in plan) <= int(
+    in_time = question.deadline_left_s is None or sum(columns.min_p95_ms[row] for row in plan) <= int(
         question.deadline_left_s * 1000
     )
-    return in_time and sum(columns.least_p95_microusd[row] for row in plan) <= left_micro
+    return in_time and sum(columns.min_p95_microusd[row] for row in plan) <= left_micro
 
 
 def total_est_micro(decision: Decision) -> int:
@@ -84,7 +84,7 @@ def total_est_micro(decision: Decision) -> int:
 def as_good_as_any_plan(question: Question) -> Decision:
     """What was decided, when no plan at all would have been better."""
     decision = decide(question)
-    columns = all_rows(decision.candidates)
+    columns = full_offer_table(decision.candidates)
     found = [
         samples_and_price(question, columns, plan)
         for plan in every_plan(question, columns)
@@ -115,9 +115,9 @@ def test_the_smallest_budget_is_that_of_the_cheapest_plan(question: Question) ->
     broke = question.model_copy(update={"budget_usd": question.spent_usd})
     decision = decide(broke)
     rich = broke.model_copy(update={"budget_usd": question.budget_usd + 10**6})
-    columns = all_rows(decision.candidates)
+    columns = full_offer_table(decision.candidates)
     needed = [
-        sum(columns.least_p95_microusd[row] for row in plan)
+        sum(columns.min_p95_microusd[row] for row in plan)
         for plan in every_plan(rich, columns)
         if fits(rich, columns, plan)
     ]

@@ -14,12 +14,13 @@ from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, PREPROCESS, TRAIN, lap
 from shoestring.config.policy import Policy, Preferences, WorkloadClass
 from shoestring.config.yaml_files import parse
 from shoestring.core.errors import WorldError
-from shoestring.core.types import Market, MarketTerms, Need, Pool, record_bytes
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Market, MarketTerms, Need, Pool
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Question, Reason
-from shoestring.routing.offers.factors import needed_gb
-from shoestring.routing.offers.offer_costs import rows_of
+from shoestring.routing.decision import Decision, Question, RefusalCode
+from shoestring.routing.offers.factors import stage_memory_gb
+from shoestring.routing.offers.offer_costs import stage_offer_table
 from shoestring.routing.policy.preferences import BY_POLICY, kept_off, kind_of
 
 L4 = Pool(
@@ -45,12 +46,12 @@ PLACES: dict[str, Any] = {
 
 
 def asked(tiers: dict[str, Any], needs: tuple[Need, ...] = (TRAIN, EVALUATE), **more: Any) -> Decision:
-    preferences = Preferences.model_validate({"name": "house", "version": 3, "tiers": tiers} | more)
+    preferences = Preferences.model_validate({"name": "house", "version": 3, "workload_classes": tiers} | more)
     return decide(laptop_question(needs, "5", **PLACES, preferences=preferences))
 
 
-def refused(decision: Decision, pool: str, market: Market) -> tuple[Reason, str]:
-    names, columns = decision.candidates, rows_of(decision.candidates, 0)
+def refused(decision: Decision, pool: str, market: Market) -> tuple[RefusalCode, str]:
+    names, columns = decision.candidates, stage_offer_table(decision.candidates, 0)
     return next(
         (each.code, each.sentence)
         for each in decision.refusals
@@ -59,12 +60,12 @@ def refused(decision: Decision, pool: str, market: Market) -> tuple[Reason, str]
     )
 
 
-def objections(decision: Decision) -> list[Reason | None]:
+def exclusions(decision: Decision) -> list[RefusalCode | None]:
     """Of every stage's slots."""
     return [
-        None if code < 0 else each.objections[code]
+        None if code < 0 else each.exclusions[code]
         for each in decision.candidates.offers
-        for code in each.objection.tolist()
+        for code in each.exclusion.tolist()
     ]
 
 
@@ -96,7 +97,7 @@ def test_nothing_is_placed_or_planned_where_its_tier_keeps_it_off(
         return
     chosen = [] if decision.choice.cached else [decision.choice]
     for need, place in zip(question.needs[1 - len(chosen) :], [*chosen, *decision.plan], strict=True):
-        storage_class = preferences.storage_class(kind_of(need, needed_gb(need, question.rows)))
+        storage_class = preferences.workload_class(kind_of(need, stage_memory_gb(need, question.rows)))
         assert kept_off(storage_class, pools[place.pool], place.market) is None
 
 
@@ -106,7 +107,7 @@ def test_a_policy_can_only_take_offers_away_and_each_says_who_did(
     question: Question, preferences: Preferences
 ) -> None:
     free, kept = decide(question), decide(question.model_copy(update={"preferences": preferences}))
-    for before, after in zip(objections(free), objections(kept), strict=True):
+    for before, after in zip(exclusions(free), exclusions(kept), strict=True):
         assert after == before or (before is None and after in BY_POLICY)
     for refusal in kept.refusals:
         assert (refusal.code in BY_POLICY) == refusal.sentence.startswith("policy default 1 keeps ")
@@ -116,10 +117,10 @@ def test_a_policy_can_only_take_offers_away_and_each_says_who_did(
 @settings(max_examples=30)
 @given(questions())
 def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
-    empty = Preferences(name="other", version=9, tiers={"compute": WorkloadClass(), "data": WorkloadClass(), "memory": WorkloadClass()})
+    empty = Preferences(name="other", version=9, workload_classes={"compute": WorkloadClass(), "data": WorkloadClass(), "memory": WorkloadClass()})
     free, kept = decide(question), decide(question.model_copy(update={"preferences": empty}))
     assert (kept.choice, kept.plan, kept.refusals) == (free.choice, free.plan, free.refusals)
-    assert kept.obeyed is not None and (kept.obeyed.name, kept.obeyed.version, kept.obeyed.sha256) == (
+    assert kept.applied_policy is not None and (kept.applied_policy.name, kept.applied_policy.version, kept.applied_policy.sha256) == (
         "other",
         9,
         empty.sha256,
@@ -168,7 +169,7 @@ def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
             {"max_preemptions_per_hour": 0.1},
             L4.name,
             "spot",
-            "preempted-too-often",
+            "preemption-rate-not-allowed",
             "policy house 3 keeps compute-heavy work off what is taken away more than 0.1 times an hour, gpu-l4/1gpu spot is 0.3 times",
         ),
     ],
@@ -176,7 +177,7 @@ def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
 def test_each_setting_of_a_tier_refuses_with_its_own_sentence(
     storage_class: dict[str, Any], pool: str, market: str, code: str, sentence: str
 ) -> None:
-    assert refused(asked({"compute": storage_class}), pool, Market(market)) == (Reason(code), sentence)
+    assert refused(asked({"compute": storage_class}), pool, Market(market)) == (RefusalCode(code), sentence)
     assert all(each.code not in BY_POLICY for each in asked({"memory": storage_class}).refusals), "another storage_class's"
 
 
@@ -205,11 +206,11 @@ def test_a_stage_that_nothing_is_left_for_is_refused_with_no_budget_that_would_d
         (Need(stage="s", op_per_row=1_000, passes=10, elastic=True), "compute"),
         (Need(stage="s", gpu="must"), "compute"),
         (Need(stage="s", memory_fixed_gb=16), "memory"),
-        (Need(stage="s", memory_fixed_gb=16, kind="data"), "data"),
+        (Need(stage="s", memory_fixed_gb=16, workload="data"), "data"),
     ],
 )
 def test_the_kind_of_work_follows_from_the_need_unless_it_is_named(need: Need, kind: str) -> None:
-    assert kind_of(need, needed_gb(need, 1000)) == kind
+    assert kind_of(need, stage_memory_gb(need, 1000)) == kind
 
 
 def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
@@ -233,14 +234,14 @@ def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("tiers: {fast: {}}", "tiers.fast.[key]: Input should be 'compute', 'data' or 'memory'"),
-        ("tiers: {compute: {market: [spot]}}", "tiers.compute.market: Extra inputs are not permitted"),
-        ("tiers: {compute: {markets: []}}", "tiers.compute.markets: Tuple should have at least 1 item"),
+        ("workload_classes: {fast: {}}", "workload_classes.fast.[key]: Input should be 'compute', 'data' or 'memory'"),
+        ("workload_classes: {compute: {market: [spot]}}", "workload_classes.compute.market: Extra inputs are not permitted"),
+        ("workload_classes: {compute: {markets: []}}", "workload_classes.compute.markets: Tuple should have at least 1 item"),
         (
-            "tiers: {compute: {hardware: cpu, gpus: [L4]}}",
+            "workload_classes: {compute: {hardware: cpu, gpus: [L4]}}",
             "hardware is cpu, so no GPU type can be named: leave out one of them",
         ),
-        ("tiers: {data: {max_preemptions_per_hour: -1}}", "greater than or equal to 0"),
+        ("workload_classes: {data: {max_preemptions_per_hour: -1}}", "greater than or equal to 0"),
         (
             "delay_usd_per_hour: -0.5",
             "delay_usd_per_hour: Input should be greater than or equal to 0",

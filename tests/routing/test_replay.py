@@ -15,7 +15,7 @@ from routing_cases import laptop_question, questions
 
 import shoestring
 from shoestring.core.errors import UsageError
-from shoestring.core.types import record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Question

@@ -8,23 +8,24 @@ from typing import Any
 import pytest
 from routing_cases import CPU_1, CPU_2, EVALUATE, FULL, INGEST, PREPROCESS, laptop_question, quote
 
-from shoestring.core.types import Market, NodeCapacity, Pool, StockOut, record_bytes
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Market, NodeCapacity, Pool, StockOut
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Reason
-from shoestring.routing.offers.offer_costs import rows_of
+from shoestring.routing.decision import Decision, RefusalCode
+from shoestring.routing.offers.offer_costs import stage_offer_table
 from shoestring.routing.pages.explain import as_markdown, as_text
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 def with_room(pool: Pool, **room: Any) -> Pool:
-    return pool.model_copy(update={"room": FULL.model_copy(update=room)})
+    return pool.model_copy(update={"capacity": FULL.model_copy(update=room)})
 
 
-def refusal(decision: Decision, pool: str) -> tuple[Reason, str]:
+def refusal(decision: Decision, pool: str) -> tuple[RefusalCode, str]:
     """The one of a pool's refusals; every offer of it says the same."""
-    columns = rows_of(decision.candidates, 0)
+    columns = stage_offer_table(decision.candidates, 0)
     of_pool = {
         (each.code, each.sentence)
         for each in decision.refusals
@@ -37,7 +38,7 @@ def refusal(decision: Decision, pool: str) -> tuple[Reason, str]:
 def test_a_full_pool_that_cannot_grow_is_refused_with_the_numbers_and_the_next_one_is_taken() -> None:
     decision = decide(laptop_question(pools=(with_room(CPU_1), CPU_2)))
     code, sentence = refusal(decision, "cpu-1")
-    assert code is Reason.NO_ROOM
+    assert code is RefusalCode.NO_CAPACITY
     assert sentence == (
         "no room: the emptiest of cpu-1's 2 nodes has 0.4 cores and 1.2 GB free, 1 core and 4 GB are asked; 3 pods wait there already"
     )
@@ -83,39 +84,39 @@ def test_for_a_cached_result_no_node_is_made_that_costs_more_than_one_that_is_th
     [
         (
             CPU_2.model_copy(update={"name": "od/2", "node_pool": "od"}),
-            {"nodes": 1, "max_nodes": 1, "waiting": 1},
+            {"nodes": 1, "max_nodes": 1, "pending_pods": 1},
             "no room: od's one node has 0.4 cores and 1.2 GB free, 2 cores and 4 GB are asked; 1 pod waits there already",
         ),
         (
             CPU_1,
-            {"nodes": 0, "max_nodes": 0, "waiting": 0},
+            {"nodes": 0, "max_nodes": 0, "pending_pods": 0},
             "no room: cpu-1 has no nodes, and nothing that would add one",
         ),
         (
             CPU_1.model_copy(update={"gpu_count": 1, "gpu_tflops": 100, "gpu_memory_gb": 16}),
-            {"waiting": 0},
+            {"pending_pods": 0},
             "no room: the emptiest of cpu-1's 2 nodes has 0 GPUs, 0.4 cores and 1.2 GB free, 1 GPU, 1 core and 4 GB are asked",
         ),
         (
             CPU_1,
-            {"closed": 2},
+            {"unschedulable": 2},
             "no room: none of cpu-1's 2 nodes takes pods: cordoned, not ready, or tainted by the cluster",
         ),
         (
             CPU_1,
-            {"nodes": 1, "max_nodes": 1, "closed": 1},
+            {"nodes": 1, "max_nodes": 1, "unschedulable": 1},
             "no room: cpu-1's one node takes no pods: cordoned, not ready, or tainted by the cluster",
         ),
         (
             CPU_1,
-            {"closed": 1, "waiting": 0},
+            {"unschedulable": 1, "pending_pods": 0},
             "no room: the emptiest of cpu-1's 2 nodes has 0.4 cores and 1.2 GB free, 1 core and 4 GB are asked; "
             "1 of them takes no pods: cordoned, not ready, or tainted by the cluster",
         ),
     ],
 )
 def test_what_is_free_is_said_of_the_node_pool(pool: Pool, room: dict[str, int], sentence: str) -> None:
-    full = pool.model_copy(update={"room": NodeCapacity.model_validate(FULL.model_dump() | room)})
+    full = pool.model_copy(update={"capacity": NodeCapacity.model_validate(FULL.model_dump() | room)})
     assert (
         refusal(
             decide(laptop_question((EVALUATE,), pools=(full,), quotes=(quote(pool.name, "0.04"),))), pool.name
@@ -130,7 +131,7 @@ def remembered(node_pool: str, market: Market) -> StockOut:
         market=market,
         at=NOON,
         until=NOON + timedelta(minutes=15),
-        why="r's train waited 300 s there",
+        reason="r's train waited 300 s there",
     )
 
 
@@ -138,7 +139,7 @@ def test_a_node_pool_that_took_no_pod_is_left_out_on_that_market_in_all_its_shar
     shares = tuple(pool.model_copy(update={"node_pool": "cpu-od"}) for pool in (CPU_1, CPU_2))
     decision = decide(laptop_question(pools=shares, stockouts=(remembered("cpu-od", Market.ON_DEMAND),)))
     assert decision.choice is None
-    told = (Reason.STOCKED_OUT, "left out until 2026-11-01T12:15:00.000Z: r's train waited 300 s there")
+    told = (RefusalCode.STOCK_OUT, "left out until 2026-11-01T12:15:00.000Z: r's train waited 300 s there")
     assert {refusal(decision, pool.name) for pool in shares} == {told}
     other = decide(
         laptop_question(

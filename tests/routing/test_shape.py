@@ -7,7 +7,7 @@ from graph_cases import DIAMOND
 from pydantic import ValidationError
 from routing_cases import EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question
 
-from shoestring.routing.dag import from_here, shape_of, without
+from shoestring.routing.dag import build_dag, stages_from, without
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_two_stages_of_one_name_are_refused_where_names_tell_what_comes_after_wh
 
 
 def test_a_router_looks_at_all_stages_that_do_not_come_before_its_own() -> None:
-    assert [need.stage for need in from_here(DIAMOND, "ingest")] == ["ingest", "left", "right", "join"]
-    assert [need.stage for need in from_here(DIAMOND, "right")] == ["right", "left", "join"]
-    assert [need.stage for need in from_here(DIAMOND, "join")] == ["join"]
+    assert [need.stage for need in stages_from(DIAMOND, "ingest")] == ["ingest", "left", "right", "join"]
+    assert [need.stage for need in stages_from(DIAMOND, "right")] == ["right", "left", "join"]
+    assert [need.stage for need in stages_from(DIAMOND, "join")] == ["join"]
     chain = (INGEST, PREPROCESS, TRAIN, EVALUATE)
-    assert [from_here(chain, need.stage) for need in chain] == [chain[place:] for place in range(4)]
+    assert [stages_from(chain, need.stage) for need in chain] == [chain[place:] for place in range(4)]
 
 
 def test_a_stage_that_came_after_the_one_before_it_says_so_where_it_is_moved() -> None:
@@ -70,9 +70,9 @@ def test_a_stage_that_came_after_the_one_before_it_says_so_where_it_is_moved() -
         TRAIN.model_copy(update={"stage": "other", "after": ("preprocess",)}),
         EVALUATE,
     )
-    assert [(need.stage, need.after) for need in from_here(needs, "other")] == [
+    assert [(need.stage, need.after) for need in stages_from(needs, "other")] == [
         ("other", ("preprocess",)),
         ("evaluate", None),
     ]
     assert [(need.stage, need.after) for need in without(needs, {"other"})][-1] == ("evaluate", ("other",))
-    assert shape_of(from_here(needs, "other")).is_chain
+    assert build_dag(stages_from(needs, "other")).is_chain

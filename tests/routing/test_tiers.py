@@ -15,12 +15,13 @@ from test_plan import as_good_as_any_plan
 
 from shoestring.config.tariffs import HOURS_PER_MONTH, StorageClass, Tariffs, held_microusd, read_microusd
 from shoestring.core.money import microusd, usd
-from shoestring.core.types import STANDARD_CLASS, Format, Need, record_bytes
-from shoestring.routing.analysis.outline import front, table
+from shoestring.core.record import record_bytes
+from shoestring.core.types import STANDARD_CLASS, Format, Need
+from shoestring.routing.analysis.outline import pareto_front, stage_outlines
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Given, Question
-from shoestring.routing.offers.egress import paid_gb
+from shoestring.routing.decision import Decision, Question, UpstreamStage
+from shoestring.routing.offers.egress import billed_gb
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.pages.explain import as_text
 
@@ -81,7 +82,7 @@ def test_the_choice_is_as_good_as_trying_every_format_on_every_storage_class(que
 def test_each_offer_pays_for_the_class_that_it_writes_to_and_the_one_that_it_reads_from(
     question: Question,
 ) -> None:
-    made, shelves = candidates(question), question.tariffs.shelves
+    made, shelves = candidates(question), question.tariffs.all_storage_classes
     ratios = {speed.format: speed.size_ratio for speed in question.speeds}
     for need, offers in zip(question.needs, made.offers, strict=True):
         for number in offers.writes:
@@ -150,12 +151,12 @@ def test_what_its_class_charges_is_among_the_fees_of_a_stage_with_the_volume_tha
     kept, gb = StorageClass.model_validate(COLD | {"min_days": 90}), np.array([4.0 * PACKED.size_ratio])
     reader = asked(24, {"COLD": kept}, (READ,), reads_format=Format.PACKED, reads_storage_class="COLD", row_bytes=4000)
     assert reader.choice and microusd(reader.choice.incurred_usd(done=False)) == read_microusd(kept, gb)[0]
-    assert paid_gb(reader.question, reader.choice) == (gb[0], 0, 0)
+    assert billed_gb(reader.question, reader.choice) == (gb[0], 0, 0)
     for hours, charged in ((5000, 5000), (1500, 90 * 24)):
         writer = asked(hours, {"COLD": kept}, (WRITE,), speeds=(PACKED,))
         assert writer.choice and writer.choice.storage_class == "COLD"
         assert microusd(writer.choice.fees_usd) == held_microusd(kept, gb, hours)[0]
-        assert paid_gb(writer.question, writer.choice) == (
+        assert billed_gb(writer.question, writer.choice) == (
             0,
             0,
             pytest.approx(gb[0] * charged / HOURS_PER_MONTH),
@@ -173,7 +174,7 @@ def test_a_set_that_nobody_reads_any_more_goes_where_it_is_cheapest_to_keep() ->
 def test_without_storage_classes_nothing_of_them_is_written_down(question: Question) -> None:
     data = record_bytes(decide(question))
     assert not any(name in data for name in (b'"storage_class"', b'"reads_storage_class"', b'"cached_storage_class"'))
-    assert data.count(b'"tiers"') == 1, "those of the policy"
+    assert data.count(b'"workload_classes"') == 1, "those of the policy"
 
 
 @settings(max_examples=80)
@@ -207,7 +208,7 @@ def test_a_class_that_has_no_price_any_more_counts_as_the_standard_one() -> None
 def test_what_is_read_beside_costs_by_the_class_that_it_lies_on() -> None:
     join = READ.model_copy(update={"after": ("write", "other")})
     left = [
-        Given(stage=name, format=Format.PACKED, row_bytes=4000, storage_class=storage_class)
+        UpstreamStage(stage=name, format=Format.PACKED, row_bytes=4000, storage_class=storage_class)
         for name, storage_class in (("write", "COLD"), ("other", STANDARD_CLASS))
     ]
     plain = [left[1].model_copy(update={"stage": "write"}), left[1]]
@@ -258,8 +259,8 @@ def test_the_class_is_said_wherever_the_format_is() -> None:
     assert page.splitlines()[2].strip() == f"cpu-1 on-demand writing {lies}"
     later = next(line for line in page.splitlines() if line.split()[:2] == ["read", "cpu-1"])
     assert f"{decision.plan[0].format} on COLD" in later
-    assert [line.storage_class for line in table(decision)] == ["COLD", "COLD", STANDARD_CLASS]
-    assert front(decision.question, decision.candidates)[0].offers[0] == f"cpu-1 on-demand {lies}"
+    assert [line.storage_class for line in stage_outlines(decision)] == ["COLD", "COLD", STANDARD_CLASS]
+    assert pareto_front(decision.question, decision.candidates)[0].offers[0] == f"cpu-1 on-demand {lies}"
 
 
 def test_looking_back_finds_the_class_that_was_taken_and_what_another_would_have_saved() -> None:

@@ -17,7 +17,8 @@ from typing import Any
 import yaml
 from clocks import StillClock
 
-from shoestring.backends.local import FolderStore, LocalCluster, open_local_world
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import LocalCluster, open_local_world
 from shoestring.config.policy import Policy
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded

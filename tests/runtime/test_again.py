@@ -22,7 +22,7 @@ from pod_world import (
     wish,
 )
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.config.world import World
 from shoestring.core.errors import Refused, StoreError
 from shoestring.core.interfaces import PodLifetime
@@ -95,7 +95,7 @@ def test_a_lost_pod_is_settled_and_receipted_by_the_next_router_which_decides_af
 ) -> None:
     dies(began, why="Evicted")
     decision = again(began, flights_slice)
-    assert (decision.question.attempt, decision.question.hold) == (2, "ingest-2")
+    assert (decision.question.attempt, str(decision.question.attempt_id)) == (2, "ingest-2")
     lost = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert (lost.status, lost.cause) == ("lost", "lost") and "Evicted" in lost.reason
     state = began.ledger.state(began.account)

@@ -91,7 +91,7 @@ def test_a_stage_that_failed_is_planned_again_by_those_beside_it(world: World, r
     run = admit(world, asked(recipe, "begin"))
     decision = routed(world, run, recipe, "fit-b")
     ledger = Ledger(world.store, world.clock, "router")
-    ledger.settle(run.start.account, decision.question.hold, Decimal("0.000001"))
+    ledger.settle(run.start.account, str(decision.question.attempt_id), Decimal("0.000001"))
     needs, given = stages_to_plan(
         world, open_run(world.store, "r"), stages_from(FIT, "fit-a"), ledger.state(run.start.account)
     )

@@ -88,6 +88,6 @@ def test_a_second_pod_settles_the_first_that_was_lost_and_the_stage_is_routed_ag
         paid_usd,
     )
     decision, _ = decide_and_reserve(began.world, began.run, wish(flights_slice, needs=INGEST), StageInputs())
-    assert decision.question.hold == "ingest-2"
+    assert str(decision.question.attempt_id) == "ingest-2"
     assert any(f"second-ingest-1.{SECOND}" in key for key in began.world.store.list("runs/r/overhead/1/"))
     verify(began.world.store, load_anchors(began.world.store))

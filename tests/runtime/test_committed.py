@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pod_world import Began, SetClock, begin, small_world, wish
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.memory import MemoryStore
 from shoestring.config.world import CommittedHours
 from shoestring.core.errors import StoreError
@@ -83,7 +83,7 @@ def ended(began: Began, seconds: float) -> Receipt:
     attempt.reserved_usd = attempt.choice.p95_usd
     attempt.started_s = began.world.clock.monotonic_s() - seconds + began.world.policy.pod_exit_s
     settle_and_record(attempt, ChildResult(status="done", outcome=StageOutcome(key="blobs/1", rows=1)))
-    return read_record(began.world.store, receipt_key(attempt.run.run_id, attempt.hold), Receipt)
+    return read_record(began.world.store, receipt_key(attempt.run.run_id, str(attempt.id)), Receipt)
 
 
 def test_a_pool_that_is_paid_for_is_taken_reserved_at_its_price_and_settled_at_what_was_not_covered(

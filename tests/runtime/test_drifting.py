@@ -14,7 +14,7 @@ import pytest
 from made_up import dataset
 from pod_world import TRAIN, small_world
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.receipt import Receipt
 from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
 from shoestring.data.run_records import read_record

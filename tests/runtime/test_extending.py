@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pod_world import INGEST, TRAIN, AwayStore, Began, SetClock, a_child, begin, small_world, watched, wish
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.money import MICRO
 from shoestring.runtime.admission.admit import EXTENSION_SHARE
 from shoestring.runtime.supervisor.attempt import Attempt

@@ -31,7 +31,8 @@ from pod_world import (
     wish,
 )
 
-from shoestring.backends.local import FolderStore, this_process
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import this_process
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
@@ -63,7 +64,7 @@ def test_a_store_that_is_away_keeps_no_frame_from_its_signals_and_its_money(
         watch_child(attempt, child, tmp_path, writer)
         assert child.returncode == -signal.SIGTERM
         away.back.set()
-    beat = last_heartbeat(fixed.world.store, attempt.run.run_id, attempt.hold)
+    beat = last_heartbeat(fixed.world.store, attempt.run.run_id, str(attempt.id))
     assert beat is not None
     assert beat.state == "stopping"
 
@@ -214,7 +215,7 @@ def test_a_stage_that_is_killed_while_it_is_supervised_comes_home_failed(
     assert "SIGKILL" in ending.why
 
 
-def a_frame(began: Began, laptop: Path, folder: Path, supervisor: str) -> subprocess.Popen[str]:
+def a_frame(began: Began, laptop: Path, folder: Path, launcher: str) -> subprocess.Popen[str]:
     line = command(
         "stage",
         "ingest",
@@ -225,7 +226,7 @@ def a_frame(began: Began, laptop: Path, folder: Path, supervisor: str) -> subpro
         "--world",
         str(laptop),
     )
-    env = variables(laptop, folder) | {"SHOESTRING_SUPERVISOR": supervisor}
+    env = variables(laptop, folder) | {"SHOESTRING_LAUNCHER": launcher}
     return subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
@@ -248,10 +249,10 @@ def test_a_frame_whose_launcher_has_died_stops_its_child_and_settles(
 ) -> None:
     began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST, budget_usd=MONEY))
     launcher = a_child("import time; print(flush=True); time.sleep(60)")
-    supervisor = f"{this_process().host}.{launcher.pid}.{int(psutil.Process(launcher.pid).create_time() * 1000)}"
+    identity = f"{this_process().host}.{launcher.pid}.{int(psutil.Process(launcher.pid).create_time() * 1000)}"
     launcher.kill()
     launcher.wait()
-    frame = a_frame(began, laptop, tmp_path, supervisor)
+    frame = a_frame(began, laptop, tmp_path, identity)
     _, err = frame.communicate(timeout=60)
     assert frame.returncode == 1, err
     check_that_it_settled(began, "whoever launched the run is gone")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Hardware, Market

@@ -113,7 +113,7 @@ def test_nobody_takes_it_for_dead_before_the_end_of_its_run(world: World, decisi
     world.clock.sleep(3600)
     ledger = Ledger(world.store, world.clock, str(world.pod))
     assert settle_lost_pods(ledger, world.store, world.cluster, "r", "r", exclude={"overhead-1"}) == []
-    assert decision.question.hold in ledger.state("r").reservations
+    assert str(decision.question.attempt_id) in ledger.state("r").reservations
 
 
 @pytest.mark.parametrize("lives", [True, False])
@@ -121,7 +121,7 @@ def test_its_run_goes_on_for_as_long_as_its_pod_lives(world: World, decision: De
     world.clock.sleep(10 * world.policy.abandoned_after_s)
     sweep_world(ended(world, PodLifetime(alive=lives)), Queue())
     state = Ledger(world.store, world.clock, str(world.pod)).state("r")
-    assert (decision.question.hold in state.reservations, state.closed) == (lives, not lives)
+    assert (str(decision.question.attempt_id) in state.reservations, state.closed) == (lives, not lives)
 
 
 def test_what_it_leaves_is_not_looked_for_in_our_cache(decision: Decision) -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pod_world import TRAIN, Began, SetClock, begin, small_world, wish
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.config.policy import MigrationPolicy, Policy
 from shoestring.core.errors import StoreError
 from shoestring.data.run_records import read_record
@@ -78,11 +78,11 @@ def test_a_training_whose_pool_became_dear_stops_to_be_moved_once_it_has_dwelt(
     began.attempt.rate_changes = ((began.world.clock.monotonic_s(), Decimal("0.4")),)
     run_for(began, 11, looks)
     assert began.attempt.stop_cause == "moved" and began.attempt.stop_reason.startswith(
-        "moves: two on-demand at $0.05"
+        "migrates: two on-demand at $0.05"
     )
     assert looks.last is not None and looks.last.running.s_per_sample == pytest.approx(0.001, rel=0.05)
     write_last_check(began.attempt, looks)
-    assert read_record(began.world.store, migration_check_key("r", began.attempt.hold), MigrationCheck) == looks.last
+    assert read_record(began.world.store, migration_check_key("r", str(began.attempt.id)), MigrationCheck) == looks.last
 
 
 def test_a_place_that_became_cheaper_is_found_by_the_prices_of_now(
@@ -126,12 +126,12 @@ def test_a_store_that_is_away_keeps_no_frame_from_its_work(began: Began) -> None
 
 def test_a_stage_that_was_moved_is_routed_again_and_is_moved_no_more_than_is_allowed(began: Began) -> None:
     attempt = began.attempt
-    began.ledger.settle(began.account, attempt.hold, Decimal("0.0001"), "moved")
+    began.ledger.settle(began.account, str(attempt.id), Decimal("0.0001"), "moved")
     write_attempt_receipt(
-        attempt, ChildResult(status="stopped", cause="moved", why="moves: two is cheaper"), Decimal("0.0001")
+        attempt, ChildResult(status="stopped", cause="moved", why="migrates: two is cheaper"), Decimal("0.0001")
     )
     earlier = settle_earlier_attempts(began.world, began.run, began.ledger, "train")
-    assert earlier.notes == ("attempt 1 stopped: moves: two is cheaper",)
+    assert earlier.notes == ("attempt 1 stopped: migrates: two is cheaper",)
     looks = make_monitor(attempt)
     assert looks.moves == 1
     run_for(began, 60, looks)

@@ -12,7 +12,7 @@ from commands import Ran, shoestring
 from made_up import dataset
 from pod_world import TRAIN, check_windows, small_world
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.receipt import Receipt
 from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
 from shoestring.data.run_records import read_record
@@ -109,7 +109,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     finally:
         over.set()
         thread.join()
-    assert first.code == 1 and "moves: two spot" in first.err, first.err
+    assert first.code == 1 and "migrates: two spot" in first.err, first.err
     second = engine.attempt()
     assert second.code == 0, second.err
     assert engine.settle().code == 0
@@ -127,7 +127,7 @@ def test_it_stops_at_a_checkpoint_and_goes_on_elsewhere(moved: Engine) -> None:
     assert (first.pool, first.status, first.cause) == ("one", "stopped", "moved")
     assert (second.pool, second.status) == ("two", "done"), second.reason
     decision = read_record(moved.store, decision_key("r", "train-2"), Decision)
-    assert any("attempt 1 stopped: moves: two spot" in note for note in decision.question.notes)
+    assert any("attempt 1 stopped: migrates: two spot" in note for note in decision.question.notes)
 
 
 @pytest.mark.slow
@@ -172,11 +172,11 @@ def test_why_it_was_moved_and_what_was_weighed_is_told(moved: Engine) -> None:
     look = read_record(moved.store, "runs/r/looks/train-1.json", MigrationCheck)
     assert look.decision.migrates and look.target is not None and look.target.pool == "two"
     said = shoestring("explain", moved.folder / "out" / "decisions" / "train-1.json").out
-    assert "Last second look" in said and "moves: two spot at $0." in said and "runs here" in said
+    assert "Last migration check" in said and "migrates: two spot at $0." in said and "runs here" in said
     assert (
-        "## Last second look"
+        "## Last migration check"
         in shoestring("explain", moved.folder / "out" / "decisions" / "train-1.json", "--markdown").out
     )
     page = (moved.folder / "report.html").read_text()
-    assert "Second looks" in page and "moves: two spot at $0." in page
+    assert "Second looks" in page and "migrates: two spot at $0." in page
     assert shoestring("replay", moved.folder / "out" / "decisions" / "train-2.json").code == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pod_world import INGEST, TRAIN, SetClock, on, small_world, wish
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, Refused
 from shoestring.core.pod_ref import PodRef

@@ -14,7 +14,8 @@ import psutil
 import pytest
 from pod_world import INGEST, Began, SetClock, begin, on, small_world, wish
 
-from shoestring.backends.local import FolderStore, LocalCluster, this_process
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import LocalCluster, this_process
 from shoestring.config.world import World
 from shoestring.core.errors import NotAllowed, StoreError
 from shoestring.core.pod_ref import PodRef
@@ -28,7 +29,7 @@ from shoestring.runtime.records.overhead import OverheadTime, overhead_pod_s, ov
 from shoestring.runtime.records.run_setup import write_run_record, write_start
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.settle import exit_step, settle_abandoned, settle_run, settle_start
-from shoestring.runtime.supervisor.supervisor import write_heartbeat
+from shoestring.runtime.launcher.launcher import write_heartbeat
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.parent_accounts import LEASE_S
@@ -49,8 +50,8 @@ def world(laptop: Path, tmp_path: Path) -> World:
     return small_world(laptop, tmp_path, SetClock())
 
 
-def launched_by(supervisor: str, world: World, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> Began:
-    monkeypatch.setenv("SHOESTRING_SUPERVISOR", supervisor)
+def launched_by(launcher: str, world: World, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> Began:
+    monkeypatch.setenv("SHOESTRING_LAUNCHER", launcher)
     return begin(world, wish(recipe, needs=INGEST))
 
 
@@ -275,7 +276,7 @@ def test_the_abandoned_second_start_of_a_run_is_found_by_its_account(
 def test_a_months_hold_whose_account_nobody_opened_is_released_after_the_lease(
     world: World, dead: str, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SHOESTRING_SUPERVISOR", dead)
+    monkeypatch.setenv("SHOESTRING_LAUNCHER", dead)
     with pytest.raises(StoreError):
         admit(
             on(world, FailingStore(tmp_path / "store", "ledger/r/00000001.json")),

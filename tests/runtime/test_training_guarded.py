@@ -50,5 +50,5 @@ def test_a_training_that_breaks_a_guardrail_is_stopped_and_the_rest_of_its_money
     assert any(f"guardrail {name}: at " in note for note in attempt.decision.question.notes)
     assert f"guardrail {name}: at " in as_text(attempt.decision)
     state = Ledger(attempt.world.store, attempt.world.clock).state(attempt.run.start.account)
-    assert attempt.hold not in state.reservations
+    assert str(attempt.id) not in state.reservations
     assert receipt.spent_usd < receipt.budget_usd / 2

@@ -30,7 +30,7 @@ def ran(world: World, recipe: Path, run_id: str, times: Decimal) -> Decision:
     decision, now = began.attempt.decision, world.clock.now()
     taken = {"decision_key": began.attempt.decision_key, "pod": None, "status": "done", "ledger_head": ""}
     receipt = receipt_for(decision, now, now, spent_usd=began.attempt.choice.est_usd * times, **taken)
-    world.store.put(receipt_key(run_id, decision.question.hold), record_bytes(receipt))
+    world.store.put(receipt_key(run_id, str(decision.question.attempt_id)), record_bytes(receipt))
     return decision
 
 
@@ -48,7 +48,7 @@ def test_a_candidate_that_overspends_is_rolled_back_by_the_next_router_and_stays
     after = ran(world, flights_slice, "c", Decimal(1))
     assert after.applied_policy is not None and (after.applied_policy.name, after.applied_policy.arm) == ("default", "live")
     assert after.shadow is not None and after.shadow.name == "hasty"
-    assert after.question.rollback_reason.startswith("2 runs under policy hasty 2 spent $")
+    assert after.question.rollback_reason.startswith("2 runs with policy hasty 2 spent $")
     for run_id in ("d", "e", "f"):
         ran(world, flights_slice, run_id, Decimal("0.5"))
     assert world.policy.candidate is not None

@@ -91,7 +91,7 @@ def train_for(began: Began, seconds: int, times: float = 1.0) -> MigrationMonito
 def leave(began: Began) -> Receipt:
     assert began.attempt.stop_cause == "moved"
     settle_and_record(began.attempt, ChildResult(status="stopped", cause="moved", why=began.attempt.stop_reason))
-    return read_record(began.world.store, receipt_key("r", began.attempt.hold), Receipt)
+    return read_record(began.world.store, receipt_key("r", str(began.attempt.id)), Receipt)
 
 
 def test_a_training_tries_what_may_be_better_leaves_it_when_it_is_not_and_the_next_run_knows(
@@ -100,7 +100,7 @@ def test_a_training_tries_what_may_be_better_leaves_it_when_it_is_not_and_the_ne
     at_one = first(world, flights_slice)
     assert at_one.attempt.choice.pool == "one" and at_one.attempt.decision.question.exploration_sd == EXPLORATION_SD
     train_for(at_one, 60)
-    assert "moves: two on-demand at $0.100000" in at_one.attempt.stop_reason
+    assert "migrates: two on-demand at $0.100000" in at_one.attempt.stop_reason
     assert "taken off for finding out how fast it is there" in at_one.attempt.stop_reason
     leave(at_one)
 
@@ -110,7 +110,7 @@ def test_a_training_tries_what_may_be_better_leaves_it_when_it_is_not_and_the_ne
     )
     train_for(at_two, 60, times=3)
     assert (
-        "moves: one on-demand at $0.040000" in at_two.attempt.stop_reason
+        "migrates: one on-demand at $0.040000" in at_two.attempt.stop_reason
         and "finding out" not in at_two.attempt.stop_reason
     )
     leave(at_two)
@@ -142,7 +142,7 @@ def test_an_attempt_that_was_moved_teaches_its_pace_and_one_that_goes_on_teaches
     train_for(goes_on, 25)
     samples = goes_on.attempt.progress.samples
     settle_and_record(goes_on.attempt, ChildResult(status="done", outcome=StageOutcome(key="k", samples=samples)))
-    receipt = read_record(world.store, receipt_key("r", goes_on.attempt.hold), Receipt)
+    receipt = read_record(world.store, receipt_key("r", str(goes_on.attempt.id)), Receipt)
     assert receipt.prior_s == pytest.approx(
         goes_on.attempt.choice.prior_s_of(samples - goes_on.attempt.progress.began)
     )
@@ -153,7 +153,7 @@ def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flight
     began = first(world, flights_slice)
     train_for(began, 20)
     settle_and_record(began.attempt, ChildResult(status="stopped", cause="told-to-stop", why="SIGTERM"))
-    assert not read_record(world.store, receipt_key("r", began.attempt.hold), Receipt).teaches
+    assert not read_record(world.store, receipt_key("r", str(began.attempt.id)), Receipt).teaches
     assert not list(world.store.list(HISTORY))
 
 

@@ -9,26 +9,26 @@ from shoestring.simulation.scenario import Scenario, load_scenario
 
 NOTHING_WRONG: dict[str, Any] = {
     "faults": {},
-    "market": {"preemption_times": 0.0},
+    "market": {"preemption_factor": 0.0},
     "durations": {"bias_log_sd": 0.0, "log_sd": 0.0, "tail_share": 0.0},
 }
 
 
-def scenario(*chains: str, **changes: Any) -> Scenario:
+def scenario(*kinds: str, **changes: Any) -> Scenario:
     """The one that ships, with some of its chains and with changes."""
     shipped = load_scenario(None).model_dump(mode="json")
-    kept = [chain for chain in shipped["chains"] if chain["name"] in (chains or ("tables", "images"))]
+    kept = [kind for kind in shipped["pipeline_kinds"] if kind["name"] in (kinds or ("tables", "images"))]
     return Scenario.model_validate(
-        shipped | {"chains": kept, "only": ["n2-standard-4", "g2-standard-4"]} | changes
+        shipped | {"pipeline_kinds": kept, "pools": ["n2-standard-4", "g2-standard-4"]} | changes
     )
 
 
 def budgeted(times: float, base: Scenario) -> Scenario:
     """Every budget is so many times what the router expects."""
     chains = tuple(
-        chain.model_copy(update={"budget_times": times, "budget_log_sd": 0.0}) for chain in base.chains
+        kind.model_copy(update={"budget_factor": times, "budget_log_sd": 0.0}) for kind in base.pipeline_kinds
     )
-    return base.model_copy(update={"chains": chains})
+    return base.model_copy(update={"pipeline_kinds": chains})
 
 
 class DieAt(Random):

@@ -1,4 +1,4 @@
-"""Recorded markets: what a file says is what pods meet, and a file that says nothing is told what it lacks."""
+"""RecordedMarket markets: what a file says is what pods meet, and a file that says nothing is told what it lacks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_pools_spot_price_moves_as_its_zones_did_and_the_recording_begins_agai
 
 def test_machines_are_there_and_are_taken_when_the_recording_says_so(folder: Path) -> None:
     found, pool = market(recorded(folder, "b")), world_file(scenario()).pools[0]
-    assert [found.can_be_had(pool.name, SPOT, at_s) for at_s in (0, 59, 60, 119, 120, 240)] == [
+    assert [found.is_available(pool.name, SPOT, at_s) for at_s in (0, 59, 60, 119, 120, 240)] == [
         True,
         True,
         False,
@@ -53,8 +53,8 @@ def test_machines_are_there_and_are_taken_when_the_recording_says_so(folder: Pat
         True,
         False,
     ]
-    assert found.can_be_had(pool.name, ON_DEMAND, 60)
-    assert [found.taken_s(pool, SPOT, at_s, None) for at_s in (0, 130)] == [60, 240]  # type: ignore[arg-type]
+    assert found.is_available(pool.name, ON_DEMAND, 60)
+    assert [found.preempted_s(pool, SPOT, at_s, None) for at_s in (0, 130)] == [60, 240]  # type: ignore[arg-type]
 
 
 def test_where_no_spot_machine_is_to_be_had_the_stage_is_routed_elsewhere(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_where_no_spot_machine_is_to_be_had_the_stage_is_routed_elsewhere(tmp_pa
     }
     base = budgeted(20.0, scenario("tables", **gone))
     report = simulate(base, 3, 1)
-    assert report.ended == {"done": 3}
-    assert all(kind == "overhead" or kind.endswith("on-demand") for kind in report.money)
+    assert report.outcomes == {"done": 3}
+    assert all(kind == "overhead" or kind.endswith("on-demand") for kind in report.spent_by_target)
 
 
 def test_price_changes_are_found_by_machine_and_region_and_hold_from_their_day(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_price_changes_that_are_none_are_refused(tmp_path: Path, text: str, said
 
 
 def with_record(base: Scenario, path: Path) -> Scenario:
-    return base.model_copy(update={"durations": base.durations.model_copy(update={"recorded": path})})
+    return base.model_copy(update={"durations": base.durations.model_copy(update={"recorded_file": path})})
 
 
 def test_luck_is_drawn_from_a_record_of_durations(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 from clocks import NOON, StillClock
 from spending_world import fast_folder
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
+from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Market, record_bytes
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Market
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -22,7 +24,7 @@ def receipt(run_id: str, stage: str, head: str) -> Receipt:
         run_id=run_id,
         stage=stage,
         attempt=1,
-        pod_uid="host.1.2",
+        pod=PodRef.parse("host.1.2"),
         decision_key=f"runs/{run_id}/decisions/{stage}-1.json",
         status="done",
         pool="cores-2",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from clocks import StillClock
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import NotInStore, StoreError
 from shoestring.spending.ledger.ledger import Ledger
 

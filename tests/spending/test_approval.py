@@ -9,20 +9,21 @@ from pathlib import Path
 import pytest
 from clocks import NOON, StillClock
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import LedgerCorrupt
-from shoestring.core.types import record_bytes
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.record import record_bytes
 from shoestring.spending.approvals import (
-    ENTRY_S,
+    ENTRY_MARGIN_S,
     Approval,
     approval_key,
-    approvals,
-    approve,
-    standing,
-    why_not,
+    read_approvals,
+    valid_approval,
+    why_insufficient,
+    write_approval,
 )
-from shoestring.spending.audit.export import export
-from shoestring.spending.audit.verify import open_for_verify, verify
+from shoestring.spending.audit.export import export_accounts
+from shoestring.spending.audit.verify import open_ledger_folder, verify
 from shoestring.spending.ledger.ledger import Ledger
 
 
@@ -33,7 +34,7 @@ def approval(amount: str = "5", days: float = 1, by: str = "ann", at: float = 0)
         at=NOON + timedelta(seconds=at),
         amount_usd=Decimal(amount),
         expires_at=NOON + timedelta(days=days),
-        pod_uid="host.1.2",
+        pod=PodRef.parse("host.1.2"),
     )
 
 
@@ -43,23 +44,23 @@ def store(tmp_path: Path) -> FolderStore:
 
 
 def test_of_several_that_are_enough_the_last_counts_and_one_that_is_not_says_why(store):
-    first, last = approve(store, approval("5")), approve(store, approval("6", at=9, by="bob"))
-    approve(store, approval("1", at=10))
-    found = approvals(store, "run")
-    assert standing(found, Decimal("5"), NOON) == last
-    assert standing({first: found[first]}, Decimal("5"), NOON) == first
-    assert standing(found, Decimal("6.000001"), NOON) is None
-    assert why_not(found, Decimal("7"), NOON) == "ann allowed it $1.000000, which is less"
-    assert why_not({}, Decimal("7"), NOON) == ""
+    first, last = write_approval(store, approval("5")), write_approval(store, approval("6", at=9, by="bob"))
+    write_approval(store, approval("1", at=10))
+    found = read_approvals(store, "run")
+    assert valid_approval(found, Decimal("5"), NOON) == last
+    assert valid_approval({first: found[first]}, Decimal("5"), NOON) == first
+    assert valid_approval(found, Decimal("6.000001"), NOON) is None
+    assert why_insufficient(found, Decimal("7"), NOON) == "ann allowed it $1.000000, which is less"
+    assert why_insufficient({}, Decimal("7"), NOON) == ""
 
 
 def test_one_that_ends_before_an_entry_could_be_written_does_not_count(store):
-    sha256 = approve(store, approval())
-    found, end = approvals(store, "run"), NOON + timedelta(days=1)
-    assert standing(found, Decimal("5"), end - timedelta(seconds=ENTRY_S + 1)) == sha256
-    assert standing(found, Decimal("5"), end - timedelta(seconds=ENTRY_S)) is None
+    sha256 = write_approval(store, approval())
+    found, end = read_approvals(store, "run"), NOON + timedelta(days=1)
+    assert valid_approval(found, Decimal("5"), end - timedelta(seconds=ENTRY_MARGIN_S + 1)) == sha256
+    assert valid_approval(found, Decimal("5"), end - timedelta(seconds=ENTRY_MARGIN_S)) is None
     assert (
-        why_not(found, Decimal("5"), end)
+        why_insufficient(found, Decimal("5"), end)
         == "that of ann is good until 2026-11-22 12:00 UTC, and it is 2026-11-22 12:00"
     )
 
@@ -67,25 +68,25 @@ def test_one_that_ends_before_an_entry_could_be_written_does_not_count(store):
 @pytest.fixture
 def used(store: FolderStore) -> str:
     """The digest of an approval that a run was opened by."""
-    sha256 = approve(store, approval())
+    sha256 = write_approval(store, approval())
     Ledger(store, StillClock()).open("run", Decimal("5"), approval=sha256)
     return sha256
 
 
 def test_books_with_an_approval_hold_also_where_they_were_exported_to(store, used, tmp_path):
     verify(store, {})
-    export(store, tmp_path / "copy", "run")
-    verify(*open_for_verify(tmp_path / "copy"))
+    export_accounts(store, tmp_path / "copy", "run")
+    verify(*open_ledger_folder(tmp_path / "copy"))
     (tmp_path / "copy/run/approvals" / f"{used}.json").unlink()
     with pytest.raises(LedgerCorrupt, match=rf"names the approval {used[:12]}\.\.\., which is not there"):
-        verify(*open_for_verify(tmp_path / "copy"))
+        verify(*open_ledger_folder(tmp_path / "copy"))
 
 
 @pytest.mark.parametrize("by", ["eve", ""])
 def test_one_that_was_changed_is_found_by_whoever_reads_it(store, used, by):
     path = store.root / approval_key("run", used)
     path.write_bytes(path.read_bytes().replace(b'"by": "ann"', f'"by": "{by}"'.encode()))
-    for look in (lambda: verify(store, {}), lambda: approvals(store, "run")):
+    for look in (lambda: verify(store, {}), lambda: read_approvals(store, "run")):
         with pytest.raises(LedgerCorrupt, match="was changed since it was given"):
             look()
 
@@ -93,7 +94,7 @@ def test_one_that_was_changed_is_found_by_whoever_reads_it(store, used, by):
 def test_one_that_is_put_under_another_runs_name_is_found(store, used):
     store.put(approval_key("other", used), record_bytes(approval()))
     with pytest.raises(LedgerCorrupt, match="was changed since it was given"):
-        approvals(store, "other")
+        read_approvals(store, "other")
 
 
 @pytest.mark.parametrize(
@@ -104,14 +105,14 @@ def test_one_that_is_put_under_another_runs_name_is_found(store, used):
     ],
 )
 def test_a_cap_that_its_approval_does_not_allow_breaks_the_books(store, given, why):
-    Ledger(store, StillClock()).open("run", Decimal("5"), approval=approve(store, given))
+    Ledger(store, StillClock()).open("run", Decimal("5"), approval=write_approval(store, given))
     with pytest.raises(LedgerCorrupt, match=why):
         verify(store, {})
 
 
 def test_a_raised_cap_names_its_approval_too(store, used):
     ledger = Ledger(store, StillClock())
-    more = approve(store, approval("8", at=1))
+    more = write_approval(store, approval("8", at=1))
     assert ledger.set_cap("run", Decimal("8"), more).entry.approval == more
     verify(store, {})
     (store.root / approval_key("run", more)).unlink()

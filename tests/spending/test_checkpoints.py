@@ -15,27 +15,27 @@ from hypothesis import strategies as st
 from spending_world import MONTH, fast_folder
 from test_ledger_laws import amounts, asked, do, laws
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.memory import MemoryStore
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
-from shoestring.core.types import digest, record_bytes
+from shoestring.core.record import digest, record_bytes
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.account import Account
 from shoestring.spending.ledger.account_checkpoint import (
-    EVERY,
-    Checkpoint,
-    Kept,
-    check,
+    MIN_INTERVAL,
+    AccountCheckpoint,
+    HashedCheckpoint,
+    checkpoint_is_due,
     checkpoint_key,
-    is_due,
-    keep,
-    load,
+    compare_checkpoint,
+    load_checkpoint,
+    write_checkpoint,
 )
-from shoestring.spending.ledger.chain_writer import Books
+from shoestring.spending.ledger.chain_writer import ChainWriter
 from shoestring.spending.ledger.entry import entry_key, read_entry
 from shoestring.spending.ledger.ledger import Ledger
 
-LONG = 3 * EVERY + 10
+LONG = 3 * MIN_INTERVAL + 10
 
 
 class CountingStore(FolderStore):
@@ -60,7 +60,7 @@ def store(tmp_path: Path, clock: StillClock) -> FolderStore:
     ledger = Ledger(store, clock)
     ledger.open("run", Decimal("10.00"), stage_caps={"work": Decimal("9.00")})
     for number in range(2, LONG + 1, 2):
-        ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.002"), why="for a test")
+        ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.002"), decision_key="for a test")
         if number % 4 == 0:
             ledger.settle("run", f"work-{number}", Decimal("0.001"))
         else:
@@ -77,22 +77,22 @@ def test_an_account_that_goes_on_from_a_checkpoint_is_the_account(asking, cap_us
     for request in asking:
         with suppress(BudgetExceeded, LedgerConflict):
             do(ledger, *request)
-        true = Books(store, clock).fold("run")
-        keep(store, true)
-        kept = load(store, "run")
-        check(kept, true)
+        true = ChainWriter(store, clock).latest("run")
+        write_checkpoint(store, true)
+        kept = load_checkpoint(store, "run")
+        compare_checkpoint(kept, true)
         went_on.append(kept)
         for account in went_on:
             while sealed := read_entry(store, "run", account.number + 1):
                 account.apply(sealed)
-            check(account, true)
+            compare_checkpoint(account, true)
 
 
 def test_a_new_writer_of_a_long_account_reads_what_came_after_its_last_checkpoint(store, clock):
     counting = CountingStore(store.root)
     ledger = Ledger(counting, clock)
     ledger.reserve("run", "one-more", "work", 1, Decimal("0.001"))
-    assert counting.fetches < LONG % EVERY + 10
+    assert counting.fetches < LONG % MIN_INTERVAL + 10
     whole = Account("run")
     for number in range(1, LONG + 4):
         if sealed := read_entry(store, "run", number):
@@ -102,7 +102,7 @@ def test_a_new_writer_of_a_long_account_reads_what_came_after_its_last_checkpoin
 
 def test_what_was_asked_before_a_checkpoint_is_still_the_same_entry_and_a_name_is_had_once(store, clock):
     again, before = Ledger(store, clock), Ledger(store, clock).state("run").entries
-    assert again.reserve("run", "work-2", "work", 2, Decimal("0.002"), why="for a test").entry.number == 2
+    assert again.reserve("run", "work-2", "work", 2, Decimal("0.002"), decision_key="for a test").entry.number == 2
     assert again.settle("run", "work-4", Decimal("0.001")).entry.kind == "settle"
     with pytest.raises(LedgerConflict, match="with other content"):
         again.reserve("run", "work-2", "work", 2, Decimal("0.003"))
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_is_gone_or_old_does_no_harm(store, clock, where):
         early = Account("run")
         for number in range(1, 41):
             early.apply(read_entry(store, "run", number))
-        keep(store, early)
+        write_checkpoint(store, early)
     assert Ledger(store, clock).state("run") == state
     verify(store, {})
 
@@ -140,14 +140,14 @@ def test_a_damaged_checkpoint_is_named(store, clock):
 def lie(store: FolderStore, **said: object) -> None:
     """Write a checkpoint that is whole, and not true."""
     path = store.root / checkpoint_key("run")
-    kept = Kept.model_validate_json(path.read_bytes())
-    told = Checkpoint.model_validate(kept.checkpoint.model_dump() | said)
-    path.write_bytes(record_bytes(Kept(checkpoint=told, sha256=digest(record_bytes(told)))))
+    kept = HashedCheckpoint.model_validate_json(path.read_bytes())
+    told = AccountCheckpoint.model_validate(kept.checkpoint.model_dump() | said)
+    path.write_bytes(record_bytes(HashedCheckpoint(checkpoint=told, sha256=digest(record_bytes(told)))))
 
 
 @pytest.mark.parametrize(
     "said",
-    [{"spent": 0}, {"cap": 20_000_000}, {"holds": {}}, {"requests": ""}, {"settled": ()}, {"capped_by": 7}],
+    [{"spent": 0}, {"cap": 20_000_000}, {"reservations": {}}, {"requests": ""}, {"settled": ()}, {"cap_entry": 7}],
 )
 def test_a_checkpoint_that_lies_is_found_by_verify(store, said):
     verify(store, {})
@@ -169,10 +169,10 @@ def test_a_chain_that_was_cut_off_before_its_checkpoint_is_found_by_whoever_look
 
 
 def test_checkpoints_are_as_far_apart_as_the_chain_is_long():
-    due = [number for number in range(1, 200_001) if is_due(number)]
+    due = [number for number in range(1, 200_001) if checkpoint_is_due(number)]
     apart = [after - before for before, after in pairwise(due)]
-    assert due[0] == EVERY == apart[0]
-    assert all(gap <= max(EVERY, number / 256) for gap, number in zip(apart, due[1:], strict=True))
+    assert due[0] == MIN_INTERVAL == apart[0]
+    assert all(gap <= max(MIN_INTERVAL, number / 256) for gap, number in zip(apart, due[1:], strict=True))
     assert all(number / 512 <= gap for gap, number in zip(apart, due[1:], strict=True))
 
 
@@ -184,16 +184,16 @@ def test_a_cap_is_held_to_however_often_it_is_asked_for_and_reads_no_more_of_a_l
 def hold_to_a_cap(store, clock):
     read = dict[int, int]()
     writer = Ledger(store, clock)
-    writer.cap_at(MONTH, Decimal(100))
+    writer.ensure_cap(MONTH, Decimal(100))
     for length in (300, 1200):
         for number in range(writer.state(MONTH).entries // 2, length // 2):
             writer.reserve(MONTH, f"work-{number}", "work", number, Decimal("0.01"))
             writer.settle(MONTH, f"work-{number}", Decimal("0.01"))
         before = store.fetches
-        Ledger(store, clock).cap_at(MONTH, Decimal(100))
+        Ledger(store, clock).ensure_cap(MONTH, Decimal(100))
         read[length] = store.fetches - before
-    assert read[1200] <= EVERY + 4 and writer.state(MONTH).entries == 1201
-    Ledger(store, clock).cap_at(MONTH, Decimal(90))
+    assert read[1200] <= MIN_INTERVAL + 4 and writer.state(MONTH).entries == 1201
+    Ledger(store, clock).ensure_cap(MONTH, Decimal(90))
     assert Ledger(store, clock).state(MONTH).cap_usd == 90
     with pytest.raises(LedgerConflict, match="so its cap cannot be"):
-        writer.cap_at(MONTH, Decimal(1))
+        writer.ensure_cap(MONTH, Decimal(1))

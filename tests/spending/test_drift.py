@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.spending.spend_forecast import (
-    BAND,
     BATCH_BELOW,
+    DRIFT_BAND,
     DWELL_WINDOWS,
     FIRST_WINDOWS,
-    LOOKS_BELOW,
     POOL_BELOW,
+    VALIDATION_BELOW,
     WINDOWS,
-    Drift,
-    Move,
-    Standing,
+    PlanChange,
+    SpendTracker,
+    TrainingPosition,
 )
 
 WINDOW_ROWS = 1000
@@ -35,54 +35,54 @@ class Machine:
     pace: float = 0.001
     price: Decimal = DOLLAR
     budget_usd: float = 0.05
-    most_samples: int = 10**9
-    look_s: float = 0.0
+    max_samples: int = 10**9
+    validation_s: float = 0.0
     bounds: AdaptationLimits = field(default_factory=AdaptationLimits)
     larger_is_quicker: float = 1.0
     annealing: bool = False
     samples: int = 0
     spent_usd: float = 0.0
-    look_share: float = 1.0
+    validation_share: float = 1.0
     batch_rows: int = 1024
     windows: int = 0
-    moves: list[tuple[int, Move]] = field(default_factory=list)
+    moves: list[tuple[int, PlanChange]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.drift = Drift(self.bounds)
+        self.drift = SpendTracker(self.bounds)
 
-    def standing(self) -> Standing:
+    def standing(self) -> TrainingPosition:
         an_hour = float(self.price)
-        return Standing(
+        return TrainingPosition(
             samples=self.samples,
-            most_samples=self.most_samples,
-            gone_s=self.spent_usd / an_hour * 3600,
+            max_samples=self.max_samples,
+            spent_s=self.spent_usd / an_hour * 3600,
             left_s=max(0.0, self.budget_usd - self.spent_usd) / an_hour * 3600,
             usd_per_hour=self.price,
-            look_s=self.look_s * self.look_share,
-            look_rows=5000,
-            look_share=self.look_share,
+            validation_s=self.validation_s * self.validation_share,
+            validation_every_rows=5000,
+            validation_share=self.validation_share,
             batch_rows=self.batch_rows,
             recipe_batch_rows=1024,
             annealing=self.annealing,
         )
 
-    def window(self, times: float = 1.0) -> Move | None:
+    def window(self, times: float = 1.0) -> PlanChange | None:
         pace = self.pace * times / self.larger_is_quicker ** (self.batch_rows > 1024)
         self.samples, self.windows = self.samples + WINDOW_ROWS, self.windows + 1
         self.spent_usd += (
-            WINDOW_ROWS * (pace + self.look_s * self.look_share / 5000) * float(self.price) / 3600
+            WINDOW_ROWS * (pace + self.validation_s * self.validation_share / 5000) * float(self.price) / 3600
         )
-        self.drift, move = self.drift.saw(pace, self.standing())
+        self.drift, move = self.drift.after_window(pace, self.standing())
         if move is not None:
             self.moves.append((self.windows, move))
-            self.look_share = move.to if move.lever == "looks" else self.look_share
-            self.batch_rows = int(move.to) if move.lever == "batch" else self.batch_rows
+            self.validation_share = move.value if move.lever == "looks" else self.validation_share
+            self.batch_rows = int(move.value) if move.lever == "batch" else self.batch_rows
         return move
 
     def run(self, windows: int) -> Machine:
         for _ in range(windows):
             if self.spent_usd < self.budget_usd and self.samples < min(
-                self.most_samples, self.drift.planned or self.most_samples
+                self.max_samples, self.drift.planned_samples or self.max_samples
             ):
                 self.window()
         return self
@@ -122,20 +122,20 @@ def test_drift_is_answered_by_a_plan_that_ends_inside_the_money(
         machine.pace *= times
     machine.run(4 * DWELL_WINDOWS)
     at = machine.standing()
-    on_trial = not machine.drift.paces
+    on_trial = not machine.drift.recent_s_per_row
     assert (
         on_trial
-        or machine.drift.ratio(at) <= 1 + BAND
+        or machine.drift.spend_ratio(at) <= 1 + DRIFT_BAND
         or at.left_s * 3600 < 2 * DWELL_WINDOWS * WINDOW_ROWS * machine.pace
     )
     if machine.moves:
         assert machine.levers()[0] == "length"
-        assert machine.drift.planned < machine.drift.first_planned
+        assert machine.drift.planned_samples < machine.drift.initial_samples
 
 
 @given(st.lists(st.sampled_from([0.3, 1.0, 4.0]), min_size=20, max_size=200))
 def test_whatever_happens_changes_are_a_dwell_apart(turns: list[float]) -> None:
-    machine = Machine(budget_usd=1.0, look_s=2.0)
+    machine = Machine(budget_usd=1.0, validation_s=2.0)
     for times in turns:
         machine.window(times)
     numbers = [number for number, _ in machine.moves]
@@ -143,16 +143,16 @@ def test_whatever_happens_changes_are_a_dwell_apart(turns: list[float]) -> None:
 
 
 def test_a_machine_that_gets_quicker_is_given_a_longer_plan_and_no_more_than_there_is_to_learn() -> None:
-    machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600, most_samples=150_000).run(20)
-    assert machine.drift.planned == pytest.approx(100_000, rel=0.01)
+    machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600, max_samples=150_000).run(20)
+    assert machine.drift.planned_samples == pytest.approx(100_000, rel=0.01)
     machine.pace /= 4
     machine.run(200)
     assert machine.levers() == ["length"]
-    assert machine.drift.planned == machine.samples == 150_000
+    assert machine.drift.planned_samples == machine.samples == 150_000
 
 
 def test_a_run_that_ends_before_its_money_does_is_left_alone() -> None:
-    machine = Machine(budget_usd=1.0, most_samples=60_000).run(20)
+    machine = Machine(budget_usd=1.0, max_samples=60_000).run(20)
     machine.pace *= 3
     assert machine.run(100).moves == []
 
@@ -164,20 +164,20 @@ def slowed(times: float, **kinds: object) -> Machine:
 
 
 def test_levers_are_moved_from_the_gentlest_on() -> None:
-    machine = slowed(7.0, look_s=6.0, larger_is_quicker=1.5)
+    machine = slowed(7.0, validation_s=6.0, larger_is_quicker=1.5)
     assert list(dict.fromkeys(machine.levers())) == ["length", "looks", "batch", "pool"]
-    assert machine.look_share == AdaptationLimits().min_validation_share
+    assert machine.validation_share == AdaptationLimits().min_validation_share
     assert machine.batch_rows == 2048
     assert machine.levers().count("pool") == 1
     for _, move in machine.moves:
-        assert any(sign.isdigit() for sign in move.why)
+        assert any(sign.isdigit() for sign in move.reason)
 
 
 def test_a_larger_batch_that_is_no_quicker_is_taken_back_once_and_for_all() -> None:
     machine = slowed(4.0)
     batches = [move for _, move in machine.moves if move.lever == "batch"]
-    assert [move.to for move in batches] == [2048, 1024]
-    assert "not 5% more" in batches[1].why
+    assert [move.value for move in batches] == [2048, 1024]
+    assert "not 5% more" in batches[1].reason
 
 
 @pytest.mark.parametrize(
@@ -190,25 +190,25 @@ def test_a_larger_batch_that_is_no_quicker_is_taken_back_once_and_for_all() -> N
     ],
 )
 def test_what_the_policy_does_not_allow_is_not_done(bounds: AdaptationLimits, missing: str) -> None:
-    levers = slowed(6.0, look_s=2.0, larger_is_quicker=1.5, bounds=bounds).levers()
+    levers = slowed(6.0, validation_s=2.0, larger_is_quicker=1.5, bounds=bounds).levers()
     assert missing not in levers
     assert levers
 
 
 def test_in_the_annealing_only_its_end_may_move() -> None:
-    machine = Machine(budget_usd=400 * WINDOW_ROWS * 0.001 / 3600, look_s=1.0).run(20)
+    machine = Machine(budget_usd=400 * WINDOW_ROWS * 0.001 / 3600, validation_s=1.0).run(20)
     machine.pace, machine.annealing = machine.pace * 6, True
     assert set(machine.run(300).levers()) == {"length"}
 
 
 def test_gentleness_is_in_order() -> None:
-    assert 1 > LOOKS_BELOW > BATCH_BELOW > POOL_BELOW > 0
+    assert 1 > VALIDATION_BELOW > BATCH_BELOW > POOL_BELOW > 0
 
 
 @given(st.floats(0.5, 2), st.integers(FIRST_WINDOWS, 60))
 def test_the_forecast_lies_between_its_ends_and_holds_the_money(times: float, windows: int) -> None:
     machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600)
-    assert machine.drift.forecast(machine.standing(), Decimal(0)) is None if machine.drift.paces else True
+    assert machine.drift.forecast(machine.standing(), Decimal(0)) is None if machine.drift.recent_s_per_row else True
     machine.run(windows)
     machine.pace *= times
     machine.run(WINDOWS)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from some_books import check, copy_books, cut
 from spending_world import MONTH, BusyStore, fast_folder
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import LedgerCorrupt, UnknownName, UsageError
-from shoestring.spending.audit.export import export
-from shoestring.spending.audit.verify import load_anchors, open_for_verify, verify
+from shoestring.spending.audit.export import export_accounts
+from shoestring.spending.audit.verify import load_anchors, open_ledger_folder, verify
 from shoestring.spending.ledger.entry import entry_key
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -30,31 +30,31 @@ def store(tmp_path) -> FolderStore:
 
 def test_a_store_and_its_ledger_folder_verify_alike(store):
     whole = verify(store, load_anchors(store))
-    assert verify(*open_for_verify(store.root)) == whole == verify(*open_for_verify(store.root / "ledger"))
+    assert verify(*open_ledger_folder(store.root)) == whole == verify(*open_ledger_folder(store.root / "ledger"))
 
 
 def test_a_cut_tail_is_seen_from_the_ledger_folder_too(store):
     cut(store, "run-2", 3)
     for path in (store.root, store.root / "ledger"):
         with pytest.raises(LedgerCorrupt, match="a receipt names its entry"):
-            verify(*open_for_verify(path))
+            verify(*open_ledger_folder(path))
 
 
 def test_a_folder_without_a_ledger_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="there is no ledger in"):
-        open_for_verify(tmp_path)
+        open_ledger_folder(tmp_path)
 
 
 def test_a_ledger_that_was_deleted_whole_is_missed_by_the_receipts(store):
     shutil.rmtree(store.root / "ledger")
     with pytest.raises(LedgerCorrupt, match="run-1: a receipt names its entry"):
-        verify(*open_for_verify(store.root))
+        verify(*open_ledger_folder(store.root))
 
 
 @pytest.fixture
 def out(store, tmp_path) -> Path:
     """A run's output folder: its books, and its receipts beside them."""
-    export(store, tmp_path / "out/ledger", "run-1")
+    export_accounts(store, tmp_path / "out/ledger", "run-1")
     shutil.copytree(store.root / "runs/run-1/receipts", tmp_path / "out/receipts")
     return tmp_path / "out"
 
@@ -64,24 +64,24 @@ def test_an_export_verifies_alone_and_says_what_it_does_not_carry(store, out, tm
     shutil.move(out, alone)
     shutil.move(alone / "ledger", alone / "books")
     shutil.rmtree(tmp_path / "ledger")
-    found = verify(*open_for_verify(alone / "books"))
+    found = verify(*open_ledger_folder(alone / "books"))
     assert [state.account for state in found.accounts] == [MONTH, "run-1"]
     assert found.spent_usd == Decimal("0.39")
-    assert found.not_here == ("run-2, at $1.500000 in 2026-11, is not in this export",)
+    assert found.not_in_export == ("run-2, at $1.500000 in 2026-11, is not in this export",)
 
 
 @settings(max_examples=40)
 @given(st.data())
 def test_any_changed_byte_of_an_export_is_seen(data):
     with fast_folder() as folder:
-        export(copy_books(folder / "store"), folder / "out/ledger", "run-1")
+        export_accounts(copy_books(folder / "store"), folder / "out/ledger", "run-1")
         path = data.draw(st.sampled_from(sorted((folder / "out/ledger").rglob("*.json"))))
         content = bytearray(path.read_bytes())
         at = data.draw(st.integers(0, len(content) - 1))
         content[at] ^= data.draw(st.integers(1, 255))
         path.write_bytes(content)
         with pytest.raises(LedgerCorrupt):
-            verify(*open_for_verify(folder / "out"))
+            verify(*open_ledger_folder(folder / "out"))
 
 
 def test_an_export_without_the_account_it_is_of_is_broken(out):
@@ -89,33 +89,33 @@ def test_an_export_without_the_account_it_is_of_is_broken(out):
     with pytest.raises(
         LedgerCorrupt, match=r"run-1/00000001\.json: is missing: this export is of that account"
     ):
-        verify(*open_for_verify(out))
+        verify(*open_ledger_folder(out))
 
 
 def test_an_export_that_was_changed_in_form_only_is_seen(out):
     marker = out / "ledger/export.json"
     marker.write_text(json.dumps(json.loads(marker.read_bytes()), sort_keys=True))
     with pytest.raises(LedgerCorrupt, match=r"export\.json: was changed"):
-        verify(*open_for_verify(out))
+        verify(*open_ledger_folder(out))
 
 
 def test_an_export_made_while_its_run_ends_holds(store, tmp_path):
     ledger = Ledger(store, StillClock())
     ledger.settle("run-2", "evaluate-1", Decimal("0.05"))
     busy = BusyStore(store.root, entry_key(MONTH, 1), functools.partial(ledger.close, "run-2"))
-    export(busy, tmp_path / "out/ledger", "run-2")
-    found = verify(*open_for_verify(tmp_path / "out"))
+    export_accounts(busy, tmp_path / "out/ledger", "run-2")
+    found = verify(*open_ledger_folder(tmp_path / "out"))
     assert [state.closed for state in found.accounts] == [False, True]
 
 
 def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(store, tmp_path):
     folder, other = tmp_path / "out/ledger", copy_books(tmp_path / "other")
-    export(store, folder, "run-1", "run-2")
+    export_accounts(store, folder, "run-1", "run-2")
     Ledger(other, StillClock()).set_cap("run-2", Decimal("7"))
-    export(other, folder, "run-1")
-    assert [state.account for state in verify(*open_for_verify(folder)).accounts] == [MONTH, "run-1"]
+    export_accounts(other, folder, "run-1")
+    assert [state.account for state in verify(*open_ledger_folder(folder)).accounts] == [MONTH, "run-1"]
     with pytest.raises(UsageError, match="holds something that is not an export"):
-        export(store, store.root / "ledger", "run-1")
+        export_accounts(store, store.root / "ledger", "run-1")
     with pytest.raises(UnknownName):
-        export(store, tmp_path / "new", "run-9")
+        export_accounts(store, tmp_path / "new", "run-9")
     check(store)

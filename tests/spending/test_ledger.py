@@ -9,7 +9,7 @@ import pytest
 from clocks import NOON, StillClock
 from spending_world import MONTH, DyingStore, LateStore
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import (
     BudgetExceeded,
     LedgerConflict,
@@ -18,10 +18,10 @@ from shoestring.core.errors import (
     UnknownName,
     UsageError,
 )
-from shoestring.core.types import record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.entry import Head, entry_key, head_key, read_entry, seal
-from shoestring.spending.ledger.ledger import Ledger, accounts
+from shoestring.spending.ledger.entry import HeadHint, entry_key, hash_entry, head_key, read_entry
+from shoestring.spending.ledger.ledger import Ledger, account_names
 from shoestring.spending.ledger.parent_accounts import LEASE_S
 
 
@@ -46,7 +46,7 @@ def test_a_run_lies_inside_the_month_in_which_it_was_opened(ledger):
     assert ledger.state("run").parent == MONTH
     month = ledger.state(MONTH)
     assert (month.cap_usd, month.left_usd, month.parent) == (None, None, None)
-    assert month.holds["run"].amount_usd == Decimal("1.00")
+    assert month.reservations["run"].amount_usd == Decimal("1.00")
 
 
 def test_closing_gives_the_month_back_what_was_not_spent(ledger):
@@ -82,10 +82,10 @@ def test_what_must_follow_is_kept_back(ledger):
         BudgetExceeded,
         match=r"\(\$0\.500000 kept for what must follow\): \$0\.600000 asked, \$0\.500000 left",
     ):
-        ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.60"), keep_usd=Decimal("0.50"))
-    ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.50"), keep_usd=Decimal("0.50"))
+        ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.60"), min_left_usd=Decimal("0.50"))
+    ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.50"), min_left_usd=Decimal("0.50"))
     with pytest.raises(BudgetExceeded, match="kept for what must follow"):
-        ledger.extend("run", "ingest-1", Decimal("0.000001"), keep_usd=Decimal("0.50"))
+        ledger.extend("run", "ingest-1", Decimal("0.000001"), min_left_usd=Decimal("0.50"))
     assert ledger.state("run").held_usd == Decimal("0.50")
 
 
@@ -146,7 +146,7 @@ def test_closing_is_final(ledger):
 
 def test_more_money_for_a_run_is_more_money_held_in_its_month(ledger):
     ledger.set_cap("run", Decimal("1.50"))
-    assert ledger.state("run").cap_usd == ledger.state(MONTH).holds["run"].amount_usd == Decimal("1.50")
+    assert ledger.state("run").cap_usd == ledger.state(MONTH).reservations["run"].amount_usd == Decimal("1.50")
     with pytest.raises(LedgerConflict, match="can only be raised"):
         ledger.set_cap("run", Decimal("1.20"))
 
@@ -159,7 +159,7 @@ def test_a_month_with_a_cap_bounds_its_runs(store, clock):
         BudgetExceeded, match=r"reserve run-2 of 2026-11: \$1\.000000 asked, \$0\.500000 left of \$2\.000000"
     ):
         ledger.open("run-2", Decimal("1"))
-    assert accounts(store) == [MONTH, "run-1"]
+    assert account_names(store) == [MONTH, "run-1"]
     with pytest.raises(BudgetExceeded, match="extend run-1 of 2026-11"):
         ledger.set_cap("run-1", Decimal("2.5"))
     assert ledger.state("run-1").cap_usd == Decimal("1.5")
@@ -188,7 +188,7 @@ def test_a_cap_that_is_not_kept_to_breaks_the_books(store, clock):
     ledger.open("run-1", Decimal("1.5"))
     ledger.set_cap(MONTH, Decimal("2"))
     sealed = read_entry(store, MONTH, 3)
-    store.put(entry_key(MONTH, 3), record_bytes(seal(sealed.entry.model_copy(update={"cap_microusd": 1_000_000}))))
+    store.put(entry_key(MONTH, 3), record_bytes(hash_entry(sealed.entry.model_copy(update={"cap_microusd": 1_000_000}))))
     with pytest.raises(LedgerCorrupt, match="so its cap cannot be"):
         Ledger(store, clock).state(MONTH)
 
@@ -220,10 +220,10 @@ def test_a_reservation_that_never_became_an_account_is_released_after_its_lease_
 ):
     die_between_month_and_run(store, clock, "late")
     clock.sleep(LEASE_S - 1)
-    assert ledger.sweep_parent(MONTH) == []
+    assert ledger.repair_parent(MONTH) == []
     assert ledger.state(MONTH).held_usd == Decimal("1.50")
     clock.sleep(1)
-    assert Ledger(store, clock).sweep_parent(MONTH) == [
+    assert Ledger(store, clock).repair_parent(MONTH) == [
         "late in 2026-11: $0.500000 held, settled at $0.000000"
     ]
     assert ledger.state(MONTH).held_usd == Decimal("1.00")
@@ -241,12 +241,12 @@ def test_a_reservation_left_in_the_month_before_is_released_at_once(store):
     assert ledger.state("run").parent == "2026-12"
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.2"))
     ledger.settle("run", "train-1", Decimal("0.2"))
-    assert verify(store, {}).pending == (
+    assert verify(store, {}).unfinished == (
         "run was opened inside 2026-12 after all, and 2026-11 still holds $0.500000 for it",
     )
-    assert ledger.sweep_parent("2026-11") == ["run in 2026-11: $0.500000 held, settled at $0.000000"]
-    assert list(ledger.state("2026-12").holds) == ["run"]
-    assert verify(store, {}).pending == ()
+    assert ledger.repair_parent("2026-11") == ["run in 2026-11: $0.500000 held, settled at $0.000000"]
+    assert list(ledger.state("2026-12").reservations) == ["run"]
+    assert verify(store, {}).unfinished == ()
 
 
 def test_entries_say_who_wrote_them_and_when(ledger, clock):
@@ -290,7 +290,7 @@ def test_a_hint_that_is_ahead_of_the_chain_is_a_tail_that_was_cut_off(store, clo
 def test_a_hint_that_is_behind_or_gone_does_no_harm(store, clock, ledger):
     first = ledger.state("run").head_hash
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.1"))
-    store.put(head_key("run"), record_bytes(Head(number=1, sha256=first)))
+    store.put(head_key("run"), record_bytes(HeadHint(number=1, sha256=first)))
     assert Ledger(store, clock).state("run").entries == 2
     (store.root / head_key("run")).unlink()
     assert Ledger(store, clock).reserve("run", "train-2", "train", 2, Decimal("0.1")).entry.number == 3

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spending_world import MONTH, DyingStore, ForgetfulStore, fast_folder, writes_of
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, ShoestringError, StoreError
 from shoestring.core.money import from_microusd, microusd
 from shoestring.spending.audit.verify import verify
@@ -50,11 +50,11 @@ class Book:
 
     @property
     def used(self) -> Decimal:
-        return sum([*self.holds.values(), *self.settled.values()], Decimal(0))
+        return sum([*self.reservations.values(), *self.settled.values()], Decimal(0))
 
     def fits(self, hold: str, amount: Decimal, keep: Decimal) -> bool:
         of_train = [
-            used for name, used in [*self.holds.items(), *self.settled.items()] if name.startswith("train")
+            used for name, used in [*self.reservations.items(), *self.settled.items()] if name.startswith("train")
         ]
         return self.used + amount + keep <= self.cap and (
             not hold.startswith("train") or sum(of_train, amount) <= self.train_cap
@@ -90,23 +90,23 @@ class Book:
     def reserve(self, hold: str, amount: Decimal, keep: Decimal) -> type[ShoestringError] | None:
         if not self.fits(hold, amount, keep):
             return BudgetExceeded
-        self.holds[hold] = self.reserved[hold] = amount
+        self.reservations[hold] = self.reserved[hold] = amount
         return None
 
     def extend(self, hold: str, amount: Decimal, keep: Decimal) -> type[ShoestringError] | None:
-        if hold not in self.holds:
+        if hold not in self.reservations:
             return LedgerConflict
         if not self.fits(hold, amount, keep) and amount:
             return BudgetExceeded
-        self.holds[hold] += amount
+        self.reservations[hold] += amount
         return None
 
     def settle(self, hold: str, amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
-        if hold not in self.holds:
+        if hold not in self.reservations:
             return LedgerConflict
-        if amount > self.holds[hold]:
+        if amount > self.reservations[hold]:
             return BudgetExceeded
-        del self.holds[hold]
+        del self.reservations[hold]
         self.settled[hold] = self.first_settled[hold] = amount
         return None
 
@@ -126,7 +126,7 @@ class Book:
         return None
 
     def close(self, _hold: str, _amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
-        if self.holds:
+        if self.reservations:
             return LedgerConflict
         self.closed = True
         return None
@@ -169,12 +169,12 @@ def test_every_verb_does_what_plain_bookkeeping_says_whoever_asks(asking, cap_us
         assert all(state == states[0] for state in states)
         state = states[0]
         assert (state.cap_usd, state.closed) == (book.cap, book.closed)
-        assert {name: hold.amount_usd for name, hold in state.holds.items()} == book.holds
+        assert {name: hold.amount_usd for name, hold in state.reservations.items()} == book.reservations
         assert state.settled_usd == book.settled
         assert state.spent_usd + state.held_usd + state.left_usd == book.cap and state.left_usd >= 0
         total = verify(store, {"run": (state.head_hash,)})
         assert (total.spent_usd, total.held_usd) == (state.spent_usd, state.held_usd)
-        assert total.pending == ()
+        assert total.unfinished == ()
 
 
 @laws
@@ -276,7 +276,7 @@ def test_a_writer_that_dies_at_any_write_leaves_books_that_hold_and_whoever_asks
             again = Ledger(store, clock)
             a_whole_run(again)
             found = verify(store, {})
-            assert (found.spent_usd, found.held_usd, found.pending) == (whole, Decimal(0), ())
+            assert (found.spent_usd, found.held_usd, found.unfinished) == (whole, Decimal(0), ())
             assert (again.state("run").entries, again.state(MONTH).entries) == (9, 4)
 
 
@@ -298,13 +298,13 @@ def test_sweeping_a_month_gives_back_what_died_between_two_accounts(wrote: bool)
             if not list(store.list("ledger/")):
                 continue
             clock.sleep(LEASE_S)
-            sweeper.sweep_parent(MONTH)
-            assert sweeper.sweep_parent(MONTH) == []
+            sweeper.repair_parent(MONTH)
+            assert sweeper.repair_parent(MONTH) == []
             found = verify(store, {})
             runs = [state for state in found.accounts if state.account == "run"]
             still_open = any(not state.closed for state in runs)
-            assert found.pending == ()
-            assert set(found.accounts[0].holds) == ({"run"} if still_open else set())
+            assert found.unfinished == ()
+            assert set(found.accounts[0].reservations) == ({"run"} if still_open else set())
             assert microusd(found.accounts[0].spent_usd) == sum(
                 microusd(run.spent_usd) for run in runs if run.closed
             )

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 from spending_world import fast_folder
 
-from shoestring.backends.local import FolderStore, WallClock
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import WallClock
 from shoestring.core.errors import BudgetExceeded, StoreFull
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.ledger import Ledger, accounts
-from shoestring.spending.ledger.parent_accounts import MONTH
+from shoestring.spending.ledger.ledger import Ledger, account_names
+from shoestring.spending.ledger.parent_accounts import MONTH_ACCOUNT
 
 WRITERS, ASKS_EACH = 4, 20
 KILLS = 15
@@ -50,7 +51,7 @@ def test_processes_that_append_at_once_lose_nothing_double_nothing_and_keep_the_
     state = Ledger(store, clock).state("run")
     refused = {path.name.removeprefix("refused-") for path in tmp_path.glob("refused-*")}
     asked = {f"{writer}-{number}" for writer in range(WRITERS) for number in range(ASKS_EACH)}
-    granted = {hold.removeprefix("work-").replace(".", "-") for hold in state.holds}
+    granted = {hold.removeprefix("work-").replace(".", "-") for hold in state.reservations}
     assert granted | refused == asked and not granted & refused
     assert (state.held_usd, state.left_usd, state.entries) == (Decimal("0.60"), Decimal(0), 61)
     verify(store, {"run": (state.head_hash,)})
@@ -86,10 +87,10 @@ def test_a_writer_killed_at_any_moment_leaves_a_chain_that_holds():
             process.join()
             verify(store, {})
         ledger = Ledger(store, WallClock())
-        for month in filter(MONTH.fullmatch, accounts(store)):
-            ledger.sweep_parent(month)
+        for month in filter(MONTH_ACCOUNT.fullmatch, account_names(store)):
+            ledger.repair_parent(month)
         found = verify(store, {})
-        assert all(sentence.endswith("not opened yet") for sentence in found.pending)
+        assert all(sentence.endswith("not opened yet") for sentence in found.unfinished)
         assert found.entries > 5 * KILLS
 
 
@@ -127,4 +128,4 @@ def test_a_full_disk_is_said_so_and_leaves_nothing_half_written(tiny_disk):
     ledger.reserve("run", f"work-{granted}", "work", granted, Decimal("0.01"))
     state = Ledger(store, clock).state("run")
     assert (state.entries, state.held_usd) == (granted + 2, Decimal("0.01") * (granted + 1))
-    assert verify(store, {"run": (state.head_hash,)}).pending == ()
+    assert verify(store, {"run": (state.head_hash,)}).unfinished == ()

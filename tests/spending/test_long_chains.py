@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from clocks import StillClock
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import LedgerCorrupt
-from shoestring.core.types import record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.entry import Head, entry_key, head_key, read_entry
+from shoestring.spending.ledger.entry import HeadHint, entry_key, head_key, read_entry
 from shoestring.spending.ledger.ledger import Ledger
 
 
@@ -80,5 +80,5 @@ def test_a_long_chain_is_checked_in_its_order(store, clock, ledger):
 
 def test_a_long_chain_is_read_on_past_an_old_hint(store, clock, ledger):
     early = read_entry(store, "run", 100)
-    store.put(head_key("run"), record_bytes(Head(number=100, sha256=early.sha256)))
+    store.put(head_key("run"), record_bytes(HeadHint(number=100, sha256=early.sha256)))
     assert Ledger(store, clock).state("run") == ledger.state("run")

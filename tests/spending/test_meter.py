@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shoestring.core.money import from_microusd
 from shoestring.core.receipt import PricePoint
-from shoestring.spending.guard import RING_STEPS, SLOWEST_TIMES, Guard
+from shoestring.spending.guard import RECENT_STEPS, SLOWEST_FACTOR, Guard
 from shoestring.spending.meter import Meter, cost_between_usd, cost_usd, costs_usd
 
 prices = st.integers(0, 100_000_000).map(from_microusd)
@@ -101,10 +101,10 @@ def test_training_that_asks_the_guard_never_overruns(
     for share in itertools.islice(itertools.cycle(slowness), 500):
         if not guard.may_step(now_s):
             break
-        took_s = share * SLOWEST_TIMES * max(remembered)
+        took_s = share * SLOWEST_FACTOR * max(remembered)
         now_s += took_s
-        guard.took(took_s)
-        remembered = [*remembered, took_s][-RING_STEPS:]
+        guard.record_step(took_s)
+        remembered = [*remembered, took_s][-RECENT_STEPS:]
     now_s += exit_s
     assert meter.spent_usd(now_s - ROUNDING_S) <= meter.limit_usd
     assert due_s is None or now_s <= due_s + ROUNDING_S
@@ -116,16 +116,16 @@ def test_the_guard_leaves_no_more_than_one_slow_step_and_the_exit_unused(step, e
     guard, now_s = Guard(meter, step_s=step, exit_s=exit_s), 0.0
     while guard.may_step(now_s):
         now_s += step
-        guard.took(step)
-    assert meter.seconds_left(now_s) < SLOWEST_TIMES * step + exit_s or now_s == 0.0
+        guard.record_step(step)
+    assert meter.seconds_left(now_s) < SLOWEST_FACTOR * step + exit_s or now_s == 0.0
 
 
 def test_one_slow_step_is_forgotten_in_time():
     meter = Meter(Decimal(1), 0.0, Decimal("0.01"), None)
     guard = Guard(meter, step_s=30.0, exit_s=0.0)
     assert not guard.may_step(0.0)
-    for _ in range(RING_STEPS):
-        guard.took(0.001)
+    for _ in range(RECENT_STEPS):
+        guard.record_step(0.001)
     assert guard.may_step(0.0)
 
 
@@ -147,7 +147,7 @@ def test_what_was_spent_is_each_price_for_as_long_as_it_was_in_force(
         spans.append((price, gap_s))
         now_s, price = now_s + gap_s, next_price
         moves += ((now_s, price),)
-        meter.hear(Decimal(10**6), moves, None)
+        meter.update(Decimal(10**6), moves, None)
     spans.append((price, rest_s))
     at = lambda seconds: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)  # noqa: E731
     had = [
@@ -171,6 +171,6 @@ def test_after_a_price_moved_the_money_lasts_to_the_last_moment_that_it_pays_for
     before: Decimal, after: Decimal, seconds: float, share: float
 ):
     meter = Meter(before, 0.0, cost_usd(before, seconds), None)
-    meter.hear(meter.limit_usd, ((share * seconds, after),), None)
+    meter.update(meter.limit_usd, ((share * seconds, after),), None)
     assert meter.spent_usd(meter.ends_s - ROUNDING_S) <= meter.limit_usd
     assert meter.spent_usd(meter.ends_s + 0.01) > meter.limit_usd - Decimal("0.000002")

@@ -15,13 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spending_world import fast_folder
 
-from shoestring.backends.local import FolderStore, LocalCluster
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import LocalCluster
 from shoestring.core.errors import DataError, UnknownName
 from shoestring.core.money import from_microusd
-from shoestring.core.types import record_bytes
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.record import record_bytes
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.lost_pods import abandoned, sweep
+from shoestring.spending.lost_pods import lost_reservations, settle_lost_pods
 
 
 def uid_of(pid: int) -> str:
@@ -56,14 +58,14 @@ def ledger(store) -> Ledger:
 
 
 def beat(
-    store: FolderStore, pod_uid: str, *, after_s: float, usd_per_hour: str = "1.8", hold: str = "train-1"
+    store: FolderStore, pod: str, *, after_s: float, usd_per_hour: str = "1.8", hold: str = "train-1"
 ) -> Heartbeat:
     stage, _, attempt = hold.partition("-")
     said = Heartbeat(
         run_id="run",
         stage=stage,
         attempt=int(attempt),
-        pod_uid=pod_uid,
+        pod=PodRef.parse(pod),
         state="running",
         usd_per_hour=Decimal(usd_per_hour),
         started_at=NOON,
@@ -76,14 +78,14 @@ def beat(
 
 
 def swept(ledger: Ledger, store: FolderStore) -> list[str]:
-    return sweep(ledger, store, LocalCluster(()), "run", "run", except_holds={"overhead"})
+    return settle_lost_pods(ledger, store, LocalCluster(()), "run", "run", exclude={"overhead"})
 
 
 def test_a_pod_that_never_began_costs_nothing(ledger, store):
     assert swept(ledger, store) == [
         "run: train-1 settled at $0.000000 of $0.050000: no heartbeat: its pod never began"
     ]
-    assert list(ledger.state("run").holds) == ["overhead"]
+    assert list(ledger.state("run").reservations) == ["overhead"]
 
 
 def test_a_dead_pod_is_charged_to_one_interval_after_its_last_heartbeat(ledger, store, dead):
@@ -103,7 +105,7 @@ def test_a_dead_pod_is_never_charged_above_its_reservation(ledger, store, dead):
 def test_a_pod_that_lives_settles_for_itself(ledger, store):
     beat(store, uid_of(os.getpid()), after_s=18.0)
     assert swept(ledger, store) == []
-    assert ledger.state("run").holds["train-1"].amount_usd == Decimal("0.05")
+    assert ledger.state("run").reservations["train-1"].amount_usd == Decimal("0.05")
 
 
 def test_sweeping_twice_says_nothing_the_second_time(ledger, store, dead):
@@ -120,7 +122,7 @@ def test_a_heartbeat_that_cannot_be_read_is_named(ledger, store):
 
 def test_only_what_exists_is_swept(ledger, store):
     with pytest.raises(UnknownName):
-        sweep(ledger, store, LocalCluster(()), "rum", "rum")
+        settle_lost_pods(ledger, store, LocalCluster(()), "rum", "rum")
 
 
 def test_an_attempt_that_said_nothing_has_no_heartbeat(store):
@@ -152,7 +154,7 @@ def test_what_is_settled_is_never_negative_never_above_the_hold_and_only_for_the
         }
         settled = {
             found.hold: found.actual_usd
-            for found in abandoned(ledger.state("run"), said, lambda uid: uid == "alive")
+            for found in lost_reservations(ledger.state("run"), said, lambda uid: uid == "alive")
         }
         assert set(settled) == {name for name in holds if name not in beats or not beats[name][0]}
         for name, actual_usd in settled.items():

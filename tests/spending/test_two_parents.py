@@ -14,17 +14,22 @@ from hypothesis import strategies as st
 from spending_world import MONTH, DyingStore, fast_folder, writes_of
 from test_ledger_laws import laws
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.memory import MemoryStore
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, StoreError
 from shoestring.core.money import from_microusd
-from shoestring.core.types import record_bytes
-from shoestring.spending.audit.export import export
-from shoestring.spending.audit.verify import open_for_verify, verify
-from shoestring.spending.ledger.chain_writer import Books
-from shoestring.spending.ledger.entry import entry_key, read_entry, seal
+from shoestring.core.record import record_bytes
+from shoestring.spending.audit.export import export_accounts
+from shoestring.spending.audit.verify import open_ledger_folder, verify
+from shoestring.spending.ledger.chain_writer import ChainWriter
+from shoestring.spending.ledger.entry import entry_key, hash_entry, read_entry
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.ledger.parent_accounts import LEASE_S, Parents, campaign_account, is_top
+from shoestring.spending.ledger.parent_accounts import (
+    LEASE_S,
+    ParentAccounts,
+    campaign_account,
+    is_root_account,
+)
 
 SPRING = campaign_account("spring")
 
@@ -52,7 +57,7 @@ def held(ledger: Ledger) -> tuple[Decimal, Decimal]:
 
 
 def test_months_and_campaigns_lie_in_nothing_and_no_run_is_taken_for_one():
-    assert [is_top(name) for name in (MONTH, SPRING, "spring", "spring.2", "spring.campaign.2")] == [
+    assert [is_root_account(name) for name in (MONTH, SPRING, "spring", "spring.2", "spring.campaign.2")] == [
         True,
         True,
         False,
@@ -73,7 +78,7 @@ def test_a_run_in_a_campaign_is_held_settled_and_released_in_both_accounts(store
         state = ledger.state(account)
         assert (state.spent_usd, state.held_usd, state.released_usd) == (Decimal("0.7"), 0, Decimal("0.8"))
     found = verify(store, {})
-    assert (found.spent_usd, found.pending) == (Decimal("0.7"), ())
+    assert (found.spent_usd, found.unfinished) == (Decimal("0.7"), ())
 
 
 @pytest.mark.parametrize(("asked", "lacks"), [("2.5", SPRING), ("3.5", MONTH)])
@@ -84,7 +89,7 @@ def test_a_run_that_one_of_its_accounts_has_no_money_for_is_held_in_neither(stor
     ):
         ledger.open("run", Decimal(asked), campaign=SPRING)
     assert held(ledger) == (0, 0)
-    assert verify(store, {}).pending == ()
+    assert verify(store, {}).unfinished == ()
     ledger.open("run.2", Decimal("1"), campaign=SPRING)
 
 
@@ -116,7 +121,7 @@ def test_a_campaign_goes_on_over_the_turn_of_a_month_and_keeps_its_cap(store):
     ledger.open("december.2", Decimal("1.1"), campaign=SPRING)
     assert [ledger.state(month).spent_usd for month in ("2026-11", "2026-12")] == [Decimal("0.9"), 0]
     assert ledger.state(SPRING).left_usd == 0
-    assert verify(store, {}).pending == ()
+    assert verify(store, {}).unfinished == ()
 
 
 def test_a_campaign_that_was_never_opened_holds_nothing_for_anybody(ledger):
@@ -145,7 +150,7 @@ def test_a_writer_that_dies_at_any_write_is_completed_by_asking_again(wrote: boo
             again = Ledger(store, clock)
             a_whole_run(again)
             found = verify(store, {})
-            assert (found.spent_usd, found.held_usd, found.pending) == (Decimal("0.4"), 0, ())
+            assert (found.spent_usd, found.held_usd, found.unfinished) == (Decimal("0.4"), 0, ())
             assert [again.state(name).spent_usd for name in ("run", SPRING, MONTH)] == [Decimal("0.4")] * 3
 
 
@@ -161,13 +166,13 @@ def test_what_a_writer_that_died_left_in_either_account_is_swept(wrote: bool, or
             clock.sleep(LEASE_S)
             there = [name for name in order if any(store.list(f"ledger/{name}/"))]
             for name in there:
-                sweeper.sweep_parent(name)
+                sweeper.repair_parent(name)
             found = verify(store, {})
-            assert found.pending == ()
+            assert found.unfinished == ()
             run = next((state for state in found.accounts if state.account == "run"), None)
             for name in there:
                 state = sweeper.state(name)
-                assert set(state.holds) == ({"run"} if run and not run.closed else set())
+                assert set(state.reservations) == ({"run"} if run and not run.closed else set())
                 assert state.spent_usd == (run.spent_usd if run and run.closed else 0)
 
 
@@ -199,18 +204,18 @@ def test_whatever_is_asked_neither_account_passes_its_cap_and_both_agree(asking,
             assert state.spent_usd + state.held_usd <= state.cap_usd
         for name in inside:
             mine = [
-                state.holds[name].amount_usd if name in state.holds else state.settled_usd[name]
+                state.reservations[name].amount_usd if name in state.reservations else state.settled_usd[name]
                 for state in (month, campaign)
             ]
-            assert (mine[0] == mine[1]) or name in month.holds
+            assert (mine[0] == mine[1]) or name in month.reservations
     found = verify(store, {})
-    assert found.pending == ()
+    assert found.unfinished == ()
     assert set(campaign_holds(found)) <= inside
 
 
 def campaign_holds(found) -> list[str]:
     state = next(state for state in found.accounts if state.account == SPRING)
-    return [name for name, amount in state.settled_usd.items() if amount] + list(state.holds)
+    return [name for name, amount in state.settled_usd.items() if amount] + list(state.reservations)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +237,7 @@ def test_an_account_that_names_what_its_campaign_did_not_reserve_breaks_the_book
     ledger.open("run", Decimal("1"), campaign=SPRING)
     sealed = read_entry(store, "run", number)
     (store.root / "ledger/run/head.json").unlink()
-    store.put(entry_key("run", number), record_bytes(seal(sealed.entry.model_copy(update=change))))
+    store.put(entry_key("run", number), record_bytes(hash_entry(sealed.entry.model_copy(update=change))))
     with pytest.raises(LedgerCorrupt, match=why):
         verify(store, {})
 
@@ -240,10 +245,10 @@ def test_an_account_that_names_what_its_campaign_did_not_reserve_breaks_the_book
 def test_the_export_of_a_run_holds_its_campaigns_chain_too(store, ledger, tmp_path):
     ledger.open("run", Decimal("1"), campaign=SPRING)
     ledger.open("other", Decimal("0.5"), campaign=SPRING)
-    export(store, tmp_path / "copy", "run")
-    found = verify(*open_for_verify(tmp_path / "copy"))
+    export_accounts(store, tmp_path / "copy", "run")
+    found = verify(*open_ledger_folder(tmp_path / "copy"))
     assert [state.account for state in found.accounts] == [MONTH, "run", SPRING]
-    assert len(found.not_here) == 2
+    assert len(found.not_in_export) == 2
 
 
 def test_entries_from_before_there_were_campaigns_keep_their_bytes_and_hashes(store, ledger):
@@ -262,12 +267,12 @@ def die_between_the_accounts(store: FolderStore, clock: StillClock) -> None:
 def test_a_hold_by_a_clock_that_was_years_ahead_is_released_by_what_came_after_it(store, ledger, clock):
     die_between_the_accounts(store, StillClock(NOON + timedelta(days=1000)))
     clock.sleep(LEASE_S)
-    assert ledger.sweep_parent(MONTH) == []
+    assert ledger.repair_parent(MONTH) == []
     # Nothing has come after it: nobody can tell how old it is.
     ledger.open("other", Decimal("0.1"))
-    assert ledger.sweep_parent(MONTH) == []
+    assert ledger.repair_parent(MONTH) == []
     clock.sleep(LEASE_S)
-    assert ledger.sweep_parent(MONTH) == ["late in 2026-11: $0.500000 held, settled at $0.000000"]
+    assert ledger.repair_parent(MONTH) == ["late in 2026-11: $0.500000 held, settled at $0.000000"]
     verify(store, {})
 
 
@@ -276,7 +281,7 @@ def test_a_clock_that_goes_back_changes_no_order_and_no_cap(store, ledger, clock
         clock.sleep(hours * 3600)
         ledger.open(f"run-{hours}", Decimal("0.25"), parent=MONTH, campaign=SPRING)
     state = Ledger(store, clock).state(MONTH)
-    assert (list(state.holds), state.entries) == (sorted(["run-0", "run--5000", "run-3", "run--1"]), 5)
+    assert (list(state.reservations), state.entries) == (sorted(["run-0", "run--5000", "run-3", "run--1"]), 5)
     verify(store, {})
 
 
@@ -285,9 +290,9 @@ def test_a_late_opener_is_not_closed_by_the_sweep_that_it_raced(store, clock, le
     ledger.open("run", Decimal("1"), campaign=SPRING)
     sealed = read_entry(store, MONTH, 2)
     with pytest.raises(LedgerConflict, match="is open already"):
-        books = Books(store, clock)
+        books = ChainWriter(store, clock)
         books.append(
-            Parents(books, clock, "").draft(
+            ParentAccounts(books, clock, "").draft(
                 "run", kind="close", id="close", parent=MONTH, parent_hash=sealed.sha256
             )
         )

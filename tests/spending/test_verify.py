@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from some_books import check, copy_books, cut
 from spending_world import MONTH, BusyStore, DyingStore, fast_folder
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError, LedgerCorrupt, StoreError
-from shoestring.core.types import record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.spending.audit.verify import load_anchors, verify
-from shoestring.spending.ledger.chain import Chain
-from shoestring.spending.ledger.entry import Entry, Sealed, entry_key, read_entry, seal
+from shoestring.spending.ledger.chain import AccountChain
+from shoestring.spending.ledger.entry import Entry, HashedEntry, entry_key, hash_entry, read_entry
 from shoestring.spending.ledger.ledger import Ledger
 
 
@@ -37,7 +37,7 @@ def test_books_that_hold_are_added_up_with_every_dollar_once(store):
         Decimal("0.79"),
         Decimal("0.1"),
     )
-    assert (found.released_usd, found.entries, found.pending) == (Decimal("0.4"), 5 + 7 + 7, ())
+    assert (found.released_usd, found.entries, found.unfinished) == (Decimal("0.4"), 5 + 7 + 7, ())
     assert (
         found.as_text()
         .splitlines()[-1]
@@ -80,10 +80,10 @@ def tamper(data: st.DataObject, files: list[Path]) -> None:
             path.write_text(json.dumps(json.loads(path.read_bytes()), sort_keys=True))
         case "reseal":
             path = data.draw(st.sampled_from(entries))
-            entry = Sealed.model_validate_json(path.read_bytes()).entry
+            entry = HashedEntry.model_validate_json(path.read_bytes()).entry
             path.write_bytes(
                 record_bytes(
-                    seal(entry.model_copy(update={"why": entry.why + data.draw(st.text("abc", min_size=1))}))
+                    hash_entry(entry.model_copy(update={"why": entry.reason + data.draw(st.text("abc", min_size=1))}))
                 )
             )
         case "move":
@@ -120,7 +120,7 @@ def rewrite(store: FolderStore, account: str, number: int, **changes: object) ->
         if sealed is None:
             break
         update = changes if at == number else {"prev": head}
-        new = seal(Entry.model_validate(sealed.entry.model_dump() | update))
+        new = hash_entry(Entry.model_validate(sealed.entry.model_dump() | update))
         store.put(entry_key(account, at), record_bytes(new))
         head, last = new.sha256, at
     (store.root / f"ledger/{account}/head.json").write_text(
@@ -181,7 +181,7 @@ CHILD = {"kind": "settle", "id": "settle/x", "hold": "run-2", "child": "run-2", 
 def test_an_entry_with_good_hashes_that_breaks_a_rule_is_seen(store, account, forged):
     state = Ledger(store, StillClock()).state(account)
     entry = Entry(account=account, number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
-    store.put(entry_key(account, entry.number), record_bytes(seal(entry)))
+    store.put(entry_key(account, entry.number), record_bytes(hash_entry(entry)))
     with pytest.raises(LedgerCorrupt, match=rf"{account}/{entry.number:08d}\.json"):
         check(store)
 
@@ -196,7 +196,7 @@ def test_a_settlement_that_names_another_entry_than_the_closing_one_is_seen(stor
         **CHILD,
         child_hash=first.sha256,
     )
-    store.put(entry_key(MONTH, entry.number), record_bytes(seal(entry)))
+    store.put(entry_key(MONTH, entry.number), record_bytes(hash_entry(entry)))
     with pytest.raises(LedgerCorrupt, match="settles run-2 by entry 1, which did not close it"):
         check(store)
 
@@ -205,11 +205,11 @@ def test_a_settlement_that_names_another_entry_than_the_closing_one_is_seen(stor
 def test_a_cap_that_no_reservation_of_its_own_covers_is_seen(store, reserved_for):
     ledger = Ledger(store, StillClock())
     ledger.open("run-3", Decimal("5"))
-    state, month = ledger.state("run-2"), Chain(store, MONTH)
-    proof = [sha256 for sha256, (child, _) in month.covers.items() if child == reserved_for][-1]
+    state, month = ledger.state("run-2"), AccountChain(store, MONTH)
+    proof = [sha256 for sha256, (child, _) in month.child_reservations.items() if child == reserved_for][-1]
     forged = {"kind": "cap", "id": "x", "cap_microusd": 2_000_000, "parent": MONTH, "parent_hash": proof}
     entry = Entry(account="run-2", number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
-    store.put(entry_key("run-2", entry.number), record_bytes(seal(entry)))
+    store.put(entry_key("run-2", entry.number), record_bytes(hash_entry(entry)))
     with pytest.raises(LedgerCorrupt, match=r"run-2/00000008\.json: is not what entry .* of 2026-11 reserved"):
         check(store)
 
@@ -253,7 +253,7 @@ def test_a_parent_that_settled_other_than_what_was_spent_is_seen(store):
         "child_hash": closing.sha256,
     }
     entry = Entry(account=MONTH, number=5, prev=last.sha256, at=NOON, amount_microusd=380_000, **content)
-    store.put(entry_key(MONTH, 5), record_bytes(seal(entry)))
+    store.put(entry_key(MONTH, 5), record_bytes(hash_entry(entry)))
     with pytest.raises(LedgerCorrupt, match=r"settles run-1 at \$0\.380000, but \$0\.390000 was spent there"):
         check(store)
 
@@ -271,7 +271,7 @@ def test_a_crash_between_two_accounts_is_pending_and_not_broken(store, at, says)
         dying.open("run-3", Decimal("1"))
         dying.close("run-3")
     found = verify(store, load_anchors(store))
-    assert [sentence.startswith(says) for sentence in found.pending] == [True]
+    assert [sentence.startswith(says) for sentence in found.unfinished] == [True]
     assert says in found.as_text()
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shoestring.backends.local import FolderStore, WallClock
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import WallClock
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.types import Format
 from shoestring.data.recipe import find_recipe

@@ -12,7 +12,7 @@ import torch
 from clocks import StillClock
 from made_up import Array, encoding_of, table
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding

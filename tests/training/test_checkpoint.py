@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_world import TINY, Bench, SlowStore, same_weights, stop_after
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import StageStopped, StoreError
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_ import checkpoint

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 from sklearn.datasets import load_diabetes, load_wine
 
-from shoestring.backends.local import FolderStore, WallClock
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import WallClock
 from shoestring.core.types import Format, StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record

@@ -14,7 +14,7 @@ import train_alone
 from made_up import dataset
 from train_alone import EPOCHS, work
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError
 from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import read_record

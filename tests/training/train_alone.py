@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
-from shoestring.backends.local import FolderStore
+from shoestring.backends.folder_store import FolderStore
 from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.stages import train

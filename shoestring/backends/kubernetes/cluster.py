@@ -27,7 +27,7 @@ from shoestring.backends.kubernetes.world_files import (
     read_prices,
     read_world,
 )
-from shoestring.backends.local import PsutilTelemetry, WallClock, this_pod_uid, threads, written_at
+from shoestring.backends.local import PsutilTelemetry, WallClock, this_process, threads, written_at
 from shoestring.backends.nvml import NvmlTelemetry
 from shoestring.backends.s3.store import open_s3_store
 from shoestring.config.world import IMAGES, PriceBook, World
@@ -35,7 +35,7 @@ from shoestring.core.errors import ClusterError, NotAllowed, WorldError
 from shoestring.core.interfaces import Clock, PodLifetime
 from shoestring.core.money import usd
 from shoestring.core.types import Placement, Pool, Quote
-from shoestring.pricing.price_book import price_now
+from shoestring.pricing.price_book import current_price
 
 FRESH_S = 10.0
 """A decision asks for the pools several times; for so long it is given the same."""
@@ -162,7 +162,7 @@ class NodePrices:
                 self._newest, self._written = read_prices(self._source), written
         node, today = pool.model_copy(update={"name": pool.node_pool or pool.name}), self._clock.now().date()
         before, now = (
-            price_now(listing, node, quote.market, today) for listing in (self._folder.listing, self._newest)
+            current_price(listing, node, quote.market, today) for listing in (self._folder.listing, self._newest)
         )
         return None if not before or not now else usd(quote.usd_per_hour * now / before)
 
@@ -232,7 +232,7 @@ def _moment(text: str) -> datetime:
 def pod_identity() -> str:
     """Of this pod, as NAMESPACE.UID.NAME, by the downward API; outside a pod, of this process."""
     parts = [os.environ.get(name, "") for name in IDENTITY]
-    return ".".join(parts) if all(parts) else this_pod_uid()
+    return ".".join(parts) if all(parts) else this_process()
 
 
 def open_cluster_world(folder: Path, *, context: str | None = None) -> World:

@@ -34,7 +34,7 @@ from shoestring.config.world import PriceBook
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Market, MarketTerms, NodeCapacity, Pool, Toleration
 from shoestring.pricing.gpus import gpu_memory_gb, peak_tflops
-from shoestring.pricing.price_book import Listing, believed
+from shoestring.pricing.price_book import PriceListing, validated_book
 
 ENGINE = Amount(cpu_milli=50, memory_bytes=64 << 20, pods=1)
 """What a stage's pod asks for beside the stage: an engine's own containers. KFP's executor asks for 10m and 32Mi."""
@@ -114,9 +114,9 @@ def unseen(declared: Sequence[NodePool]) -> Seen:
     return _seen([Now(pool, {}, _usable(pool.machine)) for pool in declared], ())
 
 
-def priced(listing: Listing, seen: Seen, tariffs: Tariffs, today: date) -> PriceBook:
+def priced(listing: PriceListing, seen: Seen, tariffs: Tariffs, today: date) -> PriceBook:
     """Prices of whole nodes, doubted as such, as prices of their shares, rounded up to the micro-dollar."""
-    book = believed(listing, seen.wholes, tariffs, today)
+    book = validated_book(listing, seen.wholes, tariffs, today)
     shared = []
     committed = tuple(
         each.model_copy(update={"pool": share.pool.name, "part": float(share.of_node)})

@@ -20,9 +20,10 @@ from shoestring.config.tariffs import Tariffs
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import NotInStore, WorldError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Market, Record, digest, record_bytes
+from shoestring.core.record import SCHEMA_VERSION, Record, StoredRecord, digest, record_bytes
+from shoestring.core.types import Market
 from shoestring.pricing.catalogues import Catalogue, default_catalogue, open_catalogue
-from shoestring.pricing.price_book import Listing, read_listing
+from shoestring.pricing.price_book import PriceListing, read_listing
 from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile, PriceList
 from shoestring.pricing.rows import parse_rows
 
@@ -34,10 +35,9 @@ SPOT_PREEMPTIONS_PER_HOUR = 0.0003
 Good = TypeVar("Good")
 
 
-class ClusterWorldFile(Record):
+class ClusterWorldFile(StoredRecord):
     """`world.yaml` of a cluster."""
 
-    schema_version: Literal[1] = 1
     name: str = Field("cluster", min_length=1)
     store: S3Place
     images: dict[str, str] = Field(
@@ -109,10 +109,9 @@ class NodePool(Record):
         return self
 
 
-class PoolsFile(Record):
+class PoolsFile(StoredRecord):
     """`pools.yaml`: node pools that the nodes alone do not tell of, or not all: those that grow from none, speeds, start-up times."""
 
-    schema_version: Literal[1] = 1
     pools: tuple[NodePool, ...] = ()
 
     @model_validator(mode="after")
@@ -126,7 +125,7 @@ class PoolsFile(Record):
 class PricesFile(PriceList):
     """`prices.yaml`: what whole nodes cost. Price lists that it names lie beside it."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[3] = SCHEMA_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ class Folder:
 
     world: ClusterWorldFile
     pools: tuple[NodePool, ...]
-    listing: Listing
+    listing: PriceListing
     rules: Policy
     budgets: Budgets
     notes: tuple[str, ...]
@@ -183,7 +182,7 @@ def read_folder(folder: Path, world: ClusterWorldFile, store: Store) -> Folder:
             path,
             f"learned/world/lists/{file.file}",
             missing,
-            lambda text, _: Catalogue(file, text).checked(),
+            lambda text, _: Catalogue(file, text).validated(),
             store,
             notes,
         )
@@ -195,7 +194,7 @@ def read_folder(folder: Path, world: ClusterWorldFile, store: Store) -> Folder:
     return Folder(world, pools.pools, read_listing(prices, catalogue), rules, budgets, tuple(notes))
 
 
-def read_prices(path: Path) -> Listing:
+def read_prices(path: Path) -> PriceListing:
     """The prices of whole nodes as `prices.yaml` and its lists have them now, not doubted yet. Raises WorldError."""
     file = _prices(read_text(path, f"there is no {path}", WorldError), str(path))
     return read_listing(file, lambda catalogue: open_catalogue(catalogue, path.parent))

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
 
 from pydantic import AwareDatetime, ValidationError
 
@@ -17,7 +16,8 @@ from shoestring.backends.s3.wire import CHUNK_BYTES, Credentials, Wire
 from shoestring.backends.s3.wire import S3Place as S3Place
 from shoestring.core.errors import NotInStore, StoreError, StoreFull, UsageError
 from shoestring.core.interfaces import Clock
-from shoestring.core.types import STANDARD_CLASS, Record, record_bytes
+from shoestring.core.record import StoredRecord, record_bytes
+from shoestring.core.types import STANDARD_CLASS
 
 PROOF_KEY = "learned/probes/if-none-match.json"
 PROVEN_FOR = timedelta(days=1)
@@ -28,10 +28,9 @@ NAMED_BY_CONTENT = ("blobs/", "datasets/")
 ASK_FIRST_BYTES = 4 << 20
 
 
-class Proof(Record):
+class Proof(StoredRecord):
     """That this server, under this name, lets one of several conditional writers win."""
 
-    schema_version: Literal[1] = 1
     endpoint: str
     bucket: str
     proven_at: AwareDatetime

@@ -29,7 +29,8 @@ from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionErro
 
 from shoestring.core.errors import StoreError, StoreFull, UsageError
 from shoestring.core.interfaces import Clock
-from shoestring.core.types import STANDARD_CLASS, Record
+from shoestring.core.record import Record
+from shoestring.core.types import STANDARD_CLASS
 
 # How long a server may be away before it is an error, and how long a name that nobody knows may stay unknown.
 PATIENCE_S, NAME_PATIENCE_S = 120.0, 15.0

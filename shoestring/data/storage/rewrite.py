@@ -18,7 +18,7 @@ from shoestring.data.storage.cache import canonical_bytes
 from shoestring.data.storage.part_writer import PartWriter, open_part
 
 TableTransform = Callable[[pa.Table], pa.Table]
-"""UpstreamStage the next rows of the table, in order; returns what becomes of them, with the same columns."""
+"""Given the next rows of the table, in order; returns what becomes of them, with the same columns."""
 
 Settings = Mapping[str, JsonValue]
 """What the change depends on, beside its code."""

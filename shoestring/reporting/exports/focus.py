@@ -22,7 +22,7 @@ from typing import Any
 from shoestring.core.money import from_microusd
 from shoestring.core.types import Market
 from shoestring.reporting.charges import OVERHEAD, Charge, split
-from shoestring.routing.offers.egress import paid_gb
+from shoestring.routing.offers.egress import billed_gb
 from shoestring.routing.placement import RUN_LABEL, STAGE_LABEL
 from shoestring.spending.ledger.entry import Entry
 
@@ -87,7 +87,7 @@ COLUMNS = (
     ),
     *("SubAccountId", "SubAccountName", "Tags"),
 )
-OWN_COLUMNS = (
+EXTENSION_COLUMNS = (
     *(
         "x_Attempt",
         "x_DecisionKey",
@@ -163,7 +163,7 @@ def focus_rows(charges: Iterable[Charge], provider: str) -> Iterator[Row]:
 def focus_csv(rows: Iterable[Row]) -> str:
     """With a header; what has no value is empty."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, (*COLUMNS, *OWN_COLUMNS), restval="", lineterminator="\n")
+    writer = csv.DictWriter(out, (*COLUMNS, *EXTENSION_COLUMNS), restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
@@ -258,7 +258,7 @@ def _volume(charge: Charge, kind: str, cost: Decimal) -> tuple[Decimal, str] | N
     decision, receipt = charge.decision, charge.receipt
     if decision is None or decision.choice is None or receipt is None:
         return None
-    into, out, held = paid_gb(decision.question, decision.choice)
+    into, out, held = billed_gb(decision.question, decision.choice)
     volume = held if kind == "stored" else into + (out if receipt.status == "done" else 0.0)
     quantity = max(Decimal(str(volume)).quantize(QUANTITY), QUANTITY)
     return (cost / quantity).quantize(QUANTITY), f"{quantity.normalize():f}"
@@ -281,7 +281,7 @@ def _moment(at: datetime) -> str:
 def _description(charge: Charge, entry: Entry, kind: str, price: Decimal | None) -> str:
     at = f" at ${price.normalize():f} an hour" if price is not None else ""
     on = f" on {charge.pool.name} {charge.market}" if charge.pool else ""
-    why = f"; {entry.why}" if kind == "adjustment" and entry.why else ""
+    why = f"; {entry.reason}" if kind == "adjustment" and entry.reason else ""
     return f"{charge.entry.stage}, attempt {charge.entry.attempt} of run {charge.run_id}{on}{at}: {KINDS[kind]}{why}"
 
 
@@ -293,7 +293,7 @@ def _tags(charge: Charge) -> dict[str, str]:
 
 def _resource(charge: Charge) -> Row:
     region = charge.pool.region if charge.pool else ""
-    pod = charge.receipt.pod_uid if charge.receipt else ""
+    pod = str(charge.receipt.pod) if charge.receipt and charge.receipt.pod else ""
     return {"RegionId": region, "RegionName": region, "ResourceId": pod, "ResourceType": "Pod" if pod else ""}
 
 

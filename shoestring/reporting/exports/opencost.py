@@ -119,7 +119,7 @@ def _moment(where: str, content: Mapping[str, Any], field: str) -> datetime:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
 
 
-def sanitised(label: str) -> str:
+def prometheus_label(label: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_]", "_", label)
 
 
@@ -142,6 +142,6 @@ def _ours(name: str, properties: Mapping[str, Any], runs: Collection[str]) -> tu
 
 def _labelled(labels: Mapping[str, Any], *names: str) -> Iterator[str]:
     for name in names:
-        for key in (name, sanitised(name)):
+        for key in (name, prometheus_label(name)):
             if labels.get(key):
                 yield str(labels[key])

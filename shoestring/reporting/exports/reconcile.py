@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import Record
+from shoestring.core.record import Record, StoredRecord
 from shoestring.reporting.charges import Charge
 from shoestring.reporting.exports.opencost import Allocation
 
@@ -39,10 +39,9 @@ class Line(Record):
     where: Literal["both", "ledger", "theirs"]
 
 
-class Reconciled(Record):
+class Reconciliation(StoredRecord):
     """Ours and theirs over [since, until)."""
 
-    schema_version: Literal[1] = 1
     since: AwareDatetime
     until: AwareDatetime
     lines: tuple[Line, ...]
@@ -63,7 +62,7 @@ def reconcile(
     since: datetime,
     until: datetime,
     notes: tuple[str, ...] = (),
-) -> Reconciled:
+) -> Reconciliation:
     """Charges whose pods began in [since, until), and allocations that did."""
     ours = [charge for charge in charges if since <= began(charge) < until]
     theirs = [each for each in allocations if since <= each.start < until]
@@ -89,7 +88,7 @@ def reconcile(
     ]
     alone = {kind: [each for each in theirs if each.kind == kind] for kind in ("idle", "shared", "unmounted")}
     mine = [each for each in theirs if each.run is not None]
-    return Reconciled(
+    return Reconciliation(
         since=since,
         until=until,
         lines=tuple(lines),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from shoestring.core.types import utc_text
+from shoestring.core.record import utc_text
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Html, table
 from shoestring.reporting.run_story import Attempt, RunStory
-from shoestring.routing.policy.migration import LOOK_HEADS, look_grid
+from shoestring.routing.policy.migration import MIGRATION_COLUMNS, migration_table
 
 HEADS = (("Attempt", "name"), ("At", ""), ("What", ""), ("Before", ""), ("After", ""), ("Why", "why"))
 
@@ -17,14 +17,14 @@ Row = tuple[str, str, str, str, str, str]
 
 def changes_table(story: RunStory) -> Html | None:
     """None where nothing moved."""
-    rows = [row for attempt in story.attempts for row in changes_of(attempt)]
+    rows = [row for attempt in story.attempts for row in attempt_changes(attempt)]
     caption = (
         "What moved while a stage ran: its price, and what it changed of itself to stay inside its money."
     )
     return table(caption, HEADS, rows, class_="stack") if rows else None
 
 
-def changes_of(attempt: Attempt) -> list[Row]:
+def attempt_changes(attempt: Attempt) -> list[Row]:
     """In the order in which they came; by the receipt, and before there is one by the last heartbeat."""
     said = attempt.receipt or attempt.heartbeat
     if said is None:
@@ -54,16 +54,16 @@ def changes_of(attempt: Attempt) -> list[Row]:
     return [row for _, row in sorted([*moved, *changed], key=lambda found: found[0])]
 
 
-def looks_table(story: RunStory) -> Html | None:
+def migration_checks_table(story: RunStory) -> Html | None:
     """The last look of each attempt at where it ran: the place that it was held against, and why it stayed or was moved."""
     rows: list[tuple[str, ...]] = []
     for attempt in story.attempts:
         if attempt.look is not None:
-            grid = look_grid(attempt.look)
+            grid = migration_table(attempt.look)
             rows += [
                 (attempt.key, *row, grid.note if number == 0 else "") for number, row in enumerate(grid.rows)
             ]
-    said = ((number_text.capital(name), "n" if number else "") for number, name in enumerate(LOOK_HEADS))
+    said = ((number_text.capital(name), "n" if number else "") for number, name in enumerate(MIGRATION_COLUMNS))
     heads = (("Attempt", "name"), *said, ("Verdict", "why"))
     caption = "Where an attempt ran, at its last second look, and where a router would have had it go on."
     return table(caption, heads, rows, class_="stack") if rows else None
@@ -72,7 +72,7 @@ def looks_table(story: RunStory) -> Html | None:
 USED_HEADS = (("Stage", "name"), ("Joules", "n"), ("Core-minutes", "n"), ("CO2, g", "n"))
 
 
-def used_table(story: RunStory) -> Html | None:
+def resources_table(story: RunStory) -> Html | None:
     """Beside money, all attempts together. None where nothing was."""
     rows: list[tuple[str, str, str, str]] = []
     for stage in story.stages:

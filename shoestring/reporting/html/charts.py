@@ -18,7 +18,7 @@ LETTER_PX = 6.2  # mean advance of the 11 px labels
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class AxisScale:
     """Data units to px, linear."""
 
     low: float
@@ -32,7 +32,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MetricInterval:
     """A value with its interval, on a chart of several. `ours` is the one that is being judged."""
 
     name: str
@@ -43,7 +43,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class PhaseBand:
     """A stretch of x with a name: a phase of training."""
 
     name: str
@@ -100,20 +100,20 @@ def label(x: float, y: float, words: object, anchor: str = "start", class_: str 
 
 
 def x_axis(
-    scale: Scale, marks: Sequence[float], words: Callable[[float], str], top_px: float, bottom_px: float
+    scale: AxisScale, marks: Sequence[float], words: Callable[[float], str], top_px: float, bottom_px: float
 ) -> Html:
     lines = (line(scale(mark), top_px, scale(mark), bottom_px, "grid") for mark in marks)
     return text(*lines, *(label(scale(mark), bottom_px + 16, words(mark), "middle") for mark in marks))
 
 
 def y_axis(
-    scale: Scale, marks: Sequence[float], words: Callable[[float], str], left_px: float, right_px: float
+    scale: AxisScale, marks: Sequence[float], words: Callable[[float], str], left_px: float, right_px: float
 ) -> Html:
     lines = (line(left_px, scale(mark), right_px, scale(mark), "grid") for mark in marks)
     return text(*lines, *(label(left_px - 8, scale(mark) + 4, words(mark), "end") for mark in marks))
 
 
-def path(points: Iterable[Point], x: Scale, y: Scale, class_: str) -> Html | None:
+def path(points: Iterable[Point], x: AxisScale, y: AxisScale, class_: str) -> Html | None:
     """A line through the finite points; None when there are fewer than two."""
     kept = [(x(a), y(b)) for a, b in points if math.isfinite(a) and math.isfinite(b)]
     if len(kept) < 2:
@@ -122,12 +122,12 @@ def path(points: Iterable[Point], x: Scale, y: Scale, class_: str) -> Html | Non
 
 
 def dots_and_whiskers(
-    key: str, title: str, measured: Sequence[Measured], words: Callable[[float], str]
+    key: str, title: str, measured: Sequence[MetricInterval], words: Callable[[float], str]
 ) -> Html:
     """One row a model: its name and value above, its interval and dot below, all on one axis."""
     width, row_px, top = 360, 46, 4
     ends = [end for each in measured for end in (each.value, each.low, each.high) if end is not None]
-    x = Scale(*span(ends, 0.08), 6, width - 6)
+    x = AxisScale(*span(ends, 0.08), 6, width - 6)
     bottom = top + row_px * len(measured)
     marks = ticks(x.low, x.high, 5)
     rows = []
@@ -146,12 +146,12 @@ def dots_and_whiskers(
     return svg(key, title, said, width, bottom + 26, x_axis(x, marks, plain(marks), bottom, bottom), *rows)
 
 
-def _interval(each: Measured, words: Callable[[float], str]) -> str:
+def _interval(each: MetricInterval, words: Callable[[float], str]) -> str:
     return "" if each.low is None or each.high is None else f" ({words(each.low)} to {words(each.high)})"
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
+class CalibrationBin:
     """Rows whose predicted probability fell together. `low` and `high` bound the observed share."""
 
     predicted: float
@@ -161,12 +161,12 @@ class Bin:
     high: float | None = None
 
 
-def calibration(key: str, title: str, bins: Sequence[Bin]) -> Html:
+def calibration(key: str, title: str, bins: Sequence[CalibrationBin]) -> Html:
     """Predicted against observed share, with the line where the two agree; the area of a dot is its share of the rows."""
     width, height, left, top, bottom = 360, 320, 48, 12, 276
     most = max((max(each.predicted, each.observed, each.high or 0.0) for each in bins), default=1.0)
     limit = min(1.0, math.ceil(most * 10.4) / 10) or 1.0
-    x, y = Scale(0, limit, left, width - 12), Scale(0, limit, bottom, top)
+    x, y = AxisScale(0, limit, left, width - 12), AxisScale(0, limit, bottom, top)
     marks = ticks(0, limit, 6)
     total = sum(each.rows for each in bins) or 1
     drawn = []
@@ -196,22 +196,22 @@ class LossPlot:
 
     train: tuple[Point, ...]
     validation: tuple[Point, ...]
-    bands: tuple[Band, ...]
+    bands: tuple[PhaseBand, ...]
     stop_usd: float
     said: str
 
 
-def bands(phases: Sequence[tuple[float, str]], end: float) -> tuple[Band, ...]:
+def bands(phases: Sequence[tuple[float, str]], end: float) -> tuple[PhaseBand, ...]:
     """Neighbouring points of one phase as one band, each up to where the next begins."""
     runs = [(name, next(run)[0]) for name, run in groupby(phases, key=lambda point: point[1])]
     stops = [start for _, start in runs[1:]] + [end]
-    return tuple(Band(name, start, stop) for (name, start), stop in zip(runs, stops, strict=True) if name)
+    return tuple(PhaseBand(name, start, stop) for (name, start), stop in zip(runs, stops, strict=True) if name)
 
 
 def loss_chart(key: str, title: str, plot: LossPlot, width: int, height: int) -> Html:
     left, right, top, bottom = 52, width - 24, 28, height - 42
-    x = Scale(0.0, plot.stop_usd * 1.03 or 1.0, left, right)
-    y = Scale(*loss_span(plot), bottom, top)
+    x = AxisScale(0.0, plot.stop_usd * 1.03 or 1.0, left, right)
+    y = AxisScale(*loss_span(plot), bottom, top)
     x_marks, y_marks = ticks(x.low, x.high, max(4, width // 110)), ticks(y.low, y.high, 6)
     shades = [_band(band, x, top, bottom, index) for index, band in enumerate(plot.bands)]
     axes = (
@@ -238,7 +238,7 @@ def loss_span(plot: LossPlot) -> tuple[float, float]:
     return span([*train[: max(1, math.floor(len(train) * 0.98))], *(loss for _, loss in plot.validation)])
 
 
-def _band(band: Band, x: Scale, top: float, bottom: float, index: int) -> Html:
+def _band(band: PhaseBand, x: AxisScale, top: float, bottom: float, index: int) -> Html:
     start, end = x(band.start), x(band.end)
     fits = len(band.name) * LETTER_PX + 8 <= end - start
     shade = tag(

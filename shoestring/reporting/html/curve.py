@@ -6,9 +6,9 @@ from shoestring.reporting import number_text
 from shoestring.reporting.html.charts import LossPlot, bands, loss_chart
 from shoestring.reporting.html.markup import Html, tag, text
 from shoestring.reporting.run_story import Attempt, RunStory
-from shoestring.training.curve import Curve, Point
+from shoestring.training.curve import CurvePoint, TrainingCurve
 
-MOST_POINTS = 600
+MAX_POINTS = 600
 WIDE, NARROW = (1016, 340), (354, 300)
 
 
@@ -39,13 +39,13 @@ def _swatch(class_: str, name: str) -> Html:
     return tag("span", mark, name)
 
 
-def _plot(curve: Curve, last: Attempt | None) -> LossPlot:
+def _plot(curve: TrainingCurve, last: Attempt | None) -> LossPlot:
     points = curve.points
     train = [(float(point.spent_usd), point.train_loss) for point in points if point.train_loss is not None]
     validation = [(float(point.spent_usd), point.val_loss) for point in points if point.val_loss is not None]
     stop_usd = float(points[-1].spent_usd)
     return LossPlot(
-        train=tuple(train[:: 1 + len(train) // MOST_POINTS]),
+        train=tuple(train[:: 1 + len(train) // MAX_POINTS]),
         validation=tuple(validation),
         bands=bands([(float(point.spent_usd), point.phase) for point in points], stop_usd),
         stop_usd=stop_usd,
@@ -53,7 +53,7 @@ def _plot(curve: Curve, last: Attempt | None) -> LossPlot:
     )
 
 
-def _said(end: Point, last: Attempt | None) -> str:
+def _said(end: CurvePoint, last: Attempt | None) -> str:
     """Where training stopped and why, or how far it is."""
     done = f"{number_text.count(end.samples)} samples, {end.epoch:.2f} epochs, {number_text.dollars(end.spent_usd)}"
     if last is None or last.state in ("placed", "running"):

@@ -10,8 +10,14 @@ from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Head, Html, Row, scroll, table, tag, text
 from shoestring.reporting.run_story import Attempt
 from shoestring.routing.decision import Choice, Decision, Question
-from shoestring.routing.offers.offer_costs import Rows, rows_of
-from shoestring.routing.pages.decision_view import Offered, left_usd, offers_of, taken_from_it, unspoken
+from shoestring.routing.offers.offer_costs import Rows, stage_offer_table
+from shoestring.routing.pages.decision_view import (
+    OfferView,
+    budget_deductions,
+    left_usd,
+    offer_views,
+    unlisted_counts,
+)
 from shoestring.routing.pages.text import lying
 
 SHOWN = 8
@@ -39,7 +45,7 @@ PRICE_HEADS: tuple[Head, ...] = (
 DOUBT_HEADS: tuple[Head, ...] = (("Price row", "name"), ("Why it was not believed", "said"))
 
 
-def decision_article(attempt: Attempt, run_id: str) -> Html:
+def decision_section(attempt: Attempt, run_id: str) -> Html:
     decision = attempt.decision
     question, choice = decision.question, decision.choice
     number = f", attempt {question.attempt}" if question.attempt > 1 else ""
@@ -66,13 +72,13 @@ def _refusal(decision: Decision) -> str:
 
 
 def _money(question: Question, choice: Choice | None) -> str:
-    taken = [f"{number_text.dollars(amount)} {name}" for amount, name in taken_from_it(question)]
+    taken = [f"{number_text.dollars(amount)} {name}" for amount, name in budget_deductions(question)]
     parts = [
         f"{number_text.dollars(left_usd(question))} left of {number_text.dollars(question.budget_usd)}"
         + (f" ({', '.join(taken)})" if taken else "")
     ]
-    if choice and choice.keep_usd:
-        parts.append(f"{number_text.dollars(choice.keep_usd)} of it kept for later stages")
+    if choice and choice.reserved_later_usd:
+        parts.append(f"{number_text.dollars(choice.reserved_later_usd)} of it kept for later stages")
     if question.stage in question.stage_budgets:
         parts.append(f"stage budget {number_text.dollars(question.stage_budgets[question.stage])}")
     if question.deadline_left_s is not None:
@@ -84,14 +90,14 @@ def _money(question: Question, choice: Choice | None) -> str:
 
 def _offers(decision: Decision) -> Iterable[Html]:
     """The candidates for this stage: the first few in sight, the others folded away."""
-    columns, offers = rows_of(decision.candidates, 0), offers_of(decision)
+    columns, offers = stage_offer_table(decision.candidates, 0), offer_views(decision)
     rows = [_offer(decision, columns, offered) for offered in offers]
     stage, some = decision.question.stage, f", the first {SHOWN}" if len(rows) > SHOWN else ""
     whole = (
         ", each priced for all the samples that it could use" if decision.question.needs[0].elastic else ""
     )
     yield table(
-        f"Offers for {stage}: {len(decision.code)}{some}{whole}",
+        f"Offers for {stage}: {len(decision.refusal_index)}{some}{whole}",
         OFFER_HEADS,
         rows[:SHOWN],
         class_="stack offers",
@@ -99,12 +105,12 @@ def _offers(decision: Decision) -> Iterable[Html]:
     if rows[SHOWN:]:
         rest = table(f"The other offers for {stage}", OFFER_HEADS, rows[SHOWN:], class_="stack offers")
         yield tag("details", tag("summary", f"The other {len(rows) - SHOWN} offers, and why not"), rest)
-    if more := unspoken(decision):
+    if more := unlisted_counts(decision):
         told = ", ".join(f"{number_text.count(count)} {code}" for code, count in more.items())
         yield tag("p", f"And more, each with its code in the JSON: {told}.", class_="note")
 
 
-def _offer(decision: Decision, columns: Rows, offered: Offered) -> tuple[object, ...]:
+def _offer(decision: Decision, columns: Rows, offered: OfferView) -> tuple[object, ...]:
     row = offered.row
     price = offered.usd_per_hour_micro
     return (
@@ -113,16 +119,16 @@ def _offer(decision: Decision, columns: Rows, offered: Offered) -> tuple[object,
             tag("small", offered.market, f", writes {offered.writes}" if offered.writes else None),
         ),
         number_text.hourly(from_microusd(price)) if price else "none",
-        _cost(int(columns.est_microusd[row]), int(columns.est_ms[row])) if offered.priced else None,
-        _cost(int(columns.p95_microusd[row]), int(columns.p95_ms[row])) if offered.priced else None,
-        _taken(decision) if offered.taken else number_text.sentence(offered.verdict),
+        _cost(int(columns.est_microusd[row]), int(columns.est_ms[row])) if offered.usable else None,
+        _cost(int(columns.p95_microusd[row]), int(columns.p95_ms[row])) if offered.usable else None,
+        _taken(decision) if offered.selected else number_text.sentence(offered.verdict),
     )
 
 
 def _taken(decision: Decision) -> Html:
     """An elastic stage is given what is left, which may be less than all that it could use."""
     choice, taken = decision.choice, tag("strong", "Taken")
-    if choice is None or choice.objective != "most-samples":
+    if choice is None or choice.objective != "max-samples":
         return taken
     given = f"{number_text.count(choice.samples)} samples for {number_text.dollars(choice.est_usd)} in {number_text.duration(choice.est_s)}"
     most = (
@@ -143,7 +149,7 @@ def _grounds(attempt: Attempt, run_id: str) -> Html:
     question = decision.question
     dated = {quote.as_of.isoformat() for quote in question.quotes}
     span = f" of {min(dated)}" if len(dated) == 1 else f" of {min(dated)} to {max(dated)}" if dated else ""
-    doubted = f", {len(question.quarantined)} not believed" if question.quarantined else ""
+    doubted = f", {len(question.rejected_prices)} not believed" if question.rejected_prices else ""
     summary = tag(
         "summary",
         f"{len(question.quotes)} prices{span}{doubted}; what it expects of later stages; how to make it again",
@@ -159,7 +165,7 @@ def _tables(decision: Decision) -> Iterable[Html]:
             f"{each.pool}, {each.market}",
             lying(each.format, each.storage_class) or "no data set",
             _cost_s(each.est_usd, each.est_s),
-            _cost_s(each.keep_usd, each.keep_s),
+            _cost_s(each.reserved_usd, each.reserved_s),
         )
         for each in decision.plan
     ]
@@ -168,7 +174,7 @@ def _tables(decision: Decision) -> Iterable[Html]:
         (each.pool, each.market, number_text.hourly(each.usd_per_hour), each.as_of, each.source)
         for each in quotes
     ]
-    doubted: list[Row] = [(each.row, each.reason) for each in question.quarantined]
+    doubted: list[Row] = [(each.row, each.reason) for each in question.rejected_prices]
     grids = (
         ("Expected of later stages", LATER_HEADS, later),
         ("Prices", PRICE_HEADS, prices),
@@ -191,7 +197,7 @@ def _again(attempt: Attempt, run_id: str) -> Html:
         ("Replay", tag("code", command)),
         ("Asked", number_text.moment(decision.question.asked_at)),
         ("Made by", f"{decision.made_by}, seed {decision.question.seed}"),
-        ("Policy", tag("code", decision.policy.sha256)),
+        ("Policy", tag("code", decision.algorithm.sha256)),
         *(
             (name.capitalize(), tag("code", value))
             for name, value in sorted(decision.question.digests.items())

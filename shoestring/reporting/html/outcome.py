@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from shoestring.reporting import number_text
-from shoestring.reporting.actuals import Actual, actuals
-from shoestring.reporting.hindsight_report import look_back
+from shoestring.reporting.actuals import ActualsGroup, actuals
+from shoestring.reporting.hindsight_report import build_hindsight_report
 from shoestring.reporting.html.markup import Head, Html, table, tag, text
 from shoestring.reporting.run_story import RunStory
-from shoestring.reporting.text import BLAME
-from shoestring.routing.analysis.hindsight import Hindsight, Road
+from shoestring.reporting.terminal_text import BLAME
+from shoestring.routing.analysis.hindsight import CounterfactualOffer, Hindsight
 from shoestring.routing.pages.text import lying
 
 ACTUAL_HEADS: tuple[Head, ...] = (
     ("Stage", "name"),
     ("Expected", "n"),
-    ("Actual", "n"),
-    ("Actual / expected", "n"),
+    ("ActualsGroup", "n"),
+    ("ActualsGroup / expected", "n"),
     ("Paid", "n"),
     ("Start-up", "n"),
-    ("Idle cores", "n"),
+    ("IdleCost cores", "n"),
     ("Lost", "n"),
     ("In use", "n"),
 )
@@ -52,7 +52,7 @@ def actuals_table(story: RunStory) -> Html | None:
 
 def hindsight_table(story: RunStory) -> Html | None:
     """A row a choice: what was paid, the best road by what is known now, and why it was not taken. None while nothing is done."""
-    found = look_back(story.charges, {})
+    found = build_hindsight_report(story.charges, {})
     if not found.choices:
         return None
     caption = "Each choice beside the best that could have been made, by what its stages turned out to take, at the prices of then."
@@ -70,9 +70,9 @@ def hindsight_table(story: RunStory) -> Html | None:
 
 
 def _choice(each: Hindsight) -> tuple[object, ...]:
-    taken, best = (next(road for road in each.roads if getattr(road, name)) for name in ("taken", "best"))
+    taken, best = (next(road for road in each.offers if getattr(road, name)) for name in ("selected", "best"))
     number = tag("small", f"attempt {each.attempt}") if each.attempt > 1 else None
-    why = number_text.sentence(BLAME[each.to_blame]) if each.to_blame else "Nothing would have been cheaper."
+    why = number_text.sentence(BLAME[each.main_cause]) if each.main_cause else "Nothing would have been cheaper."
     return (
         text(each.stage, number),
         number_text.dollars(each.paid_usd),
@@ -83,13 +83,13 @@ def _choice(each: Hindsight) -> tuple[object, ...]:
     )
 
 
-def _where(road: Road) -> Html:
+def _where(road: CounterfactualOffer) -> Html:
     return text(
         road.pool, tag("small", road.market, f", {lying(road.format, road.storage_class)}" if road.format else None)
     )
 
 
-def _row(name: str, each: Actual) -> tuple[object, ...]:
+def _row(name: str, each: ActualsGroup) -> tuple[object, ...]:
     idle = each.idle
     many = (
         tag("small", number_text.things(each.attempts, "attempt"))
@@ -107,7 +107,7 @@ def _row(name: str, each: Actual) -> tuple[object, ...]:
     )
 
 
-def _note(total: Actual) -> str:
+def _note(total: ActualsGroup) -> str:
     idle_usd = total.idle.startup_usd + total.idle.cores_usd + total.idle.lost_usd
     part = number_text.share(float(idle_usd / total.paid_usd)) if total.paid_usd else "0%"
     kept = total.reserved_usd - total.paid_usd

@@ -6,21 +6,21 @@ from decimal import Decimal
 from importlib.resources import files
 
 from shoestring.reporting import number_text
-from shoestring.reporting.html.changes import changes_table, looks_table, used_table
+from shoestring.reporting.html.changes import changes_table, migration_checks_table, resources_table
 from shoestring.reporting.html.curve import curve_section
-from shoestring.reporting.html.decisions import decision_article
+from shoestring.reporting.html.decisions import decision_section
 from shoestring.reporting.html.markup import Html, tag, text
 from shoestring.reporting.html.outcome import actuals_table, hindsight_table
 from shoestring.reporting.html.quality import quality_figure, quality_section
 from shoestring.reporting.html.tables import ledger_tables, stages_table
 from shoestring.reporting.run_story import RunStory
-from shoestring.reporting.summary import Summary, summarise
+from shoestring.reporting.summary import RunSummary, summarise_run
 
 
 def page(story: RunStory) -> str:
     """The report, whole."""
     style = files("shoestring.reporting").joinpath("report.css").read_text(encoding="utf-8")
-    summary = summarise(story)
+    summary = summarise_run(story)
     sections = [(key, name, made) for key, name, made in _sections(story) if made is not None]
     head = tag(
         "head",
@@ -47,8 +47,8 @@ def _sections(story: RunStory) -> list[tuple[str, str, Html | None]]:
         ("stages", "Stages", stages_table(story) if story.books else None),
         ("actuals", "Estimate against actual", actuals_table(story)),
         ("changes", "Changes", changes_table(story)),
-        ("looks", "Second looks", looks_table(story)),
-        ("energy", "Energy", used_table(story)),
+        ("looks", "Second looks", migration_checks_table(story)),
+        ("energy", "Energy", resources_table(story)),
         ("quality", "Quality", quality_section(story)),
         ("loss", "Loss against dollars", curve_section(story)),
         ("hindsight", "Hindsight", hindsight_table(story)),
@@ -60,20 +60,20 @@ def _sections(story: RunStory) -> list[tuple[str, str, Html | None]]:
 
 def _decisions(story: RunStory) -> Html | None:
     return (
-        text(*(decision_article(attempt, story.run_id) for attempt in story.attempts))
+        text(*(decision_section(attempt, story.run_id) for attempt in story.attempts))
         if story.attempts
         else None
     )
 
 
-def _headline(story: RunStory, summary: Summary) -> list[Html | None]:
+def _headline(story: RunStory, summary: RunSummary) -> list[Html | None]:
     name = story.record.recipe.name
     over = tag("p", f"Run {story.run_id}", class_="over")
     title = tag("h1", name, " ", tag("span", summary.status, class_=f"badge {summary.status}"))
     return [over, title, *_lead(story, summary), tag("dl", *_figures(story, summary), class_="headline")]
 
 
-def _lead(story: RunStory, summary: Summary) -> list[Html]:
+def _lead(story: RunStory, summary: RunSummary) -> list[Html]:
     """Why it came to less than was asked, and the command that would do better."""
     if not summary.sentence:
         return []
@@ -87,7 +87,7 @@ def _lead(story: RunStory, summary: Summary) -> list[Html]:
     return [said]
 
 
-def _figures(story: RunStory, summary: Summary) -> list[Html]:
+def _figures(story: RunStory, summary: RunSummary) -> list[Html]:
     spent, budget = number_text.dollars(summary.spent_usd), number_text.dollars(summary.budget_usd)
     held_usd = sum((books.account.held_usd for books in story.books), Decimal(0))
     left_usd = max(Decimal(0), summary.budget_usd - summary.spent_usd)

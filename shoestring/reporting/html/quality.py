@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shoestring.evaluation.results import HIGHER_IS_BETTER, Contender, Score, Scorecard
+from shoestring.evaluation.results import HIGHER_IS_BETTER, EvaluationResults, Score, ScoredModel
 from shoestring.reporting import number_text
-from shoestring.reporting.html.charts import Bin, Measured, calibration, dots_and_whiskers
+from shoestring.reporting.html.charts import CalibrationBin, MetricInterval, calibration, dots_and_whiskers
 from shoestring.reporting.html.markup import Html, scroll, table, tag, text
 from shoestring.reporting.run_story import RunStory
 
@@ -51,9 +51,9 @@ def _ends(score: Score) -> str:
     )
 
 
-def _verdict(card: Scorecard, baseline: Contender) -> str:
-    """By the paired interval of the difference: better, worse, or no telling."""
-    lead = baseline.lead.get(card.metric)
+def _verdict(card: EvaluationResults, baseline: ScoredModel) -> str:
+    """GroupBy the paired interval of the difference: better, worse, or no telling."""
+    lead = baseline.difference.get(card.metric)
     if lead is None:
         return f"There is no telling the model from {baseline.name}."
     known = lead.low is not None and lead.high is not None and not lead.low <= 0 <= lead.high
@@ -65,11 +65,11 @@ def _verdict(card: Scorecard, baseline: Contender) -> str:
     return f"The model is {'better' if better else 'worse'} than {baseline.name} by {by}{span}."
 
 
-def _chart(card: Scorecard) -> Html:
+def _chart(card: EvaluationResults) -> Html:
     measured = []
-    for each in card.contenders:
+    for each in card.scored_models:
         score = each.scores[card.metric]
-        measured.append(Measured(each.name, score.value, score.low, score.high, ours=each is card.model))
+        measured.append(MetricInterval(each.name, score.value, score.low, score.high, ours=each is card.model))
     name = number_text.metric(card.metric)
     better = "more" if card.metric in HIGHER_IS_BETTER else "less"
     caption = tag(
@@ -84,10 +84,10 @@ def _chart(card: Scorecard) -> Html:
     )
 
 
-def _calibration(card: Scorecard) -> Html | None:
+def _calibration(card: EvaluationResults) -> Html | None:
     if not card.calibration:
         return None
-    bins = [Bin(each.predicted, each.observed, each.rows, each.low, each.high) for each in card.calibration]
+    bins = [CalibrationBin(each.predicted, each.observed, each.rows, each.low, each.high) for each in card.calibration]
     what = f"of {card.classes[1]}" if len(card.classes) == 2 else "of the most likely class"
     caption = tag(
         "figcaption",
@@ -97,12 +97,12 @@ def _calibration(card: Scorecard) -> Html | None:
     return tag("figure", caption, calibration("calibration", "Predicted against observed", bins))
 
 
-def _table(card: Scorecard) -> Html:
+def _table(card: EvaluationResults) -> Html:
     metrics = list(card.model.scores)
     heads = [("", "name"), *((number_text.metric(metric), "n") for metric in metrics)]
     rows = [
-        (text(each.name, tag("small", each.what)), *(_cell(each.scores.get(metric)) for metric in metrics))
-        for each in card.contenders
+        (text(each.name, tag("small", each.description)), *(_cell(each.scores.get(metric)) for metric in metrics))
+        for each in card.scored_models
     ]
     return tag("div", table("All metrics, with 95% intervals", heads, rows), **scroll("all metrics"))
 
@@ -115,16 +115,16 @@ def _cell(score: Score | None) -> Html | None:
     )
 
 
-def _terms(card: Scorecard) -> Html:
+def _terms(card: EvaluationResults) -> Html:
     """On what terms they met."""
-    drawn = f"{number_text.count(card.units)} {'groups of rows' if card.resampled == 'groups' else 'rows'}"
+    drawn = f"{number_text.count(card.unit_count)} {'groups of rows' if card.resampling_unit == 'groups' else 'rows'}"
     said = [
-        f"Intervals by bootstrap over {drawn}, {number_text.count(card.resamples)} times; training took {number_text.duration(card.trained_s)}."
+        f"Intervals by bootstrap over {drawn}, {number_text.count(card.resamples)} times; training took {number_text.duration(card.training_s)}."
     ]
     for each in card.baselines:
         if fit := each.fit:
-            given = f"{number_text.capital(each.name)} might take {number_text.duration(fit.given_s)} ({fit.why_s}) on {number_text.things(fit.cores, 'core')}"
-            kept = f"{number_text.count(fit.iterations)} of {number_text.count(fit.grown)} iterations kept"
-            said.append(f"{given}, and took {number_text.duration(fit.taken_s)}: {kept}; {fit.ended}.")
-    said += [f"{number_text.capital(name)} is missing: {why}." for name, why in card.absent.items()]
+            given = f"{number_text.capital(each.name)} might take {number_text.duration(fit.limit_s)} ({fit.limit_reason}) on {number_text.things(fit.cores, 'core')}"
+            kept = f"{number_text.count(fit.iterations)} of {number_text.count(fit.fitted_iterations)} iterations kept"
+            said.append(f"{given}, and took {number_text.duration(fit.elapsed_s)}: {kept}; {fit.stop_reason}.")
+    said += [f"{number_text.capital(name)} is missing: {why}." for name, why in card.skipped_baselines.items()]
     return tag("p", " ".join(said), class_="note")

@@ -7,8 +7,8 @@ from decimal import Decimal
 from shoestring.core.receipt import Receipt
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Html, table, tag, text
-from shoestring.reporting.run_story import Books, RunStory, Stage
-from shoestring.reporting.summary import placed, seconds_of
+from shoestring.reporting.run_story import RunStory, Stage, StartAccount
+from shoestring.reporting.summary import attempt_seconds, placed
 from shoestring.routing.pages.text import lying
 
 STATES = {
@@ -24,11 +24,11 @@ STATES = {
 }
 STAGE_HEADS = (
     ("Stage", "name"),
-    ("Actual within budget", "line"),
+    ("ActualsGroup within budget", "line"),
     ("Budget", "n"),
     ("Estimate", "n"),
     ("P95", "n"),
-    ("Actual", "n"),
+    ("ActualsGroup", "n"),
     ("Time", "n"),
     ("Cache", ""),
     ("Placed on", "place"),
@@ -64,7 +64,7 @@ def _stage_row(story: RunStory, stage: Stage) -> tuple[object, ...]:
     if attempt is None or attempt.decision.choice is None:
         return (name, *(None,) * (len(STAGE_HEADS) - 1))
     choice, spent_usd = attempt.decision.choice, story.stage_spent_usd(stage)
-    seconds = sum(seconds_of(each) for each in stage.attempts)
+    seconds = sum(attempt_seconds(each) for each in stage.attempts)
     pace = tag("small", _pace(attempt.receipt)) if attempt.receipt and _pace(attempt.receipt) else None
     return (
         name,
@@ -143,16 +143,16 @@ def ledger_tables(story: RunStory) -> Html:
         [_account_row(books) for books in story.books],
         class_="stack",
     )
-    held = [(name, hold) for books in story.books for name, hold in books.account.holds.items()]
+    held = [(name, hold) for books in story.books for name, hold in books.account.reservations.items()]
     rows = [
-        (name, number_text.dollars(hold.amount_usd), number_text.moment(hold.since)) for name, hold in held
+        (name, number_text.dollars(hold.amount_usd), number_text.moment(hold.reserved_at)) for name, hold in held
     ]
     return text(
         accounts, table("Open holds: set aside, not settled yet.", HOLD_HEADS, rows) if rows else None
     )
 
 
-def _account_row(books: Books) -> tuple[object, ...]:
+def _account_row(books: StartAccount) -> tuple[object, ...]:
     account = books.account
     return (
         text(account.account, tag("small", f"inside {account.parent}") if account.parent else None),

@@ -4,40 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationError
 
 from shoestring.core.errors import UsageError
 from shoestring.core.money import Usd, from_microusd, microusd
-from shoestring.core.types import Record
-from shoestring.routing.analysis.hindsight import Place
+from shoestring.core.record import Record, StoredRecord
+from shoestring.routing.analysis.hindsight import Target
+from shoestring.routing.candidates import NONE
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision, Question
-from shoestring.routing.offers.candidates import NONE
-from shoestring.routing.offers.offer_costs import Rows, rows_of
+from shoestring.routing.offers.offer_costs import Rows, stage_offer_table
 from shoestring.routing.pages.text import offer
 
-GROUPS = {
-    **dict.fromkeys(("quotes", "quarantined"), "prices"),
+INPUT_GROUPS = {
+    **dict.fromkeys(("quotes", "rejected_prices"), "prices"),
     **dict.fromkeys(("pools", "stockouts"), "pools"),
-    **dict.fromkeys(("needs", "rows", "row_bytes", "reads_format", "reads_storage_class", "data_region"), "work"),
-    **dict.fromkeys(("cached_outcome", "cached_format", "cached_storage_class", "cached_later"), "work"),
+    **dict.fromkeys(
+        ("needs", "rows", "row_bytes", "reads_format", "reads_storage_class", "data_region"), "work"
+    ),
+    **dict.fromkeys(("cached_outcome", "cached_format", "cached_storage_class", "cached_later_stages"), "work"),
     **dict.fromkeys(("budget_usd", "spent_usd", "held_usd", "stage_budgets"), "money"),
-    **dict.fromkeys(("preferences", "candidate", "rolled_back", "tries_sd"), "policy"),
+    **dict.fromkeys(("preferences", "candidate_policy", "rollback_reason", "exploration_sd"), "policy"),
     "deadline_left_s": "time",
     "speeds": "volume",
     "learned": "receipts",
 }
 """Fields of a question that change together. One that is not named is a group of its own."""
 
-MOST_BUDGETS = 1000
+MAX_BUDGET_FACTOR = 1000
 
-ABOUT = frozenset({"run_id", "stage", "attempt", "asked_at", "seed", "images", "notes", "digests"})
+IDENTITY_FIELDS = frozenset({"run_id", "stage", "attempt", "asked_at", "seed", "images", "notes", "digests"})
 """What a question is, and not what its answer rests on."""
 
 
-class Change(Record):
+class InputChange(Record):
     """A group of inputs that differ. `alone`: what is chosen when that group alone is the other's."""
 
     group: str
@@ -46,10 +48,9 @@ class Change(Record):
     flips: bool
 
 
-class Comparison(Record):
+class DecisionComparison(StoredRecord):
     """Two decisions for one stage. The first is decided again with the second's inputs, a group at a time."""
 
-    schema_version: Literal[1] = 1
     stage: str
     first: str
     second: str
@@ -57,27 +58,27 @@ class Comparison(Record):
     remade: bool = Field(
         description="this version decides the first as it was recorded; else the code has changed, too"
     )
-    changes: tuple[Change, ...]
+    changes: tuple[InputChange, ...]
     enough: tuple[str, ...] = Field(
         description="groups that together make the first choose as the second; none can be left out"
     )
 
 
-class WhyNot(Record):
+class RejectedOffer(Record):
     """A pool on a market that was not taken, and what it would have taken to take it."""
 
     offer: str = Field(description="the pool's best on that market")
     why: str
     usd_per_hour: Usd | None
-    taken_at_usd_per_hour: Usd | None = Field(
+    selected_at_usd_per_hour: Usd | None = Field(
         None, description="the highest price at which it would have been; None: at none"
     )
-    taken_at_budget_usd: Usd | None = Field(
+    selected_at_budget_usd: Usd | None = Field(
         None, description="the smallest run budget above this one with which it would have been"
     )
 
 
-def compare(first: Decision, second: Decision) -> Comparison:
+def compare(first: Decision, second: Decision) -> DecisionComparison:
     """Which inputs differ, and which of them made the difference.
 
     Raises:
@@ -88,26 +89,26 @@ def compare(first: Decision, second: Decision) -> Comparison:
             f"one is for {first.question.stage}, the other for {second.question.stage}: compare two of one stage"
         )
     groups = _differing(first.question, second.question)
-    goal, before = name_of(second.choice), name_of(first.choice)
+    goal, before = choice_text(second.choice), choice_text(first.choice)
     changes = []
     for group, fields in groups.items():
         alone = _decided(first.question, second.question, fields)
         said = tuple(
             _said(name, getattr(first.question, name), getattr(second.question, name)) for name in fields
         )
-        changes.append(Change(group=group, fields=said, alone=alone, flips=alone not in ("", before)))
-    return Comparison(
+        changes.append(InputChange(group=group, fields=said, alone=alone, flips=alone not in ("", before)))
+    return DecisionComparison(
         stage=first.question.stage,
         first=before,
         second=goal,
         same_choice=before == goal,
-        remade=name_of(decide(first.question).choice) == before,
+        remade=choice_text(decide(first.question).choice) == before,
         changes=tuple(changes),
         enough=_enough(first.question, second.question, groups, goal) if before != goal else (),
     )
 
 
-def why_not(decision: Decision, pool: str) -> tuple[WhyNot, ...]:
+def why_not(decision: Decision, pool: str) -> tuple[RejectedOffer, ...]:
     """Each market of a pool, or of a node pool's shares, that was not taken.
 
     Raises:
@@ -117,11 +118,11 @@ def why_not(decision: Decision, pool: str) -> tuple[WhyNot, ...]:
     if not names:
         known = ", ".join(sorted({each.name for each in decision.question.pools}))
         raise UsageError(f"there was no pool called {pool!r}; there was: {known}")
-    choice, best = decision.choice, dict[Place, int]()
-    columns = rows_of(decision.candidates, 0)
+    choice, best = decision.choice, dict[Target, int]()
+    columns = stage_offer_table(decision.candidates, 0)
     for row in sorted(
         range(len(columns.pool)),
-        key=lambda row: (columns.objection[row] != NONE, columns.est_microusd[row], row),
+        key=lambda row: (columns.exclusion[row] != NONE, columns.est_microusd[row], row),
     ):
         best.setdefault(_place(decision, columns, row), row)
     return tuple(
@@ -131,24 +132,24 @@ def why_not(decision: Decision, pool: str) -> tuple[WhyNot, ...]:
     )
 
 
-def _place(decision: Decision, columns: Rows, row: int) -> Place:
+def _place(decision: Decision, columns: Rows, row: int) -> Target:
     return decision.candidates.pools[columns.pool[row]], decision.candidates.markets[columns.market[row]]
 
 
-def _why_not(decision: Decision, columns: Rows, row: int) -> WhyNot:
+def _why_not(decision: Decision, columns: Rows, row: int) -> RejectedOffer:
     pool, market = place = _place(decision, columns, row)
     spoken = {refusal.candidate: refusal.sentence for refusal in decision.refusals}
-    able, price = bool(columns.objection[row] == NONE), int(columns.usd_per_hour_micro[row])
-    return WhyNot(
+    able, price = bool(columns.exclusion[row] == NONE), int(columns.usd_per_hour_micro[row])
+    return RejectedOffer(
         offer=offer(pool, market, *decision.candidates.lying(columns.writes[row])),
-        why=spoken.get(row) or str(decision.codes[decision.code[row]]),
+        why=spoken.get(row) or str(decision.refusal_codes[decision.refusal_index[row]]),
         usd_per_hour=from_microusd(price) if price else None,
-        taken_at_usd_per_hour=_taken_at_price(decision.question, place) if able else None,
-        taken_at_budget_usd=_taken_at_budget(decision.question, place) if able else None,
+        selected_at_usd_per_hour=_taken_at_price(decision.question, place) if able else None,
+        selected_at_budget_usd=_taken_at_budget(decision.question, place) if able else None,
     )
 
 
-def name_of(choice: Choice | None) -> str:
+def choice_text(choice: Choice | None) -> str:
     if choice is None:
         return "refused"
     return offer(choice.pool, choice.market, choice.format, choice.storage_class) + (
@@ -159,8 +160,8 @@ def name_of(choice: Choice | None) -> str:
 def _differing(first: Question, second: Question) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for name in Question.model_fields:
-        if name not in ABOUT and getattr(first, name) != getattr(second, name):
-            groups.setdefault(GROUPS.get(name, name), []).append(name)
+        if name not in IDENTITY_FIELDS and getattr(first, name) != getattr(second, name):
+            groups.setdefault(INPUT_GROUPS.get(name, name), []).append(name)
     return groups
 
 
@@ -170,7 +171,7 @@ def _decided(question: Question, other: Question, fields: Collection[str]) -> st
         name: getattr(other, name) for name in fields
     }
     try:
-        return name_of(decide(Question(**content)).choice)
+        return choice_text(decide(Question(**content)).choice)
     except ValidationError:
         return ""
 
@@ -215,12 +216,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def _taken(question: Question, place: Place) -> bool:
+def _taken(question: Question, place: Target) -> bool:
     choice = decide(question).choice
     return choice is not None and (choice.pool, choice.market) == place
 
 
-def _taken_at_price(question: Question, place: Place) -> Decimal | None:
+def _taken_at_price(question: Question, place: Target) -> Decimal | None:
     """By halving: the cheaper an offer is, the likelier it is taken."""
     mine = [quote for quote in question.quotes if (quote.pool, quote.market) == place]
 
@@ -234,14 +235,14 @@ def _taken_at_price(question: Question, place: Place) -> Decimal | None:
     return from_microusd(_turn(1, microusd(mine[0].usd_per_hour), taken))
 
 
-def _taken_at_budget(question: Question, place: Place) -> Decimal | None:
-    """By halving, up to MOST_BUDGETS times the budget there was: with more money an offer may fit that is the better one."""
+def _taken_at_budget(question: Question, place: Target) -> Decimal | None:
+    """By halving, up to MAX_BUDGET_FACTOR times the budget there was: with more money an offer may fit that is the better one."""
 
     def refused(micro: int) -> bool:
         return not _taken(question.model_copy(update={"budget_usd": from_microusd(micro)}), place)
 
     low = microusd(question.budget_usd)
-    high = low * MOST_BUDGETS
+    high = low * MAX_BUDGET_FACTOR
     return None if refused(high) else from_microusd(_turn(low, high, refused) + 1)
 
 

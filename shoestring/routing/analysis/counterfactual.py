@@ -6,33 +6,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoestring.routing.dag import shape_of
+from shoestring.routing.candidates import NONE, Candidates, Ints
+from shoestring.routing.dag import build_dag
 from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import NONE, Candidates, Ints
 from shoestring.routing.offers.offer_costs import Rows, time_cost
-from shoestring.routing.planner.dag_labels import BESIDE, COST, P95
+from shoestring.routing.planner.dag.labels import BESIDE, COST, P95
 from shoestring.routing.planner.dag_lookahead import ways_to_read
 from shoestring.routing.planner.dag_planner import Graph
 from shoestring.routing.planner.pareto import undominated
 from shoestring.routing.planner.partial_plans import Ways, waiting
 
-MOST_WAYS = 4096
+MAX_PARTIAL_PLANS = 4096
 """That are kept for one state of one part of the stages, where they branch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class PlanCost:
     micro: int
     ms: int
 
 
-class Own:
+class StageOffers:
     """One stage's offers at what they are known to cost."""
 
-    def __init__(self, roads: Roads, stage: int) -> None:
+    def __init__(self, roads: CounterfactualPlans, stage: int) -> None:
         self.roads, self.places = (
             roads,
-            np.flatnonzero((roads.rows.stage == stage) & (roads.rows.objection == NONE)),
+            np.flatnonzero((roads.rows.stage == stage) & (roads.rows.exclusion == NONE)),
         )
 
     def of(self, reads: int) -> list[Ways]:
@@ -49,7 +49,7 @@ class Own:
         return parts
 
 
-class Roads:
+class CounterfactualPlans:
     """Offers of all stages (`rows`) at these micro-dollars and milliseconds, one a row; a road takes `left_ms` at most, or what the
     quickest one from the offer that was `taken` does."""
 
@@ -69,9 +69,11 @@ class Roads:
         self.cost = micro.copy()
         for stage, micro_per_hour in enumerate(worth):
             self.cost[rows.stage == stage] += time_cost(ms[rows.stage == stage], micro_per_hour)
-        shape = shape_of(question.needs, question.given)
+        shape = build_dag(question.needs, question.upstream)
         readings = ways_to_read(question, candidates, shape)
-        self.onward = Graph(shape, readings, lambda stage: Own(self, stage), timed=True, most=MOST_WAYS)
+        self.onward = Graph(
+            shape, readings, lambda stage: StageOffers(self, stage), timed=True, most=MAX_PARTIAL_PLANS
+        )
         found = self._ends(taken)
         self.left_ms = left_ms if found is None else max(left_ms, int(found[2].min()))
 
@@ -79,7 +81,7 @@ class Roads:
         """The offer for the first stage that the best road begins with."""
         ends = {
             row: self._end(row)
-            for row in np.flatnonzero((self.rows.stage == 0) & (self.rows.objection == NONE)).tolist()
+            for row in np.flatnonzero((self.rows.stage == 0) & (self.rows.exclusion == NONE)).tolist()
         }
         return min((end, row) for row, end in ends.items() if end is not None)[1]
 
@@ -87,10 +89,10 @@ class Roads:
         """Is there a way on from an offer that is?"""
         return self._end(row) is not None
 
-    def total(self, row: int) -> Total:
+    def total(self, row: int) -> PlanCost:
         """What an offer comes to with the best way on from it; alone, where there is none."""
         end = self._end(row)
-        return Total(int(self.micro[row]), int(self.ms[row])) if end is None else Total(end[1], end[2])
+        return PlanCost(int(self.micro[row]), int(self.ms[row])) if end is None else PlanCost(end[1], end[2])
 
     def _end(self, row: int) -> tuple[int, int, int] | None:
         """Cost, money and time of an offer with the best way on from it that is in time; None: there is none."""

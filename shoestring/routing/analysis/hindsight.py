@@ -23,33 +23,34 @@ import numpy as np
 from pydantic import Field
 
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import STANDARD_CLASS, Format, Market, Record, StorageClassName
-from shoestring.routing.analysis.counterfactual import Roads, Total
-from shoestring.routing.dag import shape_of
+from shoestring.core.record import Record
+from shoestring.core.types import STANDARD_CLASS, Format, Market, StorageClassName
+from shoestring.routing.analysis.counterfactual import CounterfactualPlans, PlanCost
+from shoestring.routing.candidates import MS_PER_HOUR, NONE
+from shoestring.routing.dag import build_dag
 from shoestring.routing.decision import Decision
-from shoestring.routing.offers.candidates import MS_PER_HOUR, NONE
-from shoestring.routing.offers.offer_costs import all_rows
-from shoestring.routing.pages.decision_view import on_line, taken_row
+from shoestring.routing.offers.offer_costs import full_offer_table
+from shoestring.routing.pages.decision_view import interpolate, selected_row
 from shoestring.routing.planner.dag_lookahead import ways_to_read
 from shoestring.routing.planner.partial_plans import UNBOUNDED
 
 Assumption = Literal["work", "price", "speed", "start-up", "preemption"]
-KNOWABLE: tuple[Assumption, ...] = ("price", "speed", "start-up", "preemption")
-MOST_ROADS = 60
-"""Roads that are followed to their end, the cheapest for the stage itself; the best is found among all of them."""
+KNOWABLE_ASSUMPTIONS: tuple[Assumption, ...] = ("price", "speed", "start-up", "preemption")
+MAX_OFFERS_SHOWN = 60
+"""CounterfactualPlans that are followed to their end, the cheapest for the stage itself; the best is found among all of them."""
 
-Place = tuple[str, Market]
+Target = tuple[str, Market]
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class StageActuals:
     """What a stage took from a decision on. `working_ms`: the attempt that was done, its start-up apart; `lost_ms`: those before it.
 
     `paid_microusd` is for all of them, `fees_microusd` what of it was not for time. `samples`: of an elastic stage; `writes`, on the
     storage class `storage_class`: of one that does.
     """
 
-    place: Place
+    target: Target
     paid_microusd: int
     working_ms: int
     startup_ms: int
@@ -65,16 +66,16 @@ class Took:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFacts:
     """What is known now. `took`: by stage. `rates`: true over prior seconds, by stage and pool. `prices`: micro-dollars an hour; a
     place that is not in it keeps the price that it had."""
 
-    took: Mapping[str, Took]
-    rates: Mapping[tuple[str, str], float]
-    prices: Mapping[Place, int]
+    actuals: Mapping[str, StageActuals]
+    speed_ratios: Mapping[tuple[str, str], float]
+    prices: Mapping[Target, int]
 
 
-class Road(Record):
+class CounterfactualOffer(Record):
     """An offer, and what it would have come to. `total_*`: with the later stages, on the best way on from it."""
 
     pool: str
@@ -85,7 +86,7 @@ class Road(Record):
     stage_s: float
     total_usd: Usd
     total_s: float
-    taken: bool
+    selected: bool
     best: bool
     storage_class: StorageClassName = STANDARD_CLASS
 
@@ -97,64 +98,67 @@ class Hindsight(Record):
     stage: str
     attempt: int
     paid_usd: Usd = Field(description="for the stage, from this attempt on")
-    took_s: float
+    actual_s: float
     regret_usd: Usd
     regret_s: float = Field(description="seconds that the best road would have been sooner; below 0: later")
     saved_by_knowing: dict[Assumption, Usd] = Field(
         description="what would have been saved, had that alone been known; 'work': nothing but how much work there was"
     )
-    to_blame: Assumption | Literal[""] = Field(
+    main_cause: Assumption | Literal[""] = Field(
         description="the one that would have saved the most; empty: nothing is to be regretted"
     )
-    roads: tuple[Road, ...] = Field(description="cheapest in total first")
-    left_out: int = Field(
+    offers: tuple[CounterfactualOffer, ...] = Field(description="cheapest in total first")
+    offers_omitted: int = Field(
         0, description="that are not shown: too late whatever comes after, or dearer for the stage itself"
     )
 
 
-def hindsight(decision: Decision, known: Known) -> Hindsight | None:
+def hindsight(decision: Decision, known: KnownFacts) -> Hindsight | None:
     """Price all of a decision's offers by what is known now. None where there is nothing to look back on: nothing was chosen, the
     result was there already, or the stage was never done."""
-    row, stage = taken_row(decision), decision.question.stage
-    if row is None or decision.choice is None or decision.choice.cached or stage not in known.took:
+    row, stage = selected_row(decision), decision.question.stage
+    if row is None or decision.choice is None or decision.choice.cached or stage not in known.actuals:
         return None
-    took, look = known.took[stage], Look(decision, known)
-    truth = look.by(frozenset(KNOWABLE))
+    took, look = known.actuals[stage], HindsightPricing(decision, known)
+    truth = look.by(frozenset(KNOWABLE_ASSUMPTIONS))
     taken = truth.total(row)
     best_row = truth.best()
     best = truth.total(best_row)
     saved = {"work": taken.micro - truth.total(look.by(frozenset()).best()).micro}
-    saved |= {name: taken.micro - truth.total(look.by(frozenset({name})).best()).micro for name in KNOWABLE}
+    saved |= {
+        name: taken.micro - truth.total(look.by(frozenset({name})).best()).micro
+        for name in KNOWABLE_ASSUMPTIONS
+    }
     regret = taken.micro - best.micro
     blamed = max(saved, key=lambda name: saved[name]) if regret > 0 else ""
-    mine = [each for each in look.mine if look.then.objection[each] == NONE]
+    mine = [each for each in look.mine if look.then.exclusion[each] == NONE]
     ordered = sorted(mine, key=lambda each: (each not in (row, best_row), truth.micro[each], each))
-    shown = [*islice(filter(truth.is_in_time, ordered), MOST_ROADS)]
+    shown = [*islice(filter(truth.is_in_time, ordered), MAX_OFFERS_SHOWN)]
     roads = [look.road(truth, each, row, best_row) for each in shown]
     return Hindsight(
         run_id=decision.question.run_id,
         stage=stage,
         attempt=decision.question.attempt,
         paid_usd=from_microusd(took.paid_microusd),
-        took_s=took.ms / 1000,
+        actual_s=took.ms / 1000,
         regret_usd=from_microusd(regret),
         regret_s=(taken.ms - best.ms) / 1000,
         saved_by_knowing={name: from_microusd(amount) for name, amount in saved.items()},
-        to_blame=blamed,
-        roads=tuple(sorted(roads, key=lambda road: (road.total_usd, not road.best, road.total_s))),
-        left_out=len(mine) - len(shown),
+        main_cause=blamed,
+        offers=tuple(sorted(roads, key=lambda road: (road.total_usd, not road.best, road.total_s))),
+        offers_omitted=len(mine) - len(shown),
     )
 
 
-class Look:
+class HindsightPricing:
     """One decision, looked back on."""
 
-    def __init__(self, decision: Decision, known: Known) -> None:
+    def __init__(self, decision: Decision, known: KnownFacts) -> None:
         self.decision, self.known, self.names, self.then = (
             decision,
             known,
             decision.candidates,
-            all_rows(decision.candidates),
+            full_offer_table(decision.candidates),
         )
         self.needs = decision.question.needs
         self.mine: list[int] = np.flatnonzero(self.then.stage == 0).tolist()
@@ -162,16 +166,18 @@ class Look:
         self.expected = {row: self._expected_ms(row) for row in range(len(self.then.stage))}
         self.chosen = self._chosen()
 
-    def by(self, knowing: frozenset[str]) -> Roads:
+    def by(self, knowing: frozenset[str]) -> CounterfactualPlans:
         """Every offer for the work that was done, where of what is known now only `knowing` is."""
         priced = [self._priced(row, knowing) for row in range(len(self.then.stage))]
         micro, ms = np.array([each.micro for each in priced]), np.array([each.ms for each in priced])
-        return Roads(self.decision.question, self.names, self.then, micro, ms, self.left_ms, self.chosen[0])
+        return CounterfactualPlans(
+            self.decision.question, self.names, self.then, micro, ms, self.left_ms, self.chosen[0]
+        )
 
-    def road(self, truth: Roads, row: int, taken: int, best: int) -> Road:
+    def road(self, truth: CounterfactualPlans, row: int, taken: int, best: int) -> CounterfactualOffer:
         total, names, columns = truth.total(row), self.names, self.then
         written, storage_class = names.lying(columns.writes[row])
-        return Road(
+        return CounterfactualOffer(
             pool=names.pools[columns.pool[row]],
             market=names.markets[columns.market[row]],
             format=written,
@@ -180,7 +186,7 @@ class Look:
             stage_s=int(truth.ms[row]) / 1000,
             total_usd=from_microusd(total.micro),
             total_s=total.ms / 1000,
-            taken=row == taken,
+            selected=row == taken,
             best=row == best,
             storage_class=storage_class,
         )
@@ -188,14 +194,16 @@ class Look:
     def _left_ms(self) -> int:
         """The deadline stays, unless the road that was taken broke it."""
         left_s = self.decision.question.deadline_left_s
-        took = sum(each.ms for each in self.known.took.values())
+        took = sum(each.ms for each in self.known.actuals.values())
         return UNBOUNDED if left_s is None else max(int(left_s * 1000), took)
 
-    def _place(self, row: int) -> Place:
+    def _place(self, row: int) -> Target:
         return self.names.pools[self.then.pool[row]], self.names.markets[self.then.market[row]]
 
-    def _took(self, row: int) -> Took | None:
-        return None if self.then.cached[row] else self.known.took.get(self.names.stages[self.then.stage[row]])
+    def _took(self, row: int) -> StageActuals | None:
+        return (
+            None if self.then.cached[row] else self.known.actuals.get(self.names.stages[self.then.stage[row]])
+        )
 
     def _samples(self, row: int) -> int:
         """Of an elastic stage that ran, what it did; else 0."""
@@ -206,8 +214,8 @@ class Look:
         samples, columns = self._samples(row), self.then
         if not samples:
             return int(columns.est_ms[row])
-        between = int(columns.least_samples[row]), int(columns.samples[row])
-        return on_line(samples, between, (int(columns.least_est_ms[row]), int(columns.est_ms[row])))
+        between = int(columns.min_samples[row]), int(columns.samples[row])
+        return interpolate(samples, between, (int(columns.min_est_ms[row]), int(columns.est_ms[row])))
 
     def _working_ms(self, row: int) -> int:
         return max(0, self.expected[row] - int(self.then.startup_ms[row] + self.then.loss_ms[row]))
@@ -215,7 +223,7 @@ class Look:
     def _chosen(self) -> dict[int, int]:
         """Stage number -> the row that was taken there: of this stage by the decision, of a later one by where it ran, on what it found."""
         columns, found, question = self.then, dict[int, int](), self.decision.question
-        shape = shape_of(question.needs, question.given)
+        shape = build_dag(question.needs, question.upstream)
         readings = ways_to_read(question, self.names, shape)
         for number in range(len(self.needs)):
             rows: list[int] = np.flatnonzero(columns.stage == number).tolist()
@@ -224,7 +232,7 @@ class Look:
                 code for code, way in readings[number].items() if self._lies(shape.sources[number], way, mine)
             }
             row = (
-                taken_row(self.decision)
+                selected_row(self.decision)
                 if number == 0
                 else next((row for row in rows if self._ran(row, there)), None)
             )
@@ -243,8 +251,8 @@ class Look:
         columns, took = self.then, self._took(row)
         if (
             took is None
-            or columns.objection[row] != NONE
-            or took.place != self._place(row)
+            or columns.exclusion[row] != NONE
+            or took.target != self._place(row)
             or columns.reads[row] not in there
         ):
             return False
@@ -253,13 +261,13 @@ class Look:
             took.storage_class,
         )
 
-    def _priced(self, row: int, knowing: frozenset[str]) -> Total:
+    def _priced(self, row: int, knowing: frozenset[str]) -> PlanCost:
         columns, took = self.then, self._took(row)
-        if took is None or columns.objection[row] != NONE:
-            return Total(int(columns.est_microusd[row]), int(columns.est_ms[row]))
+        if took is None or columns.exclusion[row] != NONE:
+            return PlanCost(int(columns.est_microusd[row]), int(columns.est_ms[row]))
         working = self._known_working_ms(row, took) if "speed" in knowing else self._working_ms(row)
         startup = self._known_startup_ms(row, took) if "start-up" in knowing else int(columns.startup_ms[row])
-        same = took.place == self._place(row)
+        same = took.target == self._place(row)
         loss = took.lost_ms if same and "preemption" in knowing else int(columns.loss_ms[row])
         price = int(columns.usd_per_hour_micro[row])
         price = self.known.prices.get(self._place(row), price) if "price" in knowing else price
@@ -269,19 +277,19 @@ class Look:
         )
         if (
             row == self.chosen.get(int(columns.stage[row]))
-            and knowing >= set(KNOWABLE)
+            and knowing >= set(KNOWABLE_ASSUMPTIONS)
             and price == columns.usd_per_hour_micro[row]
         ):
-            return Total(took.paid_microusd - took.fees_microusd + fees, ms)
-        return Total(-(-price * ms // MS_PER_HOUR) + fees, ms)
+            return PlanCost(took.paid_microusd - took.fees_microusd + fees, ms)
+        return PlanCost(-(-price * ms // MS_PER_HOUR) + fees, ms)
 
-    def _known_working_ms(self, row: int, took: Took) -> int:
+    def _known_working_ms(self, row: int, took: StageActuals) -> int:
         stage = self.names.stages[self.then.stage[row]]
         chosen = self.chosen.get(int(self.then.stage[row]))
         if row == chosen:
             return took.working_ms
-        rate = self.known.rates.get((stage, self._place(row)[0]))
-        if rate is not None and took.place[0] != self._place(row)[0]:
+        rate = self.known.speed_ratios.get((stage, self._place(row)[0]))
+        if rate is not None and took.target[0] != self._place(row)[0]:
             return round(self._prior_ms(row) * rate)
         before = self._working_ms(chosen) if chosen is not None else 0
         return -(-self._working_ms(row) * took.working_ms // before) if before else self._working_ms(row)
@@ -291,19 +299,19 @@ class Look:
         fixed, most, prior = int(columns.fixed_ms[row]), int(columns.samples[row]), int(columns.prior_ms[row])
         return fixed + (prior - fixed) * samples // most if samples and most else prior
 
-    def _known_startup_ms(self, row: int, took: Took) -> int:
+    def _known_startup_ms(self, row: int, took: StageActuals) -> int:
         """Where nobody was charged for starting up, nobody would have been elsewhere."""
-        if took.place[0] == self._place(row)[0] or not took.startup_ms:
+        if took.target[0] == self._place(row)[0] or not took.startup_ms:
             return took.startup_ms
         return int(self.then.startup_ms[row])
 
 
-def regrets(found: Iterable[Hindsight]) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
-    """Total regret in dollars by stage, and by the assumption that was to blame."""
+def total_regrets(found: Iterable[Hindsight]) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
+    """PlanCost regret in dollars by stage, and by the assumption that was to blame."""
     by_stage: dict[str, Decimal] = {}
     by_blame: dict[str, Decimal] = {}
     for each in found:
         by_stage[each.stage] = by_stage.get(each.stage, Decimal(0)) + each.regret_usd
-        if each.to_blame:
-            by_blame[each.to_blame] = by_blame.get(each.to_blame, Decimal(0)) + each.regret_usd
+        if each.main_cause:
+            by_blame[each.main_cause] = by_blame.get(each.main_cause, Decimal(0)) + each.regret_usd
     return by_stage, by_blame

@@ -21,36 +21,36 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.core.types import Record
+from shoestring.core.record import Record
 
-DRAWS, LEAST_RUNS = 2000, 5
+BOOTSTRAP_DRAWS, MIN_RUNS_FOR_INTERVAL = 2000, 5
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedChoice:
     """One choice that was obeyed, what the other policy would have chosen, and what it cost. Dollars.
 
-    `took_candidate`: the candidate's choice is what was done, whoever was obeyed; `took_live` likewise. `p_candidate`: how likely the
+    `matches_candidate`: the candidate's choice is what was done, whoever was obeyed; `matches_live` likewise. `candidate_probability`: how likely the
     run was to obey the candidate.
     """
 
     run_id: str
-    took_live: bool
-    took_candidate: bool
-    p_candidate: float
-    live_usd: float
-    candidate_usd: float
+    matches_live: bool
+    matches_candidate: bool
+    candidate_probability: float
+    live_est_usd: float
+    candidate_est_usd: float
     spent_usd: float
 
-    def p(self, candidate: bool) -> float:
+    def probability(self, candidate: bool) -> float:
         """How likely one of the two choices was to be made."""
-        if self.took_live and self.took_candidate:
+        if self.matches_live and self.matches_candidate:
             return 1.0
-        return self.p_candidate if candidate else 1.0 - self.p_candidate
+        return self.candidate_probability if candidate else 1.0 - self.candidate_probability
 
 
-class Estimate(Record):
+class CostEstimate(Record):
     """Dollars a run. The interval holds 95%; None: too few runs for one."""
 
     usd_per_run: float
@@ -58,26 +58,26 @@ class Estimate(Record):
     high_usd: float | None = None
 
 
-class Comparison(Record):
+class PolicyComparison(Record):
     """`more` is the candidate less the policy in force, doubly robust. `unseen`: choices of the candidate that nobody could have made."""
 
     runs: int
     choices: int
-    different: int
-    unseen: int
+    different_choices: int
+    unobservable: int
     candidate_runs: int
-    live: Estimate
-    candidate: Estimate
-    candidate_by_propensity: Estimate | None
-    more: Estimate
+    live: CostEstimate
+    candidate: CostEstimate
+    candidate_by_propensity: CostEstimate | None
+    difference: CostEstimate
 
 
-def compare(logged: Sequence[Logged], seed: int = 0) -> Comparison | None:
+def compare_policies(logged: Sequence[LoggedChoice], seed: int = 0) -> PolicyComparison | None:
     """Both policies' costs a run, with intervals; None where nothing was logged."""
     if not logged:
         return None
     spent = sum(each.spent_usd for each in logged)
-    expected = sum(each.live_usd if each.took_live else each.candidate_usd for each in logged)
+    expected = sum(each.live_est_usd if each.matches_live else each.candidate_est_usd for each in logged)
     bias = spent / expected if expected > 0 else 1.0
     names = {run_id: number for number, run_id in enumerate(dict.fromkeys(each.run_id for each in logged))}
     run = np.array([names[each.run_id] for each in logged])
@@ -88,38 +88,42 @@ def compare(logged: Sequence[Logged], seed: int = 0) -> Comparison | None:
 
     live = by_run([doubly_robust(each, False, bias) for each in logged])
     candidate = by_run([doubly_robust(each, True, bias) for each in logged])
-    unseen = sum(each.p(True) == 0.0 for each in logged)
+    unseen = sum(each.probability(True) == 0.0 for each in logged)
     weighed = (
-        None if unseen else by_run([each.took_candidate / each.p(True) * each.spent_usd for each in logged])
+        None
+        if unseen
+        else by_run([each.matches_candidate / each.probability(True) * each.spent_usd for each in logged])
     )
     draws = (
-        np.random.default_rng(seed).integers(0, len(names), (DRAWS, len(names)))
-        if len(names) >= LEAST_RUNS
+        np.random.default_rng(seed).integers(0, len(names), (BOOTSTRAP_DRAWS, len(names)))
+        if len(names) >= MIN_RUNS_FOR_INTERVAL
         else None
     )
-    return Comparison(
+    return PolicyComparison(
         runs=len(names),
         choices=len(logged),
-        different=sum(not (each.took_live and each.took_candidate) for each in logged),
-        unseen=unseen,
-        candidate_runs=len({each.run_id for each in logged if each.took_candidate and not each.took_live}),
+        different_choices=sum(not (each.matches_live and each.matches_candidate) for each in logged),
+        unobservable=unseen,
+        candidate_runs=len(
+            {each.run_id for each in logged if each.matches_candidate and not each.matches_live}
+        ),
         live=_estimate(live, draws),
         candidate=_estimate(candidate, draws),
         candidate_by_propensity=None if weighed is None else _estimate(weighed, draws),
-        more=_estimate(candidate - live, draws),
+        difference=_estimate(candidate - live, draws),
     )
 
 
-def doubly_robust(each: Logged, candidate: bool, bias: float) -> float:
+def doubly_robust(each: LoggedChoice, candidate: bool, bias: float) -> float:
     """What a policy's choice costs, as at the module's head."""
-    model = bias * (each.candidate_usd if candidate else each.live_usd)
-    took = each.took_candidate if candidate else each.took_live
-    return model + (each.spent_usd - model) / each.p(candidate) if took else model
+    model = bias * (each.candidate_est_usd if candidate else each.live_est_usd)
+    took = each.matches_candidate if candidate else each.matches_live
+    return model + (each.spent_usd - model) / each.probability(candidate) if took else model
 
 
-def _estimate(by_run: Floats, draws: npt.NDArray[np.int64] | None) -> Estimate:
+def _estimate(by_run: Floats, draws: npt.NDArray[np.int64] | None) -> CostEstimate:
     mean = round(float(by_run.mean()), 6)
     if draws is None:
-        return Estimate(usd_per_run=mean)
+        return CostEstimate(usd_per_run=mean)
     low, high = np.percentile(by_run[draws].mean(axis=1), [2.5, 97.5])
-    return Estimate(usd_per_run=mean, low_usd=round(float(low), 6), high_usd=round(float(high), 6))
+    return CostEstimate(usd_per_run=mean, low_usd=round(float(low), 6), high_usd=round(float(high), 6))

@@ -1,6 +1,6 @@
 """A whole chain at a glance: what each stage would take and what is refused it, and what a plan that is done sooner would cost.
 
-The front is exact: of all ways to do the remaining stages, on any offers, those of which no other is expected to cost less (with the price
+The pareto_front is exact: of all ways to do the remaining stages, on any offers, those of which no other is expected to cost less (with the price
 of waiting, where a policy has one) and is done as soon at P95. An elastic stage is counted with all its passes; budget and deadline are no
 limit, but each plan says whether it keeps to them.
 """
@@ -13,19 +13,20 @@ from decimal import Decimal
 import numpy as np
 
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import STANDARD_CLASS, Format, Market, Pool, Record, StorageClassName
-from shoestring.routing.dag import shape_of
+from shoestring.core.record import Record
+from shoestring.core.types import STANDARD_CLASS, Format, Market, Pool, StorageClassName
+from shoestring.routing.candidates import Candidates, Ints, RefusalCode
+from shoestring.routing.dag import build_dag
 from shoestring.routing.decide import at_price, place_of
-from shoestring.routing.decision import Choice, Decision, Planned, Question
-from shoestring.routing.offers.candidates import Candidates, Ints, Reason
+from shoestring.routing.decision import Choice, Decision, PlannedStage, Question
 from shoestring.routing.pages.text import lying
 from shoestring.routing.planner.chain_planner import chained
 from shoestring.routing.planner.pareto import undominated
 from shoestring.routing.planner.partial_plans import UNBOUNDED, Limits, Step, Ways
-from shoestring.routing.planner.stage_options import Alike, OwnWays
+from shoestring.routing.planner.stage_options import StageOptions, TargetKinds
 
 
-class Line(Record):
+class StageOutline(Record):
     """What one stage would take. P95: of an elastic stage the money and time that it may use at most, or at least where it comes later."""
 
     stage: str
@@ -39,11 +40,11 @@ class Line(Record):
     p95_usd: Usd
     est_s: float
     p95_s: float
-    refused: dict[Reason, int]
+    rejected: dict[RefusalCode, int]
     storage_class: StorageClassName = STANDARD_CLASS
 
 
-class Plan(Record):
+class OutlinePlan(Record):
     """One way to do all stages. `fits`: its P95 keeps to what is left of the budget and of the time."""
 
     est_usd: Usd
@@ -53,22 +54,22 @@ class Plan(Record):
     offers: tuple[str, ...]
 
 
-def table(decision: Decision) -> tuple[Line, ...]:
+def stage_outlines(decision: Decision) -> tuple[StageOutline, ...]:
     """A line for each stage that remains; empty where nothing fits."""
     choice, question, candidates = decision.choice, decision.question, decision.candidates
     if choice is None:
         return ()
-    pools, left = {pool.name: pool for pool in question.pools}, decision.code[decision.code >= 0]
+    pools, left = {pool.name: pool for pool in question.pools}, decision.refusal_index[decision.refusal_index >= 0]
     refused = [
-        dict(zip(decision.codes, np.bincount(left, minlength=len(decision.codes)).tolist(), strict=True))
+        dict(zip(decision.refusal_codes, np.bincount(left, minlength=len(decision.refusal_codes)).tolist(), strict=True))
     ]
     refused += [_unusable(candidates, stage) for stage in range(1, len(question.needs))]
-    chosen: list[tuple[Choice | Planned, bool, Decimal, float]] = [
+    chosen: list[tuple[Choice | PlannedStage, bool, Decimal, float]] = [
         (choice, choice.cached, choice.p95_usd, choice.p95_s)
     ]
-    chosen += [(each, not each.keep_s, each.keep_usd, each.keep_s) for each in decision.plan]
+    chosen += [(each, not each.reserved_s, each.reserved_usd, each.reserved_s) for each in decision.plan]
     return tuple(
-        Line(
+        StageOutline(
             stage=need.stage,
             pool=taken.pool,
             market=taken.market,
@@ -80,7 +81,7 @@ def table(decision: Decision) -> tuple[Line, ...]:
             p95_usd=p95_usd,
             est_s=taken.est_s,
             p95_s=p95_s,
-            refused={reason: count for reason, count in against.items() if count},
+            rejected={reason: count for reason, count in against.items() if count},
             storage_class=taken.storage_class,
         )
         for need, against, (taken, cached, p95_usd, p95_s) in zip(
@@ -97,26 +98,26 @@ def _machine(pool: Pool) -> str:
     )
 
 
-def _unusable(candidates: Candidates, stage: int) -> dict[Reason, int]:
+def _unusable(candidates: Candidates, stage: int) -> dict[RefusalCode, int]:
     """By reason, how many offers of a later stage nothing but another pool, price or policy would help."""
     offers = candidates.offers[stage]
     counts = (
-        np.bincount(offers.objection[offers.objection >= 0], minlength=len(offers.objections))
+        np.bincount(offers.exclusion[offers.exclusion >= 0], minlength=len(offers.exclusions))
         * len(offers.reads)
         * len(offers.writes)
     )
-    return dict(zip(offers.objections, counts.tolist(), strict=True))
+    return dict(zip(offers.exclusions, counts.tolist(), strict=True))
 
 
-def front(question: Question, candidates: Candidates) -> tuple[Plan, ...]:
+def pareto_front(question: Question, candidates: Candidates) -> tuple[OutlinePlan, ...]:
     """The cheapest plan first, the quickest last; empty where a stage has no offer at all, or stages branch: that is no sum of times."""
-    if not shape_of(question.needs, question.given).is_chain:
+    if not build_dag(question.needs, question.upstream).is_chain:
         return ()
     whole = _with_all_passes(candidates)
     limits, free = Limits.of(question), Limits(UNBOUNDED, UNBOUNDED - 1, {})
-    alike = Alike(whole)
-    own = {stage: OwnWays(question, whole, free, stage, alike) for stage in range(len(question.needs))}
-    following = chained(own, OwnWays.of, _cheap_or_quick)
+    alike = TargetKinds(whole)
+    own = {stage: StageOptions(question, whole, free, stage, alike) for stage in range(len(question.needs))}
+    following = chained(own, StageOptions.of, _cheap_or_quick)
     starts = following[0].get(whole.offers[0].reads[0])
     return (
         ()
@@ -133,7 +134,7 @@ def _cheap_or_quick(cost: Ints, p95: Ints, ms: Ints) -> Ints:
 
 def _with_all_passes(candidates: Candidates) -> Candidates:
     offers = tuple(
-        each.model_copy(update={"least_work_us_by_machine": each.work_us_by_machine})
+        each.model_copy(update={"min_work_us_by_machine": each.work_us_by_machine})
         for each in candidates.offers
     )
     return candidates.model_copy(update={"offers": offers})
@@ -145,7 +146,7 @@ def _plan(
     limits: Limits,
     following: Mapping[int, Mapping[int, Ways]],
     place: int,
-) -> Plan:
+) -> OutlinePlan:
     leaves, est, names = candidates.offers[0].reads[0], Decimal(0), []
     needs_micro, needs_ms = (int(getattr(following[0][leaves], name)[place]) for name in ("p95", "ms"))
     for stage in range(len(question.needs)):
@@ -156,6 +157,6 @@ def _plan(
         names.append(f"{pool} {market}" + (f" {lying(written, storage_class)}" if written else ""))
         leaves, place = int(ways.leaves[place]), int(ways.then[place])
     fits = needs_micro <= limits.left_micro and needs_ms <= limits.left_ms
-    return Plan(
+    return OutlinePlan(
         est_usd=est, p95_usd=from_microusd(needs_micro), p95_s=needs_ms / 1000, fits=fits, offers=tuple(names)
     )

@@ -7,7 +7,7 @@ import difflib
 from pydantic import ValidationError
 
 from shoestring.core.errors import UsageError
-from shoestring.core.types import record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Decision
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shoestring.config.tariffs import HOURS_PER_MONTH, Volumes
 from shoestring.core.types import Format
 from shoestring.routing.algorithm import BYTES_PER_GB, UNKNOWN_SIZE_RATIO
-from shoestring.routing.dag import FIRST, shape_of
+from shoestring.routing.dag import FIRST, build_dag
 from shoestring.routing.decision import Choice, Question
 from shoestring.routing.offers.factors import added
 
@@ -21,14 +21,14 @@ class Moved:
     gb: float
 
 
-def moves_of(question: Question, choice: Choice) -> tuple[tuple[Moved, ...], Moved]:
+def stage_transfers(question: Question, choice: Choice) -> tuple[tuple[Moved, ...], Moved]:
     """What a stage reads, data set by data set, and what it writes."""
     tariffs, need = question.tariffs, question.needs[0]
     pool = next(pool for pool in question.pools if pool.name == choice.pool)
     place = tariffs.route_end(pool.provider, pool.region)
     read = [(question.data_region, question.row_bytes, question.reads_format)]
-    if (sources := shape_of(question.needs, question.given).sources[0]) != (FIRST,):
-        left = (question.given[FIRST - 1 - source] for source in sources)
+    if (sources := build_dag(question.needs, question.upstream).sources[0]) != (FIRST,):
+        left = (question.upstream[FIRST - 1 - source] for source in sources)
         read = [(tariffs.store_region, each.row_bytes, each.format) for each in left]
     if need.reads == "none":
         read = []
@@ -42,20 +42,20 @@ def _gb(question: Question, row_bytes: int, lies: Format | None) -> float:
     return question.rows * row_bytes / BYTES_PER_GB * (ratios[lies] if lies else UNKNOWN_SIZE_RATIO)
 
 
-def moved_by(question: Question, choice: Choice) -> Volumes:
+def transferred_gb_by_route(question: Question, choice: Choice) -> Volumes:
     """GB by route that a stage moves where it was placed."""
-    taken, left = moves_of(question, choice)
+    taken, left = stage_transfers(question, choice)
     moved: Volumes = {}
     for each in (*taken, left):
         moved = added(moved, question.tariffs.route(each.source, each.target), each.gb)
     return moved
 
 
-def paid_gb(question: Question, choice: Choice) -> tuple[float, float, float]:
+def billed_gb(question: Question, choice: Choice) -> tuple[float, float, float]:
     """What its fees are for: GB brought in, GB brought out, GB-months held; nothing where nothing is paid."""
-    taken, left = moves_of(question, choice)
+    taken, left = stage_transfers(question, choice)
     hours = question.tariffs.storage_class(choice.storage_class).billed_hours(question.tariffs.storage_held_hours)
     volumes = (sum(each.gb for each in taken), left.gb, left.gb * hours / HOURS_PER_MONTH)
-    paid = (choice.moved_in_usd, choice.moved_out_usd, choice.stored_usd)
+    paid = (choice.transfer_in_usd, choice.transfer_out_usd, choice.storage_usd)
     into, out, held = (volume if usd else 0.0 for volume, usd in zip(volumes, paid, strict=True))
     return into, out, held

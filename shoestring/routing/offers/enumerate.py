@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from shoestring.config.tariffs import Tariffs, Volumes
-from shoestring.core.types import Market, MarketTerms, NodeCapacity, Pool, Record
-from shoestring.pricing.throughput import Machines
-from shoestring.routing.dag import FIRST, shape_of
-from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import (
+from shoestring.core.record import Record
+from shoestring.core.types import Market, MarketTerms, NodeCapacity, Pool
+from shoestring.pricing.throughput import PoolArrays
+from shoestring.routing.candidates import (
     MOST_MICRO,
     NONE,
     PPB,
@@ -24,15 +23,17 @@ from shoestring.routing.offers.candidates import (
     Floats,
     Ints,
     Lies,
-    Reason,
+    RefusalCode,
     StageOffers,
     number_of,
     up,
 )
-from shoestring.routing.offers.factors import REASONS, Cost, Fleet, Input, coded, needed_gb, policed
+from shoestring.routing.dag import FIRST, build_dag
+from shoestring.routing.decision import Question
+from shoestring.routing.offers.factors import REASONS, Cost, Fleet, Input, coded, policed, stage_memory_gb
 from shoestring.routing.policy.preferences import BY_POLICY, kind_of
 
-WHERE = frozenset({"name", "node_pool", "startup_s", "region", "markets", "room"})
+WHERE = frozenset({"name", "node_pool", "startup_s", "region", "markets", "capacity"})
 """What a pool says of the place where it is. All else it says of its machines, and decides how long work takes on them."""
 
 MACHINE = itemgetter(*sorted(set(Pool.model_fields) - WHERE))
@@ -52,7 +53,7 @@ def candidates(question: Question) -> Candidates:
         for written in sorted(speed.format for speed in question.speeds)
         for storage_class in question.tariffs.all_storage_classes
     )
-    fleet, shape = _fleet(question), shape_of(question.needs, question.given)
+    fleet, shape = _fleet(question), build_dag(question.needs, question.upstream)
     left = {
         FIRST: Input(
             (number_of(lies, question.reads_format, question.reads_storage_class),),
@@ -60,7 +61,7 @@ def candidates(question: Question) -> Candidates:
             question.data_region,
         )
     }
-    for place, each in enumerate(question.given):
+    for place, each in enumerate(question.upstream):
         left[FIRST - 1 - place] = Input(
             (number_of(lies, each.format, each.storage_class),), each.row_bytes, question.tariffs.store_region
         )
@@ -105,19 +106,19 @@ def candidates(question: Question) -> Candidates:
     )
 
 
-def objected_anew(question: Question, candidates: Candidates) -> Candidates:
-    """The same offers with the objections of this question's policy instead of another's. Prices stay, and so does a cached outcome."""
+def apply_policy_again(question: Question, candidates: Candidates) -> Candidates:
+    """The same offers with the exclusions of this question's policy instead of another's. Prices stay, and so does a cached outcome."""
     by_name = {pool.name: pool for pool in question.pools}
     pools = [by_name[name] for name in candidates.pools]
     offers = []
     for need, before in zip(question.needs, candidates.offers, strict=True):
-        workload_class = question.in_force.workload_class(kind_of(need, needed_gb(need, question.rows)))
+        workload_class = question.active_policy.workload_class(kind_of(need, stage_memory_gb(need, question.rows)))
         kept = policed(workload_class, pools, candidates.markets, candidates.pool, candidates.market)
         lasting = np.array(
-            [*(NONE if each in BY_POLICY else REASONS.index(each) for each in before.objections), NONE]
-        )[before.objection]
-        reasons, objection = coded(np.where(lasting != NONE, lasting, kept))
-        offers.append(before.model_copy(update={"objections": reasons, "objection": objection}))
+            [*(NONE if each in BY_POLICY else REASONS.index(each) for each in before.exclusions), NONE]
+        )[before.exclusion]
+        reasons, exclusion = coded(np.where(lasting != NONE, lasting, kept))
+        offers.append(before.model_copy(update={"exclusions": reasons, "exclusion": exclusion}))
     return candidates.model_copy(update={"offers": tuple(offers)})
 
 
@@ -130,21 +131,21 @@ def _columns(nouns: Iterable[Record], *fields: str) -> list[list[Any]]:
 def _fleet(question: Question) -> Fleet:
     """Pools x the markets they declare or are quoted on, by name; arrays from here on."""
     pools = tuple(sorted(question.pools, key=NAME))
-    names, places, startup_s, terms, rooms = _columns(pools, "name", "region", "startup_s", "markets", "room")
+    names, places, startup_s, terms, rooms = _columns(pools, "name", "region", "startup_s", "markets", "capacity")
     markets, price, rate = _markets(question, names, terms)
     offered = ~np.isnan(rate)
     slots = np.flatnonzero(offered | (price > 0))
     pool, market = np.divmod(slots, max(len(markets), 1))
     regions, region = _regions(question.tariffs, pools, places)
     machines, machine = _machines(question, pools)
-    no_terms, no_price = REASONS.index(Reason.NO_TERMS), REASONS.index(Reason.NO_PRICE)
+    no_terms, no_price = REASONS.index(RefusalCode.MARKET_NOT_DECLARED), REASONS.index(RefusalCode.NO_PRICE)
     return Fleet(
         pools=pools,
         names=tuple(names),
         markets=markets,
         regions=tuple(regions),
         machines=machines,
-        kinds=Machines.of(machines),
+        kinds=PoolArrays.from_pools(machines),
         memory_gb=np.array([each.memory_gb for each in machines]),
         pool=pool,
         market=market,
@@ -154,7 +155,7 @@ def _fleet(question: Question) -> Fleet:
         startup_ms=up(np.array(startup_s, dtype=np.float64) * 1e3)[pool],
         preemptions_ppb=up(np.nan_to_num(rate[slots]) * PPB),
         free_ms=_free_ms(question, names, markets, pool, market),
-        objection=np.where(~offered[slots], no_terms, np.where(price[slots] > 0, NONE, no_price)),
+        exclusion=np.where(~offered[slots], no_terms, np.where(price[slots] > 0, NONE, no_price)),
         shortage=_shortages(question, pools, rooms, markets, pool, market),
     )
 
@@ -197,7 +198,7 @@ def _free_ms(
 ) -> Ints:
     """By slot, for how long it is paid for; empty where nothing is."""
     left_ms = {
-        (each.pool, each.market): min(each.left_ms, MOST_MICRO) for each in question.committed if each.left_ms
+        (each.pool, each.market): min(each.left_ms, MOST_MICRO) for each in question.commitments if each.left_ms
     }
     if not left_ms:
         return np.zeros(0, dtype=np.int64)
@@ -236,13 +237,13 @@ def _shortages(
 ) -> Ints:
     """By slot: no room now, or a node pool that took no pod in time a moment ago; -1 where neither is known."""
     full = np.array([room is not None and _is_full(room) for room in rooms], dtype=np.bool_)[pool]
-    short = np.where(full, REASONS.index(Reason.NO_ROOM), NONE)
+    short = np.where(full, REASONS.index(RefusalCode.NO_CAPACITY), NONE)
     for found in question.stockouts:
         if found.market in markets:
             out = np.array(
                 [(each.node_pool or each.name) == found.node_pool for each in pools], dtype=np.bool_
             )
-            short[out[pool] & (market == markets.index(found.market))] = REASONS.index(Reason.STOCKED_OUT)
+            short[out[pool] & (market == markets.index(found.market))] = REASONS.index(RefusalCode.STOCK_OUT)
     return short
 
 
@@ -265,12 +266,12 @@ def _cached(
     """
     writes_data = question.needs[stage].writes_bytes_per_row > 0
     if stage:
-        if before is None or stage > len(question.cached_later):
+        if before is None or stage > len(question.cached_later_stages):
             return None
-        kept = question.cached_later[stage - 1]
+        kept = question.cached_later_stages[stage - 1]
         writes = number_of(lies, kept.format if writes_data else None, kept.storage_class)
         return Cached(slot=before.slot, reads=before.writes, writes=writes)
-    able = np.flatnonzero((fleet.objection == NONE) & (fleet.shortage == NONE))
+    able = np.flatnonzero((fleet.exclusion == NONE) & (fleet.shortage == NONE))
     if not question.cached_outcome or not able.size:
         return None
     price = fleet.price[able].astype(np.float64)

@@ -22,24 +22,24 @@ import numpy.typing as npt
 from shoestring.config.policy import ANY_PLACEMENT, WorkloadClass
 from shoestring.config.tariffs import StorageClass, Volumes, egress_table, held_microusd, read_microusd
 from shoestring.core.types import Format, Market, Need, Pool, StockOut
-from shoestring.pricing.learning import LOOK_SD, spreads, worths
-from shoestring.pricing.throughput import Machines, gpu_users, row_seconds, setup_seconds
+from shoestring.pricing.learning import EXPLORATION_SD_FIXED_WORK, exploration_bonus, runtime_factors
+from shoestring.pricing.throughput import PoolArrays, gpu_mask, row_seconds, setup_seconds
 from shoestring.routing.algorithm import BYTES_PER_GB, UNKNOWN_SIZE_RATIO
-from shoestring.routing.dag import readings
-from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import (
+from shoestring.routing.candidates import (
     MOST_US,
     NONE,
     PPB,
     Floats,
     Ints,
-    Reason,
+    RefusalCode,
     StageOffers,
     up,
 )
+from shoestring.routing.dag import readings
+from shoestring.routing.decision import Question
 from shoestring.routing.policy.preferences import kept_off, kind_of
 
-REASONS = tuple(Reason)
+REASONS = tuple(RefusalCode)
 
 Table = TypeVar("Table", Floats, Ints)
 
@@ -49,7 +49,7 @@ class Fleet:
     """Where pods could go. `pools` are sorted by name, and `names` their names; arrays go by slot, a pool on a market, in the order of
     pools, then markets.
 
-    `price` is micro-dollars an hour, 0 when none is believed. `objection` (a number in REASONS, or -1) holds at any time, `shortage`
+    `price` is micro-dollars an hour, 0 when none is believed. `exclusion` (a number in REASONS, or -1) holds at any time, `shortage`
     for a pod that is asked for now. `machines` has one pool of each kind: those of a kind do the same work in the same time.
     """
 
@@ -58,7 +58,7 @@ class Fleet:
     markets: tuple[Market, ...]
     regions: tuple[str, ...]
     machines: tuple[Pool, ...]
-    kinds: Machines
+    kinds: PoolArrays
     memory_gb: Floats
     pool: Ints
     market: Ints
@@ -68,7 +68,7 @@ class Fleet:
     startup_ms: Ints
     preemptions_ppb: Ints
     free_ms: Ints
-    objection: Ints
+    exclusion: Ints
     shortage: Ints
 
 
@@ -81,7 +81,7 @@ class Input:
     region: str
 
 
-def needed_gb(need: Need, rows: int) -> float:
+def stage_memory_gb(need: Need, rows: int) -> float:
     """Memory that a stage takes."""
     return need.memory_fixed_gb + need.memory_bytes_per_row * rows / BYTES_PER_GB
 
@@ -89,10 +89,10 @@ def needed_gb(need: Need, rows: int) -> float:
 def unfit(need: Need, fleet: Fleet, rows: int) -> Ints:
     """By machine, what keeps a stage off it at any price: a number in REASONS, or -1."""
     kinds = fleet.kinds
-    no_gpu = (need.gpu == "must") & ~np.asarray(gpu_users(need, kinds), dtype=np.bool_)
+    no_gpu = (need.gpu == "must") & ~np.asarray(gpu_mask(need, kinds), dtype=np.bool_)
     too_small = (kinds.gpu_count > 0) & (kinds.gpu_tflops > 0)
-    reasons = [REASONS.index(each) for each in (Reason.MEMORY, Reason.GPU_MEMORY, Reason.NO_GPU)]
-    return np.select([needed_gb(need, rows) > fleet.memory_gb, no_gpu & too_small, no_gpu], reasons, NONE)
+    reasons = [REASONS.index(each) for each in (RefusalCode.TOO_LITTLE_MEMORY, RefusalCode.TOO_LITTLE_GPU_MEMORY, RefusalCode.NO_GPU)]
+    return np.select([stage_memory_gb(need, rows) > fleet.memory_gb, no_gpu & too_small, no_gpu], reasons, NONE)
 
 
 def stockout(question: Question, pool: Pool, market: Market) -> StockOut | None:
@@ -131,24 +131,24 @@ class Cost:
         need, machines = self.need, self.fleet.machines
         kinds = self.fleet.kinds
         take_s, row_s = self._take_s(), row_seconds(need, kinds)
-        mean, p95 = spreads(need, machines, self.question.learned)
-        tries_sd = self.question.tries_sd if need.elastic else LOOK_SD
-        reasons, objection = self._objections(now=now)
+        mean, p95 = runtime_factors(need, machines, self.question.learned)
+        exploration_sd = self.question.exploration_sd if need.elastic else EXPLORATION_SD_FIXED_WORK
+        reasons, exclusion = self._objections(now=now)
         return StageOffers(
             reads=tuple(self.ways),
             writes=writes,
             samples=self.most,
-            least_samples=self.least,
+            min_samples=self.least,
             checkpoint_ms=ceil(need.checkpoint_s * 1e3),
             takes_us=int(_us(np.array([take_s * self.most]))[0]),
-            objections=reasons,
-            objection=objection,
+            exclusions=reasons,
+            exclusion=exclusion,
             setup_us_by_machine=_us(setup_seconds(need, kinds)),
             work_us_by_machine=_us((row_s + take_s) * self.most),
-            least_work_us_by_machine=_us((row_s + take_s) * self.least),
+            min_work_us_by_machine=_us((row_s + take_s) * self.least),
             mean_ppb_by_machine=up(mean * PPB),
             p95_ppb_by_machine=up(p95 * PPB),
-            worth_ppb_by_machine=up(worths(need, machines, self.question.learned, tries_sd) * PPB),
+            worth_ppb_by_machine=up(exploration_bonus(need, machines, self.question.learned, exploration_sd) * PPB),
             scan_us_by_format=self._scan_us(),
             write_us_by_format=self._write_us(),
             storage_microusd_by_format=self._storage_microusd(),
@@ -156,18 +156,18 @@ class Cost:
             out_microusd_by_region=self._out_microusd(earlier_gb),
         )
 
-    def _objections(self, *, now: bool) -> tuple[tuple[Reason, ...], Ints]:
+    def _objections(self, *, now: bool) -> tuple[tuple[RefusalCode, ...], Ints]:
         """The reasons that occur, and for each slot which of them it is, or -1: of its price, of its machine, of its room."""
         fleet = self.fleet
         code = np.where(
-            fleet.objection != NONE,
-            fleet.objection,
+            fleet.exclusion != NONE,
+            fleet.exclusion,
             unfit(self.need, fleet, self.question.rows)[fleet.machine],
         )
         if now:
             code = np.where(code != NONE, code, fleet.shortage)
-        workload_class = self.question.in_force.workload_class(kind_of(self.need, needed_gb(self.need, self.question.rows)))
-        # A policy's objections come last: where one is, nothing else stands in the way, and another policy may let it pass.
+        workload_class = self.question.active_policy.workload_class(kind_of(self.need, stage_memory_gb(self.need, self.question.rows)))
+        # A policy's exclusions come last: where one is, nothing else stands in the way, and another policy may let it pass.
         return coded(
             np.where(code != NONE, code, policed(workload_class, fleet.pools, fleet.markets, fleet.pool, fleet.market))
         )
@@ -320,7 +320,7 @@ def policed(workload_class: WorkloadClass, pools: Sequence[Pool], markets: Seque
     )
 
 
-def coded(code: npt.NDArray[np.integer[Any]]) -> tuple[tuple[Reason, ...], Ints]:
+def coded(code: npt.NDArray[np.integer[Any]]) -> tuple[tuple[RefusalCode, ...], Ints]:
     """Numbers in REASONS, or -1, as the reasons that occur and numbers in those."""
     counts = np.bincount(code + 1, minlength=len(REASONS) + 1)
     occurring = np.flatnonzero(counts[1:])
@@ -333,5 +333,5 @@ def _us(seconds: Floats) -> Ints:
     return up(seconds * 1e6, MOST_US)
 
 
-def _code(reason: Reason | None) -> int:
+def _code(reason: RefusalCode | None) -> int:
     return NONE if reason is None else REASONS.index(reason)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from shoestring.pricing.calibration import Z95
-from shoestring.routing.offers.candidates import (
+from shoestring.routing.candidates import (
     MOST_LOSSES,
     MOST_MICRO,
     MS_PER_HOUR,
@@ -38,7 +38,7 @@ from shoestring.routing.offers.candidates import (
 class Rows:
     """Offers as columns. `est` and `p95` are for all of a stage's work (an elastic stage: all its passes), `least_*` for the least worth
     starting for (a fixed stage: the same). `prior` is what the throughput model says before anything learned, start-up and preemption;
-    `fixed` the part of it that does not grow with the samples. `objection` numbers its stage's objections."""
+    `fixed` the part of it that does not grow with the samples. `exclusion` numbers its stage's exclusions."""
 
     stage: Ints
     pool: Ints
@@ -46,10 +46,10 @@ class Rows:
     reads: Ints
     writes: Ints
     cached: Ints
-    objection: Ints
+    exclusion: Ints
     usd_per_hour_micro: Ints
     samples: Ints
-    least_samples: Ints
+    min_samples: Ints
     prior_ms: Ints
     fixed_ms: Ints
     startup_ms: Ints
@@ -62,10 +62,10 @@ class Rows:
     p95_ms: Ints
     est_microusd: Ints
     p95_microusd: Ints
-    least_est_ms: Ints
-    least_p95_ms: Ints
-    least_est_microusd: Ints
-    least_p95_microusd: Ints
+    min_est_ms: Ints
+    min_p95_ms: Ints
+    min_est_microusd: Ints
+    min_p95_microusd: Ints
 
 
 POWERS_OF_TWO: Floats = np.ldexp(1.0, np.arange(74))
@@ -158,7 +158,7 @@ class Block:
         """Of all the work or the least, at the mean or at P95."""
         offers = self.offers
         work_us = (
-            offers.least_work_us_by_machine if least else offers.work_us_by_machine
+            offers.min_work_us_by_machine if least else offers.work_us_by_machine
         ) + offers.setup_us_by_machine.astype(np.float64)
         multiplier = (offers.p95_ppb_by_machine if worst else offers.mean_ppb_by_machine) / (PPB * 1e3)
         running_ms = ((fixed_us + work_us) * multiplier).take(self.machine, axis=-1)
@@ -196,7 +196,7 @@ class Block:
         return lost_ms + (Z95 * np.sqrt(losses) * each_ms if worst else 0.0)
 
 
-def rows_of(candidates: Candidates, stage: int) -> Rows:
+def stage_offer_table(candidates: Candidates, stage: int) -> Rows:
     """The offers of one stage, one a row."""
     offers, slots = candidates.offers[stage], np.arange(len(candidates.pool))
     block = Block(candidates, stage, slots)
@@ -215,10 +215,10 @@ def rows_of(candidates: Candidates, stage: int) -> Rows:
         "reads": np.array(offers.reads)[:, None, None],
         "writes": np.array(offers.writes)[None, :, None],
         "cached": 0,
-        "objection": offers.objection,
+        "exclusion": offers.exclusion,
         "usd_per_hour_micro": candidates.usd_per_hour_micro,
         "samples": offers.samples,
-        "least_samples": offers.least_samples,
+        "min_samples": offers.min_samples,
         "prior_ms": up((fixed + work_us) / 1e3),
         "fixed_ms": up(fixed / 1e3),
         "startup_ms": candidates.startup_ms,
@@ -255,14 +255,14 @@ def _free(candidates: Candidates, offers: StageOffers, cached: Cached, stage: in
         "reads": cached.reads,
         "writes": cached.writes,
         "cached": 1,
-        "objection": NONE,
+        "exclusion": NONE,
         "usd_per_hour_micro": int(candidates.usd_per_hour_micro[cached.slot]),
         "samples": offers.samples,
-        "least_samples": offers.samples,
+        "min_samples": offers.samples,
     }
 
 
-def all_rows(candidates: Candidates) -> Rows:
+def full_offer_table(candidates: Candidates) -> Rows:
     """The offers of all stages, one a row, by their numbers."""
-    parts = [rows_of(candidates, stage) for stage in range(len(candidates.offers))]
+    parts = [stage_offer_table(candidates, stage) for stage in range(len(candidates.offers))]
     return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in Rows.__slots__))

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoestring.core.money import from_microusd, microusd
-from shoestring.core.types import utc_text
+from shoestring.core.record import utc_text
 from shoestring.routing.decision import Choice, Decision, Question
-from shoestring.routing.offers.offer_costs import rows_of
-from shoestring.routing.pages.decision_view import left_usd, offers_of, taken_from_it
+from shoestring.routing.offers.offer_costs import stage_offer_table
+from shoestring.routing.pages.decision_view import budget_deductions, left_usd, offer_views
 from shoestring.routing.pages.text import dollars, later_stages, lying, not_all, offer, seconds
 from shoestring.routing.text_table import Grid, cell_of, markdown_lines, text_lines
 
-MOST_OFFERS = 12
+MAX_OFFERS = 12
 """Offers that a page lists; all of them are in the JSON."""
 
 Rows = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ExplainPage:
     """What there is to say, whatever it is written in."""
 
     title: str
@@ -50,21 +50,21 @@ def as_markdown(decision: Decision) -> str:
     return "\n".join([*lines, "", f"<sub>{page.footer}</sub>"]) + "\n"
 
 
-def _page(decision: Decision) -> Page:
+def _page(decision: Decision) -> ExplainPage:
     question, choice = decision.question, decision.choice
     digests = [f"{name} {value[:12]}" for name, value in sorted(question.digests.items()) if value]
     obeyed = (
-        [f"policy {decision.obeyed.name} {decision.obeyed.version} ({decision.obeyed.sha256[:12]})"]
-        if decision.obeyed
+        [f"policy {decision.applied_policy.name} {decision.applied_policy.version} ({decision.applied_policy.sha256[:12]})"]
+        if decision.applied_policy
         else []
     )
     made = [
         *obeyed,
-        f"routing {decision.policy.version} ({decision.policy.sha256[:12]})",
+        f"routing {decision.algorithm.version} ({decision.algorithm.sha256[:12]})",
         f"seed {question.seed}",
         *digests,
     ]
-    return Page(
+    return ExplainPage(
         title=f"{question.stage}, attempt {question.attempt} of run {question.run_id}",
         headline=_headline(decision),
         facts=(_choice_facts(decision, choice) if choice else []) + _limits(decision),
@@ -91,8 +91,8 @@ def _headline(decision: Decision) -> str:
 
 
 def _choice_facts(decision: Decision, choice: Choice) -> Rows:
-    samples = f", {choice.samples:,} samples" if choice.objective == "most-samples" else ""
-    p95 = "at most" if choice.objective == "most-samples" else "P95"
+    samples = f", {choice.samples:,} samples" if choice.objective == "max-samples" else ""
+    p95 = "at most" if choice.objective == "max-samples" else "P95"
     return [
         ("expected", f"${choice.est_usd} in {choice.est_s:,.1f} s{samples}"),
         (p95, f"${choice.p95_usd} in {choice.p95_s:,.1f} s, at ${choice.usd_per_hour} an hour"),
@@ -103,7 +103,7 @@ def _choice_facts(decision: Decision, choice: Choice) -> Rows:
 
 
 def _paid_for(question: Question, choice: Choice) -> Rows:
-    found = question.commitment_to(choice.pool, choice.market)
+    found = question.commitment(choice.pool, choice.market)
     if found is None:
         return []
     left = (
@@ -114,7 +114,7 @@ def _paid_for(question: Question, choice: Choice) -> Rows:
 
 def _parts(decision: Decision, choice: Choice) -> str:
     """Where the time and money of all of the stage's work go, before what receipts taught."""
-    columns, row = rows_of(decision.candidates, 0), choice.candidate
+    columns, row = stage_offer_table(decision.candidates, 0), choice.candidate
     spent = columns.startup_ms[row] + columns.read_ms[row] + columns.write_ms[row]
     parts = [
         ("start-up", columns.startup_ms[row]),
@@ -131,10 +131,10 @@ def _parts(decision: Decision, choice: Choice) -> str:
 
 def _limits(decision: Decision) -> Rows:
     question, choice = decision.question, decision.choice
-    taken = [f" - ${amount} {name}" for amount, name in taken_from_it(question)]
+    taken = [f" - ${amount} {name}" for amount, name in budget_deductions(question)]
     kept = (
-        f", of which ${choice.keep_usd} is kept for {later_stages(question)}"
-        if choice and choice.keep_usd
+        f", of which ${choice.reserved_later_usd} is kept for {later_stages(question)}"
+        if choice and choice.reserved_later_usd
         else ""
     )
     sums = f"${question.budget_usd} budget{''.join(taken)}" + (
@@ -148,7 +148,7 @@ def _limits(decision: Decision) -> Rows:
             "time",
             "no deadline" if question.deadline_left_s is None else f"{question.deadline_left_s:,.1f} s left",
         ),
-        *([("looked at", not_all(decision.lacks_ppm))] if decision.lacks_ppm != 0 else []),
+        *([("looked at", not_all(decision.optimality_gap_ppm))] if decision.optimality_gap_ppm != 0 else []),
         *_other_policy(decision),
         *(("note", note) for note in question.notes),
     ]
@@ -156,7 +156,7 @@ def _limits(decision: Decision) -> Rows:
 
 def _other_policy(decision: Decision) -> Rows:
     """What the policy that was not obeyed would have chosen, and why none obeys it any more."""
-    shadow, obeyed = decision.shadow, decision.obeyed
+    shadow, obeyed = decision.shadow, decision.applied_policy
     if shadow is None or obeyed is None:
         return []
     named = f"policy {shadow.name} {shadow.version}"
@@ -168,7 +168,7 @@ def _other_policy(decision: Decision) -> Rows:
         chosen = offer(shadow.pool, shadow.market, shadow.format, shadow.storage_class)
         would = f"{named} would choose {chosen}: ${shadow.est_usd} in {shadow.est_s:,.1f} s"
     chance = f"; the chance of {obeyed.name} {obeyed.version} was {obeyed.propensity:.0%}"
-    over = decision.question.rolled_back
+    over = decision.question.rollback_reason
     return [
         ("on trial", would + (chance if obeyed.propensity < 1 else "")),
         *([("rolled back", over)] if over else []),
@@ -176,7 +176,7 @@ def _other_policy(decision: Decision) -> Rows:
 
 
 def _offers(decision: Decision) -> Grid:
-    offers = offers_of(decision)
+    offers = offer_views(decision)
     rows = [
         (
             each.pool,
@@ -185,9 +185,9 @@ def _offers(decision: Decision) -> Grid:
             _hourly(each.usd_per_hour_micro),
             each.verdict or "taken",
         )
-        for each in offers[:MOST_OFFERS]
+        for each in offers[:MAX_OFFERS]
     ]
-    more = len(decision.code) - len(rows)
+    more = len(decision.refusal_index) - len(rows)
     note = f"and {more} more, each with its reason in the JSON" if more else ""
     return Grid(
         "Offers", ("pool", "market", "writes", "$/hour", "verdict"), rows, frozenset({"$/hour"}), note
@@ -202,7 +202,7 @@ def _later(decision: Decision) -> Grid:
     rows: Rows = [
         (
             *(each.stage, each.pool, each.market, lying(each.format, each.storage_class) or "-"),
-            *(f"${each.est_usd}", f"{each.est_s:,.1f}", f"${each.keep_usd}"),
+            *(f"${each.est_usd}", f"{each.est_s:,.1f}", f"${each.reserved_usd}"),
         )
         for each in decision.plan
     ]
@@ -227,5 +227,5 @@ def _doubted(decision: Decision) -> Grid:
     return Grid(
         "Prices not believed",
         ("row", "because"),
-        [(each.row, each.reason) for each in decision.question.quarantined],
+        [(each.row, each.reason) for each in decision.question.rejected_prices],
     )

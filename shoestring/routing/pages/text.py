@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoestring.core.types import STANDARD_CLASS, Format, Market, Need, NodeCapacity, Pool, StockOut, utc_text
+from shoestring.core.record import utc_text
+from shoestring.core.types import STANDARD_CLASS, Format, Market, Need, NodeCapacity, Pool, StockOut
+from shoestring.routing.candidates import RefusalCode
 from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import Reason
-from shoestring.routing.offers.factors import needed_gb, stockout
-from shoestring.routing.policy.preferences import BY_POLICY, kind_of, objected, waiting_micro_per_hour
+from shoestring.routing.offers.factors import stage_memory_gb, stockout
+from shoestring.routing.policy.preferences import BY_POLICY, delay_microusd_per_hour, kind_of, objected
 
 CLOSED = "cordoned, not ready, or tainted by the cluster"
 
@@ -43,36 +44,36 @@ def later_stages(question: Question) -> str:
 def waiting(question: Question) -> str:
     """Words where plans are compared by more than money; none where an hour of waiting is worth nothing."""
     of_needs = (
-        waiting_micro_per_hour(question.in_force, kind_of(need, needed_gb(need, question.rows)))
+        delay_microusd_per_hour(question.active_policy, kind_of(need, stage_memory_gb(need, question.rows)))
         for need in question.needs
     )
     prices = [dollars(micro) for micro in dict.fromkeys(of_needs) if micro]
     return f", waiting counted at {' or '.join(prices)} an hour" if prices else ""
 
 
-def unusable(code: Reason, question: Question, need: Need, pool: Pool, market: Market) -> str:
+def unusable(code: RefusalCode, question: Question, need: Need, pool: Pool, market: Market) -> str:
     """Why a stage cannot run on a pool at any budget."""
     if code in BY_POLICY:
-        return objected(code, question.in_force, kind_of(need, needed_gb(need, question.rows)), pool, market)
+        return objected(code, question.active_policy, kind_of(need, stage_memory_gb(need, question.rows)), pool, market)
     match code:
-        case Reason.MEMORY:
+        case RefusalCode.TOO_LITTLE_MEMORY:
             return (
-                f"needs {needed_gb(need, question.rows):.2f} GB of memory, {pool.name} has {pool.memory_gb:g}"
+                f"needs {stage_memory_gb(need, question.rows):.2f} GB of memory, {pool.name} has {pool.memory_gb:g}"
             )
-        case Reason.NO_GPU:
+        case RefusalCode.NO_GPU:
             return f"needs a GPU whose speed is known, {pool.name} has none"
-        case Reason.GPU_MEMORY:
+        case RefusalCode.TOO_LITTLE_GPU_MEMORY:
             return f"needs {need.gpu_memory_gb:g} GB of GPU memory, {pool.name} has {pool.gpu_memory_gb:g}"
-        case Reason.NO_TERMS:
+        case RefusalCode.MARKET_NOT_DECLARED:
             return f"{pool.name} has a price for {market}, but does not say how to ask for it: add {market} to its markets"
-        case Reason.STOCKED_OUT:
+        case RefusalCode.STOCK_OUT:
             return stocked_out(stockout(question, pool, market))
-        case Reason.NO_ROOM:
+        case RefusalCode.NO_CAPACITY:
             return no_room(pool, pool.capacity)
         case _:
             doubts = [
                 row.reason
-                for row in question.quarantined
+                for row in question.rejected_prices
                 if row.row.startswith(f"{pool.node_pool or pool.name} {market} $")
             ]
             return f"no price that can be believed{': ' if doubts else f' for {pool.name} {market}'}{'; '.join(doubts)}"
@@ -140,11 +141,11 @@ def late_beside(beside_ms: int, left_ms: int) -> str:
     return f"the stages that do not wait for it take {seconds(beside_ms)} at P95, {seconds(max(left_ms, 0))} left"
 
 
-def not_all(lacks_ppm: int | None) -> str:
+def not_all(optimality_gap_ppm: int | None) -> str:
     """Where stages branch in more ways than are looked at."""
-    if lacks_ppm is None:
+    if optimality_gap_ppm is None:
         return "not every way in which its stages branch: it is not known that none of the others would have fitted"
-    return f"not every way in which its stages branch: this one is within {lacks_ppm / 1e4:.2f}% of the best possible"
+    return f"not every way in which its stages branch: this one is within {optimality_gap_ppm / 1e4:.2f}% of the best possible"
 
 
 def fewer_samples(samples: int, fewer: int) -> str:

@@ -22,14 +22,14 @@ from itertools import accumulate
 
 import numpy as np
 
+from shoestring.routing.candidates import Candidates
 from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import Candidates
 from shoestring.routing.planner.pareto import Best, undominated
 from shoestring.routing.planner.partial_plans import UNBOUNDED, Limits, Span, Step, Ways, joined, nothing_more
-from shoestring.routing.planner.stage_options import Alike, OwnWays
+from shoestring.routing.planner.stage_options import StageOptions, TargetKinds
 
 
-class Ahead:
+class ChainLookahead:
     """The stages after this one: for each stage, by the format it finds, the undominated ways to do it and all after it.
 
     A format from which there is no way is not there. `least` has what the ways to go on need at least at P95, of money and of time,
@@ -38,9 +38,9 @@ class Ahead:
 
     def __init__(self, question: Question, candidates: Candidates, limits: Limits) -> None:
         self.stages, self.limits = len(question.needs), limits
-        alike = Alike(candidates)
+        alike = TargetKinds(candidates)
         self.own = {
-            stage: OwnWays(question, candidates, limits, stage, alike) for stage in range(1, self.stages)
+            stage: StageOptions(question, candidates, limits, stage, alike) for stage in range(1, self.stages)
         }
         # Stages that nothing can take, with what their first offer costs where only a cap of its own stands against it.
         self.blocked = {stage: own.first() for stage, own in self.own.items() if not own.any()}
@@ -134,12 +134,12 @@ class Ahead:
     @cached_property
     def _corners(self) -> dict[int, Ways]:
         return chained(
-            self.own, OwnWays.corners, lambda _, p95, ms: undominated(p95, np.zeros_like(p95), ms)
+            self.own, StageOptions.corners, lambda _, p95, ms: undominated(p95, np.zeros_like(p95), ms)
         )[1]
 
 
 def chained(
-    own: Mapping[int, OwnWays], of: Callable[[OwnWays, int], list[Ways]], best: Best
+    own: Mapping[int, StageOptions], of: Callable[[StageOptions, int], list[Ways]], best: Best
 ) -> dict[int, dict[int, Ways]]:
     """Of stages to the end, by the format that each finds, the best ways to do it and all after it; within no limit."""
     found: dict[int, dict[int, Ways]] = {}

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoestring.routing.candidates import NONE, PPB, Candidates, Floats, Ints
 from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import NONE, PPB, Candidates, Floats, Ints
 from shoestring.routing.offers.offer_costs import Block, time_cost
-from shoestring.routing.planner.chain_planner import Ahead
-from shoestring.routing.planner.dag_lookahead import Beyond
+from shoestring.routing.planner.chain_planner import ChainLookahead
+from shoestring.routing.planner.dag_lookahead import DagLookahead
 from shoestring.routing.planner.pareto import undominated
 from shoestring.routing.planner.partial_plans import CACHED, UNBOUNDED, Limits, Span, Step, Ways, waiting
 
@@ -37,18 +37,18 @@ class Here:
         fixed_us, fees = block.fixed_us(), block.fees_microusd()
         self.est, self.est_ms = self._priced(block, fixed_us, fees)
         self.p95, self.p95_ms = self._priced(block, fixed_us, fees, worst=True)
-        self.least_est, self.least_est_ms = self.est, self.est_ms
-        self.least_p95, self.least_p95_ms = self.p95, self.p95_ms
+        self.least_est, self.min_est_ms = self.est, self.est_ms
+        self.least_p95, self.min_p95_ms = self.p95, self.p95_ms
         if question.needs[0].elastic:
-            self.least_est, self.least_est_ms = self._priced(block, fixed_us, fees, least=True)
-            self.least_p95, self.least_p95_ms = self._priced(block, fixed_us, fees, least=True, worst=True)
+            self.least_est, self.min_est_ms = self._priced(block, fixed_us, fees, least=True)
+            self.least_p95, self.min_p95_ms = self._priced(block, fixed_us, fees, least=True, worst=True)
         # Records from before an elastic stage tried anything hold what it would have been worth there.
         self.tries = bool(
-            offers.worth_ppb_by_machine.any() and (not question.needs[0].elastic or question.tries_sd)
+            offers.worth_ppb_by_machine.any() and (not question.needs[0].elastic or question.exploration_sd)
         )
         self.worth = self._worth(candidates) if self.tries else np.broadcast_to(np.int64(0), len(self.est))
-        self.least_samples = self._with_cached(
-            np.broadcast_to(np.int64(offers.least_samples), self.slots * self.width), offers.samples
+        self.min_samples = self._with_cached(
+            np.broadcast_to(np.int64(offers.min_samples), self.slots * self.width), offers.samples
         )
         writes = self._with_cached(
             np.tile(offers.writes, self.slots), offers.cached.writes if offers.cached else NONE
@@ -64,7 +64,7 @@ class Here:
         # What plans are compared by, with all the work done.
         self.cost = self.est + time_cost(self.est_ms, self.waiting)
         self.cost -= self.worth
-        self.possible = self.by_slot(offers.objection == NONE, True)
+        self.possible = self.by_slot(offers.exclusion == NONE, True)
         self.within_cap = self.least_p95 <= limits.cap_micro(0)
         self.usable = self.possible & self.within_cap
 
@@ -111,12 +111,12 @@ class Here:
         """
         share = np.minimum(
             _share(money_micro, self.least_est[rows], self.est[rows]),
-            _share(time_ms, self.least_est_ms[rows], self.est_ms[rows]),
+            _share(time_ms, self.min_est_ms[rows], self.est_ms[rows]),
         )
-        least, most = self.least_samples[rows], self.offers.samples
+        least, most = self.min_samples[rows], self.offers.samples
         samples = least + np.floor((most - least) * share).astype(np.int64)
         est = self.least_est[rows] + np.ceil((self.est[rows] - self.least_est[rows]) * share).astype(np.int64)
-        ms = self.least_est_ms[rows] + np.ceil((self.est_ms[rows] - self.least_est_ms[rows]) * share).astype(
+        ms = self.min_est_ms[rows] + np.ceil((self.est_ms[rows] - self.min_est_ms[rows]) * share).astype(
             np.int64
         )
         return samples, est, est + time_cost(ms, self.waiting) - self.worth_within(rows, money_micro, time_ms)
@@ -176,12 +176,12 @@ class Best:
 class Plans:
     """Every candidate of this stage with the ways to go on."""
 
-    def __init__(self, here: Here, ahead: Ahead | Beyond) -> None:
+    def __init__(self, here: Here, ahead: ChainLookahead | DagLookahead) -> None:
         self.here, self.ahead, self.limits = here, ahead, here.limits
         self.needs_micro, self.needs_ms = self._least()
         self.followed = self.needs_micro < UNBOUNDED
         self.needs_micro += here.least_p95
-        self.needs_ms += here.least_p95_ms
+        self.needs_ms += here.min_p95_ms
         # Of fixed work samples and price are always these.
         done = np.full(len(here), here.offers.samples), here.est.copy()
         self.best = Best(
@@ -193,7 +193,7 @@ class Plans:
             & (self.needs_ms <= self.limits.left_ms)
         )
         if may_fit.any():
-            ahead.go_on(Span.of(here.least_p95[may_fit], here.least_p95_ms[may_fit]), saving=here.elastic)
+            ahead.go_on(Span.of(here.least_p95[may_fit], here.min_p95_ms[may_fit]), saving=here.elastic)
             for leaves in here.formats:
                 if (ways := ahead.after(0, leaves)) is not None:
                     self._settle(np.flatnonzero(may_fit & (here.leaves == leaves)), ways)
@@ -218,7 +218,7 @@ class Plans:
             if not still.size:
                 break
             fit = (here.least_p95[still] <= limits.left_micro - p95) & (
-                here.least_p95_ms[still] <= limits.left_ms - ms
+                here.min_p95_ms[still] <= limits.left_ms - ms
             )
             rows = still[fit]
             done = self._take(rows, place, cost, p95, ms)
@@ -228,7 +228,7 @@ class Plans:
     def _settle_fixed(self, rows: Ints, ways: Ways) -> Ints:
         """Where money and time each bring about the same first way, that is it. The candidates of which that cannot be said."""
         here, best = self.here, self.best
-        p95, ms, limits = here.least_p95[rows], here.least_p95_ms[rows], self.limits
+        p95, ms, limits = here.least_p95[rows], here.min_p95_ms[rows], self.limits
         place = np.maximum(_first(ways.p95, limits.left_micro - p95), _first(ways.ms, limits.left_ms - ms))
         there = place < len(ways)
         place = np.minimum(place, len(ways) - 1)
@@ -247,7 +247,7 @@ class Plans:
         total, needs_micro, needs_ms = (
             cost + way_cost,
             here.least_p95[rows] + keep_micro,
-            here.least_p95_ms[rows] + keep_ms,
+            here.min_p95_ms[rows] + keep_ms,
         )
         # Later ways are dearer: no better with as many samples, unless fewer of them were bought before.
         better = (best.way[rows] < 0) | (samples > best.samples[rows])
@@ -283,7 +283,7 @@ class Plans:
         for leaves in self.here.formats:
             if (ways := self.ahead.corners_after(leaves)) is not None:
                 rows = np.flatnonzero(self.here.usable & (self.here.leaves == leaves))
-                own = self.here.least_p95[rows], self.here.least_p95_ms[rows]
+                own = self.here.least_p95[rows], self.here.min_p95_ms[rows]
                 some = undominated(own[0], np.zeros_like(own[0]), own[1])
                 micro.append((own[0][some][:, None] + ways.p95).ravel())
                 ms.append((own[1][some][:, None] + ways.ms).ravel())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoestring.routing.offers.candidates import Ints
+from shoestring.routing.candidates import Ints
 from shoestring.routing.planner.pareto import BLOCK, Flags, undominated
 from shoestring.routing.planner.partial_plans import UNBOUNDED
 
@@ -64,7 +64,7 @@ def _no_worse(rows: Ints, these: Ints, those: Ints) -> Flags:
 
 
 def _beaten(rows: Ints) -> Flags:
-    """Columns that one of a few good ones beats."""
+    """ArrayRecord that one of a few good ones beats."""
     scaled = rows / np.maximum(rows.mean(axis=1, keepdims=True), 1.0)
     scores = [*rows, *(scaled.sum(axis=0) + more * each for each in scaled for more in (3.0, 30.0))]
     beaten = np.zeros(rows.shape[1], dtype=np.bool_)

@@ -6,13 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
-from shoestring.routing.dag import FIRST, Shape, readings, shape_of
+from shoestring.routing.candidates import Candidates, number_of
+from shoestring.routing.dag import FIRST, Dag, build_dag, readings
 from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import Candidates, number_of
-from shoestring.routing.planner.dag_labels import BESIDE, COST, P95, Labels, unbeaten
+from shoestring.routing.planner.dag.labels import BESIDE, COST, P95, Labels, unbeaten
 from shoestring.routing.planner.dag_planner import Ceiling, Graph, State
 from shoestring.routing.planner.partial_plans import Limits, Span, Step, Ways
-from shoestring.routing.planner.stage_options import Alike, OwnWays
+from shoestring.routing.planner.stage_options import StageOptions, TargetKinds
 
 
 class Later:
@@ -20,11 +20,11 @@ class Later:
     cap of its own stands against it."""
 
     def __init__(self, question: Question, candidates: Candidates, limits: Limits) -> None:
-        self.shape, self.limits = shape_of(question.needs, question.given), limits
+        self.shape, self.limits = build_dag(question.needs, question.upstream), limits
         self.readings = ways_to_read(question, candidates, self.shape)
-        alike = Alike(candidates)
+        alike = TargetKinds(candidates)
         self.own = {
-            stage: OwnWays(question, candidates, limits, stage, alike)
+            stage: StageOptions(question, candidates, limits, stage, alike)
             for stage in range(1, len(question.needs))
         }
         self.blocked = {stage: own.first() for stage, own in self.own.items() if not own.any()}
@@ -45,8 +45,8 @@ class Later:
         }
 
 
-class Beyond:
-    """The stages after this one, where they branch: as `Ahead` has them of a chain. With a ceiling, only what may come to less; optimistic,
+class DagLookahead:
+    """The stages after this one, where they branch: as `ChainLookahead` has them of a chain. With a ceiling, only what may come to less; optimistic,
     a bound on what they take."""
 
     def __init__(
@@ -99,11 +99,11 @@ def formats_left(candidates: Candidates, stage: int) -> tuple[int, ...]:
     return tuple(sorted({*offers.writes} | ({offers.cached.writes} if offers.cached else set())))
 
 
-def ways_to_read(question: Question, candidates: Candidates, shape: Shape) -> list[dict[int, State]]:
+def ways_to_read(question: Question, candidates: Candidates, shape: Dag) -> list[dict[int, State]]:
     """By stage, the ways to read its data sets, by the number that its offers know them by."""
     there = (
         (question.reads_format, question.reads_storage_class),
-        *((each.format, each.storage_class) for each in question.given),
+        *((each.format, each.storage_class) for each in question.upstream),
     )
     lie = {FIRST - place: (number_of(candidates.lies, *each),) for place, each in enumerate(there)}
     return [

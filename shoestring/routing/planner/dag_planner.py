@@ -20,9 +20,9 @@ from typing import Protocol
 
 import numpy as np
 
-from shoestring.routing.dag import Shape
-from shoestring.routing.offers.candidates import Ints
-from shoestring.routing.planner.dag_labels import BESIDE, COST, P95, Labels, thinned, unbeaten
+from shoestring.routing.candidates import Ints
+from shoestring.routing.dag import Dag
+from shoestring.routing.planner.dag.labels import BESIDE, COST, P95, Labels, thinned, unbeaten
 from shoestring.routing.planner.partial_plans import Step, Ways
 
 MOST_PAIRS = 2**18
@@ -112,7 +112,7 @@ class Graph:
 
     def __init__(
         self,
-        shape: Shape,
+        shape: Dag,
         ways: Sequence[Mapping[int, State]],
         own: Callable[[int], Own],
         *,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.routing.offers.candidates import Ints
+from shoestring.routing.candidates import Ints
 
 Flags = npt.NDArray[np.bool_]
 Points = Sequence[Ints]

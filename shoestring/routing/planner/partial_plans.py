@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoestring.core.money import microusd
+from shoestring.routing.candidates import Ints
 from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import Ints
-from shoestring.routing.offers.factors import needed_gb
-from shoestring.routing.policy.preferences import kind_of, waiting_micro_per_hour
+from shoestring.routing.offers.factors import stage_memory_gb
+from shoestring.routing.policy.preferences import delay_microusd_per_hour, kind_of
 
 UNBOUNDED = 2**60
 """Milliseconds or micro-dollars where there is no limit."""
@@ -22,7 +22,7 @@ CACHED = -1
 def waiting(question: Question, stage: int) -> int:
     """What an hour of a stage is worth to whoever waits, in micro-dollars."""
     need = question.needs[stage]
-    return waiting_micro_per_hour(question.in_force, kind_of(need, needed_gb(need, question.rows)))
+    return delay_microusd_per_hour(question.active_policy, kind_of(need, stage_memory_gb(need, question.rows)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoestring.routing.dag import shape_of
+from shoestring.routing.candidates import Candidates
+from shoestring.routing.dag import build_dag
 from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import Candidates
-from shoestring.routing.planner.chain_planner import Ahead
+from shoestring.routing.planner.chain_planner import ChainLookahead
 from shoestring.routing.planner.current_stage import Here, Plans
-from shoestring.routing.planner.dag_lookahead import Beyond, Later
+from shoestring.routing.planner.dag_lookahead import DagLookahead, Later
 from shoestring.routing.planner.dag_planner import Ceiling
 from shoestring.routing.planner.partial_plans import UNBOUNDED, Limits, Step
 
@@ -31,14 +31,14 @@ NEAR_PPM = 1000
 class Found:
     """Every candidate's best plan; the candidate of the best one, and its later stages' offers.
 
-    `lacks_ppm`: the share of the best possible that it may lack, in millionths. 0: there is nothing better. None: nothing was found, and
+    `optimality_gap_ppm`: the share of the best possible that it may lack, in millionths. 0: there is nothing better. None: nothing was found, and
     it is not known that there is nothing.
     """
 
     plans: Plans
     best: int | None
     path: list[Step]
-    lacks_ppm: int | None
+    optimality_gap_ppm: int | None
 
 
 def planned(
@@ -46,10 +46,10 @@ def planned(
 ) -> Found:
     """The best plan, or nearly; `rounds` are the ways that are kept, one round after the other."""
     here = Here(question, candidates, limits)
-    if shape_of(question.needs, question.given).is_chain:
-        return _as_it_is(Plans(here, Ahead(question, candidates, limits)))
+    if build_dag(question.needs, question.upstream).is_chain:
+        return _as_it_is(Plans(here, ChainLookahead(question, candidates, limits)))
     later = Later(question, candidates, limits)
-    beyond = Beyond(later, rounds[0])
+    beyond = DagLookahead(later, rounds[0])
     found = _as_it_is(Plans(here, beyond))
     return found if beyond.is_exact else _improved(later, found, rounds)
 
@@ -65,22 +65,22 @@ def _improved(later: Later, found: Found, rounds: tuple[int, ...]) -> Found:
     here = plans.here
     for most in rounds:
         ceiling = _ceiling(later, plans, best)
-        lacks_ppm = _lacks_ppm(plans, best, Plans(here, Beyond(later, most, ceiling, optimistic=True)))
-        if lacks_ppm is not None and lacks_ppm <= NEAR_PPM:
+        optimality_gap_ppm = _lacks_ppm(plans, best, Plans(here, DagLookahead(later, most, ceiling, optimistic=True)))
+        if optimality_gap_ppm is not None and optimality_gap_ppm <= NEAR_PPM:
             break
-        beyond = Beyond(later, most, ceiling)
+        beyond = DagLookahead(later, most, ceiling)
         other = _as_it_is(Plans(here, beyond))
         better = plans.best.better_of(other.plans.best)
         best = plans.best.first()
         if best is not None and better[best]:
             path = beyond.path(int(here.leaves[best]), int(plans.best.way[best]))
         if beyond.is_exact:
-            lacks_ppm = 0
+            optimality_gap_ppm = 0
             break
-        lacks_ppm = _lacks_ppm(
-            plans, best, Plans(here, Beyond(later, most, _ceiling(later, plans, best), optimistic=True))
+        optimality_gap_ppm = _lacks_ppm(
+            plans, best, Plans(here, DagLookahead(later, most, _ceiling(later, plans, best), optimistic=True))
         )
-    return Found(plans, best, path, lacks_ppm)
+    return Found(plans, best, path, optimality_gap_ppm)
 
 
 def _lacks_ppm(plans: Plans, best: int | None, bound: Plans) -> int | None:

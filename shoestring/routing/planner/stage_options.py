@@ -11,8 +11,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from shoestring.routing.candidates import MS_PER_HOUR, NONE, PPB, Candidates, Floats, Ints
 from shoestring.routing.decision import Question
-from shoestring.routing.offers.candidates import MS_PER_HOUR, NONE, PPB, Candidates, Floats, Ints
 from shoestring.routing.offers.offer_costs import Block, time_cost
 from shoestring.routing.planner.pareto import Best, Flags, Points, beaten, undominated
 from shoestring.routing.planner.partial_plans import ANY, CACHED, UNBOUNDED, Limits, Span, Ways, waiting
@@ -24,7 +24,7 @@ GROUPS = 8
 """Of pairs of formats, at most."""
 
 
-class Alike:
+class TargetKinds:
     """Slots by kind: machines that do the same work in the same time, start alike, move bytes at the same prices in every stage, and are
     paid for already for as long."""
 
@@ -67,11 +67,11 @@ class Alike:
         return np.sort(order[~undercut])
 
 
-class OwnWays:
+class StageOptions:
     """One later stage by itself: its undominated offers, by the formats that they read and write."""
 
     def __init__(
-        self, question: Question, candidates: Candidates, limits: Limits, stage: int, alike: Alike
+        self, question: Question, candidates: Candidates, limits: Limits, stage: int, alike: TargetKinds
     ) -> None:
         self.candidates, self.stage, self.limits = candidates, stage, limits
         self.offers, self.writes_data = (
@@ -79,7 +79,7 @@ class OwnWays:
             question.needs[stage].writes_bytes_per_row > 0,
         )
         self.cap, self.waiting = limits.cap_micro(stage), waiting(question, stage)
-        usable = self.offers.objection == NONE
+        usable = self.offers.exclusion == NONE
         self.slots = np.flatnonzero(usable)
         if self._are_many():
             self.slots = alike.not_undercut(usable, self._worth_a_micro())
@@ -98,7 +98,7 @@ class OwnWays:
     def _worth_a_micro(self) -> int:
         """A difference in price by which any offer of the stage costs at least a micro-dollar more, however it is rounded."""
         offers, block = self.offers, Block(self.candidates, self.stage, np.zeros(0, dtype=np.int64))
-        work_us = offers.least_work_us_by_machine + offers.setup_us_by_machine + block.fixed_us().min()
+        work_us = offers.min_work_us_by_machine + offers.setup_us_by_machine + block.fixed_us().min()
         multiplier = np.minimum(offers.mean_ppb_by_machine, offers.p95_ppb_by_machine) / (PPB * 1e3)
         least_ms = float((work_us * multiplier).min()) + float(self.candidates.startup_ms.min())
         return int(2 * MS_PER_HOUR / max(least_ms, 1.0)) + 1
@@ -145,7 +145,7 @@ class OwnWays:
 
     def first(self) -> tuple[int, int] | None:
         """What the first offer costs, expected and at P95; None when something else than the cap stands against it."""
-        if not self.offers.objection.size or self.offers.objection[0] != NONE:
+        if not self.offers.exclusion.size or self.offers.exclusion[0] != NONE:
             return None
         block = Block(self.candidates, self.stage, np.zeros(1, dtype=np.int64))
         fixed_us, fees = block.fixed_us(), block.fees_microusd()

@@ -1,18 +1,23 @@
-"""A second look at where a stage runs: stay, or stop at a checkpoint and be placed anew. Pure.
+"""Decide whether a running stage stays where it is or migrates to another pool. Pure.
 
-Compared are the samples that the money and the time that are left buy here, and elsewhere:
+A migration stops the stage at a checkpoint and routes it again. The check compares the samples that the
+remaining money and time buy on the current pool with those that they buy on the target pool:
 
-    saving      1 - here / elsewhere, as if moving were free
-    disruption  1 - elsewhere after moving / elsewhere as if moving were free
-    moving      the checkpoint and the exit at this price, start-up and set-up at that one; nothing is lost, since it leaves by a checkpoint
+    saving      1 - samples here / samples on the target if the migration were free
+    disruption  1 - samples on the target after the migration / the same if the migration were free
+    migration   checkpoint and exit at the current price, start-up and set-up at the target's price
 
-Where all samples that are left can be had at both, their cost takes the place of samples: dollars and what the time is worth. A stage
-moves only when saving >= k x disruption + margin x moves made, k >= 1: what it moves for always outweighs the move. As no saving is above
-1, no run moves more than 1 + 1 / margin times, whatever prices do; and for prices that wobble by less than the margin, once at most.
-The time that is left counts like the money, so a place that is faster and dearer wins where the deadline is what ends the training.
+A migration loses no work. If both pools can process all remaining samples, the check compares costs
+instead: dollars plus the price of delay.
 
-A place that turns out worse than it was taken for is left by the same rule, after minutes instead of a whole run. So what nobody knows is
-tried the sooner (`tries_sd`), here in the midst of a run, too: what finding out is worth comes off the cost of the place that is tried.
+A stage migrates only if saving >= k x disruption + margin x migrations made, with k >= 1, so the saving
+always outweighs the cost of the migration. A saving is at most 1, so a run migrates at most 1 + 1 / margin
+times whatever prices do. If prices vary by less than the margin, it migrates at most once. Remaining time
+counts like remaining money: where the deadline ends the training, a faster and more expensive pool wins.
+
+A pool that turns out slower than estimated is left by the same rule, after minutes instead of a whole run.
+Unmeasured pools are therefore scored more optimistically (`exploration_sd`), also in the middle of a run:
+the value of measuring a pool is subtracted from its cost.
 """
 
 from __future__ import annotations
@@ -22,167 +27,209 @@ from enum import StrEnum
 from pydantic import Field
 
 from shoestring.config.policy import MigrationPolicy, Policy
-from shoestring.core.types import Market, Need, Record
+from shoestring.core.record import Record
+from shoestring.core.types import Market, Need
 from shoestring.routing.text_table import Grid
 
-NEVER_IN = frozenset({"", "warm-up", "decay"})
-"""Before it learns, while it warms up, while it anneals: what is begun there is brought to its end."""
+PHASES_WITHOUT_MIGRATION = frozenset({"", "warm-up", "decay"})
+"""Phases that a stage finishes on the pool where it began them: first steps, warm-up, learning-rate decay."""
 
-TRIES_SD = 2.0
-"""By how many standard deviations a place is taken for better than it is known to be, where a second look can end what turns out badly.
-More than LOOK_SD of pricing/learning, since a try takes minutes; tuned on every other model of bench/gpu_choice.py."""
+EXPLORATION_SD = 2.0
+"""Standard deviations by which an unmeasured pool is scored optimistically, where a migration can correct a
+bad choice.
+
+It exceeds LOOK_SD of pricing/learning because a wrong choice costs minutes. Tuned on every second model of
+bench/gpu_choice.py.
+"""
 
 
-class Standing(Record):
-    """A stage that runs. `s_per_sample` is measured; `left_s` None: no deadline. `leave_s`: a checkpoint and the exit."""
+class RunningStage(Record):
+    """A stage that is running now. `s_per_sample` is measured. `left_s` is None without a deadline."""
 
     pool: str
     market: Market
     usd_per_hour: float = Field(gt=0)
     s_per_sample: float = Field(gt=0)
     phase: str
-    here_s: float = Field(ge=0, description="since it began here")
-    moves: int = Field(ge=0, description="made in this run already")
+    elapsed_s: float = Field(ge=0, description="seconds since the attempt started on this pool")
+    migrations: int = Field(ge=0, description="migrations that this run has already made")
     left_usd: float
     left_s: float | None
     samples_left: float = Field(ge=0)
-    leave_s: float = Field(ge=0)
+    exit_s: float = Field(ge=0, description="seconds that writing a checkpoint and exiting take")
     delay_usd_per_hour: float = Field(0.0, ge=0)
 
 
-class Elsewhere(Record):
-    """The place that a router would choose now. `s_per_sample`: by the model, scaled like what was measured here is to its own."""
+class MigrationTarget(Record):
+    """The pool and market that the router would choose now.
+
+    `s_per_sample` is the model's estimate, scaled by the ratio of measured to estimated time on the current
+    pool.
+    """
 
     pool: str
     market: Market
     usd_per_hour: float = Field(gt=0)
     s_per_sample: float = Field(gt=0)
-    start_s: float = Field(ge=0, description="start-up and set-up")
-    worth: float = Field(
-        0.0, ge=0, lt=1, description="share of its cost that finding out how fast it is there is worth"
+    startup_s: float = Field(ge=0, description="seconds of start-up and set-up")
+    exploration_value: float = Field(
+        0.0, ge=0, lt=1, description="share of the target's cost that measuring its speed is worth"
     )
 
 
-class Why(StrEnum):
-    MOVE = "move"
+class MigrationReason(StrEnum):
+    """The rule that decided a check."""
+
+    MIGRATE = "migrate"
     PHASE = "phase"
     DWELL = "dwell"
-    MOVES = "moves"
-    SAME = "same-place"
+    LIMIT = "migration-limit"
+    SAME_TARGET = "same-target"
     NO_SAVING = "no-saving"
     DISRUPTION = "disruption"
 
 
-class Verdict(Record):
-    """Move, or stay; the sentence holds the numbers."""
+class MigrationDecision(Record):
+    """Migrate or stay. The sentence contains the numbers."""
 
-    code: Why
+    code: MigrationReason
     sentence: str
     saving: float = 0.0
     disruption: float = 0.0
 
     @property
-    def moves(self) -> bool:
-        return self.code is Why.MOVE
+    def migrates(self) -> bool:
+        """Return True if the stage stops and is routed again."""
+        return self.code is MigrationReason.MIGRATE
 
 
-class Look(Record):
-    """What was put to `second_look`, and its answer: `runs/RUN_ID/looks/STAGE-N.json` is the last one of an attempt."""
+class MigrationCheck(Record):
+    """The inputs of `check_migration` and its decision. The store keeps the last check of each attempt."""
 
-    standing: Standing
-    elsewhere: Elsewhere | None
-    verdict: Verdict
-
-
-LOOK_HEADS = ("place", "$/hour", "a thousand samples", "the money and time left buy", "to begin there")
+    running: RunningStage
+    target: MigrationTarget | None
+    decision: MigrationDecision
 
 
-def look_grid(look: Look) -> Grid:
-    """The last look at where a stage ran: what it was held against, and why it stayed or was moved."""
-    at, there = look.standing, look.elsewhere
-    rows = [_look_row(at, at.pool, at.market, at.usd_per_hour, at.s_per_sample, "runs here")]
-    if there is not None:
-        begin = f"{there.start_s + at.leave_s:,.1f} s"
-        rows.append(_look_row(at, there.pool, there.market, there.usd_per_hour, there.s_per_sample, begin))
-    left_s = "" if at.left_s is None else f" and {at.left_s:,.0f} s"
-    left = f"in {at.phase or 'its first steps'}, {at.here_s:,.0f} s here, ${at.left_usd:.6f}{left_s} left for {at.samples_left:,.0f} samples"
+MIGRATION_COLUMNS = ("pool", "$/hour", "1,000 samples", "remaining budget buys", "start-up")
+
+
+def migration_table(check: MigrationCheck) -> Grid:
+    """Return the last check of an attempt as a table: the current pool, the target and the decision."""
+    running, target = check.running, check.target
+    rows = [
+        _row(running, running.pool, running.market, running.usd_per_hour, running.s_per_sample, "runs here")
+    ]
+    if target is not None:
+        startup = f"{target.startup_s + running.exit_s:,.1f} s"
+        rows.append(
+            _row(running, target.pool, target.market, target.usd_per_hour, target.s_per_sample, startup)
+        )
+    left_s = "" if running.left_s is None else f" and {running.left_s:,.0f} s"
+    state = (
+        f"phase {running.phase or 'first steps'}, {running.elapsed_s:,.0f} s on this pool, "
+        f"${running.left_usd:.6f}{left_s} left for {running.samples_left:,.0f} samples"
+    )
     return Grid(
-        "Last second look", LOOK_HEADS, rows, frozenset(LOOK_HEADS[1:]), f"{look.verdict.sentence}; {left}"
+        "Last migration check",
+        MIGRATION_COLUMNS,
+        rows,
+        frozenset(MIGRATION_COLUMNS[1:]),
+        f"{check.decision.sentence}; {state}",
     )
 
 
-def _look_row(
-    at: Standing, pool: str, market: Market, usd_per_hour: float, s_per_sample: float, begin: str
+def _row(
+    running: RunningStage, pool: str, market: Market, usd_per_hour: float, s_per_sample: float, startup: str
 ) -> tuple[str, ...]:
-    buys = f"{bought(at, usd_per_hour, s_per_sample):,.0f} samples"
-    return (f"{pool} {market}", f"{usd_per_hour:.6f}", f"{1000 * s_per_sample:,.3f} s", buys, begin)
+    samples = f"{affordable_samples(running, usd_per_hour, s_per_sample):,.0f} samples"
+    return (f"{pool} {market}", f"{usd_per_hour:.6f}", f"{1000 * s_per_sample:,.3f} s", samples, startup)
 
 
-def looks_twice(rules: Policy, need: Need) -> bool:
-    """May this stage be moved while it runs: it takes what its money buys, by checkpoints, and the policy says so."""
-    return bool(rules.migration.check_every_s and rules.adaptation_limits.pool and need.elastic)
+def may_migrate(policy: Policy, need: Need) -> bool:
+    """Return True if the stage is elastic and the policy allows migrations and checks for them."""
+    return bool(policy.migration.check_every_s and policy.adaptation_limits.pool and need.elastic)
 
 
-def tries_sd(rules: Policy, need: Need, moves: int) -> float:
-    """What `Question.tries_sd` is of a stage that was moved so often: 0 where it could not be moved once more."""
-    return TRIES_SD if looks_twice(rules, need) and moves < rules.migration.max_migrations else 0.0
+def exploration_sd(policy: Policy, need: Need, migrations: int) -> float:
+    """Return `Question.exploration_sd` for a stage that has made this many migrations; 0 if it may make no
+    more.
+    """
+    more = may_migrate(policy, need) and migrations < policy.migration.max_migrations
+    return EXPLORATION_SD if more else 0.0
 
 
-def second_look(at: Standing, there: Elsewhere | None, rules: MigrationPolicy) -> Verdict:
-    """What to do about a stage that runs. `there` None: a router would choose the same place."""
-    if at.phase in NEVER_IN or at.phase in rules.critical_phases:
-        return Verdict(code=Why.PHASE, sentence=f"stays: nothing is moved in {at.phase or 'its first steps'}")
-    if at.here_s < rules.min_dwell_s:
-        return Verdict(
-            code=Why.DWELL, sentence=f"stays: {at.here_s:.0f} s here, and it dwells for {rules.min_dwell_s:g}"
-        )
-    if at.moves >= rules.max_migrations:
-        return Verdict(
-            code=Why.MOVES, sentence=f"stays: it was moved {at.moves} times, {rules.max_migrations} are allowed"
-        )
-    if there is None or (there.pool, there.market) == (at.pool, at.market):
-        return Verdict(
-            code=Why.SAME, sentence=f"stays: {at.pool} {at.market} is what a router would choose now"
-        )
-    saving, disruption, what = weighed(at, there)
-    named = f"{there.pool} {there.market} at ${there.usd_per_hour:.6f} an hour"
+def check_migration(
+    running: RunningStage, target: MigrationTarget | None, policy: MigrationPolicy
+) -> MigrationDecision:
+    """Decide whether a running stage migrates.
+
+    `target` is None if the router would choose the same pool and market.
+    """
+    if (blocked := _blocked(running, policy)) is not None:
+        return blocked
+    if target is None or (target.pool, target.market) == (running.pool, running.market):
+        sentence = f"stays: the router would choose {running.pool} {running.market} again"
+        return MigrationDecision(code=MigrationReason.SAME_TARGET, sentence=sentence)
+    saving, disruption, unit = saving_and_disruption(running, target)
+    named = f"{target.pool} {target.market} at ${target.usd_per_hour:.6f} an hour"
+    numbers = f"{named} saves {saving:.1%}{unit}, the migration costs {disruption:.1%}"
+    if target.exploration_value and not unit:
+        numbers += f", with {target.exploration_value:.1%} subtracted for measuring its speed"
+    required = (
+        policy.saving_over_disruption * disruption + policy.extra_saving_per_migration * running.migrations
+    )
     if saving <= 0:
-        return Verdict(
-            code=Why.NO_SAVING, sentence=f"stays: {named} saves nothing", saving=saving, disruption=disruption
-        )
-    needed = rules.saving_over_disruption * disruption + rules.extra_saving_per_migration * at.moves
-    numbers = f"{named} saves {saving:.1%}{what}, moving takes {disruption:.1%}"
-    if there.worth and not what:
-        numbers += f", with {there.worth:.1%} taken off for finding out how fast it is there"
-    if saving < needed:
-        sentence = f"stays: {numbers}, and {needed:.1%} would have to be saved"
-        return Verdict(code=Why.DISRUPTION, sentence=sentence, saving=saving, disruption=disruption)
-    return Verdict(code=Why.MOVE, sentence=f"moves: {numbers}", saving=saving, disruption=disruption)
+        code, sentence = MigrationReason.NO_SAVING, f"stays: {named} saves nothing"
+    elif saving < required:
+        code, sentence = MigrationReason.DISRUPTION, f"stays: {numbers}, {required:.1%} saving is required"
+    else:
+        code, sentence = MigrationReason.MIGRATE, f"migrates: {numbers}"
+    return MigrationDecision(code=code, sentence=sentence, saving=saving, disruption=disruption)
 
 
-def weighed(at: Standing, there: Elsewhere) -> tuple[float, float, str]:
-    """Relative saving and disruption, and of what. Each at most 1; the saving may be below 0."""
-    moving_usd = (at.usd_per_hour * at.leave_s + there.usd_per_hour * there.start_s) / 3600
-    moving_s = at.leave_s + there.start_s
-    here = bought(at, at.usd_per_hour, at.s_per_sample)
-    free = bought(at, there.usd_per_hour, there.s_per_sample)
-    moved = bought(at, there.usd_per_hour, there.s_per_sample, moving_usd, moving_s)
-    if here >= at.samples_left > 0 and moved >= at.samples_left:
-        waiting = at.delay_usd_per_hour
-        cost_here = at.samples_left * at.s_per_sample * (at.usd_per_hour + waiting) / 3600
-        cost_there = (
-            at.samples_left * there.s_per_sample * ((1 - there.worth) * there.usd_per_hour + waiting) / 3600
-        )
-        return 1 - cost_there / cost_here, (moving_usd + waiting * moving_s / 3600) / cost_here, ""
+def _blocked(running: RunningStage, policy: MigrationPolicy) -> MigrationDecision | None:
+    """Return the decision to stay if the phase, the dwell time or the limit forbids a migration; else None."""
+    if running.phase in PHASES_WITHOUT_MIGRATION or running.phase in policy.critical_phases:
+        sentence = f"stays: no migration during {running.phase or 'its first steps'}"
+        return MigrationDecision(code=MigrationReason.PHASE, sentence=sentence)
+    if running.elapsed_s < policy.min_dwell_s:
+        sentence = f"stays: {running.elapsed_s:.0f} s on this pool, the minimum is {policy.min_dwell_s:g} s"
+        return MigrationDecision(code=MigrationReason.DWELL, sentence=sentence)
+    if running.migrations >= policy.max_migrations:
+        sentence = f"stays: migrations made {running.migrations}, allowed {policy.max_migrations}"
+        return MigrationDecision(code=MigrationReason.LIMIT, sentence=sentence)
+    return None
+
+
+def saving_and_disruption(running: RunningStage, target: MigrationTarget) -> tuple[float, float, str]:
+    """Return the relative saving, the relative disruption, and the unit of both: " a sample", or "" for the
+    total cost.
+
+    Both are at most 1. The saving may be negative.
+    """
+    migration_usd = (running.usd_per_hour * running.exit_s + target.usd_per_hour * target.startup_s) / 3600
+    migration_s = running.exit_s + target.startup_s
+    here = affordable_samples(running, running.usd_per_hour, running.s_per_sample)
+    free = affordable_samples(running, target.usd_per_hour, target.s_per_sample)
+    after = affordable_samples(running, target.usd_per_hour, target.s_per_sample, migration_usd, migration_s)
+    if here >= running.samples_left > 0 and after >= running.samples_left:
+        delay = running.delay_usd_per_hour
+        target_usd_per_hour = (1 - target.exploration_value) * target.usd_per_hour + delay
+        cost_here = running.samples_left * running.s_per_sample * (running.usd_per_hour + delay) / 3600
+        cost_there = running.samples_left * target.s_per_sample * target_usd_per_hour / 3600
+        return 1 - cost_there / cost_here, (migration_usd + delay * migration_s / 3600) / cost_here, ""
     if free <= 0:
         return 0.0, 1.0, ""
-    return 1 - here / free, 1 - moved / free, " a sample"
+    return 1 - here / free, 1 - after / free, " a sample"
 
 
-def bought(
-    at: Standing, usd_per_hour: float, s_per_sample: float, usd: float = 0.0, seconds: float = 0.0
+def affordable_samples(
+    running: RunningStage, usd_per_hour: float, s_per_sample: float, usd: float = 0.0, seconds: float = 0.0
 ) -> float:
-    """Samples that money and time buy at a price and a pace, after so much of both is gone."""
-    by_money_s = (at.left_usd - usd) * 3600 / usd_per_hour
-    by_time_s = by_money_s if at.left_s is None else at.left_s - seconds
-    return min(at.samples_left, max(0.0, min(by_money_s, by_time_s)) / s_per_sample)
+    """Return the samples that the remaining money and time buy at this price and speed, after `usd` and
+    `seconds` are spent.
+    """
+    by_money_s = (running.left_usd - usd) * 3600 / usd_per_hour
+    by_time_s = by_money_s if running.left_s is None else running.left_s - seconds
+    return min(running.samples_left, max(0.0, min(by_money_s, by_time_s)) / s_per_sample)

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from shoestring.config.policy import ANY_PLACEMENT, Preferences, WorkloadClass
 from shoestring.core.money import microusd
 from shoestring.core.types import Market, Need, Pool, WorkloadKind
-from shoestring.routing.decision import Reason
+from shoestring.routing.decision import RefusalCode
 
 COMPUTE_OP_PER_ROW = 10_000.0
 """Ten microseconds of a reference core: some ten times what reading a row takes."""
@@ -32,33 +32,37 @@ def kind_of(need: Need, memory_gb: float) -> WorkloadKind:
     return "memory" if memory_gb >= MEMORY_GB else "data"
 
 
-def waiting_micro_per_hour(preferences: Preferences, kind: WorkloadKind) -> int:
+def delay_microusd_per_hour(preferences: Preferences, kind: WorkloadKind) -> int:
     """What an hour less of this kind of work is worth, in micro-dollars."""
     own = preferences.workload_class(kind).delay_usd_per_hour
     return microusd(preferences.delay_usd_per_hour if own is None else own)
 
 
-def kept_off(workload_class: WorkloadClass, pool: Pool, market: Market) -> Reason | None:
+def kept_off(workload_class: WorkloadClass, pool: Pool, market: Market) -> RefusalCode | None:
     """What of a workload_class keeps its work off a pool on a market; None: nothing."""
     if workload_class is ANY_PLACEMENT:
         return None
     if workload_class.markets is not None and market not in workload_class.markets:
-        return Reason.MARKET
+        return RefusalCode.MARKET_NOT_ALLOWED
     if workload_class.pools is not None and not (
         _matches(pool.name, workload_class.pools) or _matches(pool.node_pool or "", workload_class.pools)
     ):
-        return Reason.POOL
+        return RefusalCode.POOL_NOT_ALLOWED
     if workload_class.hardware != "any" and (workload_class.hardware == "gpu") != (pool.gpu_count > 0):
-        return Reason.HARDWARE
-    if workload_class.gpus is not None and pool.gpu_count and not _matches(pool.gpu or "", workload_class.gpus):
-        return Reason.GPU_TYPE
+        return RefusalCode.HARDWARE_NOT_ALLOWED
+    if (
+        workload_class.gpus is not None
+        and pool.gpu_count
+        and not _matches(pool.gpu or "", workload_class.gpus)
+    ):
+        return RefusalCode.GPU_TYPE_NOT_ALLOWED
     terms = pool.markets.get(market)
     if (
         workload_class.max_preemptions_per_hour is not None
         and terms
         and terms.preemptions_per_hour > workload_class.max_preemptions_per_hour
     ):
-        return Reason.PREEMPTIONS
+        return RefusalCode.PREEMPTION_RATE_NOT_ALLOWED
     return None
 
 
@@ -66,18 +70,21 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name.casefold(), pattern.casefold()) for pattern in patterns)
 
 
-def objected(code: Reason, preferences: Preferences, kind: WorkloadKind, pool: Pool, market: Market) -> str:
+def objected(code: RefusalCode, preferences: Preferences, kind: WorkloadKind, pool: Pool, market: Market) -> str:
     """The sentence of a refusal by `kept_off`."""
-    workload_class, by = preferences.workload_class(kind), f"policy {preferences.title} keeps {kind}-heavy work"
+    workload_class, by = (
+        preferences.workload_class(kind),
+        f"policy {preferences.title} keeps {kind}-heavy work",
+    )
     match code:
-        case Reason.MARKET:
+        case RefusalCode.MARKET_NOT_ALLOWED:
             return f"{by} to {_either(workload_class.markets)}, this is {market}"
-        case Reason.POOL:
+        case RefusalCode.POOL_NOT_ALLOWED:
             return f"{by} to pools like {_either(workload_class.pools)}, this is {pool.name}"
-        case Reason.HARDWARE:
+        case RefusalCode.HARDWARE_NOT_ALLOWED:
             has = f"has {pool.gpu_count}" if pool.gpu_count else "has none"
             return f"{by} {'on' if workload_class.hardware == 'gpu' else 'off'} machines with GPUs, {pool.name} {has}"
-        case Reason.GPU_TYPE:
+        case RefusalCode.GPU_TYPE_NOT_ALLOWED:
             return f"{by} to GPUs like {_either(workload_class.gpus)}, {pool.name} has {pool.gpu or 'one of no known type'}"
         case _:
             rate, most = pool.markets[market].preemptions_per_hour, workload_class.max_preemptions_per_hour
@@ -88,5 +95,5 @@ def _either(names: tuple[str, ...] | None) -> str:
     return " or ".join(names or ())
 
 
-BY_POLICY = frozenset({Reason.MARKET, Reason.POOL, Reason.HARDWARE, Reason.GPU_TYPE, Reason.PREEMPTIONS})
+BY_POLICY = frozenset({RefusalCode.MARKET_NOT_ALLOWED, RefusalCode.POOL_NOT_ALLOWED, RefusalCode.HARDWARE_NOT_ALLOWED, RefusalCode.GPU_TYPE_NOT_ALLOWED, RefusalCode.PREEMPTION_RATE_NOT_ALLOWED})
 """What a policy file alone objects to: another one may not."""

@@ -44,7 +44,7 @@ from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.stages.work import Origin
 
-LAUNCHER_VARIABLE = "SHOESTRING_SUPERVISOR"
+LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
 # What a stage that is past its P95 asks for, as a share of it.
 EXTENSION_SHARE = Decimal("0.5")
 # What a stage that is past its P95 usually needs more, as a share of it.
@@ -200,7 +200,7 @@ def extension_headroom_usd(question: Question, offers: Candidates) -> Decimal:
 def store_refusal(store: Store, decision: Decision) -> Refused:
     """Keep the decision that found no way, and make the error that says so."""
     question = decision.question
-    store.put(decision_key(question.run_id, question.hold), record_bytes(decision), if_absent=True)
+    store.put(decision_key(question.run_id, str(question.attempt_id)), record_bytes(decision), if_absent=True)
     why = tuple(dict.fromkeys(refusal.sentence for refusal in decision.refusals))
     if decision.smallest_budget_usd is not None and decision.smallest_budget_usd > question.budget_usd:
         return BudgetTooSmall(question.budget_usd, decision.smallest_budget_usd, why)
@@ -236,12 +236,12 @@ def admit(world: World, wish: RunRequest) -> Run:
     if not before:
         check_start_time(world, decision, decision.choice, wish.recipe, wish.waited_s)
     named, campaign = os.environ.get(LAUNCHER_VARIABLE), wish.recipe.campaign
-    supervisor = PodRef.parse(named) if named else None
+    launcher = PodRef.parse(named) if named else None
     room = Headroom(
         wish.budget_usd - spent_usd, campaign, max_wait_s(world, decision, decision.choice, wish.waited_s)
     )
     room.check(world, ledger)
-    start = write_start(world, wish.run_id, len(before) + 1, wish.budget_usd, wish.deadline_s, supervisor)
+    start = write_start(world, wish.run_id, len(before) + 1, wish.budget_usd, wish.deadline_s, launcher)
     room.open_account(world, ledger, start, caps, approval)
     reserve_overhead(world, ledger, start, len(wish.needs))
     return open_run(world.store, wish.run_id)
@@ -300,7 +300,7 @@ def find_or_admit(world: World, wish: RunRequest) -> Run:
     if any(world.store.list(f"runs/{wish.run_id}/starts/")):
         run, ledger = open_run(world.store, wish.run_id), Ledger(world.store, world.clock, str(world.pod))
         states = account_states(ledger, (run.start,))
-        if states and not (states[0].closed and run.start.supervisor is None):
+        if states and not (states[0].closed and run.start.launcher is None):
             reserve_overhead(world, ledger, run.start, len(wish.needs))
             return run
     return admit(world, wish)

@@ -92,6 +92,6 @@ def committed_usd(store: Store, decision: Decision, pod: PodRef, took_usd: Decim
         return Decimal(0)
     took_ms = max(1, int(took_s * 1000 * committed.hours_per_hour))
     with suppress(StoreError, DataError):
-        mine_ms = claim_ms(store, committed, question.run_id, question.hold, pod, took_ms)
+        mine_ms = claim_ms(store, committed, question.run_id, str(question.attempt_id), pod, took_ms)
         return (took_usd * mine_ms / took_ms).quantize(MICRO, rounding=ROUND_DOWN)
     return Decimal(0)

@@ -33,7 +33,7 @@ def record_egress(store: Store, decision: Decision, now: datetime) -> None:
     if decision.choice is None or decision.choice.cached or not question.tariffs.is_tiered:
         return
     for route, gb in transferred_gb_by_route(question, decision.choice).items():
-        key = f"{route_folder(route, now)}{question.run_id}.{question.hold}.{round(gb * MB_PER_GB)}"
+        key = f"{route_folder(route, now)}{question.run_id}.{question.attempt_id}.{round(gb * MB_PER_GB)}"
         with suppress(StoreError):
             store.put(key, json_text({"route": route, "gb": gb}).encode(), if_absent=True)
 

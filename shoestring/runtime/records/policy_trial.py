@@ -63,7 +63,7 @@ def policy_trials(store: Store) -> tuple[tuple[PolicyTrial, ...], tuple[str, ...
     shadowed = [
         each for each in decisions if each.shadow and each.applied_policy and each.choice and not each.choice.cached
     ]
-    holds = [receipt_key(each.question.run_id, each.question.hold) for each in shadowed]
+    holds = [receipt_key(each.question.run_id, str(each.question.attempt_id)) for each in shadowed]
     receipts, lost = read_records(store, holds, Receipt)
     took = {(each.run_id, each.stage, each.attempt): each for each in receipts}
     found: dict[tuple[str, str], list[LoggedChoice]] = {}

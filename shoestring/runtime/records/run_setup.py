@@ -55,7 +55,7 @@ def new_start(
     number: int,
     budget_usd: Decimal,
     deadline_s: float | None,
-    supervisor: PodRef | None,
+    launcher: PodRef | None,
 ) -> RunStart:
     """A start that begins now."""
     now = world.clock.now()
@@ -65,7 +65,7 @@ def new_start(
         budget_usd=budget_usd,
         started_at=now,
         deadline_at=None if deadline_s is None else now + timedelta(seconds=deadline_s),
-        supervisor=supervisor,
+        launcher=launcher,
         overhead_usd_per_hour=overhead_usd_per_hour(world),
         overhead_pod_s=overhead_pod_s(world),
     )
@@ -77,14 +77,14 @@ def write_start(
     number: int,
     budget_usd: Decimal,
     deadline_s: float | None,
-    supervisor: PodRef | None,
+    launcher: PodRef | None,
 ) -> RunStart:
     """Begin a start, or find it begun. Raises Refused when somebody else began it: two of them would spend one budget twice."""
-    start = new_start(world, run_id, number, budget_usd, deadline_s, supervisor)
+    start = new_start(world, run_id, number, budget_usd, deadline_s, launcher)
     key = f"runs/{run_id}/starts/{number}.json"
     world.store.put(key, record_bytes(start), if_absent=True)
     there = read_record(world.store, key, RunStart)
-    if there.supervisor != supervisor:
+    if there.launcher != launcher:
         raise Refused(
             f"{run_id} was begun by somebody else just now: follow it with `shoestring watch {run_id}`"
         )

@@ -49,7 +49,7 @@ def _decided_stage(world: World, run: Run, need: Need, state: AccountState) -> U
     if not names:
         return None
     decision = read_record(world.store, names[-1], Decision)
-    receipt = receipt_key(run.run_id, decision.question.hold)
+    receipt = receipt_key(run.run_id, str(decision.question.attempt_id))
     is_done = any(world.store.list(receipt)) and read_record(world.store, receipt, Receipt).status == "done"
     return _given(need, decision, 0.0) if is_done or (decision.choice and decision.choice.cached) else None
 

@@ -43,7 +43,7 @@ def announce_external(world: World, decision: Decision, job_id: str) -> None:
         interval_s=choice.est_s or 1.0,
         spent_usd=choice.est_usd,
     )
-    world.store.put(heartbeat_key(question.run_id, question.hold), record_bytes(beat))
+    world.store.put(heartbeat_key(question.run_id, str(question.attempt_id)), record_bytes(beat))
 
 
 def settle_external(world: World, run: Run, start: RunStart) -> list[str]:
@@ -100,7 +100,7 @@ def write_external_receipt(
     why: str,
     fees_usd: Decimal,
 ) -> None:
-    run_id, hold = decision.question.run_id, decision.question.hold
+    run_id, hold = decision.question.run_id, str(decision.question.attempt_id)
     receipt = receipt_for(
         decision,
         decision_key=decision_key(run_id, hold),

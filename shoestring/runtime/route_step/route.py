@@ -114,19 +114,19 @@ def reserve_and_write(
     """
     question, account = decision.question, run.start.account
     if choice.cached:
-        key = decision_key(run.run_id, question.hold)
+        key = decision_key(run.run_id, str(question.attempt_id))
         world.store.put(key, record_bytes(decision), if_absent=True)
         return read_record(world.store, key, Decision), key
     kept_as = f"blobs/{put_blob(world.store, record_bytes(decision))}"
     amount_usd = reservation_usd(question, choice)
     try:
         ledger.reserve(
-            account, question.hold, question.stage, question.attempt, amount_usd, choice.reserved_later_usd, kept_as
+            account, str(question.attempt_id), question.stage, question.attempt, amount_usd, choice.reserved_later_usd, kept_as
         )
     except LedgerConflict:
-        if question.hold not in ledger.state(account).reservations:
+        if str(question.attempt_id) not in ledger.state(account).reservations:
             raise
-    return decision_of_hold(world, run, question.hold, ledger.state(account).reservations[question.hold])
+    return decision_of_hold(world, run, str(question.attempt_id), ledger.state(account).reservations[str(question.attempt_id)])
 
 
 def route(world: World, wish: RunRequest, reads: StageInputs, decision_path: str, page_path: str) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def end_late_pod(world: World, waiting: PendingPods, pod: StagePod) -> list[str]
         if not pod.node:
             world.store.put(key, record_bytes(stock_out.model_copy(update={"until": stock_out.at})))
         return []
-    beat = last_heartbeat(world.store, run.run_id, decision.question.hold)
+    beat = last_heartbeat(world.store, run.run_id, str(decision.question.attempt_id))
     if beat is None or beat.state == UNSUPERVISED:
         settle_silent_pod(world, run, decision, pod, stock_out.reason)
     return [f"{name} was given up: {stock_out.reason}"]
@@ -138,7 +138,7 @@ def settle_silent_runs(world: World, pods: Sequence[StagePod]) -> list[str]:
 
     def settle(run: Run, start: RunStart) -> list[str]:
         mine = [pod for pod in pods if pod.run_id == run.run_id]
-        return settle_silent_run(world, ledger, run, start, mine) if start.supervisor is None else []
+        return settle_silent_run(world, ledger, run, start, mine) if start.launcher is None else []
 
     return [
         sentence for month in recent_months(world) for sentence in for_open_starts(world, ledger, month, settle)

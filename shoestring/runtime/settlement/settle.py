@@ -79,7 +79,7 @@ def settle_abandoned(world: World) -> list[str]:
     said: list[str] = []
 
     def settle(run: Run, start: RunStart) -> list[str]:
-        gone = start.supervisor and not world.cluster.lifetime(start.supervisor).alive
+        gone = start.launcher and not world.cluster.lifetime(start.launcher).alive
         return settle_start(world, run, start) if gone else []
 
     for month in recent_months(world):

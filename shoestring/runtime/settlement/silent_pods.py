@@ -69,7 +69,7 @@ def settle_silent_pod(world: World, run: Run, decision: Decision, pod: StagePod,
     """
     ledger, account = Ledger(world.store, world.clock, str(world.pod)), run.start.account
     question, now = decision.question, world.clock.now()
-    held = ledger.state(account).reservations.get(question.hold)
+    held = ledger.state(account).reservations.get(str(question.attempt_id))
     if held is None or decision.choice is None:
         return []
     began, ended = pod.lifetime.started_at or now, pod.lifetime.finished_at or now
@@ -86,11 +86,11 @@ def settle_silent_pod(world: World, run: Run, decision: Decision, pod: StagePod,
         interval_s=1.0,
         spent_usd=spent_usd,
     )
-    world.store.put(heartbeat_key(run.run_id, question.hold), record_bytes(beat))
+    world.store.put(heartbeat_key(run.run_id, str(question.attempt_id)), record_bytes(beat))
     try:
-        ledger.settle(account, question.hold, spent_usd, why)
+        ledger.settle(account, str(question.attempt_id), spent_usd, why)
     except LedgerConflict:
         # Its frame began after all, and settled.
         return []
-    write_lost_receipts(world, run, run.start, {question.hold: why})
-    return [f"{account}: {question.hold} settled at ${spent_usd} of ${held.amount_usd}: {why}"]
+    write_lost_receipts(world, run, run.start, {str(question.attempt_id): why})
+    return [f"{account}: {question.attempt_id} settled at ${spent_usd} of ${held.amount_usd}: {why}"]

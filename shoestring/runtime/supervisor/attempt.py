@@ -8,6 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from shoestring.config.world import World
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import StageFailed
 from shoestring.core.money import usd
 from shoestring.core.receipt import AdaptationChange, Cause, PricePoint, ResourceUsage
@@ -74,8 +75,8 @@ class Attempt:
         return self.decision.question.attempt
 
     @property
-    def hold(self) -> str:
-        return self.decision.question.hold
+    def id(self) -> AttemptId:
+        return self.decision.question.attempt_id
 
     @property
     def exit_usd(self) -> Decimal:

@@ -36,11 +36,11 @@ def lock_attempt(world: World, decision: Decision, choice: Choice) -> None:
         interval_s=world.policy.heartbeat_s,
         spent_usd=Decimal(0),
     )
-    if world.store.put(heartbeat_key(question.run_id, question.hold), record_bytes(beat), if_absent=True):
+    if world.store.put(heartbeat_key(question.run_id, str(question.attempt_id)), record_bytes(beat), if_absent=True):
         return
-    first = last_heartbeat(world.store, question.run_id, question.hold)
+    first = last_heartbeat(world.store, question.run_id, str(question.attempt_id))
     if first is not None and first.pod != world.pod:
-        yield_to_first_pod(world, question.run_id, question.hold, first.pod)
+        yield_to_first_pod(world, question.run_id, str(question.attempt_id), first.pod)
 
 
 def yield_to_first_pod(world: World, run_id: str, hold: str, first: PodRef) -> None:

@@ -235,4 +235,4 @@ def migration_check_key(run_id: str, hold: str) -> str:
 def write_last_check(attempt: Attempt, looks: MigrationMonitor) -> None:
     """The last look of an attempt. Raises StoreError."""
     if looks.last:
-        attempt.world.store.put(migration_check_key(attempt.run.run_id, attempt.hold), record_bytes(looks.last))
+        attempt.world.store.put(migration_check_key(attempt.run.run_id, str(attempt.id)), record_bytes(looks.last))

@@ -55,7 +55,7 @@ def run_stage(
     held = (
         Ledger(world.store, world.clock, str(world.pod))
         .state(run.start.account)
-        .reservations.get(decision.question.hold)
+        .reservations.get(str(decision.question.attempt_id))
     )
     if held is None:
         raise StageFailed(
@@ -128,22 +128,22 @@ def settle_attempt(attempt: Attempt, ledger: Ledger, why: str, *, done: bool) ->
     cost_usd = max(Decimal(0), took_usd - attempt.committed_usd) + attempt.choice.incurred_usd(done=done)
     spent_usd, account = min(cost_usd, attempt.reserved_usd), attempt.run.start.account
     try:
-        ledger.settle(account, attempt.hold, spent_usd, why)
+        ledger.settle(account, str(attempt.id), spent_usd, why)
         if cost_usd > spent_usd:
             # Polling is not instant: what leaving took beyond its price is on the books too, as far as the cap lets it.
             ledger.adjust(
                 account,
-                attempt.hold,
+                str(attempt.id),
                 cost_usd - spent_usd,
                 "leaving took longer than was kept back for it",
-                id=attempt.hold,
+                id=str(attempt.id),
             )
         return cost_usd, ""
     except BudgetExceeded as error:
         return spent_usd, f"it cost ${cost_usd}, and {error}"
     except LedgerConflict:
         # A sweeper took this pod for dead and settled it: what stands in the ledger is what was paid.
-        return ledger.state(account).settled_usd[attempt.hold], ""
+        return ledger.state(account).settled_usd[str(attempt.id)], ""
 
 
 def write_attempt_receipt(attempt: Attempt, ending: ChildResult, spent_usd: Decimal) -> None:
@@ -174,7 +174,7 @@ def write_attempt_receipt(attempt: Attempt, ending: ChildResult, spent_usd: Deci
         gpu_busy=attempt.gpu_usage.busy,
         peak_gpu_memory_bytes=attempt.gpu_usage.peak_memory_bytes,
     )
-    write_receipt(world.store, attempt.hold, receipt)
+    write_receipt(world.store, str(attempt.id), receipt)
 
 
 def attempt_samples(attempt: Attempt, ending: ChildResult) -> int | None:

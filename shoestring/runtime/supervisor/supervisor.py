@@ -79,10 +79,10 @@ def launcher_check() -> Callable[[], bool]:
 
     def gone() -> bool:
         try:
-            process = psutil.Process(int(pid))
+            process = psutil.Process(launcher.pid)
             return (
                 process.status() == psutil.STATUS_ZOMBIE
-                or abs(int(process.create_time() * 1000) - int(created_ms)) > 1000
+                or abs(int(process.create_time() * 1000) - launcher.created_ms) > 1000
             )
         except psutil.NoSuchProcess:
             return True
@@ -92,7 +92,7 @@ def launcher_check() -> Callable[[], bool]:
 
 def write_heartbeat(attempt: Attempt, state: str) -> None:
     """Raises StoreError."""
-    attempt.world.store.put(heartbeat_key(attempt.run.run_id, attempt.hold), record_bytes(make_heartbeat(attempt, state)))
+    attempt.world.store.put(heartbeat_key(attempt.run.run_id, str(attempt.id)), record_bytes(make_heartbeat(attempt, state)))
 
 
 def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
@@ -151,7 +151,7 @@ def extend_reservation(attempt: Attempt, ledger: Ledger, more_usd: Decimal, leas
     Raises:
         BudgetExceeded: it is not.
     """
-    account, hold, keep_usd = attempt.run.start.account, attempt.hold, attempt.choice.reserved_later_usd
+    account, hold, keep_usd = attempt.run.start.account, str(attempt.id), attempt.choice.reserved_later_usd
     try:
         ledger.extend(account, hold, more_usd, keep_usd)
     except BudgetExceeded as error:
@@ -240,7 +240,7 @@ def watch_child(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path,
         if now_s - beat_s >= world.policy.heartbeat_s:
             beat_s = now_s
             beat = record_bytes(make_heartbeat(attempt, "stopping" if attempt.stop_reason else "running"))
-            clerk.note(partial(world.store.put, heartbeat_key(attempt.run.run_id, attempt.hold), beat))
+            clerk.note(partial(world.store.put, heartbeat_key(attempt.run.run_id, str(attempt.id)), beat))
         ended.wait(POLL_EVERY_S)
     clerk.prepare(partial(write_last_check, attempt, looks))
 

@@ -5,28 +5,27 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ValidationError
 
 from shoestring.core.errors import LedgerCorrupt, NotInStore, StoreError, UnknownName, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.core.types import STANDARD_CLASS, Record, record_bytes
+from shoestring.core.record import StoredRecord, record_bytes
+from shoestring.core.types import STANDARD_CLASS
 from shoestring.spending.approvals import approval_key
-from shoestring.spending.ledger.chain import Chain
-from shoestring.spending.ledger.entry import Head, entry_key, head_key
+from shoestring.spending.ledger.chain import AccountChain
+from shoestring.spending.ledger.entry import HeadHint, entry_key, head_key
 
 EXPORT_KEY = "ledger/export.json"
 
 
-class Export(Record):
+class LedgerExport(StoredRecord):
     """Marks a folder as an export, and says whose books it must hold: other accounts that are named in them may be missing."""
 
-    schema_version: Literal[1] = 1
     accounts: tuple[str, ...]
 
 
-class LedgerFolder:
+class LedgerFolderStore:
     """A `ledger/` folder, under whatever name, and what lies beside it, as a store to read from."""
 
     def __init__(self, folder: Path) -> None:
@@ -56,7 +55,7 @@ class LedgerFolder:
         yield from sorted(key for key in (f"{top}/{rest}" for rest in found) if key.startswith(prefix))
 
 
-def export(store: Store, folder: Path, *accounts: str) -> None:
+def export_accounts(store: Store, folder: Path, *accounts: str) -> None:
     """Write the chains of `accounts`, and of the accounts above them, into `folder`, in place of an export that is there.
 
     Raises:
@@ -71,21 +70,21 @@ def export(store: Store, folder: Path, *accounts: str) -> None:
                 f"{folder} holds something that is not an export of a ledger: choose another folder"
             )
         shutil.rmtree(folder)
-    _write(folder, EXPORT_KEY, record_bytes(Export(accounts=tuple(sorted(accounts)))))
+    _write(folder, EXPORT_KEY, record_bytes(LedgerExport(accounts=tuple(sorted(accounts)))))
     for name, chain in chains.items():
         for sealed in chain.entries:
             _write(folder, entry_key(name, sealed.entry.number), record_bytes(sealed))
             if sealed.entry.approval is not None:
                 key = approval_key(name.partition(".")[0], sealed.entry.approval)
                 _write(folder, key, store.fetch(key).read_bytes())
-        _write(folder, head_key(name), record_bytes(Head(number=chain.account.number, sha256=chain.account.head)))
+        _write(folder, head_key(name), record_bytes(HeadHint(number=chain.account.number, sha256=chain.account.head)))
 
 
-def exported(store: Store) -> Export | None:
+def read_export(store: Store) -> LedgerExport | None:
     """Whose books this export holds; None for a whole ledger. Raises LedgerCorrupt."""
     try:
         data = store.fetch(EXPORT_KEY).read_bytes()
-        part = Export.model_validate_json(data)
+        part = LedgerExport.model_validate_json(data)
     except NotInStore:
         return None
     except ValidationError:
@@ -95,13 +94,13 @@ def exported(store: Store) -> Export | None:
     return part
 
 
-def _lineage(store: Store, accounts: tuple[str, ...]) -> dict[str, Chain]:
+def _lineage(store: Store, accounts: tuple[str, ...]) -> dict[str, AccountChain]:
     """The chains of `accounts` and of all above them, each after those inside it, so that all entries they name are in the copy."""
-    chains: dict[str, Chain] = {}
+    chains: dict[str, AccountChain] = {}
     waiting = list(accounts)
     while waiting:
         name = waiting.pop(0)
-        chain = chains[name] = Chain(store, name)
+        chain = chains[name] = AccountChain(store, name)
         if not chain.account.number:
             raise UnknownName("account", name, sorted(set(accounts) - {name}))
         for parent in chain.account.parents:

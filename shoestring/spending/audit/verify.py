@@ -11,14 +11,14 @@ from shoestring.core.errors import DataError, LedgerCorrupt, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, from_microusd
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Record
-from shoestring.spending.approvals import check_used, read_approval
-from shoestring.spending.audit.export import EXPORT_KEY, Export, LedgerFolder, exported
-from shoestring.spending.ledger.account import Account, AccountState, Held
+from shoestring.core.record import Record
+from shoestring.spending.approvals import check_approval, read_approval
+from shoestring.spending.audit.export import EXPORT_KEY, LedgerExport, LedgerFolderStore, read_export
+from shoestring.spending.ledger.account import Account, AccountState, OpenReservation
 from shoestring.spending.ledger.account_checkpoint import checkpoint_key
-from shoestring.spending.ledger.chain import Chain
+from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.entry import Entry, entry_key, head_key, read_head
-from shoestring.spending.ledger.settled_index import Settled
+from shoestring.spending.ledger.settled_index import SettledReservation
 
 Anchors = Mapping[str, tuple[str, ...]]
 
@@ -26,8 +26,8 @@ Anchors = Mapping[str, tuple[str, ...]]
 class Verification(Record):
     """Books that hold. Totals count every dollar once: where it is reserved for work, not again in the accounts above.
 
-    `pending` is what a writer left between two accounts, or has not come to yet (`Ledger.sweep_parent` mends it);
-    `not_here` is what an export does not carry.
+    `pending` is what a writer left between two accounts, or has not come to yet (`Ledger.repair_parent` mends it);
+    `not_in_export` is what an export does not carry.
     """
 
     accounts: tuple[AccountState, ...]
@@ -37,7 +37,7 @@ class Verification(Record):
     held_usd: Usd
     released_usd: Usd
     pending: tuple[str, ...]
-    not_here: tuple[str, ...]
+    not_in_export: tuple[str, ...]
 
     def as_text(self) -> str:
         """A line an account, then the totals."""
@@ -51,7 +51,7 @@ class Verification(Record):
             [
                 *lines,
                 *self.pending,
-                *self.not_here,
+                *self.not_in_export,
                 f"every hash, sequence and balance holds: {self.entries} entries, {total}",
             ]
         )
@@ -66,7 +66,7 @@ def verify(store: Store, anchors: Anchors) -> Verification:
     Raises:
         LedgerCorrupt: names the first entry that does not hold.
     """
-    part = exported(store)
+    part = read_export(store)
     chains = {name: _read(store, name, numbers) for name, numbers in _listed(store).items()}
     while unlisted := {
         name for chain in chains.values() for name in _named_by(chain) if name not in chains and part is None
@@ -84,7 +84,7 @@ def verify(store: Store, anchors: Anchors) -> Verification:
             _check_reserved(sealed.entry, chains)
             _check_settled(sealed.entry, chains, part)
             if sealed.entry.approval is not None:
-                check_used(store, sealed.entry)
+                check_approval(store, sealed.entry)
     for run, heads in sorted(anchors.items()):
         for head in heads:
             if not any(chain.find(head) for chain in chains.values()):
@@ -110,7 +110,7 @@ def load_anchors(store: Store, prefix: str = "runs/") -> Anchors:
     return {run: tuple(found) for run, found in heads.items()}
 
 
-def open_for_verify(path: Path) -> tuple[Store, Anchors]:
+def open_ledger_folder(path: Path) -> tuple[Store, Anchors]:
     """A store's root, or a ledger folder under whatever name; receipts that lie beside it are its anchors.
 
     Raises:
@@ -121,7 +121,7 @@ def open_for_verify(path: Path) -> tuple[Store, Anchors]:
         raise UsageError(
             f"there is no ledger in {path}: name a store's root, or the ledger/ folder inside it"
         )
-    store = LedgerFolder(folder)
+    store = LedgerFolderStore(folder)
     return store, {**load_anchors(store), **load_anchors(store, "receipts/")}
 
 
@@ -145,14 +145,14 @@ def _listed(store: Store) -> dict[str, set[int]]:
     return dict(sorted(listed.items()))
 
 
-def _read(store: Store, name: str, listed: set[int]) -> Chain:
+def _read(store: Store, name: str, listed: set[int]) -> AccountChain:
     hint = read_head(store, name)
     last = max(listed, default=0)
-    chain = Chain(store, name, last)
+    chain = AccountChain(store, name, last)
     here = chain.account.number
-    if (known := max(last, hint.number if hint else 0, chain.kept.number if chain.kept else 0)) > here:
+    if (known := max(last, hint.number if hint else 0, chain.checkpoint.number if chain.checkpoint else 0)) > here:
         raise LedgerCorrupt(name, here + 1, f"is missing, and there is, or was, an entry {known}")
-    if inside := sorted(number for number in listed - chain.objects if number <= here):
+    if inside := sorted(number for number in listed - chain.object_numbers if number <= here):
         raise LedgerCorrupt(
             name, inside[0], "lies among entries that are together in one object before it: a stray file"
         )
@@ -163,7 +163,7 @@ def _read(store: Store, name: str, listed: set[int]) -> Chain:
     return chain
 
 
-def _named_by(chain: Chain) -> Iterator[str]:
+def _named_by(chain: AccountChain) -> Iterator[str]:
     """The other accounts that an account's entries name."""
     for sealed in chain.entries:
         yield from (name for name, _ in sealed.entry.reserved_in)
@@ -171,7 +171,7 @@ def _named_by(chain: Chain) -> Iterator[str]:
             yield sealed.entry.child
 
 
-def _check_reserved(entry: Entry, chains: dict[str, Chain]) -> None:
+def _check_reserved(entry: Entry, chains: dict[str, AccountChain]) -> None:
     """An account that lies inside others names the entries that reserved it there."""
     for name, sha256 in entry.reserved_in:
         if sha256 is None:
@@ -182,14 +182,14 @@ def _check_reserved(entry: Entry, chains: dict[str, Chain]) -> None:
         if parent.find(sha256) is None:
             said = f"names entry {sha256[:12]}... of {name}, which is not there: its tail was cut off"
             raise LedgerCorrupt(entry.account, entry.number, said)
-        child, held = parent.covers.get(sha256, ("", 0))
+        child, held = parent.child_reservations.get(sha256, ("", 0))
         if child != entry.account or held < (entry.cap_microusd or 0):
             raise LedgerCorrupt(
                 entry.account, entry.number, f"is not what entry {sha256[:12]}... of {name} reserved"
             )
 
 
-def _check_settled(entry: Entry, chains: dict[str, Chain], part: Export | None) -> None:
+def _check_settled(entry: Entry, chains: dict[str, AccountChain], part: LedgerExport | None) -> None:
     """A parent's settlement names the entry that closed the account inside it, and what that had spent."""
     if entry.child is None or entry.child_hash is None:
         return
@@ -218,17 +218,17 @@ def _check_settled(entry: Entry, chains: dict[str, Chain], part: Export | None) 
         raise LedgerCorrupt(entry.account, entry.number, said)
 
 
-def _loose_ends(chain: Chain, chains: dict[str, Chain], part: Export | None) -> Iterator[tuple[str, bool]]:
+def _loose_ends(chain: AccountChain, chains: dict[str, AccountChain], part: LedgerExport | None) -> Iterator[tuple[str, bool]]:
     """What is pending (True), or not in this export (False), among the accounts inside this one."""
     account = chain.account
     for name, held in _holds(account).items():
-        amount = f"${from_microusd(held.microusd)}"
+        amount = f"${from_microusd(held.amount_microusd)}"
         child = chains.get(name)
         if held.child is None:
             continue
         if child is None and part is not None:
             yield f"{name}, at {amount} in {account.name}, is not in this export", False
-        elif name not in account.holds:
+        elif name not in account.reservations:
             continue
         elif child is None:
             yield f"{name} is reserved in {account.name} at {amount}, and not opened yet", True
@@ -244,24 +244,24 @@ def _loose_ends(chain: Chain, chains: dict[str, Chain], part: Export | None) -> 
             )
 
 
-def _holds(account: Account) -> dict[str, Held | Settled]:
+def _holds(account: Account) -> dict[str, OpenReservation | SettledReservation]:
     """All that it has ever held."""
-    return {**account.settled.all(), **account.holds}
+    return {**account.settled.all(), **account.reservations}
 
 
-def _sum_up(chains: dict[str, Chain], part: Export | None) -> Verification:
+def _sum_up(chains: dict[str, AccountChain], part: LedgerExport | None) -> Verification:
     ends = [end for chain in chains.values() for end in _loose_ends(chain, chains, part)]
     books = [chain.account for chain in chains.values()]
-    holds = [held for account in books for held in account.holds.values() if not held.child]
+    holds = [held for account in books for held in account.reservations.values() if not held.child]
     settled = [held for account in books for held in account.settled.all().values() if not held.child]
     lowest = [account for account in books if not any(held.child for held in _holds(account).values())]
     return Verification(
         accounts=tuple(account.state() for account in books),
         entries=sum(account.number for account in books),
         cap_usd=from_microusd(sum(account.cap or 0 for account in lowest)),
-        spent_usd=from_microusd(sum(held.microusd for held in settled)),
-        held_usd=from_microusd(sum(held.microusd for held in holds)),
-        released_usd=from_microusd(sum(held.released for held in settled)),
+        spent_usd=from_microusd(sum(held.amount_microusd for held in settled)),
+        held_usd=from_microusd(sum(held.amount_microusd for held in holds)),
+        released_usd=from_microusd(sum(held.released_microusd for held in settled)),
         pending=tuple(sentence for sentence, is_pending in ends if is_pending),
-        not_here=tuple(sentence for sentence, is_pending in ends if not is_pending),
+        not_in_export=tuple(sentence for sentence, is_pending in ends if not is_pending),
     )

@@ -13,12 +13,12 @@ from pydantic import AwareDatetime
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
 from shoestring.core.money import Usd, from_microusd
-from shoestring.core.types import Record
-from shoestring.spending.ledger.entry import NO_ENTRY, Entry, Sealed, Written
-from shoestring.spending.ledger.settled_index import Requests, Settled, SettledHolds
+from shoestring.core.record import Record
+from shoestring.spending.ledger.entry import NO_ENTRY, Entry, HashedEntry, StoredObject
+from shoestring.spending.ledger.settled_index import RequestIndex, SettledReservation, SettledReservations
 
 
-class Hold(Record):
+class Reservation(Record):
     """Money that is set aside and not settled yet. `why`: for what, as whoever reserved it wrote."""
 
     stage: str
@@ -29,7 +29,7 @@ class Hold(Record):
     why: str
 
 
-class StageMoney(Record):
+class StageBalance(Record):
     cap_usd: Usd | None
     spent_usd: Usd
     held_usd: Usd
@@ -38,7 +38,7 @@ class StageMoney(Record):
 class AccountState(Record):
     """An account after its last entry. `left_usd` is what may still be reserved; None, like `cap_usd`, is without limit.
 
-    `raised_usd` is how much its cap is above the one that it was opened with.
+    `cap_raised_usd` is how much its cap is above the one that it was opened with.
     """
 
     account: str
@@ -49,17 +49,17 @@ class AccountState(Record):
     held_usd: Usd
     released_usd: Usd
     left_usd: Usd | None
-    holds: dict[str, Hold]
+    reservations: dict[str, Reservation]
     settled_usd: dict[str, Usd]
-    stages: dict[str, StageMoney]
+    stages: dict[str, StageBalance]
     closed: bool
     entries: int
     head_hash: str
-    raised_usd: Usd = Decimal(0)
+    cap_raised_usd: Usd = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OpenReservation:
     """A hold inside the fold. `proof` is the hash of the entry that last raised it."""
 
     stage: str
@@ -72,53 +72,53 @@ class Held:
 
 
 class Account:
-    """The fold of one chain. Amounts are whole micro-dollars; `cap` None is no limit, and `capped_by` the number of the entry that set it.
-    `lies_in`: the number of the object that holds the last entry.
+    """The fold of one chain. Amounts are whole micro-dollars; `cap` None is no limit, and `cap_entry` the number of the entry that set it.
+    `object_number`: the number of the object that holds the last entry.
 
     Every step is O(1), also of an account that began from a checkpoint: `requests` and `settled` unpack what is past when they are asked.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.number = self.lies_in = 0
+        self.number = self.object_number = 0
         self.head = NO_ENTRY
         self.parent: str | None = None
         self.campaign: str | None = None
         self.cap: int | None = None
-        self.opened_cap: int | None = None
-        self.capped_by = 0
+        self.initial_cap_microusd: int | None = None
+        self.cap_entry = 0
         self.closed = False
         self.spent = self.held = self.released = 0
-        self.holds: dict[str, Held] = {}
-        self.settled = SettledHolds()
+        self.reservations: dict[str, OpenReservation] = {}
+        self.settled = SettledReservations()
         self.stage_caps: dict[str, int] = {}
         self.stage_spent: Counter[str] = Counter()
         self.stage_held: Counter[str] = Counter()
-        self.requests = Requests()
+        self.requests = RequestIndex()
 
     @property
     def parents(self) -> tuple[str, ...]:
         """The accounts that hold this one's cap: none of a month or a campaign."""
         return tuple(name for name in (self.parent, self.campaign) if name is not None)
 
-    def twin(self) -> Account:
+    def copy(self) -> Account:
         """Another that is as this one is now, to try out what might come next."""
         other = copy.copy(self)
-        other.holds, other.settled, other.requests = (
-            dict(self.holds),
-            self.settled.twin(),
-            self.requests.twin(),
+        other.reservations, other.settled, other.requests = (
+            dict(self.reservations),
+            self.settled.copy(),
+            self.requests.copy(),
         )
         other.stage_spent, other.stage_held = self.stage_spent.copy(), self.stage_held.copy()
         return other
 
-    def apply_all(self, written: Written) -> None:
+    def apply_object(self, written: StoredObject) -> None:
         """Take an object's entries in. Raises LedgerCorrupt."""
         for sealed in written.entries:
             self.apply(sealed)
-        self.lies_in = written.entries[0].entry.number
+        self.object_number = written.entries[0].entry.number
 
-    def apply(self, sealed: Sealed) -> None:
+    def apply(self, sealed: HashedEntry) -> None:
         """Take the next entry in. Raises LedgerCorrupt: it does not follow, or breaks a rule; then nothing has changed."""
         entry, number = sealed.entry, self.number + 1
         if (entry.account, entry.number) != (self.name, number):
@@ -131,7 +131,7 @@ class Account:
                 number,
                 f"follows {entry.prev[:12]}..., but the entry before it has the hash {self.head[:12]}...",
             )
-        if before := self.requests.number(entry.id):
+        if before := self.requests.entry_number(entry.id):
             raise LedgerCorrupt(
                 self.name, number, f"has the id {entry.id!r} of entry {before}: it was doubled"
             )
@@ -160,14 +160,14 @@ class Account:
             )
         elif self.closed:
             raise self._conflict(
-                f"is closed, and closing is final; it cannot {entry.kind} {entry.hold}".rstrip()
+                f"is closed, and closing is final; it cannot {entry.kind} {entry.reservation}".rstrip()
             )
         elif entry.kind == "cap":
             self._check_cap(entry)
         elif entry.kind == "close":
-            if self.holds:
+            if self.reservations:
                 raise self._conflict(
-                    f"cannot be closed while it holds money for {', '.join(sorted(self.holds))}: settle that first"
+                    f"cannot be closed while it holds money for {', '.join(sorted(self.reservations))}: settle that first"
                 )
         else:
             self._check_hold(entry, keep)
@@ -205,7 +205,7 @@ class Account:
             )
 
     def _check_hold(self, entry: Entry, keep: int) -> None:
-        amount, name = entry.amount_microusd, entry.hold
+        amount, name = entry.amount_microusd, entry.reservation
         if amount < 0 and entry.kind != "adjust":
             raise self._conflict(f"cannot {entry.kind} {name} by a negative amount")
         if entry.kind == "reserve":
@@ -218,7 +218,7 @@ class Account:
                 )
             self._check_fits(entry, entry.stage, keep)
             return
-        held = self.settled.get(name) if entry.kind == "adjust" else self.holds.get(name)
+        held = self.settled.get(name) if entry.kind == "adjust" else self.reservations.get(name)
         if held is None:
             raise self._conflict(self._why_no_hold(entry))
         if held.child != entry.child or (held.child and entry.kind == "adjust"):
@@ -226,27 +226,27 @@ class Account:
                 f"holds {name} for the account of that name: it is settled when that account closes"
             )
         if entry.kind == "settle":
-            if amount > held.microusd:
+            if amount > held.amount_microusd:
                 raise BudgetExceeded(
                     f"settling {name} of {self.name}",
-                    *map(from_microusd, (amount, held.microusd, held.microusd)),
+                    *map(from_microusd, (amount, held.amount_microusd, held.amount_microusd)),
                 )
             if held.child and entry.child_hash is None:
                 raise self._conflict(f"settles {name} without the hash of that account's last entry")
         elif amount > 0:
             self._check_fits(entry, held.stage, keep)
-        elif held.microusd + amount < 0:
+        elif held.amount_microusd + amount < 0:
             raise self._conflict(
-                f"{name} was settled at ${from_microusd(held.microusd)}, which cannot be adjusted by ${from_microusd(amount)}"
+                f"{name} was settled at ${from_microusd(held.amount_microusd)}, which cannot be adjusted by ${from_microusd(amount)}"
             )
 
     def _why_no_hold(self, entry: Entry) -> str:
-        if settled := self.settled.get(entry.hold):
-            return f"settled {entry.hold} already, at ${from_microusd(settled.microusd)}; it cannot {entry.kind} it"
-        return f"has no {'settled' if entry.kind == 'adjust' else 'open'} hold {entry.hold!r} to {entry.kind}"
+        if settled := self.settled.get(entry.reservation):
+            return f"settled {entry.reservation} already, at ${from_microusd(settled.amount_microusd)}; it cannot {entry.kind} it"
+        return f"has no {'settled' if entry.kind == 'adjust' else 'open'} hold {entry.reservation!r} to {entry.kind}"
 
     def _check_fits(self, entry: Entry, stage: str, keep: int) -> None:
-        amount, what = entry.amount_microusd, f"{entry.kind} {entry.hold}"
+        amount, what = entry.amount_microusd, f"{entry.kind} {entry.reservation}"
         if self.cap is not None and self.spent + self.held + amount + keep > self.cap:
             kept = f" (${from_microusd(keep)} kept for what must follow)" if keep else ""
             left = max(0, self.cap - self.spent - self.held - keep)
@@ -267,9 +267,9 @@ class Account:
         match entry.kind:
             case "open":
                 self.cap, self.parent, self.stage_caps = entry.cap_microusd, entry.parent, entry.stage_caps
-                self.opened_cap, self.campaign, self.capped_by = self.cap, entry.campaign, entry.number
+                self.initial_cap_microusd, self.campaign, self.cap_entry = self.cap, entry.campaign, entry.number
             case "cap":
-                self.cap, self.capped_by = entry.cap_microusd, entry.number
+                self.cap, self.cap_entry = entry.cap_microusd, entry.number
             case "close":
                 self.closed, self.cap, self.parent = (
                     True,
@@ -277,25 +277,25 @@ class Account:
                     self.parent or entry.parent,
                 )
             case "reserve":
-                self.holds[entry.hold] = Held(
-                    entry.stage, entry.attempt, amount, entry.at, entry.child, sha256, entry.why
+                self.reservations[entry.reservation] = OpenReservation(
+                    entry.stage, entry.attempt, amount, entry.at, entry.child, sha256, entry.reason
                 )
                 self._move(entry.stage, held=amount)
             case "extend":
-                held = self.holds[entry.hold]
-                self.holds[entry.hold] = replace(held, microusd=held.microusd + amount, proof=sha256)
+                held = self.reservations[entry.reservation]
+                self.reservations[entry.reservation] = replace(held, amount_microusd=held.amount_microusd + amount, entry_hash=sha256)
                 self._move(held.stage, held=amount)
             case "settle":
-                held = self.holds.pop(entry.hold)
+                held = self.reservations.pop(entry.reservation)
                 self.settled.put(
-                    entry.hold, Settled(held.stage, held.attempt, amount, held.child, held.microusd - amount)
+                    entry.reservation, SettledReservation(held.stage, held.attempt, amount, held.child, held.amount_microusd - amount)
                 )
-                self._move(held.stage, held=-held.microusd, spent=amount)
-                self.released += held.microusd - amount
+                self._move(held.stage, held=-held.amount_microusd, spent=amount)
+                self.released += held.amount_microusd - amount
             case "adjust":
-                settled = self.settled.get(entry.hold)
+                settled = self.settled.get(entry.reservation)
                 assert settled is not None
-                self.settled.put(entry.hold, replace(settled, microusd=settled.microusd + amount))
+                self.settled.put(entry.reservation, replace(settled, microusd=settled.amount_microusd + amount))
                 self._move(settled.stage, spent=amount)
 
     def _move(self, stage: str, *, held: int = 0, spent: int = 0) -> None:
@@ -313,42 +313,42 @@ class Account:
             account=self.name,
             parent=self.parent,
             campaign=self.campaign,
-            cap_usd=_usd(self.cap),
+            cap_usd=_usd_or_none(self.cap),
             spent_usd=from_microusd(self.spent),
             held_usd=from_microusd(self.held),
             released_usd=from_microusd(self.released),
             left_usd=None if self.cap is None else from_microusd(self.cap - self.spent - self.held),
-            holds={name: _hold(held) for name, held in sorted(self.holds.items())},
+            reservations={name: _public_reservation(held) for name, held in sorted(self.reservations.items())},
             settled_usd={
-                name: from_microusd(held.microusd) for name, held in sorted(self.settled.all().items())
+                name: from_microusd(held.amount_microusd) for name, held in sorted(self.settled.all().items())
             },
             stages={name: self._stage(name) for name in stages},
             closed=self.closed,
             entries=self.number,
             head_hash=self.head,
-            raised_usd=from_microusd(max(0, (self.cap or 0) - (self.opened_cap or 0)) if self.parents else 0),
+            cap_raised_usd=from_microusd(max(0, (self.cap or 0) - (self.initial_cap_microusd or 0)) if self.parents else 0),
         )
 
-    def _stage(self, name: str) -> StageMoney:
-        return StageMoney.model_construct(
-            cap_usd=_usd(self.stage_caps.get(name)),
+    def _stage(self, name: str) -> StageBalance:
+        return StageBalance.model_construct(
+            cap_usd=_usd_or_none(self.stage_caps.get(name)),
             spent_usd=from_microusd(self.stage_spent[name]),
             held_usd=from_microusd(self.stage_held[name]),
         )
 
 
-def _usd(microusd: int | None) -> Usd | None:
+def _usd_or_none(microusd: int | None) -> Usd | None:
     return None if microusd is None else from_microusd(microusd)
 
 
 @lru_cache(maxsize=4096)  # whoever asks at each step meets most holds as they were
-def _hold(held: Held) -> Hold:
-    amount_usd = from_microusd(held.microusd)
-    return Hold.model_construct(
+def _public_reservation(held: OpenReservation) -> Reservation:
+    amount_usd = from_microusd(held.amount_microusd)
+    return Reservation.model_construct(
         stage=held.stage,
         attempt=held.attempt,
         amount_usd=amount_usd,
-        since=held.since,
+        since=held.reserved_at,
         child=held.child,
-        why=held.why,
+        why=held.decision_key,
     )

@@ -8,22 +8,21 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict
 from datetime import datetime
-from typing import Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from shoestring.core.errors import LedgerCorrupt, NotInStore
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Record, digest, record_bytes
-from shoestring.spending.ledger.account import Account, Held
-from shoestring.spending.ledger.entry import AccountName, Hash, is_none
-from shoestring.spending.ledger.settled_index import Requests, SettledHolds
+from shoestring.core.record import Record, StoredRecord, digest, record_bytes
+from shoestring.spending.ledger.account import Account, OpenReservation
+from shoestring.spending.ledger.entry import AccountName, Sha256, is_none
+from shoestring.spending.ledger.settled_index import RequestIndex, SettledReservations
 
 # Entries between two checkpoints of a short chain; of a long one, at least this share of it, so that writing them stays as cheap.
-EVERY, SHARE = 128, 256
+MIN_INTERVAL, CHAIN_SHARE = 128, 256
 
 
-class HeldThen(Record):
+class StoredReservation(Record):
     model_config = ConfigDict(strict=True)
 
     stage: str
@@ -35,28 +34,27 @@ class HeldThen(Record):
     why: str
 
 
-class Checkpoint(Record):
+class AccountCheckpoint(StoredRecord):
     """All that an `Account` is. `requests` and `settled` are packed (`spending/past.py`)."""
 
     model_config = ConfigDict(strict=True)
 
-    schema_version: Literal[1] = 1
     account: AccountName
     number: int
-    head: Hash
-    lies_in: int | None = Field(
+    head: Sha256
+    object_number: int | None = Field(
         None, exclude_if=is_none, description="number of the object with that entry, where it is another"
     )
     parent: str | None
     campaign: str | None
     cap: int | None
-    opened_cap: int | None
-    capped_by: int
+    initial_cap_microusd: int | None
+    cap_entry: int
     closed: bool
     spent: int
     held: int
     released: int
-    holds: dict[str, HeldThen]
+    reservations: dict[str, StoredReservation]
     stage_caps: dict[str, int]
     stage_spent: dict[str, int]
     stage_held: dict[str, int]
@@ -64,40 +62,40 @@ class Checkpoint(Record):
     settled: tuple[str, ...]
 
 
-class Kept(Record):
+class HashedCheckpoint(Record):
     model_config = ConfigDict(strict=True)
 
-    checkpoint: Checkpoint
-    sha256: Hash
+    checkpoint: AccountCheckpoint
+    sha256: Sha256
 
 
 def checkpoint_key(account: str) -> str:
     return f"ledger/{account}/checkpoint.json"
 
 
-def is_due(number: int) -> bool:
+def checkpoint_is_due(number: int) -> bool:
     """Does whoever writes entry `number` write a checkpoint? Every 128 entries, and of a chain of 65,536 every 256, and so on."""
-    every = max(EVERY, 1 << ((number // SHARE).bit_length() - 1)) if number >= SHARE else EVERY
+    every = max(MIN_INTERVAL, 1 << ((number // CHAIN_SHARE).bit_length() - 1)) if number >= CHAIN_SHARE else MIN_INTERVAL
     return number % every == 0
 
 
-def keep(store: Store, account: Account) -> None:
+def write_checkpoint(store: Store, account: Account) -> None:
     """Write the account down as it is, in place of the checkpoint before. Raises StoreError."""
-    checkpoint = Checkpoint(
+    checkpoint = AccountCheckpoint(
         account=account.name,
         number=account.number,
         head=account.head,
-        lies_in=account.lies_in if account.lies_in != account.number else None,
+        object_number=account.object_number if account.object_number != account.number else None,
         parent=account.parent,
         campaign=account.campaign,
         cap=account.cap,
-        opened_cap=account.opened_cap,
-        capped_by=account.capped_by,
+        initial_cap_microusd=account.initial_cap_microusd,
+        cap_entry=account.cap_entry,
         closed=account.closed,
         spent=account.spent,
         held=account.held,
         released=account.released,
-        holds={name: HeldThen(**asdict(held)) for name, held in account.holds.items()},
+        reservations={name: StoredReservation(**asdict(held)) for name, held in account.reservations.items()},
         stage_caps=account.stage_caps,
         stage_spent=dict(account.stage_spent),
         stage_held=dict(account.stage_held),
@@ -105,14 +103,14 @@ def keep(store: Store, account: Account) -> None:
         settled=account.settled.pack(),
     )
     store.put(
-        checkpoint_key(account.name), record_bytes(Kept(checkpoint=checkpoint, sha256=digest(record_bytes(checkpoint))))
+        checkpoint_key(account.name), record_bytes(HashedCheckpoint(checkpoint=checkpoint, sha256=digest(record_bytes(checkpoint))))
     )
 
 
-def load(store: Store, name: str) -> Account | None:
+def load_checkpoint(store: Store, name: str) -> Account | None:
     """The account as it was at its last checkpoint. Raises LedgerCorrupt for one that was changed since it was written."""
     try:
-        kept = Kept.model_validate_json(store.fetch(checkpoint_key(name)).read_bytes())
+        kept = HashedCheckpoint.model_validate_json(store.fetch(checkpoint_key(name)).read_bytes())
     except NotInStore:
         return None
     except ValidationError:
@@ -123,26 +121,26 @@ def load(store: Store, name: str) -> Account | None:
             0,
             "its checkpoint.json was changed: verify the entries, then delete it (a later entry writes a new one)",
         )
-    return _account(kept.checkpoint)
+    return _restore(kept.checkpoint)
 
 
-def _account(kept: Checkpoint) -> Account:
+def _restore(kept: AccountCheckpoint) -> Account:
     account = Account(kept.account)
-    account.number, account.head, account.lies_in = kept.number, kept.head, kept.lies_in or kept.number
+    account.number, account.head, account.object_number = kept.number, kept.head, kept.object_number or kept.number
     account.parent, account.campaign, account.closed = kept.parent, kept.campaign, kept.closed
-    account.cap, account.opened_cap, account.capped_by = kept.cap, kept.opened_cap, kept.capped_by
+    account.cap, account.initial_cap_microusd, account.cap_entry = kept.cap, kept.initial_cap_microusd, kept.cap_entry
     account.spent, account.held, account.released = kept.spent, kept.held, kept.released
-    account.holds = {name: Held(**dict(held)) for name, held in kept.holds.items()}
+    account.reservations = {name: OpenReservation(**dict(held)) for name, held in kept.reservations.items()}
     account.stage_caps = kept.stage_caps
     account.stage_spent, account.stage_held = Counter(kept.stage_spent), Counter(kept.stage_held)
-    account.requests, account.settled = Requests(kept.requests), SettledHolds(kept.settled)
+    account.requests, account.settled = RequestIndex(kept.requests), SettledReservations(kept.settled)
     return account
 
 
-def check(kept: Account, true: Account) -> None:
+def compare_checkpoint(kept: Account, true: Account) -> None:
     """Is what was kept what the entries up to there come to? Raises LedgerCorrupt."""
     packed = kept.requests.pack() == true.requests.pack() and kept.settled.all() == true.settled.all()
-    if not packed or (kept.state(), kept.holds, kept.capped_by) != (true.state(), true.holds, true.capped_by):
+    if not packed or (kept.state(), kept.reservations, kept.cap_entry) != (true.state(), true.reservations, true.cap_entry):
         raise LedgerCorrupt(
             kept.name,
             kept.number,

@@ -16,27 +16,27 @@ from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, Validatio
 
 from shoestring.core.errors import LedgerCorrupt, NotInStore
 from shoestring.core.interfaces import Store
-from shoestring.core.types import Record, digest, record_bytes
+from shoestring.core.record import Record, StoredRecord, digest, record_bytes
 
 NO_ENTRY = "0" * 64
 # Objects that are read at once: as many connections as a store on S3 keeps.
-READERS = 16
+PARALLEL_READS = 16
 # A chain that is no longer is not worth the threads.
-SHORT = 8
+SEQUENTIAL_READS = 8
 # So much of a chain at once: a hint that is far ahead of the entries costs no more requests in vain.
-WINDOW = 8 * READERS
+READ_WINDOW = 8 * PARALLEL_READS
 # Entries that one object holds at most: as many as are read at once in a few round trips.
-MOST_TOGETHER = 64
+MAX_BATCH_ENTRIES = 64
 # How an object begins that holds several.
-TOGETHER = b'{\n "entries"'
+BATCH_PREFIX = b'{\n "entries"'
 
-Kind = Literal["open", "reserve", "extend", "settle", "adjust", "cap", "close"]
+EntryKind = Literal["open", "reserve", "extend", "settle", "adjust", "cap", "close"]
 ACCOUNT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 AccountName = Annotated[str, Field(pattern=ACCOUNT_PATTERN)]
-Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-def _in_utc(moment: datetime) -> datetime:
+def _require_utc(moment: datetime) -> datetime:
     if moment.utcoffset() != UTC.utcoffset(None):
         raise ValueError("a ledger's moments are in UTC")
     return moment
@@ -47,7 +47,7 @@ def is_none(value: object) -> bool:
     return value is None
 
 
-class Entry(Record):
+class Entry(StoredRecord):
     """What was asked of an account. Amounts are whole micro-dollars.
 
     `id` names the request: asked again, it is the same entry. `amount_microusd` is what is reserved, what a hold grows by, what it is
@@ -56,12 +56,11 @@ class Entry(Record):
 
     model_config = ConfigDict(strict=True)
 
-    schema_version: Literal[1] = 1
     account: AccountName
     number: int = Field(ge=1)
-    prev: Hash = Field(description="hash of the entry before; 64 zeros for the first")
-    at: Annotated[AwareDatetime, AfterValidator(_in_utc)]
-    kind: Kind
+    prev: Sha256 = Field(description="hash of the entry before; 64 zeros for the first")
+    at: Annotated[AwareDatetime, AfterValidator(_require_utc)]
+    kind: EntryKind
     id: str = Field(min_length=1)
     pod_uid: str = Field("", description="who wrote it")
     hold: str = ""
@@ -76,18 +75,18 @@ class Entry(Record):
         {}, description="open: stage -> the most it may spend and hold, in micro-dollars"
     )
     parent: AccountName | None = Field(None, description="the account that holds this one's cap")
-    parent_hash: Hash | None = Field(None, description="the parent's entry that reserved it")
+    parent_hash: Sha256 | None = Field(None, description="the parent's entry that reserved it")
     campaign: AccountName | None = Field(
         None, exclude_if=is_none, description="a second account that holds this one's cap"
     )
-    campaign_hash: Hash | None = Field(
+    campaign_hash: Sha256 | None = Field(
         None, exclude_if=is_none, description="that account's entry that reserved it"
     )
-    approval: Hash | None = Field(
+    approval: Sha256 | None = Field(
         None, exclude_if=is_none, description="open, cap: the approval that allows the cap, by its digest"
     )
     child: AccountName | None = Field(None, description="in a parent: the account that this hold belongs to")
-    child_hash: Hash | None = Field(
+    child_hash: Sha256 | None = Field(
         None, description="settle of a child: the hash of the entry that closed it"
     )
 
@@ -98,53 +97,53 @@ class Entry(Record):
         return tuple((name, sha256) for name, sha256 in both if name is not None)
 
 
-class Sealed(Record):
+class HashedEntry(Record):
     """An entry and its hash, as they lie in the store."""
 
     model_config = ConfigDict(strict=True)
 
     entry: Entry
-    sha256: Hash
+    sha256: Sha256
 
 
-class Together(Record):
+class EntryBatch(Record):
     """Entries of writers who saw each other, as one of them wrote them. Nobody sees some of them without the others."""
 
     model_config = ConfigDict(strict=True)
 
-    entries: tuple[Sealed, ...] = Field(min_length=1, max_length=MOST_TOGETHER)
+    entries: tuple[HashedEntry, ...] = Field(min_length=1, max_length=MAX_BATCH_ENTRIES)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StoredObject:
     """What one object of the store holds. `crowd`: more than one writer wanted its number."""
 
-    entries: tuple[Sealed, ...]
+    entries: tuple[HashedEntry, ...]
     crowd: bool = False
 
     @property
     def data(self) -> bytes:
-        return record_bytes(Together(entries=self.entries) if self.crowd else self.entries[0])
+        return record_bytes(EntryBatch(entries=self.entries) if self.contended else self.entries[0])
 
 
-class Head(Record):
+class HeadHint(Record):
     """A hint at an account's last entry. It may be old, and nobody has to trust it; one that is ahead shows that a tail was cut off."""
 
     model_config = ConfigDict(strict=True)
 
     number: int = Field(ge=1)
-    sha256: Hash
+    sha256: Sha256
 
 
-def seal(entry: Entry) -> Sealed:
-    return Sealed(entry=entry, sha256=digest(record_bytes(entry)))
+def hash_entry(entry: Entry) -> HashedEntry:
+    return HashedEntry(entry=entry, sha256=digest(record_bytes(entry)))
 
 
-def unseal(data: bytes) -> Written:
+def parse_object(data: bytes) -> StoredObject:
     """Parse an object. Raises ValueError: no entries, written otherwise than we write, or not of their own hashes."""
-    crowd = data.startswith(TOGETHER)
-    written = Written(
-        Together.model_validate_json(data).entries if crowd else (Sealed.model_validate_json(data),), crowd
+    crowd = data.startswith(BATCH_PREFIX)
+    written = StoredObject(
+        EntryBatch.model_validate_json(data).entries if crowd else (HashedEntry.model_validate_json(data),), crowd
     )
     if any(digest(record_bytes(sealed.entry)) != sealed.sha256 for sealed in written.entries):
         raise ValueError("its content does not have the hash that is written beside it: it was changed")
@@ -161,10 +160,10 @@ def head_key(account: str) -> str:
     return f"ledger/{account}/head.json"
 
 
-def read_object(store: Store, account: str, number: int) -> Written | None:
+def read_object(store: Store, account: str, number: int) -> StoredObject | None:
     """What the object of that number holds; None when there is none. Raises LedgerCorrupt."""
     try:
-        written = unseal(store.fetch(entry_key(account, number)).read_bytes())
+        written = parse_object(store.fetch(entry_key(account, number)).read_bytes())
     except NotInStore:
         return None
     except ValidationError as error:
@@ -174,13 +173,13 @@ def read_object(store: Store, account: str, number: int) -> Written | None:
     return written
 
 
-def read_entry(store: Store, account: str, number: int) -> Sealed | None:
+def read_entry(store: Store, account: str, number: int) -> HashedEntry | None:
     """One that is known to be there, whatever object it lies in; None when it is not. Raises LedgerCorrupt."""
     if here := read_object(store, account, number):
         return here.entries[0]
-    with ThreadPoolExecutor(READERS) as readers:
+    with ThreadPoolExecutor(PARALLEL_READS) as readers:
         before = readers.map(
-            partial(read_object, store, account), range(max(1, number - MOST_TOGETHER + 1), number)
+            partial(read_object, store, account), range(max(1, number - MAX_BATCH_ENTRIES + 1), number)
         )
         return next(
             (
@@ -194,15 +193,15 @@ def read_entry(store: Store, account: str, number: int) -> Sealed | None:
         )
 
 
-def read_objects(store: Store, account: str, after: int, last: int) -> Iterator[Written]:
+def read_objects(store: Store, account: str, after: int, last: int) -> Iterator[StoredObject]:
     """Many objects, from the one after entry `after` up to entry `last`, in order, several read at once; none after one that is missing.
 
     On S3 each takes a round trip. A few are left to whoever reads on from here. Raises LedgerCorrupt.
     """
-    if last - after <= SHORT:
+    if last - after <= SEQUENTIAL_READS:
         return
-    window = WINDOW
-    with ThreadPoolExecutor(READERS) as readers:
+    window = READ_WINDOW
+    with ThreadPoolExecutor(PARALLEL_READS) as readers:
         while after < last:
             numbers = range(after + 1, min(after + window, last) + 1)
             for number, written in zip(
@@ -214,15 +213,15 @@ def read_objects(store: Store, account: str, after: int, last: int) -> Iterator[
                     return
                 after += len(written.entries)
                 # Where many entries are together, most numbers have no object of their own.
-                window = WINDOW if len(written.entries) == 1 else READERS
+                window = READ_WINDOW if len(written.entries) == 1 else PARALLEL_READS
                 yield written
 
 
-def read_head(store: Store, account: str) -> Head | None:
+def read_head(store: Store, account: str) -> HeadHint | None:
     """None when there is no hint. Raises LedgerCorrupt for a damaged one: it was written whole, so somebody changed it."""
     try:
         data = store.fetch(head_key(account)).read_bytes()
-        head = Head.model_validate_json(data)
+        head = HeadHint.model_validate_json(data)
     except NotInStore:
         return None
     except ValidationError:

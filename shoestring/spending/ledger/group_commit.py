@@ -4,7 +4,7 @@ A wish is for one number. It has come true, or not, once there is an object unde
 waits for it any more: what was left out is wished again for a number to come. Who gathers the wishes is a matter of speed alone. One
 claims to, the others wait for it, and if it died they gather themselves: of several, the number takes one.
 
-Whoever got a number after it had lost one says so in what it writes (`Written.crowd`), and so does whoever writes for several: that is
+Whoever got a number after it had lost one says so in what it writes (`Written.contended`), and so does whoever writes for several: that is
 how those who come next know that they are many. It ends with a writer whom nobody joins.
 """
 
@@ -14,22 +14,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
-from typing import Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, NotInStore, StoreError
 from shoestring.core.interfaces import Clock, Store
-from shoestring.core.types import Record, digest, record_bytes
+from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.spending.ledger.account import Account
 from shoestring.spending.ledger.entry import (
-    MOST_TOGETHER,
-    READERS,
-    SHORT,
+    MAX_BATCH_ENTRIES,
+    PARALLEL_READS,
+    SEQUENTIAL_READS,
     Entry,
-    Sealed,
-    Written,
-    seal,
+    HashedEntry,
+    StoredObject,
+    hash_entry,
 )
 
 # How often whoever gathers looks for wishes, until there are as many as last time: so long first, times what its own took, then twice as
@@ -41,36 +40,35 @@ LOOKS, FIRST_LOOK, LONGEST_LOOK, LONGEST_PAUSE_S = 6, 8.0, 16.0, 2.0
 EAGER, PATIENT_LOOKS = 4, 2
 
 
-class Wish(Record):
+class PendingEntry(StoredRecord):
     """An entry without its place in the chain, and how many micro-dollars have to be left when it is written."""
 
     model_config = ConfigDict(strict=True)
 
-    schema_version: Literal[1] = 1
     draft: Entry
-    keep_microusd: int = Field(0, ge=0)
+    min_left_microusd: int = Field(0, ge=0)
 
 
-def wishes_folder(account: str, number: int) -> str:
+def pending_prefix(account: str, number: int) -> str:
     """Where the wishes for one number lie: of no use once that is written, and to nobody's harm if they are deleted."""
     return f"wishes/{account}/{number:08d}/"
 
 
-class Crowd:
+class GroupCommit:
     def __init__(self, store: Store, clock: Clock, dice: Random) -> None:
         self._store, self._clock, self._dice = store, clock, dice
 
-    def gather(self, account: Account, own: Wish, moved_on: Callable[[], bool]) -> Written | None:
+    def gather(self, account: Account, own: PendingEntry, moved_on: Callable[[], bool]) -> StoredObject | None:
         """What the next object of `account` is to hold, `own` first; None: somebody else wrote it.
 
         `moved_on`: looks whether there is an object under the next number. Raises StoreError.
         """
-        folder = wishes_folder(account.name, account.number + 1)
+        folder = pending_prefix(account.name, account.number + 1)
         began_s = self._clock.monotonic_s()
         name = digest(f"{folder}{own.draft.id}".encode())[:32]
         self._store.put(f"{folder}{name}.json", record_bytes(own))
         took_s = self._clock.monotonic_s() - began_s
-        last = account.number + 1 - account.lies_in
+        last = account.number + 1 - account.object_number
         longest_s = max(LONGEST_PAUSE_S, took_s * LONGEST_LOOK)
         claims_at = 0 if int(name, 16) / 16 ** len(name) * last < EAGER else PATIENT_LOOKS
         for look in range(LOOKS):
@@ -88,18 +86,18 @@ class Crowd:
             return self._store.put(key, name.encode(), if_absent=True)
         return False
 
-    def _wishes(self, folder: str, own: str, expected: int, pause_s: float) -> Iterator[Wish]:
+    def _wishes(self, folder: str, own: str, expected: int, pause_s: float) -> Iterator[PendingEntry]:
         """The others', once there are as many as are expected, or no more are waited for."""
         keys = list[str]()
         for gather in range(GATHERS):
             self._clock.sleep(min(LONGEST_PAUSE_S, pause_s * 2**gather))
             before, keys = len(keys), self._listed(folder, own)
-            if before == len(keys) >= expected or len(keys) >= MOST_TOGETHER - 1:
+            if before == len(keys) >= expected or len(keys) >= MAX_BATCH_ENTRIES - 1:
                 break
-        if len(keys) < SHORT:
+        if len(keys) < SEQUENTIAL_READS:
             yield from filter(None, map(self._read, keys))
             return
-        with ThreadPoolExecutor(READERS) as readers:
+        with ThreadPoolExecutor(PARALLEL_READS) as readers:
             yield from filter(None, readers.map(self._read, keys))
 
     def _listed(self, folder: str, own: str) -> list[str]:
@@ -107,28 +105,28 @@ class Crowd:
             return [key for key in self._store.list(folder) if key.endswith(".json") and key != folder + own]
         return []
 
-    def _read(self, key: str) -> Wish | None:
+    def _read(self, key: str) -> PendingEntry | None:
         with suppress(NotInStore, StoreError, ValidationError):
-            return Wish.model_validate_json(self._store.fetch(key).read_bytes())
+            return PendingEntry.model_validate_json(self._store.fetch(key).read_bytes())
         return None
 
-    def _sealed(self, account: Account, own: Wish, others: Iterator[Wish]) -> Written:
+    def _sealed(self, account: Account, own: PendingEntry, others: Iterator[PendingEntry]) -> StoredObject:
         """Those that may come next, one after the other. A wish that may not is for whoever has it to see, by what was written."""
-        trial, together = account.twin(), list[Sealed]()
+        trial, together = account.copy(), list[HashedEntry]()
         for wish in (own, *others):
-            if len(together) == MOST_TOGETHER:
+            if len(together) == MAX_BATCH_ENTRIES:
                 break
-            if wish.draft.account != trial.name or trial.requests.number(wish.draft.id):
+            if wish.draft.account != trial.name or trial.requests.entry_number(wish.draft.id):
                 continue
             with suppress(BudgetExceeded, LedgerConflict):
-                trial.check(wish.draft, wish.keep_microusd)
-                together.append(sealed := seal_next(trial, wish.draft, self._clock))
+                trial.check(wish.draft, wish.min_left_microusd)
+                together.append(sealed := chain_next(trial, wish.draft, self._clock))
                 trial.apply(sealed)
         # One that was alone is no sign yet that all the others are done.
-        return Written(tuple(together), crowd=len(together) > 1 or account.lies_in < account.number)
+        return StoredObject(tuple(together), contended=len(together) > 1 or account.object_number < account.number)
 
 
-def seal_next(account: Account, draft: Entry, clock: Clock) -> Sealed:
-    return seal(
+def chain_next(account: Account, draft: Entry, clock: Clock) -> HashedEntry:
+    return hash_entry(
         draft.model_copy(update={"number": account.number + 1, "prev": account.head, "at": clock.now()})
     )

@@ -14,9 +14,9 @@ from shoestring.core.errors import LedgerConflict, UnknownName
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.money import microusd, usd
 from shoestring.spending.ledger.account import AccountState
-from shoestring.spending.ledger.chain_writer import CHANCE, Books, named
-from shoestring.spending.ledger.entry import NO_ENTRY, Entry, Sealed
-from shoestring.spending.ledger.parent_accounts import Parents, is_top
+from shoestring.spending.ledger.chain_writer import SYSTEM_RANDOM, ChainWriter, check_account_name
+from shoestring.spending.ledger.entry import NO_ENTRY, Entry, HashedEntry
+from shoestring.spending.ledger.parent_accounts import ParentAccounts, is_root_account
 
 
 class Ledger:
@@ -27,12 +27,12 @@ class Ledger:
     LedgerConflict when the account is not in a state for it.
     """
 
-    def __init__(self, store: Store, clock: Clock, pod_uid: str = "", dice: Random = CHANCE) -> None:
+    def __init__(self, store: Store, clock: Clock, pod_uid: str = "", dice: Random = SYSTEM_RANDOM) -> None:
         """`pod_uid`: who writes, as it will stand in the entries. `dice`: by which requests that are given no id are told apart, and
         writers who meet."""
         self._store, self._clock, self._pod_uid, self._dice = store, clock, pod_uid, dice
-        self._books = Books(store, clock, dice)
-        self._parents = Parents(self._books, clock, pod_uid)
+        self._writer = ChainWriter(store, clock, dice)
+        self._parents = ParentAccounts(self._writer, clock, pod_uid)
 
     def open(
         self,
@@ -43,7 +43,7 @@ class Ledger:
         *,
         campaign: str | None = None,
         approval: str | None = None,
-    ) -> Sealed:
+    ) -> HashedEntry:
         """Open an account, its cap reserved in `parent`, this month when None, and in the account of its campaign, if it is in one.
 
         Months and campaigns lie in nothing; a month is opened when it is missing. `approval`: the digest of what allows the cap.
@@ -53,15 +53,15 @@ class Ledger:
         """
         caps = {stage: _micro(cap) for stage, cap in sorted((stage_caps or {}).items())}
         cap = None if cap_usd is None else _micro(cap_usd)
-        if self._books.fold(account).number:
+        if self._writer.latest(account).number:
             return self._opened_before(account, cap, caps)
-        if not is_top(account):
+        if not is_root_account(account):
             parent = parent or f"{self._clock.now():%Y-%m}"
         proofs = self._parents.reserve_in_all(tuple(filter(None, (parent, campaign))), account, cap)
         above: dict[str, Any] = dict(zip(("parent_hash", "campaign_hash"), proofs, strict=False))
         above |= {"parent": parent, "campaign": campaign}
         content: dict[str, Any] = {"cap_microusd": cap, "stage_caps": caps, "approval": approval}
-        return self._books.append(self._draft(account, kind="open", id="open", **content, **above))
+        return self._writer.append(self._draft(account, kind="open", id="open", **content, **above))
 
     def reserve(
         self,
@@ -72,21 +72,21 @@ class Ledger:
         amount_usd: Decimal,
         keep_usd: Decimal = Decimal(0),
         why: str = "",
-    ) -> Sealed:
+    ) -> HashedEntry:
         """Set money aside for one attempt at a stage, if `keep_usd` is then still left for what must follow.
 
         Raises:
             BudgetExceeded: past the account's cap, or the stage's.
         """
         about = {"hold": hold, "stage": stage, "attempt": attempt, "why": why}
-        return self._books.append(
+        return self._writer.append(
             self._draft(account, kind="reserve", id=f"reserve/{hold}", amount=amount_usd, **about),
             _micro(keep_usd),
         )
 
     def extend(
         self, account: str, hold: str, amount_usd: Decimal, keep_usd: Decimal = Decimal(0), *, id: str = ""
-    ) -> Sealed:
+    ) -> HashedEntry:
         """Set more aside for an open hold. With an `id` it may be asked again after a lost answer; each call without one is a new request.
 
         Raises:
@@ -95,25 +95,25 @@ class Ledger:
         draft = self._draft(
             account, kind="extend", id=f"extend/{hold}/{id or self._new_id()}", hold=hold, amount=amount_usd
         )
-        return self._books.append(draft, _micro(keep_usd))
+        return self._writer.append(draft, _micro(keep_usd))
 
-    def settle(self, account: str, hold: str, actual_usd: Decimal, why: str = "") -> Sealed:
+    def settle(self, account: str, hold: str, actual_usd: Decimal, why: str = "") -> HashedEntry:
         """Turn a hold into what was really spent; the same entry releases the rest.
 
         Raises:
             BudgetExceeded: more than is held.
         """
-        return self._books.append(
+        return self._writer.append(
             self._draft(account, kind="settle", id=f"settle/{hold}", hold=hold, amount=actual_usd, why=why)
         )
 
-    def adjust(self, account: str, hold: str, delta_usd: Decimal, why: str, *, id: str = "") -> Sealed:
+    def adjust(self, account: str, hold: str, delta_usd: Decimal, why: str, *, id: str = "") -> HashedEntry:
         """Correct a settled hold, up or down. With an `id` it may be asked again; each call without one is a new request.
 
         Raises:
             BudgetExceeded: past the account's cap, or the stage's.
         """
-        return self._books.append(
+        return self._writer.append(
             self._draft(
                 account,
                 kind="adjust",
@@ -124,7 +124,7 @@ class Ledger:
             )
         )
 
-    def set_cap(self, account: str, cap_usd: Decimal, approval: str | None = None) -> Sealed:
+    def set_cap(self, account: str, cap_usd: Decimal, approval: str | None = None) -> HashedEntry:
         """Give an account more money, out of its parents'; one that lies in nothing, any cap that it keeps to already.
 
         `approval`: the digest of what allows it.
@@ -132,13 +132,13 @@ class Ledger:
         Raises:
             BudgetExceeded: a parent has not that much left.
         """
-        cap, here = _micro(cap_usd), self._books.fold(account)
+        cap, here = _micro(cap_usd), self._writer.latest(account)
         if not here.parents and here.number and here.cap == cap:
-            return self._books.entry(account, here.capped_by)
+            return self._writer.entry(account, here.cap_entry)
         # A cap that may also come down again is asked for by the one before it.
-        request = f"cap/{cap}" if here.parents else f"cap/{here.capped_by}/{cap}"
-        if before := here.requests.number(request):
-            return self._books.entry(account, before)
+        request = f"cap/{cap}" if here.parents else f"cap/{here.cap_entry}/{cap}"
+        if before := here.requests.entry_number(request):
+            return self._writer.entry(account, before)
         above: dict[str, Any] = {
             "parent": here.parent,
             "parent_hash": here.parent and NO_ENTRY,
@@ -148,32 +148,32 @@ class Ledger:
         draft = self._draft(account, kind="cap", id=request, cap_microusd=cap, **above)
         here.check(draft)
         proofs = dict(
-            zip(("parent_hash", "campaign_hash"), self._parents.hold_at_least(account, cap), strict=False)
+            zip(("parent_hash", "campaign_hash"), self._parents.reserve_at_least(account, cap), strict=False)
         )
-        return self._books.append(draft.model_copy(update=proofs))
+        return self._writer.append(draft.model_copy(update=proofs))
 
-    def cap_at(self, account: str, cap_usd: Decimal) -> None:
+    def ensure_cap(self, account: str, cap_usd: Decimal) -> None:
         """Let the cap of an account that lies in nothing be this: opened where there is none, left alone where it is so already.
 
         It costs what one entry costs, however long the account is: unlike `state`, it looks at nothing that is settled.
         """
-        here = self._books.fold(account)
+        here = self._writer.latest(account)
         if not here.number:
             self.open(account, cap_usd)
         elif here.cap != _micro(cap_usd):
             self.set_cap(account, cap_usd)
 
-    def close(self, account: str) -> Sealed:
+    def close(self, account: str) -> HashedEntry:
         """End an account and give its parents back what was not spent. Final: close only what is done.
 
         Raises:
             LedgerConflict: it still holds money.
         """
-        here = self._books.fold(account)
+        here = self._writer.latest(account)
         sealed = (
-            self._books.entry(account, here.number)
+            self._writer.entry(account, here.number)
             if here.closed
-            else self._books.append(self._draft(account, kind="close", id="close"))
+            else self._writer.append(self._draft(account, kind="close", id="close"))
         )
         for parent in here.parents:
             self._parents.settle(parent, account)
@@ -181,17 +181,17 @@ class Ledger:
 
     def state(self, account: str) -> AccountState:
         """The account as it is now. Raises UnknownName."""
-        folded = self._books.fold(account)
+        folded = self._writer.latest(account)
         if not folded.number:
-            raise UnknownName("account", account, accounts(self._store))
+            raise UnknownName("account", account, account_names(self._store))
         return folded.state()
 
-    def sweep_parent(self, parent: str) -> list[str]:
+    def repair_parent(self, parent: str) -> list[str]:
         """Mend in a month or a campaign what crashed between two accounts; says what it did."""
         return self._parents.sweep(parent)
 
-    def _opened_before(self, account: str, cap: int | None, caps: dict[str, int]) -> Sealed:
-        first = self._books.entry(account, 1)
+    def _opened_before(self, account: str, cap: int | None, caps: dict[str, int]) -> HashedEntry:
+        first = self._writer.entry(account, 1)
         if first.entry.kind != "open":
             raise LedgerConflict(
                 account, "was closed because nobody had opened it in time: go on under a new name"
@@ -208,15 +208,15 @@ class Ledger:
         if amount is not None:
             content["amount_microusd"] = _micro(amount)
         if (hold := content.get("hold")) and content["kind"] != "reserve":
-            known = self._books.known(account)
-            if hold not in known.holds:
-                known = self._books.fold(account)
-            about = known.holds.get(hold) or known.settled.get(hold)
+            known = self._writer.known(account)
+            if hold not in known.reservations:
+                known = self._writer.latest(account)
+            about = known.reservations.get(hold) or known.settled.get(hold)
             content |= {"stage": about.stage, "attempt": about.attempt} if about else {}
-        return self._parents.draft(named(account), **content)
+        return self._parents.draft(check_account_name(account), **content)
 
 
-def accounts(store: Store) -> list[str]:
+def account_names(store: Store) -> list[str]:
     """Names of the accounts in a store, sorted."""
     return sorted({key.split("/")[1] for key in store.list("ledger/") if key.count("/") == 2})
 

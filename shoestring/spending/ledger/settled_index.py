@@ -14,11 +14,11 @@ from hashlib import blake2b
 # Of a million requests two share such a digest once in 37 million accounts.
 DIGEST_BYTES = 8
 # Whoever asks more often than this has an index made, which takes as long as so many searches.
-SEARCHES = 32
+SEARCHES_BEFORE_INDEX = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledReservation:
     """A hold that is settled: at how much, and how much of it was released."""
 
     stage: str
@@ -28,7 +28,7 @@ class Settled:
     released: int
 
 
-class Requests:
+class RequestIndex:
     """The ids of an account's entries, in the order of their numbers: the n-th is entry n's."""
 
     def __init__(self, packed: str = "") -> None:
@@ -49,7 +49,7 @@ class Requests:
         if found := self._recent.get(wanted):
             return found
         self._searches += 1
-        if self._searches > SEARCHES:
+        if self._searches > SEARCHES_BEFORE_INDEX:
             if self._index is None:
                 digests = (
                     self._packed[at : at + DIGEST_BYTES] for at in range(0, len(self._packed), DIGEST_BYTES)
@@ -61,8 +61,8 @@ class Requests:
             at = self._packed.find(wanted, at + 1)
         return at // DIGEST_BYTES + 1 if at >= 0 else 0
 
-    def twin(self) -> Requests:
-        other = Requests()
+    def copy(self) -> RequestIndex:
+        other = RequestIndex()
         other._packed, other._recent, other._index, other._searches = (
             self._packed,
             dict(self._recent),
@@ -78,34 +78,34 @@ class Requests:
         return base64.b64encode(self._packed).decode()
 
 
-class SettledHolds:
+class SettledReservations:
     """By name. Each pack is the holds that were settled or adjusted since the one before it."""
 
     def __init__(self, packs: tuple[str, ...] = ()) -> None:
         self._packs = packs
-        self._before: dict[str, Settled] = {}
+        self._before: dict[str, SettledReservation] = {}
         self._unread = packs
-        self._recent: dict[str, Settled] = {}
+        self._recent: dict[str, SettledReservation] = {}
 
-    def put(self, name: str, settled: Settled) -> None:
+    def put(self, name: str, settled: SettledReservation) -> None:
         self._recent[name] = settled
 
-    def get(self, name: str) -> Settled | None:
+    def get(self, name: str) -> SettledReservation | None:
         return self._recent.get(name) or self._past().get(name)
 
-    def all(self) -> dict[str, Settled]:
+    def all(self) -> dict[str, SettledReservation]:
         return self._past() | self._recent
 
-    def _past(self) -> dict[str, Settled]:
+    def _past(self) -> dict[str, SettledReservation]:
         for pack in self._unread:
             self._before |= {
-                name: Settled(*of) for name, *of in json.loads(zlib.decompress(base64.b64decode(pack)))
+                name: SettledReservation(*of) for name, *of in json.loads(zlib.decompress(base64.b64decode(pack)))
             }
         self._unread = ()
         return self._before
 
-    def twin(self) -> SettledHolds:
-        other = SettledHolds(self._packs)
+    def copy(self) -> SettledReservations:
+        other = SettledReservations(self._packs)
         other._before, other._unread, other._recent = dict(self._before), self._unread, dict(self._recent)
         return other
 

@@ -1,0 +1,95 @@
+"""A store that is a folder: each object is a file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from shoestring.core.errors import NotInStore, StoreError, StoreFull
+from shoestring.core.store_layout import check_key
+from shoestring.core.types import STANDARD_CLASS
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class FolderStore:
+    """A store whose objects are files below `root`.
+
+    A write goes to a temporary file, which is flushed and then linked or renamed into place. An object is therefore complete or absent.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def fetch(self, key: str) -> Path:
+        path = self.root / check_key(key)
+        if not path.is_file():
+            raise NotInStore(key)
+        return path
+
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS
+    ) -> bool:
+        path = self.root / check_key(key)
+        if if_absent and path.exists():
+            return False
+        temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+        try:
+            self._make_folder(path.parent)
+            self._write(temporary, data)
+            if if_absent:
+                try:
+                    os.link(temporary, path)
+                except FileExistsError:
+                    return False
+            else:
+                temporary.replace(path)
+            self._sync_folder(path.parent)
+            return True
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise StoreFull(
+                    f"no space left for {key} in {self.root}: nothing of the object was written; free some space and run again"
+                ) from error
+            raise StoreError(f"cannot write {key} in {self.root}: {error.strerror or error}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+    def _make_folder(self, folder: Path) -> None:
+        if not folder.is_dir():
+            self._make_folder(folder.parent)
+            folder.mkdir(exist_ok=True)
+            self._sync_folder(folder.parent)
+
+    @staticmethod
+    def _sync_folder(folder: Path) -> None:
+        """Flush the folder itself: a flushed file survives a power cut only if its name in the folder is flushed, too."""
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    @staticmethod
+    def _write(path: Path, data: bytes | Path) -> None:
+        with path.open("wb") as file:
+            if isinstance(data, bytes):
+                file.write(data)
+            else:
+                with data.open("rb") as source:
+                    shutil.copyfileobj(source, file, 1 << 20)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def list(self, prefix: str) -> Iterator[str]:
+        folder = self.root / (prefix if prefix.endswith("/") else prefix.rpartition("/")[0])
+        found = (path.relative_to(self.root).as_posix() for path in folder.rglob("*") if path.is_file())
+        # A name that begins with a dot is a temporary file: of a write in progress, or of a process that died while it wrote
+        # or probed the volume.
+        yield from sorted(key for key in found if key.startswith(prefix) and "/." not in f"/{key}")

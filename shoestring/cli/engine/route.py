@@ -1,0 +1,59 @@
+"""`shoestring route`: called by the route step of an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoestring.cli.options import RunIdOption, WorldPathOption
+from shoestring.core.errors import Refused, UsageError
+from shoestring.routing.decision import Decision
+from shoestring.routing.pages.explain import as_text
+from shoestring.routing.placement import argo_patch
+from shoestring.runtime import route as route_stage
+
+
+def route(
+    needs: Annotated[str, typer.Option(help="NEEDs of the stage and of those after it, in order, as JSON")],
+    run_id: RunIdOption,
+    recipe: Annotated[str, typer.Option(help="the recipe, as JSON")],
+    out: Annotated[Path, typer.Option(help="folder for patch, decision_key, decision.json and page.md")],
+    budget: Annotated[str, typer.Option(help="dollars for the whole run; empty: the recipe's")] = "",
+    deadline: Annotated[float, typer.Option(min=0, help="seconds for the whole run; 0: the recipe's")] = 0.0,
+    seed: Annotated[int, typer.Option(min=-1, help="random seed; -1: the recipe's")] = -1,
+    upstream: Annotated[
+        str, typer.Option(help="key of the manifest that the stage reads; empty for the first")
+    ] = "",
+    also: Annotated[str, typer.Option(help="key of the second data set that the stage reads")] = "",
+    world: WorldPathOption = "",
+) -> None:
+    """Choose where the next stage runs, reserve its P95 cost, and explain the decision.
+
+    `patch` is the placement, as a patch of the pod's spec. A file `refused` means that a retry would not
+    help.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    decision_path, page_path = out / "decision.json", out / "page.md"
+    try:
+        values = route_stage(
+            needs,
+            world,
+            run_id,
+            recipe,
+            budget,
+            deadline,
+            seed,
+            upstream,
+            also,
+            str(decision_path),
+            str(page_path),
+        )
+    except (Refused, UsageError):
+        (out / "refused").write_text("yes")
+        raise
+    decision = Decision.model_validate_json(decision_path.read_bytes())
+    (out / "patch").write_text(argo_patch(decision))
+    (out / "decision_key").write_text(values["decision_key"])
+    typer.echo(as_text(decision))

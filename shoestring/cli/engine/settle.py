@@ -1,0 +1,21 @@
+"""`shoestring settle`: called by the exit step of an engine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shoestring.cli.options import RunIdOption, WorldPathOption
+from shoestring.runtime.open_world import open_world
+from shoestring.runtime.settlement.settle import finish
+
+
+def settle(
+    run_id: RunIdOption,
+    page: Annotated[str, typer.Option(help="file to write the report to")] = "",
+    summary: Annotated[str, typer.Option(help="file to write the summary to, as JSON")] = "",
+    world: WorldPathOption = "",
+) -> None:
+    """Settle what is still reserved, close the run's account, and write the summary and the report."""
+    finish(open_world(world), run_id, page, summary)

@@ -1,0 +1,39 @@
+"""`shoestring stage`: called by the pod of a stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoestring.cli.options import RunIdOption, WorldPathOption
+from shoestring.core.errors import UnknownName, UsageError
+from shoestring.runtime import run as run_stage
+from shoestring.runtime.admission.build_question import stage_names
+
+
+def stage(
+    name: Annotated[str, typer.Argument(help="ingest, preprocess, train, evaluate or a stage of your own")],
+    run_id: RunIdOption,
+    decision_key: Annotated[str, typer.Option(help="key of the routing decision in the store")],
+    given: Annotated[
+        list[str] | None, typer.Option("--input", help="NAME=KEY of an input; may be repeated")
+    ] = None,
+    key_to: Annotated[Path | None, typer.Option(help="file to write the key of the result to")] = None,
+    origin: Annotated[str, typer.Option(help="JSON that identifies the code of an author's own stage")] = "",
+    world: WorldPathOption = "",
+) -> None:
+    """Run one routed stage in this process, metered and settled, as its pod does. Prints the key of its
+    result.
+    """
+    if not origin and name not in stage_names():
+        raise UnknownName("stage", name, stage_names())
+    pairs = [item.partition("=") for item in given or []]
+    if bad := [key + sep + value for key, sep, value in pairs if not (key and sep and value)]:
+        raise UsageError(f"--input {bad[0]!r}: write it as NAME=KEY")
+    inputs = {key: value for key, _, value in pairs}
+    key = run_stage(name, world=world, run_id=run_id, decision_key=decision_key, inputs=inputs, origin=origin)
+    if key_to is not None:
+        key_to.write_text(key)
+    typer.echo(key)

@@ -1,0 +1,72 @@
+"""`shoestring approve`: a named person approves the budget of a run."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from shoestring.cli.local_world import open_world_at
+from shoestring.cli.options import JsonOption, StoreOption, WorldOption
+from shoestring.cli.run_request import budget_from_option
+from shoestring.cli.times import parse_expiry
+from shoestring.core.errors import UsageError
+from shoestring.data.run_records import open_run
+from shoestring.runtime.admission.approvals import current_budget, give_approval
+from shoestring.spending.approvals import DEFAULT_VALIDITY, Approval, read_approval_request
+
+
+def approve(
+    run: Annotated[
+        str,
+        typer.Argument(help="id of the run: one that waits for approval, or a running one that needs more"),
+    ],
+    by: Annotated[str, typer.Option(help="name of the person who approves")],
+    usd: Annotated[
+        str | None, typer.Option("--usd", help="dollars for the whole run; default: the amount it requested")
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="date or time (UTC) at which the approval expires; default: in 7 days"),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="reason, for the record")] = "",
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Approve the budget of a run, or more of it. The ledger's store records who, how much and until when."""
+    opened = open_world_at(world, store)
+    found, request, now = (
+        open_run(opened.store, run),
+        read_approval_request(opened.store, run),
+        opened.clock.now(),
+    )
+    if usd is None and request is None:
+        raise UsageError(f"{run} has not requested an approval: give the amount with --usd")
+    approval = Approval(
+        run_id=run,
+        by=by,
+        at=now,
+        amount_usd=budget_from_option(
+            usd, request.budget_usd if request else found.record.recipe.budget_usd, "--usd"
+        ),
+        expires_at=parse_expiry(until) if until else now + DEFAULT_VALIDITY,
+        reason=reason,
+        pod=opened.pod,
+    )
+    total_usd, account = current_budget(opened, found) if found.starts else (approval.amount_usd, None)
+    raised = give_approval(opened, approval, account, total_usd)
+    if as_json:
+        typer.echo(json.dumps(approval.model_dump(mode="json"), indent=1))
+        return
+    typer.echo(
+        f"{by} approved ${approval.amount_usd} for {run}, until {approval.expires_at:%Y-%m-%d %H:%M} UTC"
+    )
+    if raised:
+        typer.echo(
+            f"{found.start.account} is running and had ${total_usd}: stages not routed yet may use the "
+            "additional amount"
+        )
+    elif not found.starts:
+        typer.echo(f"start it: shoestring run --resume {run}     (on a cluster: retry the run in its engine)")

@@ -1,0 +1,60 @@
+"""`shoestring export ...`: costs in the formats of other tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoestring.cli.local_world import open_world_at
+from shoestring.cli.options import JsonOption, MonthOption, StoreOption, WorldOption
+from shoestring.cli.times import ledger_month
+from shoestring.core.money import from_microusd
+from shoestring.reporting.app.focus import focus_csv, focus_rows, total_microusd
+from shoestring.reporting.charges import read_charges
+from shoestring.spending.ledger.ledger import Ledger
+
+app = typer.Typer(help="Write costs in the formats of other tools.", no_args_is_help=True)
+
+
+@app.callback()
+def export() -> None:
+    """Write costs in the formats of other tools."""
+
+
+@app.command()
+def focus(
+    month: MonthOption,
+    out: Annotated[Path, typer.Option("--out", help="the CSV file to write")],
+    provider: Annotated[
+        str | None, typer.Option(help="provider of the machines; default: the name of the world")
+    ] = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a month of the ledger as FOCUS 1.2 cost rows: for each attempt, one row for what it computed and
+    one for each idle part.
+    """
+    opened = open_world_at(world, store)
+    name = ledger_month(opened.store, month)
+    charges, notes = read_charges(opened.store, [name])
+    rows = list(focus_rows(charges, provider or opened.name))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(focus_csv(rows), encoding="utf-8", newline="")
+    total = from_microusd(total_microusd(charges))
+    open_usd = total - Ledger(opened.store, opened.clock).state(name).spent_usd
+    if as_json:
+        facts = {
+            "month": name,
+            "rows": len(rows),
+            "total_usd": str(total),
+            "open_usd": str(open_usd),
+            "notes": notes,
+        }
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    still = f", ${open_usd} of it in accounts that are still open" if open_usd else ""
+    typer.echo("\n".join([f"{out}: {len(rows)} rows, ${total} of {name}{still}", *notes]))

@@ -1,0 +1,29 @@
+"""The last lines that a run prints, and its exit code."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from shoestring.core.record import record_bytes
+from shoestring.reporting.summary import RunSummary
+
+
+def print_run_end(summary: RunSummary, report: str, hints: tuple[str, ...], as_json: bool) -> None:
+    """Print the end of a run and exit with 1 unless it is done.
+
+    `report`: where the report is. `hints`: what the user can do about a run that did not finish.
+    """
+    if as_json:
+        sys.stdout.buffer.write(record_bytes(summary))
+    elif summary.status != "refused":
+        spent = f"${summary.spent_usd} of ${summary.budget_usd}"
+        quality = ", ".join(f"{name} {value:.4f}" for name, value in summary.quality.items())
+        typer.echo(f"{summary.run_id}: {summary.status}, {spent} spent" + (f"; {quality}" if quality else ""))
+        typer.echo(f"report: {report}")
+    if summary.status != "done":
+        typer.echo(f"shoestring: {summary.sentence}", err=True)
+        if summary.status != "refused":
+            typer.echo("\n".join(hints), err=True)
+        raise typer.Exit(1)

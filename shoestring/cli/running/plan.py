@@ -1,0 +1,146 @@
+"""`shoestring plan`: what a run would choose and cost, and the trade-off between cost and time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from decimal import Decimal
+from itertools import pairwise
+from typing import Annotated
+
+import typer
+
+from shoestring.cli.local_world import open_world_at
+from shoestring.cli.options import BudgetOption, DeadlineOption, JsonOption, StoreOption, WorldOption
+from shoestring.cli.run_request import budget_from_option, pipeline_needs
+from shoestring.core.canonical_json import json_text
+from shoestring.data.recipe import find_recipe
+from shoestring.routing.analysis.outline import OutlinePlan, StageOutline, pareto_front, stage_outlines
+from shoestring.routing.pages.explain import as_text
+from shoestring.routing.pages.text import lying
+from shoestring.routing.text_table import Grid, text_lines
+from shoestring.runtime.admission.admit import RunRequest, admission_decision, stage_budgets
+
+MAX_PLANS = 12
+"""The approximate number of Pareto-optimal plans in the table; the JSON holds all of them."""
+
+
+MIN_SPEEDUP = 0.01
+"""A plan is shown if it is faster than the plan shown before it by at least this fraction."""
+
+
+def plan(
+    recipe: Annotated[str, typer.Argument(help="name of a recipe, or path of your own .yaml file")],
+    budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a run would choose and cost, stage by stage, and what faster plans would cost. Starts
+    nothing.
+    """
+    opened = open_world_at(world, store)
+    found = find_recipe(recipe)
+    request = RunRequest(
+        "plan",
+        found,
+        pipeline_needs(),
+        budget_from_option(budget, found.budget_usd),
+        deadline or found.deadline_s,
+        found.seed,
+    )
+    decision = admission_decision(opened, request, Decimal(0), stage_budgets(opened, found))
+    stages, plans = stage_outlines(decision), pareto_front(decision.question, decision.candidates)
+    if as_json:
+        tables = {
+            "stages": [each.model_dump(mode="json") for each in stages],
+            "pareto_front": [each.model_dump(mode="json") for each in plans],
+        }
+        sys.stdout.write(json_text(decision.model_dump(mode="json") | tables) + "\n")
+    else:
+        elastic = next((need.stage for need in decision.question.needs if need.elastic), None)
+        grids = [_stages_table(stages), _pareto_table(plans, elastic)]
+        typer.echo(
+            "\n".join(
+                [
+                    as_text(decision),
+                    *(line for grid in grids if grid.rows for line in (*text_lines(grid), "")),
+                ]
+            )
+        )
+    if decision.choice is None:
+        raise typer.Exit(1)
+
+
+def _stages_table(lines: Sequence[StageOutline]) -> Grid:
+    rows = [
+        (
+            each.stage,
+            each.pool,
+            each.machine,
+            each.market,
+            each.region,
+            lying(each.format, each.storage_class) or "-",
+            "$0 (cached)" if each.cached else f"${each.est_usd}",
+            f"${each.p95_usd}",
+            f"{each.est_s:,.1f}",
+            f"{each.p95_s:,.1f}",
+            ", ".join(f"{count:,} {reason}" for reason, count in each.rejected.items()) or "-",
+        )
+        for each in lines
+    ]
+    header = (
+        "stage",
+        "pool",
+        "machine",
+        "market",
+        "region",
+        "writes",
+        "expected",
+        "P95",
+        "seconds",
+        "P95 s",
+        "rejected",
+    )
+    return Grid("All stages", header, rows, frozenset({"expected", "P95", "seconds", "P95 s"}))
+
+
+def _pareto_table(plans: Sequence[OutlinePlan], elastic: str | None) -> Grid:
+    """Return the cheapest plan, the fastest plan and those between, each with the price of an hour saved
+    against the row above.
+    """
+    shown = _spaced_plans(plans)
+    hourly = ["-", *(f"${_usd_per_hour_saved(slower, faster)}" for slower, faster in pairwise(shown))]
+    rows = [
+        (
+            f"${each.est_usd}",
+            f"${each.p95_usd}",
+            f"{each.p95_s:,.1f}",
+            saved,
+            "yes" if each.fits else "no",
+            ", ".join(each.offers),
+        )
+        for each, saved in zip(shown, hourly, strict=True)
+    ]
+    notes = [f"{elastic}: trained on all its epochs"] if elastic else []
+    notes += [f"{len(plans) - len(shown)} more in --json"] if len(plans) > len(shown) else []
+    header = ("expected", "P95", "P95 s", "an hour saved", "fits", "offers by stage")
+    return Grid("Cost against time", header, rows, frozenset(header[:4]), "; ".join(notes))
+
+
+def _spaced_plans(plans: Sequence[OutlinePlan]) -> list[OutlinePlan]:
+    """Return plans that are each noticeably faster than the one before; the fastest is last."""
+    shown = list(plans[:1])
+    if len(plans) > 1:
+        spread = (plans[0].p95_s / max(plans[-1].p95_s, 0.001)) ** (1 / (MAX_PLANS - 1))
+        for each in plans[1:-1]:
+            if each.p95_s * max(spread, 1 + MIN_SPEEDUP) <= shown[-1].p95_s:
+                shown.append(each)
+        shown.append(plans[-1])
+    return shown
+
+
+def _usd_per_hour_saved(slower: OutlinePlan, faster: OutlinePlan) -> Decimal:
+    hours = Decimal(str(slower.p95_s - faster.p95_s)) / 3600
+    return ((faster.est_usd - slower.est_usd) / hours).quantize(Decimal("0.01"))

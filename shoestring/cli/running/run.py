@@ -1,0 +1,113 @@
+"""`shoestring run`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoestring.backends.local import default_world_path, read_world_file
+from shoestring.cli.argo_runs import check_local_only
+from shoestring.cli.launch import start_run
+from shoestring.cli.local_world import open_world_at
+from shoestring.cli.options import (
+    DEFAULT_NAMESPACE,
+    BudgetOption,
+    CampaignOption,
+    DeadlineOption,
+    JsonOption,
+    NamespaceOption,
+    OnOption,
+    PriorityOption,
+    SeedOption,
+    StoreOption,
+    TemplateOption,
+    WaitOption,
+    WorldOption,
+)
+from shoestring.cli.run_end import print_run_end
+from shoestring.cli.run_request import recipe_in_campaign, run_request, with_priority
+from shoestring.config.world import World
+from shoestring.core.errors import UsageError
+from shoestring.data.run_records import Run, open_run
+from shoestring.reporting.publish import export
+from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.summary import summarise_run
+from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
+from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
+
+
+def check_not_running(world: World, run: Run) -> None:
+    """Raises UsageError if another process still drives the run; otherwise settle what it left."""
+    launcher = run.start.launcher if run.starts else None
+    if launcher and launcher != world.pod and world.cluster.lifetime(launcher).alive:
+        raise UsageError(f"{run.run_id} is still running: follow it with `shoestring watch {run.run_id}`")
+    settle_run(world, run.run_id)
+
+
+def prepare_launch(world: World, folder: Path) -> Path:
+    """Settle what abandoned runs left, create the run's folder and return it."""
+    os.environ[LAUNCHER_VARIABLE] = str(world.pod)
+    for sentence in settle_abandoned(world):
+        typer.echo(sentence, err=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(help="name of a recipe, or path of your own .yaml file")] = "",
+    budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    out: Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")] = None,
+    seed: SeedOption = None,
+    campaign: CampaignOption = None,
+    priority: PriorityOption = None,
+    wait: WaitOption = False,
+    resume: Annotated[str | None, typer.Option(help="resume a run that did not finish")] = None,
+    on: OnOption = None,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+    template: TemplateOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a recipe from raw data to an evaluated model, inside its budget."""
+    if bool(recipe) == bool(resume):
+        raise UsageError(
+            "name a recipe, like `shoestring run flights`, or a run to resume: `shoestring run --resume RUN`"
+        )
+    if on:
+        from shoestring.cli.clusters import run_on
+
+        check_local_only(world=world, store=store, out=out, resume=resume, priority=priority, wait=wait)
+        run_on(on, namespace, template, recipe_in_campaign(campaign, recipe), budget, deadline, seed, as_json)
+        return
+    if template:
+        raise UsageError(
+            f"--template {template} is a pipeline on a cluster: name the kubeconfig context with --on"
+        )
+    opened = open_world_at(world, store)
+    path = world or default_world_path()
+    if read_world_file(path).purpose == "plan":
+        raise UsageError(
+            f"{path} is a world for planning only, so nothing can run on it: create one with `shoestring "
+            "world init`"
+        )
+    request = run_request(opened, recipe, resume, budget, deadline, seed, campaign)
+    if resume:
+        check_not_running(opened, open_run(opened.store, resume))
+    folder = prepare_launch(opened, out or Path("runs") / request.run_id)
+    if not (resume and summarise_run(read_run_story(opened.store, resume)).status == "done"):
+        start_run(opened, with_priority(request, priority), str(path.absolute()), folder, as_json, wait)
+    options = "".join(
+        f" {name} {value}"
+        for name, value in (("--world", world), ("--store", store), ("--out", out))
+        if value
+    )
+    hints = (
+        f"output of its steps: {folder / 'log.txt'}",
+        f"resume it: shoestring run --resume {request.run_id}{options}",
+    )
+    print_run_end(export(opened.store, request.run_id, folder), str(folder / "report.html"), hints, as_json)

@@ -1,0 +1,96 @@
+"""`shoestring simulate`: try a policy, a budget or a spot market before it costs money."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from shoestring.cli.options import MAX_SEED, JsonOption
+from shoestring.config.policy import Policy
+from shoestring.config.yaml_files import parse, read_text
+from shoestring.core.errors import WorldError
+from shoestring.simulation.results import SimulationReport
+from shoestring.simulation.scenario import Scenario, load_scenario
+from shoestring.simulation.simulate import simulate as simulate_scenario
+from shoestring.simulation.text_report import as_text
+
+
+def with_policy(scenario: Scenario, path: Path | None) -> Scenario:
+    """Return the scenario with the policy of this file. Raises WorldError."""
+    if path is None:
+        return scenario
+    policy = parse(
+        read_text(path, f"there is no policy file at {path}", WorldError), Policy, str(path), WorldError
+    )
+    return scenario.model_copy(update={"policy": policy})
+
+
+def with_trace(
+    scenario: Scenario, trace: Path | None, tick_s: float | None, begins: datetime | None
+) -> Scenario:
+    """Return the scenario with the recorded market of this trace, starting on this day."""
+    overrides = {"trace": trace, "tick_s": tick_s}
+    market = scenario.market.model_copy(
+        update={name: value for name, value in overrides.items() if value is not None}
+    )
+    starts_at = scenario.starts_at if begins is None else begins.replace(tzinfo=UTC)
+    return scenario.model_copy(update={"market": market, "starts_at": starts_at})
+
+
+def run_simulation(scenario: Scenario, label: str, pipelines: int, seed: int) -> SimulationReport:
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(label, total=pipelines)
+        return simulate_scenario(
+            scenario, pipelines, seed, on_progress=lambda done: progress.update(task, completed=done)
+        )
+
+
+def simulate(
+    scenario: Annotated[
+        Path | None, typer.Argument(help="a scenario .yaml; default: the built-in scenario")
+    ] = None,
+    pipelines: Annotated[int, typer.Option(min=1, max=1_000_000, help="number of pipelines to start")] = 500,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="random seed; equal seeds give equal figures")
+    ] = 0,
+    policy: Annotated[
+        Path | None, typer.Option(help="a policy.yaml, instead of the scenario's own policy")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="another policy.yaml, run_simulation beside the first on the same pipelines"),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="a recorded market: a folder of availability.csv and prices.csv, or a file"),
+    ] = None,
+    tick: Annotated[
+        float | None, typer.Option(min=1, help="seconds between the rows of a trace's availability.csv")
+    ] = None,
+    begins: Annotated[
+        datetime | None,
+        typer.Option("--from", formats=["%Y-%m-%d"], help="first day of the simulation, in UTC"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run many synthetic pipelines through the real router and ledger, and report what they would spend."""
+    found = with_trace(load_scenario(scenario), trace, tick, begins)
+    files = [policy, against] if against else [policy]
+    named = [(str(path) if path else "default policy", with_policy(found, path)) for path in files]
+    begun_s = time.perf_counter()
+    reports = [(name, run_simulation(each, name, pipelines, seed)) for name, each in named]
+    if as_json:
+        dumped = [{"policy": name} | report.model_dump(mode="json") for name, report in reports]
+        typer.echo(json.dumps(dumped if against else dumped[0], indent=1, sort_keys=True))
+        return
+    seconds, total = time.perf_counter() - begun_s, len(reports) * pipelines
+    typer.echo(as_text(reports))
+    typer.echo(f"{total:,} pipelines in {seconds:.1f} s, {60 * total / seconds:,.0f} per minute")

@@ -1,0 +1,45 @@
+"""`shoestring actuals`: estimates compared with costs."""
+
+from __future__ import annotations
+
+from typing import Annotated, get_args
+
+import typer
+
+from shoestring.cli.local_world import open_world_at
+from shoestring.cli.options import JsonOption, SinceOption, StoreOption, UntilOption, WorldOption
+from shoestring.cli.times import parse_time
+from shoestring.core.errors import UsageError
+from shoestring.reporting.actuals import GroupBy, actuals
+from shoestring.reporting.charges import read_charges
+from shoestring.reporting.terminal_text import actuals_text
+
+ByOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--by", help="stage, gpu, pool, market or campaign; may be repeated; default: stage and gpu"
+    ),
+]
+
+
+def parse_grouping(names: list[str] | None) -> list[GroupBy]:
+    """Return the properties to group by, in their fixed order. Raises UsageError."""
+    known = get_args(GroupBy)
+    if unknown := sorted(set(names or ()) - set(known)):
+        raise UsageError(f"--by: unknown: {', '.join(unknown)}; choose from: {', '.join(known)}")
+    return [name for name in known if name in (names or ("stage", "gpu"))]
+
+
+def show_actuals(
+    by: ByOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare expected with actual cost, and show the dollars that bought no computation."""
+    names, begin, end = parse_grouping(by), parse_time("--since", since), parse_time("--until", until)
+    charges, notes = read_charges(open_world_at(world, store).store, None, begin, end)
+    found = actuals(charges, names, begin, end, notes)
+    typer.echo(found.model_dump_json(indent=1) if as_json else actuals_text(found))

@@ -1,0 +1,48 @@
+"""`shoestring hindsight`: past choices, priced by what the stages took."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shoestring.cli.local_world import open_world_at
+from shoestring.cli.options import JsonOption, SinceOption, StoreOption, UntilOption, WorldOption
+from shoestring.cli.times import parse_time
+from shoestring.core.errors import UnknownName, UsageError
+from shoestring.data.run_records import open_run
+from shoestring.reporting.charges import read_charges
+from shoestring.reporting.hindsight_report import build_hindsight_report, price_table
+from shoestring.reporting.terminal_text import hindsight_text
+
+
+def show_hindsight(
+    run_id: Annotated[str | None, typer.Argument(help="id of a run; default: all runs of the store")] = None,
+    stage: Annotated[str | None, typer.Option(help="only this stage")] = None,
+    prices: Annotated[
+        str, typer.Option(help="'then': the prices at the time of the decision; 'now': the current prices")
+    ] = "then",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Price the rejected alternatives by what the stages took: what the best choice would have saved, and the
+    cause.
+    """
+    if prices not in ("then", "now"):
+        raise UsageError(f"--prices: {prices!r} is unknown; choose then or now")
+    opened = open_world_at(world, store)
+    if run_id is not None:
+        open_run(opened.store, run_id)
+    charges, notes = read_charges(
+        opened.store, None, parse_time("--since", since), parse_time("--until", until)
+    )
+    stages = sorted({charge.entry.stage for charge in charges})
+    if stage is not None and stage not in stages:
+        raise UnknownName("stage with charges", stage, stages)
+    quotes = opened.prices.book().quotes if prices == "now" else ()
+    book = price_table((quote.pool, quote.market, quote.usd_per_hour) for quote in quotes)
+    found = build_hindsight_report(charges, book, run_id, stage, notes)
+    typer.echo(found.model_dump_json(indent=1) if as_json else hindsight_text(found))

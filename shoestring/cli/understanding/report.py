@@ -1,0 +1,28 @@
+"""`shoestring report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoestring.cli.local_world import open_world_at
+from shoestring.cli.options import StoreOption, WorldOption
+from shoestring.data.run_records import open_run
+from shoestring.reporting.publish import export, publish
+
+
+def report(
+    run_id: Annotated[str, typer.Argument(help="id of the run")],
+    out: Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")] = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Write a run's report and files again, from its current records."""
+    opened = open_world_at(world, store)
+    open_run(opened.store, run_id)
+    folder = out or Path("runs") / run_id
+    publish(opened.store, run_id)
+    export(opened.store, run_id, folder)
+    typer.echo(str(folder / "report.html"))

@@ -1,0 +1,243 @@
+"""Laws of migrations: each pays for itself, none happens in a protected phase, fluctuating prices cause no oscillation."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoestring.config.policy import MigrationPolicy
+from shoestring.core.types import Market
+from shoestring.routing.policy.migration import (
+    PHASES_WITHOUT_MIGRATION,
+    MigrationReason,
+    MigrationTarget,
+    RunningStage,
+    affordable_samples,
+    check_migration,
+    saving_and_disruption,
+)
+
+HERE: dict[str, Any] = {
+    "pool": "a",
+    "market": Market.SPOT,
+    "usd_per_hour": 1.0,
+    "s_per_sample": 0.01,
+    "phase": "stable",
+    "elapsed_s": 3600.0,
+    "migrations": 0,
+    "left_usd": 10.0,
+    "left_s": None,
+    "samples_left": 1e9,
+    "exit_s": 5.0,
+}
+THERE: dict[str, Any] = {
+    "pool": "b",
+    "market": Market.SPOT,
+    "usd_per_hour": 0.5,
+    "s_per_sample": 0.01,
+    "startup_s": 120.0,
+}
+amounts = st.floats(0.001, 1000)
+standings = st.builds(
+    RunningStage,
+    pool=st.just("a"),
+    market=st.just(Market.SPOT),
+    usd_per_hour=amounts,
+    s_per_sample=amounts,
+    phase=st.sampled_from(["", "warm-up", "stable", "decay", "tuning"]),
+    elapsed_s=st.floats(0, 2000),
+    migrations=st.integers(0, 3),
+    left_usd=st.floats(-1, 1000),
+    left_s=st.none() | st.floats(-1, 1e6),
+    samples_left=st.floats(0, 1e9),
+    exit_s=st.floats(0, 100),
+    delay_usd_per_hour=st.just(0.0) | st.floats(0, 10),
+)
+places = st.builds(
+    MigrationTarget,
+    pool=st.sampled_from(["a", "b"]),
+    market=st.just(Market.SPOT),
+    usd_per_hour=amounts,
+    s_per_sample=amounts,
+    startup_s=st.floats(0, 1000),
+)
+settings_ = st.builds(
+    MigrationPolicy,
+    saving_over_disruption=st.floats(1, 5),
+    min_dwell_s=st.floats(0, 2000),
+    extra_saving_per_migration=st.floats(0, 1),
+    max_migrations=st.integers(0, 3),
+    critical_phases=st.sampled_from([(), ("tuning",)]),
+)
+
+
+@given(standings, places, settings_)
+def test_a_move_is_never_made_in_a_sacred_moment_or_for_nothing(
+    at: RunningStage, there: MigrationTarget, rules: MigrationPolicy
+) -> None:
+    found = check_migration(at, there, rules)
+    if not found.migrates:
+        assert found.sentence.startswith("stays: ")
+        return
+    assert at.phase not in PHASES_WITHOUT_MIGRATION and at.phase not in rules.critical_phases
+    assert (
+        at.elapsed_s >= rules.min_dwell_s and at.migrations < rules.max_migrations and there.pool != at.pool
+    )
+    assert found.saving > 0
+    assert (
+        found.saving
+        >= found.disruption * rules.saving_over_disruption + rules.extra_saving_per_migration * at.migrations
+    )
+
+
+@given(standings, places, settings_)
+def test_what_a_move_leaves_is_never_less_than_staying(
+    at: RunningStage, there: MigrationTarget, rules: MigrationPolicy
+) -> None:
+    if not check_migration(at, there, rules).migrates:
+        return
+    moving_usd, moving_s = (
+        (at.usd_per_hour * at.exit_s + there.usd_per_hour * there.startup_s) / 3600,
+        at.exit_s + there.startup_s,
+    )
+    here = affordable_samples(at, at.usd_per_hour, at.s_per_sample)
+    moved = affordable_samples(at, there.usd_per_hour, there.s_per_sample, moving_usd, moving_s)
+    assert moved >= here * (1 - 1e-9)
+    if moved == here == at.samples_left:
+        price_here, price_there = (
+            at.usd_per_hour + at.delay_usd_per_hour,
+            there.usd_per_hour + at.delay_usd_per_hour,
+        )
+        cost = (
+            moving_usd
+            + at.delay_usd_per_hour * moving_s / 3600
+            + at.samples_left * there.s_per_sample * price_there / 3600
+        )
+        assert cost <= at.samples_left * at.s_per_sample * price_here / 3600 * (1 + 1e-9)
+
+
+@given(standings, settings_, amounts)
+def test_nothing_moves_for_a_place_that_is_no_better(
+    at: RunningStage, rules: MigrationPolicy, dearer: float
+) -> None:
+    like = MigrationTarget.model_validate(
+        THERE
+        | {"usd_per_hour": at.usd_per_hour * (1 + dearer), "s_per_sample": at.s_per_sample * (1 + dearer)}
+    )
+    assert not check_migration(at, like, rules).migrates
+    assert not check_migration(at, None, rules).migrates
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "code", "sentence"),
+    [
+        (
+            {},
+            {},
+            MigrationReason.MIGRATE,
+            "migrates: b spot at $0.500000 an hour saves 50.0% a sample, the migration costs 0.2%",
+        ),
+        (
+            {"samples_left": 1e6},
+            {},
+            MigrationReason.MIGRATE,
+            "migrates: b spot at $0.500000 an hour saves 50.0%, the migration costs 0.7%",
+        ),
+        (
+            {"left_usd": 0.02},
+            {"usd_per_hour": 0.9},
+            MigrationReason.DISRUPTION,
+            "stays: b spot at $0.900000 an hour saves 10.0% a sample, the migration costs 100.0%, "
+            "200.0% saving is required",
+        ),
+        (
+            {},
+            {"usd_per_hour": 1.2},
+            MigrationReason.NO_SAVING,
+            "stays: b spot at $1.200000 an hour saves nothing",
+        ),
+        ({"left_s": 3600.0}, {"usd_per_hour": 4.0, "s_per_sample": 0.0025}, MigrationReason.MIGRATE, None),
+        ({}, {"usd_per_hour": 4.0, "s_per_sample": 0.0025}, MigrationReason.NO_SAVING, None),
+        ({"phase": "decay"}, {}, MigrationReason.PHASE, "stays: no migration during decay"),
+        ({"phase": ""}, {}, MigrationReason.PHASE, "stays: no migration during its first steps"),
+        ({"elapsed_s": 599.0}, {}, MigrationReason.DWELL, "stays: 599 s on this pool, the minimum is 600 s"),
+        ({"migrations": 1}, {}, MigrationReason.LIMIT, "stays: migrations made 1, allowed 1"),
+        ({}, {"pool": "a"}, MigrationReason.SAME_TARGET, "stays: the router would choose a spot again"),
+    ],
+)
+def test_what_is_done_and_said(
+    here: dict[str, Any], there: dict[str, Any], code: MigrationReason, sentence: str | None
+) -> None:
+    """Among them: with an hour to the deadline the faster place at four times the price wins; without one it saves nothing."""
+    found = check_migration(
+        RunningStage.model_validate(HERE | here),
+        MigrationTarget.model_validate(THERE | there),
+        MigrationPolicy(),
+    )
+    assert found.code is code
+    assert sentence is None or found.sentence == sentence
+
+
+def test_the_price_of_waiting_can_make_the_faster_place_worth_its_price() -> None:
+    there = MigrationTarget.model_validate(THERE | {"usd_per_hour": 1.5, "s_per_sample": 0.008})
+    assert saving_and_disruption(RunningStage.model_validate(HERE | {"samples_left": 1e6}), there)[0] < 0
+    assert (
+        saving_and_disruption(
+            RunningStage.model_validate(HERE | {"samples_left": 1e6, "delay_usd_per_hour": 5.0}), there
+        )[0]
+        > 0
+    )
+
+
+def moves_over(prices: list[tuple[float, float]], rules: MigrationPolicy) -> list[int]:
+    """Looks at two like places, one every ten minutes, at which the stage moved."""
+    place, since, moved = 0, 0, list[int]()
+    for number, now in enumerate(prices):
+        at = HERE | {
+            "usd_per_hour": now[place],
+            "elapsed_s": 600.0 * (number - since),
+            "migrations": len(moved),
+            "left_usd": 100.0,
+        }
+        there = THERE | {"usd_per_hour": now[1 - place]}
+        if check_migration(
+            RunningStage.model_validate(at), MigrationTarget.model_validate(there), rules
+        ).migrates:
+            moved, place, since = [*moved, number], 1 - place, number
+    return moved
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_prices_that_wobble_within_the_margin_move_a_stage_once_at_most(seed: int) -> None:
+    rng = random.Random(seed)
+    prices = [(1 + rng.uniform(-0.03, 0.03), 1 + rng.uniform(-0.03, 0.03)) for _ in range(1000)]
+    eager = MigrationPolicy(
+        saving_over_disruption=1, min_dwell_s=0, extra_saving_per_migration=0, max_migrations=1000
+    )
+    calm = MigrationPolicy(max_migrations=1000)
+    assert len(moves_over(prices, eager)) > 100
+    assert len(moves_over(prices, calm)) <= 1
+
+
+@given(st.integers(0, 10**6), st.floats(0.05, 0.5))
+def test_no_run_moves_more_often_than_its_margin_lets_it_whatever_prices_do(seed: int, margin: float) -> None:
+    rng = random.Random(seed)
+    prices = [(rng.lognormvariate(0, 2), rng.lognormvariate(0, 2)) for _ in range(60)]
+    restless = MigrationPolicy(
+        saving_over_disruption=1, min_dwell_s=0, extra_saving_per_migration=margin, max_migrations=1000
+    )
+    assert len(moves_over(prices, restless)) <= 1 + 1 / margin
+
+
+def test_a_stage_never_moves_twice_within_its_dwell_time() -> None:
+    rng = random.Random(3)
+    prices = [(rng.uniform(0.2, 2), rng.uniform(0.2, 2)) for _ in range(2000)]
+    moved = moves_over(
+        prices, MigrationPolicy(min_dwell_s=3600, extra_saving_per_migration=0, max_migrations=10_000)
+    )
+    assert len(moved) > 20 and min(b - a for a, b in pairwise(moved)) >= 6
