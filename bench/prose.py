@@ -2,11 +2,13 @@
 
 python bench/prose.py [ROOT] [--list] [--only PATH]
 
-tests/prose_markers.txt of this repository lists the markers, one regular expression a line. The script counts them in
-three groups of the files of ROOT (default: this repository): all docstrings; README.md and docs/*.md without code; and
-the strings of the package (command line help, field descriptions, messages: every literal of three words or more).
---list prints each marker found with its file and line; --only keeps to the files below one path.
-tests/test_prose.py asserts the same.
+tests/prose_markers.txt of this repository lists the markers, one regular expression a line. The script counts
+them in three groups of the files of ROOT (default: this repository):
+- all docstrings;
+- README.md and docs/*.md, without code;
+- the strings of the package: every literal of three words or more, such as help, descriptions and messages.
+--list prints each marker with its file and line. --only counts only the files below one path.
+tests/test_prose.py asserts the limit.
 """
 
 from __future__ import annotations
@@ -95,9 +97,9 @@ def docstrings_of(tree: ast.AST) -> Iterator[ast.Constant]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                if isinstance(first.value.value, str):
-                    yield first.value
+            value = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value
 
 
 def literals_of(tree: ast.AST) -> Iterator[ast.Constant | ast.JoinedStr]:
