@@ -78,3 +78,4 @@ RunIdOption = Annotated[str, typer.Option(help="id of the run")]
 WorldPathOption = Annotated[
     str, typer.Option(help="world file, or folder of a cluster's world; default: as for `run`")
 ]
+ClusterWorldOption = Annotated[str, typer.Option(help="folder of a cluster's world; default: as for `run`")]

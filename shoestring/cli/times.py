@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.spending.ledger.ledger import accounts
-from shoestring.spending.ledger.parent_accounts import MONTH
+from shoestring.spending.ledger.ledger import account_names
+from shoestring.spending.ledger.parent_accounts import MONTH_ACCOUNT
 
 
 def parse_time(option: str, text: str | None) -> datetime | None:
@@ -40,9 +40,9 @@ def parse_expiry(text: str) -> datetime:
 
 def ledger_month(store: Store, month: str) -> str:
     """Return the month if the ledger has an account for it. Raises UsageError, UnknownName."""
-    if not MONTH.fullmatch(month):
+    if not MONTH_ACCOUNT.fullmatch(month):
         raise UsageError(f"--month: {month!r} is not a month: write it like 2026-11")
-    months = [name for name in accounts(store) if MONTH.fullmatch(name)]
+    months = [name for name in account_names(store) if MONTH_ACCOUNT.fullmatch(name)]
     if month not in months:
         raise UnknownName("month in this store's ledger", month, months)
     return month

@@ -159,7 +159,7 @@ class RunStory:
         return settled + sum((self._unsettled_usd(stage) for stage in self.stages), NOTHING)
 
     def stage_spent_usd(self, stage: Stage) -> Decimal:
-        """GroupBy the ledger, which the exit step corrects to the pods' true times, and by heartbeat for what is not settled yet."""
+        """By the ledger, which the exit step corrects to the pods' true times, and by heartbeat for what is not settled yet."""
         return self._settled_usd(stage.name) + self._unsettled_usd(stage)
 
     @property

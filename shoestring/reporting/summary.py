@@ -79,7 +79,7 @@ def placed(stage: Stage) -> Attempt | None:
 
 
 def attempt_seconds(attempt: Attempt) -> float:
-    """GroupBy the receipt; before there is one, up to the last heartbeat."""
+    """By the receipt; before there is one, up to the last heartbeat."""
     if attempt.receipt:
         return attempt.receipt.seconds
     beat = attempt.heartbeat

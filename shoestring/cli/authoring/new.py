@@ -13,14 +13,12 @@ import typer
 from shoestring.core.errors import UsageError
 from shoestring.runtime.admission.build_question import stage_names
 
-# The target of each template file. __stage__, __package__ and __name__ are replaced, in paths as in the files.
+# The target of each template file. __stage__, __package__ and __name__ are replaced in paths and contents.
 REPOSITORY_FILES = {
     "component.py.txt": "components/__stage__.py",
     "stage.py.txt": "shoestring/stages/__stage__.py",
     "test.py.txt": "tests/stages/test___stage__.py",
 }
-
-
 PACKAGE_FILES = {
     "pyproject.toml": "pyproject.toml",
     "Dockerfile": "Dockerfile",
@@ -66,7 +64,7 @@ def write_template(template: str, targets: dict[str, str], root: Path, names: di
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="kind the stage is called, like dedupe")],
+    name: Annotated[str, typer.Argument(help="name of the stage, like dedupe")],
     into: Annotated[
         Path | None,
         typer.Option(help="folder for a package of your own; default: add the stage to this repository"),

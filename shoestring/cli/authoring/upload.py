@@ -89,7 +89,7 @@ def upload(
         Path | None, typer.Option(help="a compiled pipeline of your own, instead of the built-in one")
     ] = None,
     name: Annotated[
-        str, typer.Option(help="what the pipeline is default_name there; default: as in the file")
+        str, typer.Option(help="name of the pipeline on the server; default: the name in the file")
     ] = "",
     run: Annotated[bool, typer.Option("--run", help="run the pipeline once")] = False,
     recipe: Annotated[

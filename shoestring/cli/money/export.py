@@ -12,8 +12,8 @@ from shoestring.cli.local_world import open_world_at
 from shoestring.cli.options import JsonOption, MonthOption, StoreOption, WorldOption
 from shoestring.cli.times import ledger_month
 from shoestring.core.money import from_microusd
-from shoestring.reporting.app.focus import focus_csv, focus_rows, total_microusd
 from shoestring.reporting.charges import read_charges
+from shoestring.reporting.exports.focus import focus_csv, focus_rows, total_microusd
 from shoestring.spending.ledger.ledger import Ledger
 
 app = typer.Typer(help="Write costs in the formats of other tools.", no_args_is_help=True)

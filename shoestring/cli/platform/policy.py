@@ -79,7 +79,7 @@ def candidate_lines(candidate: CandidatePolicy, rollback: Rollback | None) -> li
 
 @app.command()
 def compare(world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Estimate what each candidate policy would have cost, from the choices logged alongside each decision."""
+    """Estimate what each candidate policy would have cost, from its logged choices."""
     opened = open_world_at(world, store)
     found, notes = policy_trials(opened.store)
     if as_json:
@@ -103,7 +103,7 @@ def trial_lines(trial: PolicyTrial) -> list[str]:
     if trial.rollback:
         lines.append(f"  rolled back on {utc_text(trial.rollback.at)}: {trial.rollback.reason}")
     if trial.comparison is None:
-        return [*lines, "  no run that it was beside is rollback yet"]
+        return [*lines, "  no run with this candidate has ended yet"]
     return lines + [f"  {line}" for line in comparison_lines(trial.comparison)]
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.print_table import Table
+from rich.table import Table
 
 from shoestring.backends.local import WallClock
 from shoestring.cli.local_world import open_world_at

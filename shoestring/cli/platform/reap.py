@@ -6,12 +6,12 @@ import json
 
 import typer
 
-from shoestring.cli.options import JsonOption, ReaperWorldOption
+from shoestring.cli.options import ClusterWorldOption, JsonOption
 from shoestring.runtime.open_world import open_reaper
 from shoestring.runtime.settlement.reap import reap as reap_world
 
 
-def reap(world: ReaperWorldOption = "", as_json: JsonOption = False) -> None:
+def reap(world: ClusterWorldOption = "", as_json: JsonOption = False) -> None:
     """Delete stage pods that no node started in time, so that they are routed again, and settle dead pods."""
     actions = reap_world(*open_reaper(world))
     if as_json:

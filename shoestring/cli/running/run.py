@@ -79,7 +79,7 @@ def run(
             "name a recipe, like `shoestring run flights`, or a run to resume: `shoestring run --resume RUN`"
         )
     if on:
-        from shoestring.cli.clusters import run_on
+        from shoestring.cli.argo_runs import run_on
 
         check_local_only(world=world, store=store, out=out, resume=resume, priority=priority, wait=wait)
         run_on(on, namespace, template, recipe_in_campaign(campaign, recipe), budget, deadline, seed, as_json)

@@ -66,7 +66,7 @@ def simulate(
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="another policy.yaml, run_simulation beside the first on the same pipelines"),
+        typer.Option(help="a second policy.yaml, simulated on the same pipelines for comparison"),
     ] = None,
     trace: Annotated[
         Path | None,

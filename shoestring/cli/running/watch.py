@@ -33,7 +33,7 @@ def watch(
 ) -> None:
     """Follow a run live, by what its pods write into the store; with --on, by what the cluster reports."""
     if on:
-        from shoestring.cli.clusters import watch_on
+        from shoestring.cli.argo_runs import watch_on
 
         check_local_only(world=world, store=store)
         watch_on(on, namespace, run_id, as_json)

@@ -55,14 +55,18 @@ def explain(
     elif as_json:
         typer.echo(decision.model_dump_json(indent=1))
     else:
-        migration_check = migration_check_for(file)
+        check = migration_check_for(file)
         lines = markdown_lines if markdown else text_lines
-        check_lines = "\n".join(["", *lines(migration_table(migration_check))]) if migration_check else ""
+        check_lines = "\n".join(["", *lines(migration_table(check))]) if check else ""
         typer.echo((as_markdown(decision) if markdown else as_text(decision)) + check_lines)
 
 
 def migration_check_for(file: Path) -> MigrationCheck | None:
-    """Return the last migration check of the attempt that this decision placed, or None. Raises UsageError."""
+    """Return the last migration check of the attempt that this decision placed, or None.
+
+    Raises:
+        UsageError: the file is not a migration check.
+    """
     path = file.parent.parent / "looks" / file.name
     try:
         return MigrationCheck.model_validate_json(path.read_bytes())

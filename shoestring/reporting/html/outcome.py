@@ -14,11 +14,11 @@ from shoestring.routing.pages.text import lying
 ACTUAL_HEADS: tuple[Head, ...] = (
     ("Stage", "name"),
     ("Expected", "n"),
-    ("ActualsGroup", "n"),
-    ("ActualsGroup / expected", "n"),
+    ("Actual", "n"),
+    ("Actual / expected", "n"),
     ("Paid", "n"),
     ("Start-up", "n"),
-    ("IdleCost cores", "n"),
+    ("Idle cores", "n"),
     ("Lost", "n"),
     ("In use", "n"),
 )
@@ -72,7 +72,11 @@ def hindsight_table(story: RunStory) -> Html | None:
 def _choice(each: Hindsight) -> tuple[object, ...]:
     taken, best = (next(road for road in each.offers if getattr(road, name)) for name in ("selected", "best"))
     number = tag("small", f"attempt {each.attempt}") if each.attempt > 1 else None
-    why = number_text.sentence(BLAME[each.main_cause]) if each.main_cause else "Nothing would have been cheaper."
+    why = (
+        number_text.sentence(BLAME[each.main_cause])
+        if each.main_cause
+        else "Nothing would have been cheaper."
+    )
     return (
         text(each.stage, number),
         number_text.dollars(each.paid_usd),
@@ -85,7 +89,8 @@ def _choice(each: Hindsight) -> tuple[object, ...]:
 
 def _where(road: CounterfactualOffer) -> Html:
     return text(
-        road.pool, tag("small", road.market, f", {lying(road.format, road.storage_class)}" if road.format else None)
+        road.pool,
+        tag("small", road.market, f", {lying(road.format, road.storage_class)}" if road.format else None),
     )
 
 

@@ -52,7 +52,7 @@ def _ends(score: Score) -> str:
 
 
 def _verdict(card: EvaluationResults, baseline: ScoredModel) -> str:
-    """GroupBy the paired interval of the difference: better, worse, or no telling."""
+    """By the paired interval of the difference: better, worse, or no telling."""
     lead = baseline.difference.get(card.metric)
     if lead is None:
         return f"There is no telling the model from {baseline.name}."

@@ -24,11 +24,11 @@ STATES = {
 }
 STAGE_HEADS = (
     ("Stage", "name"),
-    ("ActualsGroup within budget", "line"),
+    ("Actual within budget", "line"),
     ("Budget", "n"),
     ("Estimate", "n"),
     ("P95", "n"),
-    ("ActualsGroup", "n"),
+    ("Actual", "n"),
     ("Time", "n"),
     ("Cache", ""),
     ("Placed on", "place"),
@@ -79,7 +79,9 @@ def _stage_row(story: RunStory, stage: Stage) -> tuple[object, ...]:
             choice.pool,
             tag(
                 "small",
-                f"{choice.market}, {lying(choice.format, choice.storage_class)}" if choice.format else choice.market,
+                f"{choice.market}, {lying(choice.format, choice.storage_class)}"
+                if choice.format
+                else choice.market,
             ),
         ),
     )
@@ -145,7 +147,8 @@ def ledger_tables(story: RunStory) -> Html:
     )
     held = [(name, hold) for books in story.books for name, hold in books.account.reservations.items()]
     rows = [
-        (name, number_text.dollars(hold.amount_usd), number_text.moment(hold.reserved_at)) for name, hold in held
+        (name, number_text.dollars(hold.amount_usd), number_text.moment(hold.reserved_at))
+        for name, hold in held
     ]
     return text(
         accounts, table("Open holds: set aside, not settled yet.", HOLD_HEADS, rows) if rows else None
