@@ -1,4 +1,4 @@
-"""Files that a person writes, in YAML: parsed once, at the door, with every number as it was written."""
+"""YAML files that a person writes: parsed once, with every number exactly as written, and old keys named by their new names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,53 @@ from pydantic import ValidationError
 from shoestring.core.errors import UsageError
 from shoestring.core.record import Record, validation_message
 
-Written = TypeVar("Written", bound=Record)
+ParsedFile = TypeVar("ParsedFile", bound=Record)
+
+RENAMED_KEYS = {
+    "abandoned_s": "abandoned_after_s",
+    "batch_factor": "max_batch_factor",
+    "bounds": "adaptation_limits",
+    "compute_minutes": "core_minutes",
+    "dwell_s": "min_dwell_s",
+    "every_s": "check_every_s",
+    "gco2_g": "co2_g",
+    "grids": "carbon_grids",
+    "least": "min",
+    "least_days": "min_days",
+    "least_look_share": "min_validation_share",
+    "least_runs": "min_runs",
+    "least_saving": "min_saving",
+    "leaving_s": "pod_exit_s",
+    "look_again_s": "poll_s",
+    "margin_again": "extra_saving_per_migration",
+    "most": "max",
+    "most_gpus": "max_gpus",
+    "most_moves": "max_migrations",
+    "most_nodes": "max_nodes",
+    "most_overspend": "max_overspend",
+    "most_preemptions_per_hour": "max_preemptions_per_hour",
+    "most_usd": "max_usd",
+    "most_wait_s": "max_delay_s",
+    "moved_gb": "transferred_gb",
+    "moving_markets": "floating_markets",
+    "op_per_row": "cpu_us_per_row, in microseconds: the old value divided by 1000",
+    "remedy": "action",
+    "room": "capacity",
+    "router_waits_s": "budget_wait_s",
+    "rules": "policy",
+    "second_look": "migration",
+    "stockout_s": "stockout_ttl_s",
+    "storage_tiers": "storage_classes",
+    "tiers": "workload_classes",
+    "unnamed_usd_per_gb": "default_usd_per_gb",
+    "usd_per_hour_of_waiting": "delay_usd_per_hour",
+    "waiting": "start",
+}
+"""Keys of schema version 2 and before, and what they are called now."""
 
 
-class _Exact(yaml.SafeLoader):
-    """A number with a point is a Decimal, so that money needs no quotes: 0.003 as a float is not 0.003."""
+class _ExactLoader(yaml.SafeLoader):
+    """Load a number with a decimal point as a Decimal, so that money needs no quotes: the float 0.003 is not 0.003."""
 
     def construct_exact(self, node: yaml.ScalarNode) -> Decimal | float:
         try:
@@ -25,11 +67,15 @@ class _Exact(yaml.SafeLoader):
             return float(self.construct_yaml_float(node))
 
 
-_Exact.add_constructor("tag:yaml.org,2002:float", _Exact.construct_exact)
+_ExactLoader.add_constructor("tag:yaml.org,2002:float", _ExactLoader.construct_exact)
 
 
 def read_text(path: Path, missing: str, wrong: type[UsageError]) -> str:
-    """The text of a file. Raises `wrong`: with the sentence `missing` when there is none, else with what is in the way."""
+    """Return the text of a file.
+
+    Raises:
+        wrong: with the sentence `missing` if there is no such file, otherwise with the reason why it cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -38,14 +84,29 @@ def read_text(path: Path, missing: str, wrong: type[UsageError]) -> str:
         raise wrong(f"cannot read {path}: {error}") from None
 
 
-def parse(text: str, noun: type[Written], place: str, wrong: type[UsageError], hint: str = "") -> Written:
-    """YAML as a noun. `place` is what messages call the text, `hint` ends them. Raises `wrong` with the field and the mend."""
+def parse(
+    text: str, record_type: type[ParsedFile], place: str, wrong: type[UsageError], hint: str = ""
+) -> ParsedFile:
+    """Parse YAML text into a record. `place` names the text in messages; `hint` is added at their end.
+
+    Raises:
+        wrong: the text is not YAML, or a field is wrong; names the field, and the new name of a key that was renamed.
+    """
     try:
-        # _Exact is a SafeLoader: it makes plain values only.
-        content: Any = yaml.load(text, Loader=_Exact)
-        return noun.model_validate(content)
+        # _ExactLoader is a SafeLoader: it makes plain values only.
+        content: Any = yaml.load(text, Loader=_ExactLoader)
+        return record_type.model_validate(content)
     except ValidationError as error:
-        raise wrong(f"{place}: {validation_message(error)}{hint}") from None
+        raise wrong(f"{place}: {_renamed(error) or validation_message(error)}{hint}") from None
     except (yaml.YAMLError, ValueError) as error:
-        # A ValueError is a date that no calendar has.
+        # A ValueError is a date that does not exist in the calendar.
         raise wrong(f"{place} is not YAML: {' '.join(str(error).split())}") from None
+
+
+def _renamed(error: ValidationError) -> str:
+    """Return one sentence for each key that has a new name; empty if there is none."""
+    found = [each["loc"] for each in error.errors() if each["type"] == "extra_forbidden"]
+    old = [loc for loc in found if loc[-1] in RENAMED_KEYS]
+    return "; ".join(
+        f"{'.'.join(map(str, loc))} has a new name: write {RENAMED_KEYS[str(loc[-1])]}" for loc in old
+    )

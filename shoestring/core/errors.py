@@ -1,26 +1,26 @@
-"""Every error, named for what the reader must do, holding the numbers.
+"""Every error, named for what its reader must do, with the numbers in it.
 
-ShoestringError                 exit code 1; the message is the whole story
-├── UsageError                  exit code 2: the command or a file that a person wrote is wrong
+ShoestringError                 exit code 1; the message is complete
+├── UsageError                  exit code 2: the command, or a file that a person wrote, is wrong
 │   ├── WorldError              the world file
 │   ├── RecipeError             the recipe, or the data it names
 │   └── UnknownName             a stage, recipe, pool or run that does not exist
 ├── Refused                     nothing was started: it would not fit
-│   ├── BudgetTooSmall          holds the smallest budget that would work
-│   ├── ApprovalNeeded          somebody with a name has to say yes first
-│   ├── NotYet                  it would fit, and is to wait: holds until when
-│   └── BudgetExceeded          the ledger's own no, at the moment of reserving
+│   ├── BudgetTooSmall          holds the smallest budget that is enough
+│   ├── ApprovalNeeded          a person has to approve it first
+│   ├── NotYet                  it fits, and starts later: holds the moment
+│   └── BudgetExceeded          the ledger refused, at the moment of reserving
 ├── DataError                   the data cannot be used as it is: empty, truncated, a column missing
-├── CorruptObject               an object's bytes are not the bytes its name promises
-├── StoreError                  the store could not do it
+├── CorruptObject               an object's bytes do not match the digest in its name
+├── StoreError                  the store failed
 │   ├── NotInStore              no such key
 │   └── StoreFull               no space left
-├── ClusterError                the cluster could not be asked
+├── ClusterError                the cluster could not be read
 │   └── NotAllowed              the service account lacks a right: names it, and the manifest that grants it
-├── LedgerCorrupt                a hash, a sequence or a balance does not hold: names the entry
-├── LedgerConflict              asked of an account what it cannot do any more: read its state before asking again
+├── LedgerCorrupt               a hash, a sequence or a balance is wrong: names the entry
+├── LedgerConflict              the account is in a state that does not allow it: read the state, then decide
 ├── StageFailed                 the stage's own code failed
-└── StageStopped                stopped on purpose: budget, signal, or a parent that went away
+└── StageStopped                stopped on purpose: budget, signal, or a parent process that ended
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RecipeError(UsageError):
 
 class UnknownName(UsageError):
     def __init__(self, kind: str, name: str, known: list[str]) -> None:
-        super().__init__(f"there is no {kind} called {name!r}; there is: {', '.join(known) or 'none'}")
+        super().__init__(f"there is no {kind} called {name!r}; known: {', '.join(known) or 'none'}")
 
 
 class Refused(ShoestringError):
@@ -55,51 +55,47 @@ class Refused(ShoestringError):
 
 
 class BudgetTooSmall(Refused):
-    """Admission's no."""
+    """Admission's refusal of a whole run."""
 
     def __init__(self, budget_usd: Decimal, smallest_usd: Decimal, sentences: tuple[str, ...]) -> None:
         self.budget_usd, self.smallest_usd, self.sentences = budget_usd, smallest_usd, sentences
-        why = "\n  ".join(sentences)
+        reasons = "\n  ".join(sentences)
         super().__init__(
-            f"a budget of ${budget_usd} is too small: ${smallest_usd} is the smallest that would work\n  {why}"
+            f"a budget of ${budget_usd} is too small: the smallest that is enough is ${smallest_usd}\n  {reasons}"
         )
 
 
 class ApprovalNeeded(Refused):
-    """`shoestring approve` is what it waits for. `why_not`: why an approval that there is does not do."""
+    """The run needs `shoestring approve`. `reason`: why an approval that exists does not count."""
 
-    def __init__(self, run_id: str, budget_usd: Decimal, ceiling_usd: Decimal, why_not: str = "") -> None:
+    def __init__(self, run_id: str, budget_usd: Decimal, ceiling_usd: Decimal, reason: str = "") -> None:
         self.run_id, self.budget_usd, self.ceiling_usd = run_id, budget_usd, ceiling_usd
-        given = f" ({why_not})" if why_not else ""
-        above = (
-            f"its budget of ${budget_usd} is above the ${ceiling_usd} that a run may have without one{given}"
-        )
+        given = f" ({reason})" if reason else ""
+        above = f"its budget of ${budget_usd} is above the ${ceiling_usd} that needs no approval{given}"
         super().__init__(
-            f"{run_id} waits for an approval: {above}\n"
+            f"{run_id} needs an approval: {above}\n"
             f"  shoestring approve {run_id} --by NAME\n"
-            f"  shoestring run --resume {run_id}     (on a cluster: let its engine try the run again)"
+            f"  shoestring run --resume {run_id}     (on a cluster: let the engine retry the run)"
         )
 
 
 class NotYet(Refused):
-    """A run that starts later by what its policy says. Trying again then helps; `urgently`: so does trying again as urgent."""
+    """The policy starts the run later; a retry at `until` is accepted. `urgently`: so is a retry with high priority now."""
 
     def __init__(self, sentence: str, until: datetime, *, urgently: bool = False) -> None:
         self.sentence, self.until = sentence, until
-        todo = (
-            "start it then, have it wait (--wait), or give it --priority high"
-            if urgently
-            else "start it then, or have it wait (--wait)"
-        )
-        super().__init__(f"{sentence}; {todo}")
+        options = "start it then, or let it wait (--wait)"
+        if urgently:
+            options = "start it then, let it wait (--wait), or give it --priority high"
+        super().__init__(f"{sentence}; {options}")
 
 
 class BudgetExceeded(Refused):
-    """The ledger's no. Amounts in dollars."""
+    """The ledger's refusal. Amounts in dollars."""
 
     def __init__(self, what: str, asked_usd: Decimal, left_usd: Decimal, cap_usd: Decimal) -> None:
         self.asked_usd, self.left_usd, self.cap_usd = asked_usd, left_usd, cap_usd
-        super().__init__(f"{what}: ${asked_usd} asked, ${left_usd} left of ${cap_usd}")
+        super().__init__(f"{what}: ${asked_usd} requested, ${left_usd} left of ${cap_usd}")
 
 
 class DataError(ShoestringError):
@@ -110,7 +106,8 @@ class CorruptObject(ShoestringError):
     def __init__(self, key: str, found_sha256: str) -> None:
         self.key = key
         super().__init__(
-            f"{key} holds other bytes than its name says (sha256 {found_sha256[:12]}...): it will be made again when it is needed"
+            f"{key} does not match its name (sha256 {found_sha256[:12]}...): "
+            "Shoestring makes it again when a stage needs it"
         )
 
 
@@ -121,7 +118,7 @@ class StoreError(ShoestringError):
 class NotInStore(StoreError):
     def __init__(self, key: str) -> None:
         self.key = key
-        super().__init__(f"there is no {key} in the store")
+        super().__init__(f"the store has no {key}")
 
 
 class StoreFull(StoreError):
@@ -133,27 +130,27 @@ class ClusterError(ShoestringError):
 
 
 class NotAllowed(ClusterError):
-    def __init__(self, right: str, said: str) -> None:
+    def __init__(self, right: str, answer: str) -> None:
         self.right = right
         super().__init__(
-            f"the cluster does not let this service account {right} ({said}): see manifests/base/accounts.yaml"
+            f"the cluster does not allow this service account to {right} ({answer}): see manifests/base/accounts.yaml"
         )
 
 
 class LedgerCorrupt(ShoestringError):
-    """Raised by whoever reads a chain that does not hold. Number 0: it is not about one entry."""
+    """A chain is inconsistent. Number 0: the reason concerns no single entry."""
 
-    def __init__(self, account: str, number: int, why: str) -> None:
-        self.account, self.number, self.why = account, number, why
-        super().__init__(f"ledger/{account}{f'/{number:08d}.json' if number else ''}: {why}")
+    def __init__(self, account: str, number: int, reason: str) -> None:
+        self.account, self.number, self.reason = account, number, reason
+        super().__init__(f"ledger/{account}{f'/{number:08d}.json' if number else ''}: {reason}")
 
 
 class LedgerConflict(ShoestringError):
-    """Closed, settled, not opened, or the same id with other content. Trying again does not help."""
+    """The account is closed, or not open, or has the same id with other content. A retry does not help."""
 
-    def __init__(self, account: str, why: str) -> None:
-        self.account, self.why = account, why
-        super().__init__(f"account {account}: {why}")
+    def __init__(self, account: str, reason: str) -> None:
+        self.account, self.reason = account, reason
+        super().__init__(f"account {account}: {reason}")
 
 
 class StageFailed(ShoestringError):
@@ -161,8 +158,8 @@ class StageFailed(ShoestringError):
 
 
 class StageStopped(ShoestringError):
-    """`cause`: of the attempt's end, as receipts say it."""
+    """`cause`: the cause that the receipt of the attempt will name."""
 
-    def __init__(self, message: str, cause: str = "told-to-stop") -> None:
+    def __init__(self, message: str, cause: str = "stop-requested") -> None:
         super().__init__(message)
         self.cause = cause

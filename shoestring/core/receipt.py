@@ -11,7 +11,7 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import Record, StoredRecord
 from shoestring.core.types import STANDARD_CLASS, Format, Hardware, Market, StageOutcome, StorageClassName
 
-Cause = Literal["", "money", "told-to-stop", "code", "memory", "store", "lost", "moved", "guardrail"]
+Cause = Literal["", "money", "stop-requested", "code", "memory", "store", "lost", "migrated", "guardrail"]
 """Why an attempt was not done: trying again may help with all but money, code and guardrail. Empty when it was done."""
 
 
@@ -137,7 +137,7 @@ class Receipt(StoredRecord):
     def teaches(self) -> bool:
         """Can its time be held against the prior's: it did all its work, or was moved and its samples are known."""
         return (
-            (self.status == "done" or self.cause == "moved")
+            (self.status == "done" or self.cause == "migrated")
             and self.prior_s > 0
             and self.seconds > 0
             and not self.cache_hit

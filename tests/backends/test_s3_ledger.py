@@ -56,7 +56,7 @@ def test_processes_that_append_at_once_lose_nothing_double_nothing_and_keep_the_
 def test_of_two_runs_for_one_cap_one_is_told_what_it_lacked(s3_place: Place, month: str) -> None:
     said, held_usd = race(s3_place, month)
     loser = f"{month}-run-{said.index(max(said))}"
-    assert sorted(said) == ["", f"reserve {loser} of {month}: $1.000000 asked, $0.500000 left of $1.500000"]
+    assert sorted(said) == ["", f"reserve {loser} of {month}: $1.000000 requested, $0.500000 left of $1.500000"]
     assert held_usd == RUN_CAP_USD
 
 

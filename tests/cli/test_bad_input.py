@@ -153,7 +153,7 @@ def test_with_json_a_refusal_is_json_too(flights_slice: Path, laptop: Path, tmp_
     ("budgets", "why"),
     [
         ({"run_usd": "0.001"}, "raise run_usd"),
-        ({"month_usd": "0.001"}, "$0.003000 asked, $0.001000 left of $0.001000"),
+        ({"month_usd": "0.001"}, "$0.003000 requested, $0.001000 left of $0.001000"),
     ],
 )
 def test_a_cap_of_whoever_pays_refuses_with_its_numbers(

@@ -81,7 +81,7 @@ def test_a_package_of_ones_own_is_clean_and_is_not_written_over(tmp_path: Path) 
 
 
 def clean(folder: Path, made: list[Path], *but: str) -> None:
-    """GroupBy this project's own rules."""
+    """By this project's own rules."""
     for rules in (["check", *but], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *rules, "--no-cache", "--config", str(ROOT / "pyproject.toml")]
         linted = subprocess.run([*ruff, *map(str, made)], cwd=folder, capture_output=True, text=True)

@@ -100,7 +100,7 @@ def test_no_iteration_begins_after_its_seconds_and_none_before_is_left_out(
     made = fit_boosted_trees(
         train, val, encoding_of("binary", train.y), 0, given_s, lambda: reached_s(told[-1]), told.append
     )
-    assert made.stop_reason == "its seconds were over"
+    assert made.stop_reason == "it reached its time limit"
     assert (
         made.fitted_iterations
         == told[-1]

@@ -139,7 +139,7 @@ def test_quality_is_flat_for_scripts(tmp_path: Path) -> None:
 def test_with_no_seconds_left_there_is_no_boosting_and_the_scorecard_says_why(tmp_path: Path) -> None:
     card = judged(tmp_path, "binary", meter=meter(left_s=FINISH_S / 4))
     assert [each.name for each in card.baselines] == ["class prior"]
-    assert card.skipped_baselines[BOOSTING].startswith("it had no seconds: what 0")
+    assert card.skipped_baselines[BOOSTING].startswith("no time was left to fit it: 0.")
 
 
 @pytest.mark.parametrize("task", ["binary", "regression"])
@@ -200,7 +200,7 @@ def test_boosting_gets_the_least_of_what_training_took_what_its_rows_allow_and_w
     assert fit_limit(quick, 1, 10**6, 1000.0) == (6.0, "training took 3.0 s on 2 cores")
     assert fit_limit(slow, 2, 10**5, 1000.0)[0] == BASELINE_S + 10**5 * BASELINE_S_PER_ROW
     given_s, why = fit_limit(slow, 2, 10**6, 20.0)
-    assert given_s < 20 - FINISH_S and why == "what 20.0 s to the end of the budget or the deadline leave it"
+    assert given_s < 20 - FINISH_S and why == "20.0 s are left until the budget or the deadline ends"
 
 
 def test_a_router_that_asks_for_its_code_loads_none_of_its_libraries() -> None:

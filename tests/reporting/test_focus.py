@@ -51,7 +51,7 @@ def reserved(folder: Path) -> Recording:
 
 
 def adjusted(folder: Path) -> Recording:
-    """GroupBy its pods' own times: one up, one down, one when the month is over."""
+    """By its pods' own times: one up, one down, one when the month is over."""
     run = Recording(folder)
     run.start()
     for stage in ("ingest", "preprocess"):
@@ -158,10 +158,14 @@ def test_what_each_thing_bought_has_a_row_of_its_own(tmp_path: Path) -> None:
 
 def test_data_is_charged_by_volume_beside_time(tmp_path: Path) -> None:
     run = far(tmp_path)
-    rows = {(row["x_Stage"], row["x_Attempt"], row["x_Kind"]): row for row in stage_offer_table(exported(run))}
+    rows = {
+        (row["x_Stage"], row["x_Attempt"], row["x_Kind"]): row for row in stage_offer_table(exported(run))
+    }
     moved, stored = rows["preprocess", "2", "moved"], rows["preprocess", "2", "stored"]
     assert ("preprocess", "1", "stored") not in rows
-    (charge,) = [charge for charge in read_charges(run.store)[0] if charge.entry.reservation == "preprocess-2"]
+    (charge,) = [
+        charge for charge in read_charges(run.store)[0] if charge.entry.reservation == "preprocess-2"
+    ]
     assert charge.decision
     taken, left = stage_transfers(charge.decision.question, run.choice)
     assert (moved["ServiceCategory"], moved["PricingUnit"]) == ("Networking", "GB")
@@ -199,7 +203,9 @@ def test_a_reserved_machine_is_committed_and_was_billed_when_it_was_bought(tmp_p
 
 
 def test_spot_is_dynamic(tmp_path: Path) -> None:
-    spot = Pool(name="n2", cores=4, memory_gb=16, markets={Market.SPOT: MarketTerms(preemptions_per_hour=0.1)})
+    spot = Pool(
+        name="n2", cores=4, memory_gb=16, markets={Market.SPOT: MarketTerms(preemptions_per_hour=0.1)}
+    )
     run = Recording(tmp_path, "4", (spot,))
     run.start()
     run.route("ingest")

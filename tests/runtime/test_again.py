@@ -106,7 +106,7 @@ def test_a_lost_pod_is_settled_and_receipted_by_the_next_router_which_decides_af
     verify(began.world.store, load_anchors(began.world.store))
 
 
-@pytest.mark.parametrize("cause", ["told-to-stop", "store", "lost"])
+@pytest.mark.parametrize("cause", ["stop-requested", "store", "lost"])
 def test_what_was_done_to_an_attempt_is_tried_again(began: Began, flights_slice: Path, cause: Cause) -> None:
     ends(began, "it was not its fault", cause)
     decision = again(began, flights_slice)

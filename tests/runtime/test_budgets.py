@@ -107,4 +107,4 @@ def test_of_runs_that_race_for_one_months_cap_as_many_begin_as_fit(world: World,
     lost = refused_at_once(4, lambda number: admit(strict, wish(recipe, run_id=f"r{number}")))
     state = Ledger(world.store, world.clock).state(month_of(world))
     assert (state.held_usd, state.left_usd, len(state.reservations)) == (MONEY * 2, 0, 2)
-    assert len(lost) == 2 and all("$0.010000 asked, $0.000000 left of $0.020000" in each for each in lost)
+    assert len(lost) == 2 and all("$0.010000 requested, $0.000000 left of $0.020000" in each for each in lost)

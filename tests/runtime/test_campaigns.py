@@ -171,7 +171,7 @@ def test_of_runs_that_race_for_one_campaigns_cap_as_many_begin_as_fit(world: Wor
     lost = refused_at_once(4, lambda number: admit(paid, wish(recipe, run_id=f"r{number}")))
     month = Ledger(world.store, world.clock).state(f"{world.clock.now():%Y-%m}")
     assert (campaign(paid), month.held_usd, len(lost)) == (0, MONEY * 2, 2)
-    assert all("of spring.campaign: $0.010000 asked, $0.000000 left" in each for each in lost)
+    assert all("of spring.campaign: $0.010000 requested, $0.000000 left" in each for each in lost)
     assert verify(world.store, {}).unfinished == ()
 
 

@@ -85,7 +85,7 @@ def test_a_child_that_ignores_term_is_killed_after_the_grace(
     assert child.returncode == -signal.SIGKILL
     assert began.world.clock.monotonic_s() - began.attempt.stopping_since_s > GRACE_S
     assert child_result(began.attempt, child, tmp_path) == ChildResult(
-        status="stopped", cause="told-to-stop", why="the test is over"
+        status="stopped", cause="stop-requested", why="the test is over"
     )
 
 

@@ -65,7 +65,7 @@ def test_a_stage_is_stopped_at_its_cap_by_every_remedy_and_says_which(make, name
     work(attempt, 31, 31)
     attempt.peak_rss_bytes = 1_100_000_000
     check_guardrails(attempt, os.getpid())
-    cause = {"pause": "told-to-stop", "rebalance": "memory" if name == "memory_gb" else "guardrail"}.get(
+    cause = {"pause": "stop-requested", "rebalance": "memory" if name == "memory_gb" else "guardrail"}.get(
         action, "guardrail"
     )
     assert attempt.stop_cause == cause

@@ -63,7 +63,7 @@ def test_a_runs_own_attempts_teach_since_its_start_and_its_moves_count_over_all_
     tmp_path: Path,
 ) -> None:
     store = FolderStore(tmp_path)
-    moved = {"run_id": "r", "status": "stopped", "cause": "moved"}
+    moved = {"run_id": "r", "status": "stopped", "cause": "migrated"}
     before, after = (receipt(number).model_copy(update=moved | {"attempt": number}) for number in (1, 9))
     for each in (before, after, receipt(5).model_copy(update={"run_id": "r", "stage": "train-too"})):
         write_receipt(store, f"{each.stage}-{each.attempt}", each)

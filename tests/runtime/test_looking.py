@@ -77,7 +77,7 @@ def test_a_training_whose_pool_became_dear_stops_to_be_moved_once_it_has_dwelt(
     world_file(laptop, tmp_path, "0.4", "0.05")
     began.attempt.rate_changes = ((began.world.clock.monotonic_s(), Decimal("0.4")),)
     run_for(began, 11, looks)
-    assert began.attempt.stop_cause == "moved" and began.attempt.stop_reason.startswith(
+    assert began.attempt.stop_cause == "migrated" and began.attempt.stop_reason.startswith(
         "migrates: two on-demand at $0.05"
     )
     assert looks.last is not None and looks.last.running.s_per_sample == pytest.approx(0.001, rel=0.05)
@@ -92,7 +92,7 @@ def test_a_place_that_became_cheaper_is_found_by_the_prices_of_now(
     run_for(began, 35, looks)
     world_file(laptop, tmp_path, "0.04", "0.008")
     run_for(began, 11, looks)
-    assert began.attempt.stop_cause == "moved" and "two on-demand at $0.008000 an hour" in began.attempt.stop_reason
+    assert began.attempt.stop_cause == "migrated" and "two on-demand at $0.008000 an hour" in began.attempt.stop_reason
 
 
 @pytest.mark.parametrize("phase", ["warm-up", "decay", ""])
@@ -126,9 +126,9 @@ def test_a_store_that_is_away_keeps_no_frame_from_its_work(began: Began) -> None
 
 def test_a_stage_that_was_moved_is_routed_again_and_is_moved_no_more_than_is_allowed(began: Began) -> None:
     attempt = began.attempt
-    began.ledger.settle(began.account, str(attempt.id), Decimal("0.0001"), "moved")
+    began.ledger.settle(began.account, str(attempt.id), Decimal("0.0001"), "migrated")
     write_attempt_receipt(
-        attempt, ChildResult(status="stopped", cause="moved", why="migrates: two is cheaper"), Decimal("0.0001")
+        attempt, ChildResult(status="stopped", cause="migrated", why="migrates: two is cheaper"), Decimal("0.0001")
     )
     earlier = settle_earlier_attempts(began.world, began.run, began.ledger, "train")
     assert earlier.notes == ("attempt 1 stopped: migrates: two is cheaper",)

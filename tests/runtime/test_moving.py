@@ -89,7 +89,7 @@ class Engine:
 @pytest.fixture(scope="module")
 def moved(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     """A training that began on `one`, the cheaper of two pools, until its price was raised."""
-    folder = tmp_path_factory.mktemp("moved")
+    folder = tmp_path_factory.mktemp("migrated")
     world_file = write_world(folder / "world.yaml", "0.40", "0.45")
     store = small_world(world_file, folder).store
     assert isinstance(store, FolderStore)
@@ -124,7 +124,7 @@ def receipt(moved: Engine, hold: str) -> Receipt:
 @pytest.mark.slow
 def test_it_stops_at_a_checkpoint_and_goes_on_elsewhere(moved: Engine) -> None:
     first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
-    assert (first.pool, first.status, first.cause) == ("one", "stopped", "moved")
+    assert (first.pool, first.status, first.cause) == ("one", "stopped", "migrated")
     assert (second.pool, second.status) == ("two", "done"), second.reason
     decision = read_record(moved.store, decision_key("r", "train-2"), Decision)
     assert any("attempt 1 stopped: migrates: two spot" in note for note in decision.question.notes)

@@ -79,7 +79,7 @@ def test_training_goes_on_from_its_checkpoint_in_the_next_attempt_of_the_same_st
     _, err = pod.communicate(timeout=60)
     assert pod.returncode == 1, err
     first = read_record(world.store, "runs/r/receipts/train-1.json", Receipt)
-    assert (first.status, first.cause) == ("stopped", "told-to-stop")
+    assert (first.status, first.cause) == ("stopped", "stop-requested")
     (slot, *_) = json.loads(world.store.fetch("runs/r/checkpoints/train.json").read_bytes())["slots"]
     assert slot["samples"] > 0
 

@@ -35,7 +35,7 @@ def lived(folder: Path, guardrails: str) -> tuple[Attempt, ChildResult, Receipt]
     ("guardrails", "name", "cause"),
     [
         ("{skill: {min: 0.9, after_epochs: 1, action: stop}}", "skill", "guardrail"),
-        ("{usd_per_epoch: {max_usd: 0.000001, action: pause}}", "usd_per_epoch", "told-to-stop"),
+        ("{usd_per_epoch: {max_usd: 0.000001, action: pause}}", "usd_per_epoch", "stop-requested"),
     ],
 )
 def test_a_training_that_breaks_a_guardrail_is_stopped_and_the_rest_of_its_money_is_free(

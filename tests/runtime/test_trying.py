@@ -89,8 +89,8 @@ def train_for(began: Began, seconds: int, times: float = 1.0) -> MigrationMonito
 
 
 def leave(began: Began) -> Receipt:
-    assert began.attempt.stop_cause == "moved"
-    settle_and_record(began.attempt, ChildResult(status="stopped", cause="moved", why=began.attempt.stop_reason))
+    assert began.attempt.stop_cause == "migrated"
+    settle_and_record(began.attempt, ChildResult(status="stopped", cause="migrated", why=began.attempt.stop_reason))
     return read_record(began.world.store, receipt_key("r", str(began.attempt.id)), Receipt)
 
 
@@ -152,7 +152,7 @@ def test_an_attempt_that_was_moved_teaches_its_pace_and_one_that_goes_on_teaches
 def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flights_slice: Path) -> None:
     began = first(world, flights_slice)
     train_for(began, 20)
-    settle_and_record(began.attempt, ChildResult(status="stopped", cause="told-to-stop", why="SIGTERM"))
+    settle_and_record(began.attempt, ChildResult(status="stopped", cause="stop-requested", why="SIGTERM"))
     assert not read_record(world.store, receipt_key("r", str(began.attempt.id)), Receipt).teaches
     assert not list(world.store.list(HISTORY))
 

@@ -74,7 +74,7 @@ def test_a_training_that_is_never_good_enough_is_stopped_with_its_checkpoint(
         StageStopped, match=r"guardrail skill: 0\.\d+ after 1\.50 epochs .* at least 0\.99"
     ) as stopped:
         bench.training().run()
-    assert stopped.value.cause == ("told-to-stop" if action == "pause" else "guardrail")
+    assert stopped.value.cause == ("stop-requested" if action == "pause" else "guardrail")
     assert [(change.lever, change.after, change.samples) for change in bench.changes] == [
         ("guardrail", "stopped", 450)
     ]
@@ -165,7 +165,7 @@ def test_a_training_whose_epochs_cost_too_much_is_stopped(tmp_path: Path, action
         StageStopped, match=r"guardrail usd_per_epoch: an epoch costs \$0\.00\d+, at most \$0\.0005"
     ) as stopped:
         bench.training().run()
-    assert stopped.value.cause == ("told-to-stop" if action == "pause" else "guardrail")
+    assert stopped.value.cause == ("stop-requested" if action == "pause" else "guardrail")
     assert [change.samples for change in bench.changes] == [640]
 
 

@@ -79,7 +79,7 @@ def check_caps(
         if left_usd < asked_usd <= left_usd + state.held_usd:
             held = f"runs under way hold ${state.held_usd}, and hand back what they do not use"
             asked = (
-                f"${usd(asked_usd)} asked, ${usd(max(Decimal(0), left_usd))} left of ${cap_usd} in {account}"
+                f"${usd(asked_usd)} requested, ${usd(max(Decimal(0), left_usd))} left of ${cap_usd} in {account}"
             )
             raise NotYet(f"not before {utc_text(until)}: {asked}; {held}", until)
 
