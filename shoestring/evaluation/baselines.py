@@ -1,7 +1,8 @@
-"""What the model has to beat: knowing nothing, and gradient boosting given the same core-seconds.
+"""The baselines that a model is compared with: the prior, and gradient boosting given the same core-seconds.
 
-Gradient boosting is scikit-learn's HistGradientBoosting with its own settings, on the same encoded rows. It grows until its seconds are
-over, and predicts with as many iterations as validation liked best.
+Gradient boosting is scikit-learn's HistGradientBoosting with its default settings, fitted on the same
+encoded rows. It adds iterations until its time limit, and predicts with the number of iterations that has
+the lowest validation loss.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from shoestring.evaluation.metrics import Floats, Targets, log_loss, rmse
 MAX_ITERATIONS = 1000
 
 MAX_CATEGORIES = 255
-"""Categories of one feature that HistGradientBoosting can tell apart."""
+"""The number of categories of one feature that HistGradientBoosting supports."""
 
 Monotonic = Callable[[], float]
 ReportIterations = Callable[[int], None]
 
 
 def predict_prior(encoding: Encoding, rows: int) -> Floats:
-    """Class shares of train for every row, float[rows, classes]; for regression train's mean, float[rows]."""
+    """Return train's class shares for every row, float[rows, classes]; for regression train's mean,
+    float[rows]."""
     if encoding.task == "regression":
         return np.full(rows, encoding.train_prior[0])
     return np.tile(np.array(encoding.train_prior), (rows, 1))
@@ -34,7 +36,7 @@ def predict_prior(encoding: Encoding, rows: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class FeatureTable:
-    """Rows to fit on or to choose by: x float[n, features], y [n]."""
+    """Encoded rows: x float[n, features], y [n]."""
 
     x: Floats
     y: Targets
@@ -42,7 +44,8 @@ class FeatureTable:
 
 @dataclass(frozen=True, slots=True)
 class BoostedTrees:
-    """Gradient boosting that has been fitted. `iterations` of those `grown` are predicted with."""
+    """A fitted gradient boosting model. It predicts with the first `iterations` of its
+    `fitted_iterations`."""
 
     estimator: Any
     category_ranks: dict[int, Floats]
@@ -52,11 +55,11 @@ class BoostedTrees:
     stop_reason: str
 
     def predict(self, x: Floats) -> Floats:
-        """float[n, classes] probabilities; for regression float[n]."""
+        """Return probabilities float[n, classes]; for regression float[n]."""
         return next(islice(self.staged_predictions(x), self.iterations - 1, None))
 
     def staged_predictions(self, x: Floats) -> Iterator[Floats]:
-        """What it would predict with 1, 2, ... iterations."""
+        """Yield the predictions with 1, 2, ... iterations."""
         staged = getattr(self.estimator, "staged_predict_proba", self.estimator.staged_predict)
         return iter(staged(_merge_rare_categories(x, self.category_ranks)))
 
@@ -66,41 +69,48 @@ def fit_boosted_trees(
     val: FeatureTable,
     encoding: Encoding,
     seed: int,
-    given_s: float,
+    limit_s: float,
     now_s: Monotonic,
-    tell: ReportIterations,
+    report: ReportIterations,
 ) -> BoostedTrees:
-    """Fit until `given_s` seconds are over, and at least one iteration; choosing how many to keep comes after that.
+    """Fit for `limit_s` seconds and at least one iteration, then choose the number of iterations on `val`.
 
-    `tell` is called with the iterations so far, and may raise to stop.
+    `report` receives the number of iterations so far, and may raise to stop the fit.
     """
     estimator = _unfitted(encoding, seed)
     started_s = now_s()
-    codes = _category_ranks(train.x, encoding)
-    estimator.set_params(scoring=_TimeLimit(started_s + given_s, now_s, tell)).fit(
-        _merge_rare_categories(train.x, codes), train.y
+    ranks = _category_ranks(train.x, encoding)
+    estimator.set_params(scoring=_TimeLimit(started_s + limit_s, now_s, report)).fit(
+        _merge_rare_categories(train.x, ranks), train.y
     )
-    grown, taken_s = int(estimator.n_iter_), now_s() - started_s
-    ended = "its seconds were over" if grown < MAX_ITERATIONS else f"{MAX_ITERATIONS} iterations are the most"
-    whole = BoostedTrees(estimator, codes, grown, grown, taken_s, ended)
-    loss, plain = rmse if encoding.task == "regression" else log_loss, np.ones(len(val.y))
-    losses = [loss(val.y, p)(plain) for p in whole.staged_predictions(val.x)]
+    fitted, elapsed_s = int(estimator.n_iter_), now_s() - started_s
+    stop_reason = (
+        "it reached its time limit"
+        if fitted < MAX_ITERATIONS
+        else f"it reached the maximum of {MAX_ITERATIONS} iterations"
+    )
+    whole = BoostedTrees(estimator, ranks, fitted, fitted, elapsed_s, stop_reason)
+    loss, weights = rmse if encoding.task == "regression" else log_loss, np.ones(len(val.y))
+    losses = [loss(val.y, p)(weights) for p in whole.staged_predictions(val.x)]
     return replace(whole, iterations=1 + int(np.argmin(losses)))
 
 
 @dataclass(slots=True, eq=False)
 class _TimeLimit:
-    """scikit-learn asks it for a score before the first iteration and after each, and goes on for as long as the score grows."""
+    """A scorer that stops a fit at a time limit.
+
+    scikit-learn calls it before the first iteration and after each, and continues while the score rises.
+    """
 
     ends_s: float
     now_s: Monotonic
-    tell: ReportIterations
-    grown: int = -1
+    report: ReportIterations
+    iterations: int = -1
 
     def __call__(self, estimator: Any, x: Any, y: Any) -> float:
-        self.grown += 1
-        self.tell(self.grown)
-        return float(self.grown) if self.now_s() < self.ends_s else -1.0
+        self.iterations += 1
+        self.report(self.iterations)
+        return float(self.iterations) if self.now_s() < self.ends_s else -1.0
 
 
 def _unfitted(encoding: Encoding, seed: int) -> Any:
@@ -119,23 +129,24 @@ def _unfitted(encoding: Encoding, seed: int) -> Any:
 
 
 def _category_ranks(x: Floats, encoding: Encoding) -> dict[int, Floats]:
-    """For each feature of too many codes: code -> its rank by how often train holds it; the rest share the last."""
+    """Return, for each feature with too many categories, code -> rank by frequency in train; rare codes
+    share the last."""
     found: dict[int, Floats] = {}
-    for place, feature in enumerate(encoding.features):
+    for index, feature in enumerate(encoding.features):
         if feature.cardinality > MAX_CATEGORIES:
-            counts = np.bincount(x[:, place].astype(np.int64), minlength=feature.cardinality)
+            counts = np.bincount(x[:, index].astype(np.int64), minlength=feature.cardinality)
             ranks = np.empty(feature.cardinality)
             ranks[np.argsort(-counts, kind="stable")] = np.minimum(
                 np.arange(feature.cardinality), MAX_CATEGORIES - 1
             )
-            found[place] = ranks
+            found[index] = ranks
     return found
 
 
-def _merge_rare_categories(x: Floats, codes: dict[int, Floats]) -> Floats:
-    if not codes:
+def _merge_rare_categories(x: Floats, ranks: dict[int, Floats]) -> Floats:
+    if not ranks:
         return x
     x = x.copy()
-    for place, ranks in codes.items():
-        x[:, place] = ranks[x[:, place].astype(np.int64)]
+    for index, feature_ranks in ranks.items():
+        x[:, index] = feature_ranks[x[:, index].astype(np.int64)]
     return x

@@ -1,4 +1,4 @@
-"""Open the sealed test split, once, and write down what it says."""
+"""Evaluate a model: open the sealed test split once, and compare the model with its baselines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoestring.data.recipe import Metric, Task
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.data.transforms.split import GROUP_COLUMN
-from shoestring.evaluation.baselines import FeatureTable, fit_boosted_trees, predict_prior
+from shoestring.evaluation.baselines import BoostedTrees, FeatureTable, fit_boosted_trees, predict_prior
 from shoestring.evaluation.metrics import Floats
 from shoestring.evaluation.resampling import RESAMPLES, make_units
 from shoestring.evaluation.results import BaselineFit, EvaluationResults
@@ -25,18 +25,22 @@ from shoestring.training.model_record import ModelRecord
 BOOSTING = "gradient boosting"
 
 BASELINE_S, BASELINE_S_PER_ROW = 4.0, 30e-6
-"""The most that gradient boosting gets, so that what evaluating costs can be foretold. Flights need 6 s of a core for the best."""
+"""The maximum time limit of gradient boosting, so that the cost of an evaluation can be predicted.
+On flights it reaches its best validation loss after 6 s on one core."""
 
 FINISH_S, FINISH_S_PER_ROW = 2.0, 10e-6
-"""Left for what follows the fit: predicting, resampling, writing."""
+"""Time reserved for the steps after the fit: predicting, resampling and writing."""
 
 OVERRUN_FACTOR = 1.5
-"""A fit may take so many times its seconds when other processes get in its way."""
+"""A fit may take this many times its time limit when other processes compete for the cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """Which model to judge on which data, and with what. `predict`: probabilities float[n, classes], or float[n] in y's units."""
+    """The model to evaluate, the data set, and the resources.
+
+    `predict` returns probabilities float[n, classes], or float[n] in the units of y.
+    """
 
     run_id: str
     dataset_key: str
@@ -50,7 +54,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One evaluation on its way."""
+    """One evaluation in progress."""
 
     request: EvaluationRequest
     store: Store
@@ -61,113 +65,123 @@ class Evaluation:
     model: ModelRecord
 
     def run(self) -> EvaluationResults:
-        asked, encoding = self.request, self.encoding
+        request, encoding = self.request, self.encoding
         self.report("opening the test split", 0)
         test = open_split(self.store, self.manifest, "test")
         y = read_target(test, encoding, "test")
         grouped = GROUP_COLUMN in self.manifest.columns
         units = make_units(read_column(test, GROUP_COLUMN) if grouped else None, len(test))
-        claims = [self._trained(test), self._nothing(test)]
-        boosted, absent = self._boosted(test)
-        verdict = score_models(encoding, y, claims + boosted, units, asked.seed, self.report)
+        predictions = [self._model_predictions(test), self._prior_predictions(test)]
+        boosted, skipped = self._boosted_predictions(test)
+        comparison = score_models(encoding, y, predictions + boosted, units, request.seed, self.report)
         return EvaluationResults(
-            run_id=asked.run_id,
-            inputs={"data": asked.dataset_key, "model": asked.model_key},
+            run_id=request.run_id,
+            inputs={"data": request.dataset_key, "model": request.model_key},
             task=encoding.task,
             classes=encoding.classes,
-            metric=asked.metric_for(encoding.task),
+            metric=request.metric_for(encoding.task),
             rows=len(test),
             resampling_unit="groups" if grouped else "rows",
             unit_count=units.count,
             resamples=RESAMPLES,
-            model=verdict.scored_models[0],
-            baselines=verdict.scored_models[1:],
-            skipped_baselines=absent,
-            calibration=verdict.calibration,
+            model=comparison.scored_models[0],
+            baselines=comparison.scored_models[1:],
+            skipped_baselines=skipped,
+            calibration=comparison.calibration,
             training_s=self.model.training_s,
         )
 
-    def _trained(self, test: EncodedRows) -> Predictions:
+    def _model_predictions(self, test: EncodedRows) -> Predictions:
         self.report("predicting", 0)
-        what = f"{self.model.epochs:.1f} epochs in {self.model.training_s:.1f} s on {self.model.cores} core{'s' * (self.model.cores > 1)}"
-        return Predictions("model", what, self.request.predict(self.store, self.request.model_key, test))
+        model = self.model
+        description = f"{model.epochs:.1f} epochs in {model.training_s:.1f} s on {_cores(model.cores)}"
+        return Predictions(
+            "model", description, self.request.predict(self.store, self.request.model_key, test)
+        )
 
-    def _nothing(self, test: EncodedRows) -> Predictions:
+    def _prior_predictions(self, test: EncodedRows) -> Predictions:
         regression = self.encoding.task == "regression"
-        name, what = (
+        name, description = (
             ("mean", "train's mean, for every row")
             if regression
             else ("class prior", "train's class shares, for every row")
         )
-        return Predictions(name, what, predict_prior(self.encoding, len(test)))
+        return Predictions(name, description, predict_prior(self.encoding, len(test)))
 
-    def _boosted(self, test: EncodedRows) -> tuple[list[Predictions], dict[str, str]]:
-        """The claim, or why there is none."""
-        encoding, clock = self.encoding, self.clock
+    def _boosted_predictions(self, test: EncodedRows) -> tuple[list[Predictions], dict[str, str]]:
+        """Return the predictions of gradient boosting, or the reason why it was skipped."""
         phase = f"fitting {BOOSTING}"
         self.report(phase, 0)
         train, val = self._table("train"), self._table("val")
-        left_s = self.request.meter.seconds_left(clock.monotonic_s())
-        given_s, why_s = fit_limit(self.model, self.request.cores, self.manifest.rows, left_s)
-        if given_s <= 0:
-            return [], {BOOSTING: f"it had no seconds: {why_s}"}
-        made = fit_boosted_trees(
+        left_s = self.request.meter.seconds_left(self.clock.monotonic_s())
+        limit_s, reason = fit_limit(self.model, self.request.cores, self.manifest.rows, left_s)
+        if limit_s <= 0:
+            return [], {BOOSTING: f"no time was left to fit it: {reason}"}
+        fitted = fit_boosted_trees(
             train,
             val,
-            encoding,
+            self.encoding,
             self.request.seed,
-            given_s,
-            clock.monotonic_s,
-            lambda grown: self.report(phase, grown),
+            limit_s,
+            self.clock.monotonic_s,
+            lambda iterations: self.report(phase, iterations),
         )
-        fit = BaselineFit(
-            limit_s=round(given_s, 3),
-            limit_reason=why_s,
-            elapsed_s=round(made.elapsed_s, 3),
+        description = f"scikit-learn's {type(fitted.estimator).__name__}"
+        values = fitted.predict(read_features(test, self.encoding))
+        return [Predictions(BOOSTING, description, values, self._fit_record(fitted, limit_s, reason))], {}
+
+    def _fit_record(self, fitted: BoostedTrees, limit_s: float, reason: str) -> BaselineFit:
+        return BaselineFit(
+            limit_s=round(limit_s, 3),
+            limit_reason=reason,
+            elapsed_s=round(fitted.elapsed_s, 3),
             cores=self.request.cores,
-            iterations=made.iterations,
-            fitted_iterations=made.fitted_iterations,
-            stop_reason=made.stop_reason,
+            iterations=fitted.iterations,
+            fitted_iterations=fitted.fitted_iterations,
+            stop_reason=fitted.stop_reason,
         )
-        return [
-            Predictions(
-                BOOSTING,
-                f"scikit-learn's {type(made.estimator).__name__}",
-                made.predict(read_features(test, encoding)),
-                fit,
-            )
-        ], {}
 
     def _table(self, split: str) -> FeatureTable:
         rows = open_split(self.store, self.manifest, split)
         return FeatureTable(read_features(rows, self.encoding), read_column(rows, "y"))
 
 
-def evaluate(asked: EvaluationRequest, store: Store, clock: Clock, tell: ReportPhase) -> EvaluationResults:
-    """Judge a model. Raises DataError when the test split is empty, of one class or not the model's own, and whatever `tell` raises."""
-    manifest = load_manifest(store, asked.dataset_key)
+def evaluate(
+    request: EvaluationRequest, store: Store, clock: Clock, report: ReportPhase
+) -> EvaluationResults:
+    """Evaluate a model on the test split.
+
+    Raises DataError when the test split is empty, holds one class, or belongs to another data set than
+    the model's; and whatever `report` raises.
+    """
+    manifest = load_manifest(store, request.dataset_key)
     if manifest.encoding is None:
-        raise DataError(f"{asked.dataset_key} is not encoded: evaluate reads what preprocess wrote")
-    model = read_record(store, asked.model_key, ModelRecord)
-    if model.dataset_key != asked.dataset_key:
+        raise DataError(f"{request.dataset_key} is not encoded: evaluate reads the output of preprocess")
+    model = read_record(store, request.model_key, ModelRecord)
+    if model.dataset_key != request.dataset_key:
         raise DataError(
-            f"{asked.model_key} was trained on {model.dataset_key}, whose test split this is not: evaluate it on that"
+            f"{request.model_key} was trained on {model.dataset_key}, not on {request.dataset_key}: "
+            "evaluate it on the data set it was trained on"
         )
-    return Evaluation(asked, store, clock, tell, manifest, manifest.encoding, model).run()
+    return Evaluation(request, store, clock, report, manifest, manifest.encoding, model).run()
 
 
 def fit_limit(model: ModelRecord, cores: int, rows: int, left_s: float) -> tuple[float, str]:
-    """Seconds that gradient boosting gets on so many cores, and why so many. `rows` are of all splits."""
-    alike = (
+    """Return the time limit of gradient boosting in seconds, and what sets it. `rows` counts all splits."""
+    equal_share = (
         "as long as training took"
         if cores == model.cores
-        else f"training took {model.training_s:.1f} s on {model.cores} core{'s' * (model.cores > 1)}"
+        else f"training took {model.training_s:.1f} s on {_cores(model.cores)}"
     )
     return min(
-        (model.training_s * model.cores / cores, alike),
-        (BASELINE_S + rows * BASELINE_S_PER_ROW, f"the most that {rows:,} rows get"),
+        (model.training_s * model.cores / cores, equal_share),
+        (BASELINE_S + rows * BASELINE_S_PER_ROW, f"the maximum for {rows:,} rows"),
         (
             (left_s - FINISH_S - rows * FINISH_S_PER_ROW) / OVERRUN_FACTOR,
-            f"what {left_s:.1f} s to the end of the budget or the deadline leave it",
+            f"{left_s:.1f} s are left until the budget or the deadline ends",
         ),
     )
+
+
+def _cores(count: int) -> str:
+    return f"{count} core{'s' * (count > 1)}"

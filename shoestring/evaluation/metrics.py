@@ -1,6 +1,7 @@
-"""Metrics, each made ready once for some rows and then asked again and again under other weights of those rows.
+"""The evaluation metrics. Each is prepared once for a set of rows and then computed under many row weights.
 
-Shapes: n rows, k classes. y: int[n] classes, or float[n]. p: float[n, k] probabilities, or float[n] in y's units. w: float[n], not all 0.
+Shapes: n rows, k classes. y: int[n] classes, or float[n]. p: float[n, k] probabilities, or float[n] in
+the units of y. w: float[n] row weights, not all 0.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from shoestring.data.recipe import METRICS, Task
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Targets = np.ndarray[Any, np.dtype[Any]]
 Statistic = Callable[[Floats], float]
-"""w -> the metric; nan where the weights leave nothing to measure."""
+"""w -> the metric. Returns nan when the weights leave nothing to measure."""
 
 MIN_PROBABILITY = 1e-7
-"""Nothing is held for less likely, so that one surprise does not make the log loss of all rows infinite."""
+"""Probabilities are clipped to this minimum, so that one confident mistake does not make the log loss
+infinite."""
 
 ECE_BINS = 15
-"""Guo, Pleiss, Sun and Weinberger 2017, section 5."""
+"""The number of calibration bins of Guo, Pleiss, Sun and Weinberger 2017, section 5."""
 
 BIASED_UNDER_RESAMPLING = frozenset({"ece"})
-"""What resampling adds to: a bin's noise is a distance too, so the draws lie above the value and their quantiles are no interval of it."""
+"""Metrics that get no interval. Noise within a bin adds to the calibration error, so resampled values lie
+above the measured one and their quantiles are no confidence interval."""
 
 
 def statistics(task: Task, y: Targets, p: Floats) -> dict[str, Statistic]:
-    """The metrics of a task, ready to be weighted."""
+    """Return the metrics of a task by name, each prepared for these rows."""
     made: dict[str, Callable[[Targets, Floats], Statistic]] = {
         "log_loss": log_loss,
         "accuracy": accuracy,
@@ -42,69 +45,74 @@ def statistics(task: Task, y: Targets, p: Floats) -> dict[str, Statistic]:
 
 
 def log_loss(y: Targets, p: Floats) -> Statistic:
-    """Mean of -ln p of the class that came."""
+    """Return the mean of -ln p of the true class, in nats."""
     return _mean(-np.log(np.clip(p[np.arange(len(y)), y].astype(np.float64), MIN_PROBABILITY, 1.0)))
 
 
 def accuracy(y: Targets, p: Floats) -> Statistic:
-    """Share of rows whose most likely class came."""
+    """Return the share of rows whose most likely class is the true one."""
     return _mean((p.argmax(axis=1) == y).astype(np.float64))
 
 
 def auc(y: Targets, p: Floats) -> Statistic:
-    """Chance that a row of class 1 is ranked above a row of class 0, ties counting half (Mann and Whitney 1947)."""
+    """Return the chance that a row of class 1 ranks above a row of class 0; ties count half (Mann and
+    Whitney 1947)."""
     order = np.argsort(p[:, 1], kind="stable")
     ranked, positive = p[order, 1], (y[order] == 1).astype(np.float64)
     starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
 
-    def under(w: Floats) -> float:
+    def weighted(w: Floats) -> float:
         w_ranked = w[order]
         ones = np.add.reduceat(w_ranked * positive, starts)
         zeros = np.add.reduceat(w_ranked * (1.0 - positive), starts)
         pairs = ones.sum() * zeros.sum()
         return float(ones @ (zeros.cumsum() - zeros / 2) / pairs) if pairs else float("nan")
 
-    return under
+    return weighted
 
 
 def ece(y: Targets, p: Floats) -> Statistic:
-    """Expected calibration error: mean distance, over rows, of their bin's mean confidence from its accuracy."""
-    confidence, right = confidences(y, p)
+    """Return the expected calibration error: the mean over rows of |mean confidence - accuracy| of their
+    bin."""
+    confidence, correct = confidences(y, p)
     bins = bin_indices(confidence)
-    apart = confidence - right
+    gaps = confidence - correct
 
-    def under(w: Floats) -> float:
-        return float(np.abs(np.bincount(bins, w * apart, ECE_BINS)).sum() / w.sum())
+    def weighted(w: Floats) -> float:
+        return float(np.abs(np.bincount(bins, w * gaps, ECE_BINS)).sum() / w.sum())
 
-    return under
+    return weighted
 
 
 def rmse(y: Targets, p: Floats) -> Statistic:
-    """Root of the mean squared error."""
+    """Return the root mean squared error, in the units of y."""
     squared = _mean((p.astype(np.float64) - y) ** 2)
     return lambda w: float(np.sqrt(squared(w)))
 
 
 def mae(y: Targets, p: Floats) -> Statistic:
-    """Mean absolute error."""
+    """Return the mean absolute error, in the units of y."""
     return _mean(np.abs(p.astype(np.float64) - y))
 
 
 def r2(y: Targets, p: Floats) -> Statistic:
-    """Share of y's variance among these rows that is explained; nan when y does not vary."""
+    """Return the share of y's variance that the predictions explain; nan when y is constant."""
     known = y.astype(np.float64)
-    left = (p.astype(np.float64) - known) ** 2
+    residuals = (p.astype(np.float64) - known) ** 2
 
-    def under(w: Floats) -> float:
-        spread = w @ (known - w @ known / w.sum()) ** 2
-        return float(1.0 - w @ left / spread) if spread > 0 else float("nan")
+    def weighted(w: Floats) -> float:
+        variance = w @ (known - w @ known / w.sum()) ** 2
+        return float(1.0 - w @ residuals / variance) if variance > 0 else float("nan")
 
-    return under
+    return weighted
 
 
 def confidences(y: Targets, p: Floats) -> tuple[Floats, Floats]:
-    """What calibration compares, float[n] each: the probability of class 1 with whether it came, when there are two classes; else
-    that of the most likely class with whether that came."""
+    """Return the predicted probabilities and the outcomes that calibration compares, float[n] each.
+
+    With two classes these are the probability of class 1 and whether the row is of class 1; with more,
+    those of the most likely class.
+    """
     p = p.astype(np.float64)
     if p.shape[1] == 2:
         return p[:, 1], (y == 1).astype(np.float64)
@@ -112,7 +120,7 @@ def confidences(y: Targets, p: Floats) -> tuple[Floats, Floats]:
 
 
 def bin_indices(probability: Floats) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The bin of each probability: `ECE_BINS` of equal width, int[n]."""
+    """Return the calibration bin of each probability: int[n], `ECE_BINS` bins of equal width."""
     return np.minimum((probability * ECE_BINS).astype(np.int64), ECE_BINS - 1)
 
 

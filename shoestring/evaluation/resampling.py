@@ -1,9 +1,10 @@
-"""Intervals by bootstrap over whole units: groups of rows that share their fate, or single rows.
+"""Bootstrap confidence intervals over sampling units: groups of correlated rows, or single rows.
 
-A unit that is drawn twice gives its rows twice the weight. The same draws serve every metric and every contender, so that differences are
-paired. Few units make the percentile interval too narrow; it is widened as in Hesterberg 2015, "What Teachers Should Know About the
-Bootstrap", section 5.3 ("expanded percentile interval"): the tails asked for are those that a t interval of units - 1 degrees of freedom,
-on the standard error with units - 1 below the line, would have on the normal scale.
+A unit that is drawn twice gives its rows twice the weight. All metrics and all models use the same draws,
+so that differences are paired. With few units the percentile interval is too narrow. It is widened as in
+Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section 5.3 ("expanded percentile
+interval"): the tails are those that a t interval with units - 1 degrees of freedom, whose standard error
+is computed with units - 1 in the denominator, would have on the normal scale.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from shoestring.evaluation.results import Score
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 MIN_UNITS = 5
-"""Fewer say too little of how much they differ."""
+"""With fewer units, their spread cannot be estimated."""
 
 NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
 class ResamplingUnits:
-    """Which unit each row belongs to: int[n], from 0 to count - 1."""
+    """The sampling unit of each row: int[n], from 0 to count - 1."""
 
     unit_of_row: np.ndarray[Any, np.dtype[np.int64]]
     count: int
 
     def draws(self, seed: int) -> Iterator[Floats]:
-        """`RESAMPLES` times the weights of the rows, float[n]; the same for the same seed."""
+        """Yield `RESAMPLES` vectors of row weights, float[n]. The same seed yields the same weights."""
         generator = np.random.default_rng(seed)
         for _ in range(RESAMPLES):
             drawn = np.bincount(generator.integers(self.count, size=self.count), minlength=self.count)
@@ -43,16 +44,17 @@ class ResamplingUnits:
 
 
 def make_units(groups: np.ndarray[Any, Any] | None, rows: int) -> ResamplingUnits:
-    """Groups as they are marked in the rows; None: each row is a unit."""
+    """Return one unit for each distinct value of `groups`; with None, one unit for each row."""
     if groups is None:
         return ResamplingUnits(np.arange(rows), rows)
-    found, of_row = np.unique(groups, return_inverse=True)
-    return ResamplingUnits(of_row, len(found))
+    found, unit_of_row = np.unique(groups, return_inverse=True)
+    return ResamplingUnits(unit_of_row, len(found))
 
 
 @dataclass(frozen=True, slots=True)
 class ResampledMetric:
-    """A value, and what it came to in each draw: float[RESAMPLES], nan where there was nothing to measure."""
+    """A measured value, and its value in each draw: float[RESAMPLES], nan where there was nothing to
+    measure."""
 
     value: float
     draws: Floats
@@ -62,7 +64,10 @@ class ResampledMetric:
         return ResampledMetric(self.value - other.value, self.draws - other.draws, self.units)
 
     def score(self) -> Score:
-        """Without an interval when there are fewer than `FEWEST_UNITS`, or nothing to measure in most draws."""
+        """Return the value with its interval.
+
+        There is no interval with fewer than `MIN_UNITS` units, or when most draws had nothing to measure.
+        """
         finite = self.draws[np.isfinite(self.draws)]
         if self.units < MIN_UNITS or 2 * len(finite) < len(self.draws):
             return Score(value=self.value)
@@ -72,29 +77,36 @@ class ResampledMetric:
 
 
 def resample(
-    statistics: Sequence[Statistic], units: ResamplingUnits, seed: int, tell: Callable[[str, int], None]
+    statistics: Sequence[Statistic],
+    units: ResamplingUnits,
+    seed: int,
+    report: Callable[[str, int], None],
 ) -> list[ResampledMetric]:
-    """Each statistic of the rows as they are and under the same draws; `tell` is called before each draw, and may raise to stop."""
+    """Compute each statistic on the rows as they are, and under the same draws.
+
+    `report` is called before each draw, and may raise to stop.
+    """
     drawn = np.empty((RESAMPLES, len(statistics)))
-    for place, w in enumerate(units.draws(seed)):
-        tell("resampling", place)
-        drawn[place] = [statistic(w) for statistic in statistics]
-    plain = np.ones(len(units.unit_of_row))
+    for index, w in enumerate(units.draws(seed)):
+        report("resampling", index)
+        drawn[index] = [statistic(w) for statistic in statistics]
+    unweighted = np.ones(len(units.unit_of_row))
     return [
-        ResampledMetric(statistic(plain), drawn[:, place], units.count)
-        for place, statistic in enumerate(statistics)
+        ResampledMetric(statistic(unweighted), drawn[:, index], units.count)
+        for index, statistic in enumerate(statistics)
     ]
 
 
 def expanded_tail(units: int) -> float:
-    """The share of resamples to leave out on each side, for `CONFIDENCE` in the end."""
+    """Return the share of resamples to cut off on each side, so that the interval covers `CONFIDENCE`."""
     return NORMAL.cdf(-student_quantile((1 + CONFIDENCE) / 2, units - 1) * math.sqrt(units / (units - 1)))
 
 
-def student_quantile(share: float, freedom: int) -> float:
-    """Student's t below which `share` lies; to 1% from 4 degrees of freedom on (Abramowitz and Stegun 1964, 26.7.5)."""
-    z = NORMAL.inv_cdf(share)
+def student_quantile(probability: float, degrees_of_freedom: int) -> float:
+    """Return the quantile of Student's t, within 1% from 4 degrees of freedom on (Abramowitz and Stegun
+    1964, 26.7.5)."""
+    z = NORMAL.inv_cdf(probability)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
+    return z + first / degrees_of_freedom + second / degrees_of_freedom**2 + third / degrees_of_freedom**3

@@ -1,4 +1,4 @@
-"""What the sealed test split said of the model, beside the baselines, with intervals. Lies at runs/RUN_ID/evaluation.json."""
+"""The record of an evaluation on the sealed test split, stored at runs/RUN_ID/evaluation.json."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import Field
 from shoestring.core.record import Record, StoredRecord
 
 HIGHER_IS_BETTER = frozenset({"accuracy", "auc", "r2"})
-"""Of the other metrics (log_loss, ece, rmse, mae), less is better."""
+"""For the other metrics (log_loss, ece, rmse, mae), lower is better."""
 
 
 class Score(Record):
-    """A value on the test rows, and the ends of its 95% interval; null when no interval can be made."""
+    """A metric on the test rows, and the ends of its 95% interval; null when no interval can be computed."""
 
     value: float
     low: float | None = None
@@ -21,34 +21,35 @@ class Score(Record):
 
 
 class BaselineFit(Record):
-    """What a baseline that had to be fitted was given, and what it made of it."""
+    """How long a baseline was fitted, and what stopped it."""
 
-    limit_s: float = Field(description="seconds it might take")
-    limit_reason: str = Field(description="why so many")
+    limit_s: float = Field(description="time limit of the fit, in seconds")
+    limit_reason: str = Field(description="what set the time limit")
     elapsed_s: float
     cores: int
-    iterations: int = Field(description="of boosting, as chosen by signal validation; what it predicts with")
-    fitted_iterations: int = Field(description="iterations that the seconds sufficed for")
-    stop_reason: str = Field(description="why it grew no more")
+    iterations: int = Field(description="boosting iterations used for predictions, chosen on validation")
+    fitted_iterations: int = Field(description="boosting iterations fitted within the time limit")
+    stop_reason: str = Field(description="why the fit stopped")
 
 
 class ScoredModel(Record):
-    """The model, or a baseline, on the same test rows."""
+    """The scores of the model, or of a baseline, on the test rows."""
 
     name: str
-    description: str = Field(description="a sentence that says what it is")
+    description: str = Field(description="what it is, in one sentence")
     scores: dict[str, Score]
     difference: dict[str, Score] = Field(
-        {}, description="of a baseline: the model's metric minus this one's, over the same resamples"
+        {}, description="baselines only: the model's metric minus this one's, over the same resamples"
     )
     fit: BaselineFit | None = None
 
 
 class CalibrationBin(Record):
-    """Test rows whose predicted probability fell together. `low` and `high`: 95% interval of the observed share."""
+    """Test rows with similar predicted probabilities. `low` and `high` are the 95% interval of the
+    observed share."""
 
     predicted: float = Field(
-        description="mean probability: of the second class when there are two, else of the most likely class"
+        description="mean probability of the second class when there are two, else of the most likely class"
     )
     observed: float = Field(description="share of these rows that are of that class")
     rows: int
@@ -57,40 +58,42 @@ class CalibrationBin(Record):
 
 
 class EvaluationResults(StoredRecord):
-    """An evaluation."""
+    """All scores of one evaluation."""
 
     run_id: str
-    inputs: dict[str, str] = Field(description="the keys of the data and of the model")
+    inputs: dict[str, str] = Field(description="store keys of the data set and of the model")
     task: Literal["binary", "multiclass", "regression"]
     classes: tuple[str, ...]
-    metric: str = Field(description="the one that counts; a key of every contender's scores")
-    rows: int = Field(description="of the test split")
+    metric: str = Field(description="the recipe's primary metric, a key of every model's scores")
+    rows: int = Field(description="rows of the test split")
     resampling_unit: Literal["groups", "rows"] = Field(
-        description="what the bootstrap draws: groups of rows that share their fate, or rows"
+        description="what the bootstrap draws: groups of correlated rows, or single rows"
     )
-    unit_count: int = Field(description="how many of those there are")
+    unit_count: int = Field(description="number of sampling units in the test split")
     resamples: int
     model: ScoredModel
     baselines: tuple[ScoredModel, ...]
-    skipped_baselines: dict[str, str] = Field(
-        {}, description="baseline that there was no time or money for -> why"
-    )
-    calibration: tuple[CalibrationBin, ...] = Field((), description="none for regression")
+    skipped_baselines: dict[str, str] = Field({}, description="baseline that was not fitted -> reason")
+    calibration: tuple[CalibrationBin, ...] = Field((), description="empty for regression")
     training_s: float = Field(description="seconds that training took")
 
     @property
     def scored_models(self) -> tuple[ScoredModel, ...]:
-        """The model first."""
+        """The model, then the baselines."""
         return (self.model, *self.baselines)
 
     @property
     def quality(self) -> dict[str, float]:
-        """Flat, for scripts: each metric of the model; of the one that counts also the interval, and the baselines'."""
+        """The scores as a flat dictionary for scripts.
+
+        It holds each metric of the model, and for the primary metric also the interval and the baselines'
+        values.
+        """
         found = {metric: score.value for metric, score in self.model.scores.items()}
-        ends = self.model.scores[self.metric]
+        interval = self.model.scores[self.metric]
         found |= {
             f"{self.metric}_{end}": value
-            for end, value in (("low", ends.low), ("high", ends.high))
+            for end, value in (("low", interval.low), ("high", interval.high))
             if value is not None
         }
         return found | {

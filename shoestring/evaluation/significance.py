@@ -1,4 +1,5 @@
-"""The model and its baselines on the same sealed rows: scores, intervals, differences, calibration."""
+"""Score the model and its baselines on the same test rows: metrics, intervals, paired differences and
+calibration."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from shoestring.evaluation.resampling import ResampledMetric, ResamplingUnits, r
 from shoestring.evaluation.results import BaselineFit, CalibrationBin, Score, ScoredModel
 
 ReportPhase = Callable[[str, int], None]
-"""Called with what is being done and how far it is; may raise to stop."""
+"""Receives the current phase and a progress count. May raise to stop the evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """Somebody's predictions for the test rows: float[n, classes], or float[n]."""
+    """One model's predictions for the test rows: float[n, classes], or float[n]."""
 
     name: str
     description: str
@@ -38,6 +39,8 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True)
 class ModelComparison:
+    """The scores of all models, and the calibration of the first."""
+
     scored_models: tuple[ScoredModel, ...]
     calibration: tuple[CalibrationBin, ...]
 
@@ -45,42 +48,50 @@ class ModelComparison:
 def score_models(
     encoding: Encoding,
     y: Targets,
-    claims: Sequence[Predictions],
+    predictions: Sequence[Predictions],
     units: ResamplingUnits,
     seed: int,
-    tell: ReportPhase,
+    report: ReportPhase,
 ) -> ModelComparison:
-    """Score every claim; the first is the model's, the others are measured against it over the same resamples.
+    """Score all predictions over the same resamples. The first are the model's; the others are compared
+    with them.
 
-    Raises StageFailed when somebody predicts what is no number.
+    Raises StageFailed when a prediction is not a finite number.
     """
-    for claim in claims:
-        if wild := int((~np.isfinite(claim.values)).sum()):
+    for each in predictions:
+        if invalid := int((~np.isfinite(each.values)).sum()):
             raise StageFailed(
-                f"{wild} of {claim.values.size} predictions of the {claim.name} are no finite numbers: it cannot be judged"
+                f"{invalid} of {each.values.size} predictions of the {each.name} are not finite numbers: "
+                "it cannot be scored"
             )
-    ready = [statistics(encoding.task, y, claim.values) for claim in claims]
-    bins = [] if encoding.task == "regression" else _bins(y, claims[0].values, units)
-    asked = [statistic for each in ready for statistic in each.values()] + [each.observed for each in bins]
-    found = iter(resample(asked, units, seed, tell))
-    measured = [{metric: next(found) for metric in each} for each in ready]
-    contenders = (
-        _score_model(claim, each, measured[0]) for claim, each in zip(claims, measured, strict=True)
+    metrics = [statistics(encoding.task, y, each.values) for each in predictions]
+    bins = [] if encoding.task == "regression" else _bins(y, predictions[0].values, units)
+    wanted = [statistic for each in metrics for statistic in each.values()] + [each.observed for each in bins]
+    found = iter(resample(wanted, units, seed, report))
+    measured = [{metric: next(found) for metric in each} for each in metrics]
+    scored = (
+        _score_model(each, values, measured[0]) for each, values in zip(predictions, measured, strict=True)
     )
-    return ModelComparison(tuple(contenders), tuple(each.seen(next(found)) for each in bins))
+    return ModelComparison(tuple(scored), tuple(each.calibration_bin(next(found)) for each in bins))
 
 
 def _score_model(
-    claim: Predictions, measured: Mapping[str, ResampledMetric], models: Mapping[str, ResampledMetric]
+    predictions: Predictions,
+    measured: Mapping[str, ResampledMetric],
+    model: Mapping[str, ResampledMetric],
 ) -> ScoredModel:
     scores = {metric: _score(metric, each) for metric, each in measured.items()}
-    lead = (
+    difference = (
         {}
-        if measured is models
-        else {metric: _score(metric, models[metric] - each) for metric, each in measured.items()}
+        if measured is model
+        else {metric: _score(metric, model[metric] - each) for metric, each in measured.items()}
     )
     return ScoredModel(
-        name=claim.name, description=claim.description, scores=scores, difference=lead, fit=claim.fit
+        name=predictions.name,
+        description=predictions.description,
+        scores=scores,
+        difference=difference,
+        fit=predictions.fit,
     )
 
 
@@ -90,12 +101,14 @@ def _score(metric: str, measured: ResampledMetric) -> Score:
 
 @dataclass(frozen=True, slots=True)
 class _CalibrationStatistic:
+    """One non-empty calibration bin. `observed` computes the share of its rows with a positive outcome."""
+
     predicted: float
     rows: int
     units: int
     observed: Statistic
 
-    def seen(self, observed: ResampledMetric) -> CalibrationBin:
+    def calibration_bin(self, observed: ResampledMetric) -> CalibrationBin:
         share = replace(observed, units=self.units).score()
         return CalibrationBin(
             predicted=self.predicted, observed=share.value, rows=self.rows, low=share.low, high=share.high
@@ -103,21 +116,17 @@ class _CalibrationStatistic:
 
 
 def _bins(y: Targets, p: Floats, units: ResamplingUnits) -> list[_CalibrationStatistic]:
-    """Those that hold rows; `observed` is the share of their rows that turned out so, under weights."""
-    probability, right = confidences(y, p)
-    place = bin_indices(probability)
+    probability, outcome = confidences(y, p)
+    bin_of_row = bin_indices(probability)
     found = []
-    for index in np.unique(place):
-        here = np.flatnonzero(place == index)
-        count = len(np.unique(units.unit_of_row[here]))
-        found.append(
-            _CalibrationStatistic(
-                float(probability[here].mean()), len(here), count, partial(_share, here, right[here])
-            )
-        )
+    for index in np.unique(bin_of_row):
+        rows = np.flatnonzero(bin_of_row == index)
+        unit_count = len(np.unique(units.unit_of_row[rows]))
+        observed = partial(_share, rows, outcome[rows])
+        found.append(_CalibrationStatistic(float(probability[rows].mean()), len(rows), unit_count, observed))
     return found
 
 
-def _share(here: Targets, right: Floats, w: Floats) -> float:
-    weight = w[here].sum()
-    return float(w[here] @ right / weight) if weight else float("nan")
+def _share(rows: Targets, outcome: Floats, w: Floats) -> float:
+    weight = w[rows].sum()
+    return float(w[rows] @ outcome / weight) if weight else float("nan")
