@@ -28,30 +28,30 @@ from shoestring.core.types import Format, FormatSpeed, Market, MarketTerms, Need
 from shoestring.pricing.templates import cloud_world, laptop_world
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 
 ROWS = 336_776
 NEEDS = (
-    Need(stage="ingest", op_per_row=2e3, writes_bytes_per_row=120),
-    Need(stage="preprocess", op_per_row=4e3, parallel_fraction=0.3, reads="scan", writes_bytes_per_row=60),
+    Need(stage="ingest", cpu_us_per_row=2.0, writes_bytes_per_row=120),
+    Need(stage="preprocess", cpu_us_per_row=4.0, parallel_fraction=0.3, reads="scan", writes_bytes_per_row=60),
     Need(
         stage="train",
         elastic=True,
-        op_per_row=2e4,
+        cpu_us_per_row=20.0,
         parallel_fraction=0.7,
         reads="shuffled",
         passes=12,
         min_passes=1,
         checkpoint_s=0.2,
     ),
-    Need(stage="evaluate", op_per_row=4e3, parallel_fraction=0.5, reads="scan"),
+    Need(stage="evaluate", cpu_us_per_row=4.0, parallel_fraction=0.5, reads="scan"),
 )
 LARGE_NEEDS = (
     *NEEDS[:2],
-    Need(stage="features", op_per_row=2e4, parallel_fraction=0.9, reads="scan", writes_bytes_per_row=200),
+    Need(stage="features", cpu_us_per_row=20.0, parallel_fraction=0.9, reads="scan", writes_bytes_per_row=200),
     Need(
         stage="train",
-        op_per_row=5e4,
+        cpu_us_per_row=50.0,
         parallel_fraction=0.9,
         reads="shuffled",
         passes=3,
@@ -59,7 +59,7 @@ LARGE_NEEDS = (
         gpu_flop_per_row=1e9,
         checkpoint_s=20,
     ),
-    Need(stage="evaluate", op_per_row=4e3, parallel_fraction=0.5, reads="scan"),
+    Need(stage="evaluate", cpu_us_per_row=4.0, parallel_fraction=0.5, reads="scan"),
 )
 NS_PER_ROW = {Format.PARQUET: (900, 300), Format.ARROW: (120, 60), Format.PACKED: (100, 30)}
 
@@ -106,7 +106,7 @@ def many_pools() -> tuple[tuple[Pool, ...], tuple[Quote, ...]]:
         {
             "cores": 4 * (size + 1),
             "memory_gb": 4.0 * (size + 1) * (2 + family),
-            "core_gops": 0.8 + 0.15 * family,
+            "core_speed": 0.8 + 0.15 * family,
         }
         for family in range(8)
         for size in range(25)
@@ -125,7 +125,7 @@ def many_pools() -> tuple[tuple[Pool, ...], tuple[Quote, ...]]:
             markets = {Market.ON_DEMAND: MarketTerms(), Market.SPOT: MarketTerms(preemptions_per_hour=rate)}
             pools.append(Pool(name=name, region=f"r{region:02d}", startup_s=60.0, markets=markets, **kind))
             hourly = (
-                0.03 * kind["cores"] * kind.get("core_gops", 1.0) + 0.01 * kind.get("gpu_tflops", 0.0)
+                0.03 * kind["cores"] * kind.get("core_speed", 1.0) + 0.01 * kind.get("gpu_tflops", 0.0)
             ) * rng.uniform(0.8, 1.3)
             for market, share in ((Market.ON_DEMAND, 1.0), (Market.SPOT, rng.uniform(0.2, 0.7))):
                 usd = Decimal(f"{hourly * share:.6f}")

@@ -17,7 +17,8 @@ from shoestring.core.types import Market, Pool, Quote
 from shoestring.pricing.learning import learn, runtime_factors
 from shoestring.pricing.throughput import PoolArrays, hardware_of, row_seconds
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Choice, Question
+from shoestring.routing.decision import Choice
+from shoestring.routing.question import Question
 from shoestring.routing.policy.migration import RunningStage, check_migration, exploration_sd
 from shoestring.runtime.records.receipt_history import history_key
 from shoestring.runtime.supervisor.migration_check import migration_target
@@ -40,7 +41,7 @@ def receipt(
         stage="train",
         attempt=attempt,
         status="done" if share == 1.0 else "stopped",
-        cause="" if share == 1.0 else "moved",
+        cause="" if share == 1.0 else "migrated",
         pool=pool.name,
         market=Market.ON_DEMAND,
         cache_hit=False,

@@ -26,7 +26,7 @@ from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Format, FormatSpeed, Market, MarketTerms, Need, Pool, Quote
 from shoestring.routing.candidates import Ints
 from shoestring.routing.decide import choose
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.offers.offer_costs import Rows, full_offer_table
 
@@ -78,7 +78,7 @@ def needs_of(rng: np.random.Generator, after: tuple[tuple[int, ...] | None, ...]
             stage=f"stage-{number}",
             after=None if before is None else tuple(f"stage-{each}" for each in before),
             setup_s=float(rng.uniform(0, 20)),
-            op_per_row=float(rng.choice([1e3, 1e5, 3e5])),
+            cpu_us_per_row=float(rng.choice([1.0, 100.0, 300.0])),
             parallel_fraction=float(rng.uniform(0, 1)),
             reads="scan" if number else "none",
             writes_bytes_per_row=int(rng.choice([0, 80, 4000])),
@@ -98,7 +98,7 @@ def places(rng: np.random.Generator, most: int) -> tuple[tuple[Pool, ...], tuple
             name=f"pool-{number}",
             cores=int(rng.integers(1, 9)),
             memory_gb=8,
-            core_gops=float(rng.uniform(0.5, 3)),
+            core_speed=float(rng.uniform(0.5, 3)),
             startup_s=float(rng.uniform(0, 60)),
             region=str(rng.choice(["local", "far"])),
             markets={Market.ON_DEMAND: MarketTerms()} | spot,

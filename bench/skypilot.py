@@ -29,7 +29,7 @@ from shoestring.core.money import microusd
 from shoestring.core.types import Need, Pool, Quote
 from shoestring.routing.candidates import NONE
 from shoestring.routing.decide import choose, decide
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.offers.offer_costs import stage_offer_table
 from shoestring.routing.planner.partial_plans import Limits
@@ -71,7 +71,7 @@ def question(size: int) -> Question:
                 name=f"m{number:04d}",
                 cores=int(rng.integers(1, 65)),
                 memory_gb=64,
-                core_gops=float(rng.uniform(0.5, 3)),
+                core_speed=float(rng.uniform(0.5, 3)),
             )
         )
         price = Decimal(int(rng.integers(20_000, 5_000_000))).scaleb(-6)
@@ -90,7 +90,7 @@ def question(size: int) -> Question:
         seed=0,
         asked_at=datetime(2026, 11, 1, tzinfo=UTC),
         needs=tuple(
-            Need(stage=f"stage-{number}", op_per_row=1e4 * (1 + number), parallel_fraction=0.2 * number)
+            Need(stage=f"stage-{number}", cpu_us_per_row=10.0 * (1 + number), parallel_fraction=0.2 * number)
             for number in range(STAGES)
         ),
         rows=10_000_000,

@@ -28,7 +28,7 @@ def has_migrated(world: World, run_id: str) -> bool:
     caller restarts the run.
     """
     receipts, _ = read_records(world.store, list(world.store.list(f"runs/{run_id}/receipts/")), Receipt)
-    return bool(receipts) and max(receipts, key=lambda each: each.finished_at).cause == "moved"
+    return bool(receipts) and max(receipts, key=lambda each: each.finished_at).cause == "migrated"
 
 
 def drive_pipeline(world: World, request: RunRequest, world_argument: str, out: Path, as_json: bool) -> None:

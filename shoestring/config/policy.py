@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import CarbonGrid, Guardrails
-from shoestring.core.money import Usd, usd
+from shoestring.core.money import Usd, microusd, usd
 from shoestring.core.record import Record, digest, record_bytes
-from shoestring.core.types import Market, WorkloadKind
+from shoestring.core.types import Market, Pool, WorkloadKind
 
 Arm = Literal["live", "candidate"]
 Priority = Literal["low", "normal", "high"]
@@ -46,6 +47,28 @@ class WorkloadClass(Record):
             raise ValueError("hardware is cpu, so no GPU type can be named: leave out one of them")
         return self
 
+    def violated_key(self, pool: Pool, market: Market) -> str:
+        """Return the first key of this class that excludes a pool on a market; empty: none does."""
+        if self is ANY_PLACEMENT:
+            return ""
+        if self.markets is not None and market not in self.markets:
+            return "markets"
+        if self.pools is not None and not matches_any((pool.name, pool.node_pool or ""), self.pools):
+            return "pools"
+        if self.hardware != "any" and (self.hardware == "gpu") != (pool.gpu_count > 0):
+            return "hardware"
+        if self.gpus is not None and pool.gpu_count and not matches_any((pool.gpu or "",), self.gpus):
+            return "gpus"
+        terms, maximum = pool.markets.get(market), self.max_preemptions_per_hour
+        if maximum is not None and terms and terms.preemptions_per_hour > maximum:
+            return "max_preemptions_per_hour"
+        return ""
+
+
+def matches_any(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
+    """Return whether one of the names matches one of the patterns, ignoring case."""
+    return any(fnmatchcase(name.casefold(), each.casefold()) for name in names for each in patterns)
+
 
 class Preferences(Record):
     """How places are chosen: the part of a policy that every decision holds, so that it can be made again."""
@@ -73,6 +96,11 @@ class Preferences(Record):
     @property
     def title(self) -> str:
         return f"{self.name} {self.version}"
+
+    def delay_microusd_per_hour(self, kind: WorkloadKind) -> int:
+        """Return what an hour of delay of this kind of work costs, in micro-dollars."""
+        own = self.workload_class(kind).delay_usd_per_hour
+        return microusd(self.delay_usd_per_hour if own is None else own)
 
     def workload_class(self, kind: WorkloadKind) -> WorkloadClass:
         return self.workload_classes.get(kind, ANY_PLACEMENT)

@@ -19,6 +19,7 @@ RENAMED_KEYS = {
     "batch_factor": "max_batch_factor",
     "bounds": "adaptation_limits",
     "compute_minutes": "core_minutes",
+    "core_gops": "core_speed",
     "dwell_s": "min_dwell_s",
     "every_s": "check_every_s",
     "gco2_g": "co2_g",

@@ -63,7 +63,7 @@ class Need(Record):
     setup_s: float = Field(
         1.0, ge=0, description="seconds before the first row on a reference core: imports, model building"
     )
-    op_per_row: float = Field(
+    cpu_us_per_row: float = Field(
         0.0, ge=0, description="operations per input row; a reference core does 1e9 a second"
     )
     parallel_fraction: float = Field(
@@ -156,7 +156,7 @@ class Pool(Record):
     )
     cores: int = Field(ge=1)
     memory_gb: float = Field(gt=0)
-    core_gops: float = Field(
+    core_speed: float = Field(
         1.0, gt=0, description="1e9 useful operations a second of one core; 1 = the reference core"
     )
     gpu: str | None = None

@@ -1,8 +1,8 @@
 """How long a stage should take on a pool, before anything was learned: a roofline of its need and the pool's speeds.
 
-seconds        = setup_s / core_gops + samples x row seconds                     (reading and writing are priced by routing)
-on cores       = op_per_row / 1e9 / (core_gops x speed-up(cores, f)),  speed-up = 1 / ((1 - f) + f / cores)          (Amdahl 1967)
-on a GPU       = max((1 - f) x op_per_row / 1e9 / core_gops,  FLOPs / FLOP/s + bytes / byte/s):
+seconds        = setup_s / core_speed + samples x row seconds                     (reading and writing are priced by routing)
+on cores       = cpu_us_per_row / 1e6 / (core_speed x speed-up(cores, f)),  speed-up = 1 / ((1 - f) + f / cores)          (Amdahl 1967)
+on a GPU       = max((1 - f) x cpu_us_per_row / 1e6 / core_speed,  FLOPs / FLOP/s + bytes / byte/s):
                  the share that more cores would not help stays with the host, beside the GPU. Its kernels follow each other, and each
                  is under one of the two roofs (Williams 2009, "Roofline"): the need names the arithmetic of those under the one,
                  and the bytes of those under the other.
@@ -42,7 +42,7 @@ class PoolArrays:
     """Pools as arrays of one length, so that any number is priced at once. Fields that a Pool has too are called the same."""
 
     cores: Floats
-    core_gops: Floats
+    core_speed: Floats
     gpu_count: Floats
     gpu_memory_gb: Floats
     gpu_tflops: Floats
@@ -57,7 +57,7 @@ class PoolArrays:
         rows = [
             (
                 pool.cores,
-                pool.core_gops,
+                pool.core_speed,
                 pool.gpu_count,
                 pool.gpu_memory_gb,
                 pool.gpu_tflops,
@@ -86,12 +86,12 @@ def gpu_mask(need: Need, machines: PoolArrays | Pool) -> Flags | bool:
 
 def setup_seconds(need: Need, machines: PoolArrays) -> Floats:
     """Prior seconds before the first row."""
-    return need.setup_s / machines.core_gops
+    return need.setup_s / machines.core_speed
 
 
 def row_seconds(need: Need, machines: PoolArrays) -> Floats:
     """Prior seconds of computing for one row, once."""
-    core_s = need.op_per_row / 1e9 / machines.core_gops
+    core_s = need.cpu_us_per_row / 1e6 / machines.core_speed
     serial = 1.0 - need.parallel_fraction
     on_cores = core_s * (serial + need.parallel_fraction / machines.cores)
     users = gpu_mask(need, machines)
@@ -129,7 +129,7 @@ def hardware_of(need: Need, pool: Pool) -> Hardware:
     """What would do the stage's per-row work on this pool."""
     if not uses_gpu(need, pool):
         return Hardware(
-            kind="cores", type=f"{pool.core_gops:g} Gop/s core", count=pool.cores, gflop_s=pool.core_gops
+            kind="cores", type=f"{pool.core_speed:g} Gop/s core", count=pool.cores, gflop_s=pool.core_speed
         )
     name = pool.gpu or "GPU"
     return Hardware(

@@ -1,4 +1,8 @@
-"""Everything about a run, from the store alone: the same for a run on a laptop or a cluster, going on, over, refused or broken off."""
+"""Everything about a run, read from the store alone.
+
+The result is the same for a run on a laptop or a cluster, and whether it runs, ended, was refused or was cut
+off.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from shoestring.core import store_layout
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import usd
@@ -22,7 +27,7 @@ from shoestring.data.run_records import (
     read_record,
 )
 from shoestring.evaluation.results import EvaluationResults
-from shoestring.reporting.charges import OVERHEAD, Charge, settled
+from shoestring.reporting.charges import OVERHEAD, Charge, settled_charges
 from shoestring.routing.decision import Decision
 from shoestring.routing.policy.migration import MigrationCheck
 from shoestring.spending.heartbeat import Heartbeat
@@ -30,32 +35,33 @@ from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.training.curve import TrainingCurve
 
-State = Literal["waiting", "placed", "running", "done", "reused", "stopped", "failed", "lost", "refused"]
-Status = Literal["done", "refused", "failed", "stopped", "running"]
-NOTHING = usd("0")
+StageState = Literal["waiting", "placed", "running", "done", "reused", "stopped", "failed", "lost", "refused"]
+RunStatus = Literal["done", "refused", "failed", "stopped", "running"]
+ZERO_USD = usd("0")
 
 
 @dataclass(frozen=True, slots=True)
 class StartAccount:
-    """One start of the run and its account in the ledger. `last_at`: when that was last written to."""
+    """One start of the run and its account in the ledger. `last_entry_at`: the time of its last ledger entry."""
 
     start: RunStart
     account: AccountState
-    last_at: datetime
+    last_entry_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One time that a stage was routed, and what came of it. `books` are of the start that it belongs to; None when nothing was started.
+class AttemptStory:
+    """One attempt at a stage: its routing decision and its outcome.
 
-    `look`: the last one at where it ran, once it is over; None where nobody looked again.
+    `start_account` belongs to the start that made the attempt; None if nothing was started.
+    `migration_check`: the last one of an ended attempt; None if there was none.
     """
 
     decision: Decision
     receipt: Receipt | None
     heartbeat: Heartbeat | None
-    books: StartAccount | None
-    look: MigrationCheck | None = None
+    start_account: StartAccount | None
+    migration_check: MigrationCheck | None = None
 
     @property
     def stage(self) -> str:
@@ -67,55 +73,57 @@ class Attempt:
 
     @property
     def key(self) -> str:
-        """Names its records in the store, and its hold in the ledger."""
+        """Names its records in the store, and its reservation in the ledger."""
         return str(self.decision.question.attempt_id)
 
     @property
-    def state(self) -> State:
+    def state(self) -> StageState:
         if self.receipt:
             return (
                 "reused" if self.receipt.cache_hit and self.receipt.status == "done" else self.receipt.status
             )
         if self.decision.choice is None:
             return "refused"
-        if self.books is None or self.books.account.closed:
+        if self.start_accounts is None or self.each.account.closed:
             return "lost"
         return "running" if self.heartbeat else "placed"
 
     @property
-    def why(self) -> str:
-        """Why it stopped, failed or did less than it could; empty when there is nothing to explain."""
+    def reason(self) -> str:
+        """The reason why it stopped, failed or did less than planned; empty if there is nothing to explain."""
         if self.receipt is None:
             return ""
         return self.receipt.reason or (self.receipt.outcome.stop_reason if self.receipt.outcome else "")
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """A stage of the run, in the order of the pipeline, with its attempts, oldest first; none when its turn has not come."""
+class StageStory:
+    """A stage of the run, in pipeline order, with its attempts, oldest first; it has none before its turn."""
 
     name: str
     elastic: bool
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptStory, ...]
 
     @property
-    def last(self) -> Attempt | None:
+    def last_attempt(self) -> AttemptStory | None:
         return self.attempts[-1] if self.attempts else None
 
     @property
-    def state(self) -> State:
-        return self.last.state if self.last else "waiting"
+    def state(self) -> StageState:
+        return self.last_attempt.state if self.last_attempt else "waiting"
 
 
 @dataclass(frozen=True, slots=True)
 class RunStory:
-    """A run as its records tell it. `books` has one of each start: a run that was refused has none, and `refusal` says why."""
+    """A run as its records describe it. `start_accounts` has one element per start; a refused run has none,
+    and a `refusal`.
+    """
 
     record: RunRecord
-    books: tuple[StartAccount, ...]
-    stages: tuple[Stage, ...]
+    start_accounts: tuple[StartAccount, ...]
+    stages: tuple[StageStory, ...]
     curve: TrainingCurve | None
-    scorecard: EvaluationResults | None
+    evaluation: EvaluationResults | None
     charges: tuple[Charge, ...] = ()
     refusal: AdmissionRefusal | None = None
 
@@ -124,8 +132,8 @@ class RunStory:
         return self.record.run_id
 
     @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """Of all stages, in the order in which they were routed."""
+    def attempts(self) -> tuple[AttemptStory, ...]:
+        """The attempts of all stages, in the order in which they were routed."""
         return tuple(
             sorted(
                 (attempt for stage in self.stages for attempt in stage.attempts),
@@ -134,11 +142,11 @@ class RunStory:
         )
 
     @property
-    def status(self) -> Status:
-        """What the last attempt came to; an account that is still open says that more is to come."""
+    def status(self) -> RunStatus:
+        """The state of the last attempt; while an account is open, the run counts as running."""
         if self.stages and all(stage.state in ("done", "reused") for stage in self.stages):
             return "done"
-        if self.books and not self.books[-1].account.closed:
+        if self.start_accounts and not self.start_accounts[-1].account.closed:
             return "running"
         if not any(attempt.decision.choice for attempt in self.attempts) and (self.attempts or self.refusal):
             return "refused"
@@ -146,101 +154,133 @@ class RunStory:
 
     @property
     def budget_usd(self) -> Decimal:
-        """What the last start was given, and what was approved since; when nothing was started, what the router was asked to keep to."""
-        if self.books:
-            return self.books[-1].start.budget_usd + self.books[-1].account.cap_raised_usd
+        """The budget of the last start plus later approvals; if nothing was started, the budget given to the
+        router.
+        """
+        if self.start_accounts:
+            return self.start_accounts[-1].start.budget_usd + self.start_accounts[-1].account.cap_raised_usd
         return (
             self.attempts[-1].decision.question.budget_usd if self.attempts else self.record.recipe.budget_usd
         )
 
     @property
     def spent_usd(self) -> Decimal:
-        settled = sum((books.account.spent_usd for books in self.books), NOTHING)
-        return settled + sum((self._unsettled_usd(stage) for stage in self.stages), NOTHING)
+        settled_charges = sum((each.account.spent_usd for each in self.start_accounts), ZERO_USD)
+        return settled_charges + sum((self._unsettled_usd(stage) for stage in self.stages), ZERO_USD)
 
-    def stage_spent_usd(self, stage: Stage) -> Decimal:
-        """By the ledger, which the exit step corrects to the pods' true times, and by heartbeat for what is not settled yet."""
+    def stage_spent_usd(self, stage: StageStory) -> Decimal:
+        """The cost of a stage: the ledger's, which the exit step corrects to the pods' own times, plus the
+        heartbeats' for what is not settled yet.
+        """
         return self._settled_usd(stage.name) + self._unsettled_usd(stage)
 
     @property
     def overhead_usd(self) -> Decimal:
-        """What deciding and settling took. Known once the exit step has settled it."""
+        """The cost of routing and settling, known once the exit step has settled it."""
         return self._settled_usd(OVERHEAD)
 
     def wall_s(self, now: datetime | None = None) -> float:
-        """Seconds that the run was going, all starts together; of one that still is, until `now`, or else its last sign of life."""
-        beats = [attempt.heartbeat.at for attempt in self.attempts if attempt.heartbeat]
+        """Return the seconds that the run was active, all starts together.
+
+        For a start that is not closed, the time counts until `now`, or else until its last sign of life.
+        """
+        heartbeats = [attempt.heartbeat.at for attempt in self.attempts if attempt.heartbeat]
         total_s = 0.0
-        for books in self.books:
-            last_at = books.last_at if books.account.closed else now or max([books.last_at, *beats])
-            total_s += (last_at - books.start.started_at).total_seconds()
+        for each in self.start_accounts:
+            last_entry_at = (
+                each.last_entry_at if each.account.closed else now or max([each.last_entry_at, *heartbeats])
+            )
+            total_s += (last_entry_at - each.start.started_at).total_seconds()
         return total_s
 
     def _settled_usd(self, stage: str) -> Decimal:
         found = [
-            books.account.stages[stage].spent_usd for books in self.books if stage in books.account.stages
+            each.account.stages[stage].spent_usd
+            for each in self.start_accounts
+            if stage in each.account.stages
         ]
-        return sum(found, NOTHING)
+        return sum(found, ZERO_USD)
 
-    def _unsettled_usd(self, stage: Stage) -> Decimal:
-        holds = {hold for books in self.books for hold in books.account.reservations}
-        beats = [
+    def _unsettled_usd(self, stage: StageStory) -> Decimal:
+        holds = {hold for each in self.start_accounts for hold in each.account.reservations}
+        heartbeats = [
             attempt.heartbeat for attempt in stage.attempts if attempt.heartbeat and attempt.key in holds
         ]
-        return sum((beat.spent_usd for beat in beats), NOTHING)
+        return sum((heartbeat.spent_usd for heartbeat in heartbeats), ZERO_USD)
 
 
 class RunReader:
-    """Reads one run again and again; what can no longer change is read once."""
+    """Reads one run repeatedly; records that cannot change are read once."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         self._store, self._run_id = store, run_id
-        self._kept: dict[str, BaseModel] = {}
+        self._cache: dict[str, BaseModel] = {}
         self._chains: dict[str, AccountChain] = {}
 
-    def look(self) -> RunStory:
-        """The run as it is now, without its curve and scorecard.
+    def read(self) -> RunStory:
+        """Return the current state of the run, without its curve and evaluation.
 
         Raises:
             UnknownName: there is no such run.
-            LedgerCorrupt: its books do not hold.
+            LedgerCorrupt: a ledger chain is broken.
         """
         run = open_run(self._store, self._run_id)
-        books = tuple(self._books(start) for start in run.starts)
-        # Beats before receipts: an attempt that ends in between is then seen as over, not as silent.
-        beats = {(beat.stage, beat.attempt): beat for beat in self._all("heartbeats", Heartbeat)}
+        start_accounts = tuple(self._start_account(start) for start in run.starts)
+        # Heartbeats before receipts: an attempt that ends in between then counts as ended, not as silent.
+        heartbeats = {
+            (heartbeat.stage, heartbeat.attempt): heartbeat
+            for heartbeat in self._read_all(store_layout.heartbeats(self._run_id), Heartbeat)
+        }
         receipts = {
-            (receipt.stage, receipt.attempt): receipt for receipt in self._all("receipts", Receipt, keep=True)
+            (receipt.stage, receipt.attempt): receipt
+            for receipt in self._read_all(store_layout.receipts(self._run_id), Receipt, immutable=True)
         }
         attempts = []
         for decision in sorted(
-            self._all("decisions", Decision, keep=True), key=lambda decision: decision.question.asked_at
+            self._read_all(store_layout.decisions(self._run_id), Decision, immutable=True),
+            key=lambda decision: decision.question.asked_at,
         ):
             question = decision.question
             key = (question.stage, question.attempt)
-            begun = [each for each in books if each.start.started_at <= question.asked_at]
-            look = (
-                _maybe(self._store, f"runs/{self._run_id}/looks/{question.attempt_id}.json", MigrationCheck)
+            earlier = [each for each in start_accounts if each.start.started_at <= question.asked_at]
+            check = (
+                _read_if_present(
+                    self._store,
+                    store_layout.migration_check(self._run_id, question.attempt_id),
+                    MigrationCheck,
+                )
                 if question.needs[0].elastic
                 else None
             )
             attempts.append(
-                Attempt(decision, receipts.get(key), beats.get(key), begun[-1] if begun else None, look)
+                AttemptStory(
+                    decision, receipts.get(key), heartbeats.get(key), earlier[-1] if earlier else None, check
+                )
             )
         needs = attempts[0].decision.question.needs if attempts else ()
         stages = (
-            Stage(need.stage, need.elastic, tuple(each for each in attempts if each.stage == need.stage))
+            StageStory(need.stage, need.elastic, tuple(each for each in attempts if each.stage == need.stage))
             for need in needs
         )
-        refusal = None if books else _maybe(self._store, f"runs/{self._run_id}/refusal.json", AdmissionRefusal)
+        refusal = (
+            None
+            if start_accounts
+            else _read_if_present(self._store, store_layout.refusal(self._run_id), AdmissionRefusal)
+        )
         return RunStory(
-            run.record, books, tuple(stages), None, None, self._charges(run.record, attempts), refusal
+            run.record,
+            start_accounts,
+            tuple(stages),
+            None,
+            None,
+            self._charges(run.record, attempts),
+            refusal,
         )
 
-    def _charges(self, run: RunRecord, attempts: list[Attempt]) -> tuple[Charge, ...]:
-        """What is settled already."""
-        of = {attempt.key: attempt for attempt in attempts}
-        found = [charge for chain in self._chains.values() for charge in settled(chain)]
+    def _charges(self, run: RunRecord, attempts: list[AttemptStory]) -> tuple[Charge, ...]:
+        """Return the settled charges, with their records."""
+        by_key = {attempt.key: attempt for attempt in attempts}
+        found = [charge for chain in self._chains.values() for charge in settled_charges(chain)]
         return tuple(
             replace(
                 charge,
@@ -249,42 +289,44 @@ class RunReader:
                 receipt=attempt.receipt if attempt else None,
             )
             for charge in found
-            for attempt in [of.get(charge.entry.reservation)]
+            for attempt in [by_key.get(charge.entry.reservation)]
         )
 
-    def _all(self, folder: str, noun: type[RecordType], *, keep: bool = False) -> list[RecordType]:
+    def _read_all(
+        self, prefix: str, record_type: type[RecordType], *, immutable: bool = False
+    ) -> list[RecordType]:
         found = []
-        for key in self._store.list(f"runs/{self._run_id}/{folder}/"):
-            kept = self._kept.get(key)
-            each = kept if isinstance(kept, noun) else read_record(self._store, key, noun)
-            if keep:
-                self._kept[key] = each
+        for key in self._store.list(prefix):
+            cached = self._cache.get(key)
+            each = cached if isinstance(cached, record_type) else read_record(self._store, key, record_type)
+            if immutable:
+                self._cache[key] = each
             found.append(each)
         return found
 
-    def _books(self, start: RunStart) -> StartAccount:
+    def _start_account(self, start: RunStart) -> StartAccount:
         chain = self._chains.setdefault(start.account, AccountChain(self._store, start.account))
         chain.read_new()
-        last_at = chain.entries[-1].entry.at if chain.entries else start.started_at
-        return StartAccount(start, chain.account.state(), last_at)
+        last_entry_at = chain.entries[-1].entry.at if chain.entries else start.started_at
+        return StartAccount(start, chain.account.state(), last_entry_at)
 
 
 def read_run_story(store: Store, run_id: str) -> RunStory:
-    """Read what there is of a run. What it did not come to, or has not yet, is missing.
+    """Read all records of a run. Parts that do not exist, or not yet, are None.
 
     Raises:
         UnknownName: there is no such run.
-        LedgerCorrupt: its books do not hold.
+        LedgerCorrupt: a ledger chain is broken.
     """
     return replace(
-        RunReader(store, run_id).look(),
-        curve=_maybe(store, f"runs/{run_id}/curve.json", TrainingCurve),
-        scorecard=_maybe(store, f"runs/{run_id}/evaluation.json", EvaluationResults),
+        RunReader(store, run_id).read(),
+        curve=_read_if_present(store, store_layout.curve(run_id), TrainingCurve),
+        evaluation=_read_if_present(store, store_layout.evaluation(run_id), EvaluationResults),
     )
 
 
-def _maybe(store: Store, key: str, noun: type[RecordType]) -> RecordType | None:
+def _read_if_present(store: Store, key: str, record_type: type[RecordType]) -> RecordType | None:
     try:
-        return read_record(store, key, noun)
+        return read_record(store, key, record_type)
     except NotInStore:
         return None

@@ -1,41 +1,45 @@
-"""The constants that a decision rests on, and their digest. A change of how choices are made raises VERSION."""
+"""The constants that a decision rests on, and their digest. Raise ALGORITHM_VERSION when choices are made differently."""
 
 from __future__ import annotations
 
 from shoestring.config.tariffs import HOURS_PER_MONTH
 from shoestring.core.record import digest
 from shoestring.pricing import calibration, learning, throughput
-from shoestring.routing.candidates import MOST_LOSSES, MOST_MICRO
-from shoestring.routing.decision import Policy
-from shoestring.routing.policy import preferences
+from shoestring.routing.candidates import BYTES_PER_GB, MAX_ESTIMATE, MAX_PREEMPTIONS
+from shoestring.routing.decision import Algorithm
+from shoestring.routing.question import COMPUTE_US_PER_ROW, MEMORY_HEAVY_GB
 
-VERSION = 2
+ALGORITHM_VERSION = 2
 
-BYTES_PER_GB = 1e9
 UNKNOWN_SIZE_RATIO = 1.0
-"""Bytes on disk for each byte of row, of a data set whose format is not known."""
+"""Bytes on disk for each byte of row, for a data set of unknown format."""
 
 TIE_BREAK = "total P95 dollars, total P95 seconds, then pool, market and format by name"
 
 
-def policy() -> Policy:
-    """The constants in force, as they go into a decision."""
+def _algorithm() -> Algorithm:
     constants = {
-        "compute_op_per_row": str(preferences.COMPUTE_OP_PER_ROW),
         "bytes_per_gb": str(BYTES_PER_GB),
+        "compute_us_per_row": str(COMPUTE_US_PER_ROW),
         "gpu_efficiency": str(throughput.GPU_EFFICIENCY),
-        "hours_per_month": str(HOURS_PER_MONTH),
-        "memory_gb": str(preferences.MEMORY_GB),
-        "most_losses": str(MOST_LOSSES),
-        "most_micro": str(MOST_MICRO),
         "gpu_memory_efficiency": str(throughput.MEMORY_EFFICIENCY),
-        "gpu_overlap": str(throughput.SYNC_OVERLAP),
+        "gpu_overlap": str(throughput.OVERLAP),
+        "hours_per_month": str(HOURS_PER_MONTH),
         "learning": learning.CONSTANTS,
+        "max_estimate": str(MAX_ESTIMATE),
+        "max_preemptions": str(MAX_PREEMPTIONS),
+        "memory_heavy_gb": str(MEMORY_HEAVY_GB),
         "p95": calibration.CONSTANTS,
         "prior_log_sd": str(learning.PRIOR_LOG_SD),
         "tie_break": TIE_BREAK,
         "unknown_size_ratio": str(UNKNOWN_SIZE_RATIO),
         "z95": str(calibration.Z95),
     }
-    text = "\n".join([str(VERSION), *(f"{name}={constants[name]}" for name in sorted(constants))])
-    return Policy(version=VERSION, constants=constants, sha256=digest(text.encode()))
+    text = "\n".join([str(ALGORITHM_VERSION), *(f"{name}={constants[name]}" for name in sorted(constants))])
+    return Algorithm(
+        algorithm_version=ALGORITHM_VERSION, constants=constants, sha256=digest(text.encode())
+    )
+
+
+ALGORITHM = _algorithm()
+"""The constants in use, as each decision records them."""

@@ -1,7 +1,8 @@
-"""Who waits for whom, and who reads what: the stages of a question as a graph.
+"""The stages of a question as a DAG: which stage waits for which, and which data sets each stage reads.
 
-A stage waits for those that it comes after (`Need.after`; said of none, the one before it), and reads what they leave. One that writes no
-data set hands on what it read itself, so that an evaluation after a training reads the data that the training read.
+A stage waits for the stages named in `Need.after` (where it is not set, for the stage before it) and reads what they
+leave. A stage that writes no data set passes on the one it read, so an evaluation after a training reads the data set
+that the training read.
 """
 
 from __future__ import annotations
@@ -15,34 +16,39 @@ from pydantic import Field
 from shoestring.core.record import Record
 from shoestring.core.types import STANDARD_CLASS, Format, Need, StorageClassName
 
-FIRST = -1
-"""As a source: the data set that the first stage is given. -2 is that of the first of `given`, -3 of the second, and so on."""
+FIRST_SOURCE = -1
+"""The source number of the data set that the first stage reads. -2 is that of the first upstream stage, -3 of the
+second, and so on."""
 
-MOST_READ = 4
-"""Data sets that one stage reads: each way to read them has a price of its own."""
+MAX_DATASETS_READ = 4
+"""Data sets that one stage may read. Each combination of formats they can be stored in is priced separately."""
 
-MOST_OPEN = 6
-"""Data sets that are written and not all read yet, where a plan is at its widest: each way for them to lie is kept apart."""
+MAX_OPEN_DATASETS = 6
+"""Data sets that may be written and not yet fully read at once. The planner keeps one state per combination of formats."""
 
 
 class UpstreamStage(Record):
-    """A stage that others come after and that is not to be routed any more: it is done, or under way.
+    """A stage that others wait for and that is already routed: it is done or running.
 
-    `format` and `row_bytes` are of the data set that it leaves. One that leaves none (0 bytes) hands on what those of `after` leave.
+    `format` and `row_bytes` describe the data set it leaves. With 0 bytes it leaves none, and passes on what the
+    stages in `after` leave.
     """
 
     stage: str
     after: tuple[str, ...] = ()
     format: Format | None = None
     row_bytes: int = Field(0, ge=0)
-    ready_s: float = Field(0.0, ge=0, description="until it is done, at P95")
+    ready_s: float = Field(0.0, ge=0, description="seconds until it is done, at P95")
     storage_class: StorageClassName = STANDARD_CLASS
 
 
 @dataclass(frozen=True, slots=True)
 class Dag:
-    """By stage: the stages that it waits for; its sources, each the number of the stage that writes that data set, or below 0 of one that
-    is there (FIRST); milliseconds until what is under way lets it begin."""
+    """The dependencies of the stages, by stage.
+
+    `before`: the stages it waits for. `sources`: the data sets it reads, each the number of the stage that writes it, or
+    negative for one that exists already (FIRST_SOURCE). `ready_ms`: milliseconds until running stages let it start.
+    """
 
     before: tuple[tuple[int, ...], ...]
     sources: tuple[tuple[int, ...], ...]
@@ -50,140 +56,150 @@ class Dag:
 
     @property
     def is_chain(self) -> bool:
-        """Does each stage wait for the one before it, and is there one data set at a time?"""
+        """Whether each stage waits for the one before it, and reads at most one data set."""
         follows = all(stage - 1 in before for stage, before in enumerate(self.before) if stage)
         return follows and all(len(each) <= 1 for each in self.sources) and not any(self.ready_ms)
 
-    def others(self, stage: int) -> list[int]:
-        """The stages that may be done before a stage: all but those that come after it."""
-        behind = {stage}
+    def not_after(self, stage: int) -> list[int]:
+        """Return the stages that can run before or in parallel with a stage: all that do not come after it."""
+        later = {stage}
         for other in range(stage + 1, len(self.before)):
-            if behind & set(self.before[other]):
-                behind.add(other)
-        return [other for other in range(len(self.before)) if other not in behind]
+            if later & set(self.before[other]):
+                later.add(other)
+        return [other for other in range(len(self.before)) if other not in later]
 
-    def order(self) -> list[int]:
-        """The stages, each behind all that wait for it, so that few data sets are open at a time; the first stage last."""
-        waited_for = [0] * len(self.before)
+    def planning_order(self) -> list[int]:
+        """Return the stages after the first, each behind all that wait for it.
+
+        Among the possible orders it prefers the one that keeps the fewest data sets open at a time.
+        """
+        dependents = [0] * len(self.before)
         for before in self.before:
             for each in before:
-                waited_for[each] += 1
-        left, found, is_open = set(range(1, len(self.before))), list[int](), set[int]()
+                dependents[each] += 1
+        left, order, is_open = set(range(1, len(self.before))), list[int](), set[int]()
         while left:
-            able = sorted((each for each in left if not waited_for[each]), reverse=True)
-            stage = min(
-                able,
-                key=lambda each: len(
-                    (is_open - {each}) | {source for source in self.sources[each] if source > 0}
-                ),
-            )
-            is_open = (is_open - {stage}) | {source for source in self.sources[stage] if source > 0}
+            ready = sorted((each for each in left if not dependents[each]), reverse=True)
+            stage = min(ready, key=lambda each: len(self._open_after(is_open, each)))
+            is_open = self._open_after(is_open, stage)
             for each in self.before[stage]:
-                waited_for[each] -= 1
+                dependents[each] -= 1
             left.discard(stage)
-            found.append(stage)
-        return found
+            order.append(stage)
+        return order
 
-    def widest(self) -> int:
-        """The most data sets that are open at a time in that order."""
-        is_open, most = set[int](), 0
-        for stage in self.order():
-            is_open = (is_open - {stage}) | {source for source in self.sources[stage] if source > 0}
-            most = max(most, len(is_open))
-        return most
+    def max_open_datasets(self) -> int:
+        """Return the largest number of data sets that are open at a time in the planning order."""
+        is_open, maximum = set[int](), 0
+        for stage in self.planning_order():
+            is_open = self._open_after(is_open, stage)
+            maximum = max(maximum, len(is_open))
+        return maximum
+
+    def _open_after(self, is_open: set[int], stage: int) -> set[int]:
+        """Return the data sets that are open after a stage was planned."""
+        return (is_open - {stage}) | {source for source in self.sources[stage] if source > 0}
 
 
-def build_dag(needs: Sequence[Need], given: Sequence[UpstreamStage] = ()) -> Dag:
-    """Raises ValueError: a stage comes after itself, after one behind it, or after one that there is not; or reads too many data sets."""
-    number, there = (
-        {need.stage: place for place, need in enumerate(needs)},
-        {each.stage: place for place, each in enumerate(given)},
-    )
-    if any(need.after is not None for need in needs) and len(number.keys() | there.keys()) < len(needs) + len(
-        given
-    ):
-        raise ValueError("two stages have one name: what comes after it could be after either")
-    upstream = {name for name in needs[0].after or () if name not in number and name not in there}
-    _check_names(needs, number, there, upstream)
+def build_dag(needs: Sequence[Need], upstream: Sequence[UpstreamStage] = ()) -> Dag:
+    """Return the DAG of the stages.
+
+    Raises:
+        ValueError: two stages have one name; a stage waits for itself, for a later one or for an unknown one; or
+            stages read, or keep open, too many data sets.
+    """
+    number = {need.stage: index for index, need in enumerate(needs)}
+    routed = {each.stage: index for index, each in enumerate(upstream)}
+    if any(need.after is not None for need in needs):
+        if len(number.keys() | routed.keys()) < len(needs) + len(upstream):
+            raise ValueError("two stages have the same name: it is unclear which of them the others wait for")
+    unknown = {name for name in needs[0].after or () if name not in number and name not in routed}
+    _check_names(needs, number, routed, unknown)
     before, sources, ready = list[tuple[int, ...]](), list[tuple[int, ...]](), list[int]()
 
-    def left_by(name: str) -> tuple[int, ...]:
+    def datasets_of(name: str) -> tuple[int, ...]:
+        """Return the data sets that are available after the named stage."""
         if name in number:
             return (number[name],) if needs[number[name]].writes_bytes_per_row else sources[number[name]]
-        if name in there:
-            one = given[there[name]]
-            return (
-                (-2 - there[name],)
-                if one.row_bytes
-                else tuple(source for each in one.after for source in left_by(each))
-            )
-        return (FIRST,) if name in upstream else ()
+        if name in routed:
+            stage = upstream[routed[name]]
+            if stage.row_bytes:
+                return (FIRST_SOURCE - 1 - routed[name],)
+            return tuple(source for each in stage.after for source in datasets_of(each))
+        return (FIRST_SOURCE,) if name in unknown else ()
 
     for stage, need in enumerate(needs):
-        names = need.after if need.after is not None else (needs[stage - 1].stage,) if stage else ()
-        found = sorted(
-            {
-                source
-                for name in names
-                for source in (left_by(name) if name in number or name in there or stage else ())
-            }
-        )
+        names = _names_before(needs, stage)
+        known = [name for name in names if stage or name in number or name in routed]
+        read = sorted({source for name in known for source in datasets_of(name)})
         before.append(tuple(sorted({number[name] for name in names if name in number})))
-        sources.append(tuple(found) if found or stage else (FIRST,))
+        sources.append(tuple(read) if read or stage else (FIRST_SOURCE,))
         ready.append(
-            max((round(given[there[name]].ready_s * 1000) for name in names if name in there), default=0)
+            max((round(upstream[routed[name]].ready_s * 1000) for name in names if name in routed), default=0)
         )
-        if len(found) > MOST_READ:
+        if len(read) > MAX_DATASETS_READ:
             raise ValueError(
-                f"{need.stage} reads {len(found)} data sets, and at most {MOST_READ} are planned with: join some of them before"
+                f"{need.stage} reads {len(read)} data sets, and the planner allows {MAX_DATASETS_READ}: "
+                "join some of them in an earlier stage"
             )
-    made = Dag(tuple(before), tuple(sources), tuple(ready))
-    if not made.is_chain and (width := made.widest()) > MOST_OPEN:
+    dag = Dag(tuple(before), tuple(sources), tuple(ready))
+    if not dag.is_chain and (width := dag.max_open_datasets()) > MAX_OPEN_DATASETS:
         raise ValueError(
-            f"{width} data sets are waited for at once, and at most {MOST_OPEN} are planned with: join some of them sooner"
+            f"{width} data sets are open at once, and the planner allows {MAX_OPEN_DATASETS}: join some of them earlier"
         )
-    return made
+    return dag
+
+
+def _names_before(needs: Sequence[Need], stage: int) -> tuple[str, ...]:
+    """Return the names of the stages that a stage waits for."""
+    after = needs[stage].after
+    if after is not None:
+        return after
+    return (needs[stage - 1].stage,) if stage else ()
 
 
 def _check_names(
-    needs: Sequence[Need], number: Mapping[str, int], there: Collection[str], upstream: Collection[str]
+    needs: Sequence[Need], number: Mapping[str, int], routed: Collection[str], unknown: Collection[str]
 ) -> None:
-    """Raises ValueError."""
+    """Check the names that stages wait for. `unknown`: names of the first stage that no stage has.
+
+    Raises:
+        ValueError: a stage waits for itself, for a later stage, or for one that does not exist.
+    """
     for stage, need in enumerate(needs):
         for name in need.after or ():
             if name == need.stage:
                 raise ValueError(f"{name} comes after itself")
             if number.get(name, -1) > stage:
-                if found := _round(needs, number, stage):
-                    raise ValueError(f"stages wait for each other in a circle: {' after '.join(found)}")
+                if cycle := _cycle(needs, number, stage):
+                    raise ValueError(f"the stages wait for each other in a cycle: {' after '.join(cycle)}")
+                raise ValueError(f"{need.stage} comes after {name}, which is listed later: list {name} first")
+            if stage and name not in number and name not in routed and name not in unknown:
                 raise ValueError(
-                    f"{need.stage} comes after {name}, which is listed behind it: list {name} first"
-                )
-            if stage and name not in number and name not in there and name not in upstream:
-                raise ValueError(
-                    f"{need.stage} comes after {name}, and there is no such stage: there is {', '.join(number)}"
+                    f"{need.stage} comes after {name}, which does not exist; the stages are {', '.join(number)}"
                 )
 
 
-def _round(needs: Sequence[Need], number: Mapping[str, int], start: int) -> list[str]:
-    """The way from a stage back to itself, by what each comes after; empty: there is none."""
-    trails, seen = [[needs[start].stage]], set[str]()
-    while trails:
-        trail = trails.pop()
-        place = number[trail[-1]]
-        names = needs[place].after
-        for name in names if names is not None else (needs[place - 1].stage,) if place else ():
-            if name == trail[0]:
-                return [*trail, name]
+def _cycle(needs: Sequence[Need], number: Mapping[str, int], start: int) -> list[str]:
+    """Return the names on a path from a stage back to itself along `after`; empty: there is none."""
+    paths, seen = [[needs[start].stage]], set[str]()
+    while paths:
+        path = paths.pop()
+        for name in _names_before(needs, number[path[-1]]):
+            if name == path[0]:
+                return [*path, name]
             if name in number and name not in seen:
                 seen.add(name)
-                trails.append([*trail, name])
+                paths.append([*path, name])
     return []
 
 
-def readings(formats: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    """The ways to read data sets that may lie in these formats, by the number that offers know them by: the format itself where there is
-    one data set, else counted through, the last one's formats first; -1 where there is none."""
+def read_combinations(formats: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    """Return the ways to read data sets that can be stored in these formats, by the number that offers know them by.
+
+    The number is the format itself for one data set; for several it counts the combinations, the formats of the last
+    data set first; it is -1 where nothing is read.
+    """
     if not formats:
         return {-1: ()}
     if len(formats) == 1:
@@ -191,31 +207,34 @@ def readings(formats: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
     return dict(enumerate(product(*formats)))
 
 
-def without(needs: Sequence[Need], gone: Collection[str]) -> tuple[Need, ...]:
-    """The stages that are left when some are done, each still after those that it came after."""
-    return _told(needs, [place for place, need in enumerate(needs) if need.stage not in gone])
+def without_stages(needs: Sequence[Need], done: Collection[str]) -> tuple[Need, ...]:
+    """Return the stages that are left when some are done. Each still waits for the stages it waited for."""
+    return _keep_order(needs, [index for index, need in enumerate(needs) if need.stage not in done])
 
 
 def stages_from(needs: Sequence[Need], stage: str) -> tuple[Need, ...]:
-    """A stage, and then all that do not come before it: what its router looks at. Of a chain, the rest of it."""
-    here = next(place for place, need in enumerate(needs) if need.stage == stage)
+    """Return a stage and then all stages that do not come before it: what its router considers."""
+    current = next(index for index, need in enumerate(needs) if need.stage == stage)
     before = build_dag(needs).before
-    led, reached = [here], {here}
-    while led:
-        led = [each for each in {found for place in led for found in before[place]} if each not in reached]
-        reached |= set(led)
-    return _told(needs, [here, *(place for place in range(len(needs)) if place not in reached)])
+    frontier, reached = [current], {current}
+    while frontier:
+        frontier = [each for each in {earlier for index in frontier for earlier in before[index]} if each not in reached]
+        reached |= set(frontier)
+    return _keep_order(needs, [current, *(index for index in range(len(needs)) if index not in reached)])
 
 
-def _told(needs: Sequence[Need], places: list[int]) -> tuple[Need, ...]:
-    """Some of the stages in an order of their own; where the one before it is another now, a stage says which it comes after."""
-    named = {name for place in places for name in needs[place].after or ()}
+def _keep_order(needs: Sequence[Need], indices: list[int]) -> tuple[Need, ...]:
+    """Return some of the stages, in the order of `indices`.
 
-    def told(place: int, previous: int | None) -> Need:
-        need = needs[place]
-        if need.after is not None or not place or previous == place - 1:
+    A stage that waited implicitly for the one before it names that one in `after` where its predecessor changed.
+    """
+    named = {name for index in indices for name in needs[index].after or ()}
+
+    def with_after(index: int, previous: int | None) -> Need:
+        need = needs[index]
+        if need.after is not None or not index or previous == index - 1:
             return need
-        name = needs[place - 1].stage
+        name = needs[index - 1].stage
         return need if previous is None and name not in named else need.model_copy(update={"after": (name,)})
 
-    return tuple(told(place, previous) for place, previous in zip(places, [None, *places], strict=False))
+    return tuple(with_after(*each) for each in zip(indices, [None, *indices], strict=False))

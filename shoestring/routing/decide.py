@@ -12,7 +12,8 @@ from shoestring.core.money import from_microusd
 from shoestring.core.types import Format, Market, Placement
 from shoestring.routing.algorithm import VERSION, policy
 from shoestring.routing.candidates import MS_PER_HOUR, Candidates
-from shoestring.routing.decision import Choice, Decision, PlannedStage, Question, ShadowChoice
+from shoestring.routing.decision import Choice, Decision, PlannedStage, ShadowChoice
+from shoestring.routing.question import Question
 from shoestring.routing.offers.enumerate import apply_policy_again
 from shoestring.routing.offers.enumerate import candidates as make_candidates
 from shoestring.routing.offers.offer_costs import Block

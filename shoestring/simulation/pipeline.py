@@ -11,7 +11,8 @@ from shoestring.core.errors import BudgetExceeded, LedgerConflict, Refused, Shoe
 from shoestring.core.money import MAX_USD, MICRO, from_microusd
 from shoestring.routing.candidates import MS_PER_HOUR, NONE
 from shoestring.routing.decide import choose
-from shoestring.routing.decision import Candidates, Decision
+from shoestring.routing.candidates import Candidates
+from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_costs import Block
 from shoestring.runtime.records.overhead import overhead_usd_per_hour
 from shoestring.runtime.route_step.retry import FINAL_CAUSES

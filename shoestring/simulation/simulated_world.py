@@ -20,7 +20,9 @@ from shoestring.core.types import STANDARD_CLASS, LearnedSpeed, Placement, Pool,
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, RunRecord
 from shoestring.pricing.learning import learn
-from shoestring.routing.decision import Candidates, Choice, Decision, Question
+from shoestring.routing.candidates import Candidates
+from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.question import Question
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.runtime.admission.admit import Headroom
 from shoestring.runtime.records.overhead import overhead_s

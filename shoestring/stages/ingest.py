@@ -17,7 +17,7 @@ SHARED = True
 # Measured on 336,776 flights of 92 bytes of text: 1.1 s of imports in two processes (frame and stage), then 0.9 to 1.1 s of CPU, writing
 # included, and 340 MB; 650 MB on ten times the rows, as parts are bounded. A second core changed neither: Arrow numbers bad rows only
 # when it reads on one thread.
-NEED = Need(stage="ingest", setup_s=1.5, op_per_row=2400.0, writes_bytes_per_row=160, memory_fixed_gb=0.7)
+NEED = Need(stage="ingest", setup_s=1.5, cpu_us_per_row=2.4, writes_bytes_per_row=160, memory_fixed_gb=0.7)
 
 
 def code() -> str:

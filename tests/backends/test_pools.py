@@ -281,12 +281,12 @@ def test_a_gpu_is_known_by_its_nodes_labels(labels: dict[str, str], memory_gb: f
 
 def test_what_is_declared_of_a_gpu_stands_before_its_labels() -> None:
     machine = Machine(
-        cores=2, memory_gb=8, gpu="own", gpu_count=2, gpu_memory_gb=12, gpu_tflops=50, core_gops=1.5
+        cores=2, memory_gb=8, gpu="own", gpu_count=2, gpu_memory_gb=12, gpu_tflops=50, core_speed=1.5
     )
     declared = NodePool(name="gpu", labels={"pool": "gpu"}, machine=machine)
     labelled = {"pool": "gpu", "nvidia.com/gpu.product": "NVIDIA-L4"}
     pool = by_name(see([node("a", labels=labelled, gpus=2)], [], [declared]))["gpu/1gpu"]
-    assert (pool.gpu, pool.gpu_memory_gb, pool.gpu_tflops, pool.core_gops) == ("own", 12, 50, 1.5)
+    assert (pool.gpu, pool.gpu_memory_gb, pool.gpu_tflops, pool.core_speed) == ("own", 12, 50, 1.5)
 
 
 def test_a_gpu_node_whose_device_plugin_is_not_up_yet_takes_nothing() -> None:

@@ -47,7 +47,7 @@ def test_two_policies_stand_side_by_side(tmp_path: Path) -> None:
 def test_a_scenario_of_ones_own_is_read_and_a_wrong_one_is_told_where(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
-        "name: mine\npools: [n2-standard-4]\npipeline_kinds: [{name: one, median_rows: 1e6, needs: [{stage: count, op_per_row: 1e5}]}]\n"
+        "name: mine\npools: [n2-standard-4]\npipeline_kinds: [{name: one, median_rows: 1e6, needs: [{stage: count, cpu_us_per_row: 100.0}]}]\n"
     )
     ran = shoestring("simulate", path, "--pipelines", 3, "--json")
     assert ran.json["scenario"] == "mine"

@@ -38,16 +38,16 @@ def row_seconds(need: Need, pool: Pool) -> float:
 
 
 def test_more_cores_speed_up_the_parallel_share_only() -> None:
-    need = Need(stage="s", op_per_row=1e6, parallel_fraction=0.75)
+    need = Need(stage="s", cpu_us_per_row=1000.0, parallel_fraction=0.75)
     assert row_seconds(need, Pool(name="p", cores=1, memory_gb=1)) == pytest.approx(1e-3)
     assert row_seconds(need, Pool(name="p", cores=3, memory_gb=1)) == pytest.approx(0.5e-3)
-    assert row_seconds(need, Pool(name="p", cores=3, memory_gb=1, core_gops=2)) == pytest.approx(0.25e-3)
-    machines = PoolArrays.from_pools([Pool(name="p", cores=4, memory_gb=1, core_gops=2)])
+    assert row_seconds(need, Pool(name="p", cores=3, memory_gb=1, core_speed=2)) == pytest.approx(0.25e-3)
+    machines = PoolArrays.from_pools([Pool(name="p", cores=4, memory_gb=1, core_speed=2)])
     assert setup_seconds(Need(stage="s", setup_s=6), machines).tolist() == [3]
 
 
 def test_a_gpu_is_as_fast_as_its_arithmetic_or_as_its_host() -> None:
-    need = Need(stage="s", op_per_row=1e6, parallel_fraction=0.9, gpu="may", gpu_flop_per_row=1e10)
+    need = Need(stage="s", cpu_us_per_row=1000.0, parallel_fraction=0.9, gpu="may", gpu_flop_per_row=1e10)
     assert row_seconds(need, GPU) == pytest.approx(1e10 / (65e12 * 0.3))
     assert row_seconds(need.model_copy(update={"gpu_flop_per_row": 1.0}), GPU) == pytest.approx(1e-4)
 
@@ -102,14 +102,14 @@ def test_more_machines_never_cost_less_per_row_for_each_gpu_and_never_do_it_more
 
 @given(
     st.lists(
-        st.sampled_from([GPU, EIGHT, Pool(name="p", cores=3, memory_gb=1, core_gops=2)]),
+        st.sampled_from([GPU, EIGHT, Pool(name="p", cores=3, memory_gb=1, core_speed=2)]),
         min_size=1,
         max_size=5,
     )
 )
 def test_many_pools_cost_what_each_costs_alone(pools: list[Pool]) -> None:
     need = LARGE.model_copy(
-        update={"gpu": "may", "op_per_row": 1e6, "parallel_fraction": 0.5, "gpu_bytes_per_row": 1e8}
+        update={"gpu": "may", "cpu_us_per_row": 1000.0, "parallel_fraction": 0.5, "gpu_bytes_per_row": 1e8}
     )
     together = throughput.row_seconds(need, PoolArrays.from_pools(pools))
     assert np.all(np.isfinite(together)) and together.tolist() == [row_seconds(need, pool) for pool in pools]

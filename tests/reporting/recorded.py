@@ -19,7 +19,8 @@ from shoestring.core.types import Format, FormatSpeed, Need, Pool, Quote, Reject
 from shoestring.data.recipe import find_recipe
 from shoestring.data.run_records import RunRecord, RunStart
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Choice, Decision, Question
+from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.question import Question
 from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -49,11 +50,11 @@ SPEEDS = (
     ),
 )
 NEEDS = (
-    Need(stage="ingest", setup_s=1, op_per_row=2000, writes_bytes_per_row=120),
+    Need(stage="ingest", setup_s=1, cpu_us_per_row=2, writes_bytes_per_row=120),
     Need(
         stage="preprocess",
         setup_s=1.5,
-        op_per_row=4000,
+        cpu_us_per_row=4,
         parallel_fraction=0.3,
         reads="scan",
         writes_bytes_per_row=60,
@@ -62,14 +63,14 @@ NEEDS = (
         stage="train",
         elastic=True,
         setup_s=3,
-        op_per_row=20_000,
+        cpu_us_per_row=20,
         parallel_fraction=0.7,
         reads="shuffled",
         passes=12,
         min_passes=1,
         checkpoint_s=0.2,
     ),
-    Need(stage="evaluate", setup_s=3, op_per_row=4000, parallel_fraction=0.5, reads="scan"),
+    Need(stage="evaluate", setup_s=3, cpu_us_per_row=4, parallel_fraction=0.5, reads="scan"),
 )
 STALLED = "signal validation has not improved for 3 looks; the rest of the money is handed back"
 LAPTOP = tuple(Pool(name=f"cpu-{cores}", cores=cores, memory_gb=4) for cores in (1, 2))

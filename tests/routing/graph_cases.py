@@ -11,7 +11,8 @@ from routing_cases import EVALUATE, INGEST, PREPROCESS, laptop_question, questio
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Format, Need
 from shoestring.routing.candidates import Candidates, Ints
-from shoestring.routing.decision import Question, UpstreamStage
+from shoestring.routing.dag import UpstreamStage
+from shoestring.routing.question import Question
 from shoestring.routing.offers.offer_costs import full_offer_table
 
 DIAMOND = (
@@ -170,7 +171,7 @@ def wide(stages: int, deadline_left_s: float) -> Question:
             dict.fromkeys(f"s{max(0, number - step)}" if number > step else "ingest" for step in (2, 3))
         )
         size = {
-            "op_per_row": 1000.0 * (1 + number * 7 % 5),
+            "cpu_us_per_row": 1.0 * (1 + number * 7 % 5),
             "parallel_fraction": 0.9,
             "setup_s": float(number % 4),
         }

@@ -22,7 +22,7 @@ from shoestring.core.types import (
     Quote,
 )
 from shoestring.routing.decide import choose
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.offers.offer_costs import full_offer_table
 
@@ -46,11 +46,11 @@ PACKED = FormatSpeed(
     take_bytes_per_s=10**9,
     size_ratio=1.1,
 )
-INGEST = Need(stage="ingest", setup_s=1, op_per_row=2000, writes_bytes_per_row=120)
+INGEST = Need(stage="ingest", setup_s=1, cpu_us_per_row=2, writes_bytes_per_row=120)
 PREPROCESS = Need(
     stage="preprocess",
     setup_s=1.5,
-    op_per_row=4000,
+    cpu_us_per_row=4,
     parallel_fraction=0.3,
     reads="scan",
     writes_bytes_per_row=60,
@@ -59,7 +59,7 @@ TRAIN = Need(
     stage="train",
     elastic=True,
     setup_s=3,
-    op_per_row=20_000,
+    cpu_us_per_row=20,
     parallel_fraction=0.7,
     reads="shuffled",
     passes=12,
@@ -69,7 +69,7 @@ TRAIN = Need(
     checkpoint_s=0.2,
     image="train",
 )
-EVALUATE = Need(stage="evaluate", setup_s=3, op_per_row=4000, parallel_fraction=0.5, reads="scan")
+EVALUATE = Need(stage="evaluate", setup_s=3, cpu_us_per_row=4, parallel_fraction=0.5, reads="scan")
 CHAIN = (INGEST, PREPROCESS, TRAIN, EVALUATE)
 CPU_1 = Pool(name="cpu-1", cores=1, memory_gb=4)
 CPU_2 = Pool(name="cpu-2", cores=2, memory_gb=4)
@@ -123,7 +123,7 @@ def _needs(draw: st.DrawFn, stages: int) -> tuple[Need, ...]:
                 stage=f"stage-{number}",
                 elastic=number == elastic,
                 setup_s=draw(_numbers(0, 20)),
-                op_per_row=draw(st.sampled_from([0.0, 1e4, 3e5])),
+                cpu_us_per_row=draw(st.sampled_from([0.0, 10.0, 300.0])),
                 parallel_fraction=draw(_numbers(0, 1)),
                 reads=draw(st.sampled_from(["none", "scan", "shuffled"])),
                 passes=passes,
@@ -149,7 +149,7 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
                 name=f"pool-{number}",
                 cores=draw(st.integers(1, 8)),
                 memory_gb=draw(st.sampled_from([1.0, 8.0, 8.0, 8.0, 16.0])),
-                core_gops=draw(_numbers(0.5, 3)),
+                core_speed=draw(_numbers(0.5, 3)),
                 gpu_count=gpus,
                 gpu_tflops=100.0 * gpus,
                 gpu_memory_gb=16.0 * gpus,

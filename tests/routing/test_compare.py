@@ -12,7 +12,7 @@ from shoestring.core.errors import UsageError
 from shoestring.core.money import from_microusd, microusd
 from shoestring.routing.analysis.compare import IDENTITY_FIELDS, INPUT_GROUPS, choice_text, compare, why_not
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 
 
 def test_of_inputs_that_differ_the_one_that_made_the_difference_is_named() -> None:

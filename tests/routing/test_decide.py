@@ -27,7 +27,9 @@ from shoestring.core.money import from_microusd
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Format, Market, Pool, RejectedPrice
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Question, RefusalCode
+from shoestring.routing.candidates import RefusalCode
+from shoestring.routing.decision import Decision
+from shoestring.routing.question import Question
 
 MICRO = Decimal("0.000001")
 many = settings(max_examples=50)
@@ -176,7 +178,7 @@ def test_fewer_passes_than_are_worth_starting_for_are_refused() -> None:
 def test_the_written_format_is_chosen_with_its_reader_in_mind() -> None:
     """Parquet is dearer to read here and cheaper to keep: who reads it decides."""
     tariffs = Tariffs(storage_usd_per_gb_month=Decimal("0.05"), storage_held_hours=24 * 30)
-    reader = EVALUATE.model_copy(update={"setup_s": 0.0, "op_per_row": 0.0})
+    reader = EVALUATE.model_copy(update={"setup_s": 0.0, "cpu_us_per_row": 0.0})
     alone = decide(laptop_question((INGEST,), "1", tariffs=tariffs)).choice
     dear_to_read = PARQUET.model_copy(update={"scan_ns_per_row": 10**6})
     followed = decide(

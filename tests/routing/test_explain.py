@@ -12,7 +12,8 @@ from routing_cases import CPU_1, CPU_2, EVALUATE, TRAIN, laptop_question, questi
 
 from shoestring.core.types import Format, Market, MarketTerms, Pool, RejectedPrice
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Question
+from shoestring.routing.decision import Decision
+from shoestring.routing.question import Question
 from shoestring.routing.pages.explain import as_markdown, as_text
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -14,7 +14,8 @@ from shoestring.core.money import microusd
 from shoestring.core.types import LearnedSpeed, Need
 from shoestring.routing.candidates import PPB, Candidates
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Question
+from shoestring.routing.decision import Decision
+from shoestring.routing.question import Question
 from shoestring.routing.offers.offer_costs import Rows, full_offer_table
 
 OTHER = CPU_1.model_copy(update={"name": "other"})

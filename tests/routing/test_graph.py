@@ -12,7 +12,8 @@ from shoestring.core.money import microusd
 from shoestring.core.record import record_bytes
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import choose, decide
-from shoestring.routing.decision import Decision, Question
+from shoestring.routing.decision import Decision
+from shoestring.routing.question import Question
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.pages.explain import as_text
 from shoestring.routing.planner.dag_lookahead import DagLookahead

@@ -22,7 +22,8 @@ from shoestring.routing.analysis.hindsight import (
     hindsight,
 )
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Question
+from shoestring.routing.decision import Decision
+from shoestring.routing.question import Question
 from shoestring.routing.offers.offer_costs import stage_offer_table
 from shoestring.routing.pages.decision_view import expected_cost, selected_row
 

@@ -23,7 +23,7 @@ from routing_cases import (
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours
 from shoestring.core.types import Format, LearnedSpeed, Market, MarketTerms, Need, Pool
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.offers.offer_costs import Rows, full_offer_table
 

@@ -10,7 +10,7 @@ from shoestring.core.money import from_microusd
 from shoestring.core.types import LearnedSpeed
 from shoestring.routing.analysis.outline import pareto_front, stage_outlines
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.offers.offer_costs import full_offer_table
 

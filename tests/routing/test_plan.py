@@ -13,7 +13,8 @@ from routing_cases import questions, tight_questions
 
 from shoestring.core.money import microusd
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Question
+from shoestring.routing.decision import Decision
+from shoestring.routing.question import Question
 from shoestring.routing.offers.offer_costs import Rows, full_offer_table
 from shoestring.routing.planner.pareto import undominated
 

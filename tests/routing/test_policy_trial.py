@@ -21,7 +21,8 @@ from shoestring.core.types import Market
 from shoestring.routing.analysis.off_policy import LoggedChoice, compare_policies
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Question
+from shoestring.routing.decision import Decision
+from shoestring.routing.question import Question
 from shoestring.routing.policy.policy_trial import find_rollback, trial_fields
 
 HASTY = Preferences(name="hasty", version=2, delay_usd_per_hour=Decimal(3))
@@ -115,15 +116,15 @@ def test_runs_of_the_share_obey_the_candidate_in_all_their_stages_and_the_record
         assert decision.applied_policy.propensity == pytest.approx(0.4 if is_candidate else 0.6)
         assert decision.shadow.pool == ("cpu-1" if is_candidate else "cpu-2") and not decision.shadow.same
         kept = trial_fields(decision)
-        assert kept["candidate_sha256"] == HASTY.sha256 and kept["policy_sha256"] == decision.applied_policy.sha256
-        assert kept["live_policy_est_usd"] == (decision.shadow.est_usd if is_candidate else decision.choice.est_usd)
+        assert kept.candidate_sha256 == HASTY.sha256 and kept.policy_sha256 == decision.applied_policy.sha256
+        assert kept.live_policy_est_usd == (decision.shadow.est_usd if is_candidate else decision.choice.est_usd)
 
 
 def test_a_candidate_that_is_rolled_back_goes_on_as_a_shadow() -> None:
     decision = asked(1.0, rollback_reason="5 runs spent too much")
     assert decision.applied_policy is not None and (decision.applied_policy.arm, decision.applied_policy.propensity) == ("live", 1.0)
     assert decision.shadow is not None and decision.shadow.pool == "cpu-2"
-    assert "candidate_sha256" not in trial_fields(decision)
+    assert not trial_fields(decision).candidate_sha256
 
 
 def receipt(

@@ -18,7 +18,9 @@ from shoestring.core.record import record_bytes
 from shoestring.core.types import Market, MarketTerms, Need, Pool
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Question, RefusalCode
+from shoestring.routing.candidates import RefusalCode
+from shoestring.routing.decision import Decision
+from shoestring.routing.question import Question
 from shoestring.routing.offers.factors import stage_memory_gb
 from shoestring.routing.offers.offer_costs import stage_offer_table
 from shoestring.routing.policy.preferences import BY_POLICY, kept_off, kind_of
@@ -201,9 +203,9 @@ def test_a_stage_that_nothing_is_left_for_is_refused_with_no_budget_that_would_d
         (INGEST, "data"),
         (PREPROCESS, "data"),
         (TRAIN, "compute"),
-        (Need(stage="s", op_per_row=9_999), "data"),
-        (Need(stage="s", op_per_row=10_000), "compute"),
-        (Need(stage="s", op_per_row=1_000, passes=10, elastic=True), "compute"),
+        (Need(stage="s", cpu_us_per_row=9.999), "data"),
+        (Need(stage="s", cpu_us_per_row=10), "compute"),
+        (Need(stage="s", cpu_us_per_row=1, passes=10, elastic=True), "compute"),
         (Need(stage="s", gpu="must"), "compute"),
         (Need(stage="s", memory_fixed_gb=16), "memory"),
         (Need(stage="s", memory_fixed_gb=16, workload="data"), "data"),

@@ -18,7 +18,7 @@ from shoestring.core.errors import UsageError
 from shoestring.core.record import record_bytes
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 
 REPLAY = """
 import sys

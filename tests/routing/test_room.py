@@ -12,7 +12,8 @@ from shoestring.core.record import record_bytes
 from shoestring.core.types import Market, NodeCapacity, Pool, StockOut
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, RefusalCode
+from shoestring.routing.candidates import RefusalCode
+from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_costs import stage_offer_table
 from shoestring.routing.pages.explain import as_markdown, as_text
 

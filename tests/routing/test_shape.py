@@ -7,7 +7,7 @@ from graph_cases import DIAMOND
 from pydantic import ValidationError
 from routing_cases import EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question
 
-from shoestring.routing.dag import build_dag, stages_from, without
+from shoestring.routing.dag import build_dag, stages_from, without_stages
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ def test_a_stage_that_came_after_the_one_before_it_says_so_where_it_is_moved() -
         ("other", ("preprocess",)),
         ("evaluate", None),
     ]
-    assert [(need.stage, need.after) for need in without(needs, {"other"})][-1] == ("evaluate", ("other",))
+    assert [(need.stage, need.after) for need in without_stages(needs, {"other"})][-1] == ("evaluate", ("other",))
     assert build_dag(stages_from(needs, "other")).is_chain

@@ -20,13 +20,15 @@ from shoestring.core.types import STANDARD_CLASS, Format, Need
 from shoestring.routing.analysis.outline import pareto_front, stage_outlines
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Decision, Question, UpstreamStage
+from shoestring.routing.dag import UpstreamStage
+from shoestring.routing.decision import Decision
+from shoestring.routing.question import Question
 from shoestring.routing.offers.egress import billed_gb
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.pages.explain import as_text
 
-WRITE = Need(stage="write", setup_s=1, op_per_row=2000, writes_bytes_per_row=4000)
-READ = Need(stage="read", setup_s=1, op_per_row=2000, reads="scan")
+WRITE = Need(stage="write", setup_s=1, cpu_us_per_row=2, writes_bytes_per_row=4000)
+READ = Need(stage="read", setup_s=1, cpu_us_per_row=2, reads="scan")
 ROWS = 1_000_000
 COLD = {"usd_per_gb_month": "0.004", "retrieval_usd_per_gb": "0.03"}
 
@@ -219,7 +221,7 @@ def test_what_is_read_beside_costs_by_the_class_that_it_lies_on() -> None:
 
 def test_a_cached_set_that_lies_on_a_class_is_read_from_there() -> None:
     cached = {"cached_outcome": "cache/1.json", "cached_format": Format.PARQUET}
-    needs = (WRITE.model_copy(update={"op_per_row": 1e7}), READ)
+    needs = (WRITE.model_copy(update={"cpu_us_per_row": 10000.0}), READ)
     (cold, warm) = (
         asked(1, {"COLD": COLD}, needs, cached_storage_class=storage_class, **cached) for storage_class in ("COLD", STANDARD_CLASS)
     )

@@ -41,7 +41,7 @@ def world(laptop: Path, tmp_path: Path) -> World:
     """`one`, and `two` of faster cores, which would be a little dearer if they were as much faster as they are said to be."""
     content = yaml.safe_load(laptop.read_text())
     pool = content["pools"][0] | {"startup_s": 0.0, "cores": 1}
-    content["pools"] = [pool | {"name": "one", "core_gops": 1.0}, pool | {"name": "two", "core_gops": 2.0}]
+    content["pools"] = [pool | {"name": "one", "core_speed": 1.0}, pool | {"name": "two", "core_speed": 2.0}]
     row = content["prices"][0]
     content["prices"] = [
         row | {"pool": "one", "usd_per_hour": "0.04"},

@@ -223,7 +223,7 @@ def _shares(now: Now) -> Iterator[Share]:
             node_pool=now.pool.name,
             cores=cores_of_it,
             memory_gb=memory_mb / 1000,
-            core_gops=now.pool.machine.core_gops if now.pool.machine else 1.0,
+            core_speed=now.pool.machine.core_speed if now.pool.machine else 1.0,
             **(_gpu(now, size) if gpus else {}),
             startup_s=_startup_s(now, needs),
             region=now.pool.region,

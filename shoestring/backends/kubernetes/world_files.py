@@ -68,7 +68,7 @@ class Machine(Record):
     gpu_tflops: float = Field(
         0.0, ge=0, description="peak dense bf16/fp16 TFLOP/s of one GPU; 0: by its name"
     )
-    core_gops: float = Field(
+    core_speed: float = Field(
         1.0, gt=0, description="1e9 useful operations a second of one core; 1 = the reference core"
     )
 

@@ -9,7 +9,8 @@ from shoestring.core.money import from_microusd
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Head, Html, Row, scroll, table, tag, text
 from shoestring.reporting.run_story import Attempt
-from shoestring.routing.decision import Choice, Decision, Question
+from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.question import Question
 from shoestring.routing.offers.offer_costs import Rows, stage_offer_table
 from shoestring.routing.pages.decision_view import (
     OfferView,

@@ -1,4 +1,7 @@
-"""Every road from one stage to the end, by prices that are known one by one. Budgets are no limit: roads are compared by what they cost."""
+"""Find the best plan from each offer of one stage, at costs that are given offer by offer.
+
+Budgets do not limit these plans: they are compared by cost.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 
 from shoestring.routing.candidates import NONE, Candidates, Ints
 from shoestring.routing.dag import build_dag
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.offers.offer_costs import Rows, time_cost
 from shoestring.routing.planner.dag.labels import BESIDE, COST, P95
 from shoestring.routing.planner.dag_lookahead import ways_to_read
@@ -17,41 +20,44 @@ from shoestring.routing.planner.pareto import undominated
 from shoestring.routing.planner.partial_plans import Ways, waiting
 
 MAX_PARTIAL_PLANS = 4096
-"""That are kept for one state of one part of the stages, where they branch."""
+"""Partial plans kept for one state of one group of stages, where the pipeline branches."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCost:
+    """The cost of a plan in micro-dollars and its duration in milliseconds."""
+
     micro: int
     ms: int
 
 
-class StageOffers:
-    """One stage's offers at what they are known to cost."""
+class CounterfactualStage:
+    """The offers of one stage at their counterfactual costs."""
 
-    def __init__(self, roads: CounterfactualPlans, stage: int) -> None:
-        self.roads, self.places = (
-            roads,
-            np.flatnonzero((roads.rows.stage == stage) & (roads.rows.exclusion == NONE)),
-        )
+    def __init__(self, plans: CounterfactualPlans, stage: int) -> None:
+        self.plans = plans
+        self.usable = np.flatnonzero((plans.rows.stage == stage) & (plans.rows.exclusion == NONE))
 
     def of(self, reads: int) -> list[Ways]:
-        """Those that read so, one part for each format written."""
-        roads, mine = self.roads, self.places[self.roads.rows.reads[self.places] == reads]
+        """Return the undominated offers that read this format, one part for each format written."""
+        plans, mine = self.plans, self.usable[self.plans.rows.reads[self.usable] == reads]
         parts = []
-        for writes in np.unique(roads.rows.writes[mine]):
-            rows = mine[roads.rows.writes[mine] == writes]
-            rows = rows[undominated(roads.cost[rows], roads.micro[rows], roads.ms[rows])]
+        for writes in np.unique(plans.rows.writes[mine]):
+            rows = mine[plans.rows.writes[mine] == writes]
+            rows = rows[undominated(plans.cost[rows], plans.micro[rows], plans.ms[rows])]
             none, written = np.zeros_like(rows), np.full(len(rows), writes)
             parts.append(
-                Ways(roads.cost[rows], roads.micro[rows], roads.ms[rows], rows, written, written, none)
+                Ways(plans.cost[rows], plans.micro[rows], plans.ms[rows], rows, written, written, none)
             )
         return parts
 
 
 class CounterfactualPlans:
-    """Offers of all stages (`rows`) at these micro-dollars and milliseconds, one a row; a road takes `left_ms` at most, or what the
-    quickest one from the offer that was `taken` does."""
+    """The best plans over the offers of all stages, at given costs.
+
+    `micro` and `ms` hold micro-dollars and milliseconds for each row of `rows`. A plan takes at most
+    `left_ms`, or as long as the fastest plan that begins with the offer that was `selected`.
+    """
 
     def __init__(
         self,
@@ -61,24 +67,28 @@ class CounterfactualPlans:
         micro: Ints,
         ms: Ints,
         left_ms: int,
-        taken: int,
+        selected: int,
     ) -> None:
         self.rows, self.micro, self.ms = rows, micro, ms
-        worth = [waiting(question, stage) for stage in range(len(question.needs))]
-        # What roads are compared by: money, and the time that a policy has a price for.
+        # Plans are compared by money plus the price of delay.
+        delay_micro_per_hour = [waiting(question, stage) for stage in range(len(question.needs))]
         self.cost = micro.copy()
-        for stage, micro_per_hour in enumerate(worth):
+        for stage, micro_per_hour in enumerate(delay_micro_per_hour):
             self.cost[rows.stage == stage] += time_cost(ms[rows.stage == stage], micro_per_hour)
         shape = build_dag(question.needs, question.upstream)
         readings = ways_to_read(question, candidates, shape)
         self.onward = Graph(
-            shape, readings, lambda stage: StageOffers(self, stage), timed=True, most=MAX_PARTIAL_PLANS
+            shape,
+            readings,
+            lambda stage: CounterfactualStage(self, stage),
+            timed=True,
+            most=MAX_PARTIAL_PLANS,
         )
-        found = self._ends(taken)
+        found = self._ends(selected)
         self.left_ms = left_ms if found is None else max(left_ms, int(found[2].min()))
 
     def best(self) -> int:
-        """The offer for the first stage that the best road begins with."""
+        """Return the offer for the first stage with which the best plan begins."""
         ends = {
             row: self._end(row)
             for row in np.flatnonzero((self.rows.stage == 0) & (self.rows.exclusion == NONE)).tolist()
@@ -86,16 +96,20 @@ class CounterfactualPlans:
         return min((end, row) for row, end in ends.items() if end is not None)[1]
 
     def is_in_time(self, row: int) -> bool:
-        """Is there a way on from an offer that is?"""
+        """Return True if some plan that begins with this offer takes at most `left_ms`."""
         return self._end(row) is not None
 
     def total(self, row: int) -> PlanCost:
-        """What an offer comes to with the best way on from it; alone, where there is none."""
+        """Return the cost of the best plan that begins with this offer; of the offer alone if there is
+        none.
+        """
         end = self._end(row)
         return PlanCost(int(self.micro[row]), int(self.ms[row])) if end is None else PlanCost(end[1], end[2])
 
     def _end(self, row: int) -> tuple[int, int, int] | None:
-        """Cost, money and time of an offer with the best way on from it that is in time; None: there is none."""
+        """Return cost, micro-dollars and milliseconds of the best plan in time that begins here; None if
+        none is.
+        """
         if (ends := self._ends(row)) is None:
             return None
         cost, micro, ms = ends
@@ -103,7 +117,9 @@ class CounterfactualPlans:
         return min(((int(cost[each]), int(micro[each]), int(ms[each])) for each in in_time), default=None)
 
     def _ends(self, row: int) -> tuple[Ints, Ints, Ints] | None:
-        """Cost, money and time of an offer with each way on from it; None: there is none."""
+        """Return cost, micro-dollars and milliseconds of each plan that begins with this offer; None if
+        there is none.
+        """
         if (ways := self.onward.after(int(self.rows.writes[row]))) is None:
             return None
         then = ways.sums[BESIDE + 1] if len(ways.sums) > BESIDE + 1 else 0

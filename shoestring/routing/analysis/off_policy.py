@@ -1,16 +1,18 @@
-"""What a policy on trial would have cost, from what was done under it and under the one in force.
+"""Estimate what a candidate policy would have cost, from runs under it and under the live policy.
 
-Every logged choice has the probability p with which it was made: 1 where both policies choose the same, else that of the policy that the
-run was given. With y what a choice cost and m(c) what it was expected to, times how wrong expectations were on the whole:
+Each logged choice has the probability p with which it was made: 1 if both policies choose the same, else
+the probability that the run was assigned its policy. Let y be the actual cost of a choice, and m(c) its
+estimate times the overall ratio of actual to estimated cost:
 
     inverse propensity  V = mean of [c = chosen] / p x y                          (Horvitz and Thompson 1952)
     doubly robust       V = mean of m(c) + [c = chosen] / p x (y - m(chosen))     (Dudik, Langford and Li 2011, arXiv 1103.4601, eq. 2)
 
-The second is right on average when either p or m is, and as p is known, always; m only makes it narrower. Where the candidate's choice
-differs and no run could be given it (a shadow), m alone speaks, and the count of such choices is told.
+The doubly robust estimate is unbiased if either p or m is correct. Here p is known, so it is always
+unbiased, and m only narrows the interval. If the candidate's choice differs and no run could use it (share
+0), the estimate rests on m alone; such choices are counted as `unobservable`.
 
-A stage that takes as many samples as its money buys is compared at the samples that the policy in force expected. Runs are drawn
-again with replacement for the interval (bootstrap, percentiles), since the choices within one are made alike.
+An elastic stage is compared at the number of samples that the live policy estimated. The interval comes
+from a percentile bootstrap over runs, because the choices within one run are correlated.
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class LoggedChoice:
-    """One choice that was obeyed, what the other policy would have chosen, and what it cost. Dollars.
+    """One choice that was carried out, the choice of the other policy, and the costs of both in dollars.
 
-    `matches_candidate`: the candidate's choice is what was done, whoever was obeyed; `matches_live` likewise. `candidate_probability`: how likely the
-    run was to obey the candidate.
+    `matches_candidate` is True if the candidate would make the choice that was carried out; `matches_live`
+    likewise for the live policy. `candidate_probability` is the probability that the run was assigned the
+    candidate.
     """
 
     run_id: str
@@ -44,14 +47,14 @@ class LoggedChoice:
     spent_usd: float
 
     def probability(self, candidate: bool) -> float:
-        """How likely one of the two choices was to be made."""
+        """Return the probability that this policy's choice was carried out."""
         if self.matches_live and self.matches_candidate:
             return 1.0
         return self.candidate_probability if candidate else 1.0 - self.candidate_probability
 
 
 class CostEstimate(Record):
-    """Dollars a run. The interval holds 95%; None: too few runs for one."""
+    """Dollars per run. `low_usd` and `high_usd` bound the 95% interval; both are None with too few runs."""
 
     usd_per_run: float
     low_usd: float | None = None
@@ -59,7 +62,10 @@ class CostEstimate(Record):
 
 
 class PolicyComparison(Record):
-    """`more` is the candidate less the policy in force, doubly robust. `unseen`: choices of the candidate that nobody could have made."""
+    """`more` is the candidate less the policy in force, doubly robust.
+
+    `unseen`: choices of the candidate that nobody could have made.
+    """
 
     runs: int
     choices: int
@@ -73,34 +79,38 @@ class PolicyComparison(Record):
 
 
 def compare_policies(logged: Sequence[LoggedChoice], seed: int = 0) -> PolicyComparison | None:
-    """Both policies' costs a run, with intervals; None where nothing was logged."""
+    """Return the cost per run of both policies with intervals; None if no choice was logged."""
     if not logged:
         return None
     spent = sum(each.spent_usd for each in logged)
     expected = sum(each.live_est_usd if each.matches_live else each.candidate_est_usd for each in logged)
     bias = spent / expected if expected > 0 else 1.0
-    names = {run_id: number for number, run_id in enumerate(dict.fromkeys(each.run_id for each in logged))}
-    run = np.array([names[each.run_id] for each in logged])
+    run_numbers = {
+        run_id: number for number, run_id in enumerate(dict.fromkeys(each.run_id for each in logged))
+    }
+    run = np.array([run_numbers[each.run_id] for each in logged])
 
     def by_run(values: Sequence[float]) -> Floats:
-        summed: Floats = np.bincount(run, weights=np.array(values), minlength=len(names)).astype(np.float64)
+        summed: Floats = np.bincount(run, weights=np.array(values), minlength=len(run_numbers)).astype(
+            np.float64
+        )
         return summed
 
     live = by_run([doubly_robust(each, False, bias) for each in logged])
     candidate = by_run([doubly_robust(each, True, bias) for each in logged])
     unseen = sum(each.probability(True) == 0.0 for each in logged)
-    weighed = (
+    weighted = (
         None
         if unseen
         else by_run([each.matches_candidate / each.probability(True) * each.spent_usd for each in logged])
     )
     draws = (
-        np.random.default_rng(seed).integers(0, len(names), (BOOTSTRAP_DRAWS, len(names)))
-        if len(names) >= MIN_RUNS_FOR_INTERVAL
+        np.random.default_rng(seed).integers(0, len(run_numbers), (BOOTSTRAP_DRAWS, len(run_numbers)))
+        if len(run_numbers) >= MIN_RUNS_FOR_INTERVAL
         else None
     )
     return PolicyComparison(
-        runs=len(names),
+        runs=len(run_numbers),
         choices=len(logged),
         different_choices=sum(not (each.matches_live and each.matches_candidate) for each in logged),
         unobservable=unseen,
@@ -109,16 +119,18 @@ def compare_policies(logged: Sequence[LoggedChoice], seed: int = 0) -> PolicyCom
         ),
         live=_estimate(live, draws),
         candidate=_estimate(candidate, draws),
-        candidate_by_propensity=None if weighed is None else _estimate(weighed, draws),
+        candidate_by_propensity=None if weighted is None else _estimate(weighted, draws),
         difference=_estimate(candidate - live, draws),
     )
 
 
 def doubly_robust(each: LoggedChoice, candidate: bool, bias: float) -> float:
-    """What a policy's choice costs, as at the module's head."""
+    """Return the doubly robust estimate of one choice of a policy, in dollars (module docstring, second
+    formula).
+    """
     model = bias * (each.candidate_est_usd if candidate else each.live_est_usd)
-    took = each.matches_candidate if candidate else each.matches_live
-    return model + (each.spent_usd - model) / each.probability(candidate) if took else model
+    matches = each.matches_candidate if candidate else each.matches_live
+    return model + (each.spent_usd - model) / each.probability(candidate) if matches else model
 
 
 def _estimate(by_run: Floats, draws: npt.NDArray[np.int64] | None) -> CostEstimate:

@@ -18,7 +18,8 @@ from shoestring.core.types import STANDARD_CLASS, Format, Market, Pool, StorageC
 from shoestring.routing.candidates import Candidates, Ints, RefusalCode
 from shoestring.routing.dag import build_dag
 from shoestring.routing.decide import at_price, place_of
-from shoestring.routing.decision import Choice, Decision, PlannedStage, Question
+from shoestring.routing.decision import Choice, Decision, PlannedStage
+from shoestring.routing.question import Question
 from shoestring.routing.pages.text import lying
 from shoestring.routing.planner.chain_planner import chained
 from shoestring.routing.planner.pareto import undominated

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from shoestring.config.tariffs import HOURS_PER_MONTH, Volumes
 from shoestring.core.types import Format
 from shoestring.routing.algorithm import BYTES_PER_GB, UNKNOWN_SIZE_RATIO
-from shoestring.routing.dag import FIRST, build_dag
-from shoestring.routing.decision import Choice, Question
+from shoestring.routing.dag import FIRST_SOURCE, build_dag
+from shoestring.routing.decision import Choice
+from shoestring.routing.question import Question
 from shoestring.routing.offers.factors import added
 
 
@@ -27,8 +28,8 @@ def stage_transfers(question: Question, choice: Choice) -> tuple[tuple[Moved, ..
     pool = next(pool for pool in question.pools if pool.name == choice.pool)
     place = tariffs.route_end(pool.provider, pool.region)
     read = [(question.data_region, question.row_bytes, question.reads_format)]
-    if (sources := build_dag(question.needs, question.upstream).sources[0]) != (FIRST,):
-        left = (question.upstream[FIRST - 1 - source] for source in sources)
+    if (sources := build_dag(question.needs, question.upstream).sources[0]) != (FIRST_SOURCE,):
+        left = (question.upstream[FIRST_SOURCE - 1 - source] for source in sources)
         read = [(tariffs.store_region, each.row_bytes, each.format) for each in left]
     if need.reads == "none":
         read = []

@@ -28,8 +28,8 @@ from shoestring.routing.candidates import (
     number_of,
     up,
 )
-from shoestring.routing.dag import FIRST, build_dag
-from shoestring.routing.decision import Question
+from shoestring.routing.dag import FIRST_SOURCE, build_dag
+from shoestring.routing.question import Question
 from shoestring.routing.offers.factors import REASONS, Cost, Fleet, Input, coded, policed, stage_memory_gb
 from shoestring.routing.policy.preferences import BY_POLICY, kind_of
 
@@ -55,14 +55,14 @@ def candidates(question: Question) -> Candidates:
     )
     fleet, shape = _fleet(question), build_dag(question.needs, question.upstream)
     left = {
-        FIRST: Input(
+        FIRST_SOURCE: Input(
             (number_of(lies, question.reads_format, question.reads_storage_class),),
             question.row_bytes,
             question.data_region,
         )
     }
     for place, each in enumerate(question.upstream):
-        left[FIRST - 1 - place] = Input(
+        left[FIRST_SOURCE - 1 - place] = Input(
             (number_of(lies, each.format, each.storage_class),), each.row_bytes, question.tariffs.store_region
         )
     costs, offers, cached = list[Cost](), list[StageOffers](), dict[int, Cached]()
@@ -79,7 +79,7 @@ def candidates(question: Question) -> Candidates:
             left[stage] = Input(tuple(leaves), need.writes_bytes_per_row, question.tariffs.store_region)
     for stage, cost in enumerate(costs):
         earlier_gb: Volumes = {}
-        for other in shape.others(stage):
+        for other in shape.not_after(stage):
             earlier_gb = costs[other].transferred_gb(written[other], earlier_gb)
         # By the time of a later stage there may be room again.
         offers.append(

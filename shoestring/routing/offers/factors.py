@@ -35,8 +35,8 @@ from shoestring.routing.candidates import (
     StageOffers,
     up,
 )
-from shoestring.routing.dag import readings
-from shoestring.routing.decision import Question
+from shoestring.routing.dag import read_combinations
+from shoestring.routing.question import Question
 from shoestring.routing.policy.preferences import kept_off, kind_of
 
 REASONS = tuple(RefusalCode)
@@ -115,7 +115,7 @@ class Cost:
 
     def __init__(self, question: Question, need: Need, fleet: Fleet, inputs: tuple[Input, ...]) -> None:
         self.question, self.need, self.fleet, self.inputs = question, need, fleet, inputs
-        self.ways = readings([each.formats for each in inputs])
+        self.ways = read_combinations([each.formats for each in inputs])
         # By format, then storage class.
         self.all_storage_classes = list(question.tariffs.all_storage_classes.values())
         self.speeds = [

@@ -1,4 +1,4 @@
-"""What there is to say of a decision, whatever page it is said on: each offer with its verdict, and the money there was."""
+"""Read a decision for display: each offer with its verdict, and the money that was left."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ import numpy as np
 from shoestring.core.types import Market
 from shoestring.routing.candidates import NONE, RefusalCode
 from shoestring.routing.dag import build_dag
-from shoestring.routing.decision import Decision, Question
+from shoestring.routing.decision import Decision
+from shoestring.routing.question import Question
 from shoestring.routing.offers.offer_costs import stage_offer_table
 from shoestring.routing.pages.text import lying
 
 
 @dataclass(frozen=True, slots=True)
 class OfferView:
-    """An offer for the stage that was routed. `writes`: how its data set would lie; empty: it leaves none. `verdict`: why it was not taken;
-    empty for the one that was. `priced`: it could be used."""
+    """An offer for the stage that was routed.
+
+    `writes` names the format and storage class of its output; empty if it writes no data set. `usable` is
+    False if the stage cannot run there at any price. `verdict` is the reason for the rejection; empty for
+    the selected offer.
+    """
 
     row: int
     pool: str
@@ -30,16 +35,24 @@ class OfferView:
 
     @property
     def selected(self) -> bool:
+        """Return True for the offer that the decision selected."""
         return not self.verdict
+
+    @property
+    def verdict_text(self) -> str:
+        """Return "selected", or "rejected: " and the reason."""
+        return f"rejected: {self.verdict}" if self.verdict else "selected"
 
 
 def offer_views(decision: Decision) -> list[OfferView]:
-    """The offers for the stage that are put into words: first the one taken, then those that could be used, cheapest first, then others."""
+    """Return the offers for the stage that have a sentence: the selected one, then usable ones by cost,
+    then the others.
+    """
     names, columns = decision.candidates, stage_offer_table(decision.candidates, 0)
     verdicts = {refusal.candidate: refusal.sentence for refusal in decision.refusals}
-    taken = [] if decision.choice is None else [decision.choice.candidate]
+    selected = [] if decision.choice is None else [decision.choice.candidate]
     order = sorted(
-        [*taken, *verdicts],
+        [*selected, *verdicts],
         key=lambda row: (row in verdicts, columns.exclusion[row] != NONE, columns.est_microusd[row], row),
     )
     return [
@@ -57,20 +70,21 @@ def offer_views(decision: Decision) -> list[OfferView]:
 
 
 def unlisted_counts(decision: Decision) -> dict[RefusalCode, int]:
-    """How many more offers there are for the stage, by the code of what stands against them."""
-    unsaid = np.ones(len(decision.refusal_index), dtype=np.bool_)
-    unsaid[[refusal.candidate for refusal in decision.refusals]] = False
-    counts = np.bincount(decision.refusal_index[unsaid & (decision.refusal_index >= 0)], minlength=len(decision.refusal_codes)).tolist()
+    """Return the number of offers for the stage that have no sentence, by refusal code."""
+    unlisted = np.ones(len(decision.refusal_index), dtype=np.bool_)
+    unlisted[[refusal.candidate for refusal in decision.refusals]] = False
+    rejected = decision.refusal_index[unlisted & (decision.refusal_index >= 0)]
+    counts = np.bincount(rejected, minlength=len(decision.refusal_codes)).tolist()
     return {code: count for code, count in zip(decision.refusal_codes, counts, strict=True) if count}
 
 
 def left_usd(question: Question) -> Decimal:
-    """Of the run's budget, before anything is kept for later stages."""
+    """Return what is left of the run's budget in dollars, before reserving for later stages."""
     return question.budget_usd - question.spent_usd - question.held_usd
 
 
 def budget_deductions(question: Question) -> list[tuple[Decimal, str]]:
-    """What of the budget is gone, and how."""
+    """Return the amounts already spent or held, in dollars, each with its name; zero amounts are omitted."""
     return [
         (amount, name)
         for amount, name in ((question.spent_usd, "spent"), (question.held_usd, "held"))
@@ -79,23 +93,27 @@ def budget_deductions(question: Question) -> list[tuple[Decimal, str]]:
 
 
 def reserved_later_s(decision: Decision) -> float:
-    """Seconds at P95 that are set aside for what waits for this stage: the longest way through the later ones."""
+    """Return the P95 seconds reserved for the stages after this one: the longest path through them."""
     before = build_dag(decision.question.needs, decision.question.upstream).before
-    behind_s = [0.0] * len(before)
+    path_s = [0.0] * len(before)
     for stage, later in reversed(list(enumerate(decision.plan, 1))):
         for each in before[stage]:
-            behind_s[each] = max(behind_s[each], later.reserved_s + behind_s[stage])
-    return behind_s[0]
+            path_s[each] = max(path_s[each], later.reserved_s + path_s[stage])
+    return path_s[0]
 
 
 def selected_row(decision: Decision) -> int | None:
-    """The candidate that was taken; None when nothing was."""
+    """Return the number of the selected candidate; None if nothing was selected."""
     return None if decision.choice is None else decision.choice.candidate
 
 
 def expected_cost(decision: Decision, samples: int) -> tuple[int, int] | None:
-    """Micro-dollars and milliseconds that were expected of the work that was done: of an elastic stage so many samples, on the line through
-    its least and all of them; of any other all that it does. None when nothing was taken."""
+    """Return the expected micro-dollars and milliseconds of the work that was done; None if nothing was
+    selected.
+
+    For an elastic stage, the estimate is interpolated linearly at `samples`, between its minimum and its
+    maximum number of samples. For any other stage it covers the whole stage.
+    """
     if decision.choice is None:
         return None
     row, columns = decision.choice.candidate, stage_offer_table(decision.candidates, 0)
@@ -108,8 +126,8 @@ def expected_cost(decision: Decision, samples: int) -> tuple[int, int] | None:
 
 
 def interpolate(samples: int, between: tuple[int, int], values: tuple[int, int]) -> int:
-    """Rounded up, never below nothing."""
-    (least, most), (low, high) = between, values
-    if most == least:
-        return -(-high * samples // most) if most else high
-    return max(0, low - (low - high) * (samples - least) // (most - least))
+    """Return the value at `samples` on the line through two points, rounded up; at least 0."""
+    (first, last), (low, high) = between, values
+    if last == first:
+        return -(-high * samples // last) if last else high
+    return max(0, low - (low - high) * (samples - first) // (last - first))

@@ -1,4 +1,4 @@
-"""A decision for a person: one page, as plain text for a terminal or as Markdown for Kubeflow's UI."""
+"""Explain a decision on one page: plain text for a terminal, or Markdown for the Kubeflow UI."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from dataclasses import dataclass
 
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.record import utc_text
-from shoestring.routing.decision import Choice, Decision, Question
+from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.question import Question
 from shoestring.routing.offers.offer_costs import stage_offer_table
 from shoestring.routing.pages.decision_view import budget_deductions, left_usd, offer_views
 from shoestring.routing.pages.text import dollars, later_stages, lying, not_all, offer, seconds
 from shoestring.routing.text_table import Grid, cell_of, markdown_lines, text_lines
 
 MAX_OFFERS = 12
-"""Offers that a page lists; all of them are in the JSON."""
+"""Offers that a page lists. The JSON holds all of them."""
 
 Rows = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainPage:
-    """What there is to say, whatever it is written in."""
+    """The content of the page, before it is formatted."""
 
     title: str
     headline: str
@@ -30,7 +31,7 @@ class ExplainPage:
 
 
 def as_text(decision: Decision) -> str:
-    """The page as aligned plain text."""
+    """Return the page as plain text with aligned columns."""
     page = _page(decision)
     width = max(len(label) for label, _ in page.facts)
     facts = [f"  {label:<{width}}  {fact}" for label, fact in page.facts]
@@ -41,7 +42,7 @@ def as_text(decision: Decision) -> str:
 
 
 def as_markdown(decision: Decision) -> str:
-    """The page as Markdown tables."""
+    """Return the page as Markdown tables."""
     page = _page(decision)
     lines = [f"# {page.title}", "", f"**{page.headline}**", "", "| | |", "|---|---|"]
     lines += [f"| {label} | {cell_of(fact)} |" for label, fact in page.facts]
@@ -51,15 +52,10 @@ def as_markdown(decision: Decision) -> str:
 
 
 def _page(decision: Decision) -> ExplainPage:
-    question, choice = decision.question, decision.choice
+    question, choice, policy = decision.question, decision.choice, decision.applied_policy
     digests = [f"{name} {value[:12]}" for name, value in sorted(question.digests.items()) if value]
-    obeyed = (
-        [f"policy {decision.applied_policy.name} {decision.applied_policy.version} ({decision.applied_policy.sha256[:12]})"]
-        if decision.applied_policy
-        else []
-    )
-    made = [
-        *obeyed,
+    made_by = [
+        *([f"policy {policy.name} {policy.version} ({policy.sha256[:12]})"] if policy else []),
         f"routing {decision.algorithm.version} ({decision.algorithm.sha256[:12]})",
         f"seed {question.seed}",
         *digests,
@@ -70,10 +66,10 @@ def _page(decision: Decision) -> ExplainPage:
         facts=(_choice_facts(decision, choice) if choice else []) + _limits(decision),
         grids=[
             grid
-            for grid in (_offers(decision), _later(decision), _prices(decision), _doubted(decision))
+            for grid in (_offers(decision), _later(decision), _prices(decision), _rejected_prices(decision))
             if grid.rows
         ],
-        footer=f"{utc_text(question.asked_at)}, {', '.join(made)}",
+        footer=f"{utc_text(question.asked_at)}, {', '.join(made_by)}",
     )
 
 
@@ -82,7 +78,9 @@ def _headline(decision: Decision) -> str:
     if choice is None:
         smallest = decision.smallest_budget_usd
         needed = (
-            "no budget would do" if smallest is None else f"the smallest budget that would do is ${smallest}"
+            "no budget is enough"
+            if smallest is None
+            else f"the smallest budget that is enough is ${smallest}"
         )
         return f"refused: nothing fits; {needed}"
     return offer(choice.pool, choice.market, choice.format, choice.storage_class) + (
@@ -96,24 +94,24 @@ def _choice_facts(decision: Decision, choice: Choice) -> Rows:
     return [
         ("expected", f"${choice.est_usd} in {choice.est_s:,.1f} s{samples}"),
         (p95, f"${choice.p95_usd} in {choice.p95_s:,.1f} s, at ${choice.usd_per_hour} an hour"),
-        ("because", choice.sentence),
+        ("reason", choice.sentence),
         *([] if choice.cached else [("model", _parts(decision, choice))]),
-        *_paid_for(decision.question, choice),
+        *_commitment(decision.question, choice),
     ]
 
 
-def _paid_for(question: Question, choice: Choice) -> Rows:
+def _commitment(question: Question, choice: Choice) -> Rows:
     found = question.commitment(choice.pool, choice.market)
     if found is None:
         return []
     left = (
         f"{found.left_hours:,.2f} of {found.max_hours:,.0f} hours of {found.name} are left in {found.month}"
     )
-    return [("paid for", f"{left}: expected at nothing while they last, reserved at the full price")]
+    return [("prepaid", f"{left}: estimated at $0 while they last, reserved at the full price")]
 
 
 def _parts(decision: Decision, choice: Choice) -> str:
-    """Where the time and money of all of the stage's work go, before what receipts taught."""
+    """Return the model's breakdown of the stage's time and fees, before correction by receipts."""
     columns, row = stage_offer_table(decision.candidates, 0), choice.candidate
     spent = columns.startup_ms[row] + columns.read_ms[row] + columns.write_ms[row]
     parts = [
@@ -123,55 +121,55 @@ def _parts(decision: Decision, choice: Choice) -> str:
         ("writing", columns.write_ms[row]),
         ("lost to preemption", columns.loss_ms[row]),
     ]
-    told = [f"{name} {seconds(ms)}" for name, ms in parts if ms]
-    moving = "moving and retrieving bytes" if decision.candidates.tiers else "moving bytes"
-    fees = [(moving, columns.transfer_microusd[row]), ("holding them", columns.storage_microusd[row])]
-    return ", ".join(told + [f"{name} {dollars(micro)}" for name, micro in fees if micro])
+    times = [f"{name} {seconds(ms)}" for name, ms in parts if ms]
+    transfer = "transfer and retrieval" if decision.candidates.tiers else "transfer"
+    fees = [(transfer, columns.transfer_microusd[row]), ("storage", columns.storage_microusd[row])]
+    return ", ".join(times + [f"{name} {dollars(micro)}" for name, micro in fees if micro])
 
 
 def _limits(decision: Decision) -> Rows:
     question, choice = decision.question, decision.choice
-    taken = [f" - ${amount} {name}" for amount, name in budget_deductions(question)]
-    kept = (
-        f", of which ${choice.reserved_later_usd} is kept for {later_stages(question)}"
+    deducted = [f" - ${amount} {name}" for amount, name in budget_deductions(question)]
+    reserved = (
+        f", of which ${choice.reserved_later_usd} is reserved for {later_stages(question)}"
         if choice and choice.reserved_later_usd
         else ""
     )
-    sums = f"${question.budget_usd} budget{''.join(taken)}" + (
-        f" = {dollars(microusd(left_usd(question)))} left" if taken else ""
+    sums = f"${question.budget_usd} budget{''.join(deducted)}" + (
+        f" = {dollars(microusd(left_usd(question)))} left" if deducted else ""
     )
     declared = question.stage_budgets.get(question.stage)
     return [
-        ("money", sums + kept),
+        ("money", sums + reserved),
         *([("stage budget", f"${declared}, declared")] if declared is not None else []),
         (
             "time",
             "no deadline" if question.deadline_left_s is None else f"{question.deadline_left_s:,.1f} s left",
         ),
-        *([("looked at", not_all(decision.optimality_gap_ppm))] if decision.optimality_gap_ppm != 0 else []),
+        *([("search", not_all(decision.optimality_gap_ppm))] if decision.optimality_gap_ppm != 0 else []),
         *_other_policy(decision),
         *(("note", note) for note in question.notes),
     ]
 
 
 def _other_policy(decision: Decision) -> Rows:
-    """What the policy that was not obeyed would have chosen, and why none obeys it any more."""
-    shadow, obeyed = decision.shadow, decision.applied_policy
-    if shadow is None or obeyed is None:
+    """Return what the other policy of a trial would choose, and why the candidate was rolled back."""
+    shadow, applied = decision.shadow, decision.applied_policy
+    if shadow is None or applied is None:
         return []
-    named = f"policy {shadow.name} {shadow.version}"
+    other = f"policy {shadow.name} {shadow.version}"
     if shadow.same:
-        would = f"{named} chooses the same"
+        would = f"{other} chooses the same"
     elif shadow.pool is None or shadow.market is None:
-        would = f"{named} would choose nothing: {shadow.sentence}"
+        would = f"{other} would choose nothing: {shadow.sentence}"
     else:
         chosen = offer(shadow.pool, shadow.market, shadow.format, shadow.storage_class)
-        would = f"{named} would choose {chosen}: ${shadow.est_usd} in {shadow.est_s:,.1f} s"
-    chance = f"; the chance of {obeyed.name} {obeyed.version} was {obeyed.propensity:.0%}"
-    over = decision.question.rollback_reason
+        would = f"{other} would choose {chosen}: ${shadow.est_usd} in {shadow.est_s:,.1f} s"
+    chance = f"; this run used {applied.name} {applied.version} with probability {applied.propensity:.0%}"
+    rollback = decision.question.rollback_reason
     return [
-        ("on trial", would + (chance if obeyed.propensity < 1 else "")),
-        *([("rolled back", over)] if over else []),
+        ("policy trial", would + (chance if applied.propensity < 1 else "")),
+        *([("rolled back", rollback)] if rollback else []),
     ]
 
 
@@ -183,12 +181,12 @@ def _offers(decision: Decision) -> Grid:
             str(each.market),
             each.writes or "-",
             _hourly(each.usd_per_hour_micro),
-            each.verdict or "taken",
+            each.verdict_text,
         )
         for each in offers[:MAX_OFFERS]
     ]
     more = len(decision.refusal_index) - len(rows)
-    note = f"and {more} more, each with its reason in the JSON" if more else ""
+    note = f"and {more:,} more, each with its reason in the JSON" if more else ""
     return Grid(
         "Offers", ("pool", "market", "writes", "$/hour", "verdict"), rows, frozenset({"$/hour"}), note
     )
@@ -206,11 +204,13 @@ def _later(decision: Decision) -> Grid:
         )
         for each in decision.plan
     ]
-    header = ("stage", "pool", "market", "writes", "expected", "seconds", "kept for it")
+    header = ("stage", "pool", "market", "writes", "expected", "seconds", "reserved")
     elastic = next((need.stage for need in decision.question.needs[1:] if need.elastic), None)
-    note = f"{elastic}: all its passes are expected, the least worth starting for is kept" if elastic else ""
+    note = (
+        f"{elastic}: estimated for all passes, reserved for the minimum number of passes" if elastic else ""
+    )
     return Grid(
-        "Expected of later stages", header, rows, frozenset({"expected", "seconds", "kept for it"}), note
+        "Estimates of later stages", header, rows, frozenset({"expected", "seconds", "reserved"}), note
     )
 
 
@@ -223,9 +223,9 @@ def _prices(decision: Decision) -> Grid:
     return Grid("Prices", ("pool", "market", "$/hour", "as of", "source"), rows, frozenset({"$/hour"}))
 
 
-def _doubted(decision: Decision) -> Grid:
+def _rejected_prices(decision: Decision) -> Grid:
     return Grid(
-        "Prices not believed",
-        ("row", "because"),
+        "Rejected prices",
+        ("row", "reason"),
         [(each.row, each.reason) for each in decision.question.rejected_prices],
     )

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from shoestring.core.types import Market, Pool
 from shoestring.routing.candidates import NONE, Candidates, Ints, RefusalCode
-from shoestring.routing.decision import Question, Refusal
+from shoestring.routing.decision import Refusal
+from shoestring.routing.question import Question
 from shoestring.routing.offers.factors import REASONS, coded
 from shoestring.routing.pages import text
 from shoestring.routing.planner.current_stage import Plans

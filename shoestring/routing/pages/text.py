@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shoestring.core.record import utc_text
 from shoestring.core.types import STANDARD_CLASS, Format, Market, Need, NodeCapacity, Pool, StockOut
 from shoestring.routing.candidates import RefusalCode
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.offers.factors import stage_memory_gb, stockout
 from shoestring.routing.policy.preferences import BY_POLICY, delay_microusd_per_hour, kind_of, objected
 

@@ -23,7 +23,7 @@ from itertools import accumulate
 import numpy as np
 
 from shoestring.routing.candidates import Candidates
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.planner.pareto import Best, undominated
 from shoestring.routing.planner.partial_plans import UNBOUNDED, Limits, Span, Step, Ways, joined, nothing_more
 from shoestring.routing.planner.stage_options import StageOptions, TargetKinds

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoestring.routing.candidates import NONE, PPB, Candidates, Floats, Ints
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.offers.offer_costs import Block, time_cost
 from shoestring.routing.planner.chain_planner import ChainLookahead
 from shoestring.routing.planner.dag_lookahead import DagLookahead

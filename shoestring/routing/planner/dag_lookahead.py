@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from shoestring.routing.candidates import Candidates, number_of
-from shoestring.routing.dag import FIRST, Dag, build_dag, readings
-from shoestring.routing.decision import Question
+from shoestring.routing.dag import FIRST_SOURCE, Dag, build_dag, read_combinations
+from shoestring.routing.question import Question
 from shoestring.routing.planner.dag.labels import BESIDE, COST, P95, Labels, unbeaten
 from shoestring.routing.planner.dag_planner import Ceiling, Graph, State
 from shoestring.routing.planner.partial_plans import Limits, Span, Step, Ways
@@ -105,8 +105,8 @@ def ways_to_read(question: Question, candidates: Candidates, shape: Dag) -> list
         (question.reads_format, question.reads_storage_class),
         *((each.format, each.storage_class) for each in question.upstream),
     )
-    lie = {FIRST - place: (number_of(candidates.lies, *each),) for place, each in enumerate(there)}
+    lie = {FIRST_SOURCE - place: (number_of(candidates.lies, *each),) for place, each in enumerate(there)}
     return [
-        readings([lie[source] if source < 0 else formats_left(candidates, source) for source in sources])
+        read_combinations([lie[source] if source < 0 else formats_left(candidates, source) for source in sources])
         for sources in shape.sources
     ]

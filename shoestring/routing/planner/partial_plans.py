@@ -8,7 +8,7 @@ import numpy as np
 
 from shoestring.core.money import microusd
 from shoestring.routing.candidates import Ints
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.offers.factors import stage_memory_gb
 from shoestring.routing.policy.preferences import delay_microusd_per_hour, kind_of
 

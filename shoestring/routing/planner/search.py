@@ -13,7 +13,7 @@ import numpy as np
 
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.dag import build_dag
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.planner.chain_planner import ChainLookahead
 from shoestring.routing.planner.current_stage import Here, Plans
 from shoestring.routing.planner.dag_lookahead import DagLookahead, Later

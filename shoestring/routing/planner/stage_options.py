@@ -12,7 +12,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from shoestring.routing.candidates import MS_PER_HOUR, NONE, PPB, Candidates, Floats, Ints
-from shoestring.routing.decision import Question
+from shoestring.routing.question import Question
 from shoestring.routing.offers.offer_costs import Block, time_cost
 from shoestring.routing.planner.pareto import Best, Flags, Points, beaten, undominated
 from shoestring.routing.planner.partial_plans import ANY, CACHED, UNBOUNDED, Limits, Span, Ways, waiting

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
+from typing import NamedTuple
 
 from pydantic import AwareDatetime
 
@@ -17,7 +18,8 @@ from shoestring.config.policy import Arm, CandidatePolicy, Preferences
 from shoestring.core.money import Usd, usd
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import StoredRecord
-from shoestring.routing.decision import AppliedPolicy, Choice, Decision, Question, ShadowChoice
+from shoestring.routing.decision import Choice, Decision, ShadowChoice
+from shoestring.routing.question import AppliedPolicy, Question
 
 
 def applied_policy_of(question: Question) -> AppliedPolicy:
@@ -57,19 +59,25 @@ def make_shadow(other: Preferences, arm: Arm, choice: Choice | None, chosen: Cho
     return ShadowChoice.model_validate(identity | {"arm": arm, "same": same} | copied)
 
 
-def trial_fields(decision: Decision) -> dict[str, str | Decimal | None]:
+class TrialFields(NamedTuple):
+    """The fields of a receipt that describe the policies of its decision."""
+
+    policy_sha256: str = ""
+    candidate_sha256: str = ""
+    live_policy_est_usd: Decimal | None = None
+
+
+def trial_fields(decision: Decision) -> TrialFields:
     """Return the receipt fields that describe the policies of a decision."""
     applied, other, choice = decision.applied_policy, decision.shadow, decision.choice
     candidate = decision.question.candidate_policy
     if applied is None:
-        return {}
-    found: dict[str, str | Decimal | None] = {"policy_sha256": applied.sha256}
+        return TrialFields()
     if other is None or candidate is None or decision.question.rollback_reason or not candidate.share:
-        return found
-    found["candidate_sha256"] = other.sha256 if applied.arm == "live" else applied.sha256
+        return TrialFields(applied.sha256)
     if applied.arm == "live":
-        return found | {"live_policy_est_usd": choice.est_usd if choice else None}
-    return found | {"live_policy_est_usd": other.est_usd if other.pool else None}
+        return TrialFields(applied.sha256, other.sha256, choice.est_usd if choice else None)
+    return TrialFields(applied.sha256, applied.sha256, other.est_usd if other.pool else None)
 
 
 class Rollback(StoredRecord):

@@ -1,7 +1,7 @@
 """What a policy file prefers, and what it keeps a stage off. Pure, like all of routing.
 
 The kind of a stage's work, where its need does not name it:
-    compute   it may do its rows on a GPU, or takes COMPUTE_OP_PER_ROW operations a row or more, over all its passes
+    compute   it may do its rows on a GPU, or takes COMPUTE_US_PER_ROW microseconds a row or more, over all its passes
     memory    else, if it takes MEMORY_GB or more
     data      else: what it does beside reading and writing is little
 An hour of waiting has a price: plans are compared by dollars + delay_usd_per_hour x expected hours, money is reserved without it.
@@ -14,9 +14,9 @@ from fnmatch import fnmatchcase
 from shoestring.config.policy import ANY_PLACEMENT, Preferences, WorkloadClass
 from shoestring.core.money import microusd
 from shoestring.core.types import Market, Need, Pool, WorkloadKind
-from shoestring.routing.decision import RefusalCode
+from shoestring.routing.candidates import RefusalCode
 
-COMPUTE_OP_PER_ROW = 10_000.0
+COMPUTE_US_PER_ROW = 10.0
 """Ten microseconds of a reference core: some ten times what reading a row takes."""
 
 MEMORY_GB = 16.0
@@ -27,7 +27,7 @@ def kind_of(need: Need, memory_gb: float) -> WorkloadKind:
     """The workload_class that a stage belongs to, by the rule at the module's head. `memory_gb`: what it takes on its rows."""
     if need.workload is not None:
         return need.workload
-    if need.gpu == "must" or need.gpu_flop_per_row > 0 or need.op_per_row * need.passes >= COMPUTE_OP_PER_ROW:
+    if need.gpu == "must" or need.gpu_flop_per_row > 0 or need.cpu_us_per_row * need.passes >= COMPUTE_US_PER_ROW:
         return "compute"
     return "memory" if memory_gb >= MEMORY_GB else "data"
 

@@ -20,7 +20,9 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, RunStart, open_run
 from shoestring.routing.dag import build_dag
 from shoestring.routing.decide import choose, smallest_plan_costs
-from shoestring.routing.decision import Candidates, Decision, Question
+from shoestring.routing.candidates import Candidates
+from shoestring.routing.decision import Decision
+from shoestring.routing.question import Question
 from shoestring.routing.offers.enumerate import candidates
 from shoestring.routing.pages.text import listed
 from shoestring.runtime.admission.approvals import (
@@ -102,7 +104,7 @@ def stages_to_pay(world: World, wish: RunRequest) -> tuple[tuple[Need, ...], Sta
 
 def is_only_successor(needs: tuple[Need, ...]) -> bool:
     """Is the second of these stages one of ours, and the only one that could begin after the first?"""
-    return is_builtin(needs[1].stage) and build_dag(needs).others(1) == [0]
+    return is_builtin(needs[1].stage) and build_dag(needs).not_after(1) == [0]
 
 
 def stage_request_at_start(world: World, wish: RunRequest, spent_usd: Decimal, stage_budgets: dict[str, Decimal]) -> StageRequest:

@@ -25,7 +25,8 @@ from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.pricing.learning import learn
 from shoestring.routing.dag import build_dag
-from shoestring.routing.decision import CachedOutcome, Question, UpstreamStage
+from shoestring.routing.dag import UpstreamStage
+from shoestring.routing.question import CachedOutcome, Question
 from shoestring.routing.offers.factors import stage_memory_gb
 from shoestring.routing.policy.migration import exploration_sd
 from shoestring.runtime.records.commitments import with_used_hours

@@ -71,7 +71,7 @@ def run_receipts(
     own = [each for each in found if each.stage == stage]
     return (
         [each for each in own if each.finished_at > since],
-        sum(each.cause == "moved" for each in own),
+        sum(each.cause == "migrated" for each in own),
         notes,
     )
 

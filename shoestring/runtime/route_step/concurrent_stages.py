@@ -8,8 +8,9 @@ from shoestring.config.world import World
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import STANDARD_CLASS, Need
 from shoestring.data.run_records import Run, read_record
-from shoestring.routing.dag import build_dag, without
-from shoestring.routing.decision import Decision, UpstreamStage
+from shoestring.routing.dag import build_dag, without_stages
+from shoestring.routing.dag import UpstreamStage
+from shoestring.routing.decision import Decision
 from shoestring.runtime.records.receipts import receipt_key
 from shoestring.spending.ledger.account import AccountState
 
@@ -21,7 +22,7 @@ def stages_to_plan(
 
     Of a chain, all. What was decided and is under way holds its own money; what failed is planned again.
     """
-    beside = build_dag(needs).others(0)
+    beside = build_dag(needs).not_after(0)
     found = {
         needs[place].stage: done
         for place in beside
@@ -32,7 +33,7 @@ def stages_to_plan(
         for last, need in pairwise(needs)
         if (done := found.get(need.stage)) is not None
     )
-    return without(needs, found), given
+    return without_stages(needs, found), given
 
 
 def _decided_stage(world: World, run: Run, need: Need, state: AccountState) -> UpstreamStage | None:

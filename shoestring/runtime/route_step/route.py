@@ -13,7 +13,8 @@ from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, read_record
 from shoestring.data.storage.blobs import put_blob
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import Choice, Decision, Question
+from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.question import Question
 from shoestring.routing.pages.explain import as_markdown
 from shoestring.routing.placement import driver_outputs
 from shoestring.runtime.admission.admit import (

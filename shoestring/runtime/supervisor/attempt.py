@@ -124,7 +124,7 @@ class Attempt:
         """By now, with all that moving and holding its data will have cost at its end."""
         return self.choice.fees_usd + self.meter().spent_usd(self.world.clock.monotonic_s())
 
-    def stop(self, why: str, cause: Cause = "told-to-stop") -> None:
+    def stop(self, why: str, cause: Cause = "stop-requested") -> None:
         if not self.stop_reason:
             self.stop_reason, self.stop_cause, self.stopping_since_s = why, cause, self.world.clock.monotonic_s()
 

@@ -80,7 +80,7 @@ def stop_at_cap(attempt: Attempt, name: str, guardrail: UsageCap, now: float) ->
     if name == "memory_gb" and guardrail.action == "rebalance":
         attempt.stop(f"{said}: it is placed anew with more", "memory")
     elif guardrail.action == "pause":
-        attempt.stop(f"{said}: the next try goes on from its checkpoint", "told-to-stop")
+        attempt.stop(f"{said}: the next try goes on from its checkpoint", "stop-requested")
     else:
         attempt.stop(said, "guardrail")
     record_change(attempt, "running", "stopped", said)

@@ -19,7 +19,8 @@ from shoestring.core.record import record_bytes
 from shoestring.core.types import Need, Pool, Quote
 from shoestring.pricing.learning import exploration_bonus, learn
 from shoestring.routing.decide import decide
-from shoestring.routing.decision import NOTHING, Choice, Question
+from shoestring.routing.decision import Choice
+from shoestring.routing.question import ZERO_USD, Question
 from shoestring.routing.offers.factors import stage_memory_gb
 from shoestring.routing.policy.migration import (
     MigrationCheck,
@@ -84,7 +85,7 @@ def migrate_if_cheaper(attempt: Attempt, looks: MigrationMonitor) -> None:
     there = find_target(attempt, standing, looks)
     looks.last = MigrationCheck(running=standing, target=there, decision=check_migration(standing, there, rules))
     if looks.last.decision.migrates:
-        attempt.stop(looks.last.decision.sentence, "moved")
+        attempt.stop(looks.last.decision.sentence, "migrated")
 
 
 def count_samples(attempt: Attempt, looks: MigrationMonitor, now_s: float) -> None:
@@ -161,8 +162,8 @@ def interim_receipt(attempt: Attempt, looks: MigrationMonitor) -> Receipt:
         decision_key=attempt.decision_key,
         pod=attempt.world.pod,
         status="stopped",
-        cause="moved",
-        spent_usd=NOTHING,
+        cause="migrated",
+        spent_usd=ZERO_USD,
         ledger_head="",
     )
 

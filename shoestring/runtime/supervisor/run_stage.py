@@ -179,7 +179,7 @@ def write_attempt_receipt(attempt: Attempt, ending: ChildResult, spent_usd: Deci
 
 def attempt_samples(attempt: Attempt, ending: ChildResult) -> int | None:
     """Samples of this attempt alone, when it did its work or was moved: its time tells its pace. None: it does not."""
-    if ending.outcome is None and ending.cause != "moved":
+    if ending.outcome is None and ending.cause != "migrated":
         return None
     made = (ending.outcome.samples if ending.outcome else attempt.progress.samples) - attempt.progress.began
     return made if made > 0 or not attempt.decision.question.needs[0].elastic else None

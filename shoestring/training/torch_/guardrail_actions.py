@@ -93,5 +93,5 @@ def stop_training(training: Training, action: GuardrailAction, why: str) -> NoRe
     training.record_change("guardrail", "running", "stopped", why)
     training.save()
     raise StageStopped(
-        f"{why}; the checkpoint is written", "told-to-stop" if action == "pause" else "guardrail"
+        f"{why}; the checkpoint is written", "stop-requested" if action == "pause" else "guardrail"
     )

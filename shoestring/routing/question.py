@@ -1,0 +1,222 @@
+"""The question that a decision answers: the stages, budget, deadline, pools, prices and policy it rests on."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Self
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from shoestring.config.policy import Arm, CandidatePolicy, Preferences, WorkloadClass
+from shoestring.config.tariffs import Tariffs
+from shoestring.config.world import IMAGES, CommittedHours
+from shoestring.core.attempt_id import AttemptId
+from shoestring.core.money import Usd, usd
+from shoestring.core.record import Record
+from shoestring.core.types import (
+    STANDARD_CLASS,
+    Format,
+    FormatSpeed,
+    LearnedSpeed,
+    Market,
+    Need,
+    Pool,
+    Quote,
+    RejectedPrice,
+    StockOut,
+    StorageClassName,
+    WorkloadKind,
+)
+from shoestring.routing.candidates import BYTES_PER_GB
+from shoestring.routing.dag import UpstreamStage, build_dag
+
+ZERO_USD = usd("0")
+
+COMPUTE_OP_PER_ROW = 10_000.0
+"""From here on a stage counts as compute-heavy: 10 us a row on a reference core, about ten times what reading takes."""
+
+MEMORY_HEAVY_GB = 16.0
+"""From here on a stage counts as memory-heavy: more than a general-purpose machine has for four cores."""
+
+
+class CachedOutcome(Record):
+    """The cached result of a later stage. It was made from the result of the stage before it."""
+
+    outcome: str
+    format: Format | None = Field(None, description="None: the result is not a data set")
+    storage_class: StorageClassName = STANDARD_CLASS
+
+
+class AppliedPolicy(Record):
+    """The policy that a choice was made by, and the probability that its run was assigned to it."""
+
+    name: str
+    version: int
+    sha256: str
+    arm: Arm = "live"
+    propensity: float = 1.0
+
+
+class Question(Record):
+    """Everything a choice rests on; `decide` reads nothing else.
+
+    `needs` holds this stage and then every stage that still has to be routed, each behind those it waits for
+    (routing/dag.py); at most one is elastic. `upstream` holds the stages they wait for that are already routed.
+    `row_bytes`, `reads_format` and `reads_storage_class` describe the data set this stage reads (`reads_format` None:
+    Shoestring did not write it, and the need prices its reading). `cached_format` and `cached_storage_class` describe
+    the data set of the cached result. `speeds` must hold every format named here, and at least one if a stage writes.
+    """
+
+    run_id: str
+    stage: str
+    attempt: int = 1
+    seed: int
+    asked_at: AwareDatetime
+    needs: tuple[Need, ...] = Field(min_length=1)
+    rows: int = Field(ge=0)
+    row_bytes: int = Field(ge=0)
+    reads_format: Format | None = None
+    reads_storage_class: StorageClassName = STANDARD_CLASS
+    upstream: tuple[UpstreamStage, ...] = Field((), exclude_if=lambda stages: not stages)
+    data_region: str = "local"
+    cached_outcome: str | None = None
+    cached_format: Format | None = None
+    cached_storage_class: StorageClassName = STANDARD_CLASS
+    cached_later_stages: tuple[CachedOutcome, ...] = Field(
+        (), description="cached results of the following stages, in order, in a chain whose first stage is cached"
+    )
+    budget_usd: Usd
+    spent_usd: Usd = ZERO_USD
+    held_usd: Usd = ZERO_USD
+    stage_budgets: dict[str, Usd] = Field({}, description="only the budgets that the user declared")
+    deadline_left_s: float | None = Field(None, allow_inf_nan=False)
+    pools: tuple[Pool, ...]
+    quotes: tuple[Quote, ...]
+    rejected_prices: tuple[RejectedPrice, ...] = ()
+    commitments: tuple[CommittedHours, ...] = Field(
+        (), description="prepaid hours of pools that are not used up yet"
+    )
+    stockouts: tuple[StockOut, ...] = Field((), description="stock-outs still in effect at asked_at")
+    tariffs: Tariffs = Tariffs()
+    speeds: tuple[FormatSpeed, ...] = ()
+    learned: tuple[LearnedSpeed, ...] = ()
+    exploration_sd: float = Field(
+        0.0,
+        ge=0,
+        exclude_if=lambda sd: sd == 0,
+        description="standard deviations by which the speed of an unmeasured pool is scored optimistically for an "
+        "elastic stage; 0: no exploration",
+    )
+    images: dict[str, str] = IMAGES
+    preferences: Preferences = Field(Preferences(), description="of the live policy")
+    candidate_policy: CandidatePolicy | None = Field(None, description="the policy on trial")
+    rollback_reason: str = Field(
+        "", description="why the candidate policy was rolled back; empty: it was not rolled back"
+    )
+    notes: tuple[str, ...] = Field((), description="remarks on how the question was built; shown on the page only")
+    digests: dict[str, str] = Field(
+        {}, description="sha256 of the world, recipe and other inputs of the question"
+    )
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        """The attempt that the question is about. The ledger and the store name its records by it."""
+        return AttemptId(self.run_id, self.stage, self.attempt)
+
+    @property
+    def arm(self) -> Arm:
+        """The arm of the policy trial that this run belongs to."""
+        return self.candidate_policy.arm_of(self.run_id, self.rollback_reason) if self.candidate_policy else "live"
+
+    @property
+    def active_policy(self) -> Preferences:
+        """The policy that applies to this run."""
+        candidate = self.candidate_policy
+        return candidate.policy if candidate and self.arm == "candidate" else self.preferences
+
+    @property
+    def applied_policy(self) -> AppliedPolicy:
+        """The active policy as the decision records it."""
+        policy, candidate = self.active_policy, self.candidate_policy
+        propensity = candidate.propensity(self.arm, self.rollback_reason) if candidate else 1.0
+        return AppliedPolicy(
+            name=policy.name, version=policy.version, sha256=policy.sha256, arm=self.arm, propensity=propensity
+        )
+
+    @property
+    def left_usd(self) -> Decimal:
+        """What is left of the run's budget, before anything is reserved for later stages."""
+        return self.budget_usd - self.spent_usd - self.held_usd
+
+    def pool(self, name: str) -> Pool:
+        """Return the pool of this name. Raises KeyError: there is none."""
+        for pool in self.pools:
+            if pool.name == name:
+                return pool
+        raise KeyError(f"the question has no pool {name}")
+
+    def quote(self, pool: str, market: Market) -> Quote | None:
+        """Return the price of a pool on a market; None: it has no accepted price."""
+        return next((each for each in self.quotes if (each.pool, each.market) == (pool, market)), None)
+
+    def commitment(self, pool: str, market: Market) -> CommittedHours | None:
+        """Return the commitment that covers a pool on a market; None: there is none."""
+        return next((each for each in self.commitments if (each.pool, each.market) == (pool, market)), None)
+
+    def stockout(self, pool: Pool, market: Market) -> StockOut | None:
+        """Return the stock-out that excludes a pool on a market; None: there is none."""
+        target = (pool.node_pool or pool.name, market)
+        return next((each for each in self.stockouts if (each.node_pool, each.market) == target), None)
+
+    def memory_gb(self, need: Need) -> float:
+        """Return the memory that a stage takes for the question's rows."""
+        return stage_memory_gb(need, self.rows)
+
+    def workload_kind(self, need: Need) -> WorkloadKind:
+        """Return the kind of work of a stage on the question's rows."""
+        return workload_kind(need, self.rows)
+
+    def workload_class(self, need: Need) -> WorkloadClass:
+        """Return the rules of the active policy for a stage's kind of work."""
+        return self.active_policy.workload_class(self.workload_kind(need))
+
+    def delay_microusd_per_hour(self, need: Need) -> int:
+        """Return what an hour of delay of a stage costs by the active policy, in micro-dollars."""
+        return self.active_policy.delay_microusd_per_hour(self.workload_kind(need))
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Self:
+        if self.needs[0].stage != self.stage:
+            raise ValueError(f"the question is about {self.stage}, but its first need is {self.needs[0].stage}")
+        if sum(need.elastic for need in self.needs) > 1:
+            raise ValueError("more than one elastic stage: Shoestring cannot divide what is left between them")
+        build_dag(self.needs, self.upstream)
+        measured = {speed.format for speed in self.speeds}
+        stored = (
+            {self.reads_format, self.cached_format}
+            | {each.format for each in self.upstream}
+            | {each.format for each in self.cached_later_stages}
+        )
+        if missing := stored - measured - {None}:
+            raise ValueError(f"no speed for {', '.join(sorted(map(str, missing)))}: probe the volume first")
+        if not measured and any(need.writes_bytes_per_row for need in self.needs):
+            raise ValueError("a stage writes a data set, but no format has a speed: probe the volume first")
+        return self
+
+
+def stage_memory_gb(need: Need, rows: int) -> float:
+    """Return the memory that a stage takes for so many rows."""
+    return need.memory_fixed_gb + need.memory_bytes_per_row * rows / BYTES_PER_GB
+
+
+def workload_kind(need: Need, rows: int) -> WorkloadKind:
+    """Return the kind of work of a stage, where its need does not name one.
+
+    compute: it can use a GPU, or takes COMPUTE_OP_PER_ROW operations a row or more over all its passes;
+    memory: otherwise, if it takes MEMORY_HEAVY_GB or more; data: otherwise.
+    """
+    if need.workload is not None:
+        return need.workload
+    if need.gpu == "must" or need.gpu_flop_per_row > 0 or need.op_per_row * need.passes >= COMPUTE_OP_PER_ROW:
+        return "compute"
+    return "memory" if stage_memory_gb(need, rows) >= MEMORY_HEAVY_GB else "data"
