@@ -1,4 +1,4 @@
-"""Argo Workflows from outside the cluster: start a run, and look at it as the API shows it."""
+"""Argo Workflows from outside the cluster: start a run, and read its progress from the API."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoestring.backends.kubernetes.api import Item, Kube, connect
+from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.core.errors import UnknownName, UsageError
 
 TEMPLATE = "shoestring-train"
-OVER = ("Succeeded", "Failed", "Error")
-# What Argo's executor writes after what our command said.
-EXECUTORS_OWN = ("time=", "Error: exit status")
+FINISHED_PHASES = ("Succeeded", "Failed", "Error")
+EXECUTOR_PREFIXES = ("time=", "Error: exit status")
+"""Prefixes of the lines that Argo's executor adds to a pod's message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A pod of a run, or a person's yes that it waits for. `attempt` counts from 1; `node` is empty until one takes it."""
+class ArgoStep:
+    """A pod of a run, or a manual approval step that the run waits at.
+
+    `attempt` counts from 1. `node` is empty until a node takes the pod.
+    """
 
     name: str
     attempt: int
@@ -27,123 +30,130 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """A run as its Workflow shows it. `summary` is JSON; empty until the exit step has left it."""
+class ArgoProgress:
+    """A run as its Workflow shows it. `summary` is JSON; empty until the exit step has written it."""
 
     workflow: str
     phase: str
     message: str
-    steps: tuple[Step, ...]
+    steps: tuple[ArgoStep, ...]
     summary: str
 
     @property
-    def is_over(self) -> bool:
-        return self.phase in OVER
+    def is_finished(self) -> bool:
+        return self.phase in FINISHED_PHASES
 
 
 class Argo:
     """The runs of one namespace."""
 
-    def __init__(self, kube: Kube, context: str, namespace: str) -> None:
-        self._kube, self._context, self._namespace = kube, context, namespace
+    def __init__(self, api: KubeApi, context: str, namespace: str) -> None:
+        self._api, self._context, self._namespace = api, context, namespace
         self._path = f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}"
 
     def start(self, run_id: str, template: str, parameters: Mapping[str, str]) -> None:
-        """Make the Workflow of a run, which bears its id. Raises UsageError where the WorkflowTemplate is missing, ClusterError."""
-        if self._kube.get(f"{self._path}/workflowtemplates/{template}", "get workflowtemplates") is None:
-            apply = f"kubectl --context {self._context} --namespace {self._namespace} apply --filename argo/{template}.yaml"
-            own = "" if template == TEMPLATE else " --pipeline MODULE:NAME"
-            raise UsageError(
-                f"there is no WorkflowTemplate {template} in namespace {self._namespace} of {self._context}; where Argo Workflows is "
-                f"installed: shoestring compile --target argo --out argo{own} && {apply}"
-            )
-        given = [{"name": name, "value": value} for name, value in {"run_id": run_id, **parameters}.items()]
+        """Create the Workflow of a run, named by its id.
+
+        Raises UsageError if the WorkflowTemplate is missing; ClusterError.
+        """
+        if self._api.get(f"{self._path}/workflowtemplates/{template}", "get workflowtemplates") is None:
+            raise UsageError(self._missing_template(template))
+        values = {"run_id": run_id, **parameters}
+        arguments = {"parameters": [{"name": name, "value": value} for name, value in values.items()]}
         workflow = {
             "apiVersion": "argoproj.io/v1alpha1",
             "kind": "Workflow",
             "metadata": {"name": run_id},
-            "spec": {"workflowTemplateRef": {"name": template}, "arguments": {"parameters": given}},
+            "spec": {"workflowTemplateRef": {"name": template}, "arguments": arguments},
         }
-        self._kube.create(f"{self._path}/workflows", workflow, "create workflows")
+        self._api.create(f"{self._path}/workflows", workflow, "create workflows")
 
-    def look(self, run: str) -> Progress:
-        """A run by its Workflow's name, or by its id. Raises UnknownName, ClusterError."""
-        found = self._kube.get(f"{self._path}/workflows/{run}", "get workflows")
-        if found is None:
-            there = list(self._kube.list(f"{self._path}/workflows", "list workflows"))
-            found = workflow_of(run, there)
-            if found is None:
-                raise UnknownName(
-                    f"Workflow in namespace {self._namespace}",
-                    run,
-                    [workflow["metadata"]["name"] for workflow in there],
-                )
-        return as_progress(found)
+    def _missing_template(self, template: str) -> str:
+        pipeline = "" if template == TEMPLATE else " --pipeline MODULE:NAME"
+        kubectl = f"kubectl --context {self._context} --namespace {self._namespace}"
+        return (
+            f"there is no WorkflowTemplate {template} in namespace {self._namespace} of {self._context}; "
+            f"where Argo Workflows is installed: shoestring compile --target argo --out argo{pipeline} "
+            f"&& {kubectl} apply --filename argo/{template}.yaml"
+        )
+
+    def read(self, run: str) -> ArgoProgress:
+        """Return the progress of a run, by its Workflow's name or its id.
+
+        Raises UnknownName, ClusterError.
+        """
+        workflow = self._api.get(f"{self._path}/workflows/{run}", "get workflows")
+        if workflow is None:
+            workflows = list(self._api.list(f"{self._path}/workflows", "list workflows"))
+            workflow = find_workflow(run, workflows)
+            if workflow is None:
+                names = [each["metadata"]["name"] for each in workflows]
+                raise UnknownName(f"Workflow in namespace {self._namespace}", run, names)
+        return parse_progress(workflow)
 
 
 def open_argo(context: str, namespace: str) -> Argo:
-    """Raises UsageError for a context that the kubeconfig lacks."""
+    """Connect to a kubeconfig's context. Raises UsageError if the kubeconfig lacks it."""
     return Argo(connect(context), context, namespace)
 
 
-def workflow_of(run_id: str, there: Iterable[Item]) -> Item | None:
-    """The newest Workflow of a run: its id is what it was given, or else the Workflow's uid."""
+def find_workflow(run_id: str, workflows: Iterable[Item]) -> Item | None:
+    """Return the newest Workflow of a run: its parameter `run_id`, or its uid, is the run's id."""
 
-    def given(workflow: Item) -> str:
-        arguments: list[dict[str, Any]] = ((workflow.get("spec") or {}).get("arguments") or {}).get(
-            "parameters"
-        ) or []
-        return next((str(each.get("value", "")) for each in arguments if each["name"] == "run_id"), "")
+    def run_id_parameter(workflow: Item) -> str:
+        arguments = (workflow.get("spec") or {}).get("arguments") or {}
+        parameters: list[dict[str, Any]] = arguments.get("parameters") or []
+        return next((str(each.get("value", "")) for each in parameters if each["name"] == "run_id"), "")
 
-    its = [workflow for workflow in there if run_id in (workflow["metadata"]["uid"], given(workflow))]
-    return max(its, key=lambda workflow: str(workflow["metadata"]["creationTimestamp"]), default=None)
+    matching = [each for each in workflows if run_id in (each["metadata"]["uid"], run_id_parameter(each))]
+    return max(matching, key=lambda workflow: str(workflow["metadata"]["creationTimestamp"]), default=None)
 
 
-def as_progress(workflow: Item) -> Progress:
+def parse_progress(workflow: Item) -> ArgoProgress:
     status = workflow.get("status") or {}
     nodes: dict[str, Item] = status.get("nodes") or {}
     pods = sorted(
         (node for node in nodes.values() if node["type"] in ("Pod", "Suspend")),
         key=lambda node: (node["startedAt"], node["name"]),
     )
-    summaries = [output(node, "summary") for node in pods if node.get("templateName") == "settle"]
-    return Progress(
+    summaries = [
+        parameter_value(node, "summary", "outputs") for node in pods if node.get("templateName") == "settle"
+    ]
+    return ArgoProgress(
         workflow=workflow["metadata"]["name"],
         phase=status.get("phase") or "Pending",
         message=status.get("message") or "",
-        steps=tuple(as_step(node, nodes) for node in pods),
+        steps=tuple(parse_step(node, nodes) for node in pods),
         summary=next(filter(None, summaries), ""),
     )
 
 
-def as_step(node: Item, nodes: Mapping[str, Item]) -> Step:
-    """Argo calls the attempts at a pair `STAGE(0)`, `STAGE(1)`, and a retried pod likewise."""
+def parse_step(node: Item, nodes: Mapping[str, Item]) -> ArgoStep:
+    """Return a node of a Workflow's status as a step.
+
+    Argo names the attempts of a retried template `STAGE(0)`, `STAGE(1)`: of the settle step the pod itself is
+    retried, of a stage the pair of route and stage, which is the node that encloses the pod.
+    """
     template = node.get("templateName", "")
-    tried = (
-        nodes.get(node.get("boundaryID", ""), node)["displayName"]
-        if template != "settle"
-        else node["displayName"]
-    )
-    number = tried.rpartition("(")[2].removesuffix(")")
-    said = [line for line in (node.get("message") or "").splitlines() if not line.startswith(EXECUTORS_OWN)]
+    retried = node if template == "settle" else nodes.get(node.get("boundaryID", ""), node)
+    number = retried["displayName"].rpartition("(")[2].removesuffix(")")
+    lines = [
+        line for line in (node.get("message") or "").splitlines() if not line.startswith(EXECUTOR_PREFIXES)
+    ]
     if node["type"] == "Suspend" and node["phase"] == "Running":
-        said.append("the run waits until somebody resumes its Workflow")
-    return Step(
-        name=f"route {value(node, 'stage')}" if template == "route" else template,
+        lines.append("the run waits until its Workflow is resumed")
+    return ArgoStep(
+        name=f"route {parameter_value(node, 'stage')}" if template == "route" else template,
         attempt=int(number) + 1 if number.isdigit() else 1,
         phase=node["phase"],
-        message=" ".join(said),
+        message=" ".join(lines),
         node=node.get("hostNodeName") or "",
     )
 
 
-def value(node: Item, name: str, where: str = "inputs") -> str:
-    """A parameter of a node, empty where it has none."""
+def parameter_value(node: Item, name: str, where: str = "inputs") -> str:
+    """Return a parameter of a node's inputs or outputs; empty if it has none of that name."""
     parameters: list[dict[str, Any]] = (node.get(where) or {}).get("parameters") or []
     return next(
         (str(parameter.get("value", "")) for parameter in parameters if parameter["name"] == name), ""
     )
-
-
-def output(node: Item, name: str) -> str:
-    return value(node, name, "outputs")

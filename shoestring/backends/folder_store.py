@@ -20,7 +20,8 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class FolderStore:
     """A store whose objects are files below `root`.
 
-    A write goes to a temporary file, which is flushed and then linked or renamed into place. An object is therefore complete or absent.
+    A write goes to a temporary file, which is flushed and then linked or renamed into place. An object is
+    therefore complete or absent.
     """
 
     def __init__(self, root: Path) -> None:
@@ -54,7 +55,8 @@ class FolderStore:
         except OSError as error:
             if error.errno in NO_SPACE:
                 raise StoreFull(
-                    f"no space left for {key} in {self.root}: nothing of the object was written; free some space and run again"
+                    f"no space left for {key} in {self.root}: nothing of the object was written; free some "
+                    "space and run again"
                 ) from error
             raise StoreError(f"cannot write {key} in {self.root}: {error.strerror or error}") from error
         finally:
@@ -69,7 +71,9 @@ class FolderStore:
 
     @staticmethod
     def _sync_folder(folder: Path) -> None:
-        """Flush the folder itself: a flushed file survives a power cut only if its name in the folder is flushed, too."""
+        """Flush the folder itself: a flushed file survives a power cut only if its name in the folder is
+        flushed, too.
+        """
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -90,6 +94,6 @@ class FolderStore:
     def list(self, prefix: str) -> Iterator[str]:
         folder = self.root / (prefix if prefix.endswith("/") else prefix.rpartition("/")[0])
         found = (path.relative_to(self.root).as_posix() for path in folder.rglob("*") if path.is_file())
-        # A name that begins with a dot is a temporary file: of a write in progress, or of a process that died while it wrote
-        # or probed the volume.
+        # A name that begins with a dot is a temporary file: of a write in progress, or of a process that died
+        # while it wrote or probed the volume.
         yield from sorted(key for key in found if key.startswith(prefix) and "/." not in f"/{key}")

@@ -1,4 +1,7 @@
-"""The interfaces on one machine: a world file, processes, psutil and the wall clock. Tests use them as fakes of a cluster."""
+"""The interfaces on one machine: a world file, processes, psutil and the wall clock.
+
+Tests use them as fakes of a cluster.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ from shoestring.pricing.price_list import PriceList
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 ONE_STORAGE_CLASS = (
-    "the store is a folder, which has one storage class: the storage_classes {} are not offered; a store on S3 may have them"
+    "the store is a folder, which has one storage class: the storage_classes {} are not offered; a store on "
+    "S3 may have them"
 )
 
 WORLD_MOUNT_PATH = Path("/etc/shoestring")
@@ -80,7 +84,10 @@ class FilePrices:
     """The price rows of a world file."""
 
     def __init__(self, world: WorldFile, source: Path | None = None, clock: Clock | None = None) -> None:
-        """`source` is the file that the world was read from, which is read again; None: prices never change. Raises WorldError."""
+        """`source` is the file that the world was read from, which is read again; None: prices never change.
+
+        Raises WorldError.
+        """
         self._source, self._clock = source, clock or WallClock()
         self.listing = price_listing(world, source)
         self._book = self._build(world, self.listing)
@@ -93,7 +100,10 @@ class FilePrices:
         return self._book
 
     def current_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
-        """Return the price from the newest readable version of the file. A file that is half written is ignored."""
+        """Return the price from the newest readable version of the file.
+
+        A file that is half written is ignored.
+        """
         if self._source and (version := file_version(self._source)) != self._version:
             with contextlib.suppress(WorldError):
                 file = read_world_file(self._source)
@@ -102,12 +112,17 @@ class FilePrices:
 
 
 def price_listing(world: WorldFile, source: Path | None) -> PriceListing:
-    """Return the prices of a world file, and the price lists that it names relative to its folder. Raises WorldError."""
+    """Return the prices of a world file, and the price lists that it names relative to its folder.
+
+    Raises WorldError.
+    """
     return read_listing(world, lambda file: open_catalogue(file, source.parent if source else Path()))
 
 
 def file_version(source: Path | None) -> tuple[int, int]:
-    """Return a file's modification time in ns and its size in bytes, which change with its content; zeros if it is missing."""
+    """Return a file's modification time in ns and its size in bytes, which change with its content; zeros if
+    it is missing.
+    """
     try:
         found = source.stat() if source else None
     except OSError:
@@ -151,23 +166,28 @@ class LocalCluster:
         try:
             process = psutil.Process(pod.pid)
             is_same = abs(int(process.create_time() * 1000) - pod.created_ms) < 1000
-            return PodLifetime(alive=is_same and process.status() != psutil.STATUS_ZOMBIE, started_at=started_at)
+            return PodLifetime(
+                alive=is_same and process.status() != psutil.STATUS_ZOMBIE, started_at=started_at
+            )
         except psutil.NoSuchProcess:
             return PodLifetime(alive=False, started_at=started_at)
 
 
 def boot_fraction_s() -> float:
-    """Return the seconds that psutil's creation times lack: Linux counts them from a boot time in whole seconds."""
+    """Return the seconds that psutil's creation times lack: Linux counts them from a boot time in whole
+    seconds.
+    """
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return 0.0
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) - psutil.boot_time()
 
 
 def thread_variables(cores: int) -> dict[str, str]:
-    """Return the environment that sets the thread count of numeric libraries, which read it when they are loaded.
+    """Return the environment that sets the thread count of numeric libraries, which read it when they are
+    loaded.
 
-    A thread that spins while it waits takes its core from other processes. With another process on one of two cores, spinning
-    threads slowed training from 50,000 rows/s to 1,500 rows/s.
+    A thread that spins while it waits takes its core from other processes. With another process on one of two
+    cores, spinning threads slowed training from 50,000 rows/s to 1,500 rows/s.
     """
     return dict.fromkeys(THREAD_VARIABLES, str(cores)) | {"OMP_WAIT_POLICY": "PASSIVE"}
 
@@ -211,7 +231,9 @@ def this_process() -> LocalProcess:
 
 
 def default_world_path() -> Path:
-    """Return $SHOESTRING_WORLD; else the folder that is mounted into pods, if it exists; else the file in the home folder."""
+    """Return $SHOESTRING_WORLD; else the folder that is mounted into pods, if it exists; else the file in the
+    home folder.
+    """
     if named := os.environ.get("SHOESTRING_WORLD"):
         return Path(named)
     if WORLD_MOUNT_PATH.is_dir():
@@ -228,7 +250,10 @@ def read_world_file(path: Path) -> WorldFile:
 def open_local_world(
     path: Path | None = None, *, store: Path | None = None, clock: Clock | None = None
 ) -> World:
-    """Open the World that a world file describes. `store` overrides the file's store folder. Raises WorldError."""
+    """Open the World that a world file describes.
+
+    `store` overrides the file's store folder. Raises WorldError.
+    """
     source = path or default_world_path()
     file = read_world_file(source)
     check_pools(file, source)
@@ -260,5 +285,6 @@ def check_pools(file: WorldFile, source: Path) -> None:
         large := [f"{pool.name} has {pool.cores}" for pool in file.pools if pool.cores > cores]
     ):
         raise WorldError(
-            f"{source}: {', '.join(large)} cores, but this machine has {cores}: reduce them, or set `purpose: plan` to only plan"
+            f"{source}: {', '.join(large)} cores, but this machine has {cores}: reduce them, or set "
+            "`purpose: plan` to only plan"
         )

@@ -18,7 +18,10 @@ from shoestring.core.types import STANDARD_CLASS
 
 
 class MemoryPath(PosixPath):
-    """A path whose bytes are in memory. The file is written when its name is first asked for; most readers only want the bytes."""
+    """A path whose bytes are in memory.
+
+    The file is written when its name is first asked for; most readers only want the bytes.
+    """
 
     data: bytes | None = None
 

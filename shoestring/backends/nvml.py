@@ -18,7 +18,7 @@ class InstalledGpu:
 
 
 def open_nvml() -> Any:
-    """Return the initialised library `pynvml`; None without an NVIDIA driver or without its Python bindings."""
+    """Return the initialised library `pynvml`; None without an NVIDIA driver or its Python bindings."""
     try:
         import pynvml
     except ImportError:
@@ -41,7 +41,9 @@ def list_gpus() -> list[InstalledGpu]:
         return []
     try:
         return [
-            InstalledGpu(str(nvml.nvmlDeviceGetName(handle)), nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9)
+            InstalledGpu(
+                str(nvml.nvmlDeviceGetName(handle)), nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9
+            )
             for handle in device_handles(nvml)
         ]
     finally:
@@ -49,9 +51,12 @@ def list_gpus() -> list[InstalledGpu]:
 
 
 class NvmlTelemetry:
-    """A process's use of CPU and memory, with that of all GPUs that its pod can see. A container sees only its own GPUs.
+    """A process's use of CPU and memory, with that of all GPUs that its pod can see.
 
-    `nvml` is an initialised library; None: NVML is opened at the first call of `usage`, so that a pod that never calls it pays nothing.
+    A container sees only its own GPUs.
+
+    `nvml` is an initialised library; None: NVML is opened at the first call of `usage`, so that a pod that
+    never calls it pays nothing.
     """
 
     def __init__(self, processes: Telemetry, nvml: Any = None) -> None:
@@ -63,8 +68,8 @@ class NvmlTelemetry:
         usage, nvml = self._processes.usage(pid), self._nvml
         if nvml is None:
             return usage
-        # Cards older than Volta report no energy, and MIG slices report no utilisation. A sum that lacks a card would be wrong,
-        # so it is None.
+        # Cards older than Volta report no energy, and MIG slices report no utilisation. A sum that lacks a
+        # card would be wrong, so it is None.
         gpus, busy, joules, memory_bytes = device_handles(nvml), [], [], 0
         for handle in gpus:
             with suppress(nvml.NVMLError):

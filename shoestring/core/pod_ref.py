@@ -18,8 +18,8 @@ UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class PodRef:
     """A reference to one pod: a ClusterPod, a LabelledPod or a LocalProcess.
 
-    `str()` gives the form in which records store a reference, and `parse` reads that form back. As a field of a record, a
-    reference is a string in JSON.
+    `str()` gives the form in which records store a reference, and `parse` reads that form back. As a field of
+    a record, a reference is a string in JSON.
     """
 
     __slots__ = ()
@@ -85,7 +85,10 @@ class LabelledPod(PodRef):
 
 @dataclass(frozen=True, slots=True)
 class LocalProcess(PodRef):
-    """A process, by its host, its id and its creation time in milliseconds. No other process ever has all three."""
+    """A process, by its host, its id and its creation time in milliseconds.
+
+    No other process ever has all three.
+    """
 
     host: str
     pid: int

@@ -1,7 +1,8 @@
-"""Reading a cluster's API, over one kept connection; its errors renamed.
+"""A client of a cluster's API, over one connection that is kept open.
 
-The kubernetes package takes a second to import and builds an object for every field of every pod. A pod of ours has its address and
-its token in two well-known places and wants two kinds of object, so it asks by itself; a person's kubeconfig is read by the package.
+The kubernetes package takes 1 s to import and builds an object for every field of every pod. A stage's pod
+finds its address and token in two well-known places and reads two kinds of object, so it uses urllib3
+directly. The package only reads a user's kubeconfig.
 """
 
 from __future__ import annotations
@@ -21,117 +22,129 @@ from urllib3.exceptions import HTTPError
 from shoestring.core.errors import ClusterError, NotAllowed, UsageError
 
 # https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-PAGE = 500
-AGAIN = (429, 500, 502, 503, 504)
-RETRIES = urllib3.Retry(total=4, backoff_factor=0.2, status_forcelist=AGAIN, raise_on_status=False)
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+PAGE_SIZE = 500
+RETRY_STATUSES = (429, 500, 502, 503, 504)
+RETRIES = urllib3.Retry(total=4, backoff_factor=0.2, status_forcelist=RETRY_STATUSES, raise_on_status=False)
 TIMEOUT = urllib3.Timeout(connect=5.0, read=30.0)
 
 Item = dict[str, Any]
+"""An object of the API, as its JSON."""
 
 
-class Kube:
-    """One cluster's API. `headers` is asked before every request: tokens are renewed under a running process.
+class KubeApi:
+    """The API of one cluster.
 
-    `answered_at`: what its clock said with the last answer, to the second.
+    `headers` is called before every request, since tokens are renewed while a process runs. `server_time` is
+    the server's clock at its last response, to the second. `permission` is the right that a request needs, in
+    the words of an error message.
     """
 
     def __init__(self, host: str, http: urllib3.PoolManager, headers: Callable[[], dict[str, str]]) -> None:
         self._host, self._http, self._headers = host, http, headers
-        self.answered_at: datetime | None = None
+        self.server_time: datetime | None = None
 
-    def get(self, path: str, right: str) -> Item | None:
-        """One object; None when there is none. `right`: what the caller needs for it, as a message calls it. Raises ClusterError."""
-        return self._ask("GET", path, right)
+    def get(self, path: str, permission: str) -> Item | None:
+        """Return one object; None if it does not exist. Raises NotAllowed, ClusterError."""
+        return self._request("GET", path, permission)
 
-    def create(self, path: str, item: Item, right: str) -> Item | None:
-        """Make one object; returns it as it is then, None where the cluster knows no such path. Raises ClusterError."""
-        return self._ask("POST", path, right, body=item)
+    def create(self, path: str, item: Item, permission: str) -> Item | None:
+        """Create one object and return it; None if the cluster has no such path.
 
-    def set_status(self, path: str, status: Item, right: str, *, uid: str, version: str) -> bool:
-        """Change what is said of one object, if it is still as it was read; False when it is not. Raises ClusterError."""
+        Raises NotAllowed, ClusterError.
+        """
+        return self._request("POST", path, permission, body=item)
+
+    def patch_status(self, path: str, status: Item, permission: str, *, uid: str, version: str) -> bool:
+        """Change the status of one object; return False if it changed or went away since it was read.
+
+        Raises NotAllowed, ClusterError.
+        """
         change = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
-        return self._ask("PATCH", f"{path}/status", right, body=change, missing=(404, 409)) is not None
+        return (
+            self._request("PATCH", f"{path}/status", permission, body=change, missing=(404, 409)) is not None
+        )
 
-    def list(self, path: str, right: str, **query: str) -> Iterator[Item]:
-        """All objects under a path, a page at a time. Raises ClusterError."""
-        # Asked for what its cache holds (resourceVersion=0), the server ignores the limit: 5,000 pods are 40 MB at once, and 300 as values.
+    def list(self, path: str, permission: str, **query: str) -> Iterator[Item]:
+        """Yield all objects under a path, which are read in pages. Raises NotAllowed, ClusterError."""
+        # Without resourceVersion=0: a list from the server's cache ignores `limit`, and 5,000 pods are 40 MB
+        # of JSON at once, 300 MB when parsed.
         token: str | None = ""
         while token is not None:
-            found = (
-                self._ask(
-                    "GET", path, right, query | {"limit": str(PAGE)} | ({"continue": token} if token else {})
-                )
-                or {}
-            )
+            page = query | {"limit": str(PAGE_SIZE)} | ({"continue": token} if token else {})
+            found = self._request("GET", path, permission, page) or {}
             yield from found.get("items") or []
             token = found.get("metadata", {}).get("continue") or None
 
-    def _ask(
+    def _request(
         self,
         verb: str,
         path: str,
-        right: str,
+        permission: str,
         query: dict[str, str] | None = None,
         body: Item | None = None,
         missing: tuple[int, ...] = (404,),
     ) -> Item | None:
+        """Return the response's JSON; None if its status is one of `missing`."""
         url = f"{self._host}{path}?{urlencode(query)}" if query else self._host + path
         try:
-            kind = {"content-type": "application/merge-patch+json"} if verb == "PATCH" else {}
-            answer = self._http.request(
-                verb, url, json=body, headers=self._headers() | kind, retries=RETRIES, timeout=TIMEOUT
+            content_type = {"content-type": "application/merge-patch+json"} if verb == "PATCH" else {}
+            response = self._http.request(
+                verb, url, json=body, headers=self._headers() | content_type, retries=RETRIES, timeout=TIMEOUT
             )
-            said: Item = from_json(answer.data) if answer.data else {}
-            self.answered_at = moment_of(answer.headers)
+            content: Item = from_json(response.data) if response.data else {}
+            self.server_time = response_time(response.headers)
         except HTTPError as error:
             raise ClusterError(f"the cluster at {self._host} does not answer: {error}") from error
         except ValueError:
             raise ClusterError(
-                f"what answers at {self._host} is no Kubernetes API: status {answer.status}, not JSON"
+                f"{self._host} is not a Kubernetes API: it answered with status {response.status} and no JSON"
             ) from None
-        if answer.status in (401, 403):
-            raise NotAllowed(right, str(said.get("message") or answer.reason))
-        if answer.status in missing:
+        if response.status in (401, 403):
+            raise NotAllowed(permission, str(content.get("message") or response.reason))
+        if response.status in missing:
             return None
-        if answer.status not in (200, 201, 202):
-            raise ClusterError(
-                f"the cluster at {self._host} answered {answer.status} to {path}: {said.get('message', answer.reason)}"
-            )
-        return said
+        if response.status not in (200, 201, 202):
+            message = content.get("message", response.reason)
+            raise ClusterError(f"the cluster at {self._host} answered {response.status} to {path}: {message}")
+        return content
 
 
-def moment_of(headers: Mapping[str, str]) -> datetime | None:
-    """When a server answered, by its own clock; None where it does not say."""
+def response_time(headers: Mapping[str, str]) -> datetime | None:
+    """Return the server's clock from the Date header; None if the header is missing or malformed."""
     try:
         return parsedate_to_datetime(headers["date"])
     except (KeyError, ValueError):
         return None
 
 
-def connect(context: str | None = None) -> Kube:
-    """The cluster that this pod is in; elsewhere the one that a kubeconfig names.
+def connect(context: str | None = None) -> KubeApi:
+    """Connect to the cluster of a kubeconfig's context; without one, to the cluster that this pod runs in.
+
+    Outside a pod, the default is the kubeconfig's current context.
 
     Raises:
-        ClusterError, and UsageError for a context that the kubeconfig lacks.
+        ClusterError: there is neither a service account nor a kubeconfig.
+        UsageError: the kubeconfig lacks the context.
     """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if context is not None or not host:
-        return _by_kubeconfig(context)
-    token, authority = ACCOUNT / "token", ACCOUNT / "ca.crt"
+        return _from_kubeconfig(context)
+    token, authority = SERVICE_ACCOUNT_DIR / "token", SERVICE_ACCOUNT_DIR / "ca.crt"
     if not token.is_file():
         raise ClusterError(
-            f"this pod has no {token}: give it a service account, and do not set automountServiceAccountToken to false"
+            f"this pod has no {token}: give it a service account, and do not set "
+            "automountServiceAccountToken to false"
         )
     address = f"[{host}]" if ":" in host else host
     http = urllib3.PoolManager(ca_certs=str(authority), cert_reqs="CERT_REQUIRED")
-    return Kube(
+    return KubeApi(
         f"https://{address}:{port}", http, lambda: {"authorization": f"Bearer {token.read_text().strip()}"}
     )
 
 
-def _by_kubeconfig(context: str | None) -> Kube:
-    # Here, because it takes a second that no pod should pay for.
+def _from_kubeconfig(context: str | None) -> KubeApi:
+    # Imported here: the import takes 1 s, which pods do not need to pay for.
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException, load_kube_config
 
@@ -144,7 +157,7 @@ def _by_kubeconfig(context: str | None) -> Kube:
             raise UsageError(f"no kubeconfig with a context {context!r} {where}") from None
         raise ClusterError(f"not in a pod, and no kubeconfig with a current context {where}") from None
     if not found.verify_ssl:
-        # The kubeconfig says so once; urllib3 would with every request.
+        # The kubeconfig turned verification off; without this, urllib3 would warn at every request.
         urllib3.disable_warnings()
     http = urllib3.PoolManager(
         ca_certs=found.ssl_ca_cert,
@@ -158,4 +171,4 @@ def _by_kubeconfig(context: str | None) -> Kube:
         token = found.get_api_key_with_prefix("authorization")
         return {"authorization": token} if token else {}
 
-    return Kube(found.host, http, headers)
+    return KubeApi(found.host, http, headers)

@@ -1,11 +1,13 @@
-"""Node pools that nobody declared, by the labels that clouds and autoscalers put on their nodes."""
+"""Node pools that pools.yaml does not declare, found by the labels that clouds and autoscalers put on their
+nodes.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from shoestring.backends.kubernetes.node_facts import NodeFacts
+from shoestring.backends.kubernetes.node_info import NodeInfo
 from shoestring.backends.kubernetes.world_files import NodePool, Taint
 from shoestring.core.types import Market
 
@@ -19,11 +21,12 @@ POOL_LABELS = (
     "pool",
     "node.kubernetes.io/instance-type",
 )
-"""The first of these that a node carries names its pool."""
+"""The first of these labels on a node names its pool."""
 
-# Karpenter's pool holds machines of many types, bought on both markets; for us each pair is a pool.
-KARPENTER = "karpenter.sh/nodepool"
-KARPENTER_SPLITS = ("node.kubernetes.io/instance-type", "karpenter.sh/capacity-type")
+# A Karpenter pool holds machines of many types from both markets. Shoestring treats each pair of type and
+# market as a pool.
+KARPENTER_LABEL = "karpenter.sh/nodepool"
+KARPENTER_SPLIT_LABELS = ("node.kubernetes.io/instance-type", "karpenter.sh/capacity-type")
 
 SPOT_LABELS = {
     "cloud.google.com/gke-spot": "true",
@@ -36,97 +39,116 @@ MARKET_LABEL = "shoestring.dev/market"
 REGION_LABEL = "topology.kubernetes.io/region"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 MACHINE_LABEL = "node.kubernetes.io/instance-type"
-PROVIDER_LABELS = {
+PROVIDER_PREFIXES = {
     "cloud.google.com/": "gcp",
     "eks.amazonaws.com/": "aws",
     "karpenter.k8s.aws/": "aws",
     "k8s.amazonaws.com/": "aws",
     "kubernetes.azure.com/": "azure",
 }
-"""How labels begin that only one provider puts on its nodes."""
+"""Prefixes of labels that only one provider puts on its nodes."""
 
-CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-# What a cluster and its autoscalers taint a node with while it should take no pod. Everything else is its pool's own.
-PASSING_TAINTS = (
+CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+TRANSIENT_TAINTS = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
     "karpenter.sh/",
     "ToBeDeleted",
     "DeletionCandidate",
 )
+"""Prefixes of taints that a cluster or its autoscaler sets while a node should take no pod.
+
+All other taints belong to the pool.
+"""
 
 
-def market_of(labels: Mapping[str, str]) -> Market:
-    """On-demand, where no label says otherwise."""
-    said = labels.get(MARKET_LABEL)
-    if said in list(Market):
-        return Market(said)
-    spot = any(labels.get(label) == value for label, value in SPOT_LABELS.items())
-    return Market.SPOT if spot else Market.ON_DEMAND
+def node_market(labels: Mapping[str, str]) -> Market:
+    """Return the market that a node was bought on; on-demand, unless a label says otherwise."""
+    declared = labels.get(MARKET_LABEL)
+    if declared in list(Market):
+        return Market(declared)
+    is_spot = any(labels.get(label) == value for label, value in SPOT_LABELS.items())
+    return Market.SPOT if is_spot else Market.ON_DEMAND
 
 
-def provider_of(labels: Mapping[str, str]) -> str:
-    """Who sells these nodes; empty where no label tells."""
+def node_provider(labels: Mapping[str, str]) -> str:
+    """Return the cloud that sells a node: gcp, aws or azure; empty if no label shows it."""
     return next(
-        (name for start, name in PROVIDER_LABELS.items() if any(label.startswith(start) for label in labels)),
+        (
+            name
+            for prefix, name in PROVIDER_PREFIXES.items()
+            if any(label.startswith(prefix) for label in labels)
+        ),
         "",
     )
 
 
-def runs_the_cluster(node: NodeFacts) -> bool:
-    """A node of the control plane that keeps pods off."""
-    return any(taint.key in CONTROL_PLANE for taint in hard(node.taints))
+def is_control_plane(node: NodeInfo) -> bool:
+    """Is this a node of the control plane that keeps pods off by a taint?"""
+    return any(taint.key in CONTROL_PLANE_LABELS for taint in hard_taints(node.taints))
 
 
-def hard(taints: Sequence[Taint]) -> tuple[Taint, ...]:
+def hard_taints(taints: Sequence[Taint]) -> tuple[Taint, ...]:
+    """Return the taints that keep pods off, which PreferNoSchedule does not."""
     return tuple(taint for taint in taints if taint.effect != "PreferNoSchedule")
 
 
-def identity(node: NodeFacts) -> tuple[tuple[str, str], ...]:
-    """The labels that a node's pool is selected by; none: it is in no pool."""
+def pool_labels(node: NodeInfo) -> tuple[tuple[str, str], ...]:
+    """Return the labels that select a node's pool; empty if the node is in no pool."""
     for label in POOL_LABELS:
         if label in node.labels:
-            splits = KARPENTER_SPLITS if label == KARPENTER else ()
+            splits = KARPENTER_SPLIT_LABELS if label == KARPENTER_LABEL else ()
             return tuple((name, node.labels[name]) for name in (label, *splits) if name in node.labels)
     return ()
 
 
-def discovered(
-    nodes: Sequence[NodeFacts], taken: Sequence[str]
+def discover_pools(
+    nodes: Sequence[NodeInfo], declared_names: Sequence[str]
 ) -> tuple[tuple[NodePool, ...], tuple[str, ...]]:
-    """Pools of these nodes, by name, and a sentence on each group that is not used. `taken`: names of pools that were declared."""
-    groups: dict[tuple[tuple[str, str], ...], list[NodeFacts]] = defaultdict(list)
+    """Return the pools that these nodes form, and a sentence for each group of nodes that is not used.
+
+    `declared_names` are the names of declared pools, which a discovered pool must not have.
+    """
+    groups: dict[tuple[tuple[str, str], ...], list[NodeInfo]] = defaultdict(list)
     for node in nodes:
-        if not any(label in node.labels for label in CONTROL_PLANE):
-            groups[identity(node)].append(node)
+        if not any(label in node.labels for label in CONTROL_PLANE_LABELS):
+            groups[pool_labels(node)].append(node)
     notes, pools = [], {}
     if nameless := sorted(node.name for node in groups.pop((), [])):
         notes.append(
-            f"{_some(nameless)}: no label tells the pool; label them shoestring.dev/pool=NAME to have them used"
+            f"{_node_names(nameless)}: no label names the pool; label the nodes shoestring.dev/pool=NAME to "
+            "have them used"
         )
     for labels in sorted(groups):
-        pool = _pool(labels, groups[labels])
+        pool = _pool_or_error(labels, groups[labels])
         if isinstance(pool, str):
             notes.append(pool)
-        elif pool.name in pools or pool.name in taken:
+        elif pool.name in pools or pool.name in declared_names:
             notes.append(
-                f"{pool.name} is the name of two node pools; {dict(labels)} is not used: declare it in pools.yaml by another"
+                f"{pool.name} is the name of two node pools; {dict(labels)} is not used: "
+                "declare it in pools.yaml under another name"
             )
         else:
             pools[pool.name] = pool
     return tuple(pools.values()), tuple(notes)
 
 
-def _pool(labels: tuple[tuple[str, str], ...], nodes: Sequence[NodeFacts]) -> NodePool | str:
-    """The pool of these nodes, or why it is none."""
-    name, markets = "-".join(value for _, value in labels), sorted({market_of(node.labels) for node in nodes})
+def _pool_or_error(labels: tuple[tuple[str, str], ...], nodes: Sequence[NodeInfo]) -> NodePool | str:
+    """Return the pool of these nodes, or a sentence with the reason that they form none."""
+    name, markets = (
+        "-".join(value for _, value in labels),
+        sorted({node_market(node.labels) for node in nodes}),
+    )
     if len(markets) > 1:
-        return f"{name} has nodes bought {' and '.join(markets)}: declare two pools in pools.yaml, told apart by a label"
+        return (
+            f"{name} has {' and '.join(markets)} nodes: declare two pools in pools.yaml, which a label tells "
+            "apart"
+        )
     taints = {
         taint.model_dump_json(): taint
         for node in nodes
-        for taint in hard(node.taints)
-        if not taint.key.startswith(PASSING_TAINTS)
+        for taint in hard_taints(node.taints)
+        if not taint.key.startswith(TRANSIENT_TAINTS)
     }
     return NodePool(
         name=name,
@@ -137,5 +159,5 @@ def _pool(labels: tuple[tuple[str, str], ...], nodes: Sequence[NodeFacts]) -> No
     )
 
 
-def _some(names: Sequence[str]) -> str:
+def _node_names(names: Sequence[str]) -> str:
     return f"node {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")

@@ -1,4 +1,4 @@
-"""Stage pods of one namespace, and the end of those that have not begun: for the sweeper, which alone has the right to it."""
+"""The pending stage pods of one namespace, and the right to end them, which only the reaper's account has."""
 
 from __future__ import annotations
 
@@ -7,52 +7,59 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from shoestring.backends.kubernetes.api import Kube, connect
-from shoestring.backends.kubernetes.cluster import GIVEN_UP, life_of
+from shoestring.backends.kubernetes.api import KubeApi, connect
+from shoestring.backends.kubernetes.pod_lifetime import TIMED_OUT, container_statuses, pod_lifetime
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import ClusterError
 from shoestring.core.interfaces import Clock, StagePod
+from shoestring.core.pod_ref import ClusterPod
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, RUN_LABEL, STAGE_LABEL, is_stage
 
-# https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff and its like: without one, a container is being made.
-BEGINS = ("ContainerCreating", "PodInitializing", "")
+STARTING_REASONS = ("ContainerCreating", "PodInitializing", "")
+"""Reasons with which a waiting container is being created.
+
+Any other, such as ImagePullBackOff, is an obstacle.
+"""
 
 
-class KubeWaiting:
-    def __init__(self, kube: Kube, namespace: str, clock: Clock) -> None:
-        self._kube, self._path, self._clock = kube, f"/api/v1/namespaces/{namespace}/pods", clock
-        self._where = f"in namespace {namespace}"
+class KubePendingPods:
+    """The stage pods of one namespace."""
+
+    def __init__(self, api: KubeApi, namespace: str, clock: Clock) -> None:
+        self._api, self._path, self._clock = api, f"/api/v1/namespaces/{namespace}/pods", clock
+        self._scope = f"in namespace {namespace}"
 
     def pods(self) -> tuple[StagePod, ...]:
-        """Raises ClusterError."""
-        found = self._kube.list(
+        """Return all stage pods that have not succeeded. Raises ClusterError."""
+        found = self._api.list(
             self._path,
-            f"list pods {self._where}",
+            f"list pods {self._scope}",
             labelSelector=STAGE_LABEL,
             fieldSelector="status.phase!=Succeeded",
         )
-        return stage_pods(found, self._kube.answered_at or self._clock.now())
+        return stage_pods(found, self._api.server_time or self._clock.now())
 
     def end(self, pod: StagePod) -> bool:
-        """Raises ClusterError.
+        """Set a pending pod to failed; return False if it changed since it was read. Raises ClusterError.
 
-        The pod is said to have failed, which the scheduler and its node both take for its end. It is not deleted: Argo makes a pod
-        again, in the same place, of which it saw nothing but that it was Pending before it was gone.
+        The scheduler and the node both treat a failed pod as ended. The pod is not deleted: Argo recreates,
+        in the same place, a pod that it only saw as Pending before it disappeared.
         """
-        _, uid, name = pod.pod_uid.split(".", 2)
-        where = f"it did not begin on {pod.node} in time" if pod.node else "no node took it in time"
+        where = f"it did not start on {pod.node} in time" if pod.node else "no node took it in time"
         failed = {
             "phase": "Failed",
-            "reason": GIVEN_UP,
+            "reason": TIMED_OUT,
             "message": where + (f": {pod.reason}" if pod.reason else ""),
         }
-        return self._kube.set_status(
-            f"{self._path}/{name}", failed, f"patch pods/status {self._where}", uid=uid, version=pod.version
-        )
+        path, permission = f"{self._path}/{pod.ref.name}", f"patch pods/status {self._scope}"
+        return self._api.patch_status(path, failed, permission, uid=pod.ref.uid, version=pod.version)
 
 
 def stage_pods(items: Iterable[Mapping[str, Any]], now: datetime) -> tuple[StagePod, ...]:
-    """The stages' own. Routers and exit steps have such a label too, and nobody would route them elsewhere."""
+    """Return the pods of stages.
+
+    Routers and exit steps carry the label, too, but are not routed, so they are left out.
+    """
     return tuple(stage_pod(item, now) for item in items if is_stage(item["metadata"]["labels"][STAGE_LABEL]))
 
 
@@ -60,43 +67,46 @@ def stage_pod(item: Mapping[str, Any], now: datetime) -> StagePod:
     meta, status = item["metadata"], item.get("status") or {}
     labels, node = meta["labels"], (item.get("spec") or {}).get("nodeName") or ""
     return StagePod(
-        pod_uid=f"{meta['namespace']}.{meta['uid']}.{meta['name']}",
+        ref=ClusterPod(meta["namespace"], meta["uid"], meta["name"]),
         run_id=labels.get(RUN_LABEL) or labels.get(KUBEFLOW_RUN_LABEL) or "",
         stage=labels[STAGE_LABEL],
         since=datetime.fromisoformat(meta["creationTimestamp"]),
         node=node,
-        # One that is leaving waits no more.
+        # A pod that is being deleted is no longer pending.
         pending=status.get("phase") == "Pending" and not meta.get("deletionTimestamp"),
-        reason=_container_waits_for(status) if node else _scheduler_says(status),
+        reason=_container_obstacle(status) if node else _scheduler_message(status),
         version=meta["resourceVersion"],
-        lifetime=life_of(item, now),
+        lifetime=pod_lifetime(item, now),
     )
 
 
-def _scheduler_says(status: Mapping[str, Any]) -> str:
-    """Like "0/3 nodes are available: 3 Insufficient cpu." """
-    said = [
+def _scheduler_message(status: Mapping[str, Any]) -> str:
+    """Return the scheduler's message, such as "0/3 nodes are available: 3 Insufficient cpu."."""
+    messages = [
         each.get("message", "") for each in status.get("conditions") or [] if each["type"] == "PodScheduled"
     ]
-    return " ".join(filter(None, said))
+    return " ".join(filter(None, messages))
 
 
-def _container_waits_for(status: Mapping[str, Any]) -> str:
-    containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    waits = [(each.get("state") or {}).get("waiting") or {} for each in containers]
-    said = [
-        f"{wait['reason']}: {wait.get('message', '')}".rstrip(": ")
-        for wait in waits
-        if wait.get("reason", "") not in BEGINS
+def _container_obstacle(status: Mapping[str, Any]) -> str:
+    """Return why containers do not start, such as "ImagePullBackOff: ..."; empty while they are being
+    created.
+    """
+    waiting = [(each.get("state") or {}).get("waiting") or {} for each in container_statuses(status)]
+    reasons = [
+        f"{each['reason']}: {each.get('message', '')}".rstrip(": ")
+        for each in waiting
+        if each.get("reason", "") not in STARTING_REASONS
     ]
-    return "; ".join(dict.fromkeys(said))
+    return "; ".join(dict.fromkeys(reasons))
 
 
-def open_waiting() -> KubeWaiting:
-    """Of the namespace that this pod is in. Raises ClusterError."""
+def open_pending_pods() -> KubePendingPods:
+    """Return the stage pods of this pod's namespace. Raises ClusterError."""
     namespace = os.environ.get("SHOESTRING_POD_NAMESPACE")
     if not namespace:
         raise ClusterError(
-            "which namespace is to be swept? Set SHOESTRING_POD_NAMESPACE, as manifests/base/sweeper.yaml does"
+            "the namespace to reap is not known: set SHOESTRING_POD_NAMESPACE, as manifests/base/reaper.yaml "
+            "does"
         )
-    return KubeWaiting(connect(), namespace, WallClock())
+    return KubePendingPods(connect(), namespace, WallClock())

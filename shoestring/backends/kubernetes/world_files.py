@@ -1,7 +1,9 @@
-"""The world of a cluster as files: one folder with NAME/NAME.yaml for each NAME of FILES, as ConfigMaps are mounted into a pod.
+"""The files that describe a cluster's world: NAME/NAME.yaml for each NAME of FILES, as ConfigMaps are mounted
+into a pod.
 
-A folder a name, because a ConfigMap that is mounted as a single file is never seen to change. `world.yaml` names the store, so it has
-to be right; of the others the store keeps the last good copy, which takes the place of a file that somebody broke.
+Each file has its own folder, because a pod never sees a change of a ConfigMap that is mounted as a single
+file. `world.yaml` names the store and must be valid. Of each other file, the store keeps the last good copy,
+which replaces the file while it is malformed.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from shoestring.backends.s3.wire import S3Place
+from shoestring.backends.s3.location import S3Location
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.yaml_files import parse, read_text
+from shoestring.core import store_layout
 from shoestring.core.errors import NotInStore, WorldError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import SCHEMA_VERSION, Record, StoredRecord, digest, record_bytes
@@ -29,19 +32,21 @@ from shoestring.pricing.rows import parse_rows
 
 FILES = ("world", "pools", "prices", "policy", "budgets")
 
-# Spot machines of which AWS' spot advisor (2025-06-28) says that over 20% are interrupted in a month: -ln(1 - 0.2) / 730 an hour.
 SPOT_PREEMPTIONS_PER_HOUR = 0.0003
+"""-ln(1 - 0.2) / 730: AWS' spot advisor (2025-06-28) reports "over 20%" interruptions in a month for the most
+interrupted machines.
+"""
 
-Good = TypeVar("Good")
+Parsed = TypeVar("Parsed")
 
 
 class ClusterWorldFile(StoredRecord):
     """`world.yaml` of a cluster."""
 
     name: str = Field("cluster", min_length=1)
-    store: S3Place
+    store: S3Location
     images: dict[str, str] = Field(
-        {}, description="full names of images, by the names that stages use; else the published ones"
+        {}, description="full names of images, by the names that stages use; default: the published images"
     )
     tariffs: Tariffs = Tariffs()
 
@@ -55,67 +60,74 @@ class Taint(Record):
 
 
 class Machine(Record):
-    """What one node gives to stages: what is allocatable, less what daemonsets and an engine's own containers ask for."""
+    """The resources of one node that stages can use: allocatable resources less those of daemonsets and
+    engine containers.
+    """
 
     name: str = Field(
-        "", description="in price lists: n2-standard-4, p5.48xlarge, ...; empty: by the nodes' labels"
+        "", description="name in price lists: n2-standard-4, p5.48xlarge, ...; empty: from the nodes' labels"
     )
     cores: int = Field(ge=1)
     memory_gb: float = Field(gt=0)
     gpu: str | None = None
     gpu_count: int = Field(0, ge=0)
-    gpu_memory_gb: float = Field(0.0, ge=0, description="of one GPU; 0: by the GPU's name")
+    gpu_memory_gb: float = Field(0.0, ge=0, description="memory of one GPU; 0: from the GPU's name")
     gpu_tflops: float = Field(
-        0.0, ge=0, description="peak dense bf16/fp16 TFLOP/s of one GPU; 0: by its name"
+        0.0, ge=0, description="peak dense bf16/fp16 TFLOP/s of one GPU; 0: from the GPU's name"
     )
     core_speed: float = Field(
-        1.0, gt=0, description="1e9 useful operations a second of one core; 1 = the reference core"
+        1.0, gt=0, description="speed of one core; 1: the reference core, 1e9 useful operations/s"
     )
 
 
 class NodePool(Record):
-    """A group of like nodes, sold on one market: a group that is bought on two is two of these, told apart by their labels."""
+    """A group of like nodes on one market.
+
+    A group that is bought on two markets is two pools, which a label tells apart.
+    """
 
     name: str = Field(min_length=1, pattern="^[^/]*$")
     labels: dict[str, str] = Field(
         min_length=1,
-        description="a node that carries all of them belongs here, and a pod is sent here by them",
+        description="a node that carries all of these labels belongs to the pool; pods are placed by them",
     )
     taints: tuple[Taint, ...] = Field(
-        (), description="what its nodes are tainted with: its pods tolerate this and nothing else"
+        (), description="taints of the pool's nodes; pods on the pool tolerate these and no others"
     )
     market: Market = Market.ON_DEMAND
     machine: Machine | None = Field(
-        None, description="needed of a pool that may have no node yet, or whose nodes may not be read"
+        None, description="required for a pool that may have no node, or whose nodes may not be read"
     )
     max_nodes: int = Field(
-        0, ge=0, description="nodes that an autoscaler may grow it to; 0: nothing grows it"
+        0, ge=0, description="number of nodes to which an autoscaler may grow the pool; 0: no autoscaler"
     )
     startup_s: float = Field(
         120.0,
         ge=0,
-        description="seconds from asking to the first line when a node has to be made for it, billed",
+        description="billed seconds from a pod's creation to its first output when a node must be created",
     )
-    ready_s: float = Field(5.0, ge=0, description="the same on a node that is there")
+    warm_startup_s: float = Field(5.0, ge=0, description="the same on an existing node")
     preemptions_per_hour: float | None = Field(
-        None, ge=0, description=f"None: {SPOT_PREEMPTIONS_PER_HOUR} on spot, else 0"
+        None, ge=0, description=f"null: {SPOT_PREEMPTIONS_PER_HOUR} on spot, else 0"
     )
     region: str = "local"
 
     @model_validator(mode="after")
-    def _can_be_made(self) -> NodePool:
+    def _growing_pool_has_machine(self) -> NodePool:
         if self.max_nodes and not self.machine:
-            raise ValueError("a pool that can grow (max_nodes) has to say what its machine is")
+            raise ValueError("a pool that can grow (max_nodes) must describe its machine")
         return self
 
 
 class PoolsFile(StoredRecord):
-    """`pools.yaml`: node pools that the nodes alone do not tell of, or not all: those that grow from none, speeds, start-up times."""
+    """`pools.yaml`: what existing nodes do not show of node pools, such as pools with no node yet, speeds and
+    start-up times.
+    """
 
     pools: tuple[NodePool, ...] = ()
 
     @model_validator(mode="after")
-    def _named_once(self) -> PoolsFile:
+    def _names_are_unique(self) -> PoolsFile:
         names = [pool.name for pool in self.pools]
         if doubled := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"pools named twice: {', '.join(doubled)}")
@@ -123,26 +135,26 @@ class PoolsFile(StoredRecord):
 
 
 class PricesFile(PriceList):
-    """`prices.yaml`: what whole nodes cost. Price lists that it names lie beside it."""
+    """`prices.yaml`: the prices of whole nodes. Price lists that it names are in the same folder."""
 
     schema_version: Literal[3] = SCHEMA_VERSION
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
-    """All that the files say. `notes`: a sentence for each that was replaced by its last good copy."""
+class ClusterFiles:
+    """The content of all files. `notes`: a sentence for each file that its last good copy replaced."""
 
     world: ClusterWorldFile
     pools: tuple[NodePool, ...]
     listing: PriceListing
-    rules: Policy
+    policy: Policy
     budgets: Budgets
     notes: tuple[str, ...]
 
     @property
     def digest(self) -> str:
-        """Of what decisions depend on: where the store is does not matter."""
-        files = (PoolsFile(pools=self.pools), self.rules, self.budgets)
+        """The digest of what decisions depend on; they do not depend on the store's location."""
+        files = (PoolsFile(pools=self.pools), self.policy, self.budgets)
         return digest(
             self.world.model_dump_json(exclude={"store"}).encode()
             + b"".join(record_bytes(file) for file in files)
@@ -155,52 +167,54 @@ def file_path(folder: Path, name: str) -> Path:
 
 
 def read_world(folder: Path) -> ClusterWorldFile:
-    """`world.yaml` of a folder. Raises WorldError."""
+    """Parse `world.yaml` of a folder. Raises WorldError."""
     path = file_path(folder, "world")
-    missing = f"there is no {path}: a cluster's world is a folder with {', '.join(f'{name}/{name}.yaml' for name in FILES)}"
+    names = ", ".join(f"{name}/{name}.yaml" for name in FILES)
+    missing = f"there is no {path}: a cluster's world is a folder with {names}"
     return parse(read_text(path, missing, WorldError), ClusterWorldFile, str(path), WorldError)
 
 
-def read_folder(folder: Path, world: ClusterWorldFile, store: Store) -> Folder:
-    """The other files, each kept in the store when it is good and new, and replaced by what was kept when it is not.
+def read_cluster_files(folder: Path, world: ClusterWorldFile, store: Store) -> ClusterFiles:
+    """Parse the other files.
+
+    A valid file is copied to the store, and the copy replaces a file that is malformed.
 
     Raises:
-        WorldError: a file is missing or malformed, and no good copy of it was ever kept.
+        WorldError: a file is missing or malformed, and the store has no copy of it.
     """
     notes: list[str] = []
 
-    def good(name: str, parsed: Callable[[str, str], Good]) -> Good:
-        missing = f"there is no {file_path(folder, name)}: mount the ConfigMap shoestring-{name} there"
-        return _good(file_path(folder, name), f"learned/world/{name}.yaml", missing, parsed, store, notes)
+    def read(name: str, parse_text: Callable[[str, str], Parsed]) -> Parsed:
+        path = file_path(folder, name)
+        missing = f"there is no {path}: mount the ConfigMap shoestring-{name} there"
+        return _read_or_last_good(path, store_layout.world_file(name), missing, parse_text, store, notes)
 
     def catalogue(file: CatalogueFile) -> Catalogue:
         if file.file == DEFAULT_CATALOGUE:
             return default_catalogue()
-        path = folder / "prices" / file.file
+        path, key = folder / "prices" / file.file, store_layout.price_list(file.file)
         missing = f"there is no {path}: put the file into the ConfigMap shoestring-prices"
-        return _good(
-            path,
-            f"learned/world/lists/{file.file}",
-            missing,
-            lambda text, _: Catalogue(file, text).validated(),
-            store,
-            notes,
+        return _read_or_last_good(
+            path, key, missing, lambda text, _: Catalogue(file, text).validated(), store, notes
         )
 
-    pools = good("pools", lambda text, place: parse(text, PoolsFile, place, WorldError))
-    prices = good("prices", _prices)
-    rules = good("policy", lambda text, place: parse(text, Policy, place, WorldError))
-    budgets = good("budgets", lambda text, place: parse(text, Budgets, place, WorldError))
-    return Folder(world, pools.pools, read_listing(prices, catalogue), rules, budgets, tuple(notes))
+    pools = read("pools", lambda text, place: parse(text, PoolsFile, place, WorldError))
+    prices = read("prices", _parse_prices)
+    policy = read("policy", lambda text, place: parse(text, Policy, place, WorldError))
+    budgets = read("budgets", lambda text, place: parse(text, Budgets, place, WorldError))
+    return ClusterFiles(world, pools.pools, read_listing(prices, catalogue), policy, budgets, tuple(notes))
 
 
 def read_prices(path: Path) -> PriceListing:
-    """The prices of whole nodes as `prices.yaml` and its lists have them now, not doubted yet. Raises WorldError."""
-    file = _prices(read_text(path, f"there is no {path}", WorldError), str(path))
+    """Return the current prices of whole nodes from `prices.yaml` and its price lists, not validated yet.
+
+    Raises WorldError.
+    """
+    file = _parse_prices(read_text(path, f"there is no {path}", WorldError), str(path))
     return read_listing(file, lambda catalogue: open_catalogue(catalogue, path.parent))
 
 
-def _prices(text: str, place: str) -> PricesFile:
+def _parse_prices(text: str, place: str) -> PricesFile:
     file = parse(text, PricesFile, place, WorldError)
     try:
         parse_rows(file.prices, file.rates)
@@ -209,25 +223,33 @@ def _prices(text: str, place: str) -> PricesFile:
     return file
 
 
-def _good(
-    path: Path, key: str, missing: str, parsed: Callable[[str, str], Good], store: Store, notes: list[str]
-) -> Good:
-    """A file, or its last good copy, with a note that says so."""
-    kept = _kept(store, key)
+def _read_or_last_good(
+    path: Path,
+    key: str,
+    missing: str,
+    parse_text: Callable[[str, str], Parsed],
+    store: Store,
+    notes: list[str],
+) -> Parsed:
+    """Return a file's content; if it is malformed, return its last good copy and add a note.
+
+    Raises WorldError.
+    """
+    last_good = _last_good(store, key)
     try:
         text = read_text(path, missing, WorldError)
-        file = parsed(text, str(path))
+        file = parse_text(text, str(path))
     except WorldError as error:
-        if kept is None:
+        if last_good is None:
             raise
         notes.append(f"{error}; the last good copy is used, {key} in the store")
-        return parsed(kept.decode(), f"{key} in the store")
-    if text.encode() != kept:
+        return parse_text(last_good.decode(), f"{key} in the store")
+    if text.encode() != last_good:
         store.put(key, text.encode())
     return file
 
 
-def _kept(store: Store, key: str) -> bytes | None:
+def _last_good(store: Store, key: str) -> bytes | None:
     try:
         return store.fetch(key).read_bytes()
     except NotInStore:

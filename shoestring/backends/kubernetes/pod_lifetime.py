@@ -1,0 +1,84 @@
+"""When a pod ran and why it ended, from its status in the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from shoestring.core.interfaces import PodLifetime
+
+FINISHED_PHASES = ("Succeeded", "Failed")
+TIMED_OUT = "TimedOut"
+"""The reason that the reaper writes into the status of a pod that did not start in time."""
+
+DELETION_GRACE = timedelta(seconds=60)
+"""Added to a deleted pod's deletionTimestamp, which is the end of its grace period, for clock skew and a slow
+kubelet.
+"""
+
+
+def pod_lifetime(pod: Mapping[str, Any], now: datetime) -> PodLifetime:
+    """Return the lifetime of a pod by its status. `now` is the cluster's time.
+
+    A pod that should have gone DELETION_GRACE ago counts as dead: its node does not answer, and may never
+    answer again.
+    """
+    status, deleted = pod.get("status") or {}, (pod.get("metadata") or {}).get("deletionTimestamp")
+    due = _parse_time(deleted) if deleted else None
+    overdue = due if due and now - due > DELETION_GRACE else None
+    is_finished = status.get("phase") in FINISHED_PHASES
+    containers = container_statuses(status)
+    terminated = [state for each in containers if (state := (each.get("state") or {}).get("terminated"))]
+    conditions = {
+        each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"
+    }
+    scheduled = (conditions.get("PodScheduled") or {}).get("lastTransitionTime") or status.get("startTime")
+    return PodLifetime(
+        alive=not is_finished and overdue is None,
+        started_at=_parse_time(scheduled) if scheduled else None,
+        finished_at=max(_end_times(status, terminated), default=None) if is_finished else overdue,
+        reason=_reason(status, containers, terminated, conditions),
+        asked_at=now,
+    )
+
+
+def container_statuses(status: Mapping[str, Any]) -> list[Any]:
+    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+
+
+def _end_times(status: Mapping[str, Any], terminated: list[Any]) -> list[datetime]:
+    """Return the times at which containers ended; without any, those of the last changes of the pod's
+    conditions.
+
+    An evicted pod may have no container status, but its conditions changed when it ended. The conditions of a
+    pod that the reaper timed out say nothing of its end.
+    """
+    if ends := [state["finishedAt"] for state in terminated if state.get("finishedAt")]:
+        return list(map(_parse_time, ends))
+    if status.get("reason") == TIMED_OUT:
+        return []
+    changes = (each.get("lastTransitionTime") for each in status.get("conditions") or [])
+    return [_parse_time(change) for change in changes if change]
+
+
+def _reason(
+    status: Mapping[str, Any], containers: list[Any], terminated: list[Any], conditions: Mapping[str, Any]
+) -> str:
+    """Return the most informative reason: out of memory, what the cluster did to the pod, an exit code, what
+    the pod waits for.
+    """
+    if any(state.get("reason") == "OOMKilled" for state in terminated):
+        return "OOMKilled"
+    if disruption := status.get("reason") or (conditions.get("DisruptionTarget") or {}).get("reason"):
+        return ": ".join(filter(None, (disruption, status.get("message", "").strip())))
+    if failed := [state for state in terminated if state.get("exitCode")]:
+        return f"{failed[0].get('reason', 'Error')}, exit code {failed[0]['exitCode']}"
+    if status.get("phase") == "Pending":
+        waiting = [(each.get("state") or {}).get("waiting", {}).get("reason", "") for each in containers]
+        return next(filter(None, waiting), "Pending")
+    return ""
+
+
+def _parse_time(text: str) -> datetime:
+    return datetime.fromisoformat(text)

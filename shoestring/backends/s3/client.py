@@ -1,0 +1,298 @@
+"""Requests to one bucket: signed, over connections that are kept open, retried while the server is down, with
+renamed errors.
+
+minio-py cannot send a condition with an upload. A request is therefore signed as a URL, and Shoestring sends
+it itself. A storage class must be among the signed headers, so a request with one carries its signature in
+its headers.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urlsplit
+
+import urllib3
+from minio import Minio
+from minio.credentials.credentials import Credentials as MinioCredentials
+from minio.error import InvalidResponseError, S3Error, ServerError
+from minio.signer import sign_v4_s3
+from minio.time import to_amz_date, utcnow
+from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionError, SSLError
+
+from shoestring.backends.s3.location import Credentials, S3Location
+from shoestring.core.errors import StoreError, StoreFull, UsageError
+from shoestring.core.interfaces import Clock
+from shoestring.core.types import STANDARD_CLASS
+
+# How long requests are retried while the server is down, and while its name does not resolve.
+RETRY_LIMIT_S, NAME_RETRY_LIMIT_S = 120.0, 15.0
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 5.0
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 60.0
+SIGNATURE_LIFETIME = timedelta(hours=1)
+CHUNK_BYTES = 1 << 20
+MAX_OBJECT_BYTES = 5 << 30
+# 409 is AWS's response to two conditional writes at once, with the advice to retry.
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
+RETRY_STATUSES = {408, 409, 429, 500, 502, 503, 504}
+RETRY_CODES = {"BadDigest", "IncompleteBody", "RequestTimeout"}
+STORAGE_CLASS_HEADER, UNSIGNED = "x-amz-storage-class", "UNSIGNED-PAYLOAD"
+EXPECTED_STATUSES = {"GET": {200, 404}, "HEAD": {200, 404}, "PUT": {200, 412}, "LIST": {200}}
+CREDENTIAL_ERRORS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
+NO_SPACE_ERRORS = {
+    "InsufficientStorage",
+    "XMinioStorageFull",
+    "QuotaExceeded",
+    "XMinioAdminBucketQuotaExceeded",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class S3Response:
+    """A server's response. `reply_lost`: an earlier try may have succeeded, but its response was lost."""
+
+    status: int
+    code: str = ""
+    message: str = ""
+    reply_lost: bool = False
+    keys: tuple[str, ...] = ()
+
+
+class S3Client:
+    """Requests to one bucket.
+
+    All verbs raise UsageError (credentials, bucket), StoreFull, and StoreError with the verb, the key and the
+    server's message. Threads may share a client. A forked process must make its own, or it would read
+    responses to its parent.
+    """
+
+    def __init__(self, location: S3Location, credentials: Credentials, clock: Clock) -> None:
+        self.location, self._credentials, self._clock = location, credentials, clock
+        timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S)
+        self._pool = urllib3.PoolManager(maxsize=16, retries=False, timeout=timeout, blocksize=CHUNK_BYTES)
+        # Naming the region saves minio-py a request for it.
+        self._minio = Minio(
+            location.endpoint,
+            access_key=credentials.access_key,
+            secret_key=credentials.secret_key,
+            session_token=credentials.session_token,
+            secure=location.secure,
+            region=location.region,
+            http_client=self._pool,
+        )
+
+    def get(self, key: str, into: Path) -> S3Response:
+        """Write the object to the file `into` and make its folder: status 200, or 404 and no file.
+
+        A truncated file is fetched again.
+        """
+        return self._request("GET", key, lambda: self._receive(key, into))
+
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS
+    ) -> S3Response:
+        """Write an object: status 200, or 412 if `if_absent` and it exists."""
+
+        def once() -> S3Response:
+            response = self._send(key, data, if_absent, storage_class)
+            if response.code == "InvalidStorageClass":
+                raise UsageError(
+                    f"{self.location.endpoint} has no storage class {storage_class} ({_describe(response)}): "
+                    "correct its name in storage_classes of world.yaml, or remove it there"
+                )
+            return response
+
+        return self._request("PUT", key, once)
+
+    def head(self, key: str) -> S3Response:
+        """Ask whether an object exists: status 200 or 404."""
+        return self._request("HEAD", key, lambda: _parse_response(self._open("HEAD", key, None, {})))
+
+    def keys(self, prefix: str) -> tuple[str, ...]:
+        return self._request("LIST", prefix, lambda: self._list(prefix)).keys
+
+    def _open(
+        self, verb: str, key: str, body: bytes | BinaryIO | None, headers: dict[str, str]
+    ) -> urllib3.BaseHTTPResponse:
+        url = self._minio.get_presigned_url(
+            verb, self.location.bucket, self.location.root + key, expires=SIGNATURE_LIFETIME
+        )
+        if STORAGE_CLASS_HEADER in headers:
+            url, headers = self._sign_headers(verb, url, headers)
+        return self._pool.urlopen(
+            verb, url, body=body, headers=headers, preload_content=verb != "GET", redirect=False
+        )
+
+    def _sign_headers(self, verb: str, url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+        """Return the same request with its signature in its headers instead of its URL."""
+        target, credentials, now = urlsplit(url)._replace(query=""), self._credentials, utcnow()
+        token = {"x-amz-security-token": credentials.session_token} if credentials.session_token else {}
+        signed_headers = {
+            "Host": target.netloc,
+            "x-amz-date": to_amz_date(now),
+            "x-amz-content-sha256": UNSIGNED,
+        } | token
+        signed = sign_v4_s3(
+            method=verb,
+            url=target,
+            region=self.location.region,
+            headers={**signed_headers, STORAGE_CLASS_HEADER: headers[STORAGE_CLASS_HEADER]},
+            credentials=MinioCredentials(credentials.access_key, credentials.secret_key),
+            content_sha256=UNSIGNED,
+            date=now,
+        )
+        return target.geturl(), headers | signed_headers | {"Authorization": str(signed["Authorization"])}
+
+    def _receive(self, key: str, into: Path) -> S3Response:
+        response = self._open("GET", key, None, {})
+        try:
+            if response.status == 200:
+                into.parent.mkdir(parents=True, exist_ok=True)
+                with into.open("wb") as file:
+                    for chunk in response.stream(CHUNK_BYTES):
+                        file.write(chunk)
+            return _parse_response(response)
+        except BaseException:
+            # The rest of this response must not be read as the next one.
+            response.close()
+            raise
+        finally:
+            response.release_conn()
+
+    def _send(self, key: str, data: bytes | Path, if_absent: bool, storage_class: str) -> S3Response:
+        headers = {"If-None-Match": "*"} if if_absent else {}
+        headers |= {STORAGE_CLASS_HEADER: storage_class} if storage_class != STANDARD_CLASS else {}
+        if isinstance(data, bytes):
+            # Files have no MD5: their bytes are checked when they are read, by the digest that names them.
+            headers["Content-MD5"] = base64.b64encode(
+                hashlib.md5(data, usedforsecurity=False).digest()
+            ).decode()
+            return _parse_response(self._open("PUT", key, data, headers))
+        size_bytes = data.stat().st_size
+        if size_bytes > MAX_OBJECT_BYTES:
+            raise StoreError(
+                f"{self._target('PUT', key)}: {data} has {size_bytes} bytes, "
+                f"and S3 takes {MAX_OBJECT_BYTES} bytes in one request: split it"
+            )
+        with data.open("rb") as file:
+            headers["Content-Length"] = str(size_bytes)
+            return _parse_response(self._open("PUT", key, file, headers))
+
+    def _list(self, prefix: str) -> S3Response:
+        root = self.location.root
+        try:
+            found = self._minio.list_objects(self.location.bucket, root + prefix, recursive=True)
+            return S3Response(200, keys=tuple((item.object_name or "").removeprefix(root) for item in found))
+        except S3Error as error:
+            return S3Response(error.response.status, error.code or "", error.message or "")
+        except ServerError as error:
+            return S3Response(error.status_code, message=str(error))
+        except InvalidResponseError as error:
+            # The response is not XML, so it comes from a proxy in between.
+            return S3Response(502, message=str(error))
+
+    def _request(self, verb: str, key: str, once: Callable[[], S3Response]) -> S3Response:
+        """Try until the response is one that a retry would not change."""
+        backoff = Backoff(self._clock)
+        reply_lost = False
+        while True:
+            limit_s = RETRY_LIMIT_S
+            try:
+                response = once()
+                if response.status not in RETRY_STATUSES and response.code not in RETRY_CODES:
+                    return self._checked(verb, key, replace(response, reply_lost=reply_lost))
+                reason = _describe(response)
+            except SSLError as error:
+                raise StoreError(
+                    f"{self._target(verb, key)}: {error}; check `secure` and this machine's certificate "
+                    "authorities"
+                ) from error
+            except HTTPError as error:
+                reason = str(error).rpartition("): ")[2]
+                limit_s = NAME_RETRY_LIMIT_S if isinstance(error, NameResolutionError) else RETRY_LIMIT_S
+                reply_lost = reply_lost or not isinstance(error, NewConnectionError)
+            else:
+                reply_lost = True
+            if not backoff.wait(limit_s):
+                tries = f"{backoff.tries} tries in {backoff.waited_s:.0f} s"
+                raise StoreError(
+                    f"{self._target(verb, key)}: no answer after {tries} ({reason}); no object is half "
+                    "written: "
+                    "run again when the server is up"
+                )
+
+    def _checked(self, verb: str, key: str, response: S3Response) -> S3Response:
+        """Return the response if its status is one that the verb expects; else raise the error that names the
+        fix.
+        """
+        location, access_key, described = self.location, self._credentials.access_key, _describe(response)
+        if response.code == "NoSuchBucket":
+            raise UsageError(
+                f"there is no bucket {location.bucket} at {location.endpoint}: make it with "
+                f"`aws --endpoint-url {location.url} s3 mb s3://{location.bucket}`, or name another in "
+                "world.yaml"
+            )
+        if response.code in CREDENTIAL_ERRORS:
+            raise UsageError(
+                f"{location.endpoint} does not accept the credentials of access key {access_key!r} "
+                f"({described}): "
+                "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (on a cluster: the Secret shoestring-s3)"
+            )
+        if response.status == 507 or response.code in NO_SPACE_ERRORS:
+            raise StoreFull(
+                f"{self._target(verb, key)}: no space left ({described}); nothing of the object was written: "
+                "free some space and run again"
+            )
+        if response.status == 403:
+            raise StoreError(
+                f"{self._target(verb, key)}: access key {access_key!r} has no permission ({described})"
+            )
+        if response.status not in EXPECTED_STATUSES[verb]:
+            raise StoreError(f"{self._target(verb, key)}: {described}")
+        return response
+
+    def _target(self, verb: str, key: str) -> str:
+        return f"{verb} {self.location.bucket}/{self.location.root}{key} at {self.location.url}"
+
+
+class Backoff:
+    """Pauses of growing length, up to a limit on the total time since the first pause."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._began_s = clock, 0.0
+        self.tries, self.waited_s = 0, 0.0
+
+    def wait(self, limit_s: float) -> bool:
+        """Sleep; return False at once if the sleep would pass the limit."""
+        now_s = self._clock.monotonic_s()
+        self._began_s = self._began_s if self.tries else now_s
+        self.waited_s = now_s - self._began_s
+        # The jitter keeps pods that lost the server at the same moment from returning at the same moment.
+        pause_s = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2.0**self.tries) * random.uniform(0.5, 1.0)
+        self.tries += 1
+        if self.waited_s + pause_s > limit_s:
+            return False
+        self._clock.sleep(pause_s)
+        return True
+
+
+def _parse_response(response: urllib3.BaseHTTPResponse) -> S3Response:
+    if response.status < 300:
+        return S3Response(response.status)
+    text = response.data.decode(errors="replace")
+    found = {tag: html.unescape(words) for tag, words in re.findall(r"<(Code|Message)>([^<]*)</", text)}
+    return S3Response(response.status, found.get("Code", ""), found.get("Message", ""))
+
+
+def _describe(response: S3Response) -> str:
+    # SeaweedFS answers with a bare 500 when its volumes are full.
+    hint = "(is it full?)" if response.status == 500 else ""
+    return " ".join(f"{response.status} {response.code} {response.message} {hint}".split())
