@@ -1,4 +1,4 @@
-"""The training loop's question before every step: is there still enough for the step and for leaving after it?"""
+"""The guard of a training loop: before each step it checks that the step, a checkpoint and the exit are still affordable."""
 
 from __future__ import annotations
 
@@ -6,34 +6,37 @@ from collections import deque
 
 from shoestring.spending.meter import Meter
 
-# Recent steps that are remembered; their slowest stands for the 99th percentile, which a ring this small cannot tell from it.
 RECENT_STEPS = 64
-# A step never takes more than so many times the slowest of the ring. Training small networks on two cores that others kept busy too,
-# none of 860 steps took more than 1.65 times; a longer one eats into `exit_s`, and then into what the frame keeps for its own exit.
+"""Steps that are remembered. The slowest of them stands for the 99th percentile, which so few steps cannot tell from it."""
 SLOWEST_FACTOR = 2.0
+"""A step takes at most this many times the slowest remembered step.
+
+When small networks were trained on two cores shared with other work, none of 860 steps took more than 1.65 times as long. A
+longer step uses up time of `exit_s`, and then of the supervisor's own exit.
+"""
 
 
 class Guard:
-    """Says no while a checkpoint and an exit are still affordable, so that the meter's limit and deadline are never overrun.
+    """Stops training while a checkpoint and an exit are still affordable, so that limit and deadline are never exceeded.
 
-    That holds as long as no step takes more than `SLOWEST_TIMES` the slowest of the last `RING_STEPS`, and leaving no more than
-    `exit_s`. `step_s` stands in for steps not seen yet. `exit_s` may be set anew whenever the caller knows better.
+    This holds while no step takes more than `SLOWEST_FACTOR` times the slowest of the last `RECENT_STEPS`, and the exit takes
+    at most `exit_s`. The caller may change `exit_s` when it has a better estimate.
     """
 
     def __init__(self, meter: Meter, *, step_s: float, exit_s: float) -> None:
-        """`step_s`: seconds that the first step should take. `exit_s`: seconds from the last step until out, checkpoint included."""
+        """`step_s`: estimated seconds of the first step. `exit_s`: seconds from the last step to the exit, with checkpoint."""
         self.exit_s = exit_s
         self._meter = meter
-        self._ring = deque([step_s], maxlen=RECENT_STEPS)
+        self._recent_s = deque([step_s], maxlen=RECENT_STEPS)
 
     def record_step(self, step_s: float) -> None:
-        """A step has taken so many seconds."""
-        self._ring.append(step_s)
+        """Record that a step took `step_s` seconds."""
+        self._recent_s.append(step_s)
 
-    def scale_steps(self, times: float) -> None:
-        """Steps will be on so many times as many rows."""
-        self._ring = deque((times * step_s for step_s in self._ring), maxlen=RECENT_STEPS)
+    def scale_steps(self, factor: float) -> None:
+        """Scale the remembered steps: from now on a step has `factor` times as many rows."""
+        self._recent_s = deque((factor * step_s for step_s in self._recent_s), maxlen=RECENT_STEPS)
 
     def may_step(self, now_s: float) -> bool:
-        """False when another step might run past the limit or the deadline: stop, save, leave."""
-        return now_s + SLOWEST_FACTOR * max(self._ring) + self.exit_s <= self._meter.ends_s
+        """Return False when another step might exceed the limit or the deadline. Then stop, save and leave."""
+        return now_s + SLOWEST_FACTOR * max(self._recent_s) + self.exit_s <= self._meter.ends_s

@@ -1,63 +1,60 @@
-"""What the frame of a stage says of itself, again and again, while it lives."""
+"""Heartbeats: what the supervisor of a stage writes to the store at a fixed interval while the stage runs."""
 
 from __future__ import annotations
 
 from pydantic import AwareDatetime, Field, ValidationError
 
+from shoestring.core import store_layout
 from shoestring.core.errors import DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import AdaptationChange, PricePoint, ResourceUsage, SpendForecast
-from shoestring.core.record import StoredRecord
+from shoestring.core.record import StoredRecord, validation_message
 
-# Said of a component that knows nothing of us by the router before it.
-UNSUPERVISED = "let go"
+UNSUPERVISED = "unsupervised"
+"""The state of a component that does not use Shoestring. The route step before it writes this heartbeat."""
 
 
 class Heartbeat(StoredRecord):
-    """The last sign of life of one attempt. `spent_usd` is by the frame's own clock, from the pod's start."""
+    """The last heartbeat of one attempt. `spent_usd` is measured by the supervisor's clock, from the pod's start."""
 
     run_id: str
     stage: str
     attempt: int
     pod: PodRef
     state: str = Field(
-        description="starting, running, stopping, or let go; at the end done, stopped, failed or lost"
+        description="starting, running, stopping, or unsupervised; at the end done, stopped, failed or lost"
     )
-    usd_per_hour: Usd = Field(description="now")
+    usd_per_hour: Usd = Field(description="the current price")
     prices: tuple[PricePoint, ...] = Field(
-        (), description="all that there were, each from when on; empty: one, all along"
+        (), description="all prices of the attempt, each with its start; empty: one price throughout"
     )
     started_at: AwareDatetime
     at: AwareDatetime
     interval_s: float = Field(gt=0)
     spent_usd: Usd
     fees_usd: Usd = Field(
-        usd("0"), description="what it owes beside time, should this be its last sign of life"
+        usd("0"), description="what the attempt owes in addition to its time, if this is its last heartbeat"
     )
     phase: str = ""
     samples: int = 0
     total: int | None = None
     usage: ResourceUsage = ResourceUsage()
-    changes: tuple[AdaptationChange, ...] = Field((), description="what it changed of itself so far")
+    changes: tuple[AdaptationChange, ...] = Field((), description="adaptations of the stage so far")
     forecast: SpendForecast | None = None
-    quality: dict[str, float] = Field({}, description="metric -> the last value")
+    quality: dict[str, float] = Field({}, description="metric -> its last value")
 
 
-def heartbeat_key(run_id: str, hold: str) -> str:
-    """`hold` is STAGE-ATTEMPT, as in the ledger."""
-    return f"runs/{run_id}/heartbeats/{hold}.json"
-
-
-def last_heartbeat(store: Store, run_id: str, hold: str) -> Heartbeat | None:
-    """None when the attempt never said anything. Raises DataError."""
-    key = heartbeat_key(run_id, hold)
+def last_heartbeat(store: Store, run_id: str, attempt: object) -> Heartbeat | None:
+    """Return the last heartbeat of an attempt (STAGE-NUMBER), or None if it wrote none. Raises DataError."""
+    key = store_layout.heartbeat(run_id, attempt)
     try:
         return Heartbeat.model_validate_json(store.fetch(key).read_bytes())
     except NotInStore:
         return None
     except ValidationError as error:
         raise DataError(
-            f"{key} is not a heartbeat ({error.errors()[0]['msg']}): settle {hold} by hand, or delete it to settle at $0"
+            f"{key} is not a heartbeat ({validation_message(error)}): "
+            f"settle {attempt} by hand, or delete the heartbeat to settle at $0"
         ) from error

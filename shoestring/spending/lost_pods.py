@@ -1,4 +1,4 @@
-"""What dead pods left in the ledger, settled from their last sign of life."""
+"""Settles the reservations of lost pods, from their last heartbeats."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from shoestring.spending.meter import cost_between_usd
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What an open hold should be settled at, and the sentence that says why."""
+    """The amount that an open reservation should be settled at, and the reason."""
 
-    hold: str
+    reservation: str
     actual_usd: Decimal
-    why: str
+    reason: str
 
 
 def lost_reservations(
-    state: AccountState, heartbeats: Mapping[str, Heartbeat], alive: Callable[[PodRef], bool]
+    state: AccountState, heartbeats: Mapping[str, Heartbeat], is_alive: Callable[[PodRef], bool]
 ) -> tuple[Settlement, ...]:
-    """Decide about each open hold of an account. `heartbeats` is by hold; `alive` takes a pod's uid.
+    """Return the settlements of the account's reservations whose pods are lost. `heartbeats` is by reservation.
 
-    No heartbeat: nothing ran, $0. A dead pod: from its start to one interval after its last heartbeat, and what it read; never above
-    what is held.
-    A pod that lives settles for itself, and what was let go is settled at the end of its run.
+    - Without a heartbeat nothing ran: $0.
+    - A dead pod pays from its start to one interval after its last heartbeat, plus fees, at most the reserved amount.
+    - A pod that is alive settles itself. An unsupervised component is settled at the end of its run.
     """
     found = []
-    for name, hold in state.reservations.items():
-        beat = heartbeats.get(name)
-        if beat is None:
-            found.append(Settlement(name, from_microusd(0), "no heartbeat: its pod never began"))
-        elif beat.state != UNSUPERVISED and not alive(beat.pod):
-            seconds = (beat.at - beat.started_at).total_seconds() + beat.interval_s
-            prices = beat.prices or (PricePoint(at=beat.started_at, usd_per_hour=beat.usd_per_hour),)
-            due_usd = cost_between_usd(prices, beat.started_at, beat.at + timedelta(seconds=beat.interval_s))
-            actual_usd = min(due_usd + beat.fees_usd, hold.amount_usd)
-            found.append(
-                Settlement(
-                    name,
-                    actual_usd,
-                    f"its pod is gone; last heartbeat after {seconds - beat.interval_s:.1f} s",
-                )
-            )
+    for name, reservation in state.reservations.items():
+        heartbeat = heartbeats.get(name)
+        if heartbeat is None:
+            found.append(Settlement(name, from_microusd(0), "no heartbeat: its pod never started"))
+        elif heartbeat.state != UNSUPERVISED and not is_alive(heartbeat.pod):
+            actual_usd = min(_cost_usd(heartbeat), reservation.amount_usd)
+            lived_s = (heartbeat.at - heartbeat.started_at).total_seconds()
+            reason = f"its pod is gone; last heartbeat after {lived_s:.1f} s"
+            found.append(Settlement(name, actual_usd, reason))
     return tuple(found)
+
+
+def _cost_usd(heartbeat: Heartbeat) -> Decimal:
+    """Return the cost of a pod until one interval after its last heartbeat, fees included."""
+    began, ended = heartbeat.started_at, heartbeat.at + timedelta(seconds=heartbeat.interval_s)
+    prices = heartbeat.prices or (PricePoint(at=began, usd_per_hour=heartbeat.usd_per_hour),)
+    return cost_between_usd(prices, began, ended) + heartbeat.fees_usd
 
 
 def settle_lost_pods(
@@ -65,26 +65,28 @@ def settle_lost_pods(
     *,
     exclude: Collection[str] = (),
 ) -> list[str]:
-    """Settle what the dead pods of a run left in its account, and say so. Only for a run that routes no more: a hold whose pod
-    has yet to begin looks like one whose pod never will.
+    """Settle the reservations that lost pods of a run left in its account. Returns a sentence for each.
+
+    Only for a run that routes no more stages: a reservation whose pod has not started yet looks like one whose pod never
+    will. `exclude` names reservations to leave as they are.
 
     Raises:
-        UnknownName: no such account.
+        UnknownName: there is no such account.
     """
     state = ledger.state(account)
-    state = state.model_copy(
-        update={"reservations": {name: hold for name, hold in state.reservations.items() if name not in exclude}}
-    )
-    beats = {name: beat for name in state.reservations if (beat := last_heartbeat(store, run_id, name)) is not None}
-    said = []
-    for settlement in lost_reservations(state, beats, lambda pod: cluster.lifetime(pod).alive):
+    open_ = {name: each for name, each in state.reservations.items() if name not in exclude}
+    found = ((name, last_heartbeat(store, run_id, name)) for name in open_)
+    heartbeats = {name: heartbeat for name, heartbeat in found if heartbeat is not None}
+    state = state.model_copy(update={"reservations": open_})
+    settled = []
+    for each in lost_reservations(state, heartbeats, lambda pod: cluster.lifetime(pod).alive):
         try:
-            ledger.settle(account, settlement.hold, settlement.actual_usd, settlement.why)
+            ledger.settle(account, each.reservation, each.actual_usd, each.reason)
         except LedgerConflict:
-            # Its own frame, or another sweeper, settled it after all.
+            # Its own supervisor, or another reaper, settled it in the meantime.
             continue
-        held_usd = state.reservations[settlement.hold].amount_usd
-        said.append(
-            f"{account}: {settlement.hold} settled at ${settlement.actual_usd} of ${held_usd}: {settlement.why}"
+        reserved_usd = open_[each.reservation].amount_usd
+        settled.append(
+            f"{account}: {each.reservation} settled at ${each.actual_usd} of ${reserved_usd}: {each.reason}"
         )
-    return said
+    return settled

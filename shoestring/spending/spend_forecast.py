@@ -1,11 +1,12 @@
-"""Will the money reach to the planned end? A forecast from what was spent and done so far, and what to change when it drifts.
+"""Forecasts what a training will have spent at its planned end, and chooses what to change when the spend drifts.
 
-Pure: values in, values out. A window is so many steps; its pace is the seconds that a row of it took. The median of the last few windows
-stands for the next ones, so that neither one slow step nor one quick window moves anything.
+Pure: values in, values out. A window is `WINDOW_STEPS` steps; its pace is the seconds that a row took. The median pace of the
+last few windows predicts the next ones, so that neither a slow step nor a fast window changes anything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from statistics import median
@@ -16,22 +17,26 @@ from shoestring.core.receipt import Lever, SpendForecast
 
 WINDOW_STEPS = 16
 WINDOWS = 5
-# Windows before there is a plan, and between two changes; and of the latter, how many in a row have to be beyond the band.
 FIRST_WINDOWS, DWELL_WINDOWS, AGREEING_WINDOWS = 3, 6, 2
-# A forecast further than this from what there is to spend is drift. Training the same on a quiet machine, windows differ by a tenth.
+"""Windows before the first plan; windows between two changes; consecutive windows outside the band that make a drift."""
 DRIFT_BAND = 0.15
-# What is left of the plan (its samples at the pace it was made at) below which the next lever is moved: 4/5, 2/3, 1/2.
+"""A forecast further than this share from the limit is drift. On a quiet machine, windows of one training differ by a tenth."""
 VALIDATION_BELOW, BATCH_BELOW, POOL_BELOW = 0.8, 0.67, 0.5
-# Looks that take less of the rest than this are not worth thinning out.
+"""Below this share of the first plan's samples, the lever is used: validate on less, a larger batch, another pool."""
 VALIDATION_TIME_SHARE = 0.05
-# A larger batch is kept when rows take so much less time; else it only costs statistical efficiency.
+"""Validation that takes less than this share of the remaining time is not reduced."""
 BATCH_GAIN = 0.05
+"""A larger batch is kept if rows take this much less time. Otherwise it only costs statistical efficiency."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPosition:
-    """Where a run stands. `spent_s`: the seconds that what is spent would have bought at the price now. `left_s`: until money or time end,
-    less leaving. A look is taken every `validation_every_rows` rows, takes `validation_s` and reads `validation_share` of signal validation."""
+    """How far a training is.
+
+    `spent_s` is the seconds that the spent money buys at the current price. `left_s` is the time until money or deadline end,
+    without the exit. Every `validation_every_rows` rows a validation takes `validation_s` and reads `validation_share` of the
+    signal validation split.
+    """
 
     samples: int
     max_samples: int
@@ -45,183 +50,232 @@ class TrainingPosition:
     recipe_batch_rows: int
     annealing: bool
 
+    @property
+    def validation_s_per_row(self) -> float:
+        return self.validation_s / self.validation_every_rows
+
 
 @dataclass(frozen=True, slots=True)
 class PlanChange:
-    """What to change. `to`: samples at the end, a share, or rows."""
+    """A change to make. `value` is samples at the end, a share, or rows, depending on the lever."""
 
     lever: Lever
     before: str
     after: str
-    why: str
-    to: float = 0.0
+    reason: str
+    value: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SpendTracker:
-    """What is remembered from window to window. `planned`: samples at the end; `settled`: the pace that it was planned by.
+    """The state of the forecast between windows.
 
-    `tried_s`, `tried_rows`: pace and batch before a larger one, while that is on trial; `refused`: it was no quicker; `asked`: for another
-    place.
+    `recent_s_per_row` are the paces of the last windows. `planned_samples` is the planned end, and `planned_s_per_row` the pace
+    that it was planned with. While a larger batch is on trial, `trial_from_s_per_row` and `trial_from_rows` are the pace and
+    the batch before it; `larger_batch_rejected`: the trial brought no gain.
     """
 
-    bounds: AdaptationLimits
-    paces: tuple[float, ...] = ()
-    planned: int = 0
-    first_planned: int = 0
-    settled: float = 0.0
-    quiet: int = 0
-    beyond: int = 0
-    tried_s: float = 0.0
-    tried_rows: int = 0
-    refused: bool = False
-    asked: bool = False
+    limits: AdaptationLimits
+    recent_s_per_row: tuple[float, ...] = ()
+    planned_samples: int = 0
+    initial_samples: int = 0
+    planned_s_per_row: float = 0.0
+    windows_since_change: int = 0
+    drifting_windows: int = 0
+    trial_from_s_per_row: float = 0.0
+    trial_from_rows: int = 0
+    larger_batch_rejected: bool = False
+    migration_requested: bool = False
 
     @property
-    def pace(self) -> float:
-        """Seconds a row, looks aside."""
-        return median(self.paces)
+    def s_per_row(self) -> float:
+        """Seconds per row, without validation."""
+        return median(self.recent_s_per_row)
 
-    def saw(self, seconds_a_row: float, at: TrainingPosition) -> tuple[SpendTracker, PlanChange | None]:
-        """After one more window: what is remembered now, and the one thing to change, if any."""
-        seen = replace(self, paces=(*self.paces, seconds_a_row)[-WINDOWS:], quiet=self.quiet + 1)
-        if len(seen.paces) < FIRST_WINDOWS:
-            return seen, None
-        if not seen.planned:
-            planned = seen.affordable(at)
-            return replace(seen, planned=planned, first_planned=planned, settled=seen.pace, quiet=0), None
-        seen = replace(
-            seen, beyond=seen.beyond + 1 if abs(seen.ratio(at) - 1) > DRIFT_BAND and seen._can_move(at) else 0
+    def after_window(self, s_per_row: float, at: TrainingPosition) -> tuple[SpendTracker, PlanChange | None]:
+        """Return the tracker after one more window, and the change to make, if any."""
+        now = replace(
+            self,
+            recent_s_per_row=(*self.recent_s_per_row, s_per_row)[-WINDOWS:],
+            windows_since_change=self.windows_since_change + 1,
         )
-        if seen.quiet < DWELL_WINDOWS:
-            return seen, None
-        if seen.tried_s and seen.pace <= seen.tried_s * (1 - BATCH_GAIN):
-            seen = replace(seen, tried_s=0.0)
-        # While the learning rate comes down, nothing but where it ends may move.
-        # Less gentle levers wait for the plan to be one that can be kept, where it may be changed; else for drift that lasts.
-        further = not at.annealing and (not seen.beyond if self.bounds.length else seen.beyond >= AGREEING_WINDOWS)
-        levers = (
-            (seen._judge_batch, seen._length, seen._looks, seen._batch, seen._pool)
-            if further
-            else (seen._length,)
-        )
-        for lever in levers:
+        if len(now.recent_s_per_row) < FIRST_WINDOWS:
+            return now, None
+        if not now.planned_samples:
+            return now._first_plan(at), None
+        is_drifting = abs(now.spend_ratio(at) - 1) > DRIFT_BAND and now._can_change_length(at)
+        now = replace(now, drifting_windows=now.drifting_windows + 1 if is_drifting else 0)
+        if now.windows_since_change < DWELL_WINDOWS:
+            return now, None
+        if now.trial_from_s_per_row and now.s_per_row <= now.trial_from_s_per_row * (1 - BATCH_GAIN):
+            now = replace(now, trial_from_s_per_row=0.0)
+        for lever in now._levers(at):
             if found := lever(at):
-                after, move = found
-                return replace(after, quiet=0, beyond=0), move
-        return seen, None
+                after, change = found
+                return replace(after, windows_since_change=0, drifting_windows=0), change
+        return now, None
 
-    def eased(self, at: TrainingPosition) -> tuple[SpendTracker, PlanChange] | None:
-        """The gentlest thing left that makes an epoch cheaper, whatever the plan says."""
-        for lever in (self._looks, self._batch, self._pool):
+    def _first_plan(self, at: TrainingPosition) -> SpendTracker:
+        samples = self.affordable_samples(at)
+        return replace(
+            self,
+            planned_samples=samples,
+            initial_samples=samples,
+            planned_s_per_row=self.s_per_row,
+            windows_since_change=0,
+        )
+
+    def _levers(self, at: TrainingPosition) -> tuple[LeverFunction, ...]:
+        """Return the levers that may be used now, mildest first.
+
+        While the learning rate anneals, only the planned end may change. The stronger levers wait until the planned end is
+        affordable, if the policy lets it change, and otherwise for a lasting drift.
+        """
+        strong = (
+            self.drifting_windows == 0 if self.limits.length else self.drifting_windows >= AGREEING_WINDOWS
+        )
+        if at.annealing or not strong:
+            return (self._change_length,)
+        return (
+            self._judge_batch,
+            self._change_length,
+            self._reduce_validation,
+            self._enlarge_batch,
+            self._request_migration,
+        )
+
+    def next_saving(self, at: TrainingPosition) -> tuple[SpendTracker, PlanChange] | None:
+        """Return the mildest remaining change that makes an epoch cheaper, whatever the plan, or None."""
+        for lever in (self._reduce_validation, self._enlarge_batch, self._request_migration):
             if found := lever(at, urgent=True):
-                after, move = found
-                return replace(after, quiet=0, beyond=0), move
+                after, change = found
+                return replace(after, windows_since_change=0, drifting_windows=0), change
         return None
 
-    def affordable(self, at: TrainingPosition) -> int:
-        """Samples at the end of the money, or of what there is to learn."""
-        row_s = self.pace + at.validation_s / at.validation_every_rows
-        return (
-            at.max_samples
-            if at.left_s == float("inf")
-            else min(at.max_samples, at.samples + int(at.left_s / max(row_s, 1e-12)))
-        )
+    def affordable_samples(self, at: TrainingPosition) -> int:
+        """Return the samples that the money and the deadline allow, at most `max_samples`."""
+        if at.left_s == float("inf"):
+            return at.max_samples
+        row_s = self.s_per_row + at.validation_s_per_row
+        return min(at.max_samples, at.samples + int(at.left_s / max(row_s, 1e-12)))
 
-    def needed_s(self, at: TrainingPosition, pace: float | None = None) -> float:
-        """From here to the planned end."""
-        return max(0, min(self.planned, at.max_samples) - at.samples) * (
-            (self.pace if pace is None else pace) + at.validation_s / at.validation_every_rows
-        )
+    def needed_s(self, at: TrainingPosition, s_per_row: float | None = None) -> float:
+        """Return the seconds from now to the planned end."""
+        rows = max(0, min(self.planned_samples, at.max_samples) - at.samples)
+        return rows * ((self.s_per_row if s_per_row is None else s_per_row) + at.validation_s_per_row)
 
-    def ratio(self, at: TrainingPosition) -> float:
-        """What will have been spent at the planned end, over all that may be."""
-        whole_s = at.spent_s + at.left_s
-        return (at.spent_s + self.needed_s(at)) / whole_s if 0 < whole_s < float("inf") else 1.0
+    def spend_ratio(self, at: TrainingPosition) -> float:
+        """Return the spend at the planned end, divided by all that may be spent."""
+        total_s = at.spent_s + at.left_s
+        return (at.spent_s + self.needed_s(at)) / total_s if 0 < total_s < float("inf") else 1.0
 
     def forecast(self, at: TrainingPosition, spent_usd: Decimal) -> SpendForecast | None:
-        """None before there is a plan."""
-        if not self.planned:
+        """Return the forecast, or None before the first plan."""
+        if not self.planned_samples:
             return None
-        ends = [
-            spent_usd + _usd(at, self.needed_s(at, pace))
-            for pace in (self.pace, min(self.paces), max(self.paces))
-        ]
+        paces = (self.s_per_row, min(self.recent_s_per_row), max(self.recent_s_per_row))
+        median_usd, low_usd, high_usd = (spent_usd + _usd(at, self.needed_s(at, pace)) for pace in paces)
         finite = at.left_s < float("inf")
         return SpendForecast(
-            planned_samples=self.planned,
-            samples_per_s=round(1 / self.pace, 3),
-            usd=ends[0],
-            low_usd=ends[1],
-            high_usd=ends[2],
-            limit_usd=spent_usd + (_usd(at, at.left_s) if finite else ends[0] - spent_usd),
+            planned_samples=self.planned_samples,
+            samples_per_s=round(1 / self.s_per_row, 3),
+            usd=median_usd,
+            low_usd=low_usd,
+            high_usd=high_usd,
+            limit_usd=spent_usd + (_usd(at, at.left_s) if finite else median_usd - spent_usd),
             needed_s=round(self.needed_s(at), 3),
             left_s=round(at.left_s, 3) if finite else None,
         )
 
-    def _can_move(self, at: TrainingPosition) -> bool:
-        """A plan that already holds all there is to learn cannot get longer."""
-        return self.ratio(at) > 1 or self.planned < at.max_samples
+    def _can_change_length(self, at: TrainingPosition) -> bool:
+        """Return False for a plan that covers all samples and is affordable: it cannot get longer."""
+        return self.spend_ratio(at) > 1 or self.planned_samples < at.max_samples
 
-    def _strain(self, at: TrainingPosition) -> float:
-        """What is left of the first plan."""
-        return self.affordable(at) / max(1, min(self.first_planned, at.max_samples))
+    def _is_above(self, share: float, at: TrainingPosition, urgent: bool) -> bool:
+        """Return whether more than `share` of the first plan is still affordable. Never when the change is urgent."""
+        first = max(1, min(self.initial_samples, at.max_samples))
+        return not urgent and self.affordable_samples(at) / first >= share
 
-    def _is_mild(self, at: TrainingPosition, below: float, urgent: bool) -> bool:
-        return not urgent and self._strain(at) >= below
-
-    def _length(self, at: TrainingPosition) -> tuple[SpendTracker, PlanChange] | None:
-        planned = self.affordable(at)
-        if not self.bounds.length or self.beyond < AGREEING_WINDOWS or planned == self.planned:
+    def _change_length(self, at: TrainingPosition) -> tuple[SpendTracker, PlanChange] | None:
+        samples = self.affordable_samples(at)
+        lasting = self.drifting_windows >= AGREEING_WINDOWS
+        if not self.limits.length or not lasting or samples == self.planned_samples:
             return None
-        why = (
-            f"to the planned end it is {self.needed_s(at):,.1f} s, ${_usd(at, self.needed_s(at))}, and {at.left_s:,.1f} s, "
-            f"${_usd(at, at.left_s)}, are left: {_rate(self.pace)} rows a second at ${at.usd_per_hour} an hour, "
-            f"where {_rate(self.settled)} rows a second were planned with"
+        needed_s = self.needed_s(at)
+        reason = (
+            f"the planned end needs {needed_s:,.1f} s, ${_usd(at, needed_s)}, and {at.left_s:,.1f} s, "
+            f"${_usd(at, at.left_s)}, are left: {_rate(self.s_per_row)} rows/s at ${at.usd_per_hour} an hour, "
+            f"planned with {_rate(self.planned_s_per_row)} rows/s"
         )
-        move = PlanChange("length", f"{self.planned:,} samples", f"{planned:,} samples", why, planned)
-        return replace(self, planned=planned, settled=self.pace), move
+        before, after = f"{self.planned_samples:,} samples", f"{samples:,} samples"
+        change = PlanChange("length", before, after, reason, samples)
+        return replace(self, planned_samples=samples, planned_s_per_row=self.s_per_row), change
 
-    def _looks(self, at: TrainingPosition, *, urgent: bool = False) -> tuple[SpendTracker, PlanChange] | None:
-        share = max(self.bounds.min_validation_share, at.validation_share / 2)
-        taken = at.validation_s / at.validation_every_rows / (self.pace + at.validation_s / at.validation_every_rows)
-        if self._is_mild(at, VALIDATION_BELOW, urgent) or share >= at.validation_share or taken < VALIDATION_TIME_SHARE:
+    def _reduce_validation(
+        self, at: TrainingPosition, *, urgent: bool = False
+    ) -> tuple[SpendTracker, PlanChange] | None:
+        share = max(self.limits.min_validation_share, at.validation_share / 2)
+        time_share = at.validation_s_per_row / (self.s_per_row + at.validation_s_per_row)
+        if (
+            self._is_above(VALIDATION_BELOW, at, urgent)
+            or share >= at.validation_share
+            or time_share < VALIDATION_TIME_SHARE
+        ):
             return None
-        why = f"{self._left_of_plan(at)}, and looks at signal validation take {taken:.0%} of the rest"
-        return self, PlanChange("looks", f"{at.validation_share:.0%} of signal validation", f"{share:.0%}", why, share)
+        reason = f"{self._affordable_text(at)}, and validation takes {time_share:.0%} of the remaining time"
+        before = f"{at.validation_share:.0%} of signal validation"
+        return self, PlanChange("validation", before, f"{share:.0%}", reason, share)
 
-    def _batch(self, at: TrainingPosition, *, urgent: bool = False) -> tuple[SpendTracker, PlanChange] | None:
-        rows = min(2 * at.batch_rows, int(at.recipe_batch_rows * self.bounds.max_batch_factor), at.validation_every_rows)
-        if self._is_mild(at, BATCH_BELOW, urgent) or self.refused or rows <= at.batch_rows:
+    def _enlarge_batch(
+        self, at: TrainingPosition, *, urgent: bool = False
+    ) -> tuple[SpendTracker, PlanChange] | None:
+        largest = int(at.recipe_batch_rows * self.limits.max_batch_factor)
+        rows = min(2 * at.batch_rows, largest, at.validation_every_rows)
+        if self._is_above(BATCH_BELOW, at, urgent) or self.larger_batch_rejected or rows <= at.batch_rows:
             return None
-        why = f"{self._left_of_plan(at)}; a larger batch inside its flat range may train more rows a second"
-        return replace(self, tried_s=self.pace, tried_rows=at.batch_rows, paces=()), PlanChange(
-            "batch", f"{at.batch_rows:,} rows", f"{rows:,} rows", why, rows
+        reason = f"{self._affordable_text(at)}; a larger batch inside its flat range may train more rows/s"
+        change = PlanChange("batch", f"{at.batch_rows:,} rows", f"{rows:,} rows", reason, rows)
+        after = replace(
+            self,
+            trial_from_s_per_row=self.s_per_row,
+            trial_from_rows=at.batch_rows,
+            recent_s_per_row=(),
         )
+        return after, change
 
     def _judge_batch(self, at: TrainingPosition) -> tuple[SpendTracker, PlanChange] | None:
-        """Back to the batch before: rows are no quicker now."""
-        if not self.tried_s:
+        """Return to the batch before the trial: rows got no faster."""
+        if not self.trial_from_s_per_row:
             return None
-        why = f"it trains {_rate(self.pace)} rows a second, and the batch before {_rate(self.tried_s)}: not {BATCH_GAIN:.0%} more"
-        after = replace(self, tried_s=0.0, refused=True, paces=())
-        return after, PlanChange(
-            "batch", f"{at.batch_rows:,} rows", f"{self.tried_rows:,} rows", why, self.tried_rows
+        reason = (
+            f"it trains {_rate(self.s_per_row)} rows/s, and the batch before trained "
+            f"{_rate(self.trial_from_s_per_row)}: the gain is less than {BATCH_GAIN:.0%}"
         )
+        rows = self.trial_from_rows
+        change = PlanChange("batch", f"{at.batch_rows:,} rows", f"{rows:,} rows", reason, rows)
+        after = replace(self, trial_from_s_per_row=0.0, larger_batch_rejected=True, recent_s_per_row=())
+        return after, change
 
-    def _pool(self, at: TrainingPosition, *, urgent: bool = False) -> tuple[SpendTracker, PlanChange] | None:
-        if not self.bounds.pool or self.asked or self._is_mild(at, POOL_BELOW, urgent):
+    def _request_migration(
+        self, at: TrainingPosition, *, urgent: bool = False
+    ) -> tuple[SpendTracker, PlanChange] | None:
+        if not self.limits.pool or self.migration_requested or self._is_above(POOL_BELOW, at, urgent):
             return None
-        why = f"{self._left_of_plan(at)}, and what this place allows is done"
-        return replace(self, asked=True), PlanChange("pool", "this place", "another, asked for", why)
+        reason = f"{self._affordable_text(at)}, and the other changes are used up"
+        change = PlanChange("pool", "this pool", "another, requested", reason)
+        return replace(self, migration_requested=True), change
 
-    def _left_of_plan(self, at: TrainingPosition) -> str:
-        return f"the money buys {self.affordable(at):,} of the {self.first_planned:,} samples first planned"
+    def _affordable_text(self, at: TrainingPosition) -> str:
+        samples = self.affordable_samples(at)
+        return f"the money buys {samples:,} of the {self.initial_samples:,} samples first planned"
+
+
+LeverFunction = Callable[[TrainingPosition], "tuple[SpendTracker, PlanChange] | None"]
 
 
 def _usd(at: TrainingPosition, seconds: float) -> Decimal:
     return usd(at.usd_per_hour * Decimal(str(round(seconds, 6))) / 3600)
 
 
-def _rate(pace: float) -> str:
-    return f"{1 / pace:,.0f}"
+def _rate(s_per_row: float) -> str:
+    return f"{1 / s_per_row:,.0f}"

@@ -10,13 +10,13 @@ import pytest
 from clocks import NOON, StillClock
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.core import store_layout
 from shoestring.core.errors import LedgerCorrupt
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
 from shoestring.spending.approvals import (
     ENTRY_MARGIN_S,
     Approval,
-    approval_key,
     read_approvals,
     valid_approval,
     why_insufficient,
@@ -84,7 +84,7 @@ def test_books_with_an_approval_hold_also_where_they_were_exported_to(store, use
 
 @pytest.mark.parametrize("by", ["eve", ""])
 def test_one_that_was_changed_is_found_by_whoever_reads_it(store, used, by):
-    path = store.root / approval_key("run", used)
+    path = store.root / store_layout.approval("run", used)
     path.write_bytes(path.read_bytes().replace(b'"by": "ann"', f'"by": "{by}"'.encode()))
     for look in (lambda: verify(store, {}), lambda: read_approvals(store, "run")):
         with pytest.raises(LedgerCorrupt, match="was changed since it was given"):
@@ -92,7 +92,7 @@ def test_one_that_was_changed_is_found_by_whoever_reads_it(store, used, by):
 
 
 def test_one_that_is_put_under_another_runs_name_is_found(store, used):
-    store.put(approval_key("other", used), record_bytes(approval()))
+    store.put(store_layout.approval("other", used), record_bytes(approval()))
     with pytest.raises(LedgerCorrupt, match="was changed since it was given"):
         read_approvals(store, "other")
 
@@ -115,6 +115,6 @@ def test_a_raised_cap_names_its_approval_too(store, used):
     more = write_approval(store, approval("8", at=1))
     assert ledger.set_cap("run", Decimal("8"), more).entry.approval == more
     verify(store, {})
-    (store.root / approval_key("run", more)).unlink()
+    (store.root / store_layout.approval("run", more)).unlink()
     with pytest.raises(LedgerCorrupt, match="run/00000002"):
         verify(store, {})

@@ -17,6 +17,7 @@ from test_ledger_laws import amounts, asked, do, laws
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.memory import MemoryStore
+from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
 from shoestring.core.record import digest, record_bytes
 from shoestring.spending.audit.verify import verify
@@ -26,13 +27,12 @@ from shoestring.spending.ledger.account_checkpoint import (
     AccountCheckpoint,
     HashedCheckpoint,
     checkpoint_is_due,
-    checkpoint_key,
     compare_checkpoint,
     load_checkpoint,
     write_checkpoint,
 )
 from shoestring.spending.ledger.chain_writer import ChainWriter
-from shoestring.spending.ledger.entry import entry_key, read_entry
+from shoestring.spending.ledger.entry import read_entry
 from shoestring.spending.ledger.ledger import Ledger
 
 LONG = 3 * MIN_INTERVAL + 10
@@ -116,7 +116,7 @@ def test_what_was_asked_before_a_checkpoint_is_still_the_same_entry_and_a_name_i
 @pytest.mark.parametrize("where", ["gone", "of an older entry"])
 def test_a_checkpoint_that_is_gone_or_old_does_no_harm(store, clock, where):
     state = Ledger(store, clock).state("run")
-    path = store.root / checkpoint_key("run")
+    path = store.root / store_layout.ledger_checkpoint("run")
     path.unlink()
     if where != "gone":
         early = Account("run")
@@ -128,7 +128,7 @@ def test_a_checkpoint_that_is_gone_or_old_does_no_harm(store, clock, where):
 
 
 def test_a_damaged_checkpoint_is_named(store, clock):
-    path = store.root / checkpoint_key("run")
+    path = store.root / store_layout.ledger_checkpoint("run")
     path.write_bytes(path.read_bytes().replace(b'"spent": ', b'"spent": 1', 1))
     for look in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
         with pytest.raises(
@@ -139,7 +139,7 @@ def test_a_damaged_checkpoint_is_named(store, clock):
 
 def lie(store: FolderStore, **said: object) -> None:
     """Write a checkpoint that is whole, and not true."""
-    path = store.root / checkpoint_key("run")
+    path = store.root / store_layout.ledger_checkpoint("run")
     kept = HashedCheckpoint.model_validate_json(path.read_bytes())
     told = AccountCheckpoint.model_validate(kept.checkpoint.model_dump() | said)
     path.write_bytes(record_bytes(HashedCheckpoint(checkpoint=told, sha256=digest(record_bytes(told)))))
@@ -157,9 +157,9 @@ def test_a_checkpoint_that_lies_is_found_by_verify(store, said):
 
 
 def test_a_chain_that_was_cut_off_before_its_checkpoint_is_found_by_whoever_looks(store, clock):
-    at = json.loads((store.root / checkpoint_key("run")).read_bytes())["checkpoint"]["number"]
+    at = json.loads((store.root / store_layout.ledger_checkpoint("run")).read_bytes())["checkpoint"]["number"]
     for number in range(at, LONG + 2):
-        (store.root / entry_key("run", number)).unlink(missing_ok=True)
+        (store.root / store_layout.ledger_entry("run", number)).unlink(missing_ok=True)
     for look in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
         with pytest.raises(LedgerCorrupt, match=rf"{at:08d}\.json: is "):
             look()

@@ -75,7 +75,7 @@ class Machine:
         self.drift, move = self.drift.after_window(pace, self.standing())
         if move is not None:
             self.moves.append((self.windows, move))
-            self.validation_share = move.value if move.lever == "looks" else self.validation_share
+            self.validation_share = move.value if move.lever == "validation" else self.validation_share
             self.batch_rows = int(move.value) if move.lever == "batch" else self.batch_rows
         return move
 
@@ -165,7 +165,7 @@ def slowed(times: float, **kinds: object) -> Machine:
 
 def test_levers_are_moved_from_the_gentlest_on() -> None:
     machine = slowed(7.0, validation_s=6.0, larger_is_quicker=1.5)
-    assert list(dict.fromkeys(machine.levers())) == ["length", "looks", "batch", "pool"]
+    assert list(dict.fromkeys(machine.levers())) == ["length", "validation", "batch", "pool"]
     assert machine.validation_share == AdaptationLimits().min_validation_share
     assert machine.batch_rows == 2048
     assert machine.levers().count("pool") == 1
@@ -184,7 +184,7 @@ def test_a_larger_batch_that_is_no_quicker_is_taken_back_once_and_for_all() -> N
     ("bounds", "missing"),
     [
         (AdaptationLimits(length=False), "length"),
-        (AdaptationLimits(min_validation_share=1), "looks"),
+        (AdaptationLimits(min_validation_share=1), "validation"),
         (AdaptationLimits(max_batch_factor=1), "batch"),
         (AdaptationLimits(pool=False), "pool"),
     ],

@@ -16,10 +16,10 @@ from some_books import check, copy_books, cut
 from spending_world import MONTH, BusyStore, fast_folder
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.core import store_layout
 from shoestring.core.errors import LedgerCorrupt, UnknownName, UsageError
 from shoestring.spending.audit.export import export_accounts
 from shoestring.spending.audit.verify import load_anchors, open_ledger_folder, verify
-from shoestring.spending.ledger.entry import entry_key
 from shoestring.spending.ledger.ledger import Ledger
 
 
@@ -102,7 +102,7 @@ def test_an_export_that_was_changed_in_form_only_is_seen(out):
 def test_an_export_made_while_its_run_ends_holds(store, tmp_path):
     ledger = Ledger(store, StillClock())
     ledger.settle("run-2", "evaluate-1", Decimal("0.05"))
-    busy = BusyStore(store.root, entry_key(MONTH, 1), functools.partial(ledger.close, "run-2"))
+    busy = BusyStore(store.root, store_layout.ledger_entry(MONTH, 1), functools.partial(ledger.close, "run-2"))
     export_accounts(busy, tmp_path / "out/ledger", "run-2")
     found = verify(*open_ledger_folder(tmp_path / "out"))
     assert [state.closed for state in found.accounts] == [False, True]

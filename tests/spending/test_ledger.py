@@ -10,6 +10,7 @@ from clocks import NOON, StillClock
 from spending_world import MONTH, DyingStore, LateStore
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.core import store_layout
 from shoestring.core.errors import (
     BudgetExceeded,
     LedgerConflict,
@@ -20,7 +21,7 @@ from shoestring.core.errors import (
 )
 from shoestring.core.record import record_bytes
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.entry import HeadHint, entry_key, hash_entry, head_key, read_entry
+from shoestring.spending.ledger.entry import HeadHint, hash_entry, read_entry
 from shoestring.spending.ledger.ledger import Ledger, account_names
 from shoestring.spending.ledger.parent_accounts import LEASE_S
 
@@ -188,7 +189,7 @@ def test_a_cap_that_is_not_kept_to_breaks_the_books(store, clock):
     ledger.open("run-1", Decimal("1.5"))
     ledger.set_cap(MONTH, Decimal("2"))
     sealed = read_entry(store, MONTH, 3)
-    store.put(entry_key(MONTH, 3), record_bytes(hash_entry(sealed.entry.model_copy(update={"cap_microusd": 1_000_000}))))
+    store.put(store_layout.ledger_entry(MONTH, 3), record_bytes(hash_entry(sealed.entry.model_copy(update={"cap_microusd": 1_000_000}))))
     with pytest.raises(LedgerCorrupt, match="so its cap cannot be"):
         Ledger(store, clock).state(MONTH)
 
@@ -290,9 +291,9 @@ def test_a_hint_that_is_ahead_of_the_chain_is_a_tail_that_was_cut_off(store, clo
 def test_a_hint_that_is_behind_or_gone_does_no_harm(store, clock, ledger):
     first = ledger.state("run").head_hash
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.1"))
-    store.put(head_key("run"), record_bytes(HeadHint(number=1, sha256=first)))
+    store.put(store_layout.ledger_head("run"), record_bytes(HeadHint(number=1, sha256=first)))
     assert Ledger(store, clock).state("run").entries == 2
-    (store.root / head_key("run")).unlink()
+    (store.root / store_layout.ledger_head("run")).unlink()
     assert Ledger(store, clock).reserve("run", "train-2", "train", 2, Decimal("0.1")).entry.number == 3
 
 

@@ -11,10 +11,11 @@ import pytest
 from clocks import StillClock
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.core import store_layout
 from shoestring.core.errors import LedgerCorrupt
 from shoestring.core.record import record_bytes
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.entry import HeadHint, entry_key, head_key, read_entry
+from shoestring.spending.ledger.entry import HeadHint, read_entry
 from shoestring.spending.ledger.ledger import Ledger
 
 
@@ -43,7 +44,7 @@ class MeetingStore(FolderStore):
     def __init__(self, root: Path, account: str, numbers: Collection[int]) -> None:
         super().__init__(root)
         self._keys, self._meeting = (
-            {entry_key(account, number) for number in numbers},
+            {store_layout.ledger_entry(account, number) for number in numbers},
             threading.Barrier(len(numbers), timeout=10),
         )
 
@@ -60,7 +61,7 @@ def test_a_long_chain_is_read_by_several_at_once_and_comes_to_the_same(store, cl
 
 @pytest.mark.parametrize("number", [1, 2, 150, 256, 257, 299, 300])
 def test_an_entry_that_is_missing_from_a_long_chain_is_found_wherever_it_was(store, clock, ledger, number):
-    (store.root / entry_key("run", number)).unlink()
+    (store.root / store_layout.ledger_entry("run", number)).unlink()
     with pytest.raises(
         LedgerCorrupt, match=rf"{number:08d}\.json: is missing, and there is, or was, an entry 300"
     ):
@@ -73,12 +74,12 @@ def test_an_entry_that_is_missing_from_a_long_chain_is_found_wherever_it_was(sto
 
 
 def test_a_long_chain_is_checked_in_its_order(store, clock, ledger):
-    (store.root / entry_key("run", 290)).write_bytes((store.root / entry_key("run", 291)).read_bytes())
+    (store.root / store_layout.ledger_entry("run", 290)).write_bytes((store.root / store_layout.ledger_entry("run", 291)).read_bytes())
     with pytest.raises(LedgerCorrupt, match="290"):
         Ledger(store, clock).state("run")
 
 
 def test_a_long_chain_is_read_on_past_an_old_hint(store, clock, ledger):
     early = read_entry(store, "run", 100)
-    store.put(head_key("run"), record_bytes(HeadHint(number=100, sha256=early.sha256)))
+    store.put(store_layout.ledger_head("run"), record_bytes(HeadHint(number=100, sha256=early.sha256)))
     assert Ledger(store, clock).state("run") == ledger.state("run")

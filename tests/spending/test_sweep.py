@@ -17,11 +17,12 @@ from spending_world import fast_folder
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import LocalCluster
+from shoestring.core import store_layout
 from shoestring.core.errors import DataError, UnknownName
 from shoestring.core.money import from_microusd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
-from shoestring.spending.heartbeat import Heartbeat, heartbeat_key, last_heartbeat
+from shoestring.spending.heartbeat import Heartbeat, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.lost_pods import lost_reservations, settle_lost_pods
 
@@ -73,7 +74,7 @@ def beat(
         interval_s=2.0,
         spent_usd=Decimal(0),
     )
-    store.put(heartbeat_key("run", hold), record_bytes(said))
+    store.put(store_layout.heartbeat("run", hold), record_bytes(said))
     return said
 
 
@@ -115,7 +116,7 @@ def test_sweeping_twice_says_nothing_the_second_time(ledger, store, dead):
 
 
 def test_a_heartbeat_that_cannot_be_read_is_named(ledger, store):
-    store.put(heartbeat_key("run", "train-1"), b"{}")
+    store.put(store_layout.heartbeat("run", "train-1"), b"{}")
     with pytest.raises(DataError, match=r"runs/run/heartbeats/train-1\.json is not a heartbeat"):
         swept(ledger, store)
 

@@ -16,13 +16,14 @@ from test_ledger_laws import laws
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.memory import MemoryStore
+from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, StoreError
 from shoestring.core.money import from_microusd
 from shoestring.core.record import record_bytes
 from shoestring.spending.audit.export import export_accounts
 from shoestring.spending.audit.verify import open_ledger_folder, verify
 from shoestring.spending.ledger.chain_writer import ChainWriter
-from shoestring.spending.ledger.entry import entry_key, hash_entry, read_entry
+from shoestring.spending.ledger.entry import hash_entry, read_entry
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.parent_accounts import (
     LEASE_S,
@@ -237,7 +238,7 @@ def test_an_account_that_names_what_its_campaign_did_not_reserve_breaks_the_book
     ledger.open("run", Decimal("1"), campaign=SPRING)
     sealed = read_entry(store, "run", number)
     (store.root / "ledger/run/head.json").unlink()
-    store.put(entry_key("run", number), record_bytes(hash_entry(sealed.entry.model_copy(update=change))))
+    store.put(store_layout.ledger_entry("run", number), record_bytes(hash_entry(sealed.entry.model_copy(update=change))))
     with pytest.raises(LedgerCorrupt, match=why):
         verify(store, {})
 
@@ -253,7 +254,7 @@ def test_the_export_of_a_run_holds_its_campaigns_chain_too(store, ledger, tmp_pa
 
 def test_entries_from_before_there_were_campaigns_keep_their_bytes_and_hashes(store, ledger):
     ledger.open("run", Decimal("1"))
-    data = store.fetch(entry_key("run", 1)).read_bytes()
+    data = store.fetch(store_layout.ledger_entry("run", 1)).read_bytes()
     assert not {b"campaign", b"campaign_hash", b"approval"} & set(data.replace(b'"', b" ").split())
 
 

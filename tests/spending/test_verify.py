@@ -16,11 +16,12 @@ from some_books import check, copy_books, cut
 from spending_world import MONTH, BusyStore, DyingStore, fast_folder
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.core import store_layout
 from shoestring.core.errors import DataError, LedgerCorrupt, StoreError
 from shoestring.core.record import record_bytes
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.chain import AccountChain
-from shoestring.spending.ledger.entry import Entry, HashedEntry, entry_key, hash_entry, read_entry
+from shoestring.spending.ledger.entry import Entry, HashedEntry, hash_entry, read_entry
 from shoestring.spending.ledger.ledger import Ledger
 
 
@@ -104,7 +105,7 @@ def test_any_change_of_any_one_file_is_seen(data):
 
 
 def test_the_first_entry_that_does_not_hold_is_named(store):
-    path = store.root / entry_key("run-2", 4)
+    path = store.root / store_layout.ledger_entry("run-2", 4)
     path.write_text(path.read_text().replace("300000", "100000"))
     with pytest.raises(
         LedgerCorrupt, match=r"ledger/run-2/00000004\.json: its content does not have the hash"
@@ -121,7 +122,7 @@ def rewrite(store: FolderStore, account: str, number: int, **changes: object) ->
             break
         update = changes if at == number else {"prev": head}
         new = hash_entry(Entry.model_validate(sealed.entry.model_dump() | update))
-        store.put(entry_key(account, at), record_bytes(new))
+        store.put(store_layout.ledger_entry(account, at), record_bytes(new))
         head, last = new.sha256, at
     (store.root / f"ledger/{account}/head.json").write_text(
         json.dumps({"number": last, "sha256": head}, indent=1) + "\n"
@@ -181,7 +182,7 @@ CHILD = {"kind": "settle", "id": "settle/x", "hold": "run-2", "child": "run-2", 
 def test_an_entry_with_good_hashes_that_breaks_a_rule_is_seen(store, account, forged):
     state = Ledger(store, StillClock()).state(account)
     entry = Entry(account=account, number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
-    store.put(entry_key(account, entry.number), record_bytes(hash_entry(entry)))
+    store.put(store_layout.ledger_entry(account, entry.number), record_bytes(hash_entry(entry)))
     with pytest.raises(LedgerCorrupt, match=rf"{account}/{entry.number:08d}\.json"):
         check(store)
 
@@ -196,7 +197,7 @@ def test_a_settlement_that_names_another_entry_than_the_closing_one_is_seen(stor
         **CHILD,
         child_hash=first.sha256,
     )
-    store.put(entry_key(MONTH, entry.number), record_bytes(hash_entry(entry)))
+    store.put(store_layout.ledger_entry(MONTH, entry.number), record_bytes(hash_entry(entry)))
     with pytest.raises(LedgerCorrupt, match="settles run-2 by entry 1, which did not close it"):
         check(store)
 
@@ -209,7 +210,7 @@ def test_a_cap_that_no_reservation_of_its_own_covers_is_seen(store, reserved_for
     proof = [sha256 for sha256, (child, _) in month.child_reservations.items() if child == reserved_for][-1]
     forged = {"kind": "cap", "id": "x", "cap_microusd": 2_000_000, "parent": MONTH, "parent_hash": proof}
     entry = Entry(account="run-2", number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
-    store.put(entry_key("run-2", entry.number), record_bytes(hash_entry(entry)))
+    store.put(store_layout.ledger_entry("run-2", entry.number), record_bytes(hash_entry(entry)))
     with pytest.raises(LedgerCorrupt, match=r"run-2/00000008\.json: is not what entry .* of 2026-11 reserved"):
         check(store)
 
@@ -253,7 +254,7 @@ def test_a_parent_that_settled_other_than_what_was_spent_is_seen(store):
         "child_hash": closing.sha256,
     }
     entry = Entry(account=MONTH, number=5, prev=last.sha256, at=NOON, amount_microusd=380_000, **content)
-    store.put(entry_key(MONTH, 5), record_bytes(hash_entry(entry)))
+    store.put(store_layout.ledger_entry(MONTH, 5), record_bytes(hash_entry(entry)))
     with pytest.raises(LedgerCorrupt, match=r"settles run-1 at \$0\.380000, but \$0\.390000 was spent there"):
         check(store)
 
@@ -277,7 +278,7 @@ def test_a_crash_between_two_accounts_is_pending_and_not_broken(store, at, says)
 
 def test_books_that_grow_while_they_are_verified_hold(store):
     meanwhile = functools.partial(Ledger(store, StillClock()).set_cap, "run-2", Decimal("2"))
-    busy = BusyStore(store.root, entry_key("run-1", 1), meanwhile)
+    busy = BusyStore(store.root, store_layout.ledger_entry("run-1", 1), meanwhile)
     assert verify(busy, load_anchors(store)).cap_usd == Decimal("3")
 
 

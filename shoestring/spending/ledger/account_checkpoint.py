@@ -1,6 +1,6 @@
-"""An account as it was at one of its entries, so that a new writer of a long chain need not read all of it.
+"""Checkpoints of accounts: the state of an account at one of its entries, so that a new writer of a long chain reads only its end.
 
-A hint, like the head's: an account is what its entries come to, and `verify` compares.
+A checkpoint is a hint, like the head hint. The entries alone define the account, and `verify` compares the two.
 """
 
 from __future__ import annotations
@@ -11,31 +11,35 @@ from datetime import datetime
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from shoestring.core import store_layout
 from shoestring.core.errors import LedgerCorrupt, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.record import Record, StoredRecord, digest, record_bytes
-from shoestring.spending.ledger.account import Account, OpenReservation
+from shoestring.spending.ledger.account import Account
+from shoestring.spending.ledger.balances import OpenReservation
 from shoestring.spending.ledger.entry import AccountName, Sha256, is_none
 from shoestring.spending.ledger.settled_index import RequestIndex, SettledReservations
 
-# Entries between two checkpoints of a short chain; of a long one, at least this share of it, so that writing them stays as cheap.
 MIN_INTERVAL, CHAIN_SHARE = 128, 256
+"""Entries between two checkpoints: at least 128, and for a long chain at least 1/256 of its length, which bounds the cost of writing."""
 
 
 class StoredReservation(Record):
+    """An open reservation in a checkpoint."""
+
     model_config = ConfigDict(strict=True)
 
     stage: str
     attempt: int
-    microusd: int
-    since: datetime
+    amount_microusd: int
+    reserved_at: datetime
     child: str | None
-    proof: str
-    why: str
+    entry_hash: str
+    decision_key: str
 
 
 class AccountCheckpoint(StoredRecord):
-    """All that an `Account` is. `requests` and `settled` are packed (`spending/past.py`)."""
+    """All fields of an `Account`. `requests` and `settled` are packed (`settled_index.py`)."""
 
     model_config = ConfigDict(strict=True)
 
@@ -43,17 +47,17 @@ class AccountCheckpoint(StoredRecord):
     number: int
     head: Sha256
     object_number: int | None = Field(
-        None, exclude_if=is_none, description="number of the object with that entry, where it is another"
+        None, exclude_if=is_none, description="number of the object with the last entry, if it is in a batch"
     )
     parent: str | None
     campaign: str | None
-    cap: int | None
+    cap_microusd: int | None
     initial_cap_microusd: int | None
     cap_entry: int
     closed: bool
-    spent: int
-    held: int
-    released: int
+    spent_microusd: int
+    held_microusd: int
+    released_microusd: int
     reservations: dict[str, StoredReservation]
     stage_caps: dict[str, int]
     stage_spent: dict[str, int]
@@ -63,24 +67,27 @@ class AccountCheckpoint(StoredRecord):
 
 
 class HashedCheckpoint(Record):
+    """A checkpoint and its hash, as the store holds them."""
+
     model_config = ConfigDict(strict=True)
 
     checkpoint: AccountCheckpoint
     sha256: Sha256
 
 
-def checkpoint_key(account: str) -> str:
-    return f"ledger/{account}/checkpoint.json"
-
-
 def checkpoint_is_due(number: int) -> bool:
-    """Does whoever writes entry `number` write a checkpoint? Every 128 entries, and of a chain of 65,536 every 256, and so on."""
-    every = max(MIN_INTERVAL, 1 << ((number // CHAIN_SHARE).bit_length() - 1)) if number >= CHAIN_SHARE else MIN_INTERVAL
+    """Return whether the writer of entry `number` writes a checkpoint.
+
+    One is due every 128 entries, from entry 65,536 on every 256, from 131,072 on every 512, and so on.
+    """
+    every = MIN_INTERVAL
+    if number >= CHAIN_SHARE:
+        every = max(MIN_INTERVAL, 1 << ((number // CHAIN_SHARE).bit_length() - 1))
     return number % every == 0
 
 
 def write_checkpoint(store: Store, account: Account) -> None:
-    """Write the account down as it is, in place of the checkpoint before. Raises StoreError."""
+    """Write a checkpoint of the account, replacing the one before. Raises StoreError."""
     checkpoint = AccountCheckpoint(
         account=account.name,
         number=account.number,
@@ -88,61 +95,82 @@ def write_checkpoint(store: Store, account: Account) -> None:
         object_number=account.object_number if account.object_number != account.number else None,
         parent=account.parent,
         campaign=account.campaign,
-        cap=account.cap,
+        cap_microusd=account.cap_microusd,
         initial_cap_microusd=account.initial_cap_microusd,
         cap_entry=account.cap_entry,
         closed=account.closed,
-        spent=account.spent,
-        held=account.held,
-        released=account.released,
-        reservations={name: StoredReservation(**asdict(held)) for name, held in account.reservations.items()},
+        spent_microusd=account.spent_microusd,
+        held_microusd=account.held_microusd,
+        released_microusd=account.released_microusd,
+        reservations={
+            name: StoredReservation(**asdict(open_)) for name, open_ in account.reservations.items()
+        },
         stage_caps=account.stage_caps,
         stage_spent=dict(account.stage_spent),
         stage_held=dict(account.stage_held),
         requests=account.requests.pack(),
         settled=account.settled.pack(),
     )
-    store.put(
-        checkpoint_key(account.name), record_bytes(HashedCheckpoint(checkpoint=checkpoint, sha256=digest(record_bytes(checkpoint))))
-    )
+    hashed = HashedCheckpoint(checkpoint=checkpoint, sha256=digest(record_bytes(checkpoint)))
+    store.put(store_layout.ledger_checkpoint(account.name), record_bytes(hashed))
 
 
 def load_checkpoint(store: Store, name: str) -> Account | None:
-    """The account as it was at its last checkpoint. Raises LedgerCorrupt for one that was changed since it was written."""
+    """Return the account as of its last checkpoint, or None if it has none.
+
+    Raises:
+        LedgerCorrupt: the checkpoint was changed after it was written.
+    """
     try:
-        kept = HashedCheckpoint.model_validate_json(store.fetch(checkpoint_key(name)).read_bytes())
+        data = store.fetch(store_layout.ledger_checkpoint(name)).read_bytes()
+        found = HashedCheckpoint.model_validate_json(data)
     except NotInStore:
         return None
     except ValidationError:
-        kept = None
-    if kept is None or kept.checkpoint.account != name or digest(record_bytes(kept.checkpoint)) != kept.sha256:
+        found = None
+    if (
+        found is None
+        or found.checkpoint.account != name
+        or digest(record_bytes(found.checkpoint)) != found.sha256
+    ):
         raise LedgerCorrupt(
             name,
             0,
             "its checkpoint.json was changed: verify the entries, then delete it (a later entry writes a new one)",
         )
-    return _restore(kept.checkpoint)
+    return _restore(found.checkpoint)
 
 
-def _restore(kept: AccountCheckpoint) -> Account:
-    account = Account(kept.account)
-    account.number, account.head, account.object_number = kept.number, kept.head, kept.object_number or kept.number
-    account.parent, account.campaign, account.closed = kept.parent, kept.campaign, kept.closed
-    account.cap, account.initial_cap_microusd, account.cap_entry = kept.cap, kept.initial_cap_microusd, kept.cap_entry
-    account.spent, account.held, account.released = kept.spent, kept.held, kept.released
-    account.reservations = {name: OpenReservation(**dict(held)) for name, held in kept.reservations.items()}
-    account.stage_caps = kept.stage_caps
-    account.stage_spent, account.stage_held = Counter(kept.stage_spent), Counter(kept.stage_held)
-    account.requests, account.settled = RequestIndex(kept.requests), SettledReservations(kept.settled)
+def _restore(saved: AccountCheckpoint) -> Account:
+    account = Account(saved.account)
+    account.number, account.head = saved.number, saved.head
+    account.object_number = saved.object_number or saved.number
+    account.parent, account.campaign, account.closed = saved.parent, saved.campaign, saved.closed
+    account.cap_microusd, account.cap_entry = saved.cap_microusd, saved.cap_entry
+    account.initial_cap_microusd = saved.initial_cap_microusd
+    account.spent_microusd, account.held_microusd = saved.spent_microusd, saved.held_microusd
+    account.released_microusd = saved.released_microusd
+    account.reservations = {
+        name: OpenReservation(**dict(open_)) for name, open_ in saved.reservations.items()
+    }
+    account.stage_caps = saved.stage_caps
+    account.stage_spent, account.stage_held = Counter(saved.stage_spent), Counter(saved.stage_held)
+    account.requests, account.settled = RequestIndex(saved.requests), SettledReservations(saved.settled)
     return account
 
 
-def compare_checkpoint(kept: Account, true: Account) -> None:
-    """Is what was kept what the entries up to there come to? Raises LedgerCorrupt."""
-    packed = kept.requests.pack() == true.requests.pack() and kept.settled.all() == true.settled.all()
-    if not packed or (kept.state(), kept.reservations, kept.cap_entry) != (true.state(), true.reservations, true.cap_entry):
+def compare_checkpoint(saved: Account, computed: Account) -> None:
+    """Compare a checkpoint with the account that was computed from its entries. Raises LedgerCorrupt if they differ."""
+    same_history = (
+        saved.requests.pack() == computed.requests.pack() and saved.settled.all() == computed.settled.all()
+    )
+    if not same_history or _comparable(saved) != _comparable(computed):
         raise LedgerCorrupt(
-            kept.name,
-            kept.number,
-            "does not come to what checkpoint.json says of the account at that entry: delete that file",
+            saved.name,
+            saved.number,
+            "does not give the state that checkpoint.json has for the account at that entry: delete that file",
         )
+
+
+def _comparable(account: Account) -> tuple[object, ...]:
+    return account.state(), account.reservations, account.cap_entry

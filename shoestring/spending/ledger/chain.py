@@ -1,4 +1,4 @@
-"""One account's chain as it is read from a store, whole."""
+"""The whole chain of one account, read from a store."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from shoestring.spending.ledger.entry import HashedEntry, StoredObject, read_obj
 
 
 class AccountChain:
-    """All entries so far, folded. `covers`: hash of an entry -> the account inside this one that it reserved for, and the micro-dollars.
+    """All entries of an account so far, and the account that they give.
 
-    `kept`: the account as its checkpoint has it, which is compared on the way. `last`: the number of an entry that is believed to be
-    there; those up to it are read several at once. `objects`: the numbers under which they lie.
+    `child_reservations` maps the hash of an entry to the child account that it reserved for, and the micro-dollars.
+    `object_numbers` are the numbers of the objects that hold the entries. `checkpoint` is the account as of its checkpoint;
+    it is compared with the entries while reading.
     """
 
     def __init__(self, store: Store, name: str, last: int = 0) -> None:
+        """Read the chain. Entries up to `last`, which the caller expects to exist, are read in parallel."""
         self.account = Account(name)
         self.entries: list[HashedEntry] = []
         self.object_numbers: set[int] = set()
@@ -23,34 +25,37 @@ class AccountChain:
         self._by_hash: dict[str, HashedEntry] = {}
         self._store = store
         self.checkpoint = load_checkpoint(store, name)
-        for written in read_objects(store, name, 0, last):
-            self._take_all(written)
+        for stored in read_objects(store, name, 0, last):
+            self._append_object(stored)
         self.read_new()
 
     def read_new(self) -> bool:
-        """Read what was appended since; whether there was anything. Raises LedgerCorrupt."""
+        """Read the entries that were appended since the last read. Returns whether there were any. Raises LedgerCorrupt."""
         before = self.account.number
-        while written := read_object(self._store, self.account.name, self.account.number + 1):
-            self._take_all(written)
+        while stored := read_object(self._store, self.account.name, self.account.number + 1):
+            self._append_object(stored)
         return self.account.number > before
 
-    def _take_all(self, written: StoredObject) -> None:
+    def _append_object(self, stored: StoredObject) -> None:
         self.object_numbers.add(self.account.number + 1)
-        for sealed in written.entries:
-            self._take(sealed)
+        for hashed in stored.entries:
+            self._append(hashed)
 
-    def _take(self, sealed: HashedEntry) -> None:
-        self.account.apply(sealed)
-        self.entries.append(sealed)
-        self._by_hash[sealed.sha256] = sealed
-        held = self.account.reservations.get(sealed.entry.reservation)
-        if held and held.child:
-            self.child_reservations[sealed.sha256] = (held.child, held.amount_microusd)
+    def _append(self, hashed: HashedEntry) -> None:
+        self.account.apply(hashed)
+        self.entries.append(hashed)
+        self._by_hash[hashed.sha256] = hashed
+        open_ = self.account.reservations.get(hashed.entry.reservation)
+        if open_ and open_.child:
+            self.child_reservations[hashed.sha256] = (open_.child, open_.amount_microusd)
         if self.checkpoint and self.checkpoint.number == self.account.number:
             compare_checkpoint(self.checkpoint, self.account)
 
     def find(self, sha256: str) -> HashedEntry | None:
-        """Looks again before it says no: the entry may be younger than this reading, and older than the one that names it."""
+        """Return the entry with this hash, or None.
+
+        If it is unknown, new entries are read first: another account may name an entry that was appended since the last read.
+        """
         if sha256 not in self._by_hash:
             self.read_new()
         return self._by_hash.get(sha256)

@@ -1,8 +1,8 @@
-"""Chains in a store, read and appended to by one writer among any number.
+"""Appends entries to the chains of a store, concurrently with any number of other writers.
 
-A writer puts its entry under the next number, if nobody else did; whoever loses reads what came in between, checks the caps again and
-takes the number after. So the caps hold among writers that know nothing of each other, and no lock is left behind by one that dies.
-Where many lose, they write together (`spending/crowd.py`).
+A writer puts its entry under the next number, if that number is free. If another writer took it, the writer reads the new
+entries, checks the caps again, and tries the number after them. So the caps hold among writers that do not know each other,
+and a writer that dies leaves no lock. Under contention, writers write batches (`group_commit.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from random import Random, SystemRandom
 
+from shoestring.core import store_layout
 from shoestring.core.errors import (
     BudgetExceeded,
     LedgerConflict,
@@ -32,8 +33,6 @@ from shoestring.spending.ledger.entry import (
     HashedEntry,
     HeadHint,
     StoredObject,
-    entry_key,
-    head_key,
     read_entry,
     read_head,
     read_object,
@@ -41,195 +40,202 @@ from shoestring.spending.ledger.entry import (
 )
 from shoestring.spending.ledger.group_commit import GroupCommit, PendingEntry, chain_next
 
-# A store may show a new object late (NFS remembers for up to 30 s that a file was not there): how long to look again for the
-# entry that took our number.
 VISIBILITY_TIMEOUT_S, POLL_INTERVAL_S = 60.0, 0.05
-# What a crowd wrote last is taken for its last for so long.
+"""How long to look for the entry that took a number. NFS may report a new file as missing for up to 30 s."""
 CONTENTION_FRESH_S = 0.2
+"""For this long, the last object that a writer read is taken to be the newest when deciding how to write."""
 
-# Writers who got in each other's way go on at different moments: also those that were one process a moment ago.
 SYSTEM_RANDOM = SystemRandom()
+"""Random numbers that differ between processes, also after a fork, so that writers that collided continue at different times."""
 
 
 class ChainWriter:
-    """Accounts by name, as this writer knows them. One thread an object; any number of objects and processes a store."""
+    """The accounts of a store, as this writer has read them.
 
-    def __init__(self, store: Store, clock: Clock, dice: Random = SYSTEM_RANDOM) -> None:
-        self.store, self._clock, self._dice = store, clock, dice
-        self._known: dict[str, Account] = {}
-        self._group = GroupCommit(store, clock, dice)
-        # By account, the objects that this writer saw last, the newest at the end.
-        self._seen: defaultdict[str, deque[StoredObject]] = defaultdict(partial(deque, maxlen=SEQUENTIAL_READS))
-        self._seen_s: dict[str, float] = {}
+    One thread uses an object; any number of objects and processes use a store.
+    """
+
+    def __init__(self, store: Store, clock: Clock, rng: Random = SYSTEM_RANDOM) -> None:
+        self.store, self._clock, self._rng = store, clock, rng
+        self._accounts: dict[str, Account] = {}
+        self._group = GroupCommit(store, clock, rng)
+        # By account: the objects that this writer read last, the newest at the end, and when it read the newest.
+        self._recent: defaultdict[str, deque[StoredObject]] = defaultdict(
+            partial(deque, maxlen=SEQUENTIAL_READS)
+        )
+        self._read_at_s: dict[str, float] = {}
 
     def latest(self, name: str) -> Account:
-        """The account with all entries that are there now; only those that are new are read. Raises LedgerCorrupt."""
-        account, hint = self._known.get(check_account_name(name)), None
+        """Return the account with all its entries, reading only those that are new. Raises LedgerCorrupt."""
+        account, hint = self._accounts.get(check_account_name(name)), None
         if account is None:
-            # Before the entries: a hint that is ahead of them afterwards is no race, but a tail that was cut off.
+            # The hint is read before the entries: if it is ahead of them, no race explains it, and the end was removed.
             hint = read_head(self.store, name)
-            account = self._jump(Account(name), hint)
-        steps = 0
-        while self._step(account):
-            steps += 1
-            if steps % SEQUENTIAL_READS == 0:
-                account = self._jump(account, read_head(self.store, name))
+            account = self._catch_up(Account(name), hint)
+        objects = 0
+        while self._apply_next(account):
+            objects += 1
+            if objects % SEQUENTIAL_READS == 0:
+                account = self._catch_up(account, read_head(self.store, name))
         if hint and hint.number > account.number:
             raise LedgerCorrupt(
                 name,
                 account.number + 1,
-                f"is missing, and head.json knows of {hint.number} entries: the tail was cut off",
+                f"is missing, and head.json names {hint.number} entries: the end of the chain was removed",
             )
-        self._known[name] = account
+        self._accounts[name] = account
         return account
 
     def cached(self, name: str) -> Account:
-        """The account as this writer saw it last, which may be a while ago: what is then appended is checked against what is there."""
-        return self._known.get(check_account_name(name)) or self.latest(name)
+        """Return the account as this writer read it last, which may be out of date. `append` checks against the store."""
+        return self._accounts.get(check_account_name(name)) or self.latest(name)
 
-    def _jump(self, account: Account, hint: HeadHint | None) -> Account:
-        """Towards where the hint says that the chain has come to: by a checkpoint, where that is further, and by many entries at once."""
+    def _catch_up(self, account: Account, hint: HeadHint | None) -> Account:
+        """Bring the account to the head hint: by a checkpoint, if that is far ahead, and then by parallel reads."""
         if hint is None:
             return account
         name = account.name
         if (
             hint.number - account.number >= account_checkpoint.MIN_INTERVAL
-            and (kept := account_checkpoint.load_checkpoint(self.store, name))
-            and kept.number > account.number
+            and (saved := account_checkpoint.load_checkpoint(self.store, name))
+            and saved.number > account.number
         ):
-            written = read_object(self.store, name, kept.object_number)
-            if written is None or written.entries[-1].sha256 != kept.head:
+            stored = read_object(self.store, name, saved.object_number)
+            if stored is None or stored.entries[-1].sha256 != saved.head:
                 raise LedgerCorrupt(
                     name,
-                    kept.number,
-                    "is not the entry that account_checkpoint.json was written at: the chain was cut off or changed",
+                    saved.number,
+                    "is not the entry that checkpoint.json was written at: the chain was cut off or changed",
                 )
-            account = kept
-            self._saw(name, written)
-        for written in read_objects(self.store, name, account.number, hint.number):
-            self._take_in(account, written)
+            account = saved
+            self._remember(name, stored)
+        for stored in read_objects(self.store, name, account.number, hint.number):
+            self._apply(account, stored)
         return account
 
-    def _step(self, account: Account) -> bool:
-        """Take in the next object; False: there is none yet."""
-        written = read_object(self.store, account.name, account.number + 1)
-        if written:
-            self._take_in(account, written)
-        return written is not None
+    def _apply_next(self, account: Account) -> bool:
+        """Read and apply the next object. Returns False if there is none."""
+        stored = read_object(self.store, account.name, account.number + 1)
+        if stored:
+            self._apply(account, stored)
+        return stored is not None
 
-    def _take_in(self, account: Account, written: StoredObject) -> None:
-        account.apply_object(written)
-        self._saw(account.name, written)
+    def _apply(self, account: Account, stored: StoredObject) -> None:
+        account.apply_object(stored)
+        self._remember(account.name, stored)
 
-    def _saw(self, name: str, written: StoredObject) -> None:
-        self._seen[name].append(written)
-        self._seen_s[name] = self._clock.monotonic_s()
+    def _remember(self, name: str, stored: StoredObject) -> None:
+        self._recent[name].append(stored)
+        self._read_at_s[name] = self._clock.monotonic_s()
 
-    def append(self, draft: Entry, keep: int = 0) -> HashedEntry:
-        """Write `draft` as the next entry of its account, once, whoever else is writing.
+    def append(self, draft: Entry, min_left_microusd: int = 0) -> HashedEntry:
+        """Write `draft` as the next entry of its account, exactly once, concurrently with other writers.
 
-        What is known of the account does to begin with: if it is out of date, the number is taken, or what is refused is looked at again.
+        It starts from the cached account. When that turns out to be out of date (the number is taken, or the entry is refused),
+        the new entries are read and the draft is checked again.
         """
         account, is_fresh, has_lost = self.cached(draft.account), False, False
-        if self._crowded(account) and self._clock.monotonic_s() - self._seen_s[account.name] > CONTENTION_FRESH_S:
-            # A wish for a number that is had already is in vain.
+        if self._is_contended(account) and not self._was_just_read(account):
+            # A proposal for a number that is taken would be useless.
             account, is_fresh = self.latest(account.name), True
         while True:
             try:
                 if before := account.requests.entry_number(draft.id):
-                    return self._same(draft, self.entry(account.name, before))
-                account.check(draft, keep)
+                    return self._same_request(draft, self.entry(account.name, before))
+                account.check(draft, min_left_microusd)
             except (BudgetExceeded, LedgerConflict):
                 if is_fresh:
                     raise
                 account, is_fresh = self.latest(account.name), True
                 continue
             number, began_s = account.number + 1, self._clock.monotonic_s()
-            written = self._next(account, draft, keep, has_lost)
-            if written and self._put(written):
-                self._take_in(account, written)
-                self._tell(account)
-                return written.entries[0]
-            self._wait_for(account, number)
-            if not self._crowded(account):
-                # Not all who lost at once: the first of them to get a number tells the others that they are many.
-                self._clock.sleep(self._dice.uniform(0, self._clock.monotonic_s() - began_s))
-            # A number that was lost to what was not read yet says nothing of others who write now.
+            stored = self._next_object(account, draft, min_left_microusd, has_lost)
+            if stored and self._put(stored):
+                self._apply(account, stored)
+                self._write_hints(account)
+                return stored.entries[0]
+            self._wait_for_entry(account, number)
+            if not self._is_contended(account):
+                # The losers retry at different times: the first to get a number tells the others of the contention.
+                self._clock.sleep(self._rng.uniform(0, self._clock.monotonic_s() - began_s))
+            # Losing a number to an entry that was not read yet is no sign of contention.
             has_lost, is_fresh = is_fresh, True
             if not account.requests.entry_number(draft.id):
                 account = self.latest(account.name)
 
-    def _next(self, account: Account, draft: Entry, keep: int, has_lost: bool) -> StoredObject | None:
-        """What to put under the next number; None where somebody else did."""
-        if self._crowded(account):
-            wish = PendingEntry(draft=draft, min_left_microusd=keep)
-            return self._group.gather(account, wish, partial(self._step, account))
+    def _next_object(
+        self, account: Account, draft: Entry, min_left_microusd: int, has_lost: bool
+    ) -> StoredObject | None:
+        """Return the object to put under the next number, or None if another writer took that number."""
+        if self._is_contended(account):
+            own = PendingEntry(draft=draft, min_left_microusd=min_left_microusd)
+            return self._group.prepare(account, own, partial(self._apply_next, account))
         return StoredObject((chain_next(account, draft, self._clock),), contended=has_lost)
 
-    def _crowded(self, account: Account) -> bool:
-        """Did whoever wrote last see others?"""
-        seen = self._seen[account.name]
-        return bool(seen) and seen[-1].contended
+    def _is_contended(self, account: Account) -> bool:
+        """Return whether the writer of the newest object met other writers."""
+        recent = self._recent[account.name]
+        return bool(recent) and recent[-1].contended
 
-    def _put(self, written: StoredObject) -> bool:
-        """False: the number is taken. A store that fails at it may have written it all the same."""
-        entry = written.entries[0].entry
+    def _was_just_read(self, account: Account) -> bool:
+        return self._clock.monotonic_s() - self._read_at_s[account.name] <= CONTENTION_FRESH_S
+
+    def _put(self, stored: StoredObject) -> bool:
+        """Put the object. Returns False if its number is taken. A store may fail and have written it all the same."""
+        entry = stored.entries[0].entry
+        key = store_layout.ledger_entry(entry.account, entry.number)
         try:
-            return self.store.put(entry_key(entry.account, entry.number), written.data, if_absent=True)
+            return self.store.put(key, stored.data, if_absent=True)
         except StoreFull:
             raise
         except StoreError:
             with suppress(StoreError):
-                if read_object(self.store, entry.account, entry.number) == written:
+                if read_object(self.store, entry.account, entry.number) == stored:
                     return True
             raise
 
-    def _tell(self, account: Account) -> None:
-        """Leave the hints. One that could not be written is no reason to disown an entry that was."""
+    def _write_hints(self, account: Account) -> None:
+        """Write the head hint and, when due, a checkpoint. If that fails, the entry is still written."""
         with suppress(StoreError):
-            self.store.put(head_key(account.name), record_bytes(HeadHint(number=account.number, sha256=account.head)))
-            if any(map(account_checkpoint.checkpoint_is_due, range(account.object_number, account.number + 1))):
+            head = HeadHint(number=account.number, sha256=account.head)
+            self.store.put(store_layout.ledger_head(account.name), record_bytes(head))
+            written = range(account.object_number, account.number + 1)
+            if any(map(account_checkpoint.checkpoint_is_due, written)):
                 account_checkpoint.write_checkpoint(self.store, account)
 
-    def _same(self, draft: Entry, sealed: HashedEntry) -> HashedEntry:
-        place = {"number", "prev", "at", "pod_uid"}
-        if draft.model_dump(exclude=place) != sealed.entry.model_dump(exclude=place):
-            number = sealed.entry.number
+    def _same_request(self, draft: Entry, hashed: HashedEntry) -> HashedEntry:
+        """Return the entry that the same request wrote before. Raises LedgerConflict if its content differs."""
+        position = {"number", "prev", "at", "writer"}
+        if draft.model_dump(exclude=position) != hashed.entry.model_dump(exclude=position):
             raise LedgerConflict(
                 draft.account,
-                f"has {draft.id!r} as entry {number} already, with other content: read its state first",
+                f"already has {draft.id!r} as entry {hashed.entry.number}, with other content: read its state first",
             )
-        return sealed
+        return hashed
 
-    def _wait_for(self, account: Account, number: int) -> None:
-        """Until the entry that took our number is read."""
+    def _wait_for_entry(self, account: Account, number: int) -> None:
+        """Wait until the entry that took `number` can be read. Raises StoreError after `VISIBILITY_TIMEOUT_S`."""
         until_s = self._clock.monotonic_s() + VISIBILITY_TIMEOUT_S
-        while account.number < number and not self._step(account):
+        while account.number < number and not self._apply_next(account):
             if self._clock.monotonic_s() > until_s:
-                raise StoreError(
-                    f"the store says that {entry_key(account.name, number)} is there, but cannot find it"
-                )
+                key = store_layout.ledger_entry(account.name, number)
+                raise StoreError(f"the store reports that {key} exists, but cannot find it")
             self._clock.sleep(POLL_INTERVAL_S)
 
     def entry(self, account: str, number: int) -> HashedEntry:
-        """Raises LedgerCorrupt: it is not there any more."""
-        # What was just read, or written, need not be looked for.
-        known = (
-            sealed
-            for written in self._seen[account]
-            for sealed in written.entries
-            if sealed.entry.number == number
-        )
-        sealed = next(known, None) or read_entry(self.store, account, number)
-        if sealed is None:
-            raise LedgerCorrupt(account, number, "was there and is missing")
-        return sealed
+        """Return an entry that is known to exist. Raises LedgerCorrupt if it does not exist any more."""
+        recent = (hashed for stored in self._recent[account] for hashed in stored.entries)
+        hashed = next((each for each in recent if each.entry.number == number), None)
+        hashed = hashed or read_entry(self.store, account, number)
+        if hashed is None:
+            raise LedgerCorrupt(account, number, "existed before and is missing")
+        return hashed
 
 
 def check_account_name(account: str) -> str:
-    """Raises UsageError for what cannot be an account's name."""
+    """Return the name. Raises UsageError if it cannot name an account."""
     if not re.fullmatch(ACCOUNT_PATTERN, account):
         raise UsageError(
-            f"{account!r} cannot name an account: letters, digits, '.', '_' and '-', at most 128"
+            f"{account!r} cannot name an account: letters, digits, '.', '_' and '-', at most 128 characters"
         )
     return account

@@ -1,6 +1,8 @@
-"""One line of the ledger: what was asked of an account, chained by hash to the line before it.
+"""The entries of the ledger, and how they are stored.
 
-An object of the store holds one, or, where many wrote at once, several that follow each other, under the number of the first.
+Each account has a chain of entries. An entry is one request to the account, and contains the hash of the entry before it.
+An object in the store holds one entry, or a batch of consecutive entries under the number of the first. Writers that met
+contention write batches (`group_commit.py`).
 """
 
 from __future__ import annotations
@@ -14,21 +16,23 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, ValidationError
 
+from shoestring.core import store_layout
 from shoestring.core.errors import LedgerCorrupt, NotInStore
 from shoestring.core.interfaces import Store
-from shoestring.core.record import Record, StoredRecord, digest, record_bytes
+from shoestring.core.record import Record, StoredRecord, digest, record_bytes, validation_message
 
 NO_ENTRY = "0" * 64
-# Objects that are read at once: as many connections as a store on S3 keeps.
+"""The `prev` hash of an account's first entry."""
 PARALLEL_READS = 16
-# A chain that is no longer is not worth the threads.
+"""Objects that are read at the same time: the number of connections that the S3 store keeps open."""
 SEQUENTIAL_READS = 8
-# So much of a chain at once: a hint that is far ahead of the entries costs no more requests in vain.
+"""Up to this many entries are read one after another. For so few, starting threads costs more than it saves."""
 READ_WINDOW = 8 * PARALLEL_READS
-# Entries that one object holds at most: as many as are read at once in a few round trips.
+"""Entries that one round of parallel reads covers, so that a wrong hint costs few useless requests."""
 MAX_BATCH_ENTRIES = 64
-# How an object begins that holds several.
+"""Entries in one object, at most. A few rounds of parallel reads find any of them."""
 BATCH_PREFIX = b'{\n "entries"'
+"""The first bytes of an object that holds a batch."""
 
 EntryKind = Literal["open", "reserve", "extend", "settle", "adjust", "cap", "close"]
 ACCOUNT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
@@ -38,20 +42,20 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 def _require_utc(moment: datetime) -> datetime:
     if moment.utcoffset() != UTC.utcoffset(None):
-        raise ValueError("a ledger's moments are in UTC")
+        raise ValueError("the times of ledger entries must be in UTC")
     return moment
 
 
 def is_none(value: object) -> bool:
-    """Not written down where there is none: entries from before there were such fields keep their hashes."""
+    """Return True for None. Optional fields that are None are left out of the stored entry."""
     return value is None
 
 
 class Entry(StoredRecord):
-    """What was asked of an account. Amounts are whole micro-dollars.
+    """One request to an account. Amounts are whole micro-dollars.
 
-    `id` names the request: asked again, it is the same entry. `amount_microusd` is what is reserved, what a hold grows by, what it is
-    settled at, or (adjust) what a settled hold changes by.
+    `id` names the request: a request that is sent twice is written once. `amount_microusd` is the amount that a `reserve`
+    reserves, that an `extend` adds, that a `settle` settles at, or by which an `adjust` changes a settled reservation.
     """
 
     model_config = ConfigDict(strict=True)
@@ -62,43 +66,46 @@ class Entry(StoredRecord):
     at: Annotated[AwareDatetime, AfterValidator(_require_utc)]
     kind: EntryKind
     id: str = Field(min_length=1)
-    pod_uid: str = Field("", description="who wrote it")
-    hold: str = ""
+    writer: str = Field("", description="the pod or process that wrote the entry")
+    reservation: str = ""
     stage: str = ""
     attempt: int = Field(0, ge=0)
     amount_microusd: int = 0
-    why: str = ""
+    decision_key: str = Field("", description="reserve: key of the decision that the money is reserved for")
+    reason: str = Field("", description="settle, adjust, close: why the request was made")
     cap_microusd: int | None = Field(
         None, ge=0, description="open, cap: the most the account may spend and hold; null = no limit"
     )
     stage_caps: dict[str, int] = Field(
         {}, description="open: stage -> the most it may spend and hold, in micro-dollars"
     )
-    parent: AccountName | None = Field(None, description="the account that holds this one's cap")
-    parent_hash: Sha256 | None = Field(None, description="the parent's entry that reserved it")
+    parent: AccountName | None = Field(None, description="the account that reserves this one's cap")
+    parent_hash: Sha256 | None = Field(None, description="hash of the parent's entry that reserved the cap")
     campaign: AccountName | None = Field(
-        None, exclude_if=is_none, description="a second account that holds this one's cap"
+        None, exclude_if=is_none, description="a second account that reserves this one's cap"
     )
     campaign_hash: Sha256 | None = Field(
-        None, exclude_if=is_none, description="that account's entry that reserved it"
+        None, exclude_if=is_none, description="hash of the campaign's entry that reserved the cap"
     )
     approval: Sha256 | None = Field(
-        None, exclude_if=is_none, description="open, cap: the approval that allows the cap, by its digest"
+        None, exclude_if=is_none, description="open, cap: digest of the approval that allows the cap"
     )
-    child: AccountName | None = Field(None, description="in a parent: the account that this hold belongs to")
+    child: AccountName | None = Field(
+        None, description="in a parent: the account that this reservation belongs to"
+    )
     child_hash: Sha256 | None = Field(
-        None, description="settle of a child: the hash of the entry that closed it"
+        None, description="settle of a child: hash of the entry that closed the child"
     )
 
     @property
     def reserved_in(self) -> tuple[tuple[str, str | None], ...]:
-        """The accounts that this one lies in, each with the hash of its entry that reserved the cap."""
+        """The parent accounts, each with the hash of its entry that reserved the cap."""
         both = ((self.parent, self.parent_hash), (self.campaign, self.campaign_hash))
         return tuple((name, sha256) for name, sha256 in both if name is not None)
 
 
 class HashedEntry(Record):
-    """An entry and its hash, as they lie in the store."""
+    """An entry and its hash, as the store holds them."""
 
     model_config = ConfigDict(strict=True)
 
@@ -107,7 +114,7 @@ class HashedEntry(Record):
 
 
 class EntryBatch(Record):
-    """Entries of writers who saw each other, as one of them wrote them. Nobody sees some of them without the others."""
+    """Consecutive entries in one object. A reader sees all of them or none."""
 
     model_config = ConfigDict(strict=True)
 
@@ -116,10 +123,10 @@ class EntryBatch(Record):
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What one object of the store holds. `crowd`: more than one writer wanted its number."""
+    """The content of one object. `contended`: more than one writer wanted its number; it is then stored as a batch."""
 
     entries: tuple[HashedEntry, ...]
-    crowd: bool = False
+    contended: bool = False
 
     @property
     def data(self) -> bytes:
@@ -127,7 +134,11 @@ class StoredObject:
 
 
 class HeadHint(Record):
-    """A hint at an account's last entry. It may be old, and nobody has to trust it; one that is ahead shows that a tail was cut off."""
+    """A hint at an account's last entry, in `head.json`.
+
+    The hint may be behind the chain, so readers do not rely on it. A hint that is ahead of the chain shows that entries
+    were removed from the chain's end.
+    """
 
     model_config = ConfigDict(strict=True)
 
@@ -140,87 +151,81 @@ def hash_entry(entry: Entry) -> HashedEntry:
 
 
 def parse_object(data: bytes) -> StoredObject:
-    """Parse an object. Raises ValueError: no entries, written otherwise than we write, or not of their own hashes."""
-    crowd = data.startswith(BATCH_PREFIX)
-    written = StoredObject(
-        EntryBatch.model_validate_json(data).entries if crowd else (HashedEntry.model_validate_json(data),), crowd
+    """Parse an object of a chain.
+
+    Raises:
+        ValueError: the data holds no entries, an entry does not have its hash, or the bytes are not in canonical form.
+    """
+    is_batch = data.startswith(BATCH_PREFIX)
+    entries = (
+        EntryBatch.model_validate_json(data).entries if is_batch else (HashedEntry.model_validate_json(data),)
     )
-    if any(digest(record_bytes(sealed.entry)) != sealed.sha256 for sealed in written.entries):
-        raise ValueError("its content does not have the hash that is written beside it: it was changed")
-    if written.data != data:
+    stored = StoredObject(entries, is_batch)
+    if any(digest(record_bytes(hashed.entry)) != hashed.sha256 for hashed in stored.entries):
+        raise ValueError("its content does not match its stored hash: it was changed")
+    if stored.data != data:
         raise ValueError("its bytes are not the ones that were written: it was changed")
-    return written
-
-
-def entry_key(account: str, number: int) -> str:
-    return f"ledger/{account}/{number:08d}.json"
-
-
-def head_key(account: str) -> str:
-    return f"ledger/{account}/head.json"
+    return stored
 
 
 def read_object(store: Store, account: str, number: int) -> StoredObject | None:
-    """What the object of that number holds; None when there is none. Raises LedgerCorrupt."""
+    """Return the object under this number, or None if there is none. Raises LedgerCorrupt."""
     try:
-        written = parse_object(store.fetch(entry_key(account, number)).read_bytes())
+        stored = parse_object(store.fetch(store_layout.ledger_entry(account, number)).read_bytes())
     except NotInStore:
         return None
     except ValidationError as error:
-        raise LedgerCorrupt(account, number, f"is not an entry: {error.errors()[0]['msg']}") from error
+        raise LedgerCorrupt(account, number, f"is not an entry: {validation_message(error)}") from error
     except ValueError as error:
         raise LedgerCorrupt(account, number, str(error)) from error
-    return written
+    return stored
 
 
 def read_entry(store: Store, account: str, number: int) -> HashedEntry | None:
-    """One that is known to be there, whatever object it lies in; None when it is not. Raises LedgerCorrupt."""
-    if here := read_object(store, account, number):
-        return here.entries[0]
-    with ThreadPoolExecutor(PARALLEL_READS) as readers:
-        before = readers.map(
-            partial(read_object, store, account), range(max(1, number - MAX_BATCH_ENTRIES + 1), number)
-        )
-        return next(
-            (
-                sealed
-                for written in before
-                if written
-                for sealed in written.entries
-                if sealed.entry.number == number
-            ),
-            None,
-        )
+    """Return the entry of this number, also from a batch, or None if there is none. Raises LedgerCorrupt."""
+    if stored := read_object(store, account, number):
+        return stored.entries[0]
+    first = max(1, number - MAX_BATCH_ENTRIES + 1)
+    with ThreadPoolExecutor(PARALLEL_READS) as pool:
+        for earlier in pool.map(partial(read_object, store, account), range(first, number)):
+            for hashed in earlier.entries if earlier else ():
+                if hashed.entry.number == number:
+                    return hashed
+    return None
 
 
 def read_objects(store: Store, account: str, after: int, last: int) -> Iterator[StoredObject]:
-    """Many objects, from the one after entry `after` up to entry `last`, in order, several read at once; none after one that is missing.
+    """Yield the objects that hold entries `after` + 1 to `last`, in order, reading several in parallel.
 
-    On S3 each takes a round trip. A few are left to whoever reads on from here. Raises LedgerCorrupt.
+    On S3 each object takes a round trip. It ends at the first missing object. For at most `SEQUENTIAL_READS` entries it
+    yields nothing: the caller reads those one after another. Raises LedgerCorrupt.
     """
     if last - after <= SEQUENTIAL_READS:
         return
     window = READ_WINDOW
-    with ThreadPoolExecutor(PARALLEL_READS) as readers:
+    with ThreadPoolExecutor(PARALLEL_READS) as pool:
         while after < last:
             numbers = range(after + 1, min(after + window, last) + 1)
-            for number, written in zip(
-                numbers, readers.map(partial(read_object, store, account), numbers), strict=True
-            ):
+            objects = pool.map(partial(read_object, store, account), numbers)
+            for number, stored in zip(numbers, objects, strict=True):
                 if number <= after:
                     continue
-                if written is None:
+                if stored is None:
                     return
-                after += len(written.entries)
-                # Where many entries are together, most numbers have no object of their own.
-                window = READ_WINDOW if len(written.entries) == 1 else PARALLEL_READS
-                yield written
+                after += len(stored.entries)
+                # In a chain of batches, most numbers have no object of their own.
+                window = READ_WINDOW if len(stored.entries) == 1 else PARALLEL_READS
+                yield stored
 
 
 def read_head(store: Store, account: str) -> HeadHint | None:
-    """None when there is no hint. Raises LedgerCorrupt for a damaged one: it was written whole, so somebody changed it."""
+    """Return the head hint, or None if there is none.
+
+    Raises:
+        LedgerCorrupt: the hint is damaged. The store writes objects whole, so a damaged one was changed later.
+    """
     try:
-        data = store.fetch(head_key(account)).read_bytes()
+        data = store.fetch(store_layout.ledger_head(account)).read_bytes()
         head = HeadHint.model_validate_json(data)
     except NotInStore:
         return None

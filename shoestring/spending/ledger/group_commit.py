@@ -1,11 +1,12 @@
-"""Many writers of one account do not race for its next number: each leaves its wish, and one of them writes what all wish for.
+"""Group commit: under contention, writers of one account propose entries, and one of them writes all proposals in one object.
 
-A wish is for one number. It has come true, or not, once there is an object under that number, so none is granted later, when nobody
-waits for it any more: what was left out is wished again for a number to come. Who gathers the wishes is a matter of speed alone. One
-claims to, the others wait for it, and if it died they gather themselves: of several, the number takes one.
+A proposal is for one number. Once an object exists under that number, the proposal was either written in it or not, so no
+proposal is written later, when its writer no longer waits. A writer whose proposal was left out proposes it again for a later
+number. Correctness does not depend on who collects the proposals: one writer claims to, the others wait for it, and if it
+died they collect themselves. The conditional write of the number decides.
 
-Whoever got a number after it had lost one says so in what it writes (`Written.contended`), and so does whoever writes for several: that is
-how those who come next know that they are many. It ends with a writer whom nobody joins.
+A writer that got a number after it lost one marks its object as contended (`StoredObject.contended`), and so does a writer of
+a batch. The next writers see the mark and propose. It ends with a writer that no other writer joins.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from random import Random
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, NotInStore, StoreError
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.record import StoredRecord, digest, record_bytes
@@ -31,17 +33,22 @@ from shoestring.spending.ledger.entry import (
     hash_entry,
 )
 
-# How often whoever gathers looks for wishes, until there are as many as last time: so long first, times what its own took, then twice as
-# long, and so on. So it fits a disk as well as a server far away, and one that is busy.
-GATHERS, FIRST_GATHER = 4, 2.0
-# How often one looks whether what was wished for is written: so long first, times what the wish took, then twice as long, up to these.
-LOOKS, FIRST_LOOK, LONGEST_LOOK, LONGEST_PAUSE_S = 6, 8.0, 16.0, 2.0
-# Of as many as wrote together last, so many try to be the one that gathers at once; the others where none has after two looks.
-EAGER, PATIENT_LOOKS = 4, 2
+# All pauses are multiples of how long the writer's own proposal took to write, so that they suit a local disk as well as a
+# distant or a busy server. Each pause is twice the one before it.
+COLLECT_ROUNDS, FIRST_COLLECT_PAUSE = 4, 2.0
+"""Times that the collecting writer lists the proposals until their number stops growing, and the first pause."""
+POLLS, FIRST_POLL_PAUSE, LONGEST_POLL_PAUSE = 6, 8.0, 16.0
+"""Times that a waiting writer looks for the object, and the first and the longest pause."""
+LONGEST_PAUSE_S = 2.0
+EAGER_CLAIMERS, PATIENT_POLLS = 4, 2
+"""Of as many writers as the last batch had, this many claim to collect at once; the others after two polls without an object."""
 
 
 class PendingEntry(StoredRecord):
-    """An entry without its place in the chain, and how many micro-dollars have to be left when it is written."""
+    """A proposed entry without its position in the chain.
+
+    `min_left_microusd` must still be free after it is written, in micro-dollars.
+    """
 
     model_config = ConfigDict(strict=True)
 
@@ -49,58 +56,60 @@ class PendingEntry(StoredRecord):
     min_left_microusd: int = Field(0, ge=0)
 
 
-def pending_prefix(account: str, number: int) -> str:
-    """Where the wishes for one number lie: of no use once that is written, and to nobody's harm if they are deleted."""
-    return f"wishes/{account}/{number:08d}/"
-
-
 class GroupCommit:
-    def __init__(self, store: Store, clock: Clock, dice: Random) -> None:
-        self._store, self._clock, self._dice = store, clock, dice
+    """Proposes an entry, and collects the proposals of other writers."""
 
-    def gather(self, account: Account, own: PendingEntry, moved_on: Callable[[], bool]) -> StoredObject | None:
-        """What the next object of `account` is to hold, `own` first; None: somebody else wrote it.
+    def __init__(self, store: Store, clock: Clock, rng: Random) -> None:
+        self._store, self._clock, self._rng = store, clock, rng
 
-        `moved_on`: looks whether there is an object under the next number. Raises StoreError.
+    def prepare(
+        self, account: Account, own: PendingEntry, is_taken: Callable[[], bool]
+    ) -> StoredObject | None:
+        """Return the next object of `account`, with `own` first, or None if another writer wrote it.
+
+        `is_taken` reads the store and returns whether there is an object under the next number.
+
+        Raises:
+            StoreError: the proposal could not be written.
         """
-        folder = pending_prefix(account.name, account.number + 1)
+        folder = store_layout.pending_entries(account.name, account.number + 1)
         began_s = self._clock.monotonic_s()
         name = digest(f"{folder}{own.draft.id}".encode())[:32]
         self._store.put(f"{folder}{name}.json", record_bytes(own))
         took_s = self._clock.monotonic_s() - began_s
-        last = account.number + 1 - account.object_number
-        longest_s = max(LONGEST_PAUSE_S, took_s * LONGEST_LOOK)
-        claims_at = 0 if int(name, 16) / 16 ** len(name) * last < EAGER else PATIENT_LOOKS
-        for look in range(LOOKS):
-            if look == claims_at and self._claims(f"{folder}by", name):
+        last_batch = account.number + 1 - account.object_number
+        longest_s = max(LONGEST_PAUSE_S, took_s * LONGEST_POLL_PAUSE)
+        is_eager = int(name, 16) / 16 ** len(name) * last_batch < EAGER_CLAIMERS
+        for poll in range(POLLS):
+            if poll == (0 if is_eager else PATIENT_POLLS) and self._claim(f"{folder}claimed-by", name):
                 break
-            self._clock.sleep(self._dice.uniform(0.5, 1.0) * min(longest_s, took_s * FIRST_LOOK * 2**look))
-            if moved_on():
+            pause_s = min(longest_s, took_s * FIRST_POLL_PAUSE * 2**poll)
+            self._clock.sleep(self._rng.uniform(0.5, 1.0) * pause_s)
+            if is_taken():
                 return None
-        return self._sealed(
-            account, own, self._wishes(folder, f"{name}.json", max(1, last - 1), took_s * FIRST_GATHER)
-        )
+        expected, pause_s = max(1, last_batch - 1), took_s * FIRST_COLLECT_PAUSE
+        return self._batch(account, own, self._collect(folder, f"{name}.json", expected, pause_s))
 
-    def _claims(self, key: str, name: str) -> bool:
+    def _claim(self, key: str, name: str) -> bool:
         with suppress(StoreError):
             return self._store.put(key, name.encode(), if_absent=True)
         return False
 
-    def _wishes(self, folder: str, own: str, expected: int, pause_s: float) -> Iterator[PendingEntry]:
-        """The others', once there are as many as are expected, or no more are waited for."""
+    def _collect(self, folder: str, own: str, expected: int, pause_s: float) -> Iterator[PendingEntry]:
+        """Yield the other writers' proposals, once there are `expected` of them or their number stops growing."""
         keys = list[str]()
-        for gather in range(GATHERS):
-            self._clock.sleep(min(LONGEST_PAUSE_S, pause_s * 2**gather))
-            before, keys = len(keys), self._listed(folder, own)
+        for collect_round in range(COLLECT_ROUNDS):
+            self._clock.sleep(min(LONGEST_PAUSE_S, pause_s * 2**collect_round))
+            before, keys = len(keys), self._list(folder, own)
             if before == len(keys) >= expected or len(keys) >= MAX_BATCH_ENTRIES - 1:
                 break
         if len(keys) < SEQUENTIAL_READS:
             yield from filter(None, map(self._read, keys))
             return
-        with ThreadPoolExecutor(PARALLEL_READS) as readers:
-            yield from filter(None, readers.map(self._read, keys))
+        with ThreadPoolExecutor(PARALLEL_READS) as pool:
+            yield from filter(None, pool.map(self._read, keys))
 
-    def _listed(self, folder: str, own: str) -> list[str]:
+    def _list(self, folder: str, own: str) -> list[str]:
         with suppress(StoreError):
             return [key for key in self._store.list(folder) if key.endswith(".json") and key != folder + own]
         return []
@@ -110,23 +119,26 @@ class GroupCommit:
             return PendingEntry.model_validate_json(self._store.fetch(key).read_bytes())
         return None
 
-    def _sealed(self, account: Account, own: PendingEntry, others: Iterator[PendingEntry]) -> StoredObject:
-        """Those that may come next, one after the other. A wish that may not is for whoever has it to see, by what was written."""
-        trial, together = account.copy(), list[HashedEntry]()
-        for wish in (own, *others):
-            if len(together) == MAX_BATCH_ENTRIES:
+    def _batch(self, account: Account, own: PendingEntry, others: Iterator[PendingEntry]) -> StoredObject:
+        """Return the proposals that may follow each other. The writer of another one sees that it was left out."""
+        trial, entries = account.copy(), list[HashedEntry]()
+        for pending in (own, *others):
+            if len(entries) == MAX_BATCH_ENTRIES:
                 break
-            if wish.draft.account != trial.name or trial.requests.entry_number(wish.draft.id):
+            if pending.draft.account != trial.name or trial.requests.entry_number(pending.draft.id):
                 continue
             with suppress(BudgetExceeded, LedgerConflict):
-                trial.check(wish.draft, wish.min_left_microusd)
-                together.append(sealed := chain_next(trial, wish.draft, self._clock))
-                trial.apply(sealed)
-        # One that was alone is no sign yet that all the others are done.
-        return StoredObject(tuple(together), contended=len(together) > 1 or account.object_number < account.number)
+                trial.check(pending.draft, pending.min_left_microusd)
+                entries.append(hashed := chain_next(trial, pending.draft, self._clock))
+                trial.apply(hashed)
+        # After a batch, one lone proposal is no sign yet that all other writers are done.
+        return StoredObject(
+            tuple(entries), contended=len(entries) > 1 or account.object_number < account.number
+        )
 
 
 def chain_next(account: Account, draft: Entry, clock: Clock) -> HashedEntry:
+    """Return the draft as the account's next entry, with its hash."""
     return hash_entry(
         draft.model_copy(update={"number": account.number + 1, "prev": account.head, "at": clock.now()})
     )

@@ -1,6 +1,7 @@
-"""The verbs of the ledger: one hash chain an account, one entry an object, written only where nothing is (`spending/books.py`).
+"""The operations of the ledger.
 
-An account may lie inside others, a run's inside its month's and its campaign's (`spending/parents.py`).
+Each account has one hash chain. An entry is written only where none exists (`chain_writer.py`). An account can lie inside
+others: a run's account inside its month's and its campaign's (`parent_accounts.py`).
 """
 
 from __future__ import annotations
@@ -10,29 +11,34 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+from shoestring.core import store_layout
 from shoestring.core.errors import LedgerConflict, UnknownName
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.money import microusd, usd
-from shoestring.spending.ledger.account import AccountState
+from shoestring.spending.ledger.account import Account, AccountState
 from shoestring.spending.ledger.chain_writer import SYSTEM_RANDOM, ChainWriter, check_account_name
 from shoestring.spending.ledger.entry import NO_ENTRY, Entry, HashedEntry
 from shoestring.spending.ledger.parent_accounts import ParentAccounts, is_root_account
 
 
 class Ledger:
-    """The verbs. Amounts in dollars; a float is refused (ValueError). One thread an object; any number of objects and processes a store.
+    """Reads and writes the accounts of a store. Amounts are in dollars; a float is refused (ValueError).
 
-    Every request has an id, and is the same entry however often it is asked; the same id with other content raises LedgerConflict.
-    All verbs raise LedgerCorrupt for a chain that does not hold, StoreFull or StoreError when the entry could not be written, and
-    LedgerConflict when the account is not in a state for it.
+    One thread uses an object; any number of objects and processes use a store. Each request has an id, and gives the same
+    entry however often it is made. The same id with other content raises LedgerConflict.
+
+    All operations raise LedgerCorrupt for a damaged chain, StoreFull or StoreError when the entry could not be written, and
+    LedgerConflict when the account is not in a state for the request.
     """
 
-    def __init__(self, store: Store, clock: Clock, pod_uid: str = "", dice: Random = SYSTEM_RANDOM) -> None:
-        """`pod_uid`: who writes, as it will stand in the entries. `dice`: by which requests that are given no id are told apart, and
-        writers who meet."""
-        self._store, self._clock, self._pod_uid, self._dice = store, clock, pod_uid, dice
-        self._writer = ChainWriter(store, clock, dice)
-        self._parents = ParentAccounts(self._writer, clock, pod_uid)
+    def __init__(self, store: Store, clock: Clock, writer: str = "", rng: Random = SYSTEM_RANDOM) -> None:
+        """`writer` is the pod or process that entries name as their writer.
+
+        `rng` makes the ids of requests that are given none, and the pauses of writers that collide.
+        """
+        self._store, self._clock, self._rng = store, clock, rng
+        self._chains = ChainWriter(store, clock, rng)
+        self._parents = ParentAccounts(self._chains, clock, writer)
 
     def open(
         self,
@@ -44,181 +50,190 @@ class Ledger:
         campaign: str | None = None,
         approval: str | None = None,
     ) -> HashedEntry:
-        """Open an account, its cap reserved in `parent`, this month when None, and in the account of its campaign, if it is in one.
+        """Open an account.
 
-        Months and campaigns lie in nothing; a month is opened when it is missing. `approval`: the digest of what allows the cap.
+        Its cap is reserved in `parent` (None: the current month) and, if given, in the account `campaign`. Accounts of months
+        and campaigns have no parents. A month's account is opened when it does not exist. `approval` is the digest of the
+        approval that allows the cap.
 
         Raises:
-            BudgetExceeded: a parent has not that much left. Then nothing is held in the other either, and the account's name is used up.
+            BudgetExceeded: a parent has too little left. Nothing stays reserved in the other one, and the account's name
+                cannot be used any more.
         """
         caps = {stage: _micro(cap) for stage, cap in sorted((stage_caps or {}).items())}
         cap = None if cap_usd is None else _micro(cap_usd)
-        if self._writer.latest(account).number:
+        if self._chains.latest(account).number:
             return self._opened_before(account, cap, caps)
         if not is_root_account(account):
             parent = parent or f"{self._clock.now():%Y-%m}"
-        proofs = self._parents.reserve_in_all(tuple(filter(None, (parent, campaign))), account, cap)
-        above: dict[str, Any] = dict(zip(("parent_hash", "campaign_hash"), proofs, strict=False))
-        above |= {"parent": parent, "campaign": campaign}
+        hashes = self._parents.reserve_in_all(tuple(filter(None, (parent, campaign))), account, cap)
+        parents: dict[str, Any] = {"parent": parent, "campaign": campaign}
+        parents |= dict(zip(("parent_hash", "campaign_hash"), hashes, strict=False))
         content: dict[str, Any] = {"cap_microusd": cap, "stage_caps": caps, "approval": approval}
-        return self._writer.append(self._draft(account, kind="open", id="open", **content, **above))
+        return self._chains.append(self._draft(account, kind="open", id="open", **content, **parents))
 
     def reserve(
         self,
         account: str,
-        hold: str,
+        reservation: str,
         stage: str,
         attempt: int,
         amount_usd: Decimal,
-        keep_usd: Decimal = Decimal(0),
-        why: str = "",
+        min_left_usd: Decimal = Decimal(0),
+        decision_key: str = "",
     ) -> HashedEntry:
-        """Set money aside for one attempt at a stage, if `keep_usd` is then still left for what must follow.
+        """Reserve money for one attempt at a stage, if `min_left_usd` is still free after it, for later stages.
 
         Raises:
-            BudgetExceeded: past the account's cap, or the stage's.
+            BudgetExceeded: the cap of the account or of the stage would be exceeded.
         """
-        about = {"hold": hold, "stage": stage, "attempt": attempt, "why": why}
-        return self._writer.append(
-            self._draft(account, kind="reserve", id=f"reserve/{hold}", amount=amount_usd, **about),
-            _micro(keep_usd),
-        )
+        about = {"reservation": reservation, "stage": stage, "attempt": attempt, "decision_key": decision_key}
+        draft = self._draft(account, kind="reserve", id=f"reserve/{reservation}", amount=amount_usd, **about)
+        return self._chains.append(draft, _micro(min_left_usd))
 
     def extend(
-        self, account: str, hold: str, amount_usd: Decimal, keep_usd: Decimal = Decimal(0), *, id: str = ""
+        self,
+        account: str,
+        reservation: str,
+        amount_usd: Decimal,
+        min_left_usd: Decimal = Decimal(0),
+        *,
+        id: str = "",
     ) -> HashedEntry:
-        """Set more aside for an open hold. With an `id` it may be asked again after a lost answer; each call without one is a new request.
+        """Add `amount_usd` to an open reservation, if `min_left_usd` is still free after it.
+
+        With an `id` the request can be repeated after a lost answer. Each call without one is a new request.
 
         Raises:
-            BudgetExceeded: past the account's cap, or the stage's.
+            BudgetExceeded: the cap of the account or of the stage would be exceeded.
         """
-        draft = self._draft(
-            account, kind="extend", id=f"extend/{hold}/{id or self._new_id()}", hold=hold, amount=amount_usd
-        )
-        return self._writer.append(draft, _micro(keep_usd))
+        request = f"extend/{reservation}/{id or self._new_id()}"
+        draft = self._draft(account, kind="extend", id=request, reservation=reservation, amount=amount_usd)
+        return self._chains.append(draft, _micro(min_left_usd))
 
-    def settle(self, account: str, hold: str, actual_usd: Decimal, why: str = "") -> HashedEntry:
-        """Turn a hold into what was really spent; the same entry releases the rest.
+    def settle(self, account: str, reservation: str, actual_usd: Decimal, reason: str = "") -> HashedEntry:
+        """Settle a reservation at what was spent, and release the rest, in one entry.
 
         Raises:
-            BudgetExceeded: more than is held.
+            BudgetExceeded: `actual_usd` is more than the reserved amount.
         """
-        return self._writer.append(
-            self._draft(account, kind="settle", id=f"settle/{hold}", hold=hold, amount=actual_usd, why=why)
-        )
+        about = {"id": f"settle/{reservation}", "reservation": reservation, "reason": reason}
+        return self._chains.append(self._draft(account, kind="settle", amount=actual_usd, **about))
 
-    def adjust(self, account: str, hold: str, delta_usd: Decimal, why: str, *, id: str = "") -> HashedEntry:
-        """Correct a settled hold, up or down. With an `id` it may be asked again; each call without one is a new request.
+    def adjust(
+        self, account: str, reservation: str, delta_usd: Decimal, reason: str, *, id: str = ""
+    ) -> HashedEntry:
+        """Correct the amount of a settled reservation, up or down.
+
+        With an `id` the request can be repeated. Each call without one is a new request.
 
         Raises:
-            BudgetExceeded: past the account's cap, or the stage's.
+            BudgetExceeded: the cap of the account or of the stage would be exceeded.
         """
-        return self._writer.append(
-            self._draft(
-                account,
-                kind="adjust",
-                id=f"adjust/{hold}/{id or self._new_id()}",
-                hold=hold,
-                amount=delta_usd,
-                why=why,
-            )
-        )
+        request = f"adjust/{reservation}/{id or self._new_id()}"
+        about = {"id": request, "reservation": reservation, "reason": reason}
+        return self._chains.append(self._draft(account, kind="adjust", amount=delta_usd, **about))
 
     def set_cap(self, account: str, cap_usd: Decimal, approval: str | None = None) -> HashedEntry:
-        """Give an account more money, out of its parents'; one that lies in nothing, any cap that it keeps to already.
+        """Set the cap of an account.
 
-        `approval`: the digest of what allows it.
+        In an account with parents, the cap can only rise, and the parents reserve the difference. An account without parents
+        can have any cap that it has not exceeded. `approval` is the digest of the approval that allows the cap.
 
         Raises:
-            BudgetExceeded: a parent has not that much left.
+            BudgetExceeded: a parent has too little left.
         """
-        cap, here = _micro(cap_usd), self._writer.latest(account)
-        if not here.parents and here.number and here.cap == cap:
-            return self._writer.entry(account, here.cap_entry)
-        # A cap that may also come down again is asked for by the one before it.
-        request = f"cap/{cap}" if here.parents else f"cap/{here.cap_entry}/{cap}"
-        if before := here.requests.entry_number(request):
-            return self._writer.entry(account, before)
-        above: dict[str, Any] = {
-            "parent": here.parent,
-            "parent_hash": here.parent and NO_ENTRY,
-            "approval": approval,
+        cap, current = _micro(cap_usd), self._chains.latest(account)
+        if not current.parents and current.number and current.cap_microusd == cap:
+            return self._chains.entry(account, current.cap_entry)
+        # A root account's cap may fall and rise again, so its request ids also name the entry of the cap before.
+        request = f"cap/{cap}" if current.parents else f"cap/{current.cap_entry}/{cap}"
+        if before := current.requests.entry_number(request):
+            return self._chains.entry(account, before)
+        draft = self._cap_draft(account, current, cap, request, approval)
+        current.check(draft)
+        hashes = self._parents.reserve_at_least(account, cap)
+        parent_hashes = dict(zip(("parent_hash", "campaign_hash"), hashes, strict=False))
+        return self._chains.append(draft.model_copy(update=parent_hashes))
+
+    def _cap_draft(
+        self, account: str, current: Account, cap: int, request: str, approval: str | None
+    ) -> Entry:
+        parents: dict[str, Any] = {
+            "parent": current.parent,
+            "parent_hash": current.parent and NO_ENTRY,
+            "campaign": current.campaign,
+            "campaign_hash": current.campaign and NO_ENTRY,
         }
-        above |= {"campaign": here.campaign, "campaign_hash": here.campaign and NO_ENTRY}
-        draft = self._draft(account, kind="cap", id=request, cap_microusd=cap, **above)
-        here.check(draft)
-        proofs = dict(
-            zip(("parent_hash", "campaign_hash"), self._parents.reserve_at_least(account, cap), strict=False)
-        )
-        return self._writer.append(draft.model_copy(update=proofs))
+        return self._draft(account, kind="cap", id=request, cap_microusd=cap, approval=approval, **parents)
 
     def ensure_cap(self, account: str, cap_usd: Decimal) -> None:
-        """Let the cap of an account that lies in nothing be this: opened where there is none, left alone where it is so already.
+        """Open an account that has no parents with this cap, or set its cap if it differs.
 
-        It costs what one entry costs, however long the account is: unlike `state`, it looks at nothing that is settled.
+        It costs as much as one entry, however long the chain is: unlike `state`, it reads no settled reservations.
         """
-        here = self._writer.latest(account)
-        if not here.number:
+        current = self._chains.latest(account)
+        if not current.number:
             self.open(account, cap_usd)
-        elif here.cap != _micro(cap_usd):
+        elif current.cap_microusd != _micro(cap_usd):
             self.set_cap(account, cap_usd)
 
     def close(self, account: str) -> HashedEntry:
-        """End an account and give its parents back what was not spent. Final: close only what is done.
+        """Close an account for good, and return to its parents what was not spent.
 
         Raises:
-            LedgerConflict: it still holds money.
+            LedgerConflict: the account has open reservations.
         """
-        here = self._writer.latest(account)
-        sealed = (
-            self._writer.entry(account, here.number)
-            if here.closed
-            else self._writer.append(self._draft(account, kind="close", id="close"))
+        current = self._chains.latest(account)
+        closing = (
+            self._chains.entry(account, current.number)
+            if current.closed
+            else self._chains.append(self._draft(account, kind="close", id="close"))
         )
-        for parent in here.parents:
+        for parent in current.parents:
             self._parents.settle(parent, account)
-        return sealed
+        return closing
 
     def state(self, account: str) -> AccountState:
-        """The account as it is now. Raises UnknownName."""
-        folded = self._writer.latest(account)
-        if not folded.number:
+        """Return the current state of the account. Raises UnknownName."""
+        current = self._chains.latest(account)
+        if not current.number:
             raise UnknownName("account", account, account_names(self._store))
-        return folded.state()
+        return current.state()
 
     def repair_parent(self, parent: str) -> list[str]:
-        """Mend in a month or a campaign what crashed between two accounts; says what it did."""
-        return self._parents.sweep(parent)
+        """Settle what crashed writers left in the account of a month or a campaign. Returns a sentence for each."""
+        return self._parents.repair(parent)
 
     def _opened_before(self, account: str, cap: int | None, caps: dict[str, int]) -> HashedEntry:
-        first = self._writer.entry(account, 1)
+        first = self._chains.entry(account, 1)
         if first.entry.kind != "open":
             raise LedgerConflict(
-                account, "was closed because nobody had opened it in time: go on under a new name"
+                account, "was closed because it was not opened in time: continue under a new name"
             )
         if (first.entry.cap_microusd, first.entry.stage_caps) != (cap, caps):
-            raise LedgerConflict(account, "is open with another cap: set_cap gives it more")
+            raise LedgerConflict(account, "is open with another cap: set_cap raises it")
         return first
 
     def _new_id(self) -> str:
-        return f"{self._dice.getrandbits(128):032x}"
+        return f"{self._rng.getrandbits(128):032x}"
 
     def _draft(self, account: str, *, amount: Decimal | None = None, **content: Any) -> Entry:
-        """An entry without its place in the chain. What a hold's entry is about stands in the entry that reserved it."""
+        """Return an entry without its position. Stage and attempt are taken from the entry that reserved the money."""
         if amount is not None:
             content["amount_microusd"] = _micro(amount)
-        if (hold := content.get("hold")) and content["kind"] != "reserve":
-            known = self._writer.known(account)
-            if hold not in known.reservations:
-                known = self._writer.latest(account)
-            about = known.reservations.get(hold) or known.settled.get(hold)
-            content |= {"stage": about.stage, "attempt": about.attempt} if about else {}
+        if (name := content.get("reservation")) and content["kind"] != "reserve":
+            current = self._chains.cached(account)
+            if name not in current.reservations:
+                current = self._chains.latest(account)
+            found = current.reservations.get(name) or current.settled.get(name)
+            content |= {"stage": found.stage, "attempt": found.attempt} if found else {}
         return self._parents.draft(check_account_name(account), **content)
 
 
 def account_names(store: Store) -> list[str]:
-    """Names of the accounts in a store, sorted."""
-    return sorted({key.split("/")[1] for key in store.list("ledger/") if key.count("/") == 2})
+    """Return the names of the accounts in a store, sorted."""
+    return sorted({key.split("/")[1] for key in store.list(store_layout.LEDGER) if key.count("/") == 2})
 
 
 def _micro(amount_usd: Decimal) -> int:

@@ -1,6 +1,6 @@
-"""What lies behind an account: which requests it has had, and what became of its holds. Packed, so that a long past costs little to carry.
+"""The history of an account in packed form: the ids of its requests, and its settled reservations.
 
-A packed past is only unpacked by whoever asks for it, which an append does not.
+A checkpoint stores the history packed. It is unpacked only when a caller needs it, and an append does not.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import zlib
 from dataclasses import astuple, dataclass
 from hashlib import blake2b
 
-# Of a million requests two share such a digest once in 37 million accounts.
 DIGEST_BYTES = 8
-# Whoever asks more often than this has an index made, which takes as long as so many searches.
+"""Bytes kept of each request id. Two of a million requests share them in one of 37 million accounts."""
 SEARCHES_BEFORE_INDEX = 32
+"""After this many searches an index is built. Building it takes as long as this many searches."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettledReservation:
-    """A hold that is settled: at how much, and how much of it was released."""
+    """A settled reservation: the amount it was settled at, and the amount that was released."""
 
     stage: str
     attempt: int
-    microusd: int
+    amount_microusd: int
     child: str | None
-    released: int
+    released_microusd: int
 
 
 class RequestIndex:
-    """The ids of an account's entries, in the order of their numbers: the n-th is entry n's."""
+    """The ids of an account's entries, in the order of their numbers: the n-th id belongs to entry n."""
 
     def __init__(self, packed: str = "") -> None:
         self._packed = base64.b64decode(packed)
@@ -43,32 +43,30 @@ class RequestIndex:
     def add(self, id: str) -> None:
         self._recent[_digest(id)] = len(self) + 1
 
-    def number(self, id: str) -> int:
-        """Of the entry that has this id; 0: there is none."""
+    def entry_number(self, id: str) -> int:
+        """Return the number of the entry with this id, or 0 if there is none."""
         wanted = _digest(id)
         if found := self._recent.get(wanted):
             return found
         self._searches += 1
         if self._searches > SEARCHES_BEFORE_INDEX:
-            if self._index is None:
-                digests = (
-                    self._packed[at : at + DIGEST_BYTES] for at in range(0, len(self._packed), DIGEST_BYTES)
-                )
-                self._index = {each: number for number, each in enumerate(digests, 1)}
-            return self._index.get(wanted, 0)
-        at = self._packed.find(wanted)
-        while at % DIGEST_BYTES and at > 0:
-            at = self._packed.find(wanted, at + 1)
-        return at // DIGEST_BYTES + 1 if at >= 0 else 0
+            return self._built_index().get(wanted, 0)
+        start = self._packed.find(wanted)
+        while start % DIGEST_BYTES and start > 0:
+            start = self._packed.find(wanted, start + 1)
+        return start // DIGEST_BYTES + 1 if start >= 0 else 0
+
+    def _built_index(self) -> dict[bytes, int]:
+        if self._index is None:
+            starts = range(0, len(self._packed), DIGEST_BYTES)
+            digests = (self._packed[start : start + DIGEST_BYTES] for start in starts)
+            self._index = {digest: number for number, digest in enumerate(digests, 1)}
+        return self._index
 
     def copy(self) -> RequestIndex:
         other = RequestIndex()
-        other._packed, other._recent, other._index, other._searches = (
-            self._packed,
-            dict(self._recent),
-            self._index,
-            self._searches,
-        )
+        other._packed, other._recent = self._packed, dict(self._recent)
+        other._index, other._searches = self._index, self._searches
         return other
 
     def pack(self) -> str:
@@ -79,11 +77,14 @@ class RequestIndex:
 
 
 class SettledReservations:
-    """By name. Each pack is the holds that were settled or adjusted since the one before it."""
+    """The settled reservations of an account, by name.
+
+    Each pack holds the reservations that were settled or adjusted since the pack before it.
+    """
 
     def __init__(self, packs: tuple[str, ...] = ()) -> None:
         self._packs = packs
-        self._before: dict[str, SettledReservation] = {}
+        self._unpacked: dict[str, SettledReservation] = {}
         self._unread = packs
         self._recent: dict[str, SettledReservation] = {}
 
@@ -91,22 +92,22 @@ class SettledReservations:
         self._recent[name] = settled
 
     def get(self, name: str) -> SettledReservation | None:
-        return self._recent.get(name) or self._past().get(name)
+        return self._recent.get(name) or self._unpack().get(name)
 
     def all(self) -> dict[str, SettledReservation]:
-        return self._past() | self._recent
+        return self._unpack() | self._recent
 
-    def _past(self) -> dict[str, SettledReservation]:
+    def _unpack(self) -> dict[str, SettledReservation]:
         for pack in self._unread:
-            self._before |= {
-                name: SettledReservation(*of) for name, *of in json.loads(zlib.decompress(base64.b64decode(pack)))
-            }
+            rows = json.loads(zlib.decompress(base64.b64decode(pack)))
+            self._unpacked |= {name: SettledReservation(*fields) for name, *fields in rows}
         self._unread = ()
-        return self._before
+        return self._unpacked
 
     def copy(self) -> SettledReservations:
         other = SettledReservations(self._packs)
-        other._before, other._unread, other._recent = dict(self._before), self._unread, dict(self._recent)
+        other._unpacked, other._unread = dict(self._unpacked), self._unread
+        other._recent = dict(self._recent)
         return other
 
     def pack(self) -> tuple[str, ...]:
