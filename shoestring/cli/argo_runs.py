@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 import typer
 from pydantic import ValidationError
 
-from shoestring.backends.argo import TEMPLATE, Argo, Progress, Step, open_argo
+from shoestring.backends.argo import TEMPLATE, Argo, ArgoProgress, ArgoStep, open_argo
 from shoestring.cli.run_end import print_run_end
 from shoestring.cli.run_request import budget_from_option
 from shoestring.core.errors import ClusterError, UsageError
@@ -68,33 +68,33 @@ def run_on(
 def watch_on(context: str, namespace: str, run: str, as_json: bool) -> None:
     """Follow a run on the cluster, by its Workflow's name or its own id."""
 
-    def on_change(step: Step) -> None:
+    def on_change(step: ArgoStep) -> None:
         typer.echo(json.dumps(asdict(step)) if as_json else step_text(step))
 
     finish(follow(open_argo(context, namespace), run, on_change), context, namespace, as_json)
 
 
-def follow(argo: Argo, run: str, on_change: Callable[[Step], None]) -> Progress:
+def follow(argo: Argo, run: str, on_change: Callable[[ArgoStep], None]) -> ArgoProgress:
     """Report every step when it changes, until the run is over."""
-    last_seen: dict[tuple[str, int], Step] = {}
+    last_seen: dict[tuple[str, int], ArgoStep] = {}
     while True:
-        progress = argo.look(run)
+        progress = argo.read(run)
         for step in progress.steps:
             if last_seen.get((step.name, step.attempt)) != step:
                 last_seen[step.name, step.attempt] = step
                 on_change(step)
-        if progress.is_over:
+        if progress.is_finished:
             return progress
         time.sleep(POLL_INTERVAL_S)
 
 
-def step_text(step: Step) -> str:
+def step_text(step: ArgoStep) -> str:
     attempt = f" (attempt {step.attempt})" if step.attempt > 1 else ""
     node = f" on {step.node}" if step.node else ""
     return f"{step.name}{attempt}: {step.phase.lower()}{node}" + (f": {step.message}" if step.message else "")
 
 
-def finish(progress: Progress, context: str, namespace: str, as_json: bool) -> None:
+def finish(progress: ArgoProgress, context: str, namespace: str, as_json: bool) -> None:
     """Print the end of a run and exit with its code, as for a run on this machine."""
     if not progress.summary:
         last = next((step_text(step) for step in reversed(progress.steps) if step.message), progress.message)

@@ -12,6 +12,7 @@ from pathlib import Path
 import typer
 
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import Refused
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import Run, read_records
@@ -27,7 +28,7 @@ def has_migrated(world: World, run_id: str) -> bool:
     """Return True if the last attempt ended in order to migrate. The local engine does not retry, so the
     caller restarts the run.
     """
-    receipts, _ = read_records(world.store, list(world.store.list(f"runs/{run_id}/receipts/")), Receipt)
+    receipts, _ = read_records(world.store, list(world.store.list(store_layout.receipts(run_id))), Receipt)
     return bool(receipts) and max(receipts, key=lambda each: each.finished_at).cause == "migrated"
 
 

@@ -23,7 +23,7 @@ def print_run_end(summary: RunSummary, report: str, hints: tuple[str, ...], as_j
         typer.echo(f"{summary.run_id}: {summary.status}, {spent} spent" + (f"; {quality}" if quality else ""))
         typer.echo(f"report: {report}")
     if summary.status != "done":
-        typer.echo(f"shoestring: {summary.sentence}", err=True)
+        typer.echo(f"shoestring: {summary.reason}", err=True)
         if summary.status != "refused":
             typer.echo("\n".join(hints), err=True)
         raise typer.Exit(1)

@@ -1,5 +1,6 @@
-"""Estimate against actual: how far off the router was, by stage, GPU type, pool, market or campaign, and the dollars in which nothing was
-computed."""
+"""Estimate against actual, by stage, GPU type, pool, market or campaign, and the dollars that bought no
+computation.
+"""
 
 from __future__ import annotations
 
@@ -19,48 +20,50 @@ NO_GPU = "none"
 
 
 class IdleCost(Record):
-    """Paid, and nothing was computed."""
+    """Money that bought no computation."""
 
     startup_usd: Usd = Field(
-        description="outside the attempts' own seconds: from when a node took a pod to its first line, and leaving"
+        description="time outside the attempts' own seconds: from the node taking the pod to the first line, "
+        "and the exit"
     )
-    cores_usd: Usd = Field(
-        description="cores that did nothing meanwhile; of pools without a GPU, where it was measured"
+    idle_cores_usd: Usd = Field(
+        description="cores that did nothing during attempts; measured on pools without a GPU"
     )
-    lost_usd: Usd = Field(description="attempts that failed or were lost, of stages that keep no checkpoint")
+    lost_usd: Usd = Field(description="failed and lost attempts of stages without checkpoints")
 
 
 class ActualsGroup(Record):
-    """What a group of attempts was expected to cost, and cost.
+    """The expected and actual cost of a group of attempts.
 
-    An estimate is of the work that was done: a training that stopped early is compared with what its router expected of as many samples.
+    An estimate covers the work done: a training that stopped early is compared with the expected cost of as
+    many samples.
     """
 
-    group: dict[str, str] = Field(description="what the group has in common; empty: all attempts")
-    attempts: int = Field(description="that were paid for")
-    compared: int = Field(
-        description="of those, the ones that were done: there alone an estimate can be compared"
-    )
-    est_usd: Usd = Field(description="expected of the compared")
-    actual_usd: Usd = Field(description="paid for the compared")
-    median_ratio: float | None = Field(
-        description="actual over estimate, in dollars: above 1, the router was too hopeful"
+    group: dict[str, str] = Field(description="the properties that the group shares; empty: all attempts")
+    attempts: int = Field(description="paid attempts")
+    compared: int = Field(description="attempts that are done: only these can be compared with an estimate")
+    est_usd: Usd = Field(description="expected cost of the compared attempts")
+    actual_usd: Usd = Field(description="actual cost of the compared attempts")
+    median_cost_ratio: float | None = Field(
+        description="median of actual cost / estimate; above 1: estimates were too low"
     )
     mape: float | None = Field(description="mean of |actual - estimate| / actual, in dollars")
-    over_p95: float | None = Field(
-        description="share of the compared that cost more than their P95: 0.05 is what is aimed at"
+    share_over_p95: float | None = Field(
+        description="share of the compared attempts that cost more than their P95; the target is 0.05"
     )
-    reserved_usd: Usd = Field(description="set aside for all of them, extensions included")
+    reserved_usd: Usd = Field(description="reserved for all of them, extensions included")
     paid_usd: Usd = Field(
-        description="by the ledger, adjusted to the pods' own times where a cluster tells them"
+        description="by the ledger, adjusted to the pods' own times where a cluster reports them"
     )
-    computing_usd: Usd
-    moved_usd: Usd = Field(description="for bringing data in and out")
-    stored_usd: Usd = Field(description="for holding what was written")
-    overhead_usd: Usd = Field(description="deciding and settling")
+    compute_usd: Usd
+    transfer_usd: Usd = Field(description="for transferring data")
+    storage_usd: Usd = Field(description="for storing the data written")
+    overhead_usd: Usd = Field(description="routing and settling")
     idle: IdleCost
-    use: float | None = Field(description="mean share of its core-seconds in which an attempt computed")
-    use_variance: float | None = Field(description="of that share, over attempts")
+    core_utilization: float | None = Field(
+        description="mean share of its core-seconds in which an attempt computed"
+    )
+    core_utilization_variance: float | None = Field(description="variance of that share over attempts")
 
 
 class Actuals(StoredRecord):
@@ -68,13 +71,13 @@ class Actuals(StoredRecord):
 
     since: AwareDatetime | None
     until: AwareDatetime | None
-    by: tuple[GroupBy, ...]
+    group_by: tuple[GroupBy, ...]
     groups: tuple[ActualsGroup, ...]
     total: ActualsGroup
     notes: tuple[str, ...] = Field((), description="records that could not be read")
 
 
-def actuals(
+def compute_actuals(
     charges: Sequence[Charge],
     by: Sequence[GroupBy],
     since: datetime | None = None,
@@ -84,21 +87,21 @@ def actuals(
     """Group the charges by these properties, in this order."""
     groups: dict[tuple[str, ...], list[Charge]] = {}
     for charge in charges:
-        groups.setdefault(tuple(value_of(charge, name) for name in by), []).append(charge)
+        groups.setdefault(tuple(group_value(charge, name) for name in by), []).append(charge)
     return Actuals(
         since=since,
         until=until,
-        by=tuple(by),
-        groups=tuple(actual(dict(zip(by, key, strict=True)), groups[key]) for key in sorted(groups))
+        group_by=tuple(by),
+        groups=tuple(summarise_group(dict(zip(by, key, strict=True)), groups[key]) for key in sorted(groups))
         if by
         else (),
-        total=actual({}, charges),
+        total=summarise_group({}, charges),
         notes=notes,
     )
 
 
-def value_of(charge: Charge, name: GroupBy) -> str:
-    """What a charge has for a property. Empty where it has none, or where that was not written down."""
+def group_value(charge: Charge, name: GroupBy) -> str:
+    """Return the value of a property of a charge; empty if it has none, or if it was not recorded."""
     choice = charge.decision.choice if charge.decision else None
     match name:
         case "stage":
@@ -113,7 +116,7 @@ def value_of(charge: Charge, name: GroupBy) -> str:
             return charge.campaign
 
 
-def actual(group: dict[str, str], charges: Iterable[Charge]) -> ActualsGroup:
+def summarise_group(group: dict[str, str], charges: Iterable[Charge]) -> ActualsGroup:
     charges = tuple(charges)
     compared = [(charge, found[0]) for charge in charges if (found := charge.expected) is not None]
     ratios = [charge.paid_microusd / est for charge, est in compared if est]
@@ -122,8 +125,8 @@ def actual(group: dict[str, str], charges: Iterable[Charge]) -> ActualsGroup:
         for charge, est in compared
         if charge.paid_microusd
     ]
-    over = [_over_p95(charge) for charge, _ in compared]
-    uses = [charge.use for charge in charges if charge.use is not None]
+    over = [_exceeds_p95(charge) for charge, _ in compared]
+    uses = [charge.core_utilization for charge in charges if charge.core_utilization is not None]
     parts = [charge.parts for charge in charges]
     return ActualsGroup(
         group=group,
@@ -131,34 +134,34 @@ def actual(group: dict[str, str], charges: Iterable[Charge]) -> ActualsGroup:
         compared=len(compared),
         est_usd=from_microusd(sum(est for _, est in compared)),
         actual_usd=from_microusd(sum(charge.paid_microusd for charge, _ in compared)),
-        median_ratio=_rounded(median(ratios)) if ratios else None,
+        median_cost_ratio=_rounded(median(ratios)) if ratios else None,
         mape=_rounded(fmean(errors)) if errors else None,
-        over_p95=_rounded(fmean(over)) if over else None,
+        share_over_p95=_rounded(fmean(over)) if over else None,
         reserved_usd=from_microusd(sum(charge.reserved_microusd for charge in charges)),
         paid_usd=from_microusd(sum(charge.paid_microusd for charge in charges)),
-        computing_usd=from_microusd(sum(part.computing for part in parts)),
-        moved_usd=from_microusd(sum(part.moved for part in parts)),
-        stored_usd=from_microusd(sum(part.stored for part in parts)),
-        overhead_usd=from_microusd(sum(part.overhead for part in parts)),
+        compute_usd=from_microusd(sum(part.compute_microusd for part in parts)),
+        transfer_usd=from_microusd(sum(part.transfer_microusd for part in parts)),
+        storage_usd=from_microusd(sum(part.storage_microusd for part in parts)),
+        overhead_usd=from_microusd(sum(part.overhead_microusd for part in parts)),
         idle=_idle(parts),
-        use=_rounded(fmean(uses)) if uses else None,
-        use_variance=_rounded(pvariance(uses)) if uses else None,
+        core_utilization=_rounded(fmean(uses)) if uses else None,
+        core_utilization_variance=_rounded(pvariance(uses)) if uses else None,
     )
 
 
 def _idle(parts: Sequence[ChargeParts]) -> IdleCost:
     return IdleCost(
-        startup_usd=from_microusd(sum(part.startup for part in parts)),
-        cores_usd=from_microusd(sum(part.cores for part in parts)),
-        lost_usd=from_microusd(sum(part.lost for part in parts)),
+        startup_usd=from_microusd(sum(part.startup_microusd for part in parts)),
+        idle_cores_usd=from_microusd(sum(part.idle_cores_microusd for part in parts)),
+        lost_usd=from_microusd(sum(part.lost_microusd for part in parts)),
     )
 
 
-def _over_p95(charge: Charge) -> bool:
+def _exceeds_p95(charge: Charge) -> bool:
     choice = charge.decision.choice if charge.decision else None
     return choice is not None and from_microusd(charge.paid_microusd) > choice.p95_usd
 
 
 def _rounded(value: float) -> float:
-    """A share or a ratio, to a millionth: what follows says nothing."""
+    """Return a share or ratio rounded to 1e-6."""
     return round(value, 6)

@@ -1,6 +1,7 @@
-"""What was paid, attempt by attempt: the ledger's settled holds, with the records of what they were for.
+"""Charges: the settled reservations of the ledger, each with the records of the attempt that it paid for.
 
-The ledger is walked from a month down through whatever accounts lie in it, so sums of charges are the ledger's own, to the micro-dollar.
+The ledger is walked from a month down through the accounts below it, so sums of charges equal the ledger to
+the micro-dollar.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 
+from shoestring.core import store_layout
 from shoestring.core.interfaces import Store
 from shoestring.core.money import microusd
 from shoestring.core.receipt import Receipt
@@ -26,47 +28,50 @@ from shoestring.spending.meter import cost_between_usd, cost_usd
 
 OVERHEAD = "overhead"
 CAMPAIGN_SUFFIX = campaign_account("")
-PRICE = Decimal("1e-12")
-"""A mean price is given to this."""
+PRICE_QUANTUM = Decimal("1e-12")
+"""The precision of a mean price, in dollars."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChargeParts:
-    """A charge in whole micro-dollars, by what the money bought. `computing` is what is left of it; the others are idle.
+    """A charge in whole micro-dollars, by what the money bought.
 
-    `startup`: paid outside the attempt's own seconds, from when a node took its pod. `cores`: cores that did nothing in them; known of
-    pools without a GPU. `lost`: all of an attempt that did not end as done, and whose stage keeps no checkpoint. `moved` and `stored`: for
-    its data, not for time.
+    `startup`: time outside the attempt's own seconds, from when a node took its pod. `idle_cores`: cores that
+    did nothing during the attempt; known for pools without a GPU. `lost`: an attempt that did not end as
+    done, of a stage without checkpoints. `transfer` and `storage`: for its data, not for time. `compute`: the
+    rest.
     """
 
-    computing: int = 0
-    startup: int = 0
-    cores: int = 0
-    lost: int = 0
-    moved: int = 0
-    stored: int = 0
-    overhead: int = 0
+    compute_microusd: int = 0
+    startup_microusd: int = 0
+    idle_cores_microusd: int = 0
+    lost_microusd: int = 0
+    transfer_microusd: int = 0
+    storage_microusd: int = 0
+    overhead_microusd: int = 0
 
     @property
-    def idle(self) -> int:
-        return self.startup + self.cores + self.lost
+    def idle_microusd(self) -> int:
+        return self.startup_microusd + self.idle_cores_microusd + self.lost_microusd
 
     @property
-    def fees(self) -> int:
-        return self.moved + self.stored
+    def fees_microusd(self) -> int:
+        return self.transfer_microusd + self.storage_microusd
 
 
-# Not slotted: a cached property wants a place to lie in.
+# Without slots, since cached_property stores its value in __dict__.
 @dataclass(frozen=True)
 class Charge:
-    """One settled hold of an account in a month. `campaign`: the one that the account belongs to; empty when it is in none.
+    """One settled reservation of an account in a month. `campaign`: the campaign of the account; empty if it
+    has none.
 
-    Its records are None where nothing was written down, or not by this version. Overhead has a `run` and `start`, an attempt the others.
+    Records are None if they do not exist or another version wrote them. Overhead has a `run` and a `start`;
+    an attempt has a `run`, a `decision` and a `receipt`.
     """
 
     month: str
     campaign: str
-    settled: HashedEntry
+    settlement: HashedEntry
     reserved_microusd: int
     adjustments: tuple[HashedEntry, ...] = ()
     run: RunRecord | None = None
@@ -76,7 +81,7 @@ class Charge:
 
     @property
     def entry(self) -> Entry:
-        return self.settled.entry
+        return self.settlement.entry
 
     @property
     def run_id(self) -> str:
@@ -84,7 +89,7 @@ class Charge:
 
     @property
     def paid_microusd(self) -> int:
-        """What stands in the ledger: as it was settled, and what that was adjusted by."""
+        """The amount in the ledger: as settled, plus adjustments."""
         return self.entry.amount_microusd + sum(sealed.entry.amount_microusd for sealed in self.adjustments)
 
     @property
@@ -95,13 +100,13 @@ class Charge:
 
     @property
     def market(self) -> Market:
-        """Overhead is priced as a machine that nobody takes away."""
+        """The market of the choice; overhead counts as on-demand."""
         choice = self.decision.choice if self.decision else None
         return choice.market if choice else Market.ON_DEMAND
 
     @property
     def usd_per_hour(self) -> Decimal | None:
-        """What it was metered by, and on the mean, where the price moved; None where that was not written down."""
+        """The metered price, averaged if it changed; None if it was not recorded."""
         if self.entry.stage == OVERHEAD:
             return self.start.overhead_usd_per_hour or None if self.start else None
         choice, receipt = self.decision.choice if self.decision else None, self.receipt
@@ -109,11 +114,11 @@ class Charge:
             return choice.usd_per_hour if choice else None
         return (
             metered_usd(receipt, receipt.prices[0].usd_per_hour) * 3600 / Decimal(str(receipt.seconds))
-        ).quantize(PRICE)
+        ).quantize(PRICE_QUANTUM)
 
     @property
     def expected(self) -> tuple[int, int] | None:
-        """Micro-dollars and milliseconds that the decision expected of the work that was done; None of one that was not done."""
+        """The micro-dollars and milliseconds expected for the work done; None unless the attempt is done."""
         if (
             self.decision is None
             or self.receipt is None
@@ -124,40 +129,46 @@ class Charge:
         return expected_cost(self.decision, self.receipt.outcome.samples)
 
     @property
-    def use(self) -> float | None:
-        """Share of its core-seconds in which the attempt computed; None where nobody measured."""
+    def core_utilization(self) -> float | None:
+        """The share of its core-seconds in which the attempt computed, 0 to 1; None if unmeasured."""
         if self.receipt is None or self.pool is None or not self.receipt.cpu_s or not self.receipt.seconds:
             return None
         return min(1.0, self.receipt.cpu_s / (self.receipt.seconds * self.pool.cores))
 
     @cached_property
     def parts(self) -> ChargeParts:
-        return split(self)
+        return split_charge(self)
 
 
-def split(charge: Charge) -> ChargeParts:
-    """The parts sum to what was paid, whatever the records say."""
+def split_charge(charge: Charge) -> ChargeParts:
+    """Return the parts of a charge. They sum to the paid amount, whatever the records contain."""
     paid = charge.paid_microusd
     if charge.entry.stage == OVERHEAD:
-        return ChargeParts(overhead=paid)
+        return ChargeParts(overhead_microusd=paid)
     receipt, choice = charge.receipt, charge.decision.choice if charge.decision else None
     if receipt is None or choice is None or charge.decision is None:
-        return ChargeParts(computing=paid)
+        return ChargeParts(compute_microusd=paid)
     if receipt.status in ("failed", "lost") and not charge.decision.question.needs[0].checkpoint_s:
-        return ChargeParts(lost=paid)
+        return ChargeParts(lost_microusd=paid)
     fees = min(paid, microusd(receipt.fees_usd))
-    stored = min(fees, microusd(choice.storage_usd)) if receipt.status == "done" else 0
+    storage = min(fees, microusd(choice.storage_usd)) if receipt.status == "done" else 0
     timed = paid - fees
-    inside = min(timed, microusd(metered_usd(receipt, choice.usd_per_hour)))
-    known = charge.use is not None and charge.pool is not None and not charge.pool.gpu_count
-    cores = inside * round((1 - (charge.use or 0.0)) * 1_000_000) // 1_000_000 if known else 0
+    metered = min(timed, microusd(metered_usd(receipt, choice.usd_per_hour)))
+    known = charge.core_utilization is not None and charge.pool is not None and not charge.pool.gpu_count
+    idle_cores = (
+        metered * round((1 - (charge.core_utilization or 0.0)) * 1_000_000) // 1_000_000 if known else 0
+    )
     return ChargeParts(
-        computing=inside - cores, startup=timed - inside, cores=cores, moved=fees - stored, stored=stored
+        compute_microusd=metered - idle_cores,
+        startup_microusd=timed - metered,
+        idle_cores_microusd=idle_cores,
+        transfer_microusd=fees - storage,
+        storage_microusd=storage,
     )
 
 
 def metered_usd(receipt: Receipt, usd_per_hour: Decimal) -> Decimal:
-    """What an attempt's own seconds cost, by the prices that were in force."""
+    """Return the cost of an attempt's own seconds, at the prices in force."""
     if receipt.prices:
         return cost_between_usd(receipt.prices, receipt.started_at, receipt.finished_at)
     return cost_usd(usd_per_hour, receipt.seconds)
@@ -169,36 +180,44 @@ def read_charges(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> tuple[list[Charge], tuple[str, ...]]:
-    """The charges of these months (None: of all) that were settled in [since, until), in the ledger's order; and a note on records
-    that could not be read.
+    """Return the charges of these months that were settled in [since, until), in ledger order, and notes on
+    unreadable records.
+
+    `months`: None for all months.
 
     Raises:
-        LedgerCorrupt: a chain does not hold.
+        LedgerCorrupt: a chain is broken.
     """
     found: list[Charge] = []
-    for month in [name for name in account_names(store) if MONTH_ACCOUNT.fullmatch(name)] if months is None else months:
+    for month in (
+        [name for name in account_names(store) if MONTH_ACCOUNT.fullmatch(name)] if months is None else months
+    ):
         found += (
             charge
-            for charge in _inside(store, month, month, since)
+            for charge in _charges_below(store, month, month, since)
             if (since is None or charge.entry.at >= since) and (until is None or charge.entry.at < until)
         )
     return _with_records(store, found)
 
 
-def _inside(store: Store, month: str, account: str, since: datetime | None) -> Iterator[Charge]:
-    """All charges in an account and in those inside it. An account that was closed before `since` is not read."""
+def _charges_below(store: Store, month: str, account: str, since: datetime | None) -> Iterator[Charge]:
+    """Yield all charges of an account and of the accounts below it, skipping accounts that were closed before
+    `since`.
+    """
     chain = AccountChain(store, account)
-    yield from settled(chain, month)
+    yield from settled_charges(chain, month)
     children = {
         sealed.entry.child: sealed.entry for sealed in chain.entries if sealed.entry.child is not None
     }
     for child, last in children.items():
         if since is None or last.kind != "settle" or last.at >= since:
-            yield from _inside(store, month, child, since)
+            yield from _charges_below(store, month, child, since)
 
 
-def settled(chain: AccountChain, month: str = "") -> Iterable[Charge]:
-    """The charges of one account itself, without their records, in the order in which they were settled."""
+def settled_charges(chain: AccountChain, month: str = "") -> Iterable[Charge]:
+    """Return the charges of one account itself, without their records, in the order in which they were
+    settled.
+    """
     campaign = (chain.account.campaign or "").removesuffix(CAMPAIGN_SUFFIX)
     reserved: dict[str, int] = {}
     found: dict[str, Charge] = {}
@@ -217,30 +236,38 @@ def settled(chain: AccountChain, month: str = "") -> Iterable[Charge]:
 
 
 def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tuple[str, ...]]:
-    """Each charge with what its run wrote down. A start's account has its run's name, or that and a number."""
-    names = sorted({name for charge in found for name in _names(charge)})
-    records, unread = read_records(store, [f"runs/{name}/run.json" for name in names], RunRecord)
+    """Return each charge with the records of its run.
+
+    The account of a start is named after its run, with a number from the second start on.
+    """
+    names = sorted({name for charge in found for name in _possible_run_ids(charge)})
+    records, unread_runs = read_records(store, [store_layout.run_record(name) for name in names], RunRecord)
     runs = {run.run_id: run for run in records}
-    owned = [
-        (charge, next((runs[name] for name in _names(charge) if name in runs), None)) for charge in found
+    with_runs = [
+        (charge, next((runs[name] for name in _possible_run_ids(charge) if name in runs), None))
+        for charge in found
     ]
-    holds = [
-        f"{run.run_id}/{{}}/{charge.entry.reservation}.json"
-        for charge, run in owned
+    routed = [
+        (run.run_id, charge.entry.reservation)
+        for charge, run in with_runs
         if run and charge.entry.stage != OVERHEAD
     ]
-    begun = [
-        f"runs/{run.run_id}/starts/{charge.entry.attempt}.json"
-        for charge, run in owned
+    start_keys = [
+        store_layout.start(run.run_id, charge.entry.attempt)
+        for charge, run in with_runs
         if run and charge.entry.stage == OVERHEAD
     ]
-    starts, unstarted = read_records(store, begun, RunStart)
+    starts, unread_starts = read_records(store, start_keys, RunStart)
     started = {start.account: start for start in starts}
-    decided, undecided = read_records(store, [f"runs/{hold.format('decisions')}" for hold in holds], Decision)
-    received, unreceived = read_records(store, [f"runs/{hold.format('receipts')}" for hold in holds], Receipt)
-    decisions = {(each.question.run_id, str(each.question.attempt_id)): each for each in decided}
-    receipts = {(each.run_id, f"{each.stage}-{each.attempt}"): each for each in received}
-    whole = [
+    read_decisions, unread_decisions = read_records(
+        store, [store_layout.decision(*each) for each in routed], Decision
+    )
+    read_receipts, unread_receipts = read_records(
+        store, [store_layout.receipt(*each) for each in routed], Receipt
+    )
+    decisions = {(each.question.run_id, str(each.question.attempt_id)): each for each in read_decisions}
+    receipts = {(each.run_id, f"{each.stage}-{each.attempt}"): each for each in read_receipts}
+    complete = [
         replace(
             charge,
             run=run,
@@ -248,11 +275,11 @@ def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tupl
             decision=decisions.get((run.run_id, charge.entry.reservation)) if run else None,
             receipt=receipts.get((run.run_id, charge.entry.reservation)) if run else None,
         )
-        for charge, run in owned
+        for charge, run in with_runs
     ]
-    return whole, unread + unstarted + undecided + unreceived
+    return complete, unread_runs + unread_starts + unread_decisions + unread_receipts
 
 
-def _names(charge: Charge) -> tuple[str, ...]:
+def _possible_run_ids(charge: Charge) -> tuple[str, ...]:
     account = charge.entry.account
     return tuple(name for name in (account, account.rpartition(".")[0]) if name)

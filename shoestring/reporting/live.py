@@ -1,4 +1,4 @@
-"""A run as it goes, by what its pods write into the store: the same on a laptop and a cluster."""
+"""A live view of a run, from what its pods write to the store: the same on a laptop and a cluster."""
 
 from __future__ import annotations
 
@@ -18,20 +18,30 @@ from rich.text import Text
 
 from shoestring.core.interfaces import Clock, Store
 from shoestring.reporting import number_text
-from shoestring.reporting.run_story import RunReader, RunStory, Stage
-from shoestring.reporting.summary import attempt_seconds, placed, sentence
+from shoestring.reporting.run_story import RunReader, RunStory, StageStory
+from shoestring.reporting.summary import attempt_seconds, end_reason, placed_attempt
 
 POLL_INTERVAL_S = 0.5
-# So many intervals without a heartbeat, and the view says so: a busy machine is late by one or two.
+# An attempt counts as silent after this many heartbeat intervals: a busy machine is late by one or two.
 SILENT_INTERVALS = 5
 BAR_CELLS = 16
 WIDE_CELLS = 116
-JUSTIFIED: tuple[Literal["left", "right"], ...] = ("left", "left", "left", "right", "left", "left", "right")
+COLUMN_ALIGNMENT: tuple[Literal["left", "right"], ...] = (
+    "left",
+    "left",
+    "left",
+    "right",
+    "left",
+    "left",
+    "right",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """What the view says of one stage. `silent_s`: seconds since a heartbeat that is overdue."""
+class StageLine:
+    """The line of one stage. `silent_s`: seconds since an overdue heartbeat. `unit`: of `samples` and
+    `total`.
+    """
 
     stage: str
     state: str
@@ -41,6 +51,7 @@ class Line:
     phase: str
     samples: int
     total: int | None
+    unit: Literal["samples", "rows"]
     spent_usd: Decimal
     budget_usd: Decimal | None
     quality: dict[str, float]
@@ -57,6 +68,7 @@ class Line:
             "phase": self.phase,
             "samples": self.samples,
             "total": self.total,
+            "unit": self.unit,
             "spent_usd": str(self.spent_usd),
             "budget_usd": None if self.budget_usd is None else str(self.budget_usd),
             "quality": self.quality,
@@ -64,82 +76,85 @@ class Line:
         }
 
 
-def lines(story: RunStory, now: datetime) -> tuple[Line, ...]:
-    return tuple(_line(story, stage, now) for stage in story.stages)
+def stage_lines(story: RunStory, now: datetime) -> tuple[StageLine, ...]:
+    return tuple(_stage_line(story, stage, now) for stage in story.stages)
 
 
-def _line(story: RunStory, stage: Stage, now: datetime) -> Line:
-    attempt = placed(stage)
+def _stage_line(story: RunStory, stage: StageStory, now: datetime) -> StageLine:
+    attempt = placed_attempt(stage)
     choice = attempt.decision.choice if attempt else None
-    beat = attempt.heartbeat if attempt else None
+    heartbeat = attempt.heartbeat if attempt else None
     outcome = attempt.receipt.outcome if attempt and attempt.receipt else None
-    running = stage.state == "running" and beat is not None
-    since_s = (now - beat.at).total_seconds() if running and beat else 0.0
-    return Line(
+    running = stage.state == "running" and heartbeat is not None
+    since_s = (now - heartbeat.at).total_seconds() if running and heartbeat else 0.0
+    return StageLine(
         stage=stage.name,
         state=stage.state,
         attempt=attempt.number if attempt else 0,
         pool=choice.pool if choice else "",
         market=choice.market if choice else "",
-        phase=(beat.phase if beat.state == "running" else beat.state) if running and beat else "",
-        samples=outcome.samples or outcome.rows if outcome else beat.samples if beat else 0,
-        total=beat.total if running and beat else None,
+        phase=(heartbeat.phase if heartbeat.state == "running" else heartbeat.state)
+        if running and heartbeat
+        else "",
+        samples=outcome.samples or outcome.rows if outcome else heartbeat.samples if heartbeat else 0,
+        total=heartbeat.total if running and heartbeat else None,
+        unit="samples" if stage.elastic else "rows",
         spent_usd=story.stage_spent_usd(stage),
         budget_usd=choice.budget_usd if choice else None,
-        quality=beat.quality if beat else {},
+        quality=heartbeat.quality if heartbeat else {},
         seconds=sum(map(attempt_seconds, stage.attempts)) + max(0.0, since_s),
-        silent_s=since_s if beat and since_s > SILENT_INTERVALS * beat.interval_s else None,
+        silent_s=since_s if heartbeat and since_s > SILENT_INTERVALS * heartbeat.interval_s else None,
     )
 
 
 class LiveView:
-    """Looks at one run and says what it sees, as a table, in words or as JSON."""
+    """Polls one run and renders it as a table, as log lines or as JSON."""
 
     def __init__(self, store: Store, run_id: str, clock: Clock) -> None:
         self._reader, self._clock = RunReader(store, run_id), clock
-        self.look()
+        self.poll()
 
-    def look(self) -> None:
-        """Raises UnknownName: there is no such run."""
+    def poll(self) -> None:
+        """Read the current state. Raises UnknownName if there is no such run."""
         now = self._clock.now()
-        self.story = self._reader.look()
-        self.lines = lines(self.story, now)
+        self.story = self._reader.read()
+        self.stage_lines = stage_lines(self.story, now)
         self.wall_s = self.story.wall_s(now)
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will come: its books are closed, or were never opened."""
+        """True when nothing more will come: its ledger account is closed, or was never opened."""
         return self.story.status == "refused" or (
-            bool(self.story.books) and self.story.books[-1].account.closed
+            bool(self.story.start_accounts) and self.story.start_accounts[-1].account.closed
         )
 
     def table(self, width: int) -> RenderableType:
-        """A line for the run and one for each stage. Below `WIDE_CELLS` it says less of each."""
+        """Return a line for the run and one for each stage. Below `WIDE_CELLS` cells, lines are shorter."""
         story = self.story
         spent = f"{number_text.dollars(story.spent_usd)} of {number_text.dollars(story.budget_usd)}"
         run = Table.grid(padding=(0, 2, 0, 0))
         bar = [_bar(story.spent_usd, story.budget_usd)] if width >= WIDE_CELLS else []
         run.add_row(Text(story.run_id, "bold"), story.status, *bar, spent, number_text.duration(self.wall_s))
         stages = Table.grid(padding=(0, 2, 0, 0))
-        for justify in JUSTIFIED:
+        for justify in COLUMN_ALIGNMENT:
             stages.add_column(justify=justify, no_wrap=True)
-        for line in self.lines:
+        for line in self.stage_lines:
             stages.add_row(
-                *_cells(line, width >= WIDE_CELLS), style="dim" if line.state == "waiting" else None
+                *_line_cells(line, width >= WIDE_CELLS), style="dim" if line.state == "waiting" else None
             )
-        said = sentence(story)
-        return Group(run, stages, Text(said)) if said else Group(run, stages)
+        reason = end_reason(story)
+        return Group(run, stages, Text(reason)) if reason else Group(run, stages)
 
 
-def _cells(line: Line, wide: bool) -> tuple[RenderableType, ...]:
-    """Stage, state, place, samples, dollars, quality, time."""
+def _line_cells(line: StageLine, wide: bool) -> tuple[RenderableType, ...]:
+    """Return the cells of a line: stage, state, placement, progress, dollars, quality, time."""
     if line.budget_usd is None:
         return line.stage, line.state, "", "", "", "", ""
     state = (
         f"silent {number_text.duration(line.silent_s)}"
         if line.silent_s
         else f"{line.state} ({line.phase})"
-        if line.phase
+        if line.phase and wide
         else line.state
     )
     spent = number_text.dollars(line.spent_usd)
@@ -147,15 +162,15 @@ def _cells(line: Line, wide: bool) -> tuple[RenderableType, ...]:
         Text(line.stage),
         Text(state),
         Text(f"{line.pool} {line.market}" if wide else line.pool),
-        samples(line, wide),
+        progress_text(line, wide),
         f"{spent} of {number_text.dollars(line.budget_usd)}" if wide and line.budget_usd else spent,
-        Text(quality(line)),
+        Text(quality_text(line)),
         number_text.duration(line.seconds),
     )
 
 
 def _bar(part_usd: Decimal, whole_usd: Decimal) -> RenderableType:
-    """For the eye only, so a float will do."""
+    """Return a bar of dollars. It is only drawn, so floats are precise enough."""
     return ProgressBar(
         total=float(whole_usd) or 1.0,
         completed=float(part_usd),
@@ -166,17 +181,19 @@ def _bar(part_usd: Decimal, whole_usd: Decimal) -> RenderableType:
     )
 
 
-def samples(line: Line, wide: bool = True) -> str:
+def progress_text(line: StageLine, wide: bool = True) -> str:
+    if not (line.samples or line.total):
+        return ""
     of = f" of {number_text.short_count(line.total)}" if line.total and wide else ""
-    return f"{number_text.short_count(line.samples)}{of}" if line.samples or line.total else ""
+    return f"{number_text.short_count(line.samples)}{of} {line.unit}"
 
 
-def quality(line: Line) -> str:
+def quality_text(line: StageLine) -> str:
     return ", ".join(f"{name} {number_text.score(value)}" for name, value in line.quality.items())
 
 
-def state_text(line: Line) -> str:
-    """One change of state, as a line of a log."""
+def state_text(line: StageLine) -> str:
+    """Return a change of state as a log line."""
     where = f" on {line.pool} {line.market}" if line.pool else ""
     spent = f"{number_text.dollars(line.spent_usd)}"
     match line.state:
@@ -190,35 +207,38 @@ def state_text(line: Line) -> str:
         case "reused":
             return f"{line.stage}: reused from the cache"
         case _:
-            seen = "".join(f", {each}" for each in (samples(line), quality(line)) if each)
-            return f"{line.stage}: {line.state}{where}, {number_text.duration(line.seconds)}, {spent}{seen}"
+            details = "".join(f", {each}" for each in (progress_text(line), quality_text(line)) if each)
+            return (
+                f"{line.stage}: {line.state}{where}, {number_text.duration(line.seconds)}, {spent}{details}"
+            )
 
 
 def follow(
     store: Store, run_id: str, clock: Clock, done: Callable[[], bool], out: TextIO, *, as_json: bool = False
 ) -> None:
-    """Show a run on `out` until `done()`, or until its books are closed: live on a terminal, else a line for each change of state.
+    """Show a run on `out` until `done()`, or until its ledger account is closed.
 
-    `as_json`: one JSON object a line, for each change of anything.
+    On a terminal the view is live; otherwise each change of state is a line. `as_json`: one JSON object per
+    line, for each change of any value.
 
     Raises:
         UnknownName: there is no such run.
     """
     view = LiveView(store, run_id, clock)
-    show = (
+    display = (
         _json_lines(view, out)
         if as_json
         else _on_terminal(view, out)
         if out.isatty()
         else _state_lines(view, out)
     )
-    with show as again:
+    with display as print_changes:
         while True:
-            # Asked before looking: what happened until then is shown too.
-            over = done() or view.is_over
-            view.look()
-            again()
-            if over:
+            # Checked before polling, so that the last changes are shown too.
+            finished = done() or view.is_over
+            view.poll()
+            print_changes()
+            if finished:
                 return
             clock.sleep(POLL_INTERVAL_S)
 
@@ -232,22 +252,22 @@ def _on_terminal(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _state_lines(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
-    seen: dict[str, tuple[str, int]] = {}
+    last_seen: dict[str, tuple[str, int]] = {}
 
-    def again() -> None:
-        for line in view.lines:
-            if seen.get(line.stage, ("waiting", 0)) != (line.state, line.attempt):
-                seen[line.stage] = (line.state, line.attempt)
+    def print_changes() -> None:
+        for line in view.stage_lines:
+            if last_seen.get(line.stage, ("waiting", 0)) != (line.state, line.attempt):
+                last_seen[line.stage] = (line.state, line.attempt)
                 print(state_text(line), file=out, flush=True)
 
-    yield again
+    yield print_changes
 
 
 @contextmanager
 def _json_lines(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
-    seen: dict[str, dict[str, Any]] = {}
+    last_seen: dict[str, dict[str, Any]] = {}
 
-    def again() -> None:
+    def print_changes() -> None:
         story = view.story
         run = {
             "stage": None,
@@ -255,11 +275,11 @@ def _json_lines(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
             "spent_usd": str(story.spent_usd),
             "budget_usd": str(story.budget_usd),
         }
-        for line in [*(line.as_json() for line in view.lines), run]:
+        for line in [*(line.as_json() for line in view.stage_lines), run]:
             key = str(line["stage"])
-            # The seconds alone always change.
-            if {**seen.get(key, {}), "seconds": 0} != {**line, "seconds": 0}:
-                seen[key] = line
+            # `seconds` alone always changes.
+            if {**last_seen.get(key, {}), "seconds": 0} != {**line, "seconds": 0}:
+                last_seen[key] = line
                 print(json.dumps({"run_id": story.run_id, **line}), file=out, flush=True)
 
-    yield again
+    yield print_changes

@@ -1,4 +1,4 @@
-"""Numbers as people read them. What is exact stands in the records; this is for looking."""
+"""Numbers formatted for people. The exact values are in the records."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def dollars(amount_usd: Decimal) -> str:
-    """`$0.001234` to the micro-dollar below a dollar, `$12.3456` below a hundred, `$1,234.57` above; `$0` is nothing at all."""
-    size = abs(amount_usd)
-    places = 6 if size < 1 else 4 if size < 100 else 2
-    return f"{'-' if amount_usd < 0 else ''}${size:,.{places}f}" if size else "$0"
+    """Format dollars: `$0.001234` below $1, `$12.3456` below $100, `$1,234.57` above, `$0` for exactly 0."""
+    magnitude = abs(amount_usd)
+    places = 6 if magnitude < 1 else 4 if magnitude < 100 else 2
+    return f"{'-' if amount_usd < 0 else ''}${magnitude:,.{places}f}" if magnitude else "$0"
 
 
 def hourly(usd_per_hour: Decimal) -> str:
-    """`$0.08/h`, `$32.77/h`, `$0.0416/h`: no zeros beyond the cent."""
+    """Format an hourly price, at least to the cent: `$0.08/h`, `$32.77/h`, `$0.0416/h`."""
     whole, _, cents = f"{usd_per_hour:,.6f}".partition(".")
     return f"${whole}.{cents.rstrip('0').ljust(2, '0')}/h"
 
 
 def duration(seconds: float) -> str:
-    """`0.34 s`, `12.3 s`, `12 min 30 s`, `3 h 12 min`, `4 d 3 h`."""
+    """Format seconds: `0.34 s`, `12.3 s`, `12 min 30 s`, `3 h 12 min`, `4 d 3 h`."""
     if seconds < 0.005:
         return "<0.01 s" if seconds > 0 else "0 s"
     if seconds < 99.95:
@@ -46,13 +46,13 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def things(number: int, name: str) -> str:
-    """`1 core`, `2 cores`."""
+def quantity(number: int, name: str) -> str:
+    """Format a count with its unit: `1 core`, `2 cores`."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def short_count(number: int) -> str:
-    """`812`, `96.4k`, `1.21M`: for a line that has no room."""
+    """Format a count in three digits: `812`, `96.4k`, `1.21M`."""
     for unit, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
         if number >= 0.9995 * unit and number >= 1_000:
             return f"{number / unit:.3g}{letter}"
@@ -60,7 +60,7 @@ def short_count(number: int) -> str:
 
 
 def size(size_bytes: int) -> str:
-    """`812 B`, `12.3 MB`."""
+    """Format bytes: `812 B`, `12.3 MB`."""
     amount, unit = float(size_bytes), 0
     while amount >= 999.5 and unit < len(BYTE_UNITS) - 1:
         amount, unit = amount / 1000, unit + 1
@@ -68,34 +68,34 @@ def size(size_bytes: int) -> str:
 
 
 def rate(rows: int, seconds: float) -> str:
-    """`96,412 rows/s`; empty when there is nothing to divide."""
+    """Format a rate, `96,412 rows/s`; empty without rows or time."""
     return f"{rows / seconds:,.0f} rows/s" if rows > 0 and seconds > 0 else ""
 
 
-def share(part: float) -> str:
-    """`71.6%`, `<0.1%`."""
+def percent(part: float) -> str:
+    """Format a share as `71.6%` or `<0.1%`."""
     return "<0.1%" if 0 < part < 0.001 else f"{100 * part:.1f}%" if 0 < part < 1 else f"{100 * part:.0f}%"
 
 
 def score(value: float) -> str:
-    """A quality metric: four places, or four digits when it is large or tiny."""
+    """Format a quality metric: four decimals, or four digits if it is large or tiny."""
     return f"{value:.4f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.4g}"
 
 
-def capital(words: str) -> str:
+def capitalized(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def metric(name: str) -> str:
-    """`log loss`, `AUC`."""
+def metric_name(name: str) -> str:
+    """Return the display name of a metric: `log loss`, `AUC`."""
     return METRICS.get(name, name.replace("_", " "))
 
 
-def sentence(words: str) -> str:
-    """A clause with its capital and its stop."""
-    return capital(words) + ("" if words.endswith((".", "!", "?")) else ".")
+def as_sentence(words: str) -> str:
+    """Return a clause with a capital letter and a full stop."""
+    return capitalized(words) + ("" if words.endswith((".", "!", "?")) else ".")
 
 
-def moment(at: datetime) -> str:
-    """`2026-11-03 14:05:12 UTC`."""
+def utc_time(at: datetime) -> str:
+    """Format a time: `2026-11-03 14:05:12 UTC`."""
     return at.strftime("%Y-%m-%d %H:%M:%S UTC")

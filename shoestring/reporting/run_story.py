@@ -42,7 +42,9 @@ ZERO_USD = usd("0")
 
 @dataclass(frozen=True, slots=True)
 class StartAccount:
-    """One start of the run and its account in the ledger. `last_entry_at`: the time of its last ledger entry."""
+    """One start of the run and its account in the ledger. `last_entry_at`: the time of its
+    last ledger entry.
+    """
 
     start: RunStart
     account: AccountState
@@ -84,13 +86,13 @@ class AttemptStory:
             )
         if self.decision.choice is None:
             return "refused"
-        if self.start_accounts is None or self.each.account.closed:
+        if self.start_account is None or self.start_account.account.closed:
             return "lost"
         return "running" if self.heartbeat else "placed"
 
     @property
     def reason(self) -> str:
-        """The reason why it stopped, failed or did less than planned; empty if there is nothing to explain."""
+        """The reason why it stopped, failed or did less than planned; empty if there is none."""
         if self.receipt is None:
             return ""
         return self.receipt.reason or (self.receipt.outcome.stop_reason if self.receipt.outcome else "")
@@ -115,8 +117,9 @@ class StageStory:
 
 @dataclass(frozen=True, slots=True)
 class RunStory:
-    """A run as its records describe it. `start_accounts` has one element per start; a refused run has none,
-    and a `refusal`.
+    """A run as its records describe it.
+
+    `start_accounts` has one element per start. A refused run has none; `refusal` gives the reason.
     """
 
     record: RunRecord
@@ -165,12 +168,13 @@ class RunStory:
 
     @property
     def spent_usd(self) -> Decimal:
-        settled_charges = sum((each.account.spent_usd for each in self.start_accounts), ZERO_USD)
-        return settled_charges + sum((self._unsettled_usd(stage) for stage in self.stages), ZERO_USD)
+        settled_usd = sum((each.account.spent_usd for each in self.start_accounts), ZERO_USD)
+        return settled_usd + sum((self._unsettled_usd(stage) for stage in self.stages), ZERO_USD)
 
     def stage_spent_usd(self, stage: StageStory) -> Decimal:
-        """The cost of a stage: the ledger's, which the exit step corrects to the pods' own times, plus the
-        heartbeats' for what is not settled yet.
+        """Return the settled cost of a stage, plus its heartbeats' cost where it is not settled yet.
+
+        The exit step corrects settled costs to the pods' own times.
         """
         return self._settled_usd(stage.name) + self._unsettled_usd(stage)
 
@@ -187,10 +191,10 @@ class RunStory:
         heartbeats = [attempt.heartbeat.at for attempt in self.attempts if attempt.heartbeat]
         total_s = 0.0
         for each in self.start_accounts:
-            last_entry_at = (
+            ended_at = (
                 each.last_entry_at if each.account.closed else now or max([each.last_entry_at, *heartbeats])
             )
-            total_s += (last_entry_at - each.start.started_at).total_seconds()
+            total_s += (ended_at - each.start.started_at).total_seconds()
         return total_s
 
     def _settled_usd(self, stage: str) -> Decimal:
@@ -226,56 +230,44 @@ class RunReader:
         """
         run = open_run(self._store, self._run_id)
         start_accounts = tuple(self._start_account(start) for start in run.starts)
-        # Heartbeats before receipts: an attempt that ends in between then counts as ended, not as silent.
-        heartbeats = {
-            (heartbeat.stage, heartbeat.attempt): heartbeat
-            for heartbeat in self._read_all(store_layout.heartbeats(self._run_id), Heartbeat)
-        }
-        receipts = {
-            (receipt.stage, receipt.attempt): receipt
-            for receipt in self._read_all(store_layout.receipts(self._run_id), Receipt, immutable=True)
-        }
-        attempts = []
-        for decision in sorted(
-            self._read_all(store_layout.decisions(self._run_id), Decision, immutable=True),
-            key=lambda decision: decision.question.asked_at,
-        ):
-            question = decision.question
-            key = (question.stage, question.attempt)
-            earlier = [each for each in start_accounts if each.start.started_at <= question.asked_at]
-            check = (
-                _read_if_present(
-                    self._store,
-                    store_layout.migration_check(self._run_id, question.attempt_id),
-                    MigrationCheck,
-                )
-                if question.needs[0].elastic
-                else None
-            )
-            attempts.append(
-                AttemptStory(
-                    decision, receipts.get(key), heartbeats.get(key), earlier[-1] if earlier else None, check
-                )
-            )
+        attempts = self._attempts(start_accounts)
         needs = attempts[0].decision.question.needs if attempts else ()
-        stages = (
+        stages = tuple(
             StageStory(need.stage, need.elastic, tuple(each for each in attempts if each.stage == need.stage))
             for need in needs
         )
-        refusal = (
-            None
-            if start_accounts
-            else _read_if_present(self._store, store_layout.refusal(self._run_id), AdmissionRefusal)
-        )
-        return RunStory(
-            run.record,
-            start_accounts,
-            tuple(stages),
-            None,
-            None,
-            self._charges(run.record, attempts),
-            refusal,
-        )
+        refusal = None
+        if not start_accounts:
+            refusal = _read_if_present(self._store, store_layout.refusal(self._run_id), AdmissionRefusal)
+        charges = self._charges(run.record, attempts)
+        return RunStory(run.record, start_accounts, stages, None, None, charges, refusal)
+
+    def _attempts(self, start_accounts: tuple[StartAccount, ...]) -> list[AttemptStory]:
+        """Return all attempts, in the order in which they were routed."""
+        # Heartbeats before receipts: an attempt that ends in between then counts as ended, not as silent.
+        heartbeats = {
+            (each.stage, each.attempt): each
+            for each in self._read_all(store_layout.heartbeats(self._run_id), Heartbeat)
+        }
+        receipts = {
+            (each.stage, each.attempt): each
+            for each in self._read_all(store_layout.receipts(self._run_id), Receipt, immutable=True)
+        }
+        decisions = self._read_all(store_layout.decisions(self._run_id), Decision, immutable=True)
+        attempts = []
+        for decision in sorted(decisions, key=lambda each: each.question.asked_at):
+            question = decision.question
+            key = (question.stage, question.attempt)
+            earlier = [each for each in start_accounts if each.start.started_at <= question.asked_at]
+            check = None
+            if question.needs[0].elastic:
+                check_key = store_layout.migration_check(self._run_id, question.attempt_id)
+                check = _read_if_present(self._store, check_key, MigrationCheck)
+            start_account = earlier[-1] if earlier else None
+            attempts.append(
+                AttemptStory(decision, receipts.get(key), heartbeats.get(key), start_account, check)
+            )
+        return attempts
 
     def _charges(self, run: RunRecord, attempts: list[AttemptStory]) -> tuple[Charge, ...]:
         """Return the settled charges, with their records."""

@@ -1,4 +1,4 @@
-"""The summary of a run that scripts rely on."""
+"""The summary of a run, which scripts rely on."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pydantic import Field
 from shoestring.core.money import Usd
 from shoestring.core.record import Record, StoredRecord
 from shoestring.core.types import STANDARD_CLASS, Format, Market, StorageClassName
-from shoestring.reporting.run_story import Attempt, RunStory, Stage, State, Status
+from shoestring.reporting.run_story import AttemptStory, RunStatus, RunStory, StageState, StageStory
 from shoestring.routing.candidates import NONE, RefusalCode
-from shoestring.routing.offers.offer_costs import stage_offer_table
+from shoestring.routing.offers.offer_table import stage_offer_table
 
-SENTENCES = 3
+MAX_REASONS = 3
 
 
 class StageSummary(Record):
-    """A stage that was given a place. Of several attempts: where the last was placed, and what all of them took."""
+    """A stage that was placed. With several attempts: the last placement, and the totals of all attempts."""
 
     name: str
-    state: State
+    state: StageState
     pool: str
     market: Market
-    format: Format | None = Field(description="of the data set that it wrote; null when it writes none")
+    format: Format | None = Field(description="format of the data set that it wrote; null if it writes none")
     budget_usd: Usd
     est_usd: Usd
     p95_usd: Usd
@@ -33,60 +33,58 @@ class StageSummary(Record):
 
 
 class RunSummary(StoredRecord):
-    """A run in short. Money in strings; `stages` in the order in which they were routed."""
+    """A run in brief. Money is in strings; `stages` is in the order in which they were routed."""
 
     run_id: str
-    status: Status
-    sentence: str = Field(
-        description="why it was refused, failed or stopped; empty when it is done or running"
+    status: RunStatus
+    reason: str = Field(
+        description="why the run was refused, failed or stopped; empty if it is done or running"
     )
     smallest_budget_usd: Usd | None = Field(
-        description="of a run that was refused: the smallest budget that would work, if any would"
+        description="for a refused run: the smallest budget that is enough, if there is one"
     )
     budget_usd: Usd
     spent_usd: Usd
-    overhead_usd: Usd = Field(description="the part of spent_usd that deciding and settling took")
-    wall_s: float = Field(description="seconds that the run was going, all starts together")
-    starts: int = Field(
-        description="1, and one more for each time that it was resumed; 0 when it was refused"
-    )
+    overhead_usd: Usd = Field(description="the part of spent_usd for routing and settling")
+    wall_s: float = Field(description="seconds that the run was active, all starts together")
+    starts: int = Field(description="number of starts: 1, plus 1 per resume; 0 if the run was refused")
     stages: tuple[StageSummary, ...]
     quality: dict[str, float]
 
 
 def summarise_run(story: RunStory) -> RunSummary:
-    rows = [(attempt, stage) for stage in story.stages if (attempt := placed(stage))]
+    rows = [(attempt, stage) for stage in story.stages if (attempt := placed_attempt(stage))]
     rows.sort(key=lambda row: row[1].attempts[0].decision.question.asked_at)
     last = story.attempts[-1] if story.attempts else None
     return RunSummary(
         run_id=story.run_id,
         status=story.status,
-        sentence=sentence(story),
+        reason=end_reason(story),
         smallest_budget_usd=last.decision.smallest_budget_usd if last and last.state == "refused" else None,
         budget_usd=story.budget_usd,
         spent_usd=story.spent_usd,
         overhead_usd=story.overhead_usd,
         wall_s=round(story.wall_s(), 3),
-        starts=len(story.books),
+        starts=len(story.start_accounts),
         stages=tuple(_stage(story, stage, attempt) for attempt, stage in rows),
-        quality=story.scorecard.quality if story.scorecard else {},
+        quality=story.evaluation.quality if story.evaluation else {},
     )
 
 
-def placed(stage: Stage) -> Attempt | None:
-    """The last attempt that was given a place: the one that a stage's row is about."""
+def placed_attempt(stage: StageStory) -> AttemptStory | None:
+    """Return the last attempt that was placed, which a row of a stage describes."""
     return next((attempt for attempt in reversed(stage.attempts) if attempt.decision.choice), None)
 
 
-def attempt_seconds(attempt: Attempt) -> float:
-    """By the receipt; before there is one, up to the last heartbeat."""
+def attempt_seconds(attempt: AttemptStory) -> float:
+    """Return the seconds of an attempt: by its receipt, or up to its last heartbeat."""
     if attempt.receipt:
         return attempt.receipt.seconds
-    beat = attempt.heartbeat
-    return (beat.at - beat.started_at).total_seconds() if beat else 0.0
+    heartbeat = attempt.heartbeat
+    return (heartbeat.at - heartbeat.started_at).total_seconds() if heartbeat else 0.0
 
 
-def _stage(story: RunStory, stage: Stage, attempt: Attempt) -> StageSummary:
+def _stage(story: RunStory, stage: StageStory, attempt: AttemptStory) -> StageSummary:
     choice = attempt.decision.choice
     assert choice is not None
     return StageSummary(
@@ -106,44 +104,45 @@ def _stage(story: RunStory, stage: Stage, attempt: Attempt) -> StageSummary:
     )
 
 
-def sentence(story: RunStory) -> str:
+def end_reason(story: RunStory) -> str:
     """Why a run came to nothing, or to less than was asked."""
     if story.status in ("done", "running"):
         return ""
     if not story.attempts:
-        return story.refusal.reason if story.refusal else "it was begun, and nothing was ever routed"
+        return story.refusal.reason if story.refusal else "the run started, but no stage was routed"
     last = story.attempts[-1]
     if last.state == "refused":
-        return refusal(last)
-    how = {"failed": "failed", "lost": "was lost without a word", "stopped": "stopped"}.get(last.state)
-    if how is None:
-        return f"it ended after {last.stage}, before the stage that follows was routed"
-    # What a stage says of itself begins with its name already.
+        return refusal_text(last)
+    outcome = {"failed": "failed", "lost": "was lost without a message", "stopped": "stopped"}.get(last.state)
+    if outcome is None:
+        return f"the run ended after {last.stage}, before the next stage was routed"
+    # A stage's own message already begins with its name.
     return (
-        last.why
-        if last.why.startswith(last.stage)
-        else f"{last.stage} {how}" + (f": {last.why}" if last.why else "")
+        last.reason
+        if last.reason.startswith(last.stage)
+        else f"{last.stage} {outcome}" + (f": {last.reason}" if last.reason else "")
     )
 
 
-def refusal(attempt: Attempt) -> str:
-    """The smallest budget that would do, and what stands against the cheapest offer; else the first few reasons."""
+def refusal_text(attempt: AttemptStory) -> str:
+    """Return the smallest budget that is enough, and the objection to the cheapest offer.
+
+    If no budget is enough, return the first few reasons.
+    """
     decision = attempt.decision
-    question, smallest_usd, columns = (
-        decision.question,
-        decision.smallest_budget_usd,
-        stage_offer_table(decision.candidates, 0),
-    )
+    question, smallest_usd = decision.question, decision.smallest_budget_usd
+    columns = stage_offer_table(decision.candidates, 0)
     if smallest_usd is None:
-        # Money is not what is missing, so what is said of it does not help.
-        other = [
+        # No budget is enough, so reasons about money do not help.
+        relevant = [
             refused for refused in decision.refusals if refused.code is not RefusalCode.OVER_BUDGET
         ] or decision.refusals
-        why = list(dict.fromkeys(refused.sentence for refused in other))[:SENTENCES]
-        return f"nothing can take {question.stage}, whatever the budget: {'; '.join(why)}"
-    takeable = [refused for refused in decision.refusals if columns.exclusion[refused.candidate] == NONE]
-    cheapest = min(takeable, key=lambda refused: columns.min_p95_microusd[refused.candidate])
-    small = (
-        f"a budget of ${question.budget_usd} is too small: ${smallest_usd} is the smallest that would work"
+        reasons = list(dict.fromkeys(refused.sentence for refused in relevant))[:MAX_REASONS]
+        return f"no offer can run {question.stage}, whatever the budget: {'; '.join(reasons)}"
+    feasible = [refused for refused in decision.refusals if columns.exclusion[refused.candidate] == NONE]
+    cheapest = min(feasible, key=lambda refused: columns.min_p95_microusd[refused.candidate])
+    too_small = (
+        f"a budget of ${question.budget_usd} is too small: the smallest budget that is enough is "
+        f"${smallest_usd}"
     )
-    return f"{small}. The cheapest offer for {question.stage}: {cheapest.sentence}"
+    return f"{too_small}. The cheapest offer for {question.stage}: {cheapest.sentence}"

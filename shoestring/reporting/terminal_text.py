@@ -1,4 +1,4 @@
-"""What the books say, as plain text for a terminal."""
+"""Actuals, hindsight and reconciliation as plain text for a terminal."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from shoestring.routing.analysis.hindsight import Hindsight
 from shoestring.routing.pages.text import lying, offer
 from shoestring.routing.text_table import Grid, text_lines
 
-NOTHING = "-"
+EMPTY = "-"
 MAX_OFFERS_SHOWN = 12
-"""Roads that are shown of one choice; all are in the JSON."""
+"""Alternatives of one choice in the table; the JSON holds all of them."""
 
-BLAME = {
-    "work": "there was less or more to do than was foreseen, or the money and the time left did not allow it",
-    "price": "the price was another",
-    "speed": "the work took another time than was expected",
-    "start-up": "starting up took another time than was expected",
-    "preemption": "what was lost to preemption was not what was expected",
+REGRET_CAUSES = {
+    "work": "the amount of work differed from the estimate, or the remaining money or time did not allow the "
+    "best offer",
+    "price": "the price differed",
+    "speed": "the speed differed from the estimate",
+    "start-up": "start-up took another time than estimated",
+    "preemption": "losses to preemption differed from the estimate",
 }
 
 
 def actuals_text(found: Actuals) -> str:
     if not found.total.attempts:
-        return "\n".join(["nothing was settled in that time", *found.notes])
-    names = found.by
-    head = (*names, "n", "compared", "expected", "actual", "ratio", "off by", "over P95")
-    off = Grid(
-        "Estimate against actual, of what was done",
+        return "\n".join(["nothing was settled in this period", *found.notes])
+    names = found.group_by
+    head = (*names, "attempts", "compared", "expected", "actual", "ratio", "error", "over P95")
+    estimates = Grid(
+        "Estimate against actual, attempts that are done",
         head,
-        [(*_keys(each, names), *_errors(each)) for each in _and_total(found)],
+        [(*_group_cells(each, names), *_estimate_cells(each)) for each in _with_total(found)],
         frozenset(head[len(names) :]),
-        "ratio: median of actual over estimate; off by: mean of |actual - estimate| / actual",
+        "ratio: median of actual / estimate; error: mean of |actual - estimate| / actual",
     )
     head = (
         *names,
@@ -45,122 +46,137 @@ def actuals_text(found: Actuals) -> str:
         "start-up",
         "idle cores",
         "lost",
-        "moving",
-        "storing",
+        "transfer",
+        "storage",
         "overhead",
-        "in use",
-        "+-",
+        "use",
+        "std dev",
     )
     idle = Grid(
         "Where the money went",
         head,
-        [(*_keys(each, names), *_money(each)) for each in _and_total(found)],
+        [(*_group_cells(each, names), *_money_cells(each)) for each in _with_total(found)],
         frozenset(head[len(names) :]),
-        "in use: share of an attempt's core-seconds in which it computed, and its standard deviation",
+        "in use: percent_text of an attempt's core-seconds in which it computed, and its standard deviation",
     )
-    return "\n".join([*text_lines(off), "", *text_lines(idle), *found.notes])
+    return "\n".join([*text_lines(estimates), "", *text_lines(idle), *found.notes])
 
 
-def _and_total(found: Actuals) -> Iterable[ActualsGroup]:
+def _with_total(found: Actuals) -> Iterable[ActualsGroup]:
     return (*found.groups, found.total) if found.groups else (found.total,)
 
 
-def _keys(each: ActualsGroup, names: Iterable[str]) -> tuple[str, ...]:
+def _group_cells(each: ActualsGroup, names: Iterable[str]) -> tuple[str, ...]:
     if not each.group:
         return tuple("all" if index == 0 else "" for index, _ in enumerate(names))
-    return tuple(each.group[name] or NOTHING for name in names)
+    return tuple(each.group[name] or EMPTY for name in names)
 
 
-def _errors(each: ActualsGroup) -> tuple[str, ...]:
-    ratio = NOTHING if each.median_ratio is None else f"{each.median_ratio:.2f}"
+def _estimate_cells(each: ActualsGroup) -> tuple[str, ...]:
+    ratio = EMPTY if each.median_cost_ratio is None else f"{each.median_cost_ratio:.2f}"
     return (
         number_text.count(each.attempts),
         number_text.count(each.compared),
         *(
-            number_text.dollars(amount) if each.compared else NOTHING
+            number_text.dollars(amount) if each.compared else EMPTY
             for amount in (each.est_usd, each.actual_usd)
         ),
         ratio,
-        share(each.mape),
-        share(each.over_p95),
+        percent_text(each.mape),
+        percent_text(each.share_over_p95),
     )
 
 
-def _money(each: ActualsGroup) -> tuple[str, ...]:
+def _money_cells(each: ActualsGroup) -> tuple[str, ...]:
     idle = each.idle
-    time = (each.computing_usd, idle.startup_usd, idle.cores_usd, idle.lost_usd)
-    amounts = (each.paid_usd, *time, each.moved_usd, each.stored_usd, each.overhead_usd)
-    deviation = None if each.use_variance is None else float(Decimal(str(each.use_variance)).sqrt())
-    return (*map(number_text.dollars, amounts), share(each.use), share(deviation))
+    time = (each.compute_usd, idle.startup_usd, idle.idle_cores_usd, idle.lost_usd)
+    amounts = (each.paid_usd, *time, each.transfer_usd, each.storage_usd, each.overhead_usd)
+    deviation = (
+        None
+        if each.core_utilization_variance is None
+        else float(Decimal(str(each.core_utilization_variance)).sqrt())
+    )
+    return (*map(number_text.dollars, amounts), percent_text(each.core_utilization), percent_text(deviation))
 
 
 def hindsight_text(found: HindsightReport) -> str:
-    if not found.choices:
-        return "\n".join(["there is no choice to look back on: nothing was done for money", *found.notes])
+    if not found.choice_count:
+        return "\n".join(["there is no choice to evaluate: no paid attempt is done", *found.notes])
     lines: list[str] = []
-    if len({each.run_id for each in found.each}) == 1:
-        for each in found.each:
-            lines += [*text_lines(alternatives_table(each)), f"  {number_text.sentence(verdict(each))}", ""]
+    if len({each.run_id for each in found.choices}) == 1:
+        for each in found.choices:
+            lines += [
+                *text_lines(alternatives_table(each)),
+                f"  {number_text.as_sentence(regret_text(each))}",
+                "",
+            ]
     else:
-        rows = [(name, number_text.dollars(usd)) for name, usd in found.by_stage.items()]
+        rows = [(name, number_text.dollars(usd)) for name, usd in found.regret_by_stage.items()]
         lines += [*text_lines(Grid("Regret by stage", ("stage", "regret"), rows, frozenset({"regret"}))), ""]
-    if found.by_blame:
-        blamed = [(name, number_text.dollars(usd)) for name, usd in found.by_blame.items()]
+    if found.regret_by_cause:
+        causes = [(name, number_text.dollars(usd)) for name, usd in found.regret_by_cause.items()]
         lines += [
-            *text_lines(Grid("What was to blame", ("assumption", "regret"), blamed, frozenset({"regret"}))),
+            *text_lines(Grid("Regret by cause", ("assumption", "regret"), causes, frozenset({"regret"}))),
             "",
         ]
     paid, regret = number_text.dollars(found.paid_usd), number_text.dollars(found.regret_usd)
-    total = f"{number_text.things(found.choices, 'choice')}, {paid} paid, {regret} of it to be regretted"
+    total = f"{number_text.quantity(found.choice_count, 'choice')}, {paid} paid, {regret} of it avoidable"
     return "\n".join([*lines, total, *found.notes])
 
 
 def alternatives_table(each: Hindsight) -> Grid:
-    """The roads of one choice, the best first."""
+    """Return the offers of one choice as a table, cheapest in total first."""
     head = ("pool", "market", "writes", "expected", "stage", "time", "with later stages", "")
     rows = [
         (
-            road.pool,
-            str(road.market),
-            lying(road.format, road.storage_class) or NOTHING,
-            number_text.dollars(road.expected_usd),
-            number_text.dollars(road.stage_usd),
-            number_text.duration(road.stage_s),
-            number_text.dollars(road.total_usd),
-            "taken" if road.selected else "best" if road.best else "",
+            offer_option.pool,
+            str(offer_option.market),
+            lying(offer_option.format, offer_option.storage_class) or EMPTY,
+            number_text.dollars(offer_option.expected_usd),
+            number_text.dollars(offer_option.stage_usd),
+            number_text.duration(offer_option.stage_s),
+            number_text.dollars(offer_option.total_usd),
+            "chosen" if offer_option.selected else "best" if offer_option.best else "",
         )
-        for road in each.offers[:MAX_OFFERS_SHOWN]
+        for offer_option in each.offers[:MAX_OFFERS_SHOWN]
     ]
     number = f", attempt {each.attempt}" if each.attempt > 1 else ""
     return Grid(f"{each.stage}{number} of run {each.run_id}", head, rows, frozenset(head[3:7]))
 
 
-def verdict(each: Hindsight) -> str:
-    """What a choice cost beside the best road, and why it was not taken."""
+def regret_text(each: Hindsight) -> str:
+    """Return the regret of a choice, and its cause."""
     if not each.regret_usd:
-        return f"{number_text.dollars(each.paid_usd)} paid: nothing would have been cheaper"
-    best = next(road for road in each.offers if road.best)
-    sooner = number_text.duration(abs(each.regret_s)) + (" sooner" if each.regret_s >= 0 else " later")
+        return f"{number_text.dollars(each.paid_usd)} paid; no alternative was cheaper"
+    best = next(offer_option for offer_option in each.offers if offer_option.best)
+    time_difference = number_text.duration(abs(each.regret_s)) + (
+        " faster" if each.regret_s >= 0 else " slower"
+    )
     name = offer(best.pool, best.market, best.format, best.storage_class)
-    why = BLAME[each.main_cause] if each.main_cause else ""
-    return f"{number_text.dollars(each.paid_usd)} paid; {name} would have saved {number_text.dollars(each.regret_usd)}, and been {sooner}: {why}"
+    cause = REGRET_CAUSES[each.main_cause] if each.main_cause else ""
+    saved = number_text.dollars(each.regret_usd)
+    return (
+        f"{number_text.dollars(each.paid_usd)} paid; {name} would have saved {saved} and been "
+        f"{time_difference}: "
+        f"{cause}"
+    )
 
 
 def reconciliation_text(found: Reconciliation) -> str:
-    head = ("run", "stage", "ledger", "OpenCost", "fees", "idle", "shared", "beside", "unexplained")
+    head = ("run", "stage", "ledger", "OpenCost", "fees", "idle", "shared", "other", "unexplained")
     rows = [
         (
             each.run_id,
-            each.stage or "not told",
-            number_text.dollars(each.ledger_usd) if each.where != "theirs" else NOTHING,
-            number_text.dollars(each.theirs_usd) if each.where != "ledger" else NOTHING,
+            each.stage or "unknown",
+            number_text.dollars(each.ledger_usd) if each.found_in != "opencost" else EMPTY,
+            number_text.dollars(each.opencost_usd) if each.found_in != "ledger" else EMPTY,
             *(
                 number_text.dollars(amount)
                 for amount in (
                     each.fees_usd,
                     each.idle_usd,
                     each.shared_usd,
-                    each.beside_usd,
+                    each.other_usd,
                     each.unexplained_usd,
                 )
             ),
@@ -168,24 +184,25 @@ def reconciliation_text(found: Reconciliation) -> str:
         for each in found.lines
     ]
     note = (
-        "fees (moving and holding data): inside of the ledger's; idle, shared, beside (volumes, network): inside of OpenCost's; "
-        "unexplained: OpenCost's less the ledger's, each without these"
+        "fees (data transfer and storage) are in the ledger only; idle, shared and other (volumes, network) "
+        "are in "
+        "OpenCost only; unexplained: OpenCost minus ledger, each without these"
     )
-    caption = f"From {number_text.moment(found.since)} to {number_text.moment(found.until)}"
+    caption = f"From {number_text.utc_time(found.since)} to {number_text.utc_time(found.until)}"
     lines = (
         text_lines(Grid(caption, head, rows, frozenset(head[2:]), note))
         if rows
-        else [f"{caption}: nothing of ours"]
+        else [f"{caption}: no pods of Shoestring"]
     )
     sums = (
         ("ledger", found.ledger_usd),
-        ("OpenCost, of ours", found.ours_of_theirs_usd),
+        ("OpenCost, Shoestring pods", found.opencost_shoestring_usd),
         ("unexplained", found.unexplained_usd),
         ("idle nodes", found.idle_usd),
         ("shared", found.shared_usd),
-        ("volumes of no pod", found.unmounted_usd),
-        ("other workloads", found.elsewhere_usd),
-        ("OpenCost, all", found.theirs_usd),
+        ("unmounted volumes", found.unmounted_usd),
+        ("other workloads", found.other_workloads_usd),
+        ("OpenCost, total", found.opencost_usd),
     )
     grid = Grid(
         "Sums",
@@ -196,6 +213,6 @@ def reconciliation_text(found: Reconciliation) -> str:
     return "\n".join([*lines, "", *text_lines(grid), *found.notes])
 
 
-def share(value: float | None) -> str:
-    """`71.6%`; a dash where nobody knows."""
-    return NOTHING if value is None else number_text.share(value) if value < 1 else f"{100 * value:.0f}%"
+def percent_text(value: float | None) -> str:
+    """Return `71.6%`; a dash for None."""
+    return EMPTY if value is None else number_text.percent(value) if value < 1 else f"{100 * value:.0f}%"

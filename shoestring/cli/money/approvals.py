@@ -10,26 +10,29 @@ import typer
 from shoestring.cli.local_world import open_world_at
 from shoestring.cli.options import JsonOption, StoreOption, WorldOption
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.runtime.admission.approvals import pending_approval
 from shoestring.spending.approvals import read_approvals
 
 
 def approval_states(world: World) -> list[dict[str, Any]]:
     """Return the runs that requested or received an approval, each with its approvals."""
-    requested = {key.split("/")[1] for key in world.store.list("runs/") if key.endswith("/awaits.json")}
-    approved = {key.split("/")[1] for key in world.store.list("ledger/") if "/approvals/" in key}
+    run_keys, ledger_keys = world.store.list(store_layout.RUNS), world.store.list(store_layout.LEDGER)
+    requested = {key.split("/")[1] for key in run_keys if key.endswith("/approval-request.json")}
+    approved = {key.split("/")[1] for key in ledger_keys if "/approvals/" in key}
     found = []
     for run in sorted(requested | approved):
         request, now = pending_approval(world, run), world.clock.now()
-        allowed = [
+        given = sorted(read_approvals(world.store, run).items(), key=lambda pair: pair[1].approved_at)
+        approvals = [
             each.model_dump(mode="json") | {"sha256": sha256, "expired": each.expires_at <= now}
-            for sha256, each in sorted(read_approvals(world.store, run).items(), key=lambda pair: pair[1].at)
+            for sha256, each in given
         ]
         found.append(
             {
                 "run_id": run,
                 "pending_request": request and request.model_dump(mode="json"),
-                "approvals": allowed,
+                "approvals": approvals,
             }
         )
     return found
@@ -44,15 +47,13 @@ def list_approvals(world: WorldOption = None, store: StoreOption = None, as_json
     for run in found:
         if requested := run["pending_request"]:
             typer.echo(
-                f"{run['run_id']} waits: it asks for ${requested['budget_usd']}: shoestring approve "
-                f"{run['run_id']} --by NAME"
+                f"{run['run_id']} waits for approval of ${requested['budget_usd']}: "
+                f"shoestring approve {run['run_id']} --by NAME"
             )
         for each in run["approvals"]:
-            reason, end = (
-                f" ({each['reason']})" if each["reason"] else "",
-                "expired" if each["expired"] else "until",
-            )
+            reason = f" ({each['reason']})" if each["reason"] else ""
+            end = "expired" if each["expired"] else "until"
             typer.echo(
-                f"{run['run_id']}: ${each['amount_usd']} by {each['by']} on {each['at']}, {end} "
-                f"{each['expires_at']}{reason}"
+                f"{run['run_id']}: ${each['amount_usd']} approved by {each['approved_by']} "
+                f"on {each['approved_at']}, {end} {each['expires_at']}{reason}"
             )

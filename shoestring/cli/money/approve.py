@@ -46,8 +46,8 @@ def approve(
         raise UsageError(f"{run} has not requested an approval: give the amount with --usd")
     approval = Approval(
         run_id=run,
-        by=by,
-        at=now,
+        approved_by=by,
+        approved_at=now,
         amount_usd=budget_from_option(
             usd, request.budget_usd if request else found.record.recipe.budget_usd, "--usd"
         ),

@@ -12,7 +12,7 @@ from shoestring.cli.options import JsonOption, StoreOption, WorldOption
 from shoestring.cli.times import ledger_month
 from shoestring.core.errors import UsageError
 from shoestring.reporting.charges import read_charges
-from shoestring.reporting.exports.focus import period
+from shoestring.reporting.exports.focus import month_period
 from shoestring.reporting.exports.opencost import read_allocations
 from shoestring.reporting.exports.reconcile import reconcile
 from shoestring.reporting.terminal_text import reconciliation_text
@@ -36,7 +36,7 @@ def show_reconciliation(
     charges, notes = read_charges(opened.store)
     allocations = read_allocations(data, {charge.run_id for charge in charges})
     if month is not None:
-        since, until = period(ledger_month(opened.store, month))
+        since, until = month_period(ledger_month(opened.store, month))
     elif allocations:
         since, until = min(each.start for each in allocations), max(each.end for each in allocations)
     else:

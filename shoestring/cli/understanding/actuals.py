@@ -10,7 +10,7 @@ from shoestring.cli.local_world import open_world_at
 from shoestring.cli.options import JsonOption, SinceOption, StoreOption, UntilOption, WorldOption
 from shoestring.cli.times import parse_time
 from shoestring.core.errors import UsageError
-from shoestring.reporting.actuals import GroupBy, actuals
+from shoestring.reporting.actuals import GroupBy, compute_actuals
 from shoestring.reporting.charges import read_charges
 from shoestring.reporting.terminal_text import actuals_text
 
@@ -41,5 +41,5 @@ def show_actuals(
     """Compare expected with actual cost, and show the dollars that bought no computation."""
     names, begin, end = parse_grouping(by), parse_time("--since", since), parse_time("--until", until)
     charges, notes = read_charges(open_world_at(world, store).store, None, begin, end)
-    found = actuals(charges, names, begin, end, notes)
+    found = compute_actuals(charges, names, begin, end, notes)
     typer.echo(found.model_dump_json(indent=1) if as_json else actuals_text(found))

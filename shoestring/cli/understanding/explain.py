@@ -67,7 +67,7 @@ def migration_check_for(file: Path) -> MigrationCheck | None:
     Raises:
         UsageError: the file is not a migration check.
     """
-    path = file.parent.parent / "looks" / file.name
+    path = file.parent.parent / "migration-checks" / file.name
     try:
         return MigrationCheck.model_validate_json(path.read_bytes())
     except OSError:

@@ -12,6 +12,7 @@ import typer
 from shoestring.cli.decision_files import read_decision_file
 from shoestring.cli.local_world import open_world_at
 from shoestring.cli.options import JsonOption, StoreOption, WorldOption
+from shoestring.core import store_layout
 from shoestring.core.errors import ShoestringError, UsageError
 from shoestring.data.run_records import open_run
 from shoestring.routing.analysis.replay import replay as replay_decision
@@ -92,7 +93,7 @@ def _decisions(target: str | None, world: Path | None, store: Path | None) -> It
         open_run(opened, target)
     keys = [
         key
-        for key in opened.list(f"runs/{target}/" if target else "runs/")
+        for key in opened.list(store_layout.run(target) if target else store_layout.RUNS)
         if key.split("/")[2:3] == ["decisions"]
     ]
     if not keys:

@@ -1,11 +1,12 @@
-"""A month of the ledger as cost rows in the form of FOCUS 1.2, the FinOps Open Cost and Usage Specification.
+"""A month of the ledger as cost rows of FOCUS 1.2, the FinOps Open Cost and Usage Specification.
 
-One row for each thing that money bought: an attempt's computing, its start-up, its idle cores, an attempt that came to nothing, moving its
-data, holding what it wrote, a start's overhead; and one for each adjustment. Costs sum to the ledger, to the micro-dollar. What is written
-down nowhere (an attempt whose records are gone) is an "Adjustment", which needs no price.
+Each row is one thing that the money bought: an attempt's computing, its start-up, its idle cores, an attempt
+without a result, transferring its data, storing what it wrote, the overhead of a start, or an adjustment.
+Costs sum to the ledger, to the micro-dollar. An attempt whose records are lost becomes an "Adjustment", which
+needs no price.
 
-    EffectiveCost = ListCost = ContractedCost = price x hours     ours is the price that was decided by: there is no other list
-    BilledCost    = the same, but 0 for reserved machines: their commitment was billed when it was bought
+    EffectiveCost = ListCost = ContractedCost = price x hours    at the price of the decision, the only list
+    BilledCost    = the same, or 0 for reserved machines, whose commitment was billed when it was bought
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from shoestring.core.money import from_microusd
 from shoestring.core.types import Market
-from shoestring.reporting.charges import OVERHEAD, Charge, split
+from shoestring.reporting.charges import OVERHEAD, Charge, split_charge
 from shoestring.routing.offers.egress import billed_gb
 from shoestring.routing.placement import RUN_LABEL, STAGE_LABEL
 from shoestring.spending.ledger.entry import Entry
@@ -105,55 +106,55 @@ CAMPAIGN_TAG = "shoestring.dev/campaign"
 ISSUER = "Shoestring"
 HOURS = "Hours"
 PRICING = {Market.ON_DEMAND: "Standard", Market.SPOT: "Dynamic", Market.RESERVED: "Committed"}
-QUANTITY = Decimal("1e-12")
-"""Hours, volumes and mean prices are given to this: times each other, that is the cost to far less than a micro-dollar."""
+QUANTITY_QUANTUM = Decimal("1e-12")
+"""The precision of hours, volumes and mean prices: the error of a product stays far below a micro-dollar."""
 
 GB_PER_GIB = 1.073741824
 FEES = {
-    "moved": {
+    "transfer": {
         "ServiceCategory": "Networking",
         "ServiceSubcategory": "Other (Networking)",
         "ServiceName": "Data transfer",
     },
-    "stored": {
+    "storage": {
         "ServiceCategory": "Storage",
         "ServiceSubcategory": "Object Storage",
         "ServiceName": "Stored data",
     },
 }
-"""What is paid by volume, not by time."""
+"""The services that are paid by volume, not by time."""
 
-UNITS = {"moved": "GB", "stored": "GB-Months"}
+UNITS = {"transfer": "GB", "storage": "GB-Months"}
 
 KINDS = {
-    "computing": "computing",
-    "startup": "start-up: paid outside the attempt's own seconds",
-    "cores": "cores that did nothing",
-    "lost": "an attempt that came to nothing",
-    "moved": "moving its data",
-    "stored": "holding what it wrote",
-    "overhead": "deciding and settling",
-    "adjustment": "adjusted",
+    "compute": "computing",
+    "startup": "start-up: time outside the attempt's own seconds",
+    "idle_cores": "idle cores",
+    "lost": "an attempt without a result",
+    "transfer": "transferring its data",
+    "storage": "storing the data written",
+    "overhead": "routing and settling",
+    "adjustment": "adjustment",
 }
 
 Row = dict[str, str]
 
 
 def focus_rows(charges: Iterable[Charge], provider: str) -> Iterator[Row]:
-    """The rows of these charges. `provider`: who sells the machines, by the name that the rows shall have."""
+    """Yield the rows of these charges. `provider`: the provider name in the rows."""
     for charge in charges:
         common = _common(charge, provider)
-        parts = split(replace(charge, adjustments=()))
+        parts = split_charge(replace(charge, adjustments=()))
         amounts = [
-            (name, getattr(parts, name))
-            for name in ("computing", "startup", "cores", "lost", "overhead", "moved", "stored")
+            (name, getattr(parts, f"{name}_microusd"))
+            for name in ("compute", "startup", "idle_cores", "lost", "overhead", "transfer", "storage")
         ]
         paid = [(name, amount) for name, amount in amounts if amount] or [
-            ("overhead" if charge.entry.stage == OVERHEAD else "computing", 0)
+            ("overhead" if charge.entry.stage == OVERHEAD else "compute", 0)
         ]
         for number, (kind, amount) in enumerate(paid):
             estimates = _estimates(charge) if number == 0 else {}
-            yield common | estimates | _money(charge, charge.entry, charge.settled.sha256, kind, amount)
+            yield common | estimates | _money(charge, charge.entry, charge.settlement.sha256, kind, amount)
         for sealed in charge.adjustments:
             yield common | _money(
                 charge, sealed.entry, sealed.sha256, "adjustment", sealed.entry.amount_microusd
@@ -161,7 +162,7 @@ def focus_rows(charges: Iterable[Charge], provider: str) -> Iterator[Row]:
 
 
 def focus_csv(rows: Iterable[Row]) -> str:
-    """With a header; what has no value is empty."""
+    """Return the rows as CSV with a header; missing values are empty."""
     out = io.StringIO()
     writer = csv.DictWriter(out, (*COLUMNS, *EXTENSION_COLUMNS), restval="", lineterminator="\n")
     writer.writeheader()
@@ -173,23 +174,23 @@ def total_microusd(charges: Sequence[Charge]) -> int:
     return sum(charge.paid_microusd for charge in charges)
 
 
-def period(month: str) -> tuple[datetime, datetime]:
-    """The month called 2026-11: its first moment, and the next one's."""
+def month_period(month: str) -> tuple[datetime, datetime]:
+    """Return the start of a month like 2026-11, and the start of the next one."""
     start = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
     return start, (start + timedelta(days=32)).replace(day=1)
 
 
 def _common(charge: Charge, provider: str) -> Row:
-    start, end = period(charge.month)
-    began, ended = _period_of(charge)
+    start, end = month_period(charge.month)
+    started_at, ended_at = _charge_period(charge)
     return {
         "BillingAccountId": provider,
         "BillingCurrency": "USD",
         "BillingPeriodStart": _moment(start),
         "BillingPeriodEnd": _moment(end),
         "ChargeFrequency": "Usage-Based",
-        "ChargePeriodStart": _moment(began),
-        "ChargePeriodEnd": _moment(ended),
+        "ChargePeriodStart": _moment(started_at),
+        "ChargePeriodEnd": _moment(ended_at),
         "InvoiceIssuerName": ISSUER,
         "ProviderName": provider,
         "PublisherName": provider,
@@ -211,9 +212,9 @@ def _common(charge: Charge, provider: str) -> Row:
 
 
 def _money(charge: Charge, entry: Entry, sha256: str, kind: str, microusd: int) -> Row:
-    """What a row costs and why. An adjustment that was written after its month was over corrects an invoice."""
+    """Return the cost columns. An adjustment after the end of its month corrects an invoice."""
     cost, fee = from_microusd(microusd), FEES.get(kind)
-    late = kind == "adjustment" and entry.at >= period(charge.month)[1]
+    late = kind == "adjustment" and entry.at >= month_period(charge.month)[1]
     bought = _volume(charge, kind, cost) if fee else _hours(charge, cost)
     row = {
         "ChargeClass": "Correction" if late else "",
@@ -244,34 +245,41 @@ def _money(charge: Charge, entry: Entry, sha256: str, kind: str, microusd: int) 
 
 
 def _hours(charge: Charge, cost: Decimal) -> tuple[Decimal, str] | None:
-    """The price of an hour, and what was paid for, in hours; of a machine that costs nothing, what was measured. None: nobody knows."""
+    """Return the hourly price and the paid hours, or None if the price is unknown.
+
+    For a machine without a price, the hours are those measured.
+    """
     price = charge.usd_per_hour
     if price is None:
         return None
     measured_s = charge.receipt.seconds if charge.receipt else 0.0
     hours = cost / price if price else Decimal(str(measured_s)) / 3600
-    return price, f"{hours.quantize(QUANTITY).normalize():f}"
+    return price, f"{hours.quantize(QUANTITY_QUANTUM).normalize():f}"
 
 
 def _volume(charge: Charge, kind: str, cost: Decimal) -> tuple[Decimal, str] | None:
-    """The mean price of a GB, or of a GB-month, and how many of them were paid for."""
+    """Return the mean price of a GB or GB-month, and the paid quantity; None without records."""
     decision, receipt = charge.decision, charge.receipt
     if decision is None or decision.choice is None or receipt is None:
         return None
-    into, out, held = billed_gb(decision.question, decision.choice)
-    volume = held if kind == "stored" else into + (out if receipt.status == "done" else 0.0)
-    quantity = max(Decimal(str(volume)).quantize(QUANTITY), QUANTITY)
-    return (cost / quantity).quantize(QUANTITY), f"{quantity.normalize():f}"
+    read_gb, written_gb, stored_gb_months = billed_gb(decision.question, decision.choice)
+    volume = (
+        stored_gb_months if kind == "storage" else read_gb + (written_gb if receipt.status == "done" else 0.0)
+    )
+    quantity = max(Decimal(str(volume)).quantize(QUANTITY_QUANTUM), QUANTITY_QUANTUM)
+    return (cost / quantity).quantize(QUANTITY_QUANTUM), f"{quantity.normalize():f}"
 
 
-def _period_of(charge: Charge) -> tuple[datetime, datetime]:
-    """Whole seconds around it, and not empty."""
+def _charge_period(charge: Charge) -> tuple[datetime, datetime]:
+    """Return the period in whole seconds, rounded outwards and never empty."""
     if charge.receipt:
-        began, ended = charge.receipt.started_at, charge.receipt.finished_at
+        started_at, ended_at = charge.receipt.started_at, charge.receipt.finished_at
     else:
-        began, ended = charge.start.started_at if charge.start else charge.entry.at, charge.entry.at
-    began = began.replace(microsecond=0)
-    return began, max(began, ended - timedelta(microseconds=1)).replace(microsecond=0) + timedelta(seconds=1)
+        started_at, ended_at = charge.start.started_at if charge.start else charge.entry.at, charge.entry.at
+    started_at = started_at.replace(microsecond=0)
+    return started_at, max(started_at, ended_at - timedelta(microseconds=1)).replace(
+        microsecond=0
+    ) + timedelta(seconds=1)
 
 
 def _moment(at: datetime) -> str:
@@ -282,11 +290,12 @@ def _description(charge: Charge, entry: Entry, kind: str, price: Decimal | None)
     at = f" at ${price.normalize():f} an hour" if price is not None else ""
     on = f" on {charge.pool.name} {charge.market}" if charge.pool else ""
     why = f"; {entry.reason}" if kind == "adjustment" and entry.reason else ""
-    return f"{charge.entry.stage}, attempt {charge.entry.attempt} of run {charge.run_id}{on}{at}: {KINDS[kind]}{why}"
+    attempt = f"{charge.entry.stage}, attempt {charge.entry.attempt} of run {charge.run_id}"
+    return f"{attempt}{on}{at}: {KINDS[kind]}{why}"
 
 
 def _tags(charge: Charge) -> dict[str, str]:
-    """The labels of its pod, and its campaign."""
+    """Return the labels of the pod, and the campaign."""
     tags = {RUN_LABEL: charge.run_id, STAGE_LABEL: charge.entry.stage}
     return tags | ({CAMPAIGN_TAG: charge.campaign} if charge.campaign else {})
 
@@ -298,7 +307,7 @@ def _resource(charge: Charge) -> Row:
 
 
 def _sku(charge: Charge) -> Row:
-    """What is priced is a pool; a price of it is one of its markets."""
+    """Return the SKU columns: the SKU is a pool, and each market of it has its own price."""
     pool = charge.pool
     if pool is None:
         return {"SkuId": OVERHEAD, "SkuMeter": "Pod time", "SkuPriceId": f"{OVERHEAD}/{charge.market}"}
@@ -327,7 +336,7 @@ def _commitment(charge: Charge, hours: str) -> Row:
 
 
 def _estimates(charge: Charge) -> Row:
-    """Of the whole attempt, on its first row alone, so that they can be summed as well."""
+    """Return the estimates of the whole attempt, for its first row only, so that they can be summed."""
     choice = charge.decision.choice if charge.decision else None
     return {"x_EstimatedCost": str(choice.est_usd), "x_P95Cost": str(choice.p95_usd)} if choice else {}
 

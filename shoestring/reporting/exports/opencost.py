@@ -1,8 +1,9 @@
-"""What OpenCost, or Kubecost, says was spent: the answer of its /allocation API, parsed once.
+"""Allocations of OpenCost or Kubecost: the response of the /allocation API, parsed once.
 
-The answer is {"code": 200, "data": [set, ...]}; a set is an object of allocations by name, or null. Its fields, and what a total is made
-of, are those of opencost/opencost: core/pkg/opencost/allocation_json.go and allocation.go (TotalCost). Labels come as Prometheus writes
-them: what is no letter, digit or underscore is an underscore.
+The response is {"code": 200, "data": [set, ...]}; a set is an object of allocations by name, or null. The
+fields, and the composition of a total, follow opencost/opencost: core/pkg/opencost/allocation_json.go and
+allocation.go (TotalCost). Labels have Prometheus's spelling: each character other than a letter, digit or
+underscore becomes an underscore.
 """
 
 from __future__ import annotations
@@ -19,55 +20,63 @@ from shoestring.core.errors import UsageError
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, RUN_LABEL, STAGE_LABEL, is_stage
 
 OVERHEAD = "overhead"
-# What is in a total and in no ledger of pods: volumes, network, load balancers, and what an asset outside of the cluster cost.
-BESIDE = (
+# Costs that no pod ledger contains: volumes, network, load balancers, and assets outside the cluster.
+OTHER_COST_FIELDS = (
     *("pvCost", "pvCostAdjustment", "networkCost", "networkCostAdjustment"),
     *("loadBalancerCost", "loadBalancerCostAdjustment", "externalCost"),
 )
-IDLE = ("cpuCostIdle", "gpuCostIdle", "ramCostIdle")
+IDLE_COST_FIELDS = ("cpuCostIdle", "gpuCostIdle", "ramCostIdle")
 MICRO = Decimal("0.000001")
 
-Kind = Literal["pod", "idle", "shared", "unmounted"]
-MARKS: dict[str, Kind] = {"__idle__": "idle", "__shared__": "shared", "__unmounted__": "unmounted"}
+AllocationKind = Literal["pod", "idle", "shared", "unmounted"]
+KIND_MARKS: dict[str, AllocationKind] = {
+    "__idle__": "idle",
+    "__shared__": "shared",
+    "__unmounted__": "unmounted",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One line of theirs, in whole micro-dollars. `idle`, `shared` and `beside` are inside of `total`. `run` is None where it is none of
-    ours; `stage` is empty where only the run is told."""
+    """One allocation, in whole micro-dollars; the total includes idle, shared and other costs.
+
+    `run_id` is None for pods that are not Shoestring's; `stage` is empty if only the run is known.
+    """
 
     name: str
-    kind: Kind
-    run: str | None
+    kind: AllocationKind
+    run_id: str | None
     stage: str
     start: datetime
     end: datetime
-    total: int
-    idle: int
-    shared: int
-    beside: int
+    total_microusd: int
+    idle_microusd: int
+    shared_microusd: int
+    other_microusd: int
 
 
 def read_allocations(data: bytes, runs: Collection[str]) -> list[Allocation]:
-    """All allocations of all sets. `runs`: the ids of ours, by which pods and aggregates without labels are known.
+    """Parse all allocations of all sets.
+
+    `runs`: Shoestring's run ids, which identify pods and aggregates without labels.
 
     Raises:
-        UsageError: it is not such an answer, with the place and what was expected.
+        UsageError: the data is not such a response; the message names the place and what was expected.
     """
     try:
         answer = json.loads(data, parse_float=Decimal, parse_int=Decimal)
     except ValueError as error:
         raise UsageError(
-            f"this is not JSON ({error}): save the answer of OpenCost's /allocation API as it comes"
+            f"this is not JSON ({error}): save the response of OpenCost's /allocation API unchanged"
         ) from None
     if isinstance(answer, dict) and answer.get("code") not in (None, 200):
         raise UsageError(
-            f"OpenCost answered {answer['code']}: {answer.get('message') or 'no message'}; ask it again"
+            f"OpenCost answered {answer['code']}: {answer.get('message') or 'no message'}; repeat the request"
         )
     sets = answer.get("data") if isinstance(answer, dict) else answer
     if not isinstance(sets, list) or not all(each is None or isinstance(each, dict) for each in sets):
         raise UsageError(
-            "this is no answer of OpenCost's /allocation API: it has no list of sets under 'data'"
+            "this is not a response of OpenCost's /allocation API: it has no list of sets under 'data'"
         )
     return [
         _allocation(f"data[{number}]", name, each, runs)
@@ -81,26 +90,26 @@ def _allocation(place: str, name: str, content: Any, runs: Collection[str]) -> A
     if not isinstance(content, dict):
         raise UsageError(f"{where} is not an allocation: an object is expected")
     if content.get("totalCost") is None:
-        raise UsageError(f"{where} has no totalCost, or one that is no number: ask OpenCost again")
+        raise UsageError(f"{where} has no totalCost: repeat the request to OpenCost")
     properties = content.get("properties") or {}
-    kind: Kind = next((kind for mark, kind in MARKS.items() if mark in name), "pod")
-    run, stage = _ours(name, properties, runs) if kind == "pod" else (None, "")
+    kind: AllocationKind = next((kind for mark, kind in KIND_MARKS.items() if mark in name), "pod")
+    run, stage = _run_and_stage(name, properties, runs) if kind == "pod" else (None, "")
     return Allocation(
         name=name,
         kind=kind,
-        run=run,
+        run_id=run,
         stage=stage,
         start=_moment(where, content, "start"),
         end=_moment(where, content, "end"),
-        total=_micro(where, content, "totalCost"),
-        idle=sum(_micro(where, content, field) for field in IDLE),
-        shared=_micro(where, content, "sharedCost"),
-        beside=sum(_micro(where, content, field) for field in BESIDE),
+        total_microusd=_micro(where, content, "totalCost"),
+        idle_microusd=sum(_micro(where, content, field) for field in IDLE_COST_FIELDS),
+        shared_microusd=_micro(where, content, "sharedCost"),
+        other_microusd=sum(_micro(where, content, field) for field in OTHER_COST_FIELDS),
     )
 
 
 def _micro(where: str, content: Mapping[str, Any], field: str) -> int:
-    """A field in whole micro-dollars, to the nearest; one that is not there is nothing."""
+    """Return a field in whole micro-dollars, rounded to the nearest; 0 if it is missing."""
     value = content.get(field)
     if value is None:
         return 0
@@ -123,11 +132,13 @@ def prometheus_label(label: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_]", "_", label)
 
 
-def _ours(name: str, properties: Mapping[str, Any], runs: Collection[str]) -> tuple[str | None, str]:
-    """Run and stage by the pod's labels, else by the names that it was aggregated by, else by a pod's name that begins with the run's."""
+def _run_and_stage(name: str, properties: Mapping[str, Any], runs: Collection[str]) -> tuple[str | None, str]:
+    """Return run and stage: from the pod's labels, else from the names in the aggregate, else from the pod's
+    name.
+    """
     labels = properties.get("labels") or {}
-    run = next(_labelled(labels, RUN_LABEL, KUBEFLOW_RUN_LABEL), None)
-    stage = next(_labelled(labels, STAGE_LABEL), "")
+    run = next(_label_values(labels, RUN_LABEL, KUBEFLOW_RUN_LABEL), None)
+    stage = next(_label_values(labels, STAGE_LABEL), "")
     parts = name.split("/")
     if run is None:
         run = next((part for part in parts if part in runs), None)
@@ -140,7 +151,7 @@ def _ours(name: str, properties: Mapping[str, Any], runs: Collection[str]) -> tu
     return run, (stage if not stage or is_stage(stage) else OVERHEAD) if run else ""
 
 
-def _labelled(labels: Mapping[str, Any], *names: str) -> Iterator[str]:
+def _label_values(labels: Mapping[str, Any], *names: str) -> Iterator[str]:
     for name in names:
         for key in (name, prometheus_label(name)):
             if labels.get(key):

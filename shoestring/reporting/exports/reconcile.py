@@ -1,7 +1,7 @@
-"""The ledger beside what OpenCost allocated: by run and stage, with a line for what neither explains.
+"""The ledger compared with OpenCost's allocations, by run and stage, with the unexplained difference.
 
-theirs = lines + idle + shared + unmounted + others' workloads                       to the micro-dollar, as it was read
-a line: theirs - ours = idle, shared and beside (inside of theirs) - fees (inside of ours) + unexplained
+OpenCost = lines + idle + shared + unmounted + other workloads              to the micro-dollar, as parsed
+a line: OpenCost - ledger = idle + shared + other - fees + unexplained      fees are in the ledger only
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from shoestring.reporting.charges import Charge
 from shoestring.reporting.exports.opencost import Allocation
 
 
-class Line(Record):
-    """One stage of one run. `stage` is empty where only the run of a pod could be told."""
+class ReconciliationLine(Record):
+    """One stage of one run. `stage` is empty if only the run of a pod is known."""
 
     run_id: str
     stage: str
     ledger_usd: Usd
     fees_usd: Usd = Field(
-        description="for moving and holding data, by the declared tariffs: in ours, and in no pod's allocation"
+        description="fees for transferring and storing data, by the declared tariffs: only in the ledger"
     )
-    theirs_usd: Usd
+    opencost_usd: Usd
     idle_usd: Usd = Field(
-        description="idle time of the cluster that theirs holds, where they were asked to share it out"
+        description="idle time of the cluster that theirs holds, found_in they were asked to share it out"
     )
-    shared_usd: Usd = Field(description="others' costs that theirs holds")
-    beside_usd: Usd = Field(
-        description="volumes, network, load balancers, external: in theirs, and in no ledger of pods"
+    shared_usd: Usd = Field(description="shared costs of other workloads in OpenCost's costs")
+    other_usd: Usd = Field(
+        description="volumes, network, load balancers, external costs: only in OpenCost's costs"
     )
-    unexplained_usd: Usd = Field(description="theirs less ours, each without all of these")
-    where: Literal["both", "ledger", "theirs"]
+    unexplained_usd: Usd = Field(description="OpenCost minus ledger, each without the items above")
+    found_in: Literal["both", "ledger", "opencost"]
 
 
 class Reconciliation(StoredRecord):
-    """Ours and theirs over [since, until)."""
+    """Ledger and OpenCost over [since, until)."""
 
     since: AwareDatetime
     until: AwareDatetime
-    lines: tuple[Line, ...]
+    lines: tuple[ReconciliationLine, ...]
     ledger_usd: Usd
-    theirs_usd: Usd = Field(description="all that they allocated, others' workloads included")
-    ours_of_theirs_usd: Usd = Field(description="the part of it that the lines hold")
-    idle_usd: Usd = Field(description="their line of idle nodes")
-    shared_usd: Usd = Field(description="their line of shared costs")
-    unmounted_usd: Usd = Field(description="their line of volumes that no pod mounts")
-    elsewhere_usd: Usd = Field(description="workloads that are none of ours")
-    unexplained_usd: Usd = Field(description="of all lines")
+    opencost_usd: Usd = Field(description="everything that OpenCost allocated, other workloads included")
+    opencost_shoestring_usd: Usd = Field(description="the part of it in the lines")
+    idle_usd: Usd = Field(description="OpenCost's line of idle nodes")
+    shared_usd: Usd = Field(description="OpenCost's line of shared costs")
+    unmounted_usd: Usd = Field(description="OpenCost's line of volumes that no pod mounts")
+    other_workloads_usd: Usd = Field(description="workloads outside Shoestring")
+    unexplained_usd: Usd = Field(description="sum over all lines")
     notes: tuple[str, ...] = ()
 
 
@@ -63,49 +63,52 @@ def reconcile(
     until: datetime,
     notes: tuple[str, ...] = (),
 ) -> Reconciliation:
-    """Charges whose pods began in [since, until), and allocations that did."""
-    ours = [charge for charge in charges if since <= began(charge) < until]
+    """Compare the charges and the allocations whose pods began in [since, until)."""
+    ours = [charge for charge in charges if since <= charge_started_at(charge) < until]
     theirs = [each for each in allocations if since <= each.start < until]
     late = sum(charge.entry.at > until for charge in ours)
-    said = (
+    late_note = (
         (
-            f"{late} of these charges ended after {until:%Y-%m-%d %H:%M} UTC: the ledger has all of them, OpenCost a part",
+            f"{late} of these charges ended after {until:%Y-%m-%d %H:%M} UTC: the ledger counts them fully, "
+            "OpenCost in part",
         )
         if late
         else ()
     )
     keys = sorted(
         {_key(charge) for charge in ours}
-        | {(each.run, each.stage) for each in theirs if each.run is not None}
+        | {(each.run_id, each.stage) for each in theirs if each.run_id is not None}
     )
     lines = [
-        _line(
+        _reconcile_line(
             key,
             [charge for charge in ours if _key(charge) == key],
-            [each for each in theirs if (each.run, each.stage) == key],
+            [each for each in theirs if (each.run_id, each.stage) == key],
         )
         for key in keys
     ]
-    alone = {kind: [each for each in theirs if each.kind == kind] for kind in ("idle", "shared", "unmounted")}
-    mine = [each for each in theirs if each.run is not None]
+    by_kind = {
+        kind: [each for each in theirs if each.kind == kind] for kind in ("idle", "shared", "unmounted")
+    }
+    shoestring_allocations = [each for each in theirs if each.run_id is not None]
     return Reconciliation(
         since=since,
         until=until,
         lines=tuple(lines),
         ledger_usd=from_microusd(sum(charge.paid_microusd for charge in ours)),
-        theirs_usd=_total(theirs),
-        ours_of_theirs_usd=_total(mine),
-        idle_usd=_total(alone["idle"]),
-        shared_usd=_total(alone["shared"]),
-        unmounted_usd=_total(alone["unmounted"]),
-        elsewhere_usd=_total(each for each in theirs if each.kind == "pod" and each.run is None),
+        opencost_usd=_total(theirs),
+        opencost_shoestring_usd=_total(shoestring_allocations),
+        idle_usd=_total(by_kind["idle"]),
+        shared_usd=_total(by_kind["shared"]),
+        unmounted_usd=_total(by_kind["unmounted"]),
+        other_workloads_usd=_total(each for each in theirs if each.kind == "pod" and each.run_id is None),
         unexplained_usd=sum((line.unexplained_usd for line in lines), from_microusd(0)),
-        notes=said + notes,
+        notes=late_note + notes,
     )
 
 
-def began(charge: Charge) -> datetime:
-    """When its pod did, or its start; of what was not written down, when it was settled."""
+def charge_started_at(charge: Charge) -> datetime:
+    """Return the start of the pod or of the run; if neither was recorded, the time of the settlement."""
     if charge.receipt:
         return charge.receipt.started_at
     return charge.start.started_at if charge.start else charge.entry.at
@@ -116,24 +119,29 @@ def _key(charge: Charge) -> tuple[str, str]:
 
 
 def _total(allocations: Iterable[Allocation]) -> Usd:
-    return from_microusd(sum(each.total for each in allocations))
+    return from_microusd(sum(each.total_microusd for each in allocations))
 
 
-def _line(key: tuple[str, str], charges: Sequence[Charge], allocations: Sequence[Allocation]) -> Line:
-    fees = sum(charge.parts.fees for charge in charges)
-    ours, theirs = sum(charge.paid_microusd for charge in charges), sum(each.total for each in allocations)
-    idle, shared, beside = (
-        sum(getattr(each, name) for each in allocations) for name in ("idle", "shared", "beside")
+def _reconcile_line(
+    key: tuple[str, str], charges: Sequence[Charge], allocations: Sequence[Allocation]
+) -> ReconciliationLine:
+    fees = sum(charge.parts.fees_microusd for charge in charges)
+    ours, theirs = (
+        sum(charge.paid_microusd for charge in charges),
+        sum(each.total_microusd for each in allocations),
     )
-    return Line(
+    idle, shared, other = (
+        sum(getattr(each, f"{name}_microusd") for each in allocations) for name in ("idle", "shared", "other")
+    )
+    return ReconciliationLine(
         run_id=key[0],
         stage=key[1],
         ledger_usd=from_microusd(ours),
         fees_usd=from_microusd(fees),
-        theirs_usd=from_microusd(theirs),
+        opencost_usd=from_microusd(theirs),
         idle_usd=from_microusd(idle),
         shared_usd=from_microusd(shared),
-        beside_usd=from_microusd(beside),
-        unexplained_usd=from_microusd(theirs - (ours - fees) - idle - shared - beside),
-        where="both" if charges and allocations else "ledger" if charges else "theirs",
+        other_usd=from_microusd(other),
+        unexplained_usd=from_microusd(theirs - (ours - fees) - idle - shared - other),
+        found_in="both" if charges and allocations else "ledger" if charges else "opencost",
     )

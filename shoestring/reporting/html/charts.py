@@ -1,6 +1,6 @@
-"""The report's charts, as SVG that takes its colours from the page's style.
+"""The report's charts, as SVG that takes its colours from the style of the page.
 
-Shapes: a point is (x, y) in data units; a chart is so many px wide, of which the plot is what the margins leave.
+Shapes: a point is (x, y) in data units. The width and height of a chart are in px, margins included.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from itertools import groupby, pairwise
 from shoestring.reporting.html.markup import Html, tag, text
 
 Point = tuple[float, float]
-FAR_PX = 1e5  # what lies further off the chart than this, such as a loss that went to 1e300, is drawn here
-LETTER_PX = 6.2  # mean advance of the 11 px labels
+MAX_PX = 1e5  # points further off the chart are drawn here, such as a loss of 1e300
+LETTER_PX = 6.2  # mean width of a letter of the 11 px labels
 
 
 @dataclass(frozen=True, slots=True)
 class AxisScale:
-    """Data units to px, linear."""
+    """A linear scale from data units to px."""
 
     low: float
     high: float
@@ -28,40 +28,42 @@ class AxisScale:
 
     def __call__(self, value: float) -> float:
         px = self.start_px + (value - self.low) / (self.high - self.low) * (self.end_px - self.start_px)
-        return round(max(-FAR_PX, min(FAR_PX, px)), 1)
+        return round(max(-MAX_PX, min(MAX_PX, px)), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class MetricInterval:
-    """A value with its interval, on a chart of several. `ours` is the one that is being judged."""
+    """A value with its interval. `is_model` marks the model that is evaluated; the others are baselines."""
 
     name: str
     value: float
     low: float | None
     high: float | None
-    ours: bool
+    is_model: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseBand:
-    """A stretch of x with a name: a phase of training."""
+    """A named interval on the x axis: a phase of training."""
 
     name: str
     start: float
     end: float
 
 
-def ticks(low: float, high: float, most: int) -> list[float]:
-    """At most `most` round numbers inside [low, high]: multiples of 1, 2 or 5 times a power of ten."""
-    rough = (high - low) / max(1, most - 1)
+def ticks(low: float, high: float, max_count: int) -> list[float]:
+    """Return at most `max_count` round numbers inside [low, high]: multiples of 1, 2 or 5 times a power of
+    ten.
+    """
+    rough = (high - low) / max(1, max_count - 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [index * step for index in range(first, last + 1)]
 
 
-def span(values: Iterable[float], pad: float = 0.06) -> tuple[float, float]:
-    """The range of finite values, widened by `pad` of itself; never of no width."""
+def padded_range(values: Iterable[float], pad: float = 0.06) -> tuple[float, float]:
+    """Return the range of the finite values, widened by the fraction `pad`; never empty."""
     finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
     margin = (high - low) * pad or abs(high) * 0.1 or 1.0
@@ -69,18 +71,18 @@ def span(values: Iterable[float], pad: float = 0.06) -> tuple[float, float]:
 
 
 def decimals(marks: Sequence[float]) -> int:
-    """Places that tell these ticks apart."""
+    """Return the number of decimals that distinguishes these ticks."""
     step = min((abs(b - a) for a, b in pairwise(marks)), default=abs(marks[0]) if marks else 1.0)
     return max(0, min(8, -math.floor(math.log10(step) + 1e-9))) if step > 0 else 0
 
 
-def plain(marks: Sequence[float]) -> Callable[[float], str]:
+def number_labels(marks: Sequence[float]) -> Callable[[float], str]:
     places = decimals(marks)
     return lambda mark: f"{mark:,.{places}f}" if abs(mark) < 1e7 else f"{mark:.3g}"
 
 
-def money(marks: Sequence[float]) -> Callable[[float], str]:
-    """Ticks of dollars. For the eye only: no amount is made from these floats."""
+def dollar_labels(marks: Sequence[float]) -> Callable[[float], str]:
+    """Return the labels of dollar ticks. They are only drawn: no amount is computed from these floats."""
     places = decimals(marks)
     return lambda mark: f"${mark:,.{places if places == 0 else max(2, places)}f}" if mark else "$0"
 
@@ -114,25 +116,25 @@ def y_axis(
 
 
 def path(points: Iterable[Point], x: AxisScale, y: AxisScale, class_: str) -> Html | None:
-    """A line through the finite points; None when there are fewer than two."""
-    kept = [(x(a), y(b)) for a, b in points if math.isfinite(a) and math.isfinite(b)]
-    if len(kept) < 2:
+    """Return a line through the finite points, or None if there are fewer than two."""
+    finite_points = [(x(a), y(b)) for a, b in points if math.isfinite(a) and math.isfinite(b)]
+    if len(finite_points) < 2:
         return None
-    return tag("path", d="M" + "L".join(f"{a},{b}" for a, b in kept), class_=class_)
+    return tag("path", d="M" + "L".join(f"{a},{b}" for a, b in finite_points), class_=class_)
 
 
 def dots_and_whiskers(
     key: str, title: str, measured: Sequence[MetricInterval], words: Callable[[float], str]
 ) -> Html:
-    """One row a model: its name and value above, its interval and dot below, all on one axis."""
+    """Return one row per model on a common axis: name and value above, interval and dot below."""
     width, row_px, top = 360, 46, 4
     ends = [end for each in measured for end in (each.value, each.low, each.high) if end is not None]
-    x = AxisScale(*span(ends, 0.08), 6, width - 6)
+    x = AxisScale(*padded_range(ends, 0.08), 6, width - 6)
     bottom = top + row_px * len(measured)
     marks = ticks(x.low, x.high, 5)
     rows = []
     for index, each in enumerate(measured):
-        y, kind = top + row_px * index + 32, "ours" if each.ours else "other"
+        y, kind = top + row_px * index + 32, "ours" if each.is_model else "other"
         rows += [line(x(mark), y - 9, x(mark), y + 9, "grid") for mark in marks]
         rows += [
             label(0, y - 16, each.name, class_=f"name {kind}"),
@@ -142,8 +144,16 @@ def dots_and_whiskers(
             rows += [line(x(each.low), y, x(each.high), y, f"whisker {kind}")]
             rows += [line(x(end), y - 4, x(end), y + 4, f"whisker {kind}") for end in (each.low, each.high)]
         rows.append(tag("circle", cx=x(each.value), cy=y, r=5, class_=f"dot {kind}"))
-    said = "; ".join(f"{each.name} {words(each.value)}" + _interval(each, words) for each in measured)
-    return svg(key, title, said, width, bottom + 26, x_axis(x, marks, plain(marks), bottom, bottom), *rows)
+    description = "; ".join(f"{each.name} {words(each.value)}" + _interval(each, words) for each in measured)
+    return svg(
+        key,
+        title,
+        description,
+        width,
+        bottom + 26,
+        x_axis(x, marks, number_labels(marks), bottom, bottom),
+        *rows,
+    )
 
 
 def _interval(each: MetricInterval, words: Callable[[float], str]) -> str:
@@ -151,8 +161,8 @@ def _interval(each: MetricInterval, words: Callable[[float], str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CalibrationBin:
-    """Rows whose predicted probability fell together. `low` and `high` bound the observed share."""
+class CalibrationPoint:
+    """Rows with similar predicted probability. `low` and `high` are the interval of the observed share."""
 
     predicted: float
     observed: float
@@ -161,11 +171,13 @@ class CalibrationBin:
     high: float | None = None
 
 
-def calibration(key: str, title: str, bins: Sequence[CalibrationBin]) -> Html:
-    """Predicted against observed share, with the line where the two agree; the area of a dot is its share of the rows."""
+def calibration(key: str, title: str, bins: Sequence[CalibrationPoint]) -> Html:
+    """Return predicted against observed shares, with the diagonal; the area of a dot is its share of the
+    rows.
+    """
     width, height, left, top, bottom = 360, 320, 48, 12, 276
-    most = max((max(each.predicted, each.observed, each.high or 0.0) for each in bins), default=1.0)
-    limit = min(1.0, math.ceil(most * 10.4) / 10) or 1.0
+    max_count = max((max(each.predicted, each.observed, each.high or 0.0) for each in bins), default=1.0)
+    limit = min(1.0, math.ceil(max_count * 10.4) / 10) or 1.0
     x, y = AxisScale(0, limit, left, width - 12), AxisScale(0, limit, bottom, top)
     marks = ticks(0, limit, 6)
     total = sum(each.rows for each in bins) or 1
@@ -177,35 +189,48 @@ def calibration(key: str, title: str, bins: Sequence[CalibrationBin]) -> Html:
             )
         radius = round(max(2.5, 12 * math.sqrt(each.rows / total)), 1)
         drawn.append(tag("circle", cx=x(each.predicted), cy=y(each.observed), r=radius, class_="dot ours"))
-    axes = (x_axis(x, marks, plain(marks), top, bottom), y_axis(y, marks, plain(marks), left, width - 12))
+    axes = (
+        x_axis(x, marks, number_labels(marks), top, bottom),
+        y_axis(y, marks, number_labels(marks), left, width - 12),
+    )
     names = (
         label(width - 12, bottom + 36, "predicted", "end", "axis"),
         label(left + 6, top + 12, "observed", class_="axis"),
     )
-    said = "; ".join(
+    description = "; ".join(
         f"{each.predicted:.3f} predicted, {each.observed:.3f} observed, {each.rows} rows" for each in bins
     )
     return svg(
-        key, title, said, width, height, *axes, line(x(0), y(0), x(limit), y(limit), "agree"), *drawn, *names
+        key,
+        title,
+        description,
+        width,
+        height,
+        *axes,
+        line(x(0), y(0), x(limit), y(limit), "agree"),
+        *drawn,
+        *names,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LossPlot:
-    """Loss against dollars: what is drawn, without its size."""
+    """The data of a plot of loss against dollars, without its size."""
 
     train: tuple[Point, ...]
     validation: tuple[Point, ...]
     bands: tuple[PhaseBand, ...]
     stop_usd: float
-    said: str
+    description: str
 
 
 def bands(phases: Sequence[tuple[float, str]], end: float) -> tuple[PhaseBand, ...]:
-    """Neighbouring points of one phase as one band, each up to where the next begins."""
+    """Return neighbouring points of one phase as one band, up to the start of the next."""
     runs = [(name, next(run)[0]) for name, run in groupby(phases, key=lambda point: point[1])]
     stops = [start for _, start in runs[1:]] + [end]
-    return tuple(PhaseBand(name, start, stop) for (name, start), stop in zip(runs, stops, strict=True) if name)
+    return tuple(
+        PhaseBand(name, start, stop) for (name, start), stop in zip(runs, stops, strict=True) if name
+    )
 
 
 def loss_chart(key: str, title: str, plot: LossPlot, width: int, height: int) -> Html:
@@ -215,8 +240,8 @@ def loss_chart(key: str, title: str, plot: LossPlot, width: int, height: int) ->
     x_marks, y_marks = ticks(x.low, x.high, max(4, width // 110)), ticks(y.low, y.high, 6)
     shades = [_band(band, x, top, bottom, index) for index, band in enumerate(plot.bands)]
     axes = (
-        x_axis(x, x_marks, money(x_marks), bottom, bottom),
-        y_axis(y, y_marks, plain(y_marks), left, right),
+        x_axis(x, x_marks, dollar_labels(x_marks), bottom, bottom),
+        y_axis(y, y_marks, number_labels(y_marks), left, right),
     )
     inside = tag(
         "clipPath", tag("rect", x=left, y=top, width=right - left, height=bottom - top), id=f"{key}-clip"
@@ -229,13 +254,18 @@ def loss_chart(key: str, title: str, plot: LossPlot, width: int, height: int) ->
     )
     end = line(x(plot.stop_usd), top, x(plot.stop_usd), bottom, "stop")
     names = label(right, height - 6, "dollars spent by this stage", "end", "axis")
-    return svg(key, title, plot.said, width, height, inside, *shades, *axes, lines, end, names)
+    return svg(key, title, plot.description, width, height, inside, *shades, *axes, lines, end, names)
 
 
 def loss_span(plot: LossPlot) -> tuple[float, float]:
-    """All of validation and the lower 98% of train: the first few batches would press everything else flat."""
+    """Return the range of all validation losses and the lower 98% of training losses.
+
+    The first few batches would otherwise flatten the rest.
+    """
     train = sorted(loss for _, loss in plot.train if math.isfinite(loss))
-    return span([*train[: max(1, math.floor(len(train) * 0.98))], *(loss for _, loss in plot.validation)])
+    return padded_range(
+        [*train[: max(1, math.floor(len(train) * 0.98))], *(loss for _, loss in plot.validation)]
+    )
 
 
 def _band(band: PhaseBand, x: AxisScale, top: float, bottom: float, index: int) -> Html:

@@ -1,4 +1,6 @@
-"""The report's account of each decision: what was chosen and why, what else there was, at what prices, and how to make it again."""
+"""The report's account of each decision: the choice and its reason, the rejected offers, the prices, and how
+to replay it.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,9 @@ from decimal import Decimal
 from shoestring.core.money import from_microusd
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Head, Html, Row, scroll, table, tag, text
-from shoestring.reporting.run_story import Attempt
+from shoestring.reporting.run_story import AttemptStory
 from shoestring.routing.decision import Choice, Decision
-from shoestring.routing.question import Question
-from shoestring.routing.offers.offer_costs import Rows, stage_offer_table
+from shoestring.routing.offers.offer_table import OfferTable, stage_offer_table
 from shoestring.routing.pages.decision_view import (
     OfferView,
     budget_deductions,
@@ -20,8 +21,9 @@ from shoestring.routing.pages.decision_view import (
     unlisted_counts,
 )
 from shoestring.routing.pages.text import lying
+from shoestring.routing.question import Question
 
-SHOWN = 8
+VISIBLE_OFFERS = 8
 OFFER_HEADS: tuple[Head, ...] = (
     ("Offer", "name"),
     ("Price", "n"),
@@ -34,7 +36,7 @@ LATER_HEADS: tuple[Head, ...] = (
     ("Expected on", ""),
     ("Writes", ""),
     ("Expected", "n"),
-    ("Kept for it", "n"),
+    ("Reserved for it", "n"),
 )
 PRICE_HEADS: tuple[Head, ...] = (
     ("Pool", "name"),
@@ -43,18 +45,18 @@ PRICE_HEADS: tuple[Head, ...] = (
     ("As of", ""),
     ("Source", ""),
 )
-DOUBT_HEADS: tuple[Head, ...] = (("Price row", "name"), ("Why it was not believed", "said"))
+REJECTED_HEADS: tuple[Head, ...] = (("Price row", "name"), ("Reason", "said"))
 
 
-def decision_section(attempt: Attempt, run_id: str) -> Html:
+def decision_section(attempt: AttemptStory, run_id: str) -> Html:
     decision = attempt.decision
     question, choice = decision.question, decision.choice
     number = f", attempt {question.attempt}" if question.attempt > 1 else ""
     head = tag("h3", f"{question.stage}{number}: {_chosen(choice) if choice else 'refused'}")
-    why = number_text.sentence(choice.sentence) if choice else _refusal(decision)
-    money = tag("p", _money(question, choice), class_="note")
+    why = number_text.as_sentence(choice.sentence) if choice else _refusal(decision)
+    money = tag("p", _money_text(question, choice), class_="note")
     return tag(
-        "article", head, tag("p", why, class_="prose"), money, *_offers(decision), _grounds(attempt, run_id)
+        "article", head, tag("p", why, class_="prose"), money, *_offers(decision), _inputs(attempt, run_id)
     )
 
 
@@ -66,20 +68,20 @@ def _chosen(choice: Choice) -> str:
 def _refusal(decision: Decision) -> str:
     smallest = decision.smallest_budget_usd
     return (
-        "Nothing fits, and no budget would change that."
+        "No offer fits, and no budget is enough."
         if smallest is None
-        else f"Nothing fits. The smallest budget that would: ${smallest}."
+        else f"No offer fits. The smallest budget that is enough: ${smallest}."
     )
 
 
-def _money(question: Question, choice: Choice | None) -> str:
-    taken = [f"{number_text.dollars(amount)} {name}" for amount, name in budget_deductions(question)]
+def _money_text(question: Question, choice: Choice | None) -> str:
+    chosen = [f"{number_text.dollars(amount)} {name}" for amount, name in budget_deductions(question)]
     parts = [
         f"{number_text.dollars(left_usd(question))} left of {number_text.dollars(question.budget_usd)}"
-        + (f" ({', '.join(taken)})" if taken else "")
+        + (f" ({', '.join(chosen)})" if chosen else "")
     ]
     if choice and choice.reserved_later_usd:
-        parts.append(f"{number_text.dollars(choice.reserved_later_usd)} of it kept for later stages")
+        parts.append(f"{number_text.dollars(choice.reserved_later_usd)} of it reserved for later stages")
     if question.stage in question.stage_budgets:
         parts.append(f"stage budget {number_text.dollars(question.stage_budgets[question.stage])}")
     if question.deadline_left_s is not None:
@@ -90,28 +92,37 @@ def _money(question: Question, choice: Choice | None) -> str:
 
 
 def _offers(decision: Decision) -> Iterable[Html]:
-    """The candidates for this stage: the first few in sight, the others folded away."""
+    """Yield the candidates for this stage: the first few visible, the others folded."""
     columns, offers = stage_offer_table(decision.candidates, 0), offer_views(decision)
     rows = [_offer(decision, columns, offered) for offered in offers]
-    stage, some = decision.question.stage, f", the first {SHOWN}" if len(rows) > SHOWN else ""
-    whole = (
-        ", each priced for all the samples that it could use" if decision.question.needs[0].elastic else ""
+    stage, some = (
+        decision.question.stage,
+        f", the first {VISIBLE_OFFERS}" if len(rows) > VISIBLE_OFFERS else "",
+    )
+    elastic_note = (
+        ", each priced for all the samples it could use" if decision.question.needs[0].elastic else ""
     )
     yield table(
-        f"Offers for {stage}: {len(decision.refusal_index)}{some}{whole}",
+        f"Offers for {stage}: {len(decision.refusal_index)}{some}{elastic_note}",
         OFFER_HEADS,
-        rows[:SHOWN],
+        rows[:VISIBLE_OFFERS],
         class_="stack offers",
     )
-    if rows[SHOWN:]:
-        rest = table(f"The other offers for {stage}", OFFER_HEADS, rows[SHOWN:], class_="stack offers")
-        yield tag("details", tag("summary", f"The other {len(rows) - SHOWN} offers, and why not"), rest)
+    if rows[VISIBLE_OFFERS:]:
+        rest = table(
+            f"The other offers for {stage}", OFFER_HEADS, rows[VISIBLE_OFFERS:], class_="stack offers"
+        )
+        yield tag(
+            "details",
+            tag("summary", f"The other {len(rows) - VISIBLE_OFFERS} offers, and why they were rejected"),
+            rest,
+        )
     if more := unlisted_counts(decision):
         told = ", ".join(f"{number_text.count(count)} {code}" for code, count in more.items())
-        yield tag("p", f"And more, each with its code in the JSON: {told}.", class_="note")
+        yield tag("p", f"More rejected offers, each with its code in the JSON: {told}.", class_="note")
 
 
-def _offer(decision: Decision, columns: Rows, offered: OfferView) -> tuple[object, ...]:
+def _offer(decision: Decision, columns: OfferTable, offered: OfferView) -> tuple[object, ...]:
     row = offered.row
     price = offered.usd_per_hour_micro
     return (
@@ -122,40 +133,49 @@ def _offer(decision: Decision, columns: Rows, offered: OfferView) -> tuple[objec
         number_text.hourly(from_microusd(price)) if price else "none",
         _cost(int(columns.est_microusd[row]), int(columns.est_ms[row])) if offered.usable else None,
         _cost(int(columns.p95_microusd[row]), int(columns.p95_ms[row])) if offered.usable else None,
-        _taken(decision) if offered.selected else number_text.sentence(offered.verdict),
+        _chosen_cell(decision) if offered.selected else number_text.as_sentence(offered.verdict),
     )
 
 
-def _taken(decision: Decision) -> Html:
-    """An elastic stage is given what is left, which may be less than all that it could use."""
-    choice, taken = decision.choice, tag("strong", "Taken")
+def _chosen_cell(decision: Decision) -> Html:
+    """Return the verdict of the chosen offer. An elastic stage may receive fewer samples than
+    it could use.
+    """
+    choice, chosen = decision.choice, tag("strong", "Chosen")
     if choice is None or choice.objective != "max-samples":
-        return taken
-    given = f"{number_text.count(choice.samples)} samples for {number_text.dollars(choice.est_usd)} in {number_text.duration(choice.est_s)}"
-    most = (
+        return chosen
+    cost, duration = number_text.dollars(choice.est_usd), number_text.duration(choice.est_s)
+    given = f"{number_text.count(choice.samples)} samples for {cost} in {duration}"
+    p95 = (
         f"; at most {number_text.dollars(choice.p95_usd)} in {number_text.duration(choice.p95_s)}"
         if choice.p95_usd > choice.est_usd
         else ""
     )
-    return text(taken, tag("small", given + most))
+    return text(chosen, tag("small", given + p95))
 
 
 def _cost(microusd: int, ms: int) -> Html:
     return text(number_text.dollars(from_microusd(microusd)), tag("small", number_text.duration(ms / 1000)))
 
 
-def _grounds(attempt: Attempt, run_id: str) -> Html:
-    """What it rested on: folded away."""
+def _inputs(attempt: AttemptStory, run_id: str) -> Html:
+    """Return the inputs of the decision, folded."""
     decision = attempt.decision
     question = decision.question
-    dated = {quote.as_of.isoformat() for quote in question.quotes}
-    span = f" of {min(dated)}" if len(dated) == 1 else f" of {min(dated)} to {max(dated)}" if dated else ""
-    doubted = f", {len(question.rejected_prices)} not believed" if question.rejected_prices else ""
+    price_dates = {quote.as_of.isoformat() for quote in question.quotes}
+    span = (
+        f" of {min(price_dates)}"
+        if len(price_dates) == 1
+        else f" of {min(price_dates)} to {max(price_dates)}"
+        if price_dates
+        else ""
+    )
+    rejected = f", {len(question.rejected_prices)} rejected" if question.rejected_prices else ""
     summary = tag(
         "summary",
-        f"{len(question.quotes)} prices{span}{doubted}; what it expects of later stages; how to make it again",
+        f"{len(question.quotes)} prices{span}{rejected}; expected later stages; replay",
     )
-    return tag("details", summary, *_tables(decision), _again(attempt, run_id))
+    return tag("details", summary, *_tables(decision), _replay_facts(attempt, run_id))
 
 
 def _tables(decision: Decision) -> Iterable[Html]:
@@ -175,11 +195,11 @@ def _tables(decision: Decision) -> Iterable[Html]:
         (each.pool, each.market, number_text.hourly(each.usd_per_hour), each.as_of, each.source)
         for each in quotes
     ]
-    doubted: list[Row] = [(each.row, each.reason) for each in question.rejected_prices]
+    rejected: list[Row] = [(each.row, each.reason) for each in question.rejected_prices]
     grids = (
         ("Expected of later stages", LATER_HEADS, later),
         ("Prices", PRICE_HEADS, prices),
-        ("Prices not believed", DOUBT_HEADS, doubted),
+        ("Rejected prices", REJECTED_HEADS, rejected),
     )
     for caption, heads, rows in grids:
         if rows:
@@ -190,13 +210,13 @@ def _cost_s(amount_usd: Decimal, seconds: float) -> Html:
     return text(number_text.dollars(amount_usd), tag("small", number_text.duration(seconds)))
 
 
-def _again(attempt: Attempt, run_id: str) -> Html:
-    """How to replay it, and the digests of what went in."""
+def _replay_facts(attempt: AttemptStory, run_id: str) -> Html:
+    """Return how to replay the decision, and the digests of its inputs."""
     decision = attempt.decision
     command = f"shoestring replay runs/{run_id}/decisions/{attempt.key}.json"
     facts = [
         ("Replay", tag("code", command)),
-        ("Asked", number_text.moment(decision.question.asked_at)),
+        ("Asked", number_text.utc_time(decision.question.asked_at)),
         ("Made by", f"{decision.made_by}, seed {decision.question.seed}"),
         ("Policy", tag("code", decision.algorithm.sha256)),
         *(

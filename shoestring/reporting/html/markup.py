@@ -1,4 +1,6 @@
-"""HTML and SVG from function calls. Whatever is not already `Html` is escaped, so that no page can forget to."""
+"""HTML and SVG from function calls. Anything that is not `Html` is escaped, so no caller can forget to escape
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ VOID = frozenset({"br", "col", "hr", "meta"})
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
 
 def text(*pieces: object) -> Html:
-    """Pieces one after another; None is nothing, and what is not Html is escaped."""
+    """Concatenate pieces. None is skipped, and anything that is not Html is escaped."""
     return Html(
         "".join(
             piece if isinstance(piece, Html) else html.escape(str(piece))
@@ -26,17 +28,21 @@ def text(*pieces: object) -> Html:
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Html:
-    """One element. `class_` is `class` and `aria_label` is `aria-label`; an attribute of None is left out, of True stands bare."""
-    written = "".join(
+    """Return one element.
+
+    `class_` becomes `class`, and `aria_label` becomes `aria-label`. An attribute with the value None is left
+    out; one with True has no value.
+    """
+    attribute_text = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{html.escape(str(value))}"')
         for key, value in attributes.items()
         if value is not None
     )
-    return Html(f"<{name}{written}>" + ("" if name in VOID else f"{text(*children)}</{name}>"))
+    return Html(f"<{name}{attribute_text}>" + ("" if name in VOID else f"{text(*children)}</{name}>"))
 
 
 Head = tuple[str, str]
-"""A column: its words and its class. `name` names the row and comes first, `n` is a number."""
+"""A column: its title and its class. `name` is the first column and names the row; `n` is a number."""
 
 Row = Iterable[object]
 
@@ -49,9 +55,10 @@ def table(
     totals: Iterable[Row] = (),
     class_: str | None = None,
 ) -> Html:
-    """A table, its totals at the foot.
+    """Return a table, with its totals at the foot.
 
-    The roles are said again: a style that lays rows out as blocks (a phone) would otherwise take the table away from a screen reader.
+    Roles are repeated explicitly: a style that lays rows out as blocks (on a phone) would otherwise hide the
+    table from screen readers.
     """
     columns = tuple(heads)
     head = tag(
@@ -74,7 +81,7 @@ def _rows(name: str, columns: tuple[Head, ...], rows: Iterable[Row]) -> Html:
 
 
 def scroll(name: str) -> dict[str, object]:
-    """Attributes of a box that scrolls sideways, also by keyboard."""
+    """Return the attributes of a box that scrolls sideways, also by keyboard."""
     return {"class_": "scroll", "tabindex": 0, "role": "region", "aria_label": name}
 
 

@@ -1,13 +1,13 @@
-"""The report's look back: what was expected of what was done, and where the money went."""
+"""The report's tables of actuals and hindsight."""
 
 from __future__ import annotations
 
 from shoestring.reporting import number_text
-from shoestring.reporting.actuals import ActualsGroup, actuals
+from shoestring.reporting.actuals import ActualsGroup, compute_actuals
 from shoestring.reporting.hindsight_report import build_hindsight_report
 from shoestring.reporting.html.markup import Head, Html, table, tag, text
 from shoestring.reporting.run_story import RunStory
-from shoestring.reporting.terminal_text import BLAME
+from shoestring.reporting.terminal_text import REGRET_CAUSES
 from shoestring.routing.analysis.hindsight import CounterfactualOffer, Hindsight
 from shoestring.routing.pages.text import lying
 
@@ -20,28 +20,28 @@ ACTUAL_HEADS: tuple[Head, ...] = (
     ("Start-up", "n"),
     ("Idle cores", "n"),
     ("Lost", "n"),
-    ("In use", "n"),
+    ("Core use", "n"),
 )
 HINDSIGHT_HEADS: tuple[Head, ...] = (
     ("Stage", "name"),
     ("Paid", "n"),
-    ("Taken", "place"),
+    ("Chosen", "place"),
     ("Best", "place"),
     ("Regret", "n"),
-    ("To blame", "said"),
+    ("Cause", "said"),
 )
 
 
 def actuals_table(story: RunStory) -> Html | None:
-    """A row a stage that was paid for; None before the first is."""
-    found = actuals(story.charges, ("stage",))
+    """Return a row per paid stage, or None before the first."""
+    found = compute_actuals(story.charges, ("stage",))
     order = {stage.name: number for number, stage in enumerate(story.stages)}
     groups = sorted(found.groups, key=lambda each: order.get(each.group["stage"], len(order)))
     if not found.total.attempts:
         return None
-    caption = "Expected of the work that was done, beside what was paid for it; and what was paid while nothing was computed."
+    caption = "Expected and actual cost of the work done, and the dollars that bought no computation."
     rows = [
-        _row(number_text.capital(each.group["stage"]) if each.overhead_usd else each.group["stage"], each)
+        _row(number_text.capitalized(each.group["stage"]) if each.overhead_usd else each.group["stage"], each)
         for each in groups
     ]
     return text(
@@ -51,11 +51,17 @@ def actuals_table(story: RunStory) -> Html | None:
 
 
 def hindsight_table(story: RunStory) -> Html | None:
-    """A row a choice: what was paid, the best road by what is known now, and why it was not taken. None while nothing is done."""
+    """Return a row per choice: the cost, the best alternative in hindsight, and the cause of the regret.
+
+    None while nothing is done.
+    """
     found = build_hindsight_report(story.charges, {})
-    if not found.choices:
+    if not found.choice_count:
         return None
-    caption = "Each choice beside the best that could have been made, by what its stages turned out to take, at the prices of then."
+    caption = (
+        "Each choice compared with the best one, by the actual costs of its stages and the prices of the "
+        "time."
+    )
     total = (
         "Whole run",
         number_text.dollars(found.paid_usd),
@@ -65,55 +71,65 @@ def hindsight_table(story: RunStory) -> Html | None:
         None,
     )
     return table(
-        caption, HINDSIGHT_HEADS, [_choice(each) for each in found.each], totals=[total], class_="stack"
+        caption, HINDSIGHT_HEADS, [_choice(each) for each in found.choices], totals=[total], class_="stack"
     )
 
 
 def _choice(each: Hindsight) -> tuple[object, ...]:
-    taken, best = (next(road for road in each.offers if getattr(road, name)) for name in ("selected", "best"))
+    taken, best = (
+        next(option for option in each.offers if getattr(option, name)) for name in ("selected", "best")
+    )
     number = tag("small", f"attempt {each.attempt}") if each.attempt > 1 else None
-    why = (
-        number_text.sentence(BLAME[each.main_cause])
+    cause = (
+        number_text.as_sentence(REGRET_CAUSES[each.main_cause])
         if each.main_cause
-        else "Nothing would have been cheaper."
+        else "No alternative was cheaper."
     )
     return (
         text(each.stage, number),
         number_text.dollars(each.paid_usd),
-        _where(taken),
-        _where(best),
+        _target_cell(taken),
+        _target_cell(best),
         number_text.dollars(each.regret_usd),
-        why,
+        cause,
     )
 
 
-def _where(road: CounterfactualOffer) -> Html:
+def _target_cell(option: CounterfactualOffer) -> Html:
     return text(
-        road.pool,
-        tag("small", road.market, f", {lying(road.format, road.storage_class)}" if road.format else None),
+        option.pool,
+        tag(
+            "small",
+            option.market,
+            f", {lying(option.format, option.storage_class)}" if option.format else None,
+        ),
     )
 
 
 def _row(name: str, each: ActualsGroup) -> tuple[object, ...]:
     idle = each.idle
-    many = (
-        tag("small", number_text.things(each.attempts, "attempt"))
+    attempts_note = (
+        tag("small", number_text.quantity(each.attempts, "attempt"))
         if each.group and each.attempts > 1
         else None
     )
     return (
-        text(name, many),
+        text(name, attempts_note),
         number_text.dollars(each.est_usd) if each.compared else None,
         number_text.dollars(each.actual_usd) if each.compared else None,
         f"{each.actual_usd / each.est_usd:.2f}" if each.est_usd else None,
         number_text.dollars(each.paid_usd),
-        *(number_text.dollars(amount) for amount in (idle.startup_usd, idle.cores_usd, idle.lost_usd)),
-        None if each.use is None else number_text.share(each.use),
+        *(number_text.dollars(amount) for amount in (idle.startup_usd, idle.idle_cores_usd, idle.lost_usd)),
+        None if each.core_utilization is None else number_text.percent(each.core_utilization),
     )
 
 
 def _note(total: ActualsGroup) -> str:
-    idle_usd = total.idle.startup_usd + total.idle.cores_usd + total.idle.lost_usd
-    part = number_text.share(float(idle_usd / total.paid_usd)) if total.paid_usd else "0%"
-    kept = total.reserved_usd - total.paid_usd
-    return f"{number_text.dollars(idle_usd)} idle, {part} of what was paid; {number_text.dollars(kept)} was set aside beyond it, and handed back."
+    idle_usd = total.idle.startup_usd + total.idle.idle_cores_usd + total.idle.lost_usd
+    part = number_text.percent(float(idle_usd / total.paid_usd)) if total.paid_usd else "0%"
+    released_usd = total.reserved_usd - total.paid_usd
+    return (
+        f"{number_text.dollars(idle_usd)} idle, {part} of the cost; {number_text.dollars(released_usd)} was "
+        "reserved "
+        "in addition and released."
+    )

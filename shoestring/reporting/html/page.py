@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs nothing else: no script, no font, no picture from anywhere."""
+"""The report of a run: one HTML file without scripts, fonts or external images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoestring.reporting.summary import RunSummary, summarise_run
 
 
 def page(story: RunStory) -> str:
-    """The report, whole."""
+    """Return the complete report."""
     style = files("shoestring.reporting").joinpath("report.css").read_text(encoding="utf-8")
     summary = summarise_run(story)
     sections = [(key, name, made) for key, name, made in _sections(story) if made is not None]
@@ -36,7 +36,8 @@ def page(story: RunStory) -> str:
         tag("main", *(tag("section", tag("h2", name, id=key), made) for key, name, made in sections)),
         tag(
             "footer",
-            f"Made by Shoestring from the records of run {story.run_id}. Amounts are rounded for reading; the records hold them exactly.",
+            f"Made by Shoestring from the records of run {story.run_id}. Amounts are rounded; the records "
+            "hold the exact values.",
         ),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
@@ -44,16 +45,16 @@ def page(story: RunStory) -> str:
 
 def _sections(story: RunStory) -> list[tuple[str, str, Html | None]]:
     return [
-        ("stages", "Stages", stages_table(story) if story.books else None),
+        ("stages", "Stages", stages_table(story) if story.start_accounts else None),
         ("actuals", "Estimate against actual", actuals_table(story)),
         ("changes", "Changes", changes_table(story)),
-        ("looks", "Second looks", migration_checks_table(story)),
+        ("migration-checks", "Migration checks", migration_checks_table(story)),
         ("energy", "Energy", resources_table(story)),
         ("quality", "Quality", quality_section(story)),
         ("loss", "Loss against dollars", curve_section(story)),
         ("hindsight", "Hindsight", hindsight_table(story)),
         ("decisions", "Decisions", _decisions(story)),
-        ("ledger", "Ledger", ledger_tables(story) if story.books else None),
+        ("ledger", "Ledger", ledger_tables(story) if story.start_accounts else None),
         ("environment", "Environment", _environment(story)),
     ]
 
@@ -74,22 +75,22 @@ def _headline(story: RunStory, summary: RunSummary) -> list[Html | None]:
 
 
 def _lead(story: RunStory, summary: RunSummary) -> list[Html]:
-    """Why it came to less than was asked, and the command that would do better."""
-    if not summary.sentence:
+    """Return why the run achieved less than requested, and the command to run next."""
+    if not summary.reason:
         return []
-    said = tag("p", number_text.sentence(summary.sentence), class_="lead")
+    lead = tag("p", number_text.as_sentence(summary.reason), class_="lead")
     if summary.smallest_budget_usd is not None:
-        what = f"--resume {story.run_id}" if story.books else story.record.recipe.name
+        what = f"--resume {story.run_id}" if story.start_accounts else story.record.recipe.name
         again = f"shoestring run {what} --budget {summary.smallest_budget_usd.normalize():f}"
-        return [said, tag("p", tag("code", again), class_="command")]
+        return [lead, tag("p", tag("code", again), class_="command")]
     if summary.status in ("failed", "stopped"):
-        return [said, tag("p", tag("code", f"shoestring run --resume {story.run_id}"), class_="command")]
-    return [said]
+        return [lead, tag("p", tag("code", f"shoestring run --resume {story.run_id}"), class_="command")]
+    return [lead]
 
 
 def _figures(story: RunStory, summary: RunSummary) -> list[Html]:
     spent, budget = number_text.dollars(summary.spent_usd), number_text.dollars(summary.budget_usd)
-    held_usd = sum((books.account.held_usd for books in story.books), Decimal(0))
+    held_usd = sum((each.account.held_usd for each in story.start_accounts), Decimal(0))
     left_usd = max(Decimal(0), summary.budget_usd - summary.spent_usd)
     part = summary.spent_usd / summary.budget_usd if summary.budget_usd else Decimal(0)
     rest = (
@@ -99,16 +100,22 @@ def _figures(story: RunStory, summary: RunSummary) -> list[Html]:
         "Spent",
         text(spent, tag("small", f" of {budget}")),
         _bar(part, f"{spent} of {budget} spent"),
-        tag("p", f"{number_text.share(float(part))} of the budget; {rest}"),
+        tag("p", f"{number_text.percent(float(part))} of the budget; {rest}"),
     )
-    starts = f"started {len(story.books)} times, first at " if len(story.books) > 1 else "started "
-    began = (
-        f"{starts}{number_text.moment(story.books[0].start.started_at)}"
-        if story.books
-        else "nothing was started"
+    starts = (
+        f"started {len(story.start_accounts)} times, first at "
+        if len(story.start_accounts) > 1
+        else "started "
+    )
+    started = (
+        f"{starts}{number_text.utc_time(story.start_accounts[0].start.started_at)}"
+        if story.start_accounts
+        else "not started"
     )
     time = _figure(
-        "Wall time", number_text.duration(summary.wall_s) if story.books else "none", tag("p", began)
+        "Wall time",
+        number_text.duration(summary.wall_s) if story.start_accounts else "none",
+        tag("p", started),
     )
     quality = quality_figure(story)
     return [money, quality, time] if quality else [money, time]
@@ -118,14 +125,14 @@ def _figure(name: str, big: object, *rest: Html) -> Html:
     return tag("div", tag("dt", name), tag("dd", big, class_="big"), tag("dd", *rest))
 
 
-def _bar(part: Decimal, said: str) -> Html:
+def _bar(part: Decimal, lead: str) -> Html:
     marks = (
         tag("rect", x=0, y=0, width=100, height=10, class_="track"),
         tag("rect", x=0, y=0, width=round(100 * min(Decimal(1), part), 2), height=10, class_="fill"),
     )
     return tag(
         "svg",
-        tag("title", said),
+        tag("title", lead),
         *marks,
         viewBox="0 0 100 10",
         preserveAspectRatio="none",
@@ -135,13 +142,13 @@ def _bar(part: Decimal, said: str) -> Html:
 
 
 def _environment(story: RunStory) -> Html:
-    """What it takes to do the same again."""
+    """Return what is needed to reproduce the run."""
     record = story.record
     facts: list[tuple[str, object]] = [
         ("Recipe", text(record.recipe.name, ", ", tag("code", record.recipe_sha256))),
         ("World", text(record.world, ", ", tag("code", record.world_sha256))),
         ("Seed", record.seed),
-        ("Asked for", number_text.moment(record.created_at)),
+        ("Requested", number_text.utc_time(record.created_at)),
         *sorted(record.environment.items()),
     ]
     return tag("dl", *(text(tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts")

@@ -1,4 +1,4 @@
-"""The report's tables of money: a row a stage, and the ledger."""
+"""The report's tables of money: a row per stage, and the ledger."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from decimal import Decimal
 from shoestring.core.receipt import Receipt
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Html, table, tag, text
-from shoestring.reporting.run_story import RunStory, Stage, StartAccount
-from shoestring.reporting.summary import attempt_seconds, placed
+from shoestring.reporting.run_story import RunStory, StageStory, StartAccount
+from shoestring.reporting.summary import attempt_seconds, placed_attempt
 from shoestring.routing.pages.text import lying
 
 STATES = {
@@ -19,7 +19,7 @@ STATES = {
     "reused": "reused from the cache",
     "stopped": "stopped",
     "failed": "failed",
-    "lost": "lost without a word",
+    "lost": "lost without a message",
     "refused": "refused",
 }
 STAGE_HEADS = (
@@ -42,7 +42,7 @@ def stages_table(story: RunStory) -> Html:
     )
     totals = [
         (
-            text("Overhead", tag("small", "deciding, settling")),
+            text("Overhead", tag("small", "routing, settling")),
             None,
             None,
             None,
@@ -54,13 +54,13 @@ def stages_table(story: RunStory) -> Html:
         ),
         ("Whole run", None, budget, None, None, spent, number_text.duration(story.wall_s()), None, None),
     ]
-    caption = "Dollars and time by stage. The bar is what was spent within the stage's budget; the tick on it is the estimate."
+    caption = "Dollars and time by stage. Bar: spent part of the stage's budget; tick: estimate."
     return table(caption, STAGE_HEADS, rows, totals=totals, class_="stack stages")
 
 
-def _stage_row(story: RunStory, stage: Stage) -> tuple[object, ...]:
+def _stage_row(story: RunStory, stage: StageStory) -> tuple[object, ...]:
     name = text(stage.name, tag("small", _state(stage)))
-    attempt = placed(stage)
+    attempt = placed_attempt(stage)
     if attempt is None or attempt.decision.choice is None:
         return (name, *(None,) * (len(STAGE_HEADS) - 1))
     choice, spent_usd = attempt.decision.choice, story.stage_spent_usd(stage)
@@ -87,9 +87,11 @@ def _stage_row(story: RunStory, stage: Stage) -> tuple[object, ...]:
     )
 
 
-def _state(stage: Stage) -> str:
-    many = f", {number_text.things(len(stage.attempts), 'attempt')}" if len(stage.attempts) > 1 else ""
-    return STATES[stage.state] + many
+def _state(stage: StageStory) -> str:
+    attempts_note = (
+        f", {number_text.quantity(len(stage.attempts), 'attempt')}" if len(stage.attempts) > 1 else ""
+    )
+    return STATES[stage.state] + attempts_note
 
 
 def _pace(receipt: Receipt) -> str:
@@ -102,9 +104,13 @@ def _pace(receipt: Receipt) -> str:
 
 
 def bullet(name: str, budget_usd: Decimal, est_usd: Decimal, spent_usd: Decimal) -> Html:
-    """Spent as a bar on the track of its budget, with a tick at the estimate; to one scale, in a hundredth of the largest."""
+    """Return the spent amount as a bar on the track of its budget, with a tick at the estimate.
+
+    All are scaled to a hundredth of the largest amount.
+    """
     whole = max(budget_usd, est_usd, spent_usd) or Decimal(1)
-    said = f"{name}: {number_text.dollars(spent_usd)} spent of {number_text.dollars(budget_usd)}, {number_text.dollars(est_usd)} estimated"
+    budget, estimate = number_text.dollars(budget_usd), number_text.dollars(est_usd)
+    description = f"{name}: {number_text.dollars(spent_usd)} spent of {budget}, {estimate} estimated"
     track, fill, tick = (round(100 * amount / whole, 2) for amount in (budget_usd, spent_usd, est_usd))
     marks = (
         tag("rect", x=0, y=7, width=track, height=8, class_="track"),
@@ -115,7 +121,7 @@ def bullet(name: str, budget_usd: Decimal, est_usd: Decimal, spent_usd: Decimal)
     )
     return tag(
         "svg",
-        tag("title", said),
+        tag("title", description),
         *marks,
         viewBox="0 0 100 22",
         preserveAspectRatio="none",
@@ -134,31 +140,35 @@ LEDGER_HEADS = (
     ("State", ""),
     ("Hash of the last entry", "hash"),
 )
-HOLD_HEADS = (("Hold", "name"), ("Amount", "n"), ("Since", ""))
+RESERVATION_HEADS = (("Reservation", "name"), ("Amount", "n"), ("Since", ""))
 
 
 def ledger_tables(story: RunStory) -> Html:
-    """An account a start of the run, and what they still hold."""
+    """Return an account per start of the run, and their open reservations."""
     accounts = table(
-        "Accounts of this run, one for each time it was started.",
+        "Accounts of this run, one per start.",
         LEDGER_HEADS,
-        [_account_row(books) for books in story.books],
+        [_account_row(start_account) for start_account in story.start_accounts],
         class_="stack",
     )
-    held = [(name, hold) for books in story.books for name, hold in books.account.reservations.items()]
+    held = [
+        (name, hold)
+        for start_account in story.start_accounts
+        for name, hold in start_account.account.reservations.items()
+    ]
     rows = [
-        (name, number_text.dollars(hold.amount_usd), number_text.moment(hold.reserved_at))
+        (name, number_text.dollars(hold.amount_usd), number_text.utc_time(hold.reserved_at))
         for name, hold in held
     ]
     return text(
-        accounts, table("Open holds: set aside, not settled yet.", HOLD_HEADS, rows) if rows else None
+        accounts, table("Open reservations, not settled yet.", RESERVATION_HEADS, rows) if rows else None
     )
 
 
-def _account_row(books: StartAccount) -> tuple[object, ...]:
-    account = books.account
+def _account_row(start_account: StartAccount) -> tuple[object, ...]:
+    account = start_account.account
     return (
-        text(account.account, tag("small", f"inside {account.parent}") if account.parent else None),
+        text(account.account, tag("small", f"in {account.parent}") if account.parent else None),
         "no limit" if account.cap_usd is None else number_text.dollars(account.cap_usd),
         number_text.dollars(account.spent_usd),
         number_text.dollars(account.held_usd),
