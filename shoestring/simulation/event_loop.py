@@ -1,7 +1,7 @@
-"""Simulated time: processes that take turns, each with a clock and a store that may be wrong, late or interrupted.
+"""Simulate time: an event loop of processes whose clocks and store writes can fail.
 
-A race is made where it happens: when a process is about to write an entry, another one's turn comes first, on a ledger of its own.
-Everything follows from the seed.
+Races are injected where they happen: when a process is about to write an entry, another process runs first,
+on its own ledger. All random events follow from the seed.
 """
 
 from __future__ import annotations
@@ -21,26 +21,33 @@ from shoestring.spending.ledger.ledger import Ledger
 
 Result = TypeVar("Result")
 Process = Generator[float, None, Result]
-"""A process: yields the moment, in seconds from the beginning, at which it goes on; returns what whoever waits for it is told."""
+"""A process: yields the time at which it continues, in seconds from the start of the simulation, and
+returns its result.
+"""
 
-# Processes whose turns come so soon after one another may come in each other's way.
 OVERLAP_S = 30.0
+"""Processes that are due within this many seconds of each other can race."""
 
 
 class ProcessDied(BaseException):
-    """The process is gone in the middle of what it did. Nobody may catch it but whoever sees processes end."""
+    """The process died in the middle of its work.
+
+    Only the code that observes the end of processes catches this.
+    """
 
 
 class ProcessSlot:
-    """Where one process acts at a time: a ledger that remembers what it read, and how far the clock of whoever acts is off."""
+    """A slot in which one process runs at a time: a ledger with its cache, and the clock skew of the
+    running process.
+    """
 
-    def __init__(self, loop: EventLoop, faults: FaultModel, store: Store, dice: Random) -> None:
+    def __init__(self, loop: EventLoop, faults: FaultModel, store: Store, rng: Random) -> None:
         self.skew_s = 0.0
-        self.ledger = Ledger(FaultyStore(loop, faults, store, dice), SimulatedClock(loop), "simulated", dice)
+        self.ledger = Ledger(FaultyStore(loop, faults, store, rng), SimulatedClock(loop), "simulated", rng)
 
 
 class SimulatedClock:
-    """The clock of whoever acts."""
+    """The clock of the running process: simulated time plus its clock skew."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
@@ -56,10 +63,12 @@ class SimulatedClock:
 
 
 class FaultyStore:
-    """A store at each write to which whoever writes may be overtaken, or die, or be told that it failed."""
+    """A store that injects faults at writes: another process runs first, the writer dies, or the write
+    reports an error.
+    """
 
-    def __init__(self, loop: EventLoop, faults: FaultModel, store: Store, dice: Random) -> None:
-        self._loop, self._faults, self._store, self._dice = loop, faults, store, dice
+    def __init__(self, loop: EventLoop, faults: FaultModel, store: Store, rng: Random) -> None:
+        self._loop, self._faults, self._store, self._rng = loop, faults, store, rng
 
     def fetch(self, key: str) -> Path:
         return self._store.fetch(key)
@@ -70,7 +79,7 @@ class FaultyStore:
     def put(
         self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS
     ) -> bool:
-        faults, chance = self._faults, self._dice.random
+        faults, chance = self._faults, self._rng.random
         if if_absent and faults.race_per_write and chance() < faults.race_per_write:
             self._loop.overlap()
         crashes, fails = chance() < faults.crash_per_write, chance() < faults.error_per_write
@@ -83,70 +92,77 @@ class FaultyStore:
 
 
 class EventLoop:
-    """Whose turn it is. A process goes back to its home slot where that is free, since the ledger there has read its account."""
+    """Runs processes in the order of their due times.
+
+    A process returns to its home slot if that is free, because the ledger of that slot has its account in
+    the cache.
+    """
 
     def __init__(
-        self, starts_at: datetime, slots: int, faults: FaultModel, store: Store, dice: Random
+        self, starts_at: datetime, slots: int, faults: FaultModel, store: Store, rng: Random
     ) -> None:
         self.now_s = 0.0
         self.overlaps = 0
         self._starts_at = starts_at
         self._due: list[tuple[float, int, int, Process[None]]] = []
         self._started = 0
-        self._slots = [ProcessSlot(self, faults, store, dice) for _ in range(slots)]
+        self._slots = [ProcessSlot(self, faults, store, rng) for _ in range(slots)]
         self._busy: list[ProcessSlot] = []
 
     @property
     def slot(self) -> ProcessSlot:
-        """The one where somebody acts now; between turns, the first."""
+        """Return the slot of the running process; the first slot if none runs."""
         return self._busy[-1] if self._busy else self._slots[0]
 
     @property
     def ledger(self) -> Ledger:
+        """Return the ledger of the running process."""
         return self.slot.ledger
 
     def ledger_of_slot(self, home: int) -> Ledger:
-        """The ledger of a home slot."""
+        """Return the ledger of a home slot."""
         return self._slots[home % len(self._slots)].ledger
 
     def moment(self, seconds: float) -> datetime:
+        """Return the simulated time this many seconds after the start."""
         return self._starts_at + timedelta(microseconds=round(seconds * 1e6))
 
-    def start(self, steps: Process[None], at_s: float, home: int = 0) -> None:
+    def start(self, process: Process[None], at_s: float, home: int = 0) -> None:
+        """Schedule a process to run at `at_s`."""
         self._started += 1
-        heapq.heappush(self._due, (at_s, self._started, home % len(self._slots), steps))
+        heapq.heappush(self._due, (at_s, self._started, home % len(self._slots), process))
 
     def run(self, on_progress: Callable[[], object]) -> None:
-        """Until nobody has anything to do any more. `on_progress`: called after each turn."""
+        """Run until no process is scheduled. `on_progress` is called after each step of a process."""
         while self._due:
-            self._turn()
+            self._step()
             on_progress()
 
     def overlap(self) -> None:
-        """Give whoever is next a turn now, if there is one soon and a slot for it."""
+        """Run the next process now if it is due within OVERLAP_S and a slot is free."""
         if self._due and self._due[0][0] <= self.now_s + OVERLAP_S and len(self._busy) < len(self._slots):
             self.overlaps += 1
-            self._turn()
+            self._step()
 
-    def _turn(self) -> None:
-        at_s, _, home, steps = heapq.heappop(self._due)
+    def _step(self) -> None:
+        at_s, _, home, process = heapq.heappop(self._due)
         self.now_s = max(self.now_s, at_s)
         free = [slot for slot in (self._slots[home], *self._slots) if slot not in self._busy]
         self._busy.append(free[0])
         try:
-            next_s = next(steps, None)
+            next_s = next(process, None)
         finally:
             self._busy.pop()
         if next_s is not None:
-            self.start(steps, next_s, home)
+            self.start(process, next_s, home)
 
-    def as_process(self, skew_s: float, steps: Process[Result]) -> Process[Result]:
-        """These steps by a process of its own, whose clock is off by so much."""
+    def as_process(self, skew_s: float, process: Process[Result]) -> Process[Result]:
+        """Run a process with its own clock skew, as part of the calling process."""
         while True:
             slot = self.slot
             before, slot.skew_s = slot.skew_s, skew_s
             try:
-                next_s = next(steps)
+                next_s = next(process)
             except StopIteration as ended:
                 result: Result = ended.value
                 return result

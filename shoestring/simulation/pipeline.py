@@ -1,4 +1,4 @@
-"""One pipeline from its new_pipeline_run to its end, as an engine drives it, and an oracle that knows how long everything takes."""
+"""Run one pipeline from request to end, as an engine does; and an oracle that knows all actual durations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import numpy as np
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, Refused, ShoestringError, StoreError
 from shoestring.core.money import MAX_USD, MICRO, from_microusd
-from shoestring.routing.candidates import MS_PER_HOUR, NONE
+from shoestring.routing.candidates import MS_PER_HOUR, NONE, Candidates
 from shoestring.routing.decide import choose
-from shoestring.routing.candidates import Candidates
 from shoestring.routing.decision import Decision
-from shoestring.routing.offers.offer_costs import Block
+from shoestring.routing.offers.offer_costs import OfferBlock
 from shoestring.runtime.records.overhead import overhead_usd_per_hour
 from shoestring.runtime.route_step.retry import FINAL_CAUSES
 from shoestring.simulation.event_loop import Process, ProcessDied, Result
@@ -24,13 +23,15 @@ from shoestring.simulation.stage_attempt import AttemptEnd, run_attempt
 from shoestring.simulation.workload import PipelineRequest
 from shoestring.spending.meter import cost_usd
 
-# An engine tries a step so often, and waits so long in between.
 MAX_TRIES = 3
+"""How often an engine tries a step."""
+
 RETRY_DELAY_S = (5.0, 60.0)
+"""Shortest and longest delay in seconds between two tries."""
 
 
 def run_pipeline(simulation: Simulation, request: PipelineRequest) -> Process[None]:
-    """Looks at the plan, sets a budget, begins, and goes on until the exit step, or until its engine is gone."""
+    """Plan a pipeline, set its budget, and run it until the exit step, or until its engine abandons it."""
     pipeline = new_pipeline_run(simulation, request)
     simulation.pipeline_runs.append(pipeline)
     simulation.pipelines_to_start -= 1
@@ -60,7 +61,7 @@ def run_pipeline(simulation: Simulation, request: PipelineRequest) -> Process[No
 def with_retries(
     simulation: Simulation, pipeline: PipelineRun, make: Callable[[], Process[Result]]
 ) -> Process[Result]:
-    """A step by a process of its own, and again when that died. Raises StoreError: again and again."""
+    """Run a step as a process of its own, and again if that dies. Raises StoreError after MAX_TRIES."""
     for left in reversed(range(MAX_TRIES)):
         try:
             return (yield from simulation.loop.as_process(simulation.skew_s(), make()))
@@ -68,16 +69,16 @@ def with_retries(
             simulation.counters.crashes += 1
             pipeline.clean = False
             if not left:
-                raise StoreError("the engine tried often enough") from error
-        yield simulation.loop.now_s + simulation.dice.uniform(*RETRY_DELAY_S)
+                raise StoreError("the engine made its last try") from error
+        yield simulation.loop.now_s + simulation.rng.uniform(*RETRY_DELAY_S)
     raise AssertionError("the last try returns or raises")
 
 
 def run_stages(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
-    """Route and run each; an engine tries the route_and_run again. Raises what refuses a stage."""
+    """Route and run each stage, with retries by the engine. Raises what refuses a stage."""
     for index in range(len(pipeline.request.kind.needs)):
         for left in reversed(range(MAX_TRIES)):
-            if simulation.dice.random() < simulation.scenario.faults.abandoned_share:
+            if simulation.rng.random() < simulation.scenario.faults.abandoned_share:
                 return
             ended = yield from route_and_run(simulation, pipeline, index)
             if ended.done:
@@ -85,12 +86,15 @@ def run_stages(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
             if ended.cause in FINAL_CAUSES or not left:
                 pipeline.outcome.ended = "stopped" if ended.cause == "money" else "failed"
                 return
-            yield simulation.loop.now_s + simulation.dice.uniform(*RETRY_DELAY_S)
+            yield simulation.loop.now_s + simulation.rng.uniform(*RETRY_DELAY_S)
     pipeline.outcome.ended = "done"
 
 
 def route_and_run(simulation: Simulation, pipeline: PipelineRun, index: int) -> Process[AttemptEnd]:
-    """A router and the stage's pod; what dies with its process may be tried again."""
+    """Route one stage and run its pod.
+
+    An attempt that dies with its process ends as "lost" and may be tried again.
+    """
     decision = yield from with_retries(simulation, pipeline, lambda: route(simulation, pipeline, index))
     try:
         return (
@@ -107,17 +111,21 @@ def route_and_run(simulation: Simulation, pipeline: PipelineRun, index: int) -> 
 
 
 def new_pipeline_run(simulation: Simulation, request: PipelineRequest) -> PipelineRun:
-    """What a person makes of the plan: a budget that is some times what the router expects."""
+    """Plan a pipeline without a budget limit, then set budget and deadline as multiples of the estimates.
+
+    Raises:
+        Refused: no pool can run one of the stages.
+    """
     asked = question(simulation, request, 0, None, budget_usd=Decimal(MAX_USD - 1))
-    ample = choose(asked, simulation.offers(request, asked))
-    if ample.choice is None:
-        raise Refused(f"no pool can take {request.kind.name}: {ample.refusals[0].sentence}")
-    expected_usd = ample.choice.est_usd + sum((later.est_usd for later in ample.plan), Decimal(0))
-    expected_s = ample.choice.est_s + sum(later.est_s for later in ample.plan)
-    times = request.kind.deadline_factor
-    deadline_s = None if times is None else round(times * expected_s, 3)
+    unlimited = choose(asked, simulation.offers(request, asked))
+    if unlimited.choice is None:
+        raise Refused(f"no pool can run {request.kind.name}: {unlimited.refusals[0].sentence}")
+    expected_usd = unlimited.choice.est_usd + sum((later.est_usd for later in unlimited.plan), Decimal(0))
+    expected_s = unlimited.choice.est_s + sum(later.est_s for later in unlimited.plan)
+    factor = request.kind.deadline_factor
+    deadline_s = None if factor is None else round(factor * expected_s, 3)
     budget_usd = (expected_usd * Decimal(str(round(request.budget_factor, 6)))).quantize(MICRO)
-    min_usd, fits = oracle(simulation, request, ample, budget_usd, deadline_s)
+    min_usd, fits = oracle(simulation, request, unlimited, budget_usd, deadline_s)
     month = f"{simulation.loop.moment(request.arrival_s):%Y-%m}"
     return PipelineRun(
         request,
@@ -129,46 +137,48 @@ def new_pipeline_run(simulation: Simulation, request: PipelineRequest) -> Pipeli
 def oracle(
     simulation: Simulation,
     request: PipelineRequest,
-    ample: Decision,
+    unlimited: Decision,
     budget_usd: Decimal,
     deadline_s: float | None,
 ) -> tuple[Decimal, bool]:
-    """The least that the pipeline can truly cost on any pools at today's prices, nothing being taken away; and does it fit?
+    """Return the minimum actual cost of the pipeline on any pools, and whether it fits budget and deadline.
 
-    An elastic stage counts with its least. Formats are free to differ between neighbours, and the cheapest pools need not be the fastest
-    ones: it lets in rather too much than too little.
+    It assumes current prices and no preemptions. An elastic stage counts with its minimum of samples. The
+    oracle is optimistic: it ignores that formats must match between stages, and takes minimum cost and
+    minimum time from different pools.
     """
     costs = [
-        actual_costs(simulation, request, ample.candidates, stage) for stage in range(len(request.kind.needs))
+        actual_costs(simulation, request, unlimited.candidates, stage)
+        for stage in range(len(request.kind.needs))
     ]
-    least_micro, least_ms = (sum(int(each[column].min()) for each in costs) for column in (0, 1))
-    routers = len(request.kind.needs) + 1
-    min_usd = from_microusd(least_micro) + cost_usd(
-        overhead_usd_per_hour(simulation.world()), routers * sum(ROUTER_S) / 2
+    min_micro, min_ms = (sum(int(each[column].min()) for each in costs) for column in (0, 1))
+    overhead_pods = len(request.kind.needs) + 1
+    min_usd = from_microusd(min_micro) + cost_usd(
+        overhead_usd_per_hour(simulation.world()), overhead_pods * sum(ROUTER_S) / 2
     )
-    return min_usd, min_usd <= budget_usd and (deadline_s is None or least_ms <= deadline_s * 1000)
+    return min_usd, min_usd <= budget_usd and (deadline_s is None or min_ms <= deadline_s * 1000)
 
 
 def actual_costs(
-    simulation: Simulation, request: PipelineRequest, names: Candidates, stage: int
+    simulation: Simulation, request: PipelineRequest, candidates: Candidates, stage: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of every offer that can be taken: micro-dollars and milliseconds of the stage's least work."""
-    offers = names.offers[stage]
-    block = Block(names, stage, np.flatnonzero(offers.objection == NONE))
-    name = names.stages[stage]
-    times = np.array(
+    """Return micro-dollars and milliseconds of the stage's minimum work, for every usable offer."""
+    offers = candidates.offers[stage]
+    block = OfferBlock(candidates, stage, np.flatnonzero(offers.exclusion == NONE))
+    name = candidates.stages[stage]
+    factors = np.array(
         [
-            simulation.bias(name, names.pools[pool]) * request.duration_factors[name]
-            for pool in names.pool[block.slots].tolist()
+            simulation.bias(name, candidates.pools[pool]) * request.duration_factors[name]
+            for pool in candidates.pool[block.targets].tolist()
         ]
     )
-    prior_us = block.fixed_us() + block.setup_us + offers.least_work_us_by_machine[block.machine]
-    ms = block.startup_ms + times * prior_us / 1e3
+    prior_us = block.fixed_us() + block.setup_us + offers.min_work_us_by_machine[block.machine]
+    ms = block.startup_ms + factors * prior_us / 1e3
     return block.price * ms / MS_PER_HOUR + block.fees_microusd(), ms
 
 
 def reaper(simulation: Simulation) -> Process[None]:
-    """Now and then, until nothing is left to do. One that dies comes again."""
+    """Run the reaper periodically until no pipeline is left. If it dies, it runs again."""
     while simulation.pipelines_to_start or simulation.open_accounts:
         yield simulation.loop.now_s + simulation.scenario.reap_every_s
         if any(pipeline.engine_done for pipeline in simulation.open_accounts.values()):

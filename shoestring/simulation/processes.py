@@ -1,6 +1,7 @@
-"""What the processes around a stage do about money, by the functions that the real ones call: admit, route, end a run.
+"""Simulate the processes around a stage: admission, route step, exit step and reaper.
 
-Each may die at any write. What it knew is then gone; what it wrote is there.
+They call the functions that the real processes call. Each may die at any write: then its memory is lost,
+and what it wrote remains.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from shoestring.core.errors import BudgetExceeded, NotYet, Refused, UnknownName
 from shoestring.core.receipt import PricePoint
 from shoestring.data.run_records import Run
 from shoestring.routing.decide import choose
-from shoestring.routing.decision import Decision
+from shoestring.routing.decision import Choice, Decision
 from shoestring.runtime.admission.admit import Headroom, decide_with_headroom, reserve_overhead
 from shoestring.runtime.admission.approvals import check_run_limits
 from shoestring.runtime.admission.start_gate import max_wait_s
@@ -30,13 +31,13 @@ from shoestring.spending.ledger.parent_accounts import campaign_account
 from shoestring.spending.lost_pods import settle_lost_pods
 from shoestring.spending.meter import cost_between_usd, cost_usd
 
-# A router, and the exit step: from the pod's start to its end.
 ROUTER_S = (0.5, 1.5)
+"""Shortest and longest duration in seconds of the pod of a route step or an exit step."""
 
 
 def overhead_pod(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
-    """The time that a pod takes which does no stage's work; it is paid for, whatever then becomes of it."""
-    seconds = simulation.dice.uniform(*ROUTER_S)
+    """Run and bill an overhead pod: one of a route step or an exit step."""
+    seconds = simulation.rng.uniform(*ROUTER_S)
     if pipeline.starts:
         spent_usd = cost_usd(pipeline.run.start.overhead_usd_per_hour, seconds)
         pipeline.overhead_usd += spent_usd
@@ -45,33 +46,34 @@ def overhead_pod(simulation: Simulation, pipeline: PipelineRun) -> Process[None]
 
 
 def admit(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
-    """Open the run's account, if the whole chain fits; wait for it where the policy says so.
+    """Open the run's account if the whole pipeline fits; wait for money if the policy allows that.
 
     Raises:
-        Refused: it does not.
-        BudgetExceeded: the month, or the campaign, has not that much left, and could not have.
+        Refused: the pipeline does not fit.
+        BudgetExceeded: the month or the campaign has too little left, even with all held money released.
     """
     yield from overhead_pod(simulation, pipeline)
     while not pipeline.outcome.admitted:
         try:
-            if pipeline.room:
-                # Decided again only where there is money: most looks find none.
-                pipeline.room.check(simulation.world(), simulation.loop.ledger)
+            if pipeline.headroom:
+                # Check the headroom before deciding again: most checks find too little money.
+                pipeline.headroom.check(simulation.world(), simulation.loop.ledger)
             open_account(simulation, pipeline)
         except NotYet as error:
             pipeline.outcome.waited = True
-            if pipeline.room:
+            if pipeline.headroom:
                 left_s = (
-                    pipeline.room.max_wait_s - (error.until - simulation.world().clock.now()).total_seconds()
+                    pipeline.headroom.max_wait_s
+                    - (error.until - simulation.world().clock.now()).total_seconds()
                 )
-                pipeline.room = replace(pipeline.room, max_wait_s=left_s)
+                pipeline.headroom = replace(pipeline.headroom, max_wait_s=left_s)
             yield simulation.loop.now_s + max(
                 1.0, (error.until - simulation.world().clock.now()).total_seconds()
             )
 
 
 def open_account(simulation: Simulation, pipeline: PipelineRun) -> None:
-    """Raises NotYet besides."""
+    """Decide about the whole pipeline and open its account. Raises as `admit` does, and NotYet."""
     world, ledger, request = simulation.world(), simulation.loop.ledger, pipeline.request
     before = [state for run in pipeline.starts if (state := state_of(ledger, run.start.account)) is not None]
     if pipeline.starts and before and before[-1].account == pipeline.account and not before[-1].closed:
@@ -85,24 +87,8 @@ def open_account(simulation: Simulation, pipeline: PipelineRun) -> None:
         if pipeline.deadline_s is None or not pipeline.outcome.waited
         else max(1.0, pipeline.deadline_s - waited_s)
     )
-    check_run_limits(world, pipeline.outcome.budget_usd, request.kind.campaign)
-    asked = question(
-        simulation,
-        request,
-        0,
-        None,
-        budget_usd=pipeline.outcome.budget_usd,
-        spent_usd=spent_usd,
-        held_usd=overhead_usd(world, stages),
-        stage_budgets=world.budgets.stages,
-        deadline_left_s=deadline_s,
-    )
-    decision = decide_with_headroom(asked, simulation.offers(request, asked))
-    if decision.choice is None:
-        raise Refused(f"the smallest budget that would work is ${decision.smallest_budget_usd}")
-    may_s = max_wait_s(world, decision, decision.choice, waited_s)
-    pipeline.room = room = Headroom(pipeline.outcome.budget_usd - spent_usd, request.kind.campaign, may_s)
-    room.check(world, ledger)
+    pipeline.headroom = headroom = required_headroom(simulation, pipeline, spent_usd, deadline_s, waited_s)
+    headroom.check(world, ledger)
     pipeline.starts.append(
         new_run(simulation, request, len(pipeline.starts) + 1, pipeline.outcome.budget_usd, deadline_s)
     )
@@ -111,12 +97,44 @@ def open_account(simulation: Simulation, pipeline: PipelineRun) -> None:
     simulation.parent_accounts |= {f"{pipeline.run.start.started_at:%Y-%m}"} | (
         {campaign_account(campaign)} if campaign else set()
     )
-    room.open_account(world, ledger, pipeline.run.start, world.budgets.stages)
+    headroom.open_account(world, ledger, pipeline.run.start, world.budgets.stages)
     pipeline.outcome.admitted, pipeline.outcome.admitted_s = True, simulation.loop.now_s
     reserve_overhead(world, ledger, pipeline.run.start, stages)
 
 
+def required_headroom(
+    simulation: Simulation,
+    pipeline: PipelineRun,
+    spent_usd: Decimal,
+    deadline_s: float | None,
+    waited_s: float,
+) -> Headroom:
+    """Decide about the whole pipeline, and return what its month and campaign must have left.
+
+    Raises Refused.
+    """
+    world, request, budget_usd = simulation.world(), pipeline.request, pipeline.outcome.budget_usd
+    check_run_limits(world, budget_usd, request.kind.campaign)
+    asked = question(
+        simulation,
+        request,
+        0,
+        None,
+        budget_usd=budget_usd,
+        spent_usd=spent_usd,
+        held_usd=overhead_usd(world, len(request.kind.needs)),
+        stage_budgets=world.budgets.stages,
+        deadline_left_s=deadline_s,
+    )
+    decision = decide_with_headroom(asked, simulation.offers(request, asked))
+    if decision.choice is None:
+        raise Refused(f"the smallest budget that is enough is ${decision.smallest_budget_usd}")
+    wait_s = max_wait_s(world, decision, decision.choice, waited_s)
+    return Headroom(budget_usd - spent_usd, request.kind.campaign, wait_s)
+
+
 def state_of(ledger: Ledger, account: str) -> AccountState | None:
+    """Return the state of an account; None if it does not exist."""
     try:
         return ledger.state(account)
     except UnknownName:
@@ -124,11 +142,11 @@ def state_of(ledger: Ledger, account: str) -> AccountState | None:
 
 
 def route(simulation: Simulation, pipeline: PipelineRun, index: int) -> Process[Decision]:
-    """Decide about one stage and reserve for it.
+    """Decide about one stage and reserve its money.
 
     Raises:
-        Refused: nothing fits what is left.
-        BudgetExceeded: somebody else took the money, again and again.
+        Refused: nothing fits the remaining budget and time.
+        BudgetExceeded: other writers took the money MAX_RACES times.
     """
     yield from overhead_pod(simulation, pipeline)
     world, ledger, need = simulation.world(), simulation.loop.ledger, pipeline.request.kind.needs[index]
@@ -145,31 +163,34 @@ def route(simulation: Simulation, pipeline: PipelineRun, index: int) -> Process[
     for race in range(MAX_RACES):
         decision = decide_stage(simulation, pipeline, index, ledger.state(pipeline.account))
         if decision.choice is None:
-            raise Refused(f"nothing can take {need.stage} with what is left")
-        key, asked = f"decision/{decision.question.attempt_id}/{len(pipeline.decisions_by_key)}", decision.question
+            raise Refused(f"no offer for {need.stage} fits the remaining budget and time")
+        key = f"decision/{decision.question.attempt_id}/{len(pipeline.decisions_by_key)}"
         pipeline.decisions_by_key[key] = decision
         try:
-            amount_usd = reservation_usd(asked, decision.choice)
-            ledger.reserve(
-                pipeline.account,
-                str(asked.attempt_id),
-                need.stage,
-                asked.attempt,
-                amount_usd,
-                decision.choice.reserved_later_usd,
-                key,
-            )
+            reserve(ledger, pipeline.account, decision, decision.choice, key)
             return decision
         except BudgetExceeded:
             if race == MAX_RACES - 1:
                 raise
-    raise AssertionError("a race ends by a return or a raise")
+    raise AssertionError("the last race returns or raises")
+
+
+def reserve(ledger: Ledger, account: str, decision: Decision, choice: Choice, key: str) -> None:
+    """Reserve the money of a decision. Raises BudgetExceeded."""
+    asked = decision.question
+    amount_usd = reservation_usd(asked, choice)
+    attempt_id = str(asked.attempt_id)
+    ledger.reserve(
+        account, attempt_id, asked.stage, asked.attempt, amount_usd, choice.reserved_later_usd, key
+    )
 
 
 def undelivered_decision(
     simulation: Simulation, pipeline: PipelineRun, state: AccountState, stage: str
 ) -> Decision | None:
-    """What a router decide_stage a moment ago that died before its engine heard of it."""
+    """Return the decision of a route step that died just after reserving, before its engine read the
+    decision.
+    """
     now = simulation.world().clock.now()
     for hold, held in state.reservations.items():
         young = (now - held.reserved_at).total_seconds() < ROUTER_RETRY_S
@@ -183,6 +204,7 @@ def undelivered_decision(
 
 
 def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, state: AccountState) -> Decision:
+    """Ask the router about one stage, with the money and time that are left."""
     start, stage = pipeline.run.start, pipeline.request.kind.needs[index].stage
     names = [name for name in (*state.reservations, *state.settled_usd) if name.rpartition("-")[0] == stage]
     caps = {
@@ -207,20 +229,22 @@ def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, stat
 
 
 def exit_step(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
-    """The exit step."""
+    """Run the exit step of a pipeline."""
     yield from overhead_pod(simulation, pipeline)
     settle_start(simulation, pipeline, pipeline.run)
 
 
 def settle_start(simulation: Simulation, pipeline: PipelineRun, run: Run) -> None:
-    """Settle what dead pods left in one start, bring it to the pods' own times, close its account. What lives is left alone."""
+    """Settle the reservations of dead pods in one start, adjust them to the pods' actual times, and close
+    the account.
+
+    Reservations of live pods stay open, and with them the account.
+    """
     world, ledger, account = simulation.world(), simulation.loop.ledger, run.start.account
     if (state := state_of(ledger, account)) is None or state.closed:
         return
     overhead = overhead_hold(run.start)
-    settle_lost_pods(
-        ledger, world.store, world.cluster, account, pipeline.request.run_id, exclude={overhead}
-    )
+    settle_lost_pods(ledger, world.store, world.cluster, account, pipeline.request.run_id, exclude={overhead})
     state = ledger.state(account)
     if held := state.reservations.get(overhead):
         if len(state.reservations) > 1:
@@ -232,30 +256,30 @@ def settle_start(simulation: Simulation, pipeline: PipelineRun, run: Run) -> Non
 
 
 def adjust(simulation: Simulation, pipeline: PipelineRun, ledger: Ledger, account: str) -> None:
-    """Bring every attempt to its pod's own times, what goes down first."""
+    """Adjust each settled attempt to the actual times of its pod, decreases first."""
     settled_usd = ledger.state(account).settled_usd
-    true_usd: dict[str, Decimal] = {}
+    actual_usd: dict[str, Decimal] = {}
     for (owner, hold), pod in pipeline.pods.items():
         life = simulation.cluster.lifetime(pod.ref)
         if owner == account and hold in settled_usd and life.started_at and life.finished_at:
-            had = pod.prices or (PricePoint(at=life.started_at, usd_per_hour=pod.choice.usd_per_hour),)
-            true_usd[hold] = cost_between_usd(had, life.started_at, life.finished_at) + pod.fees_usd
-    changed = [hold for hold in true_usd if true_usd[hold] != settled_usd[hold]]
-    for hold in sorted(changed, key=lambda hold: true_usd[hold] - settled_usd[hold]):
-        adjust_hold(ledger, account, hold, settled_usd[hold], true_usd[hold])
+            prices = pod.prices or (PricePoint(at=life.started_at, usd_per_hour=pod.choice.usd_per_hour),)
+            actual_usd[hold] = cost_between_usd(prices, life.started_at, life.finished_at) + pod.fees_usd
+    changed = [hold for hold in actual_usd if actual_usd[hold] != settled_usd[hold]]
+    for hold in sorted(changed, key=lambda hold: actual_usd[hold] - settled_usd[hold]):
+        adjust_hold(ledger, account, hold, settled_usd[hold], actual_usd[hold])
 
 
 def reap_once(simulation: Simulation) -> Process[None]:
-    """The reaper, once: settles what engines left behind, and mends what died between two accounts."""
+    """Run the reaper once: settle what dead engines left, and complete entries between two accounts."""
     yield simulation.loop.now_s + 1.0
     ledger = simulation.loop.ledger
-    left = {account: opened for account, opened in simulation.open_accounts.items() if opened.engine_done}
-    for account, opened in left.items():
-        run = next(run for run in opened.starts if run.start.account == account)
-        settle_start(simulation, opened, run)
+    unfinished = {account: run for account, run in simulation.open_accounts.items() if run.engine_done}
+    for account, pipeline in unfinished.items():
+        run = next(run for run in pipeline.starts if run.start.account == account)
+        settle_start(simulation, pipeline, run)
     held: set[str] = set()
     for parent in sorted(simulation.parent_accounts):
         simulation.counters.reaped += len(ledger.repair_parent(parent))
         held |= found.reservations.keys() if (found := state_of(ledger, parent)) else set()
-    for account in left.keys() - held:
+    for account in unfinished.keys() - held:
         del simulation.open_accounts[account]

@@ -1,15 +1,15 @@
-"""What became of each pipeline, and of all of them."""
+"""Results of a simulation: the outcome of each pipeline, and the report."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
 from shoestring.config.budgets import Budgets
-from shoestring.core.money import Usd, from_microusd
+from shoestring.core.money import Usd
 from shoestring.core.record import Record
 
 Ending = Literal["done", "stopped", "failed", "refused", "cap-reached", "abandoned"]
@@ -18,10 +18,12 @@ NOTHING = Decimal(0)
 
 @dataclass(slots=True)
 class PipelineOutcome:
-    """One pipeline, as it goes on. `fits`: with its true durations known, some choice of pools keeps to its budget and its deadline.
+    """The outcome of one pipeline, updated while it runs.
 
-    `billed_usd`: what the provider asks, by the pods' own times and its moving prices; `spent_usd` is what the books say.
-    `waited`: for money that other runs held. `held_s`: from when its budget was set aside until what it had not spent came back.
+    `fits`: with its actual durations known, some choice of pools meets its budget and deadline, at a
+    minimum of `min_usd`. `billed_usd`: the provider's bill, by the pods' actual times and the changing
+    prices. `spent_usd`: the amount in the ledger. `waited`: the run waited for money that other runs held.
+    `held_s`: seconds from reserving its budget until the release of the unspent rest.
     """
 
     kind: str
@@ -40,12 +42,10 @@ class PipelineOutcome:
     billed_usd: Decimal = NOTHING
     attempts: int = 0
     preempted: int = 0
-    reserved_usd: Decimal = NOTHING
-    accounts: list[str] = field(default_factory=list)
 
 
 class PipelineKindReport(Record):
-    """Pipelines of one kind."""
+    """The results of all pipelines of one kind."""
 
     pipelines: int
     admitted: int
@@ -57,15 +57,33 @@ class PipelineKindReport(Record):
 
 
 class SimulationReport(Record):
-    """What came of a simulation. Shares are of 1; None where there is nothing to divide by.
+    """The report of a simulation. Shares are fractions of 1; None if the denominator is 0.
 
-    `would_fit`: with its true durations known, a pipeline keeps to its budget and its deadline, and what it needs at least is there in
-    its month and its campaign beside what the runs that were admitted before it spent in the end. `parent_accounts`: the accounts of both.
-    `unspent_share`: of what was set aside for runs, what was never spent; `released_share`: of what was reserved for stages.
-    `waited`: runs that waited for money that others held, and were admitted then; the longest of these waits, in hours.
-    `mean_release_h`: hours after which a dollar that was set aside for a run and not spent came back, in the mean over those dollars.
-    `p95_coverage`: finished stages of fixed work that cost no more than the P95 that was reserved for them.
-    `accounts_over_cap`: accounts in which more was spent than their cap. `runs_billed_over_budget`: runs whose bill was above their budget.
+    `outcomes`: number of pipelines by outcome.
+
+    `would_fit`: pipelines that, with their actual durations known, meet their budget and deadline, and
+    whose minimum cost fits the month and the campaign together with the final spending of the runs before
+    them.
+
+    `parent_accounts`: the state of each month and campaign.
+
+    `unspent_share`: share of the run budgets that was never spent. `released_share`: share of the stage
+    reservations that was released.
+
+    `waited`: runs that waited for money that others held, and were then admitted; `longest_wait_h` is the
+    longest wait in hours.
+
+    `mean_release_h`: hours until the unspent budget of a run was released, averaged over the dollars
+    released.
+
+    `p95_coverage`: share of the finished stages with fixed work that cost at most their reserved P95.
+
+    `accounts_over_cap`: accounts that spent and hold more than their cap. `max_share_of_cap`: largest share
+    of its budget that a run spent. `runs_billed_over_budget`: runs whose bill exceeds their budget;
+    `max_billed_over_share` is the largest excess.
+
+    `spent_by_target`: dollars in the ledger, by pool and market. `reaped`: entries that the reaper
+    completed between two accounts.
     """
 
     scenario: str
@@ -104,27 +122,25 @@ class SimulationReport(Record):
 
 
 def share(part: float | Decimal, whole: float | Decimal) -> float | None:
+    """Return part / whole, rounded to 6 places; None if `whole` is 0."""
     return round(float(part) / float(whole), 6) if whole else None
 
 
 @dataclass(slots=True)
 class Counters:
-    """What is counted while it happens."""
+    """Counters of events during the simulation."""
 
     within_p95: int = 0
     finished: int = 0
     crashes: int = 0
     reaped: int = 0
-    stage_spent: int = 0
-    stage_reserved: int = 0
-    money: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-
-    def money_usd(self) -> dict[str, Decimal]:
-        return {name: from_microusd(self.money[name]) for name in sorted(self.money)}
 
 
 def fitting(outcomes: Sequence[PipelineOutcome], budgets: Budgets) -> list[PipelineOutcome]:
-    """Those that would have fitted. `outcomes` are in the order in which they began."""
+    """Return the outcomes of pipelines that would have fitted.
+
+    `outcomes` are in the order in which they started.
+    """
     spent: defaultdict[str, Decimal] = defaultdict(Decimal)
     found = []
     for outcome in outcomes:
@@ -141,6 +157,7 @@ def fitting(outcomes: Sequence[PipelineOutcome], budgets: Budgets) -> list[Pipel
 
 
 def outcome_counts(outcomes: Sequence[PipelineOutcome]) -> dict[str, int]:
+    """Return the number of pipelines by outcome."""
     return dict(sorted(Counter(outcome.ended for outcome in outcomes).items()))
 
 

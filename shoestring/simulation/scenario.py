@@ -1,4 +1,4 @@
-"""What is simulated, as data: what there is to run on, what wants to run, how prices move, what goes wrong."""
+"""Scenarios: the pools, the pipelines, the market and the faults of a simulation, as a YAML file."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ DEFAULT = "default.yaml"
 
 
 class PipelineKind(Record):
-    """A kind of pipeline. Rows and budgets are log-normal: a median, and the standard deviation of the logarithm."""
+    """A kind of pipeline.
+
+    Rows and budgets are log-normal, given by median and standard deviation of the logarithm.
+    """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
     campaign: str = Field(
-        "", description="of the scenario's budgets, the campaign that they belong to; empty: none"
+        "", description="campaign of these pipelines, one of the scenario's budgets; empty: none"
     )
-    weight: float = Field(1.0, gt=0, description="of all pipelines, beside the shares of the other kinds")
+    weight: float = Field(1.0, gt=0, description="relative frequency of this kind")
     needs: tuple[Need, ...] = Field(min_length=1)
-    median_rows: float = Field(ge=1, description="median")
-    rows_log_sd: float = Field(0.0, ge=0)
-    row_bytes: int = Field(100, ge=0, description="bytes of a row of the source")
+    median_rows: float = Field(ge=1, description="median number of source rows")
+    rows_log_sd: float = Field(0.0, ge=0, description="standard deviation of log(rows)")
+    row_bytes: int = Field(100, ge=0, description="bytes of a source row")
     budget_factor: float = Field(
-        4.0, gt=0, description="median of the budget over what the router expects the whole chain to cost"
+        4.0, gt=0, description="median budget, divided by the router's estimate for the whole pipeline"
     )
-    budget_log_sd: float = Field(0.0, ge=0)
+    budget_log_sd: float = Field(0.0, ge=0, description="standard deviation of log(budget)")
     deadline_factor: float | None = Field(
-        None, gt=0, description="the deadline over the time that the router expects; null: none"
+        None, gt=0, description="deadline, divided by the router's estimated duration; null: no deadline"
     )
 
     @field_validator("needs")
@@ -47,110 +50,131 @@ class PipelineKind(Record):
     def _check_chain(cls, needs: tuple[Need, ...]) -> tuple[Need, ...]:
         if not build_dag(needs).is_chain:
             raise ValueError(
-                "its stages branch: simulated pipelines are chains, each stage after the one before it"
+                "the stages branch: in a simulated pipeline, each stage follows the previous one"
             )
         return needs
 
 
 class DurationModel(Record):
-    """What stages really take: the prior's seconds times a bias of the stage on the pool, which receipts can teach, times luck.
+    """Actual durations of stages: prior seconds x bias x random factor.
 
-    Luck is log-normal with mean 1; of one stage in `1 / tail_share` it is, besides, Pareto with index `tail_index` (1.5: no variance).
+    The bias belongs to the stage on the pool, so it can be learned from receipts. The random factor is
+    log-normal with mean 1; for the share `tail_share` of stages it is also multiplied by a Pareto variable
+    with index `tail_index` (at 1.5 the variance is infinite).
     """
 
-    bias_log_sd: float = Field(0.3, ge=0)
-    log_sd: float = Field(0.2, ge=0)
-    tail_share: float = Field(0.02, ge=0, le=1)
-    tail_index: float = Field(1.5, gt=1)
+    bias_log_sd: float = Field(0.3, ge=0, description="standard deviation of log(bias)")
+    log_sd: float = Field(0.2, ge=0, description="standard deviation of log(random factor)")
+    tail_share: float = Field(0.02, ge=0, le=1, description="share of stages with a Pareto factor")
+    tail_index: float = Field(1.5, gt=1, description="index of the Pareto distribution")
     recorded_file: Path | None = Field(
-        None, description="a CSV of stage, prior_s, seconds: luck is drawn from what these say, not made"
+        None, description="a CSV of stage, prior_s, seconds: random factors are drawn from it instead"
     )
 
 
 class MarketModel(Record):
-    """How spot prices move, and how often spot machines are taken away."""
+    """How spot prices change, and how often spot machines are preempted."""
 
     log_sd_per_day: float = Field(
-        0.0, ge=0, description="of a random walk of the logarithm of each spot price; 0: constant"
+        0.0,
+        ge=0,
+        description="daily standard deviation of a random walk of each log(spot price); 0: constant prices",
     )
     step_s: float = Field(
-        3600.0, gt=0, description="seconds between moves, and between looks at the provider's prices"
+        3600.0, gt=0, description="seconds between price changes, and between reads of the provider's prices"
     )
     preemption_factor: float = Field(
-        1.0, ge=0, description="true preemptions over those that the pool declares"
+        1.0, ge=0, description="actual preemption rate, divided by the rate that the pool declares"
     )
     notice_share: float = Field(
-        0.8, ge=0, le=1, description="of preemptions, those that come with a notice of some seconds"
+        0.8, ge=0, le=1, description="share of preemptions with a notice of some seconds"
     )
     trace: Path | None = Field(
         None,
         description="a folder with availability.csv and prices.csv (.gz too), or a file of price changes",
     )
     tick_s: float = Field(600.0, gt=0, description="seconds between the rows of availability.csv")
-    zones: dict[str, str] = Field(
-        {}, description="pool -> the zone of the trace that its spot machines are in"
-    )
+    zones: dict[str, str] = Field({}, description="pool -> zone of the trace in which its spot machines run")
 
 
 class FaultModel(Record):
-    """What goes wrong, by chance."""
+    """Random faults. Rates are per write to the store, per hour, or shares of 1."""
 
     crash_per_write: float = Field(
-        0.0, ge=0, le=1, description="a process dies just before or just after a write to the store"
+        0.0,
+        ge=0,
+        le=1,
+        description="probability that a process dies just before or after a write to the store",
     )
     error_per_write: float = Field(
-        0.0, ge=0, le=1, description="the store fails a write: half of these it has taken all the same"
+        0.0,
+        ge=0,
+        le=1,
+        description="probability that a write reports an error; half of these writes are stored",
     )
     race_per_write: float = Field(
-        0.0, ge=0, le=1, description="another writer comes first, between reading the books and writing"
+        0.0,
+        ge=0,
+        le=1,
+        description="probability that another process writes between reading the ledger and writing",
     )
-    pods_lost_per_hour: float = Field(0.0, ge=0, description="a pod is gone without a word, on any market")
-    failed_share: float = Field(0.0, ge=0, le=1, description="a stage fails by its own code")
+    pods_lost_per_hour: float = Field(
+        0.0, ge=0, description="rate at which a pod disappears without notice, on any market"
+    )
+    failed_share: float = Field(0.0, ge=0, le=1, description="share of stages that fail by their own code")
     abandoned_share: float = Field(
-        0.0, ge=0, le=1, description="an engine is gone with its run, in the middle of it"
+        0.0, ge=0, le=1, description="probability, for each attempt, that the engine abandons its run"
     )
     clock_skew_sd_s: float = Field(
-        0.0, ge=0, description="standard deviation of how far each process's clock is off"
+        0.0, ge=0, description="standard deviation of the clock skew of each process"
     )
 
 
 class Scenario(StoredRecord):
-    """One file. `world` is the cloud example that ships, or a world file of one's own, beside this one."""
+    """A scenario file.
+
+    `world` is "cloud" for the example that ships, or the path of a world file, relative to this file.
+    """
 
     name: str
     starts_at: AwareDatetime = datetime(2026, 11, 1, tzinfo=UTC)
     world: str = "cloud"
-    pools: tuple[str, ...] = Field((), description="of the world's pools, those to use; none: all")
+    pools: tuple[str, ...] = Field((), description="the pools of the world to use; empty: all")
     policy: Policy = Policy()
     budgets: Budgets = Budgets()
-    pipelines_per_hour: float = Field(60.0, gt=0, description="pipelines that are begun in an hour (Poisson)")
+    pipelines_per_hour: float = Field(
+        60.0, gt=0, description="mean number of pipelines started in an hour (Poisson)"
+    )
     pipeline_kinds: tuple[PipelineKind, ...] = Field(min_length=1)
     durations: DurationModel = DurationModel()
     market: MarketModel = MarketModel()
     faults: FaultModel = FaultModel()
     speeds: tuple[FormatSpeed, ...] = Field(
-        (), description="of the store's volume, by format; needed where a stage writes"
+        (), description="speeds of the store's volume, by format; required if a stage writes a data set"
     )
     reap_every_s: float = Field(
-        3600.0, gt=0, description="seconds between looks of the reaper; on a cluster it comes each minute"
+        3600.0, gt=0, description="seconds between runs of the reaper (on a cluster it runs each minute)"
     )
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
         names = [kind.name for kind in self.pipeline_kinds]
         if len(set(names)) < len(names):
-            raise ValueError("two chains have one name")
+            raise ValueError("two pipeline kinds have the same name")
         if unknown := sorted({kind.campaign for kind in self.pipeline_kinds} - {"", *self.budgets.campaigns}):
             raise ValueError(f"there is no campaign called {', '.join(unknown)} in the budgets")
         if not self.speeds and any(
             need.writes_bytes_per_row for kind in self.pipeline_kinds for need in kind.needs
         ):
-            raise ValueError("a stage writes a data set and there is no speed of any format")
+            raise ValueError("a stage writes a data set, but `speeds` has no format")
         return self
 
 
 def load_scenario(path: Path | None) -> Scenario:
-    """The scenario in a file, its paths made absolute from the file's folder; None: the one that ships. Raises WorldError."""
+    """Read a scenario file, with paths resolved relative to its folder.
+
+    None: the scenario that ships. Raises WorldError.
+    """
     if path is None:
         return parse(
             resources.files("shoestring.simulation").joinpath(DEFAULT).read_text(),
@@ -161,22 +185,22 @@ def load_scenario(path: Path | None) -> Scenario:
     found = parse(
         read_text(path, f"there is no scenario file at {path}", WorldError), Scenario, str(path), WorldError
     )
-    here = path.absolute().parent
+    folder = path.absolute().parent
     market = found.market.model_copy(
-        update={"trace": found.market.trace and here / found.market.trace.expanduser()}
+        update={"trace": found.market.trace and folder / found.market.trace.expanduser()}
     )
     durations = found.durations.model_copy(
         update={
             "recorded_file": found.durations.recorded_file
-            and here / found.durations.recorded_file.expanduser()
+            and folder / found.durations.recorded_file.expanduser()
         }
     )
-    world = found.world if found.world == "cloud" else str(here / Path(found.world).expanduser())
+    world = found.world if found.world == "cloud" else str(folder / Path(found.world).expanduser())
     return found.model_copy(update={"market": market, "durations": durations, "world": world})
 
 
 def world_file(scenario: Scenario) -> WorldFile:
-    """The pools and prices to simulate on. Raises WorldError."""
+    """Return the pools and prices of a scenario. Raises WorldError."""
     file = (
         WorldFile.model_validate(cloud_world("store"))
         if scenario.world == "cloud"
@@ -185,10 +209,11 @@ def world_file(scenario: Scenario) -> WorldFile:
     names = [pool.name for pool in file.pools]
     if unknown := sorted({*scenario.pools, *scenario.market.zones} - set(names)):
         raise WorldError(
-            f"{scenario.name}: there is no pool called {', '.join(unknown)}; there is: {', '.join(names)}"
+            f"{scenario.name}: there is no pool called {', '.join(unknown)}; "
+            f"the world has: {', '.join(names)}"
         )
-    wanted = scenario.pools or tuple(names)
-    pools = tuple(pool for pool in file.pools if pool.name in wanted)
+    selected = scenario.pools or tuple(names)
+    pools = tuple(pool for pool in file.pools if pool.name in selected)
     return file.model_copy(
-        update={"pools": pools, "prices": tuple(row for row in file.prices if row.get("pool") in wanted)}
+        update={"pools": pools, "prices": tuple(row for row in file.prices if row.get("pool") in selected)}
     )

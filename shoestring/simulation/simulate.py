@@ -1,16 +1,25 @@
-"""RecordedMarket and made-up workloads and prices through the real router and the real books, by a clock that does not wait."""
+"""Simulate pipelines, recorded or random, with the real router and the real ledger on a simulated clock."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from typing import Any
 
 from shoestring.core.errors import LedgerCorrupt
 from shoestring.core.interfaces import Store
 from shoestring.simulation.pipeline import reaper, run_pipeline
 from shoestring.simulation.processes import state_of
-from shoestring.simulation.results import NOTHING, SimulationReport, by_kind, fitting, outcome_counts, share
+from shoestring.simulation.results import (
+    NOTHING,
+    PipelineOutcome,
+    SimulationReport,
+    by_kind,
+    fitting,
+    outcome_counts,
+    share,
+)
 from shoestring.simulation.scenario import Scenario
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
 from shoestring.simulation.workload import pipeline_requests
@@ -26,13 +35,15 @@ def simulate(
     check: bool = True,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> SimulationReport:
-    """So many pipelines, until the last is over and reaped. `on_progress`: called with how many have begun. The same arguments, the same report.
+    """Run this many pipelines until the last one has ended. The same arguments give the same report.
 
-    `check`: verify every hash, sequence and balance of the books at the end.
+    Args:
+        check: verify every hash, sequence and balance of the ledger at the end.
+        on_progress: called with the number of pipelines that have started.
 
     Raises:
-        WorldError: the scenario's world, trace or record is not what it should be.
-        Refused: no pool can take one of its stages, whatever the budget.
+        WorldError: the scenario's world, trace or recording is invalid.
+        Refused: no pool can run one of its stages, whatever the budget.
     """
     return run_simulation(Simulation(scenario, seed), pipelines, check, on_progress)
 
@@ -40,17 +51,18 @@ def simulate(
 def run_simulation(
     simulation: Simulation, pipelines: int, check: bool, on_progress: Callable[[int], object]
 ) -> SimulationReport:
+    """Run the pipelines of an opened simulation and return its report."""
     scenario, seed = simulation.scenario, simulation.seed
     simulation.pipelines_to_start = pipelines
-    for one in pipeline_requests(scenario, pipelines, seed):
-        simulation.loop.start(run_pipeline(simulation, one), one.arrival_s, home=one.number)
+    for request in pipeline_requests(scenario, pipelines, seed):
+        simulation.loop.start(run_pipeline(simulation, request), request.arrival_s, home=request.number)
     simulation.loop.start(reaper(simulation), 0.0)
     simulation.loop.run(lambda: on_progress(pipelines - simulation.pipelines_to_start))
     return report(simulation, pipelines, check_ledger(simulation.store) if check else "not verified")
 
 
 def check_ledger(store: Store) -> str:
-    """What `shoestring ledger verify` would say last."""
+    """Return the last line that `shoestring ledger verify` would print."""
     try:
         found = verify(store, {})
     except LedgerCorrupt as error:
@@ -61,20 +73,8 @@ def check_ledger(store: Store) -> str:
 
 def report(simulation: Simulation, pipelines: int, ledger_check: str) -> SimulationReport:
     outcomes = [pipeline.outcome for pipeline in simulation.pipeline_runs]
-    runs, parent_accounts = (
-        [account for pipeline in simulation.pipeline_runs for account in accounts_of(simulation, pipeline)],
-        parent_states(simulation),
-    )
-    stage_usd = [
-        sum((account.released_usd for account in runs), NOTHING),
-        sum((account.spent_usd for account in runs), NOTHING),
-    ]
-    cap_usd = sum((account.cap_usd or NOTHING for account in runs), NOTHING)
-    over = [
-        max(0.0, float(outcome.billed_usd / outcome.budget_usd) - 1)
-        for outcome in outcomes
-        if outcome.admitted
-    ]
+    runs = [state for pipeline in simulation.pipeline_runs for state in accounts_of(simulation, pipeline)]
+    parents = parent_states(simulation)
     fit, counters = fitting(outcomes, simulation.scenario.budgets), simulation.counters
     return SimulationReport(
         scenario=simulation.scenario.name,
@@ -85,17 +85,9 @@ def report(simulation: Simulation, pipelines: int, ledger_check: str) -> Simulat
         would_fit=len(fit),
         would_fit_admitted=sum(outcome.admitted for outcome in fit),
         admitted_share=share(sum(outcome.admitted for outcome in fit), len(fit)),
-        accounts_over_cap=sum(over_cap(state) for state in (*runs, *parent_accounts)),
-        max_share_of_cap=max(
-            (share(state.spent_usd, state.cap_usd or 0) or 0.0 for state in runs), default=None
-        ),
-        cap_usd=cap_usd,
-        spent_usd=stage_usd[1],
-        billed_usd=sum((outcome.billed_usd for outcome in outcomes), NOTHING),
-        runs_billed_over_budget=sum(each > 0 for each in over),
-        max_billed_over_share=round(max(over, default=0.0), 6),
-        unspent_share=share(cap_usd - stage_usd[1], cap_usd),
-        released_share=share(stage_usd[0], sum(stage_usd)),
+        accounts_over_cap=sum(over_cap(state) for state in (*runs, *parents)),
+        **spending_figures(runs),
+        **billing_figures(outcomes),
         **waiting_figures(simulation.pipeline_runs),
         p95_coverage=share(counters.within_p95, counters.finished),
         p95_stages=counters.finished,
@@ -104,17 +96,43 @@ def report(simulation: Simulation, pipelines: int, ledger_check: str) -> Simulat
         crashes=counters.crashes,
         races=simulation.loop.overlaps,
         reaped=counters.reaped,
-        parent_accounts={state.account: account_text(state) for state in parent_accounts},
+        parent_accounts={state.account: account_text(state) for state in parents},
         spent_by_target=spent_by_target(simulation, runs),
         pipeline_kinds=by_kind(outcomes, fit),
-        ledger_entries=sum(state.entries for state in (*runs, *parent_accounts)),
+        ledger_entries=sum(state.entries for state in (*runs, *parents)),
         ledger_check=ledger_check,
         days=round(simulation.loop.now_s / 86400, 3),
     )
 
 
+def spending_figures(runs: Sequence[AccountState]) -> dict[str, Any]:
+    """Return the figures about caps, spending and released money of all runs."""
+    released_usd = sum((state.released_usd for state in runs), NOTHING)
+    spent_usd = sum((state.spent_usd for state in runs), NOTHING)
+    cap_usd = sum((state.cap_usd or NOTHING for state in runs), NOTHING)
+    shares = (share(state.spent_usd, state.cap_usd or 0) or 0.0 for state in runs)
+    return {
+        "max_share_of_cap": max(shares, default=None),
+        "cap_usd": cap_usd,
+        "spent_usd": spent_usd,
+        "unspent_share": share(cap_usd - spent_usd, cap_usd),
+        "released_share": share(released_usd, released_usd + spent_usd),
+    }
+
+
+def billing_figures(outcomes: Sequence[PipelineOutcome]) -> dict[str, Any]:
+    """Return the figures about the provider's bill, compared with the run budgets."""
+    admitted = [outcome for outcome in outcomes if outcome.admitted]
+    excess = [max(0.0, float(outcome.billed_usd / outcome.budget_usd) - 1) for outcome in admitted]
+    return {
+        "billed_usd": sum((outcome.billed_usd for outcome in outcomes), NOTHING),
+        "runs_billed_over_budget": sum(each > 0 for each in excess),
+        "max_billed_over_share": round(max(excess, default=0.0), 6),
+    }
+
+
 def waiting_figures(pipeline_runs: Sequence[PipelineRun]) -> dict[str, float | None]:
-    """How long runs waited for money, and how long that which they did not spend was away."""
+    """Return how long runs waited for money, and how long their unspent money was held."""
     waits_s = [
         pipeline.outcome.admitted_s - pipeline.request.arrival_s
         for pipeline in pipeline_runs
@@ -134,7 +152,7 @@ def waiting_figures(pipeline_runs: Sequence[PipelineRun]) -> dict[str, float | N
 
 
 def accounts_of(simulation: Simulation, pipeline: PipelineRun) -> list[AccountState]:
-    """The accounts of a pipeline's starts, its spending taken in."""
+    """Return the accounts of a pipeline's starts, and record their spending in its outcome."""
     ledger = simulation.loop.ledger_of_slot(pipeline.request.number)
     found = [state for run in pipeline.starts if (state := state_of(ledger, run.start.account)) is not None]
     pipeline.outcome.spent_usd = sum((state.spent_usd for state in found), NOTHING)
@@ -150,6 +168,7 @@ def parent_states(simulation: Simulation) -> list[AccountState]:
 
 
 def over_cap(state: AccountState) -> bool:
+    """Return True if the account spent and holds more than its cap."""
     return state.cap_usd is not None and state.spent_usd + state.held_usd > state.cap_usd
 
 
@@ -159,7 +178,7 @@ def account_text(state: AccountState) -> str:
 
 
 def spent_by_target(simulation: Simulation, runs: Sequence[AccountState]) -> dict[str, Decimal]:
-    """What the books say was spent, by pool and market."""
+    """Return the dollars in the ledger by pool and market."""
     chosen = {key: pod.choice for pipeline in simulation.pipeline_runs for key, pod in pipeline.pods.items()}
     found: defaultdict[str, Decimal] = defaultdict(Decimal)
     for state in runs:

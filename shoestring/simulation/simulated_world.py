@@ -1,4 +1,4 @@
-"""The simulated World: its seams, what its receipts taught, and what the router is asked there."""
+"""The simulated world: its interfaces, the speeds learned from its receipts, the questions to the router."""
 
 from __future__ import annotations
 
@@ -12,37 +12,43 @@ from typing import Any
 
 from shoestring.backends.local import WorldFile
 from shoestring.backends.memory import MemoryStore
-from shoestring.config.world import IMAGES, PriceBook, World
+from shoestring.config.world import IMAGES, World
 from shoestring.core.interfaces import PodLifetime, ProcessUsage
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import PricePoint, Receipt
-from shoestring.core.types import STANDARD_CLASS, LearnedSpeed, Placement, Pool, Quote, StockOut
+from shoestring.core.types import STANDARD_CLASS, LearnedSpeed, Placement, Pool, StockOut
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, RunRecord
 from shoestring.pricing.learning import learn
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.question import Question
-from shoestring.routing.offers.enumerate import candidates
 from shoestring.runtime.admission.admit import Headroom
 from shoestring.runtime.records.overhead import overhead_s
 from shoestring.runtime.records.run_setup import new_start
 from shoestring.simulation.event_loop import EventLoop, FaultyStore, SimulatedClock
-from shoestring.simulation.market import SimulatedMarket, until_next_s
+from shoestring.simulation.market import SimulatedMarket, SimulatedPrices, until_next_s
 from shoestring.simulation.results import NOTHING, Counters, PipelineOutcome
 from shoestring.simulation.scenario import PipelineKind, Scenario, world_file
 from shoestring.simulation.workload import PipelineRequest, stage_bias
 
-# Each has a ledger of its own, which reads what the others wrote: as many can be in each other's way at one moment.
 MAX_CONCURRENT_PROCESSES = 3
-# So many receipts teach, the newest; they are learned from again after so many more.
+"""Processes that can race. Each has its own ledger, which reads what the others wrote."""
+
 MAX_RECEIPTS, RELEARN_AFTER_RECEIPTS = 200, 10
-# The engine of all simulated pipelines, as the ledger names it.
+"""The newest receipts from which speeds are learned, and the number of new receipts after which they are
+learned again.
+"""
+
 ENGINE = PodRef.parse("simulated.0.0")
+"""The engine of all simulated pipelines, as the ledger names it."""
 
 
 class SimulatedCluster:
-    """Pods by their uid: when each was scheduled, and when its last container ended."""
+    """A cluster that knows when each pod was scheduled and when its last container ended, in simulated
+    seconds.
+    """
 
     def __init__(self, pools: tuple[Pool, ...], loop: EventLoop) -> None:
         self._pools, self._loop = pools, loop
@@ -65,24 +71,6 @@ class SimulatedCluster:
         )
 
 
-class SimulatedPrices:
-    def __init__(self, market: SimulatedMarket, loop: EventLoop) -> None:
-        self._market, self._loop = market, loop
-
-    def book(self) -> PriceBook:
-        return self._market.book(self._loop.now_s)
-
-    def current_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
-        return next(
-            (
-                each.usd_per_hour
-                for each in self.book().quotes
-                if (each.pool, each.market) == (quote.pool, quote.market)
-            ),
-            None,
-        )
-
-
 class NoTelemetry:
     def usage(self, pid: int) -> ProcessUsage:
         return ProcessUsage(0.0, 0)
@@ -90,7 +78,7 @@ class NoTelemetry:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPod:
-    """What was chosen, the prices that the pod had, and what it owes beside its time."""
+    """A stage's pod: the choice, the prices it paid, and its fees that do not depend on time."""
 
     choice: Choice
     ref: PodRef
@@ -100,9 +88,11 @@ class SimulatedPod:
 
 @dataclass(slots=True)
 class PipelineRun:
-    """One pipeline's way, as its engine and its store know it. `decisions_by_key`: decisions by what the ledger says of their holds.
+    """The state of one pipeline, as its engine and the store know it.
 
-    `pods`: by account and hold. `over`: its engine does nothing more; `clean`: none of its processes died.
+    `decisions_by_key`: decisions by the key that the ledger holds for their reservations. `pods`: by
+    account and reservation. `engine_done`: the engine has finished or abandoned the pipeline. `clean`: none
+    of its processes died.
     """
 
     request: PipelineRequest
@@ -113,32 +103,34 @@ class PipelineRun:
     decisions_by_key: dict[str, Decision] = field(default_factory=dict)
     pods: dict[tuple[str, str], SimulatedPod] = field(default_factory=dict)
     samples: int = 0
-    room: Headroom | None = None
+    headroom: Headroom | None = None
     overhead_usd: Decimal = NOTHING
     engine_done: bool = False
     clean: bool = True
 
     @property
     def run(self) -> Run:
+        """Return the newest start."""
         return self.starts[-1]
 
     @property
     def account(self) -> str:
+        """Return the account of the newest start."""
         return self.run.start.account
 
 
 class Simulation:
-    """Everything that processes of one simulation share."""
+    """The state that all processes of one simulation share."""
 
     def __init__(self, scenario: Scenario, seed: int, faults: Random | None = None) -> None:
-        """`faults`: the dice that say at which writes something goes wrong; None: the seed's own."""
+        """Open the world of a scenario. `faults` draws the faults of writes; None: one made from the seed."""
         file: WorldFile = world_file(scenario)
         self.scenario, self.seed = scenario, seed
-        self.dice = Random(f"{seed}/chance")
+        self.rng = Random(f"{seed}/chance")
         self.store = MemoryStore()
-        faulty = faults or Random(f"{seed}/faults")
+        fault_rng = faults or Random(f"{seed}/faults")
         self.loop = EventLoop(
-            scenario.starts_at, MAX_CONCURRENT_PROCESSES, scenario.faults, self.store, faulty
+            scenario.starts_at, MAX_CONCURRENT_PROCESSES, scenario.faults, self.store, fault_rng
         )
         self.market = SimulatedMarket(scenario.market, file, scenario.starts_at, seed)
         self.cluster = SimulatedCluster(file.pools, self.loop)
@@ -148,8 +140,7 @@ class Simulation:
         self.open_accounts: dict[str, PipelineRun] = {}
         self.pipeline_runs: list[PipelineRun] = []
         self.parent_accounts: set[str] = set()
-        self.pods = 0
-        self.pipelines_to_start = 0
+        self.pods, self.pipelines_to_start = 0, 0
         self.bias = cache(lambda stage, pool: stage_bias(scenario.durations, seed, stage, pool))
         self.preferences = scenario.policy.preferences
         self._receipts: list[Receipt] = []
@@ -164,62 +155,71 @@ class Simulation:
             notes=(),
             prices=SimulatedPrices(self.market, self.loop),
             cluster=self.cluster,
-            store=FaultyStore(self.loop, scenario.faults, self.store, faulty),
+            store=FaultyStore(self.loop, scenario.faults, self.store, fault_rng),
             telemetry=NoTelemetry(),
             clock=SimulatedClock(self.loop),
             pod=ENGINE,
         )
 
     def world(self, pod: PodRef = ENGINE) -> World:
-        """As one process there sees it."""
+        """Return the world as one process sees it."""
         return replace(self._world, pod=pod)
 
     def skew_s(self) -> float:
-        return self.dice.gauss(0, self.scenario.faults.clock_skew_sd_s)
+        """Draw the clock skew of a new process."""
+        return self.rng.gauss(0, self.scenario.faults.clock_skew_sd_s)
 
     def pod_lost_s(self) -> float:
-        """When a pod that is scheduled now is gone without a word."""
-        return self.loop.now_s + until_next_s(self.scenario.faults.pods_lost_per_hour, self.dice)
+        """Draw the time at which a pod that is scheduled now disappears without notice."""
+        return self.loop.now_s + until_next_s(self.scenario.faults.pods_lost_per_hour, self.rng)
 
     def has_notice(self) -> bool:
-        """Whether a preemption comes with a notice."""
-        return self.dice.random() < self.scenario.market.notice_share
+        """Draw whether a preemption comes with a notice."""
+        return self.rng.random() < self.scenario.market.notice_share
 
-    def code_fails_s(self, begun_s: float, ends_s: float) -> float:
-        """When a stage that would take so long fails by its own code."""
-        if self.dice.random() >= self.scenario.faults.failed_share:
+    def code_fails_s(self, starts_s: float, ends_s: float) -> float:
+        """Draw the time at which a stage fails by its own code; infinity if it does not."""
+        if self.rng.random() >= self.scenario.faults.failed_share:
             return math.inf
-        return self.dice.uniform(begun_s, ends_s)
+        return self.rng.uniform(starts_s, ends_s)
 
     def actual_s(self, request: PipelineRequest, stage: str, choice: Choice, samples: int) -> float:
-        """What so many samples of a stage really take there, once it has new_run."""
+        """Return the actual seconds that a number of samples takes, without start-up."""
         return choice.prior_s_of(samples) * self.bias(stage, choice.pool) * request.duration_factors[stage]
 
     def add_receipt(self, receipt: Receipt) -> None:
+        """Keep a receipt to learn speeds from."""
         self._receipts.append(receipt)
 
     def learned(self, kind: PipelineKind) -> tuple[LearnedSpeed, ...]:
-        """What the newest receipts teach about a kind of pipeline; a few may be missing yet."""
-        known, taught = self._learned.get(kind.name, (0, ()))
+        """Return the speeds learned for a kind of pipeline.
+
+        The newest few receipts may not be included yet.
+        """
+        known, learned = self._learned.get(kind.name, (0, ()))
         if len(self._receipts) >= known + RELEARN_AFTER_RECEIPTS:
-            taught = learn(self._receipts[-MAX_RECEIPTS:], kind.needs, self.cluster.pools())
-            self._learned[kind.name] = len(self._receipts), taught
-        return taught
+            learned = learn(self._receipts[-MAX_RECEIPTS:], kind.needs, self.cluster.pools())
+            self._learned[kind.name] = len(self._receipts), learned
+        return learned
 
     def offers(self, request: PipelineRequest, asked: Question) -> Candidates:
-        """What every offer is made of. Nothing of it is money or the moment, so whoever looks at the same world again makes none anew."""
-        book, taught = self.market.book(self.loop.now_s), self._learned.get(request.kind.name)
-        about = (asked.stage, asked.reads_format, asked.reads_storage_class, asked.stockouts)
+        """Return the offers for a question, cached per pipeline.
+
+        Offers depend neither on money nor on the time, so an unchanged world gives the same offers again.
+        """
+        book, learned = self.market.book(self.loop.now_s), self._learned.get(request.kind.name)
+        key = (asked.stage, asked.reads_format, asked.reads_storage_class, asked.stockouts)
         before = self._offers.get(request.number)
-        if before is None or before[0] is not book or before[1] is not taught or before[2] != about:
-            before = self._offers[request.number] = book, taught, about, candidates(asked)
+        if before is None or before[0] is not book or before[1] is not learned or before[2] != key:
+            before = self._offers[request.number] = book, learned, key, enumerate_offers(asked)
         return before[3]
 
     def forget_offers(self, request: PipelineRequest) -> None:
-        """Nobody asks for that pipeline any more."""
+        """Drop the cached offers of a finished pipeline."""
         self._offers.pop(request.number, None)
 
     def current_stockouts(self, now: datetime) -> tuple[StockOut, ...]:
+        """Return the stock-outs that are still remembered."""
         self.stockouts = [each for each in self.stockouts if each.until > now]
         return tuple(self.stockouts)
 
@@ -231,7 +231,7 @@ def new_run(
     budget_usd: Decimal,
     deadline_s: float | None,
 ) -> Run:
-    """A start, as an admission writes it down."""
+    """Return the record of a start, as admission writes it."""
     now, run_id = simulation.world().clock.now(), request.run_id
     record = RunRecord(
         run_id=run_id,
@@ -254,9 +254,10 @@ RECIPE = Recipe.model_validate(
 def question(
     simulation: Simulation, request: PipelineRequest, index: int, upstream: Choice | None, **asked: object
 ) -> Question:
-    """What the router is asked for the stage of this number, and those after it. `upstream`: of the last stage before it that wrote data.
+    """Return the question for the stage with this index and the stages after it.
 
-    `asked`: the fields of Question that the books and the clock say.
+    `upstream` is the choice of the last stage that wrote a data set. `asked` holds the fields of Question
+    that depend on ledger and clock.
     """
     world, needs = simulation.world(), request.kind.needs
     book, writer = (
@@ -264,7 +265,7 @@ def question(
         next((need for need in reversed(needs[:index]) if need.writes_bytes_per_row), None),
     )
     now = world.clock.now()
-    # Of parts that were checked when they were made.
+    # All parts are validated records, so the question is not validated again.
     fields: dict[str, Any] = {
         "run_id": request.run_id,
         "stage": needs[index].stage,
@@ -289,6 +290,8 @@ def question(
 
 
 def deadline_left_s(simulation: Simulation, run: Run, stages: int) -> float | None:
-    """Less what the routers still to come and the exit step take."""
+    """Return the seconds to the deadline, less the time of the remaining route steps and the exit step;
+    None without one.
+    """
     left_s = run.deadline_left_s(simulation.world().clock.now())
     return None if left_s is None else max(0.0, left_s - overhead_s(simulation.world(), stages))

@@ -1,4 +1,4 @@
-"""A stage's pod: what it would really take, what its frame does about its money meanwhile, and the ways in which it ends."""
+"""Simulate a stage's pod: its actual duration, what its supervisor does about money, and how it ends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
+from shoestring.core import store_layout
 from shoestring.core.errors import StageFailed, StoreError
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Cause
@@ -33,22 +34,21 @@ from shoestring.runtime.supervisor.supervisor import (
 from shoestring.simulation.event_loop import Process, ProcessDied
 from shoestring.simulation.simulated_world import PipelineRun, SimulatedPod, Simulation
 from shoestring.spending.guard import SLOWEST_FACTOR
-from shoestring.spending.heartbeat import heartbeat_key
 
-# Of an elastic stage.
 STEP_S = 0.2
+"""Seconds that a training step of an elastic stage takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ended. `cause`: why it was not done; empty when it was."""
+    """How an attempt ended. `cause` is the reason if it is not done; otherwise empty."""
 
     done: bool
     cause: Cause = ""
 
 
 class ImmediateAnswers:
-    """A clerk who is answered in no time."""
+    """Background I/O that is answered immediately."""
 
     def __init__(self) -> None:
         self._asked: Callable[[], Decimal] | None = None
@@ -62,7 +62,7 @@ class ImmediateAnswers:
 
 
 def run_attempt(simulation: Simulation, pipeline: PipelineRun, decision: Decision) -> Process[AttemptEnd]:
-    """From the pod's scheduling to its end."""
+    """Run one attempt, from the scheduling of its pod to its end."""
     choice = decision.choice
     assert choice is not None
     loop, hold, scheduled_s = simulation.loop, str(decision.question.attempt_id), simulation.loop.now_s
@@ -86,25 +86,28 @@ def run_attempt(simulation: Simulation, pipeline: PipelineRun, decision: Decisio
 def wait_for_capacity(
     simulation: Simulation, pipeline: PipelineRun, decision: Decision, choice: Choice
 ) -> Process[AttemptEnd]:
-    """No machine is to be had: the reaper gives the pod up, and that is remembered."""
-    rules, hold = simulation.scenario.policy, str(decision.question.attempt_id)
-    yield simulation.loop.now_s + rules.queue_delay_s
+    """Wait for a machine until the queue delay is over; then record a stock-out and release the
+    reservation.
+    """
+    policy, hold = simulation.scenario.policy, str(decision.question.attempt_id)
+    yield simulation.loop.now_s + policy.queue_delay_s
     now = simulation.world().clock.now()
-    until, why = now + timedelta(seconds=rules.stockout_ttl_s), "no machine was to be had"
+    until, reason = now + timedelta(seconds=policy.stockout_ttl_s), "no machine was available"
     simulation.stockouts.append(
-        StockOut(node_pool=choice.pool, market=choice.market, at=now, until=until, reason=why)
+        StockOut(node_pool=choice.pool, market=choice.market, at=now, until=until, reason=reason)
     )
-    simulation.loop.ledger.settle(pipeline.account, hold, Decimal(0), why)
+    simulation.loop.ledger.settle(pipeline.account, hold, Decimal(0), reason)
     return AttemptEnd(False, "lost")
 
 
 def run_pod(
     simulation: Simulation, pipeline: PipelineRun, decision: Decision, choice: Choice, pod: PodRef
 ) -> Process[AttemptEnd]:
+    """Start the pod, run its work, and record its prices and fees."""
     loop, world = simulation.loop, simulation.world(pod)
     begins_s = loop.now_s + simulation.pools[choice.pool].startup_s
     preempted_s = simulation.market.preempted_s(
-        simulation.pools[choice.pool], choice.market, loop.now_s, simulation.dice
+        simulation.pools[choice.pool], choice.market, loop.now_s, simulation.rng
     )
     pod_lost_s = min(preempted_s, simulation.pod_lost_s())
     yield min(begins_s, pod_lost_s)
@@ -114,8 +117,11 @@ def run_pod(
     lock_attempt(world, decision, choice)
     held = loop.ledger.state(pipeline.account).reservations.get(str(decision.question.attempt_id))
     if held is None:
-        raise StageFailed("its reservation was settled before it began")
-    attempt, done = Attempt(world, pipeline.run, decision, "", {}, pod_started_s(world), held.amount_usd), False
+        raise StageFailed("its reservation was settled before it started")
+    attempt, done = (
+        Attempt(world, pipeline.run, decision, "", {}, pod_started_s(world), held.amount_usd),
+        False,
+    )
     try:
         ended = yield from run_work(
             simulation,
@@ -138,56 +144,72 @@ def run_pod(
 def run_work(
     simulation: Simulation, pipeline: PipelineRun, attempt: Attempt, pod_lost_s: float, notice: bool
 ) -> Process[AttemptEnd]:
-    """Until it is done, is stopped, fails, or is gone; looked at when its money asks for it."""
-    loop, begun_s, clerk = simulation.loop, simulation.loop.now_s, ImmediateAnswers()
-    most = samples_left(pipeline, attempt)
-    full_s = simulation.actual_s(pipeline.request, attempt.stage, attempt.choice, most)
-    fails_s = simulation.code_fails_s(begun_s, begun_s + full_s)
+    """Run the work until it is done, is stopped, fails or disappears; check the money whenever the
+    supervisor would act.
+    """
+    loop, started_s, answers = simulation.loop, simulation.loop.now_s, ImmediateAnswers()
+    samples = samples_left(pipeline, attempt)
+    full_s = simulation.actual_s(pipeline.request, attempt.stage, attempt.choice, samples)
+    fails_s = simulation.code_fails_s(started_s, started_s + full_s)
     while True:
         ends_s, next_price_change_s = (
-            max(begun_s, min(begun_s + full_s, guard_stop_s(attempt))),
+            max(started_s, min(started_s + full_s, guard_stop_s(attempt))),
             simulation.market.next_price_change_s(attempt.choice.market, loop.now_s),
         )
         yield max(
-            loop.now_s, min(ends_s, pod_lost_s, fails_s, next_check_s(attempt), next_price_change_s + CHECK_EVERY_S)
+            loop.now_s,
+            min(ends_s, pod_lost_s, fails_s, next_check_s(attempt), next_price_change_s + CHECK_EVERY_S),
         )
-        done = most if full_s <= 0 else min(most, int(most * (loop.now_s - begun_s) / full_s))
+        done = samples if full_s <= 0 else min(samples, int(samples * (loop.now_s - started_s) / full_s))
         if loop.now_s >= min(pod_lost_s, ends_s, fails_s):
             break
         if loop.now_s >= next_price_change_s:
             update_price(attempt)
-        extend_or_stop(attempt, loop.ledger, clerk)
+        extend_or_stop(attempt, loop.ledger, answers)
         if attempt.stop_reason:
             return (yield from stop_attempt(simulation, pipeline, attempt, done))
     if loop.now_s >= pod_lost_s:
-        pipeline.outcome.preempted += 1
-        if notice:
-            attempt.stop("told to stop by SIGTERM")
-            return (yield from stop_attempt(simulation, pipeline, attempt, done))
-        write_last_heartbeat(simulation, attempt)
-        pipeline.samples += done if attempt.decision.question.needs[0].checkpoint_s else 0
-        return AttemptEnd(False, "lost")
-    done_in_time = loop.now_s >= ends_s
+        return (yield from lose_pod(simulation, pipeline, attempt, done, notice=notice))
+    succeeded = loop.now_s >= ends_s
     spent_usd, _ = settle_attempt(
-        attempt, loop.ledger, "" if done_in_time else "its own code failed", done=done_in_time
+        attempt, loop.ledger, "" if succeeded else "its own code failed", done=succeeded
     )
-    if not done_in_time:
+    if not succeeded:
         return AttemptEnd(False, "code")
-    finish_stage(simulation, pipeline, attempt, most if full_s <= ends_s - begun_s else done, spent_usd)
+    finish_stage(simulation, pipeline, attempt, samples if full_s <= ends_s - started_s else done, spent_usd)
     return AttemptEnd(True)
 
 
+def lose_pod(
+    simulation: Simulation, pipeline: PipelineRun, attempt: Attempt, done: int, *, notice: bool
+) -> Process[AttemptEnd]:
+    """Take the pod away: with a notice it stops in order; without one it leaves its last heartbeat and
+    checkpoint.
+    """
+    pipeline.outcome.preempted += 1
+    if notice:
+        attempt.stop("stopped by SIGTERM")
+        return (yield from stop_attempt(simulation, pipeline, attempt, done))
+    write_last_heartbeat(simulation, attempt)
+    pipeline.samples += done if attempt.decision.question.needs[0].checkpoint_s else 0
+    return AttemptEnd(False, "lost")
+
+
 def samples_left(pipeline: PipelineRun, attempt: Attempt) -> int:
-    """What a stage of fixed run_work has to do; an elastic one until it stops gaining, less what it did before it was interrupted."""
+    """Return the samples to do: all of them for fixed work; for an elastic stage up to its plateau, less
+    those done.
+    """
     need = attempt.decision.question.needs[0]
     if not need.elastic:
         return attempt.choice.samples
-    _, most = sample_range(need, pipeline.request.rows)
-    return max(0, int(most * min(1.0, pipeline.request.plateau_share)) - pipeline.samples)
+    _, all_samples = sample_range(need, pipeline.request.rows)
+    return max(0, int(all_samples * min(1.0, pipeline.request.plateau_share)) - pipeline.samples)
 
 
 def guard_stop_s(attempt: Attempt) -> float:
-    """When the guard lets an elastic stage take its last step, should the price stay."""
+    """Return the time after which the guard stops an elastic stage if the price stays; infinity for fixed
+    work.
+    """
     need = attempt.decision.question.needs[0]
     return (
         attempt.meter().ends_s - SLOWEST_FACTOR * STEP_S - need.checkpoint_s - ANSWER_TIMEOUT_S - POLL_EVERY_S
@@ -197,39 +219,49 @@ def guard_stop_s(attempt: Attempt) -> float:
 
 
 def next_check_s(attempt: Attempt) -> float:
-    """When its frame next has to do something about money; it looks each tenth of a second, and nothing happens in between."""
+    """Return the time at which the supervisor next has to act on money.
+
+    The real supervisor polls ten times a second; nothing happens between the polls.
+    """
     free_usd = attempt.reserved_usd - attempt.exit_usd - attempt.price_usd(ANSWER_TIMEOUT_S)
-    if attempt.extension_asked_at_usd != attempt.reserved_usd and not attempt.decision.question.needs[0].elastic:
+    if (
+        attempt.extension_asked_at_usd != attempt.reserved_usd
+        and not attempt.decision.question.needs[0].elastic
+    ):
         free_usd -= min(attempt.price_usd(EXTEND_AHEAD_S), attempt.reserved_usd * EXTEND_AHEAD_SHARE)
     price, now_s = float(attempt.usd_per_hour) / 3600, attempt.world.clock.monotonic_s()
-    return now_s + POLL_EVERY_S + (max(0.0, float(free_usd - attempt.spent_usd()) / price) if price else math.inf)
+    return (
+        now_s
+        + POLL_EVERY_S
+        + (max(0.0, float(free_usd - attempt.spent_usd()) / price) if price else math.inf)
+    )
 
 
 def stop_attempt(
     simulation: Simulation, pipeline: PipelineRun, attempt: Attempt, done: int
 ) -> Process[AttemptEnd]:
-    """TERM, a grace, and KILL when that or the money is over; then the books."""
+    """Stop the attempt: SIGTERM, then SIGKILL when the grace period or the money ends; then settle it."""
     left_usd = attempt.reserved_usd - attempt.spent_usd()
     affordable_s = float(left_usd) * 3600 / max(1e-9, float(attempt.usd_per_hour))
-    yield simulation.loop.now_s + max(0.0, min(simulation.dice.uniform(0.0, GRACE_S), affordable_s))
+    yield simulation.loop.now_s + max(0.0, min(simulation.rng.uniform(0.0, GRACE_S), affordable_s))
     settle_attempt(attempt, simulation.loop.ledger, attempt.stop_reason, done=False)
     pipeline.samples += done if attempt.decision.question.needs[0].checkpoint_s else 0
     return AttemptEnd(False, attempt.stop_cause)
 
 
 def write_last_heartbeat(simulation: Simulation, attempt: Attempt) -> None:
-    """The heartbeat of some moment before this, after which nothing was heard."""
+    """Write the last heartbeat before the pod disappeared, at a random time within the heartbeat interval."""
     interval_s = simulation.scenario.policy.heartbeat_s
     beat = make_heartbeat(attempt, "running")
-    silent_s = min(simulation.dice.uniform(0, interval_s), (beat.at - beat.started_at).total_seconds())
+    silent_s = min(simulation.rng.uniform(0, interval_s), (beat.at - beat.started_at).total_seconds())
     beat = beat.model_copy(update={"at": beat.at - timedelta(seconds=silent_s)})
-    simulation.store.put(heartbeat_key(attempt.run.run_id, str(attempt.id)), record_bytes(beat))
+    simulation.store.put(store_layout.heartbeat(attempt.run.run_id, str(attempt.id)), record_bytes(beat))
 
 
 def finish_stage(
     simulation: Simulation, pipeline: PipelineRun, attempt: Attempt, samples: int, spent_usd: Decimal
 ) -> None:
-    """Its receipt teaches; what it wrote is what the next stage reads."""
+    """Record the receipt of a completed stage, and its output as the input of the next stage."""
     choice, need, world = attempt.choice, attempt.decision.question.needs[0], attempt.world
     now = world.clock.now()
     pipeline.samples = 0

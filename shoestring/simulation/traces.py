@@ -1,11 +1,14 @@
-"""RecordedMarket markets, read from a folder of two files or from a file of price changes; CSV, plain or .gz.
+"""Read recorded markets from a folder with two CSV files, or from one CSV file of price changes.
 
-    availability.csv    tick,ZONE,...       1 = a spot machine could be had in that tick; ticks are `tick_s` apart
-    prices.csv          tick,ZONE,...       spot dollars an hour by tick; or zone,spot_usd_per_hour,..., constant
-    changes.csv         from_date,machine_type,region,market,usd_per_hour       a pool is found by its name and region
+The files are plain or compressed (.gz).
 
-A zone's machines need not be the pool's: from a folder, a pool's own spot price moves as its zone's moved. Prices of a file are taken as
-they stand. A recording that is over begins again.
+    availability.csv    tick,ZONE,...       1 = spot capacity was available; one row each `tick_s`
+    prices.csv          tick,ZONE,...       spot dollars an hour by tick; constant: zone,spot_usd_per_hour
+    changes.csv         from_date,machine_type,region,market,usd_per_hour
+
+The machines of a zone need not be those of the pool: from a folder, a pool's own spot price follows the
+relative changes of its zone. Prices of a changes file are used unchanged; they apply to the pool with that
+name and region. A recording that ends starts again.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ CHANGE_FIELDS = ("from_date", "machine_type", "region", "market", "usd_per_hour"
 
 @dataclass(frozen=True, slots=True)
 class RecordedMarket:
-    """`zones`: pool -> by tick, could it be had. `price_factors`: pool -> by tick, its price over the first.
+    """A recorded market.
 
-    `changes`: pool and market -> since when, micro-dollars an hour.
+    `zones`: pool -> availability by tick. `price_factors`: pool -> price by tick, divided by the first
+    price. `changes`: pool and market -> dates with their prices in micro-dollars an hour.
     """
 
     starts_at: datetime
@@ -42,17 +46,20 @@ class RecordedMarket:
     changes: dict[tuple[str, Market], list[tuple[date, int]]] = field(default_factory=dict)
 
     def is_available(self, pool: str, at_s: float) -> bool:
+        """Return True if spot machines of the pool are available at this time, or if nothing is recorded
+        for it.
+        """
         ticks = self.zones.get(pool)
         return ticks is None or ticks[int(at_s // self.tick_s) % len(ticks)]
 
     def preempted_s(self, pool: str, from_s: float) -> float:
-        """The beginning of the next tick in which it could not be had; infinity: there is none."""
+        """Return the start of the next tick without availability; infinity if there is none."""
         ticks, first = self.zones[pool], int(from_s // self.tick_s)
         gone = (tick for tick in range(first, first + len(ticks)) if not ticks[tick % len(ticks)])
         return max(from_s, next(gone, float("inf")) * self.tick_s)
 
     def micro(self, pool: str, market: Market, first: int, at_s: float) -> int | None:
-        """Micro-dollars an hour of what cost `first` at the beginning; None where nothing is recorded."""
+        """Return the price in micro-dollars an hour, given the first price; None if nothing is recorded."""
         if market is Market.SPOT and (price_factors := self.price_factors.get(pool)):
             return max(1, round(first * price_factors[int(at_s // self.tick_s) % len(price_factors)]))
         if known := self.changes.get((pool, market)):
@@ -62,14 +69,12 @@ class RecordedMarket:
 
 
 def load_trace(model: MarketModel, pools: Sequence[Pool], starts_at: datetime) -> RecordedMarket:
-    """What was recorded for these pools. Raises WorldError: it is not there, or is not what it should be."""
+    """Read the recording for these pools. Raises WorldError if it is missing or invalid."""
     assert model.trace is not None
     if not model.trace.is_dir():
         return RecordedMarket(starts_at, changes=_changes(model.trace, pools, starts_at))
     if not model.zones:
-        raise WorldError(
-            f"{model.trace}: say which pool is in which of its zones, under market.zones of the scenario"
-        )
+        raise WorldError(f"{model.trace}: name the zone of each pool in the scenario, under market.zones")
     availability = _table(_file(model.trace, "availability.csv"))
     zones: dict[str, Sequence[bool]] = {
         pool: [value == "1" for value in _column(availability, zone, model.trace)]
@@ -104,15 +109,13 @@ def _changes(
                 raise WorldError(f"{path}: {error}") from None
             found.setdefault(key, []).append((since, microusd(_price(row["usd_per_hour"], path))))
     if not found:
-        raise WorldError(
-            f"{path} has no price of {', '.join(sorted(regions))} in their regions: it is of other machines"
-        )
+        raise WorldError(f"{path} has no price of {', '.join(sorted(regions))} in their regions")
     first, last = (pick(since for changes in found.values() for since, _ in changes) for pick in (min, max))
     if last < starts_at.date():
-        wrong = (
-            f"{path} ends on {last}, before the simulation begins on {starts_at.date()}: no price would move"
+        raise WorldError(
+            f"{path} ends on {last}, before the simulation starts on {starts_at.date()}, so no price would "
+            f"change; start between {first} and {last}, with --from or starts_at of the scenario"
         )
-        raise WorldError(f"{wrong}; begin between {first} and then, by --from or the scenario's starts_at")
     return {key: sorted(changes) for key, changes in found.items()}
 
 
@@ -130,7 +133,9 @@ def _file(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.exists():
             return path
-    raise WorldError(f"there is no {name} in {folder}: a recorded market has availability.csv and prices.csv")
+    raise WorldError(
+        f"there is no {name} in {folder}: a recorded market needs availability.csv and prices.csv"
+    )
 
 
 def _opened(path: Path) -> TextIO:
@@ -151,6 +156,6 @@ def _table(path: Path) -> list[dict[str, str]]:
 def _column(rows: list[dict[str, str]], zone: str, path: Path) -> Iterator[str]:
     if zone not in rows[0]:
         raise WorldError(
-            f"{path} has no zone {zone}; there is: {', '.join(name for name in rows[0] if name != 'tick')}"
+            f"{path} has no zone {zone}; it has: {', '.join(name for name in rows[0] if name != 'tick')}"
         )
     return (row[zone] for row in rows)

@@ -14,18 +14,13 @@ from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question
 
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Market, MarketTerms, Pool
-from shoestring.routing.analysis.hindsight import (
-    KNOWABLE_ASSUMPTIONS,
-    Hindsight,
-    KnownFacts,
-    StageActuals,
-    hindsight,
-)
+from shoestring.routing.analysis.hindsight import Hindsight, hindsight
+from shoestring.routing.analysis.hindsight_pricing import KNOWABLE_ASSUMPTIONS, KnownFacts, StageActuals
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
-from shoestring.routing.question import Question
-from shoestring.routing.offers.offer_costs import stage_offer_table
+from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.pages.decision_view import expected_cost, selected_row
+from shoestring.routing.question import Question
 
 MS_PER_HOUR = 3_600_000
 BRANCHING = branching().map(lambda question: question.model_copy(update={"deadline_left_s": None}))

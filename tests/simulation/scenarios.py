@@ -1,4 +1,4 @@
-"""Small scenarios, and dice that fail where a test wants it."""
+"""Small scenarios, and rng that fail where a test wants it."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ from pydantic import Field, ValidationError
 from shoestring.core.errors import UsageError
 from shoestring.core.money import Usd, from_microusd, microusd
 from shoestring.core.record import Record, StoredRecord
-from shoestring.routing.analysis.hindsight import Target
+from shoestring.routing.analysis.hindsight_pricing import Target
 from shoestring.routing.candidates import NONE
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision
-from shoestring.routing.question import Question
-from shoestring.routing.offers.offer_costs import Rows, stage_offer_table
+from shoestring.routing.offers.offer_table import OfferTable, stage_offer_table
 from shoestring.routing.pages.text import offer
+from shoestring.routing.question import Question
 
 INPUT_GROUPS = {
     **dict.fromkeys(("quotes", "rejected_prices"), "prices"),
@@ -96,7 +96,7 @@ def compare(first: Decision, second: Decision) -> DecisionComparison:
     """
     if first.question.stage != second.question.stage:
         raise UsageError(
-            f"the first decision is for stage {first.question.stage}, the second for {second.question.stage}; "
+            f"the first decision is for {first.question.stage}, the second for {second.question.stage}; "
             "compare two decisions for the same stage"
         )
     groups = _differing(first.question, second.question)
@@ -151,20 +151,20 @@ def why_not(decision: Decision, pool: str) -> tuple[RejectedOffer, ...]:
     )
 
 
-def _target(decision: Decision, columns: Rows, row: int) -> Target:
+def _target(decision: Decision, columns: OfferTable, row: int) -> Target:
     return decision.candidates.pools[columns.pool[row]], decision.candidates.markets[columns.market[row]]
 
 
-def _why_not(decision: Decision, columns: Rows, row: int) -> RejectedOffer:
+def _why_not(decision: Decision, columns: OfferTable, row: int) -> RejectedOffer:
     pool, market = target = _target(decision, columns, row)
     sentences = {refusal.candidate: refusal.sentence for refusal in decision.refusals}
-    able, price = bool(columns.exclusion[row] == NONE), int(columns.usd_per_hour_micro[row])
+    usable, price = bool(columns.exclusion[row] == NONE), int(columns.usd_per_hour_micro[row])
     return RejectedOffer(
-        offer=offer(pool, market, *decision.candidates.lying(columns.writes[row])),
+        offer=offer(pool, market, *decision.candidates.stored_format(columns.writes[row])),
         reason=sentences.get(row) or str(decision.refusal_codes[decision.refusal_index[row]]),
         usd_per_hour=from_microusd(price) if price else None,
-        selected_at_usd_per_hour=_selected_at_price(decision.question, target) if able else None,
-        selected_at_budget_usd=_selected_at_budget(decision.question, target) if able else None,
+        selected_at_usd_per_hour=_selected_at_price(decision.question, target) if usable else None,
+        selected_at_budget_usd=_selected_at_budget(decision.question, target) if usable else None,
     )
 
 

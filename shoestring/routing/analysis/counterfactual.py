@@ -11,13 +11,13 @@ import numpy as np
 
 from shoestring.routing.candidates import NONE, Candidates, Ints
 from shoestring.routing.dag import build_dag
-from shoestring.routing.question import Question
-from shoestring.routing.offers.offer_costs import Rows, time_cost
+from shoestring.routing.offers.offer_table import OfferTable, time_cost
 from shoestring.routing.planner.dag.labels import BESIDE, COST, P95
 from shoestring.routing.planner.dag_lookahead import ways_to_read
 from shoestring.routing.planner.dag_planner import Graph
 from shoestring.routing.planner.pareto import undominated
 from shoestring.routing.planner.partial_plans import Ways, waiting
+from shoestring.routing.question import Question
 
 MAX_PARTIAL_PLANS = 4096
 """Partial plans kept for one state of one group of stages, where the pipeline branches."""
@@ -63,7 +63,7 @@ class CounterfactualPlans:
         self,
         question: Question,
         candidates: Candidates,
-        rows: Rows,
+        rows: OfferTable,
         micro: Ints,
         ms: Ints,
         left_ms: int,

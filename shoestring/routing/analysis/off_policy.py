@@ -4,8 +4,10 @@ Each logged choice has the probability p with which it was made: 1 if both polic
 the probability that the run was assigned its policy. Let y be the actual cost of a choice, and m(c) its
 estimate times the overall ratio of actual to estimated cost:
 
-    inverse propensity  V = mean of [c = chosen] / p x y                          (Horvitz and Thompson 1952)
-    doubly robust       V = mean of m(c) + [c = chosen] / p x (y - m(chosen))     (Dudik, Langford and Li 2011, arXiv 1103.4601, eq. 2)
+    inverse propensity  V = mean of [c = chosen] / p x y
+    doubly robust       V = mean of m(c) + [c = chosen] / p x (y - m(chosen))
+
+Sources: Horvitz and Thompson 1952; Dudik, Langford and Li 2011 (arXiv 1103.4601, eq. 2).
 
 The doubly robust estimate is unbiased if either p or m is correct. Here p is known, so it is always
 unbiased, and m only narrows the interval. If the candidate's choice differs and no run could use it (share
@@ -64,7 +66,7 @@ class CostEstimate(Record):
 class PolicyComparison(Record):
     """`more` is the candidate less the policy in force, doubly robust.
 
-    `unseen`: choices of the candidate that nobody could have made.
+    `unobservable`: choices of the candidate that nobody could have made.
     """
 
     runs: int
@@ -85,35 +87,28 @@ def compare_policies(logged: Sequence[LoggedChoice], seed: int = 0) -> PolicyCom
     spent = sum(each.spent_usd for each in logged)
     expected = sum(each.live_est_usd if each.matches_live else each.candidate_est_usd for each in logged)
     bias = spent / expected if expected > 0 else 1.0
-    run_numbers = {
-        run_id: number for number, run_id in enumerate(dict.fromkeys(each.run_id for each in logged))
-    }
+    run_ids = dict.fromkeys(each.run_id for each in logged)
+    run_numbers = {run_id: number for number, run_id in enumerate(run_ids)}
     run = np.array([run_numbers[each.run_id] for each in logged])
 
     def by_run(values: Sequence[float]) -> Floats:
-        summed: Floats = np.bincount(run, weights=np.array(values), minlength=len(run_numbers)).astype(
-            np.float64
-        )
+        summed: Floats = np.bincount(run, np.array(values), len(run_numbers)).astype(np.float64)
         return summed
 
     live = by_run([doubly_robust(each, False, bias) for each in logged])
     candidate = by_run([doubly_robust(each, True, bias) for each in logged])
-    unseen = sum(each.probability(True) == 0.0 for each in logged)
+    unobservable = sum(each.probability(True) == 0.0 for each in logged)
     weighted = (
         None
-        if unseen
+        if unobservable
         else by_run([each.matches_candidate / each.probability(True) * each.spent_usd for each in logged])
     )
-    draws = (
-        np.random.default_rng(seed).integers(0, len(run_numbers), (BOOTSTRAP_DRAWS, len(run_numbers)))
-        if len(run_numbers) >= MIN_RUNS_FOR_INTERVAL
-        else None
-    )
+    draws = _bootstrap_draws(len(run_numbers), seed)
     return PolicyComparison(
         runs=len(run_numbers),
         choices=len(logged),
         different_choices=sum(not (each.matches_live and each.matches_candidate) for each in logged),
-        unobservable=unseen,
+        unobservable=unobservable,
         candidate_runs=len(
             {each.run_id for each in logged if each.matches_candidate and not each.matches_live}
         ),
@@ -122,6 +117,13 @@ def compare_policies(logged: Sequence[LoggedChoice], seed: int = 0) -> PolicyCom
         candidate_by_propensity=None if weighted is None else _estimate(weighted, draws),
         difference=_estimate(candidate - live, draws),
     )
+
+
+def _bootstrap_draws(runs: int, seed: int) -> npt.NDArray[np.int64] | None:
+    """Return resampled run numbers, shape [BOOTSTRAP_DRAWS, runs]; None with too few runs for an interval."""
+    if runs < MIN_RUNS_FOR_INTERVAL:
+        return None
+    return np.random.default_rng(seed).integers(0, runs, (BOOTSTRAP_DRAWS, runs))
 
 
 def doubly_robust(each: LoggedChoice, candidate: bool, bias: float) -> float:

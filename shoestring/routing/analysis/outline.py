@@ -1,8 +1,8 @@
-"""A whole chain at a glance: what each stage would take and what is refused it, and what a plan that is done sooner would cost.
+"""Outline a whole chain: the offer of each stage, the number of rejected offers, and what faster plans cost.
 
-The pareto_front is exact: of all ways to do the remaining stages, on any offers, those of which no other is expected to cost less (with the price
-of waiting, where a policy has one) and is done as soon at P95. An elastic stage is counted with all its passes; budget and deadline are no
-limit, but each plan says whether it keeps to them.
+The Pareto front is exact. It holds every plan for the remaining stages such that no other plan has a lower
+expected cost (including the price of delay) and is as fast at P95. An elastic stage counts with all its
+passes. Budget and deadline do not limit the plans; each plan states whether it fits them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from shoestring.routing.candidates import Candidates, Ints, RefusalCode
 from shoestring.routing.dag import build_dag
 from shoestring.routing.decide import at_price, place_of
 from shoestring.routing.decision import Choice, Decision, PlannedStage
-from shoestring.routing.question import Question
 from shoestring.routing.pages.text import lying
 from shoestring.routing.planner.chain_planner import chained
 from shoestring.routing.planner.pareto import undominated
 from shoestring.routing.planner.partial_plans import UNBOUNDED, Limits, Step, Ways
 from shoestring.routing.planner.stage_options import StageOptions, TargetKinds
+from shoestring.routing.question import Question
 
 
 class StageOutline(Record):
-    """What one stage would take. P95: of an elastic stage the money and time that it may use at most, or at least where it comes later."""
+    """The offer planned for one stage.
+
+    For an elastic stage, the P95 figures are its limits if it is the current stage, and its minimum if it
+    comes later.
+    """
 
     stage: str
     pool: str
@@ -46,7 +50,7 @@ class StageOutline(Record):
 
 
 class OutlinePlan(Record):
-    """One way to do all stages. `fits`: its P95 keeps to what is left of the budget and of the time."""
+    """One plan for all stages. `fits` is True if its P95 is within the remaining budget and time."""
 
     est_usd: Usd
     p95_usd: Usd
@@ -56,15 +60,14 @@ class OutlinePlan(Record):
 
 
 def stage_outlines(decision: Decision) -> tuple[StageOutline, ...]:
-    """A line for each stage that remains; empty where nothing fits."""
+    """Return an outline of each remaining stage; empty if nothing fits."""
     choice, question, candidates = decision.choice, decision.question, decision.candidates
     if choice is None:
         return ()
-    pools, left = {pool.name: pool for pool in question.pools}, decision.refusal_index[decision.refusal_index >= 0]
-    refused = [
-        dict(zip(decision.refusal_codes, np.bincount(left, minlength=len(decision.refusal_codes)).tolist(), strict=True))
-    ]
-    refused += [_unusable(candidates, stage) for stage in range(1, len(question.needs))]
+    pools, codes = {pool.name: pool for pool in question.pools}, decision.refusal_codes
+    counts = np.bincount(decision.refusal_index[decision.refusal_index >= 0], minlength=len(codes)).tolist()
+    rejected = [dict(zip(codes, counts, strict=True))]
+    rejected += [_unusable(candidates, stage) for stage in range(1, len(question.needs))]
     chosen: list[tuple[Choice | PlannedStage, bool, Decimal, float]] = [
         (choice, choice.cached, choice.p95_usd, choice.p95_s)
     ]
@@ -86,7 +89,7 @@ def stage_outlines(decision: Decision) -> tuple[StageOutline, ...]:
             storage_class=taken.storage_class,
         )
         for need, against, (taken, cached, p95_usd, p95_s) in zip(
-            question.needs, refused, chosen, strict=True
+            question.needs, rejected, chosen, strict=True
         )
     )
 
@@ -100,7 +103,7 @@ def _machine(pool: Pool) -> str:
 
 
 def _unusable(candidates: Candidates, stage: int) -> dict[RefusalCode, int]:
-    """By reason, how many offers of a later stage nothing but another pool, price or policy would help."""
+    """Return by refusal code the number of offers of a later stage that are unusable at any budget."""
     offers = candidates.offers[stage]
     counts = (
         np.bincount(offers.exclusion[offers.exclusion >= 0], minlength=len(offers.exclusions))
@@ -111,24 +114,30 @@ def _unusable(candidates: Candidates, stage: int) -> dict[RefusalCode, int]:
 
 
 def pareto_front(question: Question, candidates: Candidates) -> tuple[OutlinePlan, ...]:
-    """The cheapest plan first, the quickest last; empty where a stage has no offer at all, or stages branch: that is no sum of times."""
+    """Return the Pareto-optimal plans, cheapest first and fastest last.
+
+    Empty if a stage has no offer, or if stages branch: then the duration of a plan is not the sum of its
+    stages.
+    """
     if not build_dag(question.needs, question.upstream).is_chain:
         return ()
-    whole = _with_all_passes(candidates)
+    full = _with_all_passes(candidates)
     limits, free = Limits.of(question), Limits(UNBOUNDED, UNBOUNDED - 1, {})
-    alike = TargetKinds(whole)
-    own = {stage: StageOptions(question, whole, free, stage, alike) for stage in range(len(question.needs))}
+    alike = TargetKinds(full)
+    own = {stage: StageOptions(question, full, free, stage, alike) for stage in range(len(question.needs))}
     following = chained(own, StageOptions.of, _cheap_or_quick)
-    starts = following[0].get(whole.offers[0].reads[0])
+    starts = following[0].get(full.offers[0].reads[0])
     return (
         ()
         if starts is None
-        else tuple(_plan(question, whole, limits, following, place) for place in range(len(starts)))
+        else tuple(_plan(question, full, limits, following, place) for place in range(len(starts)))
     )
 
 
 def _cheap_or_quick(cost: Ints, p95: Ints, ms: Ints) -> Ints:
-    """Indices of those that no other beats in cost and time; of equals that whose P95 dollars are the least."""
+    """Return the indices that no other dominates in cost and time; of equals, the one with the lowest P95
+    cost.
+    """
     order = np.lexsort((p95, ms, cost))
     return order[undominated(cost[order], np.zeros_like(p95), ms[order])]
 
@@ -148,16 +157,20 @@ def _plan(
     following: Mapping[int, Mapping[int, Ways]],
     place: int,
 ) -> OutlinePlan:
-    leaves, est, names = candidates.offers[0].reads[0], Decimal(0), []
+    leaves, est, offers = candidates.offers[0].reads[0], Decimal(0), list[str]()
     needs_micro, needs_ms = (int(getattr(following[0][leaves], name)[place]) for name in ("p95", "ms"))
     for stage in range(len(question.needs)):
         ways = following[stage][leaves]
         step = Step(int(ways.slot[place]), leaves, int(ways.writes[place]))
         est += from_microusd(at_price(candidates, stage, step)[0])
         pool, market, written, storage_class = place_of(candidates, stage, step)
-        names.append(f"{pool} {market}" + (f" {lying(written, storage_class)}" if written else ""))
+        offers.append(f"{pool} {market}" + (f" {lying(written, storage_class)}" if written else ""))
         leaves, place = int(ways.leaves[place]), int(ways.then[place])
     fits = needs_micro <= limits.left_micro and needs_ms <= limits.left_ms
     return OutlinePlan(
-        est_usd=est, p95_usd=from_microusd(needs_micro), p95_s=needs_ms / 1000, fits=fits, offers=tuple(names)
+        est_usd=est,
+        p95_usd=from_microusd(needs_micro),
+        p95_s=needs_ms / 1000,
+        fits=fits,
+        offers=tuple(offers),
     )

@@ -1,4 +1,4 @@
-"""Would the same code choose the same? Byte for byte."""
+"""Check that the current code makes a recorded decision again, byte for byte."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from shoestring.routing.decision import Decision
 
 
 def replay(data: bytes) -> str | None:
-    """Make a recorded decision again from its question and candidates. None: byte-identical; else a unified diff.
+    """Make a recorded decision again from its question and candidates. Return None if identical, else a
+    unified diff.
 
     Raises:
-        UsageError: the bytes are not a decision.
+        UsageError: the bytes do not hold a decision.
     """
     try:
         recorded = Decision.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(step) for step in first["loc"]) or "the file"
+        field = ".".join(str(step) for step in first["loc"]) or "the file"
         raise UsageError(
-            f"this is not a decision: {place}: {first['msg']}; give the JSON that a route step wrote"
+            f"this is not a decision: {field}: {first['msg']}; give the JSON file that a route step wrote"
         ) from None
     remade = record_bytes(choose(recorded.question, recorded.candidates))
     if remade == data:
@@ -32,5 +33,5 @@ def replay(data: bytes) -> str | None:
     before, after = data.decode().splitlines(keepends=True), remade.decode().splitlines(keepends=True)
     return (
         "".join(difflib.unified_diff(before, after, "recorded", "remade"))
-        or "the same lines, other line ends\n"
+        or "the lines are equal, the line endings differ\n"
     )

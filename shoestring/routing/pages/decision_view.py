@@ -11,9 +11,9 @@ from shoestring.core.types import Market
 from shoestring.routing.candidates import NONE, RefusalCode
 from shoestring.routing.dag import build_dag
 from shoestring.routing.decision import Decision
-from shoestring.routing.question import Question
-from shoestring.routing.offers.offer_costs import stage_offer_table
+from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.pages.text import lying
+from shoestring.routing.question import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def offer_views(decision: Decision) -> list[OfferView]:
             row=row,
             pool=names.pools[columns.pool[row]],
             market=names.markets[columns.market[row]],
-            writes=lying(*names.lying(columns.writes[row])),
+            writes=lying(*names.stored_format(columns.writes[row])),
             usd_per_hour_micro=int(columns.usd_per_hour_micro[row]),
             usable=bool(columns.exclusion[row] == NONE),
             verdict=verdicts.get(row, ""),

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.record import utc_text
 from shoestring.routing.decision import Choice, Decision
-from shoestring.routing.question import Question
-from shoestring.routing.offers.offer_costs import stage_offer_table
+from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.pages.decision_view import budget_deductions, left_usd, offer_views
 from shoestring.routing.pages.text import dollars, later_stages, lying, not_all, offer, seconds
+from shoestring.routing.question import Question
 from shoestring.routing.text_table import Grid, cell_of, markdown_lines, text_lines
 
 MAX_OFFERS = 12
 """Offers that a page lists. The JSON holds all of them."""
 
-Rows = list[tuple[str, ...]]
+OfferTable = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ExplainPage:
 
     title: str
     headline: str
-    facts: Rows
+    facts: OfferTable
     grids: list[Grid]
     footer: str
 
@@ -56,7 +56,7 @@ def _page(decision: Decision) -> ExplainPage:
     digests = [f"{name} {value[:12]}" for name, value in sorted(question.digests.items()) if value]
     made_by = [
         *([f"policy {policy.name} {policy.version} ({policy.sha256[:12]})"] if policy else []),
-        f"routing {decision.algorithm.version} ({decision.algorithm.sha256[:12]})",
+        f"routing {decision.algorithm.algorithm_version} ({decision.algorithm.sha256[:12]})",
         f"seed {question.seed}",
         *digests,
     ]
@@ -88,7 +88,7 @@ def _headline(decision: Decision) -> str:
     )
 
 
-def _choice_facts(decision: Decision, choice: Choice) -> Rows:
+def _choice_facts(decision: Decision, choice: Choice) -> OfferTable:
     samples = f", {choice.samples:,} samples" if choice.objective == "max-samples" else ""
     p95 = "at most" if choice.objective == "max-samples" else "P95"
     return [
@@ -100,7 +100,7 @@ def _choice_facts(decision: Decision, choice: Choice) -> Rows:
     ]
 
 
-def _commitment(question: Question, choice: Choice) -> Rows:
+def _commitment(question: Question, choice: Choice) -> OfferTable:
     found = question.commitment(choice.pool, choice.market)
     if found is None:
         return []
@@ -122,12 +122,12 @@ def _parts(decision: Decision, choice: Choice) -> str:
         ("lost to preemption", columns.loss_ms[row]),
     ]
     times = [f"{name} {seconds(ms)}" for name, ms in parts if ms]
-    transfer = "transfer and retrieval" if decision.candidates.tiers else "transfer"
+    transfer = "transfer and retrieval" if decision.candidates.storage_classes else "transfer"
     fees = [(transfer, columns.transfer_microusd[row]), ("storage", columns.storage_microusd[row])]
     return ", ".join(times + [f"{name} {dollars(micro)}" for name, micro in fees if micro])
 
 
-def _limits(decision: Decision) -> Rows:
+def _limits(decision: Decision) -> OfferTable:
     question, choice = decision.question, decision.choice
     deducted = [f" - ${amount} {name}" for amount, name in budget_deductions(question)]
     reserved = (
@@ -152,7 +152,7 @@ def _limits(decision: Decision) -> Rows:
     ]
 
 
-def _other_policy(decision: Decision) -> Rows:
+def _other_policy(decision: Decision) -> OfferTable:
     """Return what the other policy of a trial would choose, and why the candidate was rolled back."""
     shadow, applied = decision.shadow, decision.applied_policy
     if shadow is None or applied is None:
@@ -197,7 +197,7 @@ def _hourly(micro: int) -> str:
 
 
 def _later(decision: Decision) -> Grid:
-    rows: Rows = [
+    rows: OfferTable = [
         (
             *(each.stage, each.pool, each.market, lying(each.format, each.storage_class) or "-"),
             *(f"${each.est_usd}", f"{each.est_s:,.1f}", f"${each.reserved_usd}"),
@@ -216,7 +216,7 @@ def _later(decision: Decision) -> Grid:
 
 def _prices(decision: Decision) -> Grid:
     quotes = sorted(decision.question.quotes, key=lambda quote: (quote.pool, quote.market))
-    rows: Rows = [
+    rows: OfferTable = [
         (quote.pool, quote.market, _hourly(microusd(quote.usd_per_hour)), str(quote.as_of), quote.source)
         for quote in quotes
     ]

@@ -189,7 +189,7 @@ def check_migration(
 
 
 def _blocked(running: RunningStage, policy: MigrationPolicy) -> MigrationDecision | None:
-    """Return the decision to stay if the phase, the dwell time or the limit forbids a migration; else None."""
+    """Return the decision to stay if phase, dwell time or limit forbids a migration; else None."""
     if running.phase in PHASES_WITHOUT_MIGRATION or running.phase in policy.critical_phases:
         sentence = f"stays: no migration during {running.phase or 'its first steps'}"
         return MigrationDecision(code=MigrationReason.PHASE, sentence=sentence)

@@ -27,6 +27,9 @@ class StartTime(Record):
     sentence: str
 
 
+START_NOW = StartTime(not_before=None, sentence="starts now")
+
+
 def is_open(window: PriceWindow, moment: datetime) -> bool:
     """Return True if the window is open at this time.
 
@@ -100,10 +103,9 @@ def choose_start_time(
         queue: number of pending pods for its pool.
         waited_s: the part of `max_delay_s` that is already used.
     """
-    max_delay_s = policy.max_delay_s if spare_s is None else spare_s
-    max_delay_s = min(policy.max_delay_s - waited_s, max_delay_s)
+    max_delay_s = min(policy.max_delay_s - waited_s, policy.max_delay_s if spare_s is None else spare_s)
     if priority == "high" or max_delay_s < MIN_WAIT_S:
-        return StartTime(not_before=None, sentence="starts now")
+        return START_NOW
     base = mean_price_factor(policy.windows, now, est_s)
 
     def cost(moment: datetime) -> float:
@@ -114,11 +116,10 @@ def choose_start_time(
     best = min(later, key=lambda moment: (cost(moment), moment), default=None)
     saving = 1 - cost(best) / est_usd if best and est_usd > 0 else 0.0
     if best and saving > 0 and saving >= policy.min_saving:
-        saves = f"${cost(best):.6f} then, ${est_usd:.6f} now, {saving:.0%} less"
-        return StartTime(not_before=best, sentence=f"not before {utc_text(best)}: {saves}")
-    if priority == "low":
-        return low_priority_start(now, policy, later, queue, max_delay_s)
-    return StartTime(not_before=None, sentence="starts now")
+        costs = f"${cost(best):.6f} then, ${est_usd:.6f} now, {saving:.0%} less"
+        return StartTime(not_before=best, sentence=f"not before {utc_text(best)}: {costs}")
+    low = priority == "low"
+    return low_priority_start(now, policy, later, queue, max_delay_s) if low else START_NOW
 
 
 def low_priority_start(
@@ -136,7 +137,7 @@ def low_priority_start(
         until = now + timedelta(seconds=min(policy.poll_s, max_delay_s))
         sentence = f"not before {utc_text(until)}: low priority, and {queue} pods are pending for its pool"
         return StartTime(not_before=until, sentence=sentence)
-    return StartTime(not_before=None, sentence="starts now")
+    return START_NOW
 
 
 def is_peak(windows: Sequence[PriceWindow], moment: datetime) -> bool:
