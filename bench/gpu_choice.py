@@ -1,22 +1,33 @@
-"""Claim: a GPU that a model was not seen on is foretold better than by its peak, and ten runs of a model, what it takes to find out
-included, cost at most 1.05 x what they would on the best GPU.
+"""Claim: the speed of a model on an unmeasured GPU is predicted better than by the ratio of peak FLOP/s;
+and ten runs of a model cost at most 1.05 times their cost on the best GPU, including the cost of
+exploration.
 
 python bench/gpu_choice.py [--models 5] [--seeds 1] [--of unseen llm-foundry gavel] [--half held-out]
 
-Settings of pricing/learning.py may be tuned on every other model, in the order of their names; figures are of the models between them,
-which no setting has seen (`--half tuned`: of the others; `all`: of both).
+The settings of pricing/learning.py were tuned on every second model, in order of their names. The figures
+are of the models in between, which were not used for tuning (`--half tuned`: the tuned ones; `all`: both).
 
-Recorded: tokens/s of LLM training on A100-40, A100-80 and H100 (llm-foundry, bf16, 8 to 128 GPUs), at Google's prices in us-central1 on
-dates when all three could be had; steps/s of 26 job types on K80, P100 and V100 (gavel, one GPU), at list prices a GPU with its host: Azure
-NC, NCv2 and NCv3, East US, 2020 (0.90, 2.07, 3.06); Google's K80, P100 and V100 beside an n1-standard-4, us-central1, 2019, on-demand
-(0.64, 1.65, 2.67) and preemptible (0.175, 0.47, 0.78). A run takes its recorded time x a log-normal of 5%. Needs (FLOPs, bytes) are rough.
+Recorded data: tokens/s of LLM training on A100-40, A100-80 and H100 (llm-foundry, bf16, 8 to 128 GPUs), at
+Google's prices in us-central1 on dates when all three were available; steps/s of 26 job types on K80, P100
+and V100 (gavel, one GPU), at list prices of a GPU with its host: Azure NC, NCv2 and NCv3, East US, 2020
+(0.90, 2.07, 3.06); Google's K80, P100 and V100 with an n1-standard-4, us-central1, 2019, on-demand (0.64,
+1.65, 2.67) and preemptible (0.175, 0.47, 0.78). A run takes its recorded time x a log-normal factor of 5%.
+The needs (FLOPs, bytes) are rough.
 
-(a) leaves out all that was measured on a GPU type ("type unseen"), or this model's on it ("pair unseen"); `peak ratio` scales the model's
-speed on the others by peak FLOP/s. (b) ten runs of each of a number of models in random order: alone, from nothing ("cold"), or each after
-the others ("lived in"). `ours` is `decide()` with second looks after ten minutes and at most two moves, each at the price of a start of
-five minutes and a minute to leave: it tries what may well be better, and leaves what is not. `ours, unmoved` stays where it began;
-`expected` takes the least expected cost and finds out nothing for its own sake; Thompson draws the speeds from what is known of them.
-SkyPilot's rule, that a job takes as long on any GPU, is the cheapest $/hour.
+(a) Prediction. The training data leaves out all measurements on a GPU type ("type unseen"), or those of
+this model on it ("pair unseen"). `peak ratio` scales the model's speed on the other GPUs by peak FLOP/s.
+
+(b) Cost. Ten runs of each of a number of models in random order: each model with an empty history ("cold"),
+or with the history of the models before it ("shared"). The rules:
+
+    shoestring     `decide()` with a migration check after ten minutes and at most two migrations; each
+                   costs one minute to exit and a start of five minutes. It explores pools that may be
+                   better, and leaves those that are not.
+    no migration   `decide()` without migrations
+    expected       minimum expected cost, without exploration
+    Thompson       minimum cost at speeds drawn from their posterior distribution
+    cheapest $/h   SkyPilot's rule: a job takes the same time on any GPU
+    newest GPU     the newest GPU type
 """
 
 from __future__ import annotations
@@ -29,7 +40,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from gpu_recorded import PriceList, Work, gavel_lists, gavel_works, llm_lists, llm_works, placed
-from gpu_runs import WAYS, prior_s, ratios, receipt
+from gpu_runs import RULES, prior_s, ratios, receipt
 from machine import describe
 
 from shoestring.core.receipt import Receipt
@@ -41,9 +52,12 @@ HALVES = {"held-out": slice(1, None, 2), "tuned": slice(0, None, 2), "all": slic
 
 
 def unseen(works: Sequence[Work], prices: PriceList) -> None:
-    """Median relative error of the time on each type, from three runs of each model on each other."""
+    """Print the median relative error of the time on each GPU type, predicted from three runs of each model
+    on the others.
+    """
     print(
-        f"\n{'left out':<12} {'models':>6} {'type unseen':>12} {'pair unseen':>12} {'peak ratio':>11}   median relative error, %"
+        f"\n{'left out':<12} {'models':>6} {'type unseen':>12} {'pair unseen':>12} {'peak ratio':>11}   "
+        "median relative error, %"
     )
     history = [
         (work, name, receipt(work, pool, work.rows / work.speed[name], number=3 * row + again))
@@ -75,7 +89,7 @@ def unseen(works: Sequence[Work], prices: PriceList) -> None:
 
 
 def thin(history: list[tuple[Work, str, Receipt]]) -> list[tuple[Work, str, Receipt]]:
-    """One run of three is enough of the others."""
+    """Return every third receipt: one run of each other model and GPU is enough."""
     return history[::3]
 
 
@@ -88,18 +102,17 @@ def interval(values: Sequence[float]) -> str:
 
 
 def spent(name: str, works: Sequence[Work], lists: Sequence[PriceList], models: int, seeds: int) -> None:
-    for lived_in in (False, True):
+    for shared_history in (False, True):
         found: dict[str, list[float]] = defaultdict(list)
         for prices in lists:
             for seed in range(seeds):
                 order = np.random.default_rng(seed).permutation(len(works))[:models]
-                for way, run in WAYS.items():
-                    found[way] += ratios([works[row] for row in order], prices, run, seed, lived_in)
-        for way, values in found.items():
-            print(
-                f"{name:<12} {'lived in' if lived_in else 'cold':<9} {way:<13} {interval(values)} {max(values):6.2f} {len(values):>6}",
-                flush=True,
-            )
+                for rule, run in RULES.items():
+                    found[rule] += ratios([works[row] for row in order], prices, run, seed, shared_history)
+        for rule, values in found.items():
+            history, worst = "shared" if shared_history else "cold", max(values)
+            figures = f"{interval(values)} {worst:6.2f} {len(values):>6}"
+            print(f"{name:<12} {history:<9} {rule:<13} {figures}", flush=True)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What was recorded of training speeds on GPUs, as works with their needs, and what those GPUs cost at some times and places."""
+"""Read recorded training speeds on GPUs as jobs with their needs, and the recorded prices of those GPUs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WIDTHS = {
     "30b": (48, 7168),
     "70b": (80, 8192),
 }
-"""Layers and width of each model, for the arithmetic of its attention."""
+"""Layers and width of each model, to count the FLOPs of its attention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A model; what it needs; rows a second on each pool on which it was measured; the rows of a job."""
+    """A model: its need, rows a second on each pool where it was measured, and the rows of a job."""
 
     need: Need
     speed: dict[str, float]
@@ -40,7 +40,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Pools, oldest GPU first, and what they cost an hour at one time and place."""
+    """Pools, oldest GPU first, with their dollars an hour at one time and place."""
 
     name: str
     pools: dict[str, Pool]
@@ -48,7 +48,9 @@ class PriceList:
 
 
 def llm_works() -> list[Work]:
-    """Of the settings that were tried of a model on a number of GPUs, the fastest on each type."""
+    """Return the fastest recorded setting of each model, sequence length and number of GPUs on each GPU
+    type.
+    """
     fastest: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     flop: dict[tuple[str, str, str], float] = {}
     with trace("throughput/llm_foundry.csv").open() as file:
@@ -82,11 +84,11 @@ GAVEL = {
     "ResNet-50": (1.2e10, 20.0),
     "Transformer": (1e10, 10.0),
 }
-"""FLOPs of a sample, and FLOPs for each byte between the GPU and its memory."""
+"""FLOPs of a sample, and FLOPs for each byte transferred between the GPU and its memory."""
 
 
 def gavel_works() -> list[Work]:
-    """One GPU; a row is a step."""
+    """Return the jobs on one GPU. A row is a training step."""
     speeds: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     with trace("throughput/gavel.csv").open() as file:
         for row in csv.DictReader(file):
@@ -171,7 +173,7 @@ def gavel_lists() -> list[PriceList]:
 
 
 def placed(work: Work, prices: PriceList) -> dict[str, Pool]:
-    """The pools that the model was measured on, as many machines of each as it takes."""
+    """Return the pools on which the model was measured, with the number of machines that it needs."""
     return {
         name: pool.model_copy(update={"nodes": max(1, work.need.max_gpus // pool.gpu_count)})
         for name, pool in prices.pools.items()

@@ -1,4 +1,6 @@
-"""Ten runs of a recorded model, each where some rule puts it: what they cost, and what they teach the next ones."""
+"""Simulate ten runs of a recorded model under a placement rule: their cost, and the receipts for later
+runs.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from shoestring.pricing.learning import learn, runtime_factors
 from shoestring.pricing.throughput import PoolArrays, hardware_of, row_seconds
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice
-from shoestring.routing.question import Question
 from shoestring.routing.policy.migration import RunningStage, check_migration, exploration_sd
+from shoestring.routing.question import Question
 from shoestring.runtime.records.receipt_history import history_key
 from shoestring.runtime.supervisor.migration_check import migration_target
 
@@ -35,7 +37,7 @@ def prior_s(work: Work, pools: Sequence[Pool]) -> np.ndarray:
 def receipt(
     work: Work, pool: Pool, seconds: float, share: float = 1.0, attempt: int = 1, number: int = 0
 ) -> Receipt:
-    """Of all of a job, which takes so long there, or of a share of it before a move."""
+    """Return the receipt of a whole job that takes `seconds`, or of a share of it before a migration."""
     return Receipt.model_construct(
         run_id=f"run-{number}",
         stage="train",
@@ -54,11 +56,11 @@ def receipt(
 
 
 Choose = Callable[[Work, dict[str, Pool], PriceList, list[Receipt], np.random.Generator], str]
-Ran = tuple[float, list[Receipt]]
-"""What a run cost, and the receipts of its attempts."""
-Run = Callable[[Work, dict[str, Pool], PriceList, list[Receipt], np.random.Generator], Ran]
-LOOKS = Policy(migration=MigrationPolicy(check_every_s=60, max_migrations=2))
-LEAVE_S = 60.0
+RunCost = tuple[float, list[Receipt]]
+"""The dollars that a run cost, and the receipts of its attempts."""
+Run = Callable[[Work, dict[str, Pool], PriceList, list[Receipt], np.random.Generator], RunCost]
+POLICY = Policy(migration=MigrationPolicy(check_every_s=60, max_migrations=2))
+EXIT_S = 60.0
 
 
 def luck(random: np.random.Generator) -> float:
@@ -70,11 +72,14 @@ def asked(
     pools: dict[str, Pool],
     prices: PriceList,
     seen: list[Receipt],
-    moves: int | None = None,
+    migrations: int | None = None,
     left: float = 1.0,
 ) -> Question:
-    """Where what is left of a training, a share of it, should run, with money enough, after so many moves. `moves` None: fixed work."""
-    need = work.need if moves is None else work.need.model_copy(update={"elastic": True, "passes": left})
+    """Return the question where the rest of a training should run, with ample money.
+
+    `left` is the share of the training that is left. With `migrations` None the work is fixed.
+    """
+    need = work.need if migrations is None else work.need.model_copy(update={"elastic": True, "passes": left})
     quotes = tuple(
         Quote(
             pool=name,
@@ -97,11 +102,11 @@ def asked(
         pools=tuple(pools.values()),
         quotes=quotes,
         learned=learn(seen, [need], list(pools.values())),
-        exploration_sd=0.0 if moves is None else exploration_sd(LOOKS, need, moves),
+        exploration_sd=0.0 if migrations is None else exploration_sd(POLICY, need, migrations),
     )
 
 
-def ours(
+def shoestring(
     work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator
 ) -> str:
     choice = decide(asked(work, pools, prices, seen)).choice
@@ -110,7 +115,7 @@ def ours(
 
 
 def by_log(shift: Callable[[np.ndarray, np.random.Generator], np.ndarray]) -> Choose:
-    """The least price x time, where the log of the time is its mean + its standard deviation x `shift`."""
+    """Choose the minimum of price x time, where log(time) is its mean + its standard deviation x `shift`."""
 
     def choose(
         work: Work,
@@ -151,7 +156,7 @@ def usd_of(name: str, pools: dict[str, Pool], prices: PriceList, seconds: float)
 
 
 def whole(choose: Choose) -> Run:
-    """A run that ends where it began."""
+    """Return a run that never migrates."""
 
     def run(
         work: Work,
@@ -159,7 +164,7 @@ def whole(choose: Choose) -> Run:
         prices: PriceList,
         seen: list[Receipt],
         random: np.random.Generator,
-    ) -> Ran:
+    ) -> RunCost:
         name = choose(work, pools, prices, seen, random)
         true_s = work.rows / work.speed[name]
         return usd_of(name, pools, prices, STARTUP_S + true_s), [
@@ -169,53 +174,53 @@ def whole(choose: Choose) -> Run:
     return run
 
 
-def looked_at(
+def with_migrations(
     work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator
-) -> Ran:
-    """A run with second looks: what a frame and the routers of its attempts do, by the same code."""
+) -> RunCost:
+    """Run with migration checks, by the code that the supervisor and the routers of its attempts use."""
     paid, left, ran = 0.0, 1.0, list[Receipt]()
     while True:
         question = asked(work, pools, prices, [*seen, *ran], len(ran), left)
         choice = decide(question).choice
         assert choice is not None
         name, true_s = choice.pool, work.rows / work.speed[choice.pool]
-        measured_s, share = true_s * luck(random), LOOKS.migration.min_dwell_s / true_s
+        measured_s, share = true_s * luck(random), POLICY.migration.min_dwell_s / true_s
         so_far = receipt(work, pools[name], measured_s, share, len(ran) + 1)
         after = asked(work, pools, prices, [*seen, *ran, so_far], len(ran) + 1, max(left - share, 1e-6))
         there = decide(after).choice
         assert there is not None
-        if share >= left or not worth_a_move(question, choice, after, there, measured_s, len(ran)):
+        if share >= left or not migrates(question, choice, after, there, measured_s, len(ran)):
             return paid + usd_of(name, pools, prices, STARTUP_S + left * true_s), [
                 *ran,
                 receipt(work, pools[name], measured_s, attempt=len(ran) + 1),
             ]
-        paid += usd_of(name, pools, prices, STARTUP_S + LOOKS.migration.min_dwell_s + LEAVE_S)
+        paid += usd_of(name, pools, prices, STARTUP_S + POLICY.migration.min_dwell_s + EXIT_S)
         left, ran = left - share, [*ran, so_far]
 
 
-def worth_a_move(
-    before: Question, choice: Choice, after: Question, there: Choice, measured_s: float, moves: int
+def migrates(
+    before: Question, choice: Choice, after: Question, there: Choice, measured_s: float, migrations: int
 ) -> bool:
-    """What a second look says, of a training that has run here for as long as it has to dwell."""
-    standing = RunningStage(
+    """Return the decision of the migration check for a training that has run for its minimum dwell time."""
+    running = RunningStage(
         pool=choice.pool,
         market=choice.market,
         usd_per_hour=float(choice.usd_per_hour),
         s_per_sample=measured_s / before.rows,
         phase="stable",
-        elapsed_s=LOOKS.migration.min_dwell_s,
-        migrations=moves,
+        elapsed_s=POLICY.migration.min_dwell_s,
+        migrations=migrations,
         left_usd=float(after.budget_usd),
         left_s=None,
         samples_left=there.samples,
-        exit_s=LEAVE_S,
+        exit_s=EXIT_S,
     )
-    return check_migration(standing, migration_target(after, there), LOOKS.migration).migrates
+    return check_migration(running, migration_target(after, there), POLICY.migration).migrates
 
 
-WAYS: dict[str, Run] = {
-    "ours": looked_at,
-    "ours, unmoved": whole(ours),
+RULES: dict[str, Run] = {
+    "shoestring": with_migrations,
+    "no migration": whole(shoestring),
     "expected": whole(by_log(lambda sd, random: sd / 2)),
     "Thompson": whole(by_log(lambda sd, random: random.standard_normal(len(sd)))),
     "cheapest $/h": whole(cheapest),
@@ -223,13 +228,15 @@ WAYS: dict[str, Run] = {
 }
 
 
-def ratios(works: Sequence[Work], prices: PriceList, run: Run, seed: int, lived_in: bool) -> list[float]:
-    """Of each model: what its ten runs cost over what they would have on the best GPU."""
+def ratios(
+    works: Sequence[Work], prices: PriceList, run: Run, seed: int, shared_history: bool
+) -> list[float]:
+    """Return for each model the cost of its ten runs, divided by their cost on the best GPU."""
     random, number, kept, found = np.random.default_rng(seed), 0, {}, []
     for work in works:
         pools = placed(work, prices)
         best = min(usd_of(name, pools, prices, STARTUP_S + work.rows / work.speed[name]) for name in pools)
-        kept = kept if lived_in else {}
+        kept = kept if shared_history else {}
         paid = 0.0
         for _ in range(RUNS):
             cost, ran = run(work, pools, prices, list(kept.values()), random)

@@ -1,14 +1,16 @@
-"""Claim: what is reserved covers 95% +- 1.5% of runs out of sample, at a median of at most 1.5 x the true P95.
+"""Claim: reservations cover 95% +- 1.5% of runs out of sample, at a median of at most 1.5 times the true P95.
 
 python bench/p95.py [--seeds 12] [--runs 150]
 
-Each seed is a history: runs come one after another, each is reserved for by what the receipts before it taught (as many of them as a
-store keeps), and then takes the time that it takes. `first 20` runs begin with no receipt at all; the claim is about those after them.
-Coverage is given with the 95% interval over histories (bootstrap). `normal` is the same model with 1.645 standard deviations in place of
-the conformal quantile; `flat` is a log-normal fitted to each stage and pool by itself, its mean shrunk by one run and its variance by two.
+Each seed is a history of runs. Each run reserves by the model learned from the receipts before it (as many
+as a store keeps), and then takes its actual time. The `first 20` runs start without receipts; the claim is
+about the runs after them. Coverage has a 95% bootstrap interval over histories. `normal` is the same model
+with 1.645 standard deviations instead of the conformal quantile. `flat` is a separate log-normal for each
+stage and pool, with its mean shrunk by one run and its variance by two.
 
-Synthetic: the true P95 is that of the distribution that the next run is drawn from. Recorded: runs are drawn at random, with their
-settings, from those that were measured of a network on a GPU; the true P95 is that of all of these.
+Synthetic histories: the true P95 is that of the distribution from which the next run is drawn. Recorded
+histories: runs are drawn at random, with their settings, from the measurements of a network on a GPU; the
+true P95 is that of all these measurements.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ EARLY = 20
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What comes next: seconds that it will take, those that the prior says, and the true P95."""
+    """The next run: its actual seconds, the seconds of the prior, and the true P95."""
 
     need: Need
     pool: Pool
@@ -57,7 +59,11 @@ History = Callable[[np.random.Generator, int], Iterator[Run]]
 def drawn(
     log_sd: float, tail: float = 0.0, alpha: float = 2.0, drift: float = 0.0, works: int = 1
 ) -> History:
-    """True over prior: an unknown factor of the work x exp(drift x run) x a log-normal; with the chance `tail` x a Pareto besides."""
+    """Return a synthetic history.
+
+    Actual / prior = unknown factor of the work x exp(drift x run) x log-normal; with probability `tail`
+    also x Pareto.
+    """
 
     def noise(random: np.random.Generator, size: int) -> np.ndarray:
         slow = np.where(random.random(size) < tail, random.pareto(alpha, size) + 1, 1.0)
@@ -78,7 +84,7 @@ def recorded(
     pools: dict[str, Pool],
     need: Callable[[str], Need],
 ) -> History:
-    """Of each (network, GPU): what was measured, in seconds, and the prior's."""
+    """Return a recorded history. `groups` holds measured and prior seconds of each (network, GPU)."""
     true = {
         key: float(np.quantile([took / prior for took, prior in measured], 0.95))
         for key, measured in groups.items()
@@ -95,7 +101,7 @@ def recorded(
 
 
 def zeus() -> History:
-    """Seconds of an epoch at any batch size, optimizer and power limit that was tried."""
+    """Return the history of seconds per epoch, over all recorded batch sizes, optimizers and power limits."""
     peaks = {
         "v100": ("V100", 16.0, 125.0),
         "p100": ("P100", 16.0, 21.0),
@@ -124,11 +130,13 @@ FLOP_AND_BYTES = {
     "ncf": (4e6, 1.3e7),
     "yolov3": (2e11, 2.5e8),
 }
-"""A training sample's arithmetic, and its gradients' bytes, as an author would put them down: rough."""
+"""Rough FLOPs of a training sample and bytes of its gradients, as an author would estimate them."""
 
 
 def adaptdl() -> History:
-    """Seconds of a step at any local batch, on 1 to 16 T4 of 1 to 4 machines, beside the prior's with its synchronisation."""
+    """Seconds of a step at any local batch, on 1 to 16 T4 of 1 to 4 machines, beside the prior's with its
+    synchronisation.
+    """
     pools: dict[str, Pool] = {}
     groups: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     with gzip.open(trace("throughput/adaptdl_t4_steps.csv.gz"), "rt") as file:
@@ -180,22 +188,24 @@ def receipt(number: int, run: Run) -> Receipt:
 
 
 def flat(past: Sequence[float]) -> float:
-    """The P95 of a log-normal with a normal-inverse-gamma prior: mean 0 worth a run, standard deviation 0.5 worth two."""
+    """The P95 of a log-normal with a normal-inverse-gamma prior: mean 0 worth a run, standard deviation 0.5
+    worth two.
+    """
     n, mean = len(past), statistics.fmean(past) if past else 0.0
     scatter = math.fsum((x - mean) ** 2 for x in past) + n / (1 + n) * mean**2
     return math.exp(n * mean / (1 + n) + Z95 * math.sqrt((2 * 0.25 + scatter) / (2 + n)))
 
 
-def lived(history: History, seed: int, runs: int) -> np.ndarray:
-    """(runs, 3 ways, 2): was the run covered, and the reservation over the true P95."""
+def simulate_history(history: History, seed: int, runs: int) -> np.ndarray:
+    """Return, with shape (runs, 3 models, 2): whether the run was covered, and reservation / true P95."""
     kept: dict[str, Receipt] = {}
     past: dict[tuple[str, str], list[float]] = defaultdict(list)
     found = np.empty((runs, 3, 2))
     for number, run in enumerate(history(np.random.default_rng(seed), runs)):
         learned = learn(kept.values(), [run.need], [run.pool])
         without = [each.model_copy(update={"log_p95": None}) for each in learned]
-        ours, normal = (runtime_factor(run.need, run.pool, each).p95 for each in (learned, without))
-        for way, times in enumerate((ours, normal, flat(past[run.need.stage, run.pool.name]))):
+        learned_p95, normal = (runtime_factor(run.need, run.pool, each).p95 for each in (learned, without))
+        for way, times in enumerate((learned_p95, normal, flat(past[run.need.stage, run.pool.name]))):
             reserved_s = times * run.prior_s
             found[number, way] = run.seconds <= reserved_s, reserved_s / run.true_p95_s
         done = receipt(number, run)
@@ -205,7 +215,7 @@ def lived(history: History, seed: int, runs: int) -> np.ndarray:
 
 
 def shown(found: np.ndarray) -> str:
-    """`found`: (seeds, runs, 3, 2)."""
+    """Return one line of the table. `found` has shape (seeds, runs, 3, 2)."""
     late, early = found[:, EARLY:], found[:, :EARLY]
     by_seed = late[:, :, 0, 0].mean(axis=1)
     random = np.random.default_rng(0)
@@ -235,13 +245,15 @@ def main() -> None:
     }
     print(describe())
     print(
-        f"{options.seeds} histories of {options.runs} runs; coverage % after the first {EARLY}, median reservation / true P95"
+        f"{options.seeds} histories of {options.runs} runs; coverage % after the first {EARLY}, "
+        "median reservation / true P95"
     )
     print(
-        f"{'':<20} {'covered':>8} {'interval':>14} {'median':>7} {'first 20':>8}   {'normal':>13}  {'flat':>13}"
+        f"{'':<20} {'covered':>8} {'interval':>14} {'median':>7} {'first 20':>8}   "
+        f"{'normal':>13}  {'flat':>13}"
     )
     for name, history in histories.items():
-        found = np.stack([lived(history, seed, options.runs) for seed in range(options.seeds)])
+        found = np.stack([simulate_history(history, seed, options.runs) for seed in range(options.seeds)])
         print(f"{name:<20} {shown(found)}", flush=True)
 
 

@@ -1,11 +1,13 @@
-"""Claim: of 10,000 simulated pipelines with heavy-tailed durations none spends above its cap, whatever moves, dies or races.
+"""Claim: none of 10,000 simulated pipelines with heavy-tailed durations spends above its cap, despite price
+changes, preemptions, process deaths and races.
 
-Each mix is so many pipelines through the real router, ledger, admission, frames and exit steps, in one month's account whose cap is
-reached, and then every hash, sequence and balance of its books is recomputed. An oracle that knows every true duration says which
-would have fitted their budgets; a run's budget is log-normal around `times` what the router expects of the whole chain. What of the caps
-was set aside and never spent is stranded; and what share would have been let in, by budget, is a table of its own.
+Each mix runs pipelines through the real router, ledger, admission, supervisors and exit steps, in one
+month's account whose cap is reached. Then every hash, sequence and balance of the ledger is recomputed. An
+oracle that knows all actual durations counts the pipelines that would fit their budgets. A run's budget is
+log-normal around `--budget-factor` times the router's estimate. `unspent` is the share of the run budgets
+that was never spent. A second table shows the share of admitted pipelines by budget factor.
 
-python bench/simulated_money.py [--pipelines 10000] [--mix NAME] [--seeds 1] [--times 4] [--ladder 300]
+python bench/simulated_money.py [--pipelines 10000] [--mix NAME] [--seeds 1] [--budget-factor 4] [--table 300]
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from shoestring.simulation.scenario import Scenario, load_scenario
 from shoestring.simulation.simulate import simulate
 
 POOLS = ["n2-standard-4", "n2-standard-16", "g2-standard-4"]
-CALM: dict[str, Any] = {"faults": {}, "market": {"preemption_factor": 0.0}}
-MOVES = {"log_sd_per_day": 1.0, "step_s": 300.0, "preemption_factor": 1.0}
-TAKEN = {"log_sd_per_day": 0.1, "preemption_factor": 300.0, "notice_share": 0.5}
+NO_FAULTS: dict[str, Any] = {"faults": {}, "market": {"preemption_factor": 0.0}}
+PRICE_CHANGES = {"log_sd_per_day": 1.0, "step_s": 300.0, "preemption_factor": 1.0}
+PREEMPTIONS = {"log_sd_per_day": 0.1, "preemption_factor": 300.0, "notice_share": 0.5}
 DEATHS = {
     "crash_per_write": 0.02,
     "error_per_write": 0.01,
@@ -33,27 +35,30 @@ DEATHS = {
 }
 RACES = {"race_per_write": 0.5, "clock_skew_sd_s": 120.0}
 MIXES: dict[str, dict[str, Any]] = {
-    "heavy tails alone": CALM,
-    "prices move": CALM | {"market": MOVES},
-    "machines are taken": CALM | {"market": TAKEN},
-    "processes die": CALM | {"faults": DEATHS},
-    "writers race, clocks off": CALM | {"faults": RACES},
-    "all at once": {"faults": DEATHS | RACES, "market": TAKEN | {"log_sd_per_day": 1.0, "step_s": 300.0}},
+    "heavy tails alone": NO_FAULTS,
+    "price changes": NO_FAULTS | {"market": PRICE_CHANGES},
+    "preemptions": NO_FAULTS | {"market": PREEMPTIONS},
+    "process deaths": NO_FAULTS | {"faults": DEATHS},
+    "races, clock skew": NO_FAULTS | {"faults": RACES},
+    "all together": {
+        "faults": DEATHS | RACES,
+        "market": PREEMPTIONS | {"log_sd_per_day": 1.0, "step_s": 300.0},
+    },
 }
-# Days in which a mix's pipelines begin: a month's runs in its month; races need many at once.
-DAYS = {"writers race, clocks off": 2.0, "all at once": 7.0}
+# Days over which the pipelines of a mix start: all within one month; races need many runs at the same time.
+DAYS = {"races, clock skew": 2.0, "all together": 7.0}
 MONTH_DAYS = 27.0
-# Spread as widely as the runs of one user are; 2% of stages take many times as long, without variance (Pareto, index 1.5).
+# As variable as the runs of one user; 2% of stages have a Pareto factor of index 1.5 (infinite variance).
 TAILS = {"bias_log_sd": 0.3, "log_sd": 0.2, "tail_share": 0.02, "tail_index": 1.5}
-# A run for which nothing is left because others hold it waits for them, overnight at most.
+# A run waits at most overnight for money that other runs hold.
 WAITING = {"start": {"max_delay_s": 43200.0, "poll_s": 1800.0}}
-# Dollars of the month for each pipeline that is to come: the last of them find it gone.
+# Dollars of the month's cap for each pipeline: the last pipelines find the cap reached.
 MONTH_USD_EACH = 0.7
 
 
-def scenario(times: float, changes: dict[str, Any], month_usd: float | None) -> Scenario:
+def scenario(budget_factor: float, changes: dict[str, Any], month_usd: float | None) -> Scenario:
     base = load_scenario(None).model_dump(mode="json")
-    kinds = [kind | {"budget_factor": times} for kind in base["pipeline_kinds"]]
+    kinds = [kind | {"budget_factor": budget_factor} for kind in base["pipeline_kinds"]]
     budgets = {} if month_usd is None else {"month_usd": f"{month_usd:.2f}"}
     return Scenario.model_validate(
         base
@@ -73,67 +78,79 @@ def share(part: int, whole: int) -> str:
 
 
 def line(name: str, report: SimulationReport, seconds: float) -> str:
-    ended = report.outcomes
+    outcomes = report.outcomes
+    admitted = share(report.would_fit_admitted, report.would_fit)
     return (
-        f"{name:<24} {report.pipelines:>9} {report.would_fit:>9} {share(report.would_fit_admitted, report.would_fit):>8} "
-        f"{ended.get('done', 0):>6} {ended.get('stopped', 0):>7} "
-        f"{ended.get('cap-reached', 0):>10} {report.waited:>6} {report.preempted:>5} {report.crashes:>5} {report.races:>6} {report.accounts_over_cap:>8} "
-        f"{report.runs_billed_over_budget:>11} {report.max_share_of_cap or 0:>7.1%} {report.unspent_share or 0:>8.1%} {report.mean_release_h or 0:>6.1f} "
-        f"{report.p95_coverage or 0:>6.1%} {report.pipelines / seconds * 60:>8.0f}  {report.ledger_check}"
+        f"{name:<18} {report.pipelines:>9} {report.would_fit:>9} {admitted:>8} "
+        f"{outcomes.get('done', 0):>6} {outcomes.get('stopped', 0):>7} {outcomes.get('cap-reached', 0):>11} "
+        f"{report.waited:>6} {report.preempted:>9} {report.crashes:>6} {report.races:>6} "
+        f"{report.accounts_over_cap:>8} {report.runs_billed_over_budget:>11} "
+        f"{report.max_share_of_cap or 0:>9.1%} {report.unspent_share or 0:>7.1%} "
+        f"{report.mean_release_h or 0:>9.1f} {report.p95_coverage or 0:>6.1%} "
+        f"{report.pipelines / seconds * 60:>8.0f}  {report.ledger_check}"
     )
 
 
 def spread(reports: list[SimulationReport], name: str) -> str:
-    """The median over seeds, and how far they are apart."""
+    """Return the median and the range over seeds."""
     found = sorted(getattr(report, name) or 0.0 for report in reports)
     return f"{median(found):.1%} ({found[0]:.1%} to {found[-1]:.1%})"
 
 
-def mixes(pipelines: int, names: list[str], seeds: int, times: float) -> None:
+def mixes(pipelines: int, names: list[str], seeds: int, budget_factor: float) -> None:
+    """Simulate each mix and print its figures."""
     print(
-        f"{'mix':<24} {'pipelines':>9} {'would fit':>9} {'admitted':>8} {'done':>6} {'stopped':>7} {'month full':>10} "
-        f"{'waited':>6} {'taken':>5} "
-        f"{'died':>5} {'races':>6} "
-        f"{'over cap':>8} {'billed over':>11} {'most of':>7} {'stranded':>8} {'back h':>6} {'in P95':>6} {'a minute':>8}  books"
+        f"{'mix':<18} {'pipelines':>9} {'would fit':>9} {'admitted':>8} "
+        f"{'done':>6} {'stopped':>7} {'cap reached':>11} "
+        f"{'waited':>6} {'preempted':>9} {'deaths':>6} {'races':>6} "
+        f"{'over cap':>8} {'billed over':>11} "
+        f"{'max spent':>9} {'unspent':>7} "
+        f"{'release h':>9} {'in P95':>6} "
+        f"{'a minute':>8}  ledger"
     )
     each = -(-pipelines // (len(names) * seeds))
     total, over, broken, seconds = 0, 0, 0, 0.0
     for name in names:
         reports: list[SimulationReport] = []
         for seed in range(seeds):
-            begun_s = time.process_time()
+            started_s = time.process_time()
             changes = MIXES[name] | {"pipelines_per_hour": each / DAYS.get(name, MONTH_DAYS) / 24}
-            report = simulate(scenario(times, changes, MONTH_USD_EACH * each), each, seed)
-            took_s = time.process_time() - begun_s
-            print(line(name, report, took_s), flush=True)
-            total, over, seconds = total + each, over + report.accounts_over_cap, seconds + took_s
+            report = simulate(scenario(budget_factor, changes, MONTH_USD_EACH * each), each, seed)
+            elapsed_s = time.process_time() - started_s
+            print(line(name, report, elapsed_s), flush=True)
+            total, over, seconds = total + each, over + report.accounts_over_cap, seconds + elapsed_s
             broken += not report.ledger_check.startswith("every hash")
             reports.append(report)
         if seeds > 1:
-            print(
-                f"{name:<24} admitted {spread(reports, 'admitted_share')}, stranded {spread(reports, 'unspent_share')}",
-                flush=True,
-            )
+            admitted, unspent = spread(reports, "admitted_share"), spread(reports, "unspent_share")
+            print(f"{name:<18} admitted {admitted}, unspent {unspent}", flush=True)
     print(
-        f"{total} pipelines, {over} accounts above their caps, {broken} books broken; {total / seconds * 60:.0f} a minute of one core"
+        f"{total} pipelines, {over} accounts above their caps, {broken} invalid ledgers; "
+        f"{total / seconds * 60:.0f} a minute on one core"
     )
 
 
-def ladder(pipelines: int, seeds: int) -> None:
-    """The month without a cap: what a run's own budget lets in."""
+def budget_table(pipelines: int, seeds: int) -> None:
+    """Print the share of admitted pipelines by budget factor, without a monthly cap."""
     print(
-        f"\n{'budget over expected':<20} {'would fit':>9} {'admitted of them':>16} {'done of admitted':>16} {'stopped':>7} {'stranded':>8}"
+        f"\n{'budget / estimate':<20} {'would fit':>9} {'admitted of them':>16} {'done of admitted':>16} "
+        f"{'stopped':>7} {'unspent':>7}"
     )
-    for times in (1.5, 2.0, 3.0, 4.0, 6.0, 10.0):
-        found = [simulate(scenario(times, CALM, None), pipelines, seed, check=False) for seed in range(seeds)]
-        fit, let_in = sum(each.would_fit for each in found), sum(each.would_fit_admitted for each in found)
+    for factor in (1.5, 2.0, 3.0, 4.0, 6.0, 10.0):
+        found = [
+            simulate(scenario(factor, NO_FAULTS, None), pipelines, seed, check=False) for seed in range(seeds)
+        ]
+        fit, admitted_fit = (
+            sum(each.would_fit for each in found),
+            sum(each.would_fit_admitted for each in found),
+        )
         admitted = sum(each.admitted for each in found)
         ended = {kind: sum(each.outcomes.get(kind, 0) for each in found) for kind in ("done", "stopped")}
-        stranded = sum(each.cap_usd - each.spent_usd for each in found) / max(
-            1, sum(each.cap_usd for each in found)
-        )
+        cap_usd = sum(each.cap_usd for each in found)
+        unspent = sum(each.cap_usd - each.spent_usd for each in found) / max(1, cap_usd)
         print(
-            f"{times:<20} {fit:>9} {share(let_in, fit):>16} {share(ended['done'], admitted):>16} {ended['stopped']:>7} {stranded:>8.1%}",
+            f"{factor:<20} {fit:>9} {share(admitted_fit, fit):>16} {share(ended['done'], admitted):>16} "
+            f"{ended['stopped']:>7} {unspent:>7.1%}",
             flush=True,
         )
 
@@ -143,16 +160,16 @@ def main() -> None:
     parser.add_argument("--pipelines", type=int, default=10_000)
     parser.add_argument("--mix", choices=sorted(MIXES), action="append")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--times", type=float, default=4.0)
+    parser.add_argument("--budget-factor", type=float, default=4.0)
     parser.add_argument(
-        "--ladder", type=int, default=300, help="pipelines for each step of the ladder of budgets; 0: none"
+        "--table", type=int, default=300, help="pipelines for each row of the budget table; 0: none"
     )
     options = parser.parse_args()
     print(describe())
     if options.pipelines:
-        mixes(options.pipelines, options.mix or list(MIXES), options.seeds, options.times)
-    if options.ladder:
-        ladder(options.ladder, options.seeds)
+        mixes(options.pipelines, options.mix or list(MIXES), options.seeds, options.budget_factor)
+    if options.table:
+        budget_table(options.table, options.seeds)
 
 
 if __name__ == "__main__":
