@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 PAGE = (Path(__file__).parent.parent / "docs" / "authoring.md").read_text()
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
+BLOCK = re.compile(r"^```([\w ]*)\n(.*?)^```", re.S | re.M)
 
 
 def put(folder: Path, said: str) -> None:
@@ -41,7 +41,7 @@ def followed(folder: Path) -> Path:
     for kind, said in BLOCK.findall(PAGE):
         if kind == "python":
             put(package, said)
-        elif kind == "sh":
+        elif kind == "sh here":
             where = folder if "shoestring new" in said or said.startswith("cd ") else package
             done = subprocess.run(
                 ["bash", "-ec", said],
