@@ -15,57 +15,58 @@ def test_the_same_seed_prints_the_same_json_and_nothing_else() -> None:
     assert one.json["accounts_over_cap"] == 0
 
 
-def test_it_begins_on_the_day_that_is_asked_for_where_prices_were_recorded(tmp_path: Path) -> None:
+def test_a_recorded_market_starts_on_the_given_day(tmp_path: Path) -> None:
     path = tmp_path / "changes.csv"
     path.write_text(
         "from_date,machine_type,region,market,usd_per_hour\n2025-08-01,n2-standard-4,us-central1,spot,0.01\n"
     )
-    assert "before the simulation begins" in shoestring("simulate", "--trace", path, "--pipelines", 2).err
+    assert "before the simulation starts" in shoestring("simulate", "--trace", path, "--pipelines", 2).err
     ran = shoestring("simulate", "--trace", path, "--from", "2025-08-01", "--pipelines", 2, "--json")
     assert ran.json["pipelines"] == 2
     assert list(ran.json["parent_accounts"]) == ["2025-08"]
 
 
-def test_two_policies_stand_side_by_side(tmp_path: Path) -> None:
+def test_two_policies_are_reported_in_two_columns(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text("name: plain\n")
-    (tmp_path / "dear.yaml").write_text("name: dear\nleaving_s: 30\n")
+    (tmp_path / "slow.yaml").write_text("name: slow\npod_exit_s: 30\n")
     ran = shoestring(
-        "simulate", "--pipelines", 4, "--policy", tmp_path / "plain.yaml", "--against", tmp_path / "dear.yaml"
+        "simulate", "--pipelines", 4, "--policy", tmp_path / "plain.yaml", "--against", tmp_path / "slow.yaml"
     )
     assert ran.code == 0, ran.err
     head, *lines = ran.out.splitlines()
-    assert head.split() == [str(tmp_path / "plain.yaml"), str(tmp_path / "dear.yaml")]
-    assert next(line for line in lines if line.startswith("spent above a cap")).split()[-4:] == [
+    assert head.split() == [str(tmp_path / "plain.yaml"), str(tmp_path / "slow.yaml")]
+    assert next(line for line in lines if line.startswith("accounts above their cap")).split()[-2:] == [
         "0",
-        "accounts",
         "0",
-        "accounts",
     ]
     assert "8 pipelines in" in lines[-1]
 
 
-def test_a_scenario_of_ones_own_is_read_and_a_wrong_one_is_told_where(tmp_path: Path) -> None:
+def test_a_users_scenario_is_read_and_an_invalid_one_is_refused_with_the_place(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
-        "name: mine\npools: [n2-standard-4]\npipeline_kinds: [{name: one, median_rows: 1e6, needs: [{stage: count, cpu_us_per_row: 100.0}]}]\n"
+        "name: mine\npools: [n2-standard-4]\npipeline_kinds:\n"
+        "- {name: one, median_rows: 1e6, needs: [{stage: count, cpu_us_per_row: 100.0}]}\n"
     )
     ran = shoestring("simulate", path, "--pipelines", 3, "--json")
     assert ran.json["scenario"] == "mine"
     assert list(ran.json["pipeline_kinds"]) == ["one"]
-    for text, said in (
+    for text, expected in (
         ("name: mine\n", "pipeline_kinds: Field required"),
         (
-            "name: mine\npools: [tpu]\npipeline_kinds: [{name: one, median_rows: 1, needs: [{stage: count}]}]\n",
+            "name: mine\npools: [tpu]\n"
+            "pipeline_kinds: [{name: one, median_rows: 1, needs: [{stage: count}]}]\n",
             "there is no pool called tpu",
         ),
         (
-            "name: mine\npipeline_kinds: [{name: one, median_rows: 1, needs: [{stage: count, gpu: must, gpu_memory_gb: 999}]}]\n",
-            "no pool can take one",
+            "name: mine\npipeline_kinds:\n"
+            "- {name: one, median_rows: 1, needs: [{stage: count, gpu: must, gpu_memory_gb: 999}]}\n",
+            "no pool can run one",
         ),
     ):
         path.write_text(text)
         refused = shoestring("simulate", path, "--pipelines", 1)
         assert refused.code in (1, 2)
-        assert said in refused.err
+        assert expected in refused.err
     assert shoestring("simulate", tmp_path / "none.yaml").code == 2
     assert "there is no policy file" in shoestring("simulate", "--policy", tmp_path / "none.yaml").err

@@ -1,4 +1,4 @@
-"""Why one decision is not another, and why a pool was not taken."""
+"""Comparison of two decisions, and the reason why a pool was not selected."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from shoestring.routing.decide import decide
 from shoestring.routing.question import Question
 
 
-def test_of_inputs_that_differ_the_one_that_made_the_difference_is_named() -> None:
+def test_the_input_that_changes_the_choice_is_named() -> None:
     first = decide(laptop_question((EVALUATE,)))
     prices = (quote("cpu-1", "0.04"), quote("cpu-2", "0.01"))
     second = decide(laptop_question((EVALUATE,), quotes=prices, budget_usd="0.004", run_id="flights-2"))
     found = compare(first, second)
-    assert (found.first_choice, found.second_choice, found.same_choice) == ("cpu-1 on-demand", "cpu-2 on-demand", False)
+    assert (found.first_choice, found.second_choice, found.same_choice) == (
+        "cpu-1 on-demand",
+        "cpu-2 on-demand",
+        False,
+    )
     assert [(change.group, change.flips_choice, change.choice_alone) for change in found.changes] == [
         ("money", False, "cpu-1 on-demand"),
         ("prices", True, "cpu-2 on-demand"),
@@ -30,7 +34,7 @@ def test_of_inputs_that_differ_the_one_that_made_the_difference_is_named() -> No
     assert "usd_per_hour=0.01" in found.changes[1].fields[0]
 
 
-def test_two_inputs_that_only_together_make_the_difference_are_both_enough() -> None:
+def test_two_inputs_that_change_the_choice_only_together_are_both_named() -> None:
     """A cheap price of a pool that is not there changes nothing; nor does a pool that has no price."""
     both = laptop_question(
         (EVALUATE,), pools=(CPU_1, CPU_2), quotes=(quote("cpu-1", "0.04"), quote("cpu-2", "0.01"))
@@ -43,7 +47,7 @@ def test_two_inputs_that_only_together_make_the_difference_are_both_enough() -> 
 
 @settings(max_examples=25)
 @given(tight_questions(), tight_questions())
-def test_with_all_that_differs_the_first_chooses_as_the_second(one: Question, other: Question) -> None:
+def test_with_all_differing_inputs_the_first_chooses_as_the_second(one: Question, other: Question) -> None:
     first, second = (
         decide(one),
         decide(other.model_copy(update={"stage": one.stage}) if one.stage == other.stage else one),
@@ -56,7 +60,7 @@ def test_with_all_that_differs_the_first_chooses_as_the_second(one: Question, ot
 
 
 def test_decisions_of_two_stages_are_not_compared() -> None:
-    with pytest.raises(UsageError, match="one is for ingest, the other for evaluate"):
+    with pytest.raises(UsageError, match="the first decision is for ingest, the second for evaluate"):
         compare(decide(laptop_question((INGEST,))), decide(laptop_question((EVALUATE,))))
 
 
@@ -65,7 +69,7 @@ def test_a_decision_differs_from_itself_in_nothing() -> None:
     assert (compare(decision, decision).changes, compare(decision, decision).same_choice) == ((), True)
 
 
-def test_code_that_decides_otherwise_is_told_from_inputs_that_do() -> None:
+def test_changed_code_is_distinguished_from_changed_inputs() -> None:
     second = decide(laptop_question((EVALUATE,)))
     assert second.choice is not None
     other = second.model_copy(update={"choice": second.choice.model_copy(update={"pool": "cpu-2"})})
@@ -73,12 +77,12 @@ def test_code_that_decides_otherwise_is_told_from_inputs_that_do() -> None:
     assert (found.changes, found.reproducible, found.sufficient_groups) == ((), False, ())
 
 
-def test_every_field_of_a_question_is_in_a_group_or_is_not_what_a_choice_rests_on() -> None:
+def test_input_groups_and_identity_fields_name_fields_of_a_question() -> None:
     assert set(INPUT_GROUPS) | IDENTITY_FIELDS <= set(Question.model_fields)
     assert not set(INPUT_GROUPS) & IDENTITY_FIELDS
 
 
-def test_a_pool_would_have_been_taken_at_a_price_and_at_none_above() -> None:
+def test_a_pool_is_selected_up_to_the_reported_price() -> None:
     question = laptop_question((EVALUATE,))
     found = why_not(decide(question), "cpu-2")
     assert [each.offer for each in found] == ["cpu-2 on-demand"]
@@ -92,7 +96,7 @@ def test_a_pool_would_have_been_taken_at_a_price_and_at_none_above() -> None:
         assert choice is not None and choice.pool == pool
 
 
-def test_a_pool_that_did_not_fit_the_money_would_have_been_taken_with_so_much_more() -> None:
+def test_a_pool_over_budget_is_selected_with_the_reported_budget() -> None:
     question = laptop_question(
         (EVALUATE,), pools=(CPU_2,), quotes=(quote("cpu-2", "0.08"),), budget_usd="0.000100"
     )
@@ -115,6 +119,6 @@ def test_a_pool_that_cannot_be_used_has_a_reason_and_no_price() -> None:
     assert (found.selected_at_usd_per_hour, found.selected_at_budget_usd) == (None, None)
 
 
-def test_why_not_a_pool_that_was_not_there_names_those_that_were() -> None:
-    with pytest.raises(UsageError, match="no pool called 'moon'; there was: cpu-1, cpu-2"):
+def test_why_not_of_an_unknown_pool_names_the_pools() -> None:
+    with pytest.raises(UsageError, match="no pool called 'moon'; it has: cpu-1, cpu-2"):
         why_not(decide(laptop_question()), "moon")

@@ -1,5 +1,6 @@
-"""Pages for people, compared with the ones that were looked at. After a change that is meant: look, then write them anew
-(each failure shows the page) into tests/routing/golden/."""
+"""Pages for people, compared with the ones that were looked at. After a change that is meant: look, then
+write them anew (each failure shows the page) into tests/routing/golden/.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from routing_cases import CPU_1, CPU_2, EVALUATE, TRAIN, laptop_question, questi
 from shoestring.core.types import Format, Market, MarketTerms, Pool, RejectedPrice
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
-from shoestring.routing.question import Question
 from shoestring.routing.pages.explain import as_markdown, as_text
+from shoestring.routing.question import Question
 
 GOLDEN = Path(__file__).parent / "golden"
 GPU_1 = Pool(
@@ -52,9 +53,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("write", "ending"), [(as_text, "txt"), (as_markdown, "md")])
-def test_the_page_is_the_one_that_was_looked_at(
-    name: str, write: Callable[[Decision], str], ending: str
-) -> None:
+def test_the_page_equals_the_golden_file(name: str, write: Callable[[Decision], str], ending: str) -> None:
     assert write(decide(CASES[name])) == (GOLDEN / f"{name}.{ending}").read_text()
 
 

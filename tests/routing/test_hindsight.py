@@ -1,4 +1,4 @@
-"""The road not taken: laws of regret, and which assumption is to blame."""
+"""Hindsight: laws of regret, and the assumption that caused it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BRANCHING = branching().map(lambda question: question.model_copy(update={"deadli
 RATES = st.dictionaries(st.sampled_from(["pool-0", "pool-1", "pool-2"]), st.floats(0.1, 10))
 
 
-def as_it_went(decision: Decision, slower: float = 1.0, **changes: Any) -> StageActuals:
+def actuals_of(decision: Decision, slower: float = 1.0, **changes: Any) -> StageActuals:
     """The stage took what was expected of it, or so many times as long in working."""
     row, columns, choice = selected_row(decision), stage_offer_table(decision.candidates, 0), decision.choice
     assert row is not None and choice is not None
@@ -48,7 +48,7 @@ def as_it_went(decision: Decision, slower: float = 1.0, **changes: Any) -> Stage
     return StageActuals(target=(choice.pool, choice.market), **(facts | changes))
 
 
-def looked(
+def hindsight_of(
     decision: Decision, took: StageActuals, rates: dict[tuple[str, str], float] | None = None, **prices: int
 ) -> Hindsight:
     places = {(pool, Market.ON_DEMAND): price for pool, price in prices.items()}
@@ -63,25 +63,27 @@ def looked(
     st.floats(0.05, 20),
     st.dictionaries(st.sampled_from(["pool-0", "pool-1", "pool-2"]), st.floats(0.1, 10)),
 )
-def test_regret_is_exact_never_below_nothing_and_is_of_the_cheapest_road(
+def test_regret_is_exact_and_never_negative(
     question: Question, slower: float, rates: dict[str, float]
 ) -> None:
     decision = decide(question)
     if decision.choice is None or decision.choice.cached:
         return
-    found = looked(
-        decision, as_it_went(decision, slower), {(question.stage, pool): rate for pool, rate in rates.items()}
+    found = hindsight_of(
+        decision, actuals_of(decision, slower), {(question.stage, pool): rate for pool, rate in rates.items()}
     )
-    taken, best = (next(road for road in found.offers if getattr(road, name)) for name in ("selected", "best"))
+    taken, best = (
+        next(offer for offer in found.offers if getattr(offer, name)) for name in ("selected", "best")
+    )
     assert found.regret_usd == taken.total_usd - best.total_usd >= 0
-    assert best.total_usd == min(road.total_usd for road in found.offers)
+    assert best.total_usd == min(offer.total_usd for offer in found.offers)
     assert (found.main_cause == "") == (found.regret_usd == 0)
     assert all(saved <= found.regret_usd for saved in found.saved_by_knowing.values())
 
 
 @settings(max_examples=80)
 @given(st.one_of(questions(), BRANCHING), st.floats(0.3, 1.5))
-def test_a_road_that_would_have_been_late_is_none(question: Question, of_p95: float) -> None:
+def test_plans_that_miss_the_deadline_are_excluded(question: Question, of_p95: float) -> None:
     easy = decide(question.model_copy(update={"deadline_left_s": None}))
     if easy.choice is None or easy.choice.cached:
         return
@@ -89,119 +91,121 @@ def test_a_road_that_would_have_been_late_is_none(question: Question, of_p95: fl
     decision = decide(question.model_copy(update={"deadline_left_s": needed_s * of_p95}))
     if decision.choice is None or decision.choice.cached:
         return
-    found = looked(decision, as_it_went(decision))
-    taken, best = (next(road for road in found.offers if getattr(road, name)) for name in ("selected", "best"))
-    assert max(road.total_s for road in found.offers) <= max(needed_s * of_p95, taken.total_s)
+    found = hindsight_of(decision, actuals_of(decision))
+    taken, best = (
+        next(offer for offer in found.offers if getattr(offer, name)) for name in ("selected", "best")
+    )
+    assert max(offer.total_s for offer in found.offers) <= max(needed_s * of_p95, taken.total_s)
     assert found.regret_usd == taken.total_usd - best.total_usd >= 0
-    assert best.total_usd == min(road.total_usd for road in found.offers)
+    assert best.total_usd == min(offer.total_usd for offer in found.offers)
 
 
 @settings(max_examples=50)
 @given(st.one_of(questions(), BRANCHING))
-def test_a_stage_that_went_as_expected_leaves_nothing_to_regret_but_its_limits(question: Question) -> None:
+def test_a_stage_that_ran_as_estimated_has_regret_only_from_its_limits(question: Question) -> None:
     decision = decide(question)
     if decision.choice is None or decision.choice.cached:
         return
-    found = looked(decision, as_it_went(decision))
+    found = hindsight_of(decision, actuals_of(decision))
     assert found.main_cause in ("", "work")
 
 
-def test_the_taken_road_costs_what_was_paid() -> None:
+def test_the_selected_offer_costs_what_was_paid() -> None:
     decision = decide(laptop_question((EVALUATE,)))
-    found = looked(decision, as_it_went(decision, 1.7))
-    taken = next(road for road in found.offers if road.selected)
+    found = hindsight_of(decision, actuals_of(decision, 1.7))
+    taken = next(offer for offer in found.offers if offer.selected)
     assert taken.stage_usd == taken.total_usd == found.paid_usd
     assert taken.stage_s == found.actual_s
 
 
-def test_what_was_paid_for_data_is_counted_once() -> None:
+def test_data_fees_are_counted_once() -> None:
     decision = decide(laptop_question((INGEST,)))
-    took = as_it_went(decision, 1.7)
+    took = actuals_of(decision, 1.7)
     assert decision.choice is not None and decision.choice.fees_usd > 0
     fees = microusd(decision.choice.fees_usd)
-    found = looked(decision, replace(took, paid_microusd=took.paid_microusd + fees, fees_microusd=fees))
-    taken = next(road for road in found.offers if road.selected)
+    found = hindsight_of(decision, replace(took, paid_microusd=took.paid_microusd + fees, fees_microusd=fees))
+    taken = next(offer for offer in found.offers if offer.selected)
     assert taken.stage_usd == found.paid_usd
 
 
-def test_a_pool_that_receipts_know_to_be_fast_is_regretted_and_speed_is_to_blame() -> None:
+def test_a_pool_with_fast_receipts_gives_regret_caused_by_speed() -> None:
     decision = decide(laptop_question((EVALUATE,)))
     assert decision.choice is not None and decision.choice.pool == "cpu-1"
     prior_s = stage_offer_table(decision.candidates, 0).prior_ms[1] / 1000
-    found = looked(decision, as_it_went(decision, 3.0), {("evaluate", "cpu-2"): 0.5})
+    found = hindsight_of(decision, actuals_of(decision, 3.0), {("evaluate", "cpu-2"): 0.5})
     best = found.offers[0]
     assert (best.pool, best.best, found.main_cause) == ("cpu-2", True, "speed")
     assert best.stage_s == pytest.approx(prior_s * 0.5, abs=0.002)
     assert found.regret_usd == found.paid_usd - best.total_usd > 0
 
 
-def test_a_stage_that_was_slow_is_thought_to_be_as_slow_elsewhere() -> None:
+def test_a_slow_stage_is_scaled_on_other_pools_too() -> None:
     decision = decide(laptop_question((EVALUATE,)))
-    found = looked(decision, as_it_went(decision, 3.0))
+    found = hindsight_of(decision, actuals_of(decision, 3.0))
     assert found.regret_usd == 0
-    other = next(road for road in found.offers if road.pool == "cpu-2")
+    other = next(offer for offer in found.offers if offer.pool == "cpu-2")
     assert other.stage_usd == pytest.approx(3 * other.expected_usd, rel=Decimal("0.02"))
 
 
-def test_a_price_that_fell_is_to_blame_when_todays_are_asked_for() -> None:
+def test_a_price_drop_is_the_cause_when_current_prices_are_used() -> None:
     decision = decide(laptop_question((EVALUATE,)))
-    found = looked(decision, as_it_went(decision), **{"cpu-2": microusd(Decimal("0.01"))})
+    found = hindsight_of(decision, actuals_of(decision), **{"cpu-2": microusd(Decimal("0.01"))})
     assert found.main_cause == "price"
-    assert next(road for road in found.offers if road.best).pool == "cpu-2"
+    assert next(offer for offer in found.offers if offer.best).pool == "cpu-2"
 
 
-def test_a_node_that_started_late_is_to_blame() -> None:
+def test_a_late_start_is_the_cause() -> None:
     slow = Pool(name="slow", cores=1, memory_gb=4, startup_s=5)
     quick = Pool(name="quick", cores=1, memory_gb=4, startup_s=20)
     prices = (quote("slow", "0.04"), quote("quick", "0.04"))
     decision = decide(laptop_question((EVALUATE,), pools=(slow, quick), quotes=prices, budget_usd="1"))
     assert decision.choice is not None and decision.choice.pool == "slow"
     more_micro = 40_000 * 85_000 // MS_PER_HOUR
-    late = as_it_went(
-        decision, startup_ms=90_000, paid_microusd=as_it_went(decision).paid_microusd + more_micro
+    late = actuals_of(
+        decision, startup_ms=90_000, paid_microusd=actuals_of(decision).paid_microusd + more_micro
     )
-    found = looked(decision, late)
+    found = hindsight_of(decision, late)
     assert (found.main_cause, found.regret_s) == ("start-up", pytest.approx(70.0))
 
 
-def test_attempts_that_were_lost_are_what_preemption_is_to_blame_for() -> None:
+def test_lost_attempts_are_caused_by_preemption() -> None:
     terms = {Market.ON_DEMAND: MarketTerms(), Market.SPOT: MarketTerms(preemptions_per_hour=0.01)}
     pool = CPU_1.model_copy(update={"markets": terms})
     prices = (quote("cpu-1", "0.04"), quote("cpu-1", "0.02", Market.SPOT))
     decision = decide(laptop_question((EVALUATE,), pools=(pool,), quotes=prices, budget_usd="1"))
     assert decision.choice is not None and decision.choice.market is Market.SPOT
-    once = as_it_went(decision)
-    lost = as_it_went(decision, lost_ms=3 * once.working_ms, paid_microusd=4 * once.paid_microusd)
-    found = looked(decision, lost)
+    once = actuals_of(decision)
+    lost = actuals_of(decision, lost_ms=3 * once.working_ms, paid_microusd=4 * once.paid_microusd)
+    found = hindsight_of(decision, lost)
     assert found.main_cause == "preemption"
-    assert next(road for road in found.offers if road.best).market is Market.ON_DEMAND
+    assert next(offer for offer in found.offers if offer.best).market is Market.ON_DEMAND
 
 
-def test_a_training_is_compared_by_the_samples_that_it_did() -> None:
+def test_an_elastic_stage_is_compared_at_its_actual_samples() -> None:
     decision = decide(laptop_question((TRAIN, EVALUATE)))
     assert decision.choice is not None
     half = decision.choice.samples // 2
     found_then = expected_cost(decision, half)
     assert found_then is not None
-    took = as_it_went(decision, samples=half, working_ms=found_then[1], paid_microusd=found_then[0])
-    found = looked(decision, took)
-    taken = next(road for road in found.offers if road.selected)
+    took = actuals_of(decision, samples=half, working_ms=found_then[1], paid_microusd=found_then[0])
+    found = hindsight_of(decision, took)
+    taken = next(offer for offer in found.offers if offer.selected)
     assert taken.expected_usd == pytest.approx(from_microusd(found_then[0]), abs=Decimal("0.000002"))
     # Expected of as many samples there, not of all that it could have used.
-    other = next(road for road in found.offers if road.pool == CPU_2.name)
+    other = next(offer for offer in found.offers if offer.pool == CPU_2.name)
     assert other.expected_usd < 3 * taken.expected_usd
 
 
-def test_what_later_stages_took_counts_in_what_a_format_saves() -> None:
+def test_actuals_of_later_stages_count_in_the_total() -> None:
     decision = decide(laptop_question((INGEST, EVALUATE)))
     later = StageActuals((CPU_1.name, Market.ON_DEMAND), 400, 36_000, 0, 0, 0)
-    found = hindsight(decision, KnownFacts({"ingest": as_it_went(decision), "evaluate": later}, {}, {}))
+    found = hindsight(decision, KnownFacts({"ingest": actuals_of(decision), "evaluate": later}, {}, {}))
     assert found is not None
-    taken = next(road for road in found.offers if road.selected)
+    taken = next(offer for offer in found.offers if offer.selected)
     assert taken.total_usd == taken.stage_usd + from_microusd(400)
 
 
-def test_there_is_nothing_to_look_back_on_where_nothing_was_chosen_cached_or_never_done() -> None:
+def test_refused_cached_and_incomplete_stages_have_no_hindsight() -> None:
     refused = decide(laptop_question(budget_usd="0.000001"))
     assert refused.choice is None
     assert hindsight(refused, KnownFacts({}, {}, {})) is None
@@ -209,11 +213,13 @@ def test_there_is_nothing_to_look_back_on_where_nothing_was_chosen_cached_or_nev
     assert hindsight(chosen, KnownFacts({}, {}, {})) is None
     cached = decide(laptop_question(cached_outcome="cache/1.json", cached_format="packed"))
     assert cached.choice is not None and cached.choice.cached
-    assert hindsight(cached, KnownFacts({"ingest": as_it_went(chosen)}, {}, {})) is None
+    assert hindsight(cached, KnownFacts({"ingest": actuals_of(chosen)}, {}, {})) is None
 
 
 def test_the_same_records_give_the_same_hindsight() -> None:
     decision = decide(laptop_question())
-    seen = {looked(decision, as_it_went(decision, 1.3)).model_dump_json() for _ in range(3)}
+    seen = {hindsight_of(decision, actuals_of(decision, 1.3)).model_dump_json() for _ in range(3)}
     assert len(seen) == 1
-    assert set(KNOWABLE_ASSUMPTIONS) | {"work"} == set(looked(decision, as_it_went(decision)).saved_by_knowing)
+    assert set(KNOWABLE_ASSUMPTIONS) | {"work"} == set(
+        hindsight_of(decision, actuals_of(decision)).saved_by_knowing
+    )

@@ -1,4 +1,6 @@
-"""Laws of migrations: each pays for itself, none happens in a protected phase, fluctuating prices cause no oscillation."""
+"""Laws of migrations: each pays for itself, none happens in a protected phase, fluctuating prices cause no
+oscillation.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ THERE: dict[str, Any] = {
     "startup_s": 120.0,
 }
 amounts = st.floats(0.001, 1000)
-standings = st.builds(
+running_stages = st.builds(
     RunningStage,
     pool=st.just("a"),
     market=st.just(Market.SPOT),
@@ -58,7 +60,7 @@ standings = st.builds(
     exit_s=st.floats(0, 100),
     delay_usd_per_hour=st.just(0.0) | st.floats(0, 10),
 )
-places = st.builds(
+targets = st.builds(
     MigrationTarget,
     pool=st.sampled_from(["a", "b"]),
     market=st.just(Market.SPOT),
@@ -66,7 +68,7 @@ places = st.builds(
     s_per_sample=amounts,
     startup_s=st.floats(0, 1000),
 )
-settings_ = st.builds(
+migration_policies = st.builds(
     MigrationPolicy,
     saving_over_disruption=st.floats(1, 5),
     min_dwell_s=st.floats(0, 2000),
@@ -76,8 +78,8 @@ settings_ = st.builds(
 )
 
 
-@given(standings, places, settings_)
-def test_a_move_is_never_made_in_a_sacred_moment_or_for_nothing(
+@given(running_stages, targets, migration_policies)
+def test_a_stage_never_migrates_in_a_protected_phase_or_without_a_saving(
     at: RunningStage, there: MigrationTarget, rules: MigrationPolicy
 ) -> None:
     found = check_migration(at, there, rules)
@@ -95,8 +97,8 @@ def test_a_move_is_never_made_in_a_sacred_moment_or_for_nothing(
     )
 
 
-@given(standings, places, settings_)
-def test_what_a_move_leaves_is_never_less_than_staying(
+@given(running_stages, targets, migration_policies)
+def test_a_migration_never_affords_fewer_samples_than_staying(
     at: RunningStage, there: MigrationTarget, rules: MigrationPolicy
 ) -> None:
     if not check_migration(at, there, rules).migrates:
@@ -121,8 +123,8 @@ def test_what_a_move_leaves_is_never_less_than_staying(
         assert cost <= at.samples_left * at.s_per_sample * price_here / 3600 * (1 + 1e-9)
 
 
-@given(standings, settings_, amounts)
-def test_nothing_moves_for_a_place_that_is_no_better(
+@given(running_stages, migration_policies, amounts)
+def test_a_stage_does_not_migrate_to_a_worse_target(
     at: RunningStage, rules: MigrationPolicy, dearer: float
 ) -> None:
     like = MigrationTarget.model_validate(
@@ -170,10 +172,12 @@ def test_nothing_moves_for_a_place_that_is_no_better(
         ({}, {"pool": "a"}, MigrationReason.SAME_TARGET, "stays: the router would choose a spot again"),
     ],
 )
-def test_what_is_done_and_said(
+def test_each_rule_decides_with_its_sentence(
     here: dict[str, Any], there: dict[str, Any], code: MigrationReason, sentence: str | None
 ) -> None:
-    """Among them: with an hour to the deadline the faster place at four times the price wins; without one it saves nothing."""
+    """Among them: with an hour to the deadline the faster place at four times the price wins; without one
+    it saves nothing.
+    """
     found = check_migration(
         RunningStage.model_validate(HERE | here),
         MigrationTarget.model_validate(THERE | there),
@@ -183,7 +187,7 @@ def test_what_is_done_and_said(
     assert sentence is None or found.sentence == sentence
 
 
-def test_the_price_of_waiting_can_make_the_faster_place_worth_its_price() -> None:
+def test_the_price_of_delay_can_justify_a_faster_pool() -> None:
     there = MigrationTarget.model_validate(THERE | {"usd_per_hour": 1.5, "s_per_sample": 0.008})
     assert saving_and_disruption(RunningStage.model_validate(HERE | {"samples_left": 1e6}), there)[0] < 0
     assert (
@@ -194,8 +198,8 @@ def test_the_price_of_waiting_can_make_the_faster_place_worth_its_price() -> Non
     )
 
 
-def moves_over(prices: list[tuple[float, float]], rules: MigrationPolicy) -> list[int]:
-    """Looks at two like places, one every ten minutes, at which the stage moved."""
+def migrations_over(prices: list[tuple[float, float]], rules: MigrationPolicy) -> list[int]:
+    """Looks at two like targets, one every ten minutes, at which the stage moved."""
     place, since, moved = 0, 0, list[int]()
     for number, now in enumerate(prices):
         at = HERE | {
@@ -213,31 +217,31 @@ def moves_over(prices: list[tuple[float, float]], rules: MigrationPolicy) -> lis
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_prices_that_wobble_within_the_margin_move_a_stage_once_at_most(seed: int) -> None:
+def test_price_fluctuations_within_the_margin_cause_at_most_one_migration(seed: int) -> None:
     rng = random.Random(seed)
     prices = [(1 + rng.uniform(-0.03, 0.03), 1 + rng.uniform(-0.03, 0.03)) for _ in range(1000)]
     eager = MigrationPolicy(
         saving_over_disruption=1, min_dwell_s=0, extra_saving_per_migration=0, max_migrations=1000
     )
     calm = MigrationPolicy(max_migrations=1000)
-    assert len(moves_over(prices, eager)) > 100
-    assert len(moves_over(prices, calm)) <= 1
+    assert len(migrations_over(prices, eager)) > 100
+    assert len(migrations_over(prices, calm)) <= 1
 
 
 @given(st.integers(0, 10**6), st.floats(0.05, 0.5))
-def test_no_run_moves_more_often_than_its_margin_lets_it_whatever_prices_do(seed: int, margin: float) -> None:
+def test_the_margin_limits_the_number_of_migrations_at_any_prices(seed: int, margin: float) -> None:
     rng = random.Random(seed)
     prices = [(rng.lognormvariate(0, 2), rng.lognormvariate(0, 2)) for _ in range(60)]
     restless = MigrationPolicy(
         saving_over_disruption=1, min_dwell_s=0, extra_saving_per_migration=margin, max_migrations=1000
     )
-    assert len(moves_over(prices, restless)) <= 1 + 1 / margin
+    assert len(migrations_over(prices, restless)) <= 1 + 1 / margin
 
 
-def test_a_stage_never_moves_twice_within_its_dwell_time() -> None:
+def test_a_stage_never_migrates_twice_within_its_dwell_time() -> None:
     rng = random.Random(3)
     prices = [(rng.uniform(0.2, 2), rng.uniform(0.2, 2)) for _ in range(2000)]
-    moved = moves_over(
+    moved = migrations_over(
         prices, MigrationPolicy(min_dwell_s=3600, extra_saving_per_migration=0, max_migrations=10_000)
     )
     assert len(moved) > 20 and min(b - a for a, b in pairwise(moved)) >= 6

@@ -1,4 +1,4 @@
-"""The whole chain at a glance: the pareto_front of cost against time is what trying every plan finds."""
+"""The outline of a chain: its Pareto front of cost and time equals brute force."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from shoestring.core.money import from_microusd
 from shoestring.core.types import LearnedSpeed
 from shoestring.routing.analysis.outline import pareto_front, stage_outlines
 from shoestring.routing.decide import decide
+from shoestring.routing.offers.enumerate import enumerate_offers
+from shoestring.routing.offers.offer_table import full_offer_table
 from shoestring.routing.question import Question
-from shoestring.routing.offers.enumerate import candidates
-from shoestring.routing.offers.offer_costs import full_offer_table
 
 
 @settings(deadline=None, max_examples=60)
 @given(questions())
-def test_the_front_is_what_trying_every_plan_finds(question: Question) -> None:
+def test_the_pareto_front_equals_brute_force(question: Question) -> None:
     question = question.model_copy(update={"stage_budgets": {}})
-    rows = full_offer_table(candidates(question))
+    rows = full_offer_table(enumerate_offers(question))
     needs = question.needs
     # With all passes, whatever the stage.
     p95_ms, p95 = rows.p95_ms, rows.p95_microusd
@@ -36,30 +36,32 @@ def test_the_front_is_what_trying_every_plan_finds(question: Question) -> None:
         for est, ms, _ in plans
         if not any(e <= est and m <= ms and (e, m) != (est, ms) for e, m, _ in plans)
     }
-    found = pareto_front(question, candidates(question))
+    found = pareto_front(question, enumerate_offers(question))
     assert [(each.est_usd, each.p95_s) for each in found] == [
         (from_microusd(est), ms / 1000) for est, ms in sorted(best)
     ]
     assert all(len(each.offers) == len(needs) for each in found)
 
 
-def test_of_plans_that_cost_the_same_the_quickest_alone_is_on_the_front() -> None:
-    """Both are expected to cost a micro-dollar; the slower one needs less at P95, which the pareto_front says nothing of."""
+def test_of_plans_with_equal_cost_only_the_fastest_is_on_the_front() -> None:
+    """Both are expected to cost a micro-dollar; the slower one needs less at P95, which the pareto_front
+    says nothing of.
+    """
     learned = (LearnedSpeed(stage="evaluate", pool="slow", runs=20, log_mean=1.1, log_sd=0.0),)
     pools = (CPU_1.model_copy(update={"name": "fast"}), CPU_1.model_copy(update={"name": "slow"}))
     prices = (quote("fast", "0.000640"), quote("slow", "0.000350"))
     asked = laptop_question((EVALUATE,), pools=pools, quotes=prices, learned=learned, rows=0)
-    rows = full_offer_table(candidates(asked))
+    rows = full_offer_table(enumerate_offers(asked))
     assert (
         rows.est_microusd.tolist() == [1, 1]
         and rows.p95_microusd.tolist() == [2, 1]
         and rows.p95_ms[0] < rows.p95_ms[1]
     )
-    (only,) = pareto_front(asked, candidates(asked))
+    (only,) = pareto_front(asked, enumerate_offers(asked))
     assert only.p95_s == rows.p95_ms[0] / 1000
 
 
-def test_each_stage_has_a_line_with_what_it_takes_and_how_many_offers_are_refused_it() -> None:
+def test_each_stage_has_an_outline_with_its_offer_and_rejection_counts() -> None:
     decision = decide(laptop_question())
     lines = stage_outlines(decision)
     assert [line.stage for line in lines] == [need.stage for need in decision.question.needs]
@@ -71,12 +73,12 @@ def test_each_stage_has_a_line_with_what_it_takes_and_how_many_offers_are_refuse
     assert sum(lines[0].rejected.values()) == len(decision.refusal_index) - 1
 
 
-def test_a_plan_says_whether_it_keeps_to_the_budget_and_the_deadline() -> None:
+def test_a_plan_states_whether_it_fits_budget_and_deadline() -> None:
     asked = laptop_question()
-    every = pareto_front(asked, candidates(asked))
+    every = pareto_front(asked, enumerate_offers(asked))
     limited = asked.model_copy(update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s})
-    assert pareto_front(limited, candidates(limited))[0].fits
+    assert pareto_front(limited, enumerate_offers(limited))[0].fits
     short = asked.model_copy(
         update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s - 0.001}
     )
-    assert not pareto_front(short, candidates(short))[0].fits
+    assert not pareto_front(short, enumerate_offers(short))[0].fits

@@ -1,4 +1,4 @@
-"""A policy on trial: who obeys it, what is recorded of the other, when it is rolled back, and what its cost is estimated to be."""
+"""Policy trials: assignment of runs, the recorded shadow choice, rollbacks and cost estimates."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from shoestring.routing.analysis.off_policy import LoggedChoice, compare_policie
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
-from shoestring.routing.question import Question
 from shoestring.routing.policy.policy_trial import find_rollback, trial_fields
+from shoestring.routing.question import Question
 
 HASTY = Preferences(name="hasty", version=2, delay_usd_per_hour=Decimal(3))
 candidates = st.builds(
@@ -37,13 +37,15 @@ def asked(share: float, run_id: str = "r", **more: Any) -> Decision:
     """Of a stage that the policy in force puts on cpu-1, and the candidate on cpu-2."""
     candidate = CandidatePolicy(policy=HASTY, share=share)
     return decide(
-        laptop_question((PREPROCESS, EVALUATE), "5", **PLACES, run_id=run_id, candidate_policy=candidate, **more)
+        laptop_question(
+            (PREPROCESS, EVALUATE), "5", **PLACES, run_id=run_id, candidate_policy=candidate, **more
+        )
     )
 
 
 @settings(max_examples=60)
 @given(questions(), policies)
-def test_a_shadow_changes_nothing_that_is_obeyed(question: Question, policy: Preferences) -> None:
+def test_a_shadow_policy_does_not_change_the_decision(question: Question, policy: Preferences) -> None:
     other = policy.model_copy(update={"name": "other"})
     alone, beside = (
         decide(question),
@@ -53,17 +55,23 @@ def test_a_shadow_changes_nothing_that_is_obeyed(question: Question, policy: Pre
         other.sha256,
         "candidate",
     )
-    assert record_bytes(alone) == record_bytes(beside.model_copy(update={"question": question, "shadow": None}))
+    assert record_bytes(alone) == record_bytes(
+        beside.model_copy(update={"question": question, "shadow": None})
+    )
 
 
 @settings(max_examples=60)
 @given(questions(), candidates)
-def test_the_other_policy_is_recorded_as_it_would_decide_itself_and_all_replays(
+def test_the_shadow_choice_equals_the_other_policys_own_choice_and_replays(
     question: Question, candidate: CandidatePolicy
 ) -> None:
     tried_out = decide(question.model_copy(update={"candidate_policy": candidate}))
     shadow = tried_out.shadow
-    assert shadow is not None and tried_out.applied_policy is not None and shadow.arm != tried_out.applied_policy.arm
+    assert (
+        shadow is not None
+        and tried_out.applied_policy is not None
+        and shadow.arm != tried_out.applied_policy.arm
+    )
     preferences = candidate.policy if shadow.arm == "candidate" else question.preferences
     itself = decide(question.model_copy(update={"preferences": preferences})).choice
     found = (shadow.pool, shadow.market, shadow.format, shadow.est_usd, shadow.samples)
@@ -84,12 +92,12 @@ def test_propensities_sum_to_one_and_a_rolled_back_candidate_has_none(share: flo
 
 
 @given(st.text(min_size=1, max_size=20), st.floats(0, 1), st.floats(0, 1))
-def test_a_share_that_is_raised_keeps_the_runs_that_it_had(run_id: str, one: float, another: float) -> None:
+def test_raising_the_share_keeps_the_runs_already_assigned(run_id: str, one: float, another: float) -> None:
     arms = [CandidatePolicy(policy=HASTY, share=share).arm_of(run_id) for share in sorted((one, another))]
     assert arms != ["candidate", "live"]
 
 
-def test_a_share_of_runs_is_about_that_share_and_is_its_own_for_each_version() -> None:
+def test_the_assigned_share_is_accurate_and_drawn_again_for_each_version() -> None:
     def obeying(policy: Preferences) -> set[int]:
         return {
             run
@@ -102,12 +110,14 @@ def test_a_share_of_runs_is_about_that_share_and_is_its_own_for_each_version() -
     assert 250 <= len(first & second) <= 480, "another version draws anew: nine in a hundred are in both"
 
 
-def test_runs_of_the_share_obey_the_candidate_in_all_their_stages_and_the_record_says_how_likely_that_was() -> (
-    None
-):
+def test_assigned_runs_use_the_candidate_and_record_its_probability() -> None:
     for run in range(20):
         decision = asked(0.4, f"r{run}")
-        assert decision.applied_policy is not None and decision.shadow is not None and decision.choice is not None
+        assert (
+            decision.applied_policy is not None
+            and decision.shadow is not None
+            and decision.choice is not None
+        )
         is_candidate = (
             decision.question.candidate_policy is not None
             and decision.question.candidate_policy.arm_of(f"r{run}") == "candidate"
@@ -117,12 +127,17 @@ def test_runs_of_the_share_obey_the_candidate_in_all_their_stages_and_the_record
         assert decision.shadow.pool == ("cpu-1" if is_candidate else "cpu-2") and not decision.shadow.same
         kept = trial_fields(decision)
         assert kept.candidate_sha256 == HASTY.sha256 and kept.policy_sha256 == decision.applied_policy.sha256
-        assert kept.live_policy_est_usd == (decision.shadow.est_usd if is_candidate else decision.choice.est_usd)
+        assert kept.live_policy_est_usd == (
+            decision.shadow.est_usd if is_candidate else decision.choice.est_usd
+        )
 
 
-def test_a_candidate_that_is_rolled_back_goes_on_as_a_shadow() -> None:
+def test_a_rolled_back_candidate_continues_as_a_shadow() -> None:
     decision = asked(1.0, rollback_reason="5 runs spent too much")
-    assert decision.applied_policy is not None and (decision.applied_policy.arm, decision.applied_policy.propensity) == ("live", 1.0)
+    assert decision.applied_policy is not None and (
+        decision.applied_policy.arm,
+        decision.applied_policy.propensity,
+    ) == ("live", 1.0)
     assert decision.shadow is not None and decision.shadow.pool == "cpu-2"
     assert not trial_fields(decision).candidate_sha256
 
@@ -160,19 +175,20 @@ def receipt(
     )
 
 
-TRIED = CandidatePolicy(policy=HASTY, share=0.5, max_overspend=1.25, min_runs=3)
+CANDIDATE = CandidatePolicy(policy=HASTY, share=0.5, max_overspend=1.25, min_runs=3)
 
 
-def test_a_candidate_whose_runs_cost_more_than_it_said_is_rolled_back_with_the_numbers() -> None:
-    over = find_rollback(TRIED, [receipt(1, "1.4"), receipt(2, "1.2"), receipt(3, "1.3")])
+def test_a_candidate_above_its_own_estimates_is_rolled_back_with_the_numbers() -> None:
+    over = find_rollback(CANDIDATE, [receipt(1, "1.4"), receipt(2, "1.2"), receipt(3, "1.3")])
     assert over is not None and over.sha256 == HASTY.sha256
     assert over.reason == (
-        "3 runs with policy hasty 2 spent $3.900000, 1.30 times the $3.000000 that it estimated; the limit is 1.25 times"
+        "3 runs with policy hasty 2 spent $3.900000, 1.30 times the $3.000000 that it estimated; "
+        "the limit is 1.25 times"
     )
 
 
-def test_a_candidate_that_is_dearer_than_the_policy_in_force_is_rolled_back() -> None:
-    over = find_rollback(TRIED, [receipt(run, "1.4", est="1.4") for run in (1, 2, 3)])
+def test_a_candidate_more_expensive_than_the_live_policy_is_rolled_back() -> None:
+    over = find_rollback(CANDIDATE, [receipt(run, "1.4", est="1.4") for run in (1, 2, 3)])
     assert (
         over is not None and "the $3.000000 that the live policy estimated for the same stages" in over.reason
     )
@@ -204,14 +220,16 @@ def test_a_candidate_that_is_dearer_than_the_policy_in_force_is_rolled_back() ->
     ],
 )
 def test_a_candidate_is_not_rolled_back_for(receipts: list[Receipt]) -> None:
-    assert find_rollback(TRIED, receipts) is None
+    assert find_rollback(CANDIDATE, receipts) is None
 
 
 @given(
     st.permutations([receipt(1, "1.4"), receipt(2, "1.2"), receipt(3, "1.3"), receipt(4, "0.9", obeys=False)])
 )
 def test_a_rollback_does_not_depend_on_the_order_of_receipts(receipts: list[Receipt]) -> None:
-    assert find_rollback(TRIED, receipts) == find_rollback(TRIED, sorted(receipts, key=lambda each: each.run_id))
+    assert find_rollback(CANDIDATE, receipts) == find_rollback(
+        CANDIDATE, sorted(receipts, key=lambda each: each.run_id)
+    )
 
 
 def logs(rng: np.random.Generator, runs: int, share: float, model_bias: float) -> list[LoggedChoice]:
@@ -227,11 +245,15 @@ def logs(rng: np.random.Generator, runs: int, share: float, model_bias: float) -
 
 
 @pytest.mark.parametrize("model_bias", [0.8, 1.3])
-def test_the_interval_holds_the_true_difference_whatever_was_expected(model_bias: float) -> None:
+def test_the_interval_contains_the_true_difference_despite_biased_estimates(model_bias: float) -> None:
     rng, held, means = np.random.default_rng(5), 0, []
     for _ in range(200):
         found = compare_policies(logs(rng, 80, 0.3, model_bias))
-        assert found is not None and found.difference.low_usd is not None and found.difference.high_usd is not None
+        assert (
+            found is not None
+            and found.difference.low_usd is not None
+            and found.difference.high_usd is not None
+        )
         truth = -0.2 * np.exp(0.08)
         held += found.difference.low_usd <= truth <= found.difference.high_usd
         means.append(found.difference.usd_per_run)
@@ -239,7 +261,7 @@ def test_the_interval_holds_the_true_difference_whatever_was_expected(model_bias
     assert np.mean(means) == pytest.approx(truth, abs=0.02)
 
 
-def test_a_shadow_is_judged_by_what_was_expected_and_the_comparison_says_so() -> None:
+def test_a_shadow_is_compared_by_estimates_and_counted_as_unobservable() -> None:
     found = compare_policies([LoggedChoice(f"r{run}", True, False, 0.0, 1.0, 0.5, 2.0) for run in range(6)])
     assert found is not None and (found.unobservable, found.candidate_by_propensity) == (6, None)
     assert (found.live.usd_per_run, found.candidate.usd_per_run) == (2.0, 1.0), (
@@ -247,13 +269,13 @@ def test_a_shadow_is_judged_by_what_was_expected_and_the_comparison_says_so() ->
     )
 
 
-def test_few_runs_have_no_interval_and_none_no_comparison() -> None:
+def test_few_runs_give_no_interval_and_no_runs_no_comparison() -> None:
     found = compare_policies([LoggedChoice("r1", True, True, 0.5, 1.0, 1.0, 1.2)])
     assert found is not None and found.difference.low_usd is None and found.difference.usd_per_run == 0.0
     assert compare_policies([]) is None
 
 
-def test_a_candidate_that_cannot_be_told_from_the_policy_in_force_is_refused() -> None:
+def test_a_candidate_with_the_name_of_the_live_policy_is_refused() -> None:
     with pytest.raises(ValidationError, match="the candidate is called house 3 like the policy in force"):
         Policy.model_validate(
             {"name": "house", "version": 3, "candidate": {"policy": {"name": "house", "version": 3}}}

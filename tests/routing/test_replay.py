@@ -1,4 +1,4 @@
-"""A recorded decision is made again from the record alone, by the code that is there."""
+"""A recorded decision is made again from the record alone, by the current code."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_changed_code_fails_the_replay_and_the_difference_is_shown(
     assert line in replayed_by_changed_code(tmp_path, name, before, after).splitlines()
 
 
-def test_a_record_that_was_edited_fails_the_replay() -> None:
+def test_an_edited_record_fails_the_replay() -> None:
     data = json.loads(record_bytes(decide(laptop_question())))
     data["choice"]["pool"] = "cpu-2"
     difference = replay((json.dumps(data, sort_keys=True, indent=1) + "\n").encode())
@@ -97,6 +97,6 @@ def test_the_same_values_in_other_bytes_fail_the_replay() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b'{"schema_version": 2}', b"[1]"])
-def test_what_is_not_a_decision_is_refused_with_what_to_give_instead(data: bytes) -> None:
+def test_bytes_that_are_no_decision_are_refused_with_a_hint(data: bytes) -> None:
     with pytest.raises(UsageError, match="not a decision"):
         replay(data)

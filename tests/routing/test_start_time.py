@@ -1,4 +1,6 @@
-"""Start now or wait: for a window that is cheaper, out of a peak, behind a queue; never beyond the ceiling or the deadline."""
+"""Start times: wait for a cheaper window, past a peak or behind a queue, within the maximum delay and the
+deadline.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def windows(draw: st.DrawFn) -> PriceWindow:
     )
 
 
-rules_ = st.builds(
+start_policies = st.builds(
     StartPolicy,
     max_delay_s=st.floats(0, 172800),
     min_saving=st.floats(0, 1),
@@ -54,14 +56,14 @@ rules_ = st.builds(
 
 @given(
     moments,
-    rules_,
+    start_policies,
     st.sampled_from(["low", "normal", "high"]),
     st.floats(0, 100),
     st.floats(0, 1e5),
     st.none() | st.floats(-10, 1e5),
     st.integers(0, 5),
 )
-def test_nobody_waits_beyond_the_ceiling_or_the_deadline_and_what_is_urgent_never(
+def test_no_run_waits_beyond_the_maximum_or_the_deadline_and_urgent_runs_never_wait(
     now: datetime,
     rules: StartPolicy,
     priority: Priority,
@@ -85,7 +87,7 @@ def test_nobody_waits_beyond_the_ceiling_or_the_deadline_and_what_is_urgent_neve
 
 
 @given(moments, st.lists(windows(), max_size=3), st.floats(60, 200_000))
-def test_between_two_turns_the_price_does_not_change(
+def test_the_price_is_constant_between_window_edges(
     now: datetime, found: list[PriceWindow], seconds: float
 ) -> None:
     edges = [now, *window_edges(found, now, seconds)]
@@ -102,13 +104,13 @@ def asked(priority: Priority = "normal", now: datetime = NOON, **more: Any) -> t
     return found.not_before, found.sentence
 
 
-def test_a_run_waits_for_the_night_and_says_what_that_saves() -> None:
+def test_a_run_waits_for_the_night_and_states_the_saving() -> None:
     until, sentence = asked()
     assert until == NOON + timedelta(hours=10)
     assert sentence == "not before 2026-11-04T22:00:00.000Z: $5.000000 then, $10.000000 now, 50% less"
 
 
-def test_a_run_that_outlasts_the_night_counts_the_hours_after_it_too() -> None:
+def test_a_run_longer_than_the_night_counts_the_hours_after_it() -> None:
     assert mean_price_factor((NIGHT,), NOON + timedelta(hours=10), 16 * 3600) == pytest.approx(0.75)
     assert asked(est_s=16 * 3600.0, rules={"min_saving": 0.3})[0] is None
 
@@ -130,7 +132,7 @@ def test_a_run_starts_now_because(more: dict[str, Any], why: str) -> None:
     assert asked(**more) == (None, "starts now"), why
 
 
-def test_what_may_wait_yields_at_peak_until_its_end_and_to_a_queue_for_a_while() -> None:
+def test_low_priority_runs_wait_out_a_peak_and_poll_a_queue() -> None:
     peak = {"windows": (OFFICE,), "min_saving": 0.5}
     assert asked("low", rules=peak) == (
         NOON + timedelta(hours=6),
@@ -146,12 +148,15 @@ def test_what_may_wait_yields_at_peak_until_its_end_and_to_a_queue_for_a_while()
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"from_hour": 8, "to_hour": 8}, "it begins and ends at 8: a whole day is from_hour 0, to_hour 24"),
+        (
+            {"from_hour": 8, "to_hour": 8},
+            "it begins and ends at 8: write from_hour 0 and to_hour 24 for a whole day",
+        ),
         ({"from_hour": 24, "to_hour": 2}, "less than or equal to 23"),
         ({"from_hour": 1, "to_hour": 2, "price_factor": 0}, "greater than 0"),
         ({"from_hour": 1, "to_hour": 2, "days": ["monday"]}, "Input should be 'mon'"),
     ],
 )
-def test_a_window_that_cannot_be_is_refused(fields: dict[str, Any], told: str) -> None:
+def test_an_invalid_window_is_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
         PriceWindow.model_validate(fields)

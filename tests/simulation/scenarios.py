@@ -1,4 +1,4 @@
-"""Small scenarios, and rng that fail where a test wants it."""
+"""Small scenarios, and a random generator that injects a fault at a chosen write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING_WRONG: dict[str, Any] = {
 
 
 def scenario(*kinds: str, **changes: Any) -> Scenario:
-    """The one that ships, with some of its chains and with changes."""
+    """Return the scenario that ships, with some of its pipeline kinds and with changes."""
     shipped = load_scenario(None).model_dump(mode="json")
     kept = [kind for kind in shipped["pipeline_kinds"] if kind["name"] in (kinds or ("tables", "images"))]
     return Scenario.model_validate(
@@ -24,7 +24,7 @@ def scenario(*kinds: str, **changes: Any) -> Scenario:
 
 
 def budgeted(times: float, base: Scenario) -> Scenario:
-    """Every budget is so many times what the router expects."""
+    """Set every budget to a multiple of the router's estimate."""
     chains = tuple(
         kind.model_copy(update={"budget_factor": times, "budget_log_sd": 0.0}) for kind in base.pipeline_kinds
     )
@@ -32,14 +32,17 @@ def budgeted(times: float, base: Scenario) -> Scenario:
 
 
 class DieAt(Random):
-    """Of the writes, counted from 0, the one of this number is the last of its process: before it is made, or after."""
+    """The process dies at the write with this number, counted from 0: before the write, or after it."""
 
     def __init__(self, write: int, before: bool) -> None:
         super().__init__(0)
         self._write, self._before, self.writes, self._asked = write, before, 0, 0
 
     def random(self) -> float:
-        """Asked twice a write: does it crash, is it lost; and once more where it does, for before (below a half) or after."""
+        """Return 0 to inject a fault.
+
+        A write asks twice: for a crash and for an error; with a fault once more: before (below 0.5) or after.
+        """
         asked, self._asked = self._asked, self._asked + 1
         if asked == 0:
             return 0.0 if self.writes == self._write else 1.0

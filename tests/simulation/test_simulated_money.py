@@ -1,4 +1,4 @@
-"""Whatever goes wrong, no account spends more than its cap, and the books hold."""
+"""No account spends more than its cap under any faults, and the ledger stays correct."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAULTS = st.fixed_dictionaries(
 )
 
 
-def books_hold(report: SimulationReport) -> bool:
+def ledger_is_correct(report: SimulationReport) -> bool:
     """Nothing past a cap, every entry as it should be, and nothing held when all is over."""
     held = [month for month in report.parent_accounts.values() if "$0.000000 held" not in month]
     return (
@@ -57,7 +57,7 @@ def books_hold(report: SimulationReport) -> bool:
         {"log_sd": st.floats(0, 1), "tail_share": st.floats(0, 0.5), "tail_index": st.floats(1.1, 3)}
     ),
 )
-def test_no_account_spends_above_its_cap_whatever_goes_wrong(
+def test_no_account_spends_above_its_cap_despite_any_faults(
     faults: dict[str, float],
     seed: int,
     budget_factor: float,
@@ -73,11 +73,11 @@ def test_no_account_spends_above_its_cap_whatever_goes_wrong(
         budgets={"month_usd": month_usd},
     )
     report = simulate(budgeted(budget_factor, base), 8, seed)
-    assert books_hold(report), report
+    assert ledger_is_correct(report), report
     assert report.spent_usd <= Decimal(month_usd)
 
 
-def test_a_process_may_die_before_and_after_every_write_of_a_pipeline() -> None:
+def test_a_process_can_die_before_and_after_every_write_of_a_pipeline() -> None:
     faults = NOTHING_WRONG | {"faults": {"crash_per_write": 0.5}, "reap_every_s": 700}
     calm = DieAt(-1, before=True)
     assert run_simulation(Simulation(scenario("tables", **faults), 3, calm), 1, True, int).outcomes == {
@@ -90,7 +90,7 @@ def test_a_process_may_die_before_and_after_every_write_of_a_pipeline() -> None:
                 Simulation(scenario("tables", **faults), 3, DieAt(write, before)), 1, True, int
             )
             assert report.crashes == 1
-            assert books_hold(report), (write, before, report)
+            assert ledger_is_correct(report), (write, before, report)
             assert report.outcomes in ({"done": 1}, {"failed": 1}), (write, before, report)
 
 
@@ -99,7 +99,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not() -> None:
     assert one == same != other
 
 
-def test_writers_who_race_do_so_alike_each_time() -> None:
+def test_races_are_reproducible() -> None:
     racing = scenario(
         pipelines_per_hour=3000,
         faults={"race_per_write": 0.7, "clock_skew_sd_s": 60.0},
@@ -109,26 +109,26 @@ def test_writers_who_race_do_so_alike_each_time() -> None:
     assert first.races and record_bytes(first) == record_bytes(second)
 
 
-def test_what_hardly_ever_happens_is_no_bad_input() -> None:
+def test_tiny_rates_are_accepted() -> None:
     rare = scenario("tables", faults={"pods_lost_per_hour": 5e-324}, market={"preemption_factor": 5e-324})
     assert simulate(rare, 2, 1).outcomes
 
 
-def test_where_nothing_goes_wrong_and_there_is_money_all_is_done() -> None:
+def test_without_faults_and_with_enough_money_all_pipelines_finish() -> None:
     report = simulate(budgeted(10.0, scenario("tables", **NOTHING_WRONG)), 10, 1)
     assert report.outcomes == {"done": 10}
     assert (report.crashes, report.preempted, report.reaped) == (0, 0, 0)
     assert report.p95_coverage == 1.0
 
 
-def test_what_the_books_say_is_what_is_billed_also_when_prices_move() -> None:
+def test_the_ledger_matches_the_bill_when_prices_change() -> None:
     moving = NOTHING_WRONG | {"market": {"log_sd_per_day": 3.0, "step_s": 60.0, "preemption_factor": 0.0}}
     report = simulate(scenario("images", **moving), 6, 2)
     assert report.admitted
     assert abs(report.billed_usd - report.spent_usd) < Decimal("0.002") * report.billed_usd
 
 
-def test_a_month_that_is_full_admits_nothing_more() -> None:
+def test_a_month_that_reached_its_cap_admits_no_more_runs() -> None:
     report = simulate(
         scenario("images", **NOTHING_WRONG, pipelines_per_hour=600, budgets={"month_usd": "9"}), 20, 2
     )
@@ -136,13 +136,13 @@ def test_a_month_that_is_full_admits_nothing_more() -> None:
     assert report.spent_usd <= 9
 
 
-def test_runs_for_which_others_hold_the_month_wait_for_them_where_the_policy_lets_them() -> None:
+def test_runs_wait_for_money_that_others_hold_if_the_policy_allows() -> None:
     base = scenario("tables", **NOTHING_WRONG, pipelines_per_hour=600, budgets={"month_usd": "6"})
     waiting = base.policy.model_copy(update={"start": StartPolicy(max_delay_s=86400, poll_s=600)})
     refused, patient = simulate(base, 20, 2), simulate(base.model_copy(update={"policy": waiting}), 20, 2)
     assert refused.outcomes["cap-reached"] > 5 and not refused.waited
     assert patient.waited > 5 and patient.longest_wait_h > 1
-    assert patient.admitted > refused.admitted and books_hold(patient)
+    assert patient.admitted > refused.admitted and ledger_is_correct(patient)
     assert refused.spent_usd < patient.spent_usd <= 6
 
 
@@ -154,11 +154,11 @@ def test_a_campaign_keeps_to_its_cap_inside_its_month_while_writers_race(seed: i
     base = scenario("tables", pipelines_per_hour=3000, budgets=budgets, faults=faults)
     chains = tuple(kind.model_copy(update={"campaign": "spring"}) for kind in base.pipeline_kinds)
     report = simulate(base.model_copy(update={"pipeline_kinds": chains}), 10, seed)
-    assert books_hold(report), report
+    assert ledger_is_correct(report), report
     assert report.spent_usd <= Decimal(cap_usd)
     assert "spring.campaign" in report.parent_accounts or not report.admitted
 
 
 @pytest.mark.parametrize(("times", "fitting"), [(0.6, 0), (1.2, 5)])
-def test_the_oracle_knows_what_is_needed(times: float, fitting: int) -> None:
+def test_the_oracle_knows_the_minimum_cost(times: float, fitting: int) -> None:
     assert simulate(budgeted(times, scenario("tables", **NOTHING_WRONG)), 5, 1).would_fit == fitting

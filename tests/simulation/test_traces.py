@@ -1,4 +1,6 @@
-"""RecordedMarket markets: what a file says is what pods meet, and a file that says nothing is told what it lacks."""
+"""Recorded markets: pods meet the recorded prices and preemptions; invalid files are refused with the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def recorded(folder: Path, zone: str) -> MarketModel:
     return MarketModel(trace=folder, tick_s=60.0, step_s=60.0, zones={"n2-standard-4": zone})
 
 
-def test_a_pools_spot_price_moves_as_its_zones_did_and_the_recording_begins_again(folder: Path) -> None:
+def test_a_pools_spot_price_follows_its_zone_and_the_recording_repeats(folder: Path) -> None:
     found = market(recorded(folder, "a"))
     first = found.micro("n2-standard-4", SPOT, 0)
     assert [found.micro("n2-standard-4", SPOT, step) / first for step in range(6)] == pytest.approx(
@@ -43,7 +45,7 @@ def test_a_pools_spot_price_moves_as_its_zones_did_and_the_recording_begins_agai
     assert len({found.micro("n2-standard-4", ON_DEMAND, step) for step in range(6)}) == 1
 
 
-def test_machines_are_there_and_are_taken_when_the_recording_says_so(folder: Path) -> None:
+def test_availability_and_preemptions_follow_the_recording(folder: Path) -> None:
     found, pool = market(recorded(folder, "b")), world_file(scenario()).pools[0]
     assert [found.is_available(pool.name, SPOT, at_s) for at_s in (0, 59, 60, 119, 120, 240)] == [
         True,
@@ -57,7 +59,7 @@ def test_machines_are_there_and_are_taken_when_the_recording_says_so(folder: Pat
     assert [found.preempted_s(pool, SPOT, at_s, None) for at_s in (0, 130)] == [60, 240]  # type: ignore[arg-type]
 
 
-def test_where_no_spot_machine_is_to_be_had_the_stage_is_routed_elsewhere(tmp_path: Path) -> None:
+def test_without_spot_capacity_the_stage_is_routed_to_another_market(tmp_path: Path) -> None:
     (tmp_path / "availability.csv").write_text("tick,a\n0,0\n")
     (tmp_path / "prices.csv").write_text("zone,spot_usd_per_hour\na,1\n")
     gone = NOTHING_WRONG | {
@@ -69,7 +71,7 @@ def test_where_no_spot_machine_is_to_be_had_the_stage_is_routed_elsewhere(tmp_pa
     assert all(kind == "overhead" or kind.endswith("on-demand") for kind in report.spent_by_target)
 
 
-def test_price_changes_are_found_by_machine_and_region_and_hold_from_their_day(tmp_path: Path) -> None:
+def test_price_changes_apply_by_machine_and_region_from_their_date(tmp_path: Path) -> None:
     path = tmp_path / "changes.csv"
     rows = (
         "2026-11-02,n2-standard-4,us-central1,spot,0.03",
@@ -102,13 +104,13 @@ def test_price_changes_are_found_by_machine_and_region_and_hold_from_their_day(t
         (
             {"availability.csv": "tick,a\n0,1\n", "prices.csv": "tick,a\n0,1\n"},
             {"n2-standard-4": "z"},
-            "has no zone z; there is: a",
+            "has no zone z; it has: a",
         ),
         ({"availability.csv": "tick,a\n"}, {"n2-standard-4": "a"}, "has no rows"),
-        ({"availability.csv": "tick,a\n0,1\n"}, {}, "say which pool is in which of its zones"),
+        ({"availability.csv": "tick,a\n0,1\n"}, {}, "name the zone of each pool"),
     ],
 )
-def test_a_recording_that_is_not_one_is_refused(
+def test_an_invalid_recording_is_refused(
     tmp_path: Path, files: dict[str, str], zones: dict[str, str], said: str
 ) -> None:
     for name, text in files.items():
@@ -131,7 +133,8 @@ def test_a_recording_that_is_not_one_is_refused(
         ),
         (
             "from_date,machine_type,region,market,usd_per_hour\n2025-08-01,n2-standard-4,us-central1,spot,1\n",
-            "ends on 2025-08-01, before the simulation begins on 2026-11-01: no price would move; begin between",
+            "ends on 2025-08-01, before the simulation starts on 2026-11-01, "
+            "so no price would change; start between",
         ),
         (
             "from_date,machine_type,region,market,usd_per_hour\n2026-11-01,n2-standard-4,us-central1,spot,-1\n",
@@ -139,7 +142,7 @@ def test_a_recording_that_is_not_one_is_refused(
         ),
     ],
 )
-def test_price_changes_that_are_none_are_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_price_changes_are_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "changes.csv").write_text(text)
     with pytest.raises(WorldError, match=said):
         market(MarketModel(trace=tmp_path / "changes.csv"))
@@ -149,7 +152,7 @@ def with_record(base: Scenario, path: Path) -> Scenario:
     return base.model_copy(update={"durations": base.durations.model_copy(update={"recorded_file": path})})
 
 
-def test_luck_is_drawn_from_a_record_of_durations(tmp_path: Path) -> None:
+def test_duration_factors_are_drawn_from_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "record.csv"
     path.write_text(
         "stage,prior_s,seconds\n" + "".join(f"{stage},10,90\n" for stage in ("ingest", "preprocess", "score"))
@@ -162,7 +165,7 @@ def test_luck_is_drawn_from_a_record_of_durations(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["stage,seconds\na,1\n", "stage,prior_s,seconds\na,0,1\n", "stage,prior_s,seconds\na,1,soon\n"]
 )
-def test_a_record_of_durations_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_recording_of_durations_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "record.csv").write_text(text)
     with pytest.raises(WorldError, match="is not a record of durations"):
         simulate(with_record(scenario("tables"), tmp_path / "record.csv"), 1, 1)

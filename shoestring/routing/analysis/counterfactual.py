@@ -11,12 +11,12 @@ import numpy as np
 
 from shoestring.routing.candidates import NONE, Candidates, Ints
 from shoestring.routing.dag import build_dag
-from shoestring.routing.offers.offer_table import OfferTable, time_cost
-from shoestring.routing.planner.dag.labels import BESIDE, COST, P95
-from shoestring.routing.planner.dag_lookahead import ways_to_read
-from shoestring.routing.planner.dag_planner import Graph
-from shoestring.routing.planner.pareto import undominated
-from shoestring.routing.planner.partial_plans import Ways, waiting
+from shoestring.routing.offers.offer_costs import delay_cost
+from shoestring.routing.offers.offer_table import OfferTable
+from shoestring.routing.planner.dag.dag_planner import DagPlanner
+from shoestring.routing.planner.dag.labels import COST, P95, PARALLEL
+from shoestring.routing.planner.dag.lookahead import formats_read
+from shoestring.routing.planner.partial_plans import PartialPlans, undominated
 from shoestring.routing.question import Question
 
 MAX_PARTIAL_PLANS = 4096
@@ -34,20 +34,22 @@ class PlanCost:
 class CounterfactualStage:
     """The offers of one stage at their counterfactual costs."""
 
-    def __init__(self, plans: CounterfactualPlans, stage: int) -> None:
-        self.plans = plans
-        self.usable = np.flatnonzero((plans.rows.stage == stage) & (plans.rows.exclusion == NONE))
+    def __init__(self, costs: CounterfactualPlans, stage: int) -> None:
+        self.costs = costs
+        self.usable = np.flatnonzero((costs.rows.stage == stage) & (costs.rows.exclusion == NONE))
 
-    def of(self, reads: int) -> list[Ways]:
+    def plans(self, reads: int, /) -> list[PartialPlans]:
         """Return the undominated offers that read this format, one part for each format written."""
-        plans, mine = self.plans, self.usable[self.plans.rows.reads[self.usable] == reads]
+        costs, mine = self.costs, self.usable[self.costs.rows.reads[self.usable] == reads]
         parts = []
-        for writes in np.unique(plans.rows.writes[mine]):
-            rows = mine[plans.rows.writes[mine] == writes]
-            rows = rows[undominated(plans.cost[rows], plans.micro[rows], plans.ms[rows])]
+        for writes in np.unique(costs.rows.writes[mine]):
+            rows = mine[costs.rows.writes[mine] == writes]
+            rows = rows[undominated(costs.cost[rows], costs.micro[rows], costs.ms[rows])]
             none, written = np.zeros_like(rows), np.full(len(rows), writes)
             parts.append(
-                Ways(plans.cost[rows], plans.micro[rows], plans.ms[rows], rows, written, written, none)
+                PartialPlans(
+                    costs.cost[rows], costs.micro[rows], costs.ms[rows], rows, written, written, none
+                )
             )
         return parts
 
@@ -71,18 +73,17 @@ class CounterfactualPlans:
     ) -> None:
         self.rows, self.micro, self.ms = rows, micro, ms
         # Plans are compared by money plus the price of delay.
-        delay_micro_per_hour = [waiting(question, stage) for stage in range(len(question.needs))]
         self.cost = micro.copy()
-        for stage, micro_per_hour in enumerate(delay_micro_per_hour):
-            self.cost[rows.stage == stage] += time_cost(ms[rows.stage == stage], micro_per_hour)
-        shape = build_dag(question.needs, question.upstream)
-        readings = ways_to_read(question, candidates, shape)
-        self.onward = Graph(
-            shape,
-            readings,
+        for stage, need in enumerate(question.needs):
+            own = rows.stage == stage
+            self.cost[own] += delay_cost(ms[own], question.delay_microusd_per_hour(need))
+        dag = build_dag(question.needs, question.upstream)
+        self.later = DagPlanner(
+            dag,
+            formats_read(question, candidates, dag),
             lambda stage: CounterfactualStage(self, stage),
             timed=True,
-            most=MAX_PARTIAL_PLANS,
+            max_labels=MAX_PARTIAL_PLANS,
         )
         found = self._ends(selected)
         self.left_ms = left_ms if found is None else max(left_ms, int(found[2].min()))
@@ -120,8 +121,8 @@ class CounterfactualPlans:
         """Return cost, micro-dollars and milliseconds of each plan that begins with this offer; None if
         there is none.
         """
-        if (ways := self.onward.after(int(self.rows.writes[row]))) is None:
+        if (plans := self.later.plans_after(int(self.rows.writes[row]))) is None:
             return None
-        then = ways.sums[BESIDE + 1] if len(ways.sums) > BESIDE + 1 else 0
-        ms: Ints = np.maximum(self.ms[row] + then, ways.sums[BESIDE])
-        return ways.sums[COST] + self.cost[row], ways.sums[P95] + self.micro[row], ms
+        later_ms = plans.sums[PARALLEL + 1] if len(plans.sums) > PARALLEL + 1 else 0
+        ms: Ints = np.maximum(self.ms[row] + later_ms, plans.sums[PARALLEL])
+        return plans.sums[COST] + self.cost[row], plans.sums[P95] + self.micro[row], ms

@@ -21,7 +21,7 @@ from shoestring.routing.dag import build_dag
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_table import full_offer_table
 from shoestring.routing.pages.decision_view import interpolate, selected_row
-from shoestring.routing.planner.dag_lookahead import ways_to_read
+from shoestring.routing.planner.dag.lookahead import formats_read
 from shoestring.routing.planner.partial_plans import UNBOUNDED
 
 Assumption = Literal["work", "price", "speed", "start-up", "preemption"]
@@ -133,17 +133,17 @@ class HindsightPricing:
         target and format.
         """
         columns, found, question = self.table, dict[int, int](), self.decision.question
-        shape = build_dag(question.needs, question.upstream)
-        readings = ways_to_read(question, self.candidates, shape)
+        dag = build_dag(question.needs, question.upstream)
+        combinations = formats_read(question, self.candidates, dag)
         for number in range(len(self.needs)):
             rows: list[int] = np.flatnonzero(columns.stage == number).tolist()
             written = {
-                each: int(columns.writes[found[each]]) for each in shape.sources[number] if each in found
+                each: int(columns.writes[found[each]]) for each in dag.sources[number] if each in found
             }
             readable = {
                 code
-                for code, way in readings[number].items()
-                if self._matches(shape.sources[number], way, written)
+                for code, formats in combinations[number].items()
+                if self._matches(dag.sources[number], formats, written)
             }
             row = (
                 selected_row(self.decision)
@@ -154,11 +154,11 @@ class HindsightPricing:
                 found[number] = row
         return found
 
-    def _matches(self, sources: tuple[int, ...], way: tuple[int, ...], written: dict[int, int]) -> bool:
-        """Return True if this way of reading matches the data sets that the completed stages wrote."""
+    def _matches(self, sources: tuple[int, ...], formats: tuple[int, ...], written: dict[int, int]) -> bool:
+        """Return True if these formats match the data sets that the completed stages wrote."""
         return all(
-            written.get(source, NONE if source >= 0 else lies) == lies
-            for source, lies in zip(sources, way, strict=True)
+            written.get(source, NONE if source >= 0 else stored) == stored
+            for source, stored in zip(sources, formats, strict=True)
         )
 
     def _ran(self, row: int, readable: set[int]) -> bool:

@@ -20,9 +20,8 @@ from shoestring.routing.dag import build_dag
 from shoestring.routing.decide import at_price, place_of
 from shoestring.routing.decision import Choice, Decision, PlannedStage
 from shoestring.routing.pages.text import lying
-from shoestring.routing.planner.chain_planner import chained
-from shoestring.routing.planner.pareto import undominated
-from shoestring.routing.planner.partial_plans import UNBOUNDED, Limits, Step, Ways
+from shoestring.routing.planner.chain_planner import chain_plans
+from shoestring.routing.planner.partial_plans import UNBOUNDED, PartialPlans, PlanStep, RunLimits, undominated
 from shoestring.routing.planner.stage_options import StageOptions, TargetKinds
 from shoestring.routing.question import Question
 
@@ -122,15 +121,15 @@ def pareto_front(question: Question, candidates: Candidates) -> tuple[OutlinePla
     if not build_dag(question.needs, question.upstream).is_chain:
         return ()
     full = _with_all_passes(candidates)
-    limits, free = Limits.of(question), Limits(UNBOUNDED, UNBOUNDED - 1, {})
-    alike = TargetKinds(full)
-    own = {stage: StageOptions(question, full, free, stage, alike) for stage in range(len(question.needs))}
-    following = chained(own, StageOptions.of, _cheap_or_quick)
+    limits, unlimited = RunLimits.of(question), RunLimits(UNBOUNDED, UNBOUNDED - 1, {})
+    kinds, stages = TargetKinds(full), range(len(question.needs))
+    options = {stage: StageOptions(question, full, unlimited, stage, kinds) for stage in stages}
+    following = chain_plans(options, StageOptions.plans, _cheap_or_quick)
     starts = following[0].get(full.offers[0].reads[0])
     return (
         ()
         if starts is None
-        else tuple(_plan(question, full, limits, following, place) for place in range(len(starts)))
+        else tuple(_plan(question, full, limits, following, index) for index in range(len(starts)))
     )
 
 
@@ -153,19 +152,19 @@ def _with_all_passes(candidates: Candidates) -> Candidates:
 def _plan(
     question: Question,
     candidates: Candidates,
-    limits: Limits,
-    following: Mapping[int, Mapping[int, Ways]],
-    place: int,
+    limits: RunLimits,
+    following: Mapping[int, Mapping[int, PartialPlans]],
+    index: int,
 ) -> OutlinePlan:
     leaves, est, offers = candidates.offers[0].reads[0], Decimal(0), list[str]()
-    needs_micro, needs_ms = (int(getattr(following[0][leaves], name)[place]) for name in ("p95", "ms"))
+    needs_micro, needs_ms = (int(getattr(following[0][leaves], name)[index]) for name in ("p95", "ms"))
     for stage in range(len(question.needs)):
-        ways = following[stage][leaves]
-        step = Step(int(ways.slot[place]), leaves, int(ways.writes[place]))
+        plans = following[stage][leaves]
+        step = PlanStep(int(plans.target[index]), leaves, int(plans.writes[index]))
         est += from_microusd(at_price(candidates, stage, step)[0])
         pool, market, written, storage_class = place_of(candidates, stage, step)
         offers.append(f"{pool} {market}" + (f" {lying(written, storage_class)}" if written else ""))
-        leaves, place = int(ways.leaves[place]), int(ways.then[place])
+        leaves, index = int(plans.leaves[index]), int(plans.next_index[index])
     fits = needs_micro <= limits.left_micro and needs_ms <= limits.left_ms
     return OutlinePlan(
         est_usd=est,
