@@ -1,6 +1,7 @@
-"""What a pod does first and last. A component's body, an Argo template and `shoestring stage` each make one of these three calls.
+"""The three calls that every engine makes: route, run, settle. A KFP component, an Argo template and
+`shoestring stage` make them.
 
-A pod is paid for from its first import on, so each call imports what it alone needs.
+A pod is paid for from its first import, so each call imports only what it needs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from shoestring.core.money import budget
 from shoestring.core.record import validation_message
 from shoestring.data.recipe import Recipe
 from shoestring.runtime.admission.admit import RunRequest
-from shoestring.runtime.admission.build_question import RemainingStages, StageInputs
+from shoestring.runtime.admission.build_question import RemainingStages
+from shoestring.runtime.admission.stage_results import StageInputs
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.route_step.route import route as route_stage
 from shoestring.stages.work import Origin
@@ -25,16 +27,16 @@ from shoestring.stages.work import Origin
 Argument = TypeVar("Argument", Recipe, RemainingStages, Origin)
 
 
-def parse_argument(what: str, text: str, noun: type[Argument]) -> Argument:
-    """A noun that an engine hands on as text. Raises RecipeError."""
+def parse_argument(name: str, text: str, record_type: type[Argument]) -> Argument:
+    """Return the record that an engine passed as JSON. Raises RecipeError."""
     try:
-        return noun.model_validate_json(text)
+        return record_type.model_validate_json(text)
     except ValidationError as error:
-        raise RecipeError(f"{what}, as JSON: {validation_message(error)}") from None
+        raise RecipeError(f"{name}, as JSON: {validation_message(error)}") from None
 
 
 def parse_budget(text: str) -> Decimal:
-    """Raises UsageError."""
+    """Return the budget in dollars. Raises UsageError."""
     try:
         return budget(text)
     except ValueError as error:
@@ -50,25 +52,36 @@ def route(
     deadline_s: float,
     seed: int,
     upstream: str,
-    also: str,
+    side_input: str,
     decision_path: str,
     page_path: str,
     job_id: str = "",
 ) -> dict[str, Any]:
-    """Decide where the first stage of `needs` (JSON, this stage and those after it) runs, and reserve its P95.
+    """Decide where the first stage of `needs` runs, and reserve its P95. Return the values for the stage's
+    pod.
 
-    `upstream` is the key of the manifest that the stage reads, `also` of whatever else it reads; empty for none. `recipe` is JSON.
-    `budget_usd` empty, `deadline_s` 0 and a `seed` below 0 mean the recipe's own. `job_id` is what Kubeflow calls the run.
-    Returns the values for the stage's pod.
+    Args:
+        needs: JSON of RemainingStages: this stage and those after it.
+        world: the world file, or the folder of a cluster's world.
+        recipe: the recipe as JSON.
+        budget_usd: dollars for the whole run; empty: the recipe's budget.
+        deadline_s: seconds for the whole run; 0: the recipe's deadline.
+        seed: below 0: the recipe's seed.
+        upstream: the key of the manifest that the stage reads; empty: none.
+        side_input: the key of a second object that it reads; empty: none.
+        decision_path: the file to write the decision to.
+        page_path: the file to write the decision's page to.
+        job_id: Kubeflow's id of the run.
 
     Raises:
-        UsageError: `budget_usd` is no amount above zero, or `run_id` cannot be a run's id.
-        RecipeError: `recipe` or `needs` is not what it should be.
-        Refused: nothing fits; the decision with its sentences is in the store all the same.
+        UsageError: `budget_usd` is not an amount above zero, or `run_id` is not valid.
+        RecipeError: `recipe` or `needs` is not valid.
+        Refused: no offer fits. The decision is stored all the same.
     """
     opened = open_world(world)
-    parsed, stages = parse_argument("the recipe", recipe, Recipe), parse_argument("the list of stages", needs, RemainingStages)
-    wish = RunRequest(
+    parsed = parse_argument("the recipe", recipe, Recipe)
+    stages = parse_argument("the list of stages", needs, RemainingStages)
+    request = RunRequest(
         run_id=run_id,
         recipe=parsed,
         needs=stages.needs,
@@ -79,11 +92,11 @@ def route(
         metered=stages.metered,
         job_id=job_id,
     )
-    if not wish.needs:
+    if not request.needs:
         raise RecipeError(
-            "route was given no stages: pass it the NEED of the stage it stands before, and of those after it"
+            "route was given no stages: pass it the NEED of the stage that it routes, and of those after it"
         )
-    return route_stage(opened, wish, StageInputs(upstream, also), decision_path, page_path)
+    return route_stage(opened, request, StageInputs(upstream, side_input), decision_path, page_path)
 
 
 def run(
@@ -96,21 +109,16 @@ def run(
     artifact: Any = None,
     origin: str = "",
 ) -> str:
-    """Run one routed stage; returns the key of what it left in the store. `origin` is the JSON that an author's own stage is given.
+    """Run one routed stage, and return the key of its result in the store.
 
-    `artifact` is an engine's output artifact (`.path`, `.metadata`), filled with a copy for people: the manifest, the model, the metrics.
+    `origin` is JSON that names the code of an author's own stage. `artifact` is an engine's output artifact
+    (`.path`, `.metadata`); it receives a copy of the manifest, the model or the metrics for people to read.
     """
     from shoestring.runtime.supervisor.run_stage import run_stage
 
     opened = open_world(world)
-    outcome = run_stage(
-        opened,
-        world,
-        run_id,
-        decision_key,
-        inputs,
-        parse_argument("the stage's origin", origin, Origin) if origin else None,
-    )
+    code = parse_argument("the stage's origin", origin, Origin) if origin else None
+    outcome = run_stage(opened, world, run_id, decision_key, inputs, code)
     if artifact is not None:
         shutil.copyfile(opened.store.fetch(outcome.artifact or outcome.key), artifact.path)
         artifact.metadata.update(
@@ -120,7 +128,7 @@ def run(
 
 
 def settle(*, world: str, run_id: str, page_path: str = "") -> None:
-    """The exit step: settle what dead pods left, close the account, write the summary and the report."""
+    """Do the exit step: settle dead pods, close the account, and write the summary and the report."""
     from shoestring.runtime.settlement.settle import finish
 
     finish(open_world(world), run_id, page_path, summary_path="")

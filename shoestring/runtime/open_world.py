@@ -1,4 +1,4 @@
-"""From the `world` argument of a component to a World."""
+"""Open the World that a component's `world` argument names."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ STORE_VARIABLE = "SHOESTRING_STORE"
 
 
 def open_world(world: str) -> World:
-    """Open the world that a component was given: a folder is a cluster's, a file a machine's; empty for the default place.
+    """Open a cluster's world (a folder), a machine's world (a file), or the default one (empty).
 
-    `$SHOESTRING_STORE`, where it is set, takes the place of the folder that a machine's world file names, in every process of a run alike.
+    `$SHOESTRING_STORE`, if set, replaces the store folder that a machine's world file names. Every process of
+    a run has to have the same value.
 
     Raises:
-        WorldError: missing or malformed.
+        WorldError: the world is missing or malformed.
     """
     path, store = Path(world) if world else default_world_path(), os.environ.get(STORE_VARIABLE)
     if path.is_dir():
-        # Here, because what speaks to clusters and to S3 takes half a second to import.
+        # Imported here: the clients of Kubernetes and S3 take 0.5 s to import.
         from shoestring.backends.kubernetes.cluster import open_cluster_world
 
         return open_cluster_world(path)
@@ -31,13 +32,20 @@ def open_world(world: str) -> World:
 
 
 def open_reaper(world: str) -> tuple[World, PendingPods]:
-    """A cluster's world, and the right to end what waits there. Raises WorldError, ClusterError; UsageError for a machine's world."""
+    """Open a cluster's world, with the right to end its pods.
+
+    Raises:
+        WorldError: the world is missing or malformed.
+        ClusterError: the cluster cannot be reached.
+        UsageError: the world is a machine's.
+    """
     path = Path(world) if world else default_world_path()
     if not path.is_dir():
         raise UsageError(
-            f"{path} is no folder of a cluster's world, so no pods wait in it; on one machine, `shoestring run` settles by itself"
+            f"{path} is not the folder of a cluster's world, so it has no pods to reap; "
+            "on one machine, `shoestring run` settles by itself"
         )
     from shoestring.backends.kubernetes.cluster import open_cluster_world
-    from shoestring.backends.kubernetes.stage_pods import open_waiting
+    from shoestring.backends.kubernetes.stage_pods import open_pending_pods
 
-    return open_cluster_world(path), open_waiting()
+    return open_cluster_world(path), open_pending_pods()

@@ -1,19 +1,22 @@
-"""The sealed test split, opened once: the model beside what it has to beat."""
+"""The evaluate stage: it opens the sealed test split once, and compares the model with its baselines."""
 
 from __future__ import annotations
 
 from pydantic import JsonValue
 
+from shoestring.core import store_layout
 from shoestring.core.errors import StageStopped
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Need, StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage.cache import code_digest
 from shoestring.evaluation import evaluate
-from shoestring.stages.work import Progress, Work
+from shoestring.stages.work import StageProgress, Work
 
 SHARED = False
 
+# Set-up is the import of torch and scikit-learn, and the baseline's first seconds. Nearly all of the rest is
+# the fit of the baseline, which ends by the clock on any number of cores.
 NEED = Need(
     stage="evaluate",
     setup_s=4.0 + evaluate.BASELINE_S,
@@ -23,20 +26,19 @@ NEED = Need(
     memory_bytes_per_row=400.0,
     image="train",
 )
-"""Set-up is torch, scikit-learn and the baseline's first seconds. The rest is nearly all its fit, which ends by the clock on any cores."""
 
 
 def code() -> str:
-    """The digest of the code that computes this stage."""
+    """Return the digest of the code that computes this stage."""
     return code_digest(
-        "data.formats",
+        "data.formats.readers",
         "evaluation.baselines",
         "evaluation.evaluate",
-        "evaluation.judging",
         "evaluation.metrics",
         "evaluation.resampling",
-        "evaluation.rows",
-        "evaluation.scorecard",
+        "evaluation.results",
+        "evaluation.significance",
+        "evaluation.split_rows",
         "stages.evaluate",
         "training.torch_.net",
         "training.torch_.predict",
@@ -44,20 +46,20 @@ def code() -> str:
 
 
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
-    """What else its result depends on: the metric that counts, and the seed of the draws."""
+    """Return the settings that the result depends on: the metric, and the seed of the resampling."""
     return {"metric": recipe.metric, "seed": seed}
 
 
 def run(work: Work) -> StageOutcome:
-    """Raises DataError, StoreFull, StageStopped."""
+    """Evaluate the run's model. Raises DataError, StoreFull, StageStopped."""
     from shoestring.training.torch_.predict import predict
 
-    def tell(phase: str, done: int) -> None:
-        work.progress(Progress(phase=phase, samples=done))
-        if work.stopping():
+    def report(phase: str, done: int) -> None:
+        work.report_progress(StageProgress(phase=phase, samples=done))
+        if work.should_stop():
             raise StageStopped(f"while {phase}")
 
-    asked = evaluate.EvaluationRequest(
+    request = evaluate.EvaluationRequest(
         run_id=work.run_id,
         dataset_key=work.inputs["data"],
         model_key=work.inputs["model"],
@@ -67,7 +69,7 @@ def run(work: Work) -> StageOutcome:
         cores=work.cores,
         meter=work.meter,
     )
-    card = evaluate.evaluate(asked, work.store, work.clock, tell)
-    key = f"runs/{work.run_id}/evaluation.json"
-    work.store.put(key, record_bytes(card))
-    return StageOutcome(key=key, rows=card.rows, metrics=card.quality)
+    results = evaluate.evaluate(request, work.store, work.clock, report)
+    key = store_layout.evaluation(work.run_id)
+    work.store.put(key, record_bytes(results))
+    return StageOutcome(key=key, rows=results.rows, metrics=results.quality)

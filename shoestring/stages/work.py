@@ -1,4 +1,4 @@
-"""What a stage is given: the seams it asks for and no more."""
+"""What the code of a stage receives: its inputs, and only the interfaces that it needs."""
 
 from __future__ import annotations
 
@@ -16,44 +16,49 @@ from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.recipe import Recipe
 from shoestring.spending.meter import Meter
 
+DEFAULT_POLICY = Policy()
 
-class Progress(Record):
-    """What a stage says of itself while it runs; the frame puts it into the heartbeat."""
+
+class StageProgress(Record):
+    """What a stage reports while it runs. The supervisor puts it into the heartbeat."""
 
     phase: str = ""
     samples: int = 0
-    began: int = Field(
-        0, description="of the samples, those that earlier attempts had made: its checkpoint's"
+    resumed_samples: int = Field(
+        0, description="how many of the samples earlier attempts made, before the checkpoint"
     )
     total: int | None = None
-    quality: dict[str, float] = Field({}, description="metric -> the last value")
+    quality: dict[str, float] = Field({}, description="metric -> its last value")
     changes: tuple[AdaptationChange, ...] = ()
     forecast: SpendForecast | None = None
 
 
-RULES = Policy()
-
-
 class Origin(Record):
-    """An author's own stage, as its pipeline has it: what does the work, and what names its result.
+    """The code of an author's own stage, as its pipeline names it.
 
-    The router imports nothing of it, so it cannot ask it.
+    The router does not import that code, so the pipeline has to say everything that names the stage's result.
     """
 
-    module: str = Field(description="has `run(work) -> Outcome`; imported in the stage's pod alone")
+    module: str = Field(description="has `run(work) -> StageOutcome`; imported only in the stage's pod")
     code: str = Field(description="digest of the sources of the module's package")
     settings: dict[str, JsonValue] = Field(
-        {}, description="what its pipeline gave it; the work finds them in `work.settings`"
+        {}, description="the settings in the pipeline; the code reads them from `work.settings`"
     )
-    shared: bool = Field(True, description="may its result serve other runs")
+    shared: bool = Field(True, description="whether other runs can use its result")
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One attempt at a stage. `inputs` maps names to keys in the store; `stopping()` turns true when a TERM came. A data set is to be
-    written in `format`, on the storage class `storage_class`.
+    """One attempt at a stage, as its code sees it.
 
-    `settings` are those that the pipeline gave an author's own stage; the stages here follow the recipe.
+    Attributes:
+        inputs: keys in the store, by name.
+        format: the format to write a data set in; None: the stage writes none.
+        scratch: a folder that is deleted after the attempt.
+        report_progress: takes the stage's progress; call it often.
+        should_stop: returns True once the stage is asked to stop (TERM).
+        settings: the pipeline's settings of an author's own stage; the built-in stages follow the recipe.
+        storage_class: the storage class to write a data set to.
     """
 
     run_id: str
@@ -68,8 +73,8 @@ class Work:
     meter: Meter
     clock: Clock
     scratch: Path
-    progress: Callable[[Progress], None]
-    stopping: Callable[[], bool]
-    rules: Policy = RULES
+    report_progress: Callable[[StageProgress], None]
+    should_stop: Callable[[], bool]
+    policy: Policy = DEFAULT_POLICY
     settings: Mapping[str, JsonValue] = field(default_factory=dict)
     storage_class: str = STANDARD_CLASS

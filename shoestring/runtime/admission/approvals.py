@@ -1,10 +1,13 @@
-"""What whoever pays has to say to a run before it begins: the most for one run, its campaign, a named approval, the caps above it."""
+"""The limits that the budget owner sets on a run: per-run maximum, campaign, named approval, and the caps of
+parent accounts.
+"""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import ApprovalNeeded, LedgerConflict, Refused, UnknownName, UsageError
 from shoestring.core.money import usd
 from shoestring.core.record import record_bytes
@@ -12,7 +15,6 @@ from shoestring.data.run_records import Run
 from shoestring.spending.approvals import (
     Approval,
     ApprovalRequest,
-    approval_request_key,
     read_approval_request,
     read_approvals,
     valid_approval,
@@ -24,24 +26,19 @@ from shoestring.spending.ledger.entry import HashedEntry
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.parent_accounts import campaign_account
 
-MONTHS_CAP = (
-    "no run can be begun this month: {}; wait, or let whoever keeps this world's budgets raise month_usd"
-)
-CAMPAIGNS_CAP = "no run of {} can be begun: {}; wait, or let whoever keeps this world's budgets raise the campaign's cap_usd"
-
 
 def check_run_limits(world: World, budget_usd: Decimal, campaign: str) -> None:
-    """May a run be given so much, and may its campaign begin a run today?
+    """Check that one run may have this budget, and that its campaign is open today.
 
     Raises:
-        Refused: no.
+        Refused: the budget is too large, or the campaign is not open.
         UnknownName: there is no such campaign.
     """
-    most_usd = world.budgets.run_usd
-    if most_usd is not None and budget_usd > most_usd:
+    max_usd = world.budgets.run_usd
+    if max_usd is not None and budget_usd > max_usd:
         raise Refused(
-            f"a budget of ${budget_usd} is above the ${most_usd} that one run may be given here: "
-            "ask for less, or let whoever keeps this world's budgets raise run_usd"
+            f"a budget of ${budget_usd} is above the ${max_usd} that one run may have here: "
+            "lower it, or have the budget owner raise run_usd"
         )
     if not campaign:
         return
@@ -57,10 +54,10 @@ def check_run_limits(world: World, budget_usd: Decimal, campaign: str) -> None:
 def approval_for(
     world: World, run_id: str, budget_usd: Decimal, deadline_s: float | None, campaign: str
 ) -> str | None:
-    """The digest of the approval that allows a run its budget; None where it needs none.
+    """Return the digest of the approval that allows the run its budget; None where the budget needs none.
 
     Raises:
-        ApprovalNeeded: what it asked for is written down, for `shoestring approvals` to show.
+        ApprovalNeeded: there is no such approval. The request is stored, and `shoestring approvals` lists it.
     """
     ceiling_usd, now = world.budgets.approve_above_usd, world.clock.now()
     if ceiling_usd is None or budget_usd <= ceiling_usd:
@@ -72,57 +69,64 @@ def approval_for(
         run_id=run_id,
         budget_usd=usd(budget_usd),
         deadline_s=deadline_s,
-        ceiling_usd=ceiling_usd,
+        approve_above_usd=ceiling_usd,
         campaign=campaign,
-        at=now,
+        requested_at=now,
     )
-    world.store.put(approval_request_key(run_id), record_bytes(request))
+    world.store.put(store_layout.approval_request(run_id), record_bytes(request))
     raise ApprovalNeeded(run_id, budget_usd, ceiling_usd, why_insufficient(given, budget_usd, now))
 
 
 def set_parent_caps(world: World, ledger: Ledger, month: str, campaign: str) -> str | None:
-    """Let the caps of the month and of the campaign be what the world's budgets say now; returns the campaign's account, if there is one.
+    """Set the caps of the month's and the campaign's accounts to what the world's budgets say now.
+
+    Returns the campaign's account; None without a campaign.
 
     Raises:
-        Refused: more than that is spent and held already.
+        Refused: an account has more spent and held than its new cap.
     """
     if world.budgets.month_usd is not None:
-        _cap(ledger, month, world.budgets.month_usd, MONTHS_CAP)
+        _set_cap(ledger, month, world.budgets.month_usd, "no run can start this month", "month_usd")
     if not campaign:
         return None
-    account = campaign_account(campaign)
-    _cap(ledger, account, world.budgets.campaigns[campaign].cap_usd, CAMPAIGNS_CAP.format(campaign, "{}"))
+    account, cap_usd = campaign_account(campaign), world.budgets.campaigns[campaign].cap_usd
+    _set_cap(ledger, account, cap_usd, f"no run of {campaign} can start", "the campaign's cap_usd")
     return account
 
 
+def _set_cap(ledger: Ledger, account: str, cap_usd: Decimal, refusal: str, setting: str) -> None:
+    try:
+        ledger.ensure_cap(account, cap_usd)
+    except LedgerConflict as error:
+        raise Refused(f"{refusal}: {error}; wait, or have the budget owner raise {setting}") from error
+
+
 def parent_caps(world: World, month: str, campaign: str) -> dict[str, Decimal]:
-    """By account, the caps that the world's budgets set above a run."""
+    """Return the caps, by account, that the world's budgets set on a run's month and campaign."""
     caps = {} if world.budgets.month_usd is None else {month: world.budgets.month_usd}
     return caps | (
         {campaign_account(campaign): world.budgets.campaigns[campaign].cap_usd} if campaign else {}
     )
 
 
-def _cap(ledger: Ledger, account: str, cap_usd: Decimal, refused: str) -> None:
-    try:
-        ledger.ensure_cap(account, cap_usd)
-    except LedgerConflict as error:
-        raise Refused(refused.format(error)) from error
-
-
 def give_approval(
     world: World, approval: Approval, account: AccountState | None, total_usd: Decimal
 ) -> HashedEntry | None:
-    """Write an approval down. A run that is under way, with `total_usd` for all its starts, is given the difference at once.
+    """Store an approval, and raise the cap of a run that is under way at once.
+
+    Args:
+        account: the account of the run's last start; None: the run has none.
+        total_usd: what all starts of the run may spend so far; the cap rises by what the approval allows
+            above it.
 
     Raises:
-        UsageError: its end has come.
-        Refused: it is above what one run may be given here.
-        BudgetExceeded: the month, or the campaign, has not that much left; the approval stands all the same.
+        UsageError: the approval has expired.
+        Refused: its amount is above what one run may have here.
+        BudgetExceeded: the month or the campaign has too little left. The approval is stored all the same.
     """
-    if approval.expires_at <= approval.at:
+    if approval.expires_at <= approval.approved_at:
         raise UsageError(
-            f"an approval until {approval.expires_at:%Y-%m-%d %H:%M} UTC counts for nothing: that has passed"
+            f"an approval until {approval.expires_at:%Y-%m-%d %H:%M} UTC is useless: that time has passed"
         )
     check_run_limits(world, approval.amount_usd, "")
     sha256 = write_approval(world.store, approval)
@@ -133,7 +137,9 @@ def give_approval(
 
 
 def current_budget(world: World, run: Run) -> tuple[Decimal, AccountState | None]:
-    """What all starts of a run may spend together, what was approved since included; and the account of the last, if it has one."""
+    """Return what all starts of a run may spend, later approvals included; and the last start's account, if
+    it has one.
+    """
     try:
         state = Ledger(world.store, world.clock).state(run.start.account)
     except UnknownName:
@@ -142,25 +148,23 @@ def current_budget(world: World, run: Run) -> tuple[Decimal, AccountState | None
 
 
 def previous_request(world: World, run: Run) -> tuple[Decimal, float | None]:
-    """The budget and the seconds that a run had, or waits for."""
+    """Return the budget in dollars and the deadline in seconds that a run had, or that it requested an
+    approval for.
+    """
     if run.starts:
-        deadline_at = run.start.deadline_at
-        return current_budget(world, run)[0], (
-            deadline_at - run.start.started_at
-        ).total_seconds() if deadline_at else None
+        start, budget_usd = run.start, current_budget(world, run)[0]
+        if start.deadline_at is None:
+            return budget_usd, None
+        return budget_usd, (start.deadline_at - start.started_at).total_seconds()
     if request := read_approval_request(world.store, run.run_id):
         return request.budget_usd, request.deadline_s
     return run.record.recipe.budget_usd, None
 
 
 def pending_approval(world: World, run_id: str) -> ApprovalRequest | None:
-    """What a run waits for now; None where it waits for nothing."""
+    """Return the approval request that blocks a run; None: none does."""
     request = read_approval_request(world.store, run_id)
-    begun = any(world.store.list(f"runs/{run_id}/starts/"))
-    if (
-        request is None
-        or begun
-        or valid_approval(read_approvals(world.store, run_id), request.budget_usd, world.clock.now())
-    ):
+    if request is None or any(world.store.list(store_layout.starts(run_id))):
         return None
-    return request
+    given = read_approvals(world.store, run_id)
+    return None if valid_approval(given, request.budget_usd, world.clock.now()) else request

@@ -1,10 +1,11 @@
-"""The policies that a question is asked of, whether the one on trial has been rolled back, and what was logged of trials."""
+"""Policies on trial as the store knows them: whether a candidate was rolled back, and what its runs have
+cost.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
-from shoestring.config.policy import CandidatePolicy, Policy
+from shoestring.config.policy import CandidatePolicy
+from shoestring.core import store_layout
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import Record, record_bytes
@@ -12,14 +13,14 @@ from shoestring.data.run_records import newest_keys, read_record, read_records
 from shoestring.routing.analysis.off_policy import LoggedChoice, PolicyComparison, compare_policies
 from shoestring.routing.decision import Decision
 from shoestring.routing.policy.policy_trial import Rollback, find_rollback
-from shoestring.runtime.records.receipts import receipt_key
 
-RECEIPTS_READ = 200
-DECISIONS_READ = 5000
+# How many of the newest receipts and decisions are read.
+MAX_RECEIPTS = 200
+MAX_DECISIONS = 5000
 
 
 class PolicyTrial(Record):
-    """What is known of a candidate. `comparison` is None before any run of the trial is over."""
+    """The results of a candidate's trial so far. `comparison` is None until one of its runs has ended."""
 
     policy: str
     sha256: str
@@ -27,85 +28,95 @@ class PolicyTrial(Record):
     rollback: Rollback | None
 
 
-def policies(store: Store, rules: Policy) -> dict[str, Any]:
-    """Fields of a Question. A candidate that find_rollback is rolled back by the first router that sees it."""
-    found: dict[str, Any] = {"preferences": rules.preferences, "candidate_policy": rules.candidate}
-    if rules.candidate and (over := find_stored_rollback(store, rules.candidate)):
-        found["rollback_reason"] = over.reason
-    return found
+def rollback_of(store: Store, candidate: CandidatePolicy | None) -> Rollback | None:
+    """Return the rollback of a candidate; None: it has not overspent, or there is no candidate.
 
-
-def find_stored_rollback(store: Store, candidate: CandidatePolicy) -> Rollback | None:
-    """From what was written down; else, while some run obeys the candidate, from the newest receipts, and written down."""
-    if (over := read_rollback(store, candidate.policy.sha256)) or not candidate.share:
-        return over
-    # One that cannot be read is noted by whoever learns from them.
-    receipts, _ = read_records(store, newest_keys(store, "receipts", RECEIPTS_READ), Receipt)
-    if (over := find_rollback(candidate, receipts)) is None:
+    The first router that finds in the newest receipts that a candidate has overspent writes the rollback. A
+    candidate that no run obeys (share 0) is not checked.
+    """
+    if candidate is None:
         return None
-    store.put(rollback_key(over.sha256), record_bytes(over), if_absent=True)
-    return read_rollback(store, over.sha256)
-
-
-def rollback_key(sha256: str) -> str:
-    return f"learned/policies/{sha256}.json"
+    if (stored := read_rollback(store, candidate.policy.sha256)) or not candidate.share:
+        return stored
+    # Unreadable receipts are skipped here; the learning model reports them.
+    receipts, _ = read_records(store, newest_keys(store, "receipts", MAX_RECEIPTS), Receipt)
+    if (found := find_rollback(candidate, receipts)) is None:
+        return None
+    store.put(store_layout.rollback(found.sha256), record_bytes(found), if_absent=True)
+    return read_rollback(store, found.sha256)
 
 
 def read_rollback(store: Store, sha256: str) -> Rollback | None:
-    key = rollback_key(sha256)
+    """Return the stored rollback of the policy with this digest; None: there is none."""
+    key = store_layout.rollback(sha256)
     return read_record(store, key, Rollback) if any(store.list(key)) else None
 
 
 def policy_trials(store: Store) -> tuple[tuple[PolicyTrial, ...], tuple[str, ...]]:
-    """Every candidate that decisions of this store name, the newest last, and a note where some cannot be read."""
-    keys = newest_keys(store, "decisions", DECISIONS_READ)
-    decisions, unread = read_records(store, keys, Decision)
+    """Return the trial of each candidate that the store's decisions name, the newest last; and notes on
+    unreadable records.
+    """
+    decisions, unread = read_records(store, newest_keys(store, "decisions", MAX_DECISIONS), Decision)
     shadowed = [
-        each for each in decisions if each.shadow and each.applied_policy and each.choice and not each.choice.cached
+        each
+        for each in decisions
+        if each.shadow and each.applied_policy and each.choice and not each.choice.cached
     ]
-    holds = [receipt_key(each.question.run_id, str(each.question.attempt_id)) for each in shadowed]
-    receipts, lost = read_records(store, holds, Receipt)
-    took = {(each.run_id, each.stage, each.attempt): each for each in receipts}
-    found: dict[tuple[str, str], list[LoggedChoice]] = {}
+    keys = [store_layout.receipt(each.question.run_id, each.question.attempt_id) for each in shadowed]
+    receipts, unread_receipts = read_records(store, keys, Receipt)
+    receipt_of = {(each.run_id, each.stage, each.attempt): each for each in receipts}
+    choices: dict[tuple[str, str], list[LoggedChoice]] = {}
     for decision in shadowed:
         question = decision.question
-        receipt = took.get((question.run_id, question.stage, question.attempt))
-        named = found.setdefault(candidate_policy(decision), [])
-        if receipt is not None and (each := logged_choice(decision, receipt)):
-            named.append(each)
-    return tuple(
-        PolicyTrial(policy=title, sha256=sha256, comparison=compare_policies(of_it), rollback=read_rollback(store, sha256))
-        for (title, sha256), of_it in found.items()
-    ), (*unread, *lost)
+        receipt = receipt_of.get((question.run_id, question.stage, question.attempt))
+        candidate_choices = choices.setdefault(candidate_of(decision), [])
+        if receipt is not None and (logged := logged_choice(decision, receipt)):
+            candidate_choices.append(logged)
+    trials = tuple(
+        PolicyTrial(
+            policy=title,
+            sha256=sha256,
+            comparison=compare_policies(logged),
+            rollback=read_rollback(store, sha256),
+        )
+        for (title, sha256), logged in choices.items()
+    )
+    return trials, (*unread, *unread_receipts)
 
 
-def candidate_policy(decision: Decision) -> tuple[str, str]:
-    """Title and digest of the candidate, whichever of the two was obeyed."""
+def candidate_of(decision: Decision) -> tuple[str, str]:
+    """Return the title and the digest of the candidate, whichever of the two policies the run obeyed."""
     both = (decision.applied_policy, decision.shadow)
     found = next(each for each in both if each and each.arm == "candidate")
     return f"{found.name} {found.version}", found.sha256
 
 
 def logged_choice(decision: Decision, receipt: Receipt) -> LoggedChoice | None:
-    """One choice of a trial, with what it cost; None where one of the two policies found no place."""
-    obeyed, shadow, choice = decision.applied_policy, decision.shadow, decision.choice
-    if obeyed is None or shadow is None or choice is None or shadow.pool is None:
+    """Return one choice of a trial with its cost; None where one of the two policies found no offer that
+    fits.
+    """
+    applied, shadow, choice = decision.applied_policy, decision.shadow, decision.choice
+    if applied is None or shadow is None or choice is None or shadow.pool is None:
         return None
-    is_live = obeyed.arm == "live"
+    is_live = applied.arm == "live"
     # An elastic stage is compared at the samples that the policy in force expected.
     elastic = decision.question.needs[0].elastic
-    at = choice.samples if is_live else shadow.samples
+    samples = choice.samples if is_live else shadow.samples
     done = receipt.outcome.samples if receipt.outcome else 0
-    chosen_usd, other_usd, spent_usd = float(choice.est_usd), float(shadow.est_usd), float(receipt.spent_usd)
-    if elastic and min(at, choice.samples, shadow.samples):
-        chosen_usd, other_usd = chosen_usd * at / choice.samples, other_usd * at / shadow.samples
-        spent_usd = spent_usd * at / done if done else spent_usd
+    applied_usd, shadow_usd = float(choice.est_usd), float(shadow.est_usd)
+    spent_usd = float(receipt.spent_usd)
+    if elastic and min(samples, choice.samples, shadow.samples):
+        applied_usd, shadow_usd = (
+            applied_usd * samples / choice.samples,
+            shadow_usd * samples / shadow.samples,
+        )
+        spent_usd = spent_usd * samples / done if done else spent_usd
     return LoggedChoice(
         run_id=receipt.run_id,
         matches_live=is_live or shadow.same,
         matches_candidate=not is_live or shadow.same,
-        candidate_probability=1.0 - obeyed.propensity if is_live else obeyed.propensity,
-        live_est_usd=chosen_usd if is_live else other_usd,
-        candidate_est_usd=other_usd if is_live else chosen_usd,
+        candidate_probability=1.0 - applied.propensity if is_live else applied.propensity,
+        live_est_usd=applied_usd if is_live else shadow_usd,
+        candidate_est_usd=shadow_usd if is_live else applied_usd,
         spent_usd=spent_usd,
     )

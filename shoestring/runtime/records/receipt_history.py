@@ -1,100 +1,112 @@
-"""Receipts that teach, where a router finds them without a look at every run: a bounded number of them for each stage.
+"""Receipts that the performance model learns from: a bounded number for each stage, so that a router need not
+scan all runs.
 
-learned/receipts/STAGE/BUCKET-SLOT.json is a copy of a receipt. The bucket is named by its work and hardware, so that what is run often does
-not crowd out what is run seldom; the slot by its run, so that a new receipt takes the place of one at random: what stays is a sample that
-favours the newer. A write reads nothing, two at once hurt nobody, and the same receipt again is the same object.
-
-learned/stockouts/NODE_POOL-MARKET.json is what a sweeper remembers of a pool that took no pod in time.
+learned/receipts/STAGE/BUCKET-SLOT.json is a copy of a receipt. Its work and hardware choose the bucket, so
+frequent work does not displace rare work. Its run chooses the slot, so a new receipt replaces one at random,
+and the copies are a sample that favours newer receipts. A write reads nothing, concurrent writes do no harm,
+and the same receipt written twice is the same object.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
+from shoestring.core import store_layout
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import StoreError
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import digest, record_bytes
 from shoestring.core.types import StockOut
 from shoestring.data.run_records import read_records
-from shoestring.runtime.records.receipts import receipt_key
 
-HISTORY, STOCKOUTS = "learned/receipts/", "learned/stockouts/"
 BUCKETS, SLOTS = 8, 64
 MAX_IMPORTED = 200
 
 
+@dataclass(frozen=True, slots=True)
+class KnownReceipts:
+    """The receipts that a question may learn from, and notes on those that cannot be read.
+
+    `migrations` is how often the question's stage was migrated in its run.
+    """
+
+    receipts: tuple[Receipt, ...]
+    migrations: int
+    notes: tuple[str, ...]
+
+
 def history_key(receipt: Receipt) -> str:
-    """Where its copy lies."""
-    kind = receipt.hardware.type if receipt.hardware else receipt.pool
-    bucket = int(digest(f"{receipt.work} {kind}".encode()), 16) % BUCKETS
+    """Return the key of the receipt's copy."""
+    hardware = receipt.hardware.type if receipt.hardware else receipt.pool
+    bucket = int(digest(f"{receipt.work} {hardware}".encode()), 16) % BUCKETS
     slot = int(digest(f"{receipt.run_id} {receipt.attempt}".encode()), 16) % SLOTS
-    return f"{HISTORY}{receipt.stage}/{bucket}-{slot:02d}.json"
+    return store_layout.learned_receipt(receipt.stage, str(bucket), slot)
 
 
-def write_receipt(store: Store, hold: str, receipt: Receipt) -> None:
-    """Write a receipt, and teach with it if it can. Raises StoreError, StoreFull: the receipt itself could not be written."""
-    store.put(receipt_key(receipt.run_id, hold), record_bytes(receipt))
+def write_receipt(store: Store, receipt: Receipt) -> None:
+    """Write a receipt, and a copy for the performance model. Raises StoreError, StoreFull: the receipt was
+    not written.
+    """
+    attempt = AttemptId(receipt.run_id, receipt.stage, receipt.attempt)
+    store.put(store_layout.receipt(receipt.run_id, attempt), record_bytes(receipt))
     with contextlib.suppress(StoreError):
         add_to_history(store, receipt)
 
 
 def add_to_history(store: Store, receipt: Receipt) -> None:
-    """Raises StoreError."""
+    """Write the copy of a receipt that the model can learn from. Raises StoreError."""
     if receipt.teaches:
         store.put(history_key(receipt), record_bytes(receipt))
 
 
-def earlier_receipts(store: Store, stages: Sequence[str], until: datetime) -> tuple[list[Receipt], tuple[str, ...]]:
-    """What can teach about these stages, and a note where one cannot be read.
+def earlier_receipts(
+    store: Store, stages: Sequence[str], until: datetime
+) -> tuple[list[Receipt], tuple[str, ...]]:
+    """Return the receipts of these stages that the model can learn from, and notes on those that cannot be
+    read.
 
-    What ended after `until`, when the run began, is left out: so its estimates stay as they were admitted, but for receipts whose
-    place a newer one took meanwhile.
+    Receipts after `until`, when the run began, are left out, so the run's estimates stay as they were at
+    admission. They change only where a newer receipt has replaced an older one meanwhile.
     """
     notes: tuple[str, ...] = ()
-    if not any(store.list(HISTORY)):
-        notes = _import(store)
-    receipts, unread = read_records(
-        store, [key for stage in stages for key in store.list(f"{HISTORY}{stage}/")], Receipt
-    )
+    if not any(store.list(store_layout.LEARNED_RECEIPTS)):
+        notes = _import_receipts(store)
+    keys = [key for stage in stages for key in store.list(f"{store_layout.LEARNED_RECEIPTS}{stage}/")]
+    receipts, unread = read_records(store, keys, Receipt)
     return [receipt for receipt in receipts if receipt.finished_at <= until], (*notes, *unread)
 
 
-def run_receipts(
-    store: Store, run_id: str, stage: str, since: datetime
-) -> tuple[list[Receipt], int, tuple[str, ...]]:
-    """Receipts of a run's attempts at a stage that ended after `since`, so that `earlier_receipts` leaves them out; how often it was moved in this
-    run; a note where one cannot be read."""
-    found, notes = read_records(store, list(store.list(f"runs/{run_id}/receipts/{stage}-")), Receipt)
-    own = [each for each in found if each.stage == stage]
-    return (
-        [each for each in own if each.finished_at > since],
-        sum(each.cause == "migrated" for each in own),
-        notes,
+def known_receipts(store: Store, run_id: str, stages: Sequence[str], since: datetime) -> KnownReceipts:
+    """Return what a start of a run that began at `since` may learn from.
+
+    These are receipts of all `stages` from before `since`, and of this run's attempts at the first stage
+    after `since`.
+    """
+    before, unread = earlier_receipts(store, stages, since)
+    found, unread_in_run = read_records(
+        store, list(store.list(store_layout.receipts(run_id, stages[0]))), Receipt
+    )
+    in_run = [each for each in found if each.stage == stages[0]]
+    return KnownReceipts(
+        receipts=(*before, *(each for each in in_run if each.finished_at > since)),
+        migrations=sum(each.cause == "migrated" for each in in_run),
+        notes=(*unread, *unread_in_run),
     )
 
 
-def known_receipts(
-    store: Store, run_id: str, stages: Sequence[str], since: datetime
-) -> tuple[list[Receipt], int, tuple[str, ...]]:
-    """What can teach the first of these stages, and those after it, in a start of a run that began at `since`: receipts of before that, and
-    of the first one's attempts since then; how often that was moved in this run; notes where one cannot be read."""
-    before, unread = earlier_receipts(store, stages, since)
-    own, moves, unread_own = run_receipts(store, run_id, stages[0], since)
-    return [*before, *own], moves, (*unread, *unread_own)
-
-
 def current_stockouts(store: Store, now: datetime) -> tuple[tuple[StockOut, ...], tuple[str, ...]]:
-    """What is still remembered of node pools that took no pod in time, and a note where that cannot be read."""
-    found, notes = read_records(store, list(store.list(STOCKOUTS)), StockOut)
+    """Return the stock-outs of node pools that have not expired, and notes on those that cannot be read."""
+    found, notes = read_records(store, list(store.list(store_layout.STOCK_OUTS)), StockOut)
     return tuple(each for each in found if each.until > now), notes
 
 
-def _import(store: Store) -> tuple[str, ...]:
-    """A store that was there before this folder was: teach with what receipts it has, once."""
-    keys = [key for key in store.list("runs/") if "/receipts/" in key]
+def _import_receipts(store: Store) -> tuple[str, ...]:
+    """Fill the history of a store that is older than the history: copy its newest receipts, once."""
+    keys = [key for key in store.list(store_layout.RUNS) if "/receipts/" in key]
     receipts, notes = read_records(store, keys, Receipt)
     for receipt in sorted(receipts, key=lambda receipt: receipt.finished_at)[-MAX_IMPORTED:]:
         add_to_history(store, receipt)

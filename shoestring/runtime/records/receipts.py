@@ -1,59 +1,96 @@
-"""What one attempt really took, beside what its decision expected; also of one whose pod could not say it any more."""
+"""Receipts: what an attempt really took, next to what its decision expected. Also for attempts whose pods are
+lost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Literal
 
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import StageFailed
 from shoestring.core.money import usd
-from shoestring.core.receipt import Receipt, ResourceUsage
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.receipt import (
+    AdaptationChange,
+    Cause,
+    PricePoint,
+    Receipt,
+    ResourceUsage,
+    SpendForecast,
+)
 from shoestring.core.record import record_bytes
+from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.pricing.throughput import hardware_of
 from shoestring.routing.decision import Decision
 from shoestring.routing.policy.policy_trial import trial_fields
-from shoestring.spending.heartbeat import last_heartbeat
+from shoestring.spending.heartbeat import Heartbeat, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 
-# What Kubernetes says of a container that was killed for taking more memory than its limit.
+# The reason that Kubernetes gives for a container that it killed for exceeding its memory limit.
 OUT_OF_MEMORY = "OOMKilled"
+NO_REASONS: Mapping[str, str] = MappingProxyType({})
+NO_USAGE = ResourceUsage()
 
 
-def decision_key(run_id: str, hold: str) -> str:
-    return f"runs/{run_id}/decisions/{hold}.json"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptResult:
+    """The fields of a receipt that only the attempt knows; its decision supplies the others.
+
+    `samples` are those that the attempt made, which its time is compared with. For fixed work any number will
+    do: all of it was done. None: the attempt's speed is unknown, so the receipt teaches nothing.
+    """
+
+    decision_key: str
+    pod: PodRef | None
+    status: Literal["done", "failed", "stopped", "lost"]
+    started_at: datetime
+    finished_at: datetime
+    spent_usd: Decimal
+    ledger_head: str
+    cause: Cause = ""
+    reason: str = ""
+    samples: int | None = None
+    committed_usd: Decimal = Decimal(0)
+    fees_usd: Decimal = Decimal(0)
+    prices: tuple[PricePoint, ...] = ()
+    usage: ResourceUsage = NO_USAGE
+    changes: tuple[AdaptationChange, ...] = ()
+    forecast: SpendForecast | None = None
+    outcome: StageOutcome | None = None
+    cpu_s: float = 0.0
+    peak_rss_bytes: int = 0
+    gpu_busy: float | None = None
+    peak_gpu_memory_bytes: int = 0
 
 
-def receipt_key(run_id: str, hold: str) -> str:
-    return f"runs/{run_id}/receipts/{hold}.json"
-
-
-def receipt_for(
-    decision: Decision, started_at: datetime, finished_at: datetime, samples: int | None = None, **took: Any
-) -> Receipt:
-    """The receipt of an attempt at what `decision` chose. `samples`: that it made, which its time is held against (of fixed work any
-    number: it was all done); None: nothing is known of its pace. `took`: the fields of Receipt that only the attempt knows.
+def make_receipt(decision: Decision, result: AttemptResult) -> Receipt:
+    """Return the receipt of an attempt at what `decision` chose.
 
     Raises:
         StageFailed: the decision chose nothing.
     """
-    question, choice = decision.question, decision.choice
+    question, choice, need = decision.question, decision.choice, decision.question.needs[0]
     if choice is None:
-        raise StageFailed(
-            f"attempt {question.attempt} at {question.stage} was given no place, so there is nothing to receipt"
-        )
+        raise StageFailed(f"{question.attempt_id} cannot have a receipt: its decision chose nothing")
+    pools = (pool for pool in question.pools if pool.name == choice.pool)
+    trial = trial_fields(decision)
     return Receipt(
         run_id=question.run_id,
         stage=question.stage,
         attempt=question.attempt,
+        pod=result.pod,
+        decision_key=result.decision_key,
+        status=result.status,
+        cause=result.cause,
+        reason=result.reason,
         pool=choice.pool,
-        work=question.needs[0].work,
-        hardware=next(
-            (hardware_of(question.needs[0], pool) for pool in question.pools if pool.name == choice.pool),
-            None,
-        ),
         market=choice.market,
         format=choice.format,
         storage_class=choice.storage_class,
@@ -62,49 +99,90 @@ def receipt_for(
         est_usd=choice.est_usd,
         p95_usd=choice.p95_usd,
         est_s=choice.est_s,
-        prior_s=choice.prior_s_of(samples) if samples is not None else 0.0,
-        started_at=started_at,
-        finished_at=finished_at,
-        seconds=round((finished_at - started_at).total_seconds(), 3),
-        **trial_fields(decision),
-        **took,
+        prior_s=choice.prior_s_of(result.samples) if result.samples is not None else 0.0,
+        work=need.work,
+        hardware=next((hardware_of(need, pool) for pool in pools), None),
+        spent_usd=result.spent_usd,
+        committed_usd=result.committed_usd,
+        fees_usd=result.fees_usd,
+        prices=result.prices,
+        policy_sha256=trial.policy_sha256,
+        candidate_sha256=trial.candidate_sha256,
+        live_policy_est_usd=trial.live_policy_est_usd,
+        started_at=result.started_at,
+        finished_at=result.finished_at,
+        seconds=round((result.finished_at - result.started_at).total_seconds(), 3),
+        cpu_s=result.cpu_s,
+        peak_rss_bytes=result.peak_rss_bytes,
+        gpu_busy=result.gpu_busy,
+        peak_gpu_memory_bytes=result.peak_gpu_memory_bytes,
+        usage=result.usage,
+        changes=result.changes,
+        forecast=result.forecast,
+        outcome=result.outcome,
+        ledger_head=result.ledger_head,
     )
 
 
-NOTHING_KNOWN: Mapping[str, str] = {}
-
-
 def write_lost_receipts(
-    world: World, run: Run, start: RunStart, known: Mapping[str, str] = NOTHING_KNOWN
+    world: World, run: Run, start: RunStart, reasons: Mapping[str, str] = NO_REASONS
 ) -> None:
-    """An attempt that was settled without its frame gets a receipt all the same, from its last heartbeat. `known`: holds, and what became
-    of their pods, where the one who settled them knows that.
+    """Write a receipt for each attempt that was settled without its supervisor, from its last heartbeat.
 
-    Without a decision there was no attempt: its router died between the reservation and writing it down.
+    `reasons` says, by reservation, what became of a pod, where the caller knows it.
+
+    A reservation without a decision gets no receipt: its router died before it wrote the decision, so there
+    was no attempt.
     """
     state = Ledger(world.store, world.clock, str(world.pod)).state(start.account)
-    for hold, spent_usd in state.settled_usd.items():
-        key = decision_key(run.run_id, hold)
-        if any(world.store.list(receipt_key(run.run_id, hold))) or not any(world.store.list(key)):
+    for name, spent_usd in state.settled_usd.items():
+        decision_key = store_layout.decision(run.run_id, name)
+        receipt_key = store_layout.receipt(run.run_id, name)
+        if any(world.store.list(receipt_key)) or not any(world.store.list(decision_key)):
             continue
-        beat = last_heartbeat(world.store, run.run_id, hold)
-        said = world.cluster.lifetime(beat.pod).reason if beat else ""
-        gone = "its pod was gone without a word" + (f": {said}" if said else "")
-        began = beat.started_at if beat else world.clock.now()
-        lost = receipt_for(
-            read_record(world.store, key, Decision),
-            decision_key=key,
-            pod=beat.pod if beat else None,
-            status="lost",
-            cause="memory" if said == OUT_OF_MEMORY else "lost",
-            why=known.get(hold) or (gone if beat else "its pod never began"),
-            spent_usd=spent_usd,
-            fees_usd=beat.fees_usd if beat else usd(0),
-            prices=beat.prices if beat else (),
-            used=beat.usage if beat else ResourceUsage(),
-            changes=beat.changes if beat else (),
-            started_at=began,
-            finished_at=beat.at if beat else began,
-            ledger_head=state.head_hash,
+        heartbeat = last_heartbeat(world.store, run.run_id, name)
+        result = lost_result(
+            world, heartbeat, decision_key, reasons.get(name, ""), spent_usd, state.head_hash
         )
-        world.store.put(receipt_key(run.run_id, hold), record_bytes(lost))
+        lost = make_receipt(read_record(world.store, decision_key, Decision), result)
+        world.store.put(receipt_key, record_bytes(lost))
+
+
+def lost_result(
+    world: World,
+    heartbeat: Heartbeat | None,
+    decision_key: str,
+    reason: str,
+    spent_usd: Decimal,
+    ledger_head: str,
+) -> AttemptResult:
+    """Return the result of an attempt whose pod is lost. `heartbeat` None: the pod never began."""
+    if heartbeat is None:
+        now = world.clock.now()
+        return AttemptResult(
+            decision_key=decision_key,
+            pod=None,
+            status="lost",
+            cause="lost",
+            reason=reason or "its pod never began",
+            spent_usd=spent_usd,
+            started_at=now,
+            finished_at=now,
+            ledger_head=ledger_head,
+        )
+    pod_reason = world.cluster.lifetime(heartbeat.pod).reason
+    return AttemptResult(
+        decision_key=decision_key,
+        pod=heartbeat.pod,
+        status="lost",
+        cause="memory" if pod_reason == OUT_OF_MEMORY else "lost",
+        reason=reason or "its pod ended without settling" + (f": {pod_reason}" if pod_reason else ""),
+        spent_usd=spent_usd,
+        fees_usd=usd(heartbeat.fees_usd),
+        prices=heartbeat.prices,
+        usage=heartbeat.usage,
+        changes=heartbeat.changes,
+        started_at=heartbeat.started_at,
+        finished_at=heartbeat.at,
+        ledger_head=ledger_head,
+    )

@@ -1,4 +1,6 @@
-"""Write down what was asked for before anything starts."""
+"""The records of a run that are written before anything starts: its request, its starts, its engine's id for
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import Refused, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.core.pod_ref import PodRef
@@ -19,22 +22,29 @@ from shoestring.runtime.records.overhead import overhead_pod_s, overhead_usd_per
 
 VERSIONED_PACKAGES = ("shoestring", "kfp", "numpy", "pyarrow", "pydantic", "scikit-learn", "torch")
 
-
-# No dot, which sets apart the account of a later start; and no month's name.
+# Without a dot, which separates the number of a later start's account; and not the name of a month's account.
 RUN_ID = re.compile(r"(?!\d{4}-\d{2}$)[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
+class EngineJob(StoredRecord):
+    """The run that an engine knows under an id of its own."""
+
+    run_id: str
+
+
 def check_run_id(run_id: str) -> None:
-    """Raises UsageError for what would be taken for another account."""
+    """Raise UsageError if `run_id` could be mistaken for another account's name."""
     if not RUN_ID.fullmatch(run_id):
         raise UsageError(
-            f"{run_id!r} cannot be a run's id: letters, digits, '_' and '-', at most 100, a letter or digit first, "
-            "and not a month like 2026-11, whose account has that name"
+            f"{run_id!r} is not a valid run id: use at most 100 letters, digits, '_' and '-', and begin with "
+            "a letter or a digit; a month like 2026-11 is not valid, since it names that month's account"
         )
 
 
 def write_run_record(world: World, run_id: str, recipe: Recipe, seed: int) -> RunRecord:
-    """Write down what was asked for; a record that is there already is kept."""
+    """Write what was requested, and return it. If the run has a record already, that one stays and is
+    returned.
+    """
     new = RunRecord(
         run_id=run_id,
         recipe=recipe,
@@ -45,8 +55,8 @@ def write_run_record(world: World, run_id: str, recipe: Recipe, seed: int) -> Ru
         created_at=world.clock.now(),
         environment=environment(),
     )
-    world.store.put(f"runs/{run_id}/run.json", record_bytes(new), if_absent=True)
-    return read_record(world.store, f"runs/{run_id}/run.json", RunRecord)
+    world.store.put(store_layout.run_record(run_id), record_bytes(new), if_absent=True)
+    return read_record(world.store, store_layout.run_record(run_id), RunRecord)
 
 
 def new_start(
@@ -57,7 +67,7 @@ def new_start(
     deadline_s: float | None,
     launcher: PodRef | None,
 ) -> RunStart:
-    """A start that begins now."""
+    """Return a start that begins now. `deadline_s` is in seconds from now; None: no deadline."""
     now = world.clock.now()
     return RunStart(
         number=number,
@@ -79,42 +89,39 @@ def write_start(
     deadline_s: float | None,
     launcher: PodRef | None,
 ) -> RunStart:
-    """Begin a start, or find it begun. Raises Refused when somebody else began it: two of them would spend one budget twice."""
+    """Write a start, or read the one that exists.
+
+    Raises:
+        Refused: another launcher began it. Two launchers would spend one budget twice.
+    """
     start = new_start(world, run_id, number, budget_usd, deadline_s, launcher)
-    key = f"runs/{run_id}/starts/{number}.json"
+    key = store_layout.start(run_id, number)
     world.store.put(key, record_bytes(start), if_absent=True)
-    there = read_record(world.store, key, RunStart)
-    if there.launcher != launcher:
+    stored = read_record(world.store, key, RunStart)
+    if stored.launcher != launcher:
         raise Refused(
-            f"{run_id} was begun by somebody else just now: follow it with `shoestring watch {run_id}`"
+            f"another process has just started {run_id}: follow it with `shoestring watch {run_id}`"
         )
-    return there
-
-
-class EngineJob(StoredRecord):
-    """Which run it is that an engine has an id of its own for."""
-
-    run_id: str
+    return stored
 
 
 def write_engine_job(world: World, run_id: str, job_id: str) -> None:
-    """Let the run be found by what its engine calls it, which its pods' labels say. Empty, or the run's own id: nothing to write."""
+    """Record under which id the engine knows the run; its pods' labels carry that id.
+
+    Nothing is written if `job_id` is empty or the run's own id.
+    """
     if job_id not in ("", run_id):
-        world.store.put(job_key(job_id), record_bytes(EngineJob(run_id=run_id)), if_absent=True)
+        world.store.put(store_layout.job(job_id), record_bytes(EngineJob(run_id=run_id)), if_absent=True)
 
 
-def run_id_for(store: Store, label: str) -> str:
-    """The id of the run that a pod's label names: by what its engine calls it, or by its id itself."""
-    key = job_key(label)
+def run_id_of_label(store: Store, label: str) -> str:
+    """Return the id of the run that a pod's label names: the engine's id for it, or the run id itself."""
+    key = store_layout.job(label)
     return read_record(store, key, EngineJob).run_id if label and any(store.list(key)) else label
 
 
-def job_key(job_id: str) -> str:
-    return f"jobs/{job_id}.json"
-
-
 def environment() -> dict[str, str]:
-    """Versions of what computes, for whoever wants to do it again."""
+    """Return the versions of everything that computes, so that the run can be repeated."""
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
     for name in VERSIONED_PACKAGES:
         try:

@@ -1,4 +1,6 @@
-"""A stage that an engine tries again in the same start: what its earlier attempts left is settled, and what they taught is asked for."""
+"""A stage that an engine tries again in the same start: its earlier attempts are settled, and the next one
+learns from them.
+"""
 
 from __future__ import annotations
 
@@ -7,130 +9,151 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from shoestring.config.world import World
+from shoestring.core import store_layout
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import Refused
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.records.receipts import OUT_OF_MEMORY, decision_key, receipt_key, write_lost_receipts
+from shoestring.runtime.records.receipts import OUT_OF_MEMORY, write_lost_receipts
 from shoestring.runtime.route_step.external_components import settle_external
 from shoestring.spending.heartbeat import UNSUPERVISED, last_heartbeat
 from shoestring.spending.ledger.account import AccountState, Reservation
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.lost_pods import settle_lost_pods
 
-# A frame that was told to stop takes its grace and then settles for itself; whoever comes after it waits that long.
+# A supervisor that receives TERM waits for its child's grace period and then settles; the next attempt waits
+# this long for it.
 EXIT_WAIT_S = 8.0
-# A router whose answer was lost is run again within this time; a stage's pod that has not begun by then never will.
+# An engine runs a router again within this time if its answer was lost. A stage's pod that has not begun by
+# then never will.
 ROUTER_RETRY_S = 60.0
+# Another attempt would end in the same way.
 FINAL_CAUSES = ("money", "code", "guardrail", "")
 
 
 @dataclass(frozen=True, slots=True)
 class RetryContext:
-    """What earlier attempts of this start taught: sentences, and the memory that the next one has to have."""
+    """What the earlier attempts of this start tell the next one: notes, and the memory that it needs at
+    least.
+    """
 
     notes: tuple[str, ...] = ()
-    memory_gb: float = 0.0
+    min_memory_gb: float = 0.0
 
 
-def number_of(hold: str) -> int:
-    return int(hold.rpartition("-")[2])
+def write_reserved_decision(
+    world: World, run: Run, name: str, reservation: Reservation
+) -> tuple[Decision, str]:
+    """Return the decision that a reservation was made for, and its key.
 
-
-def decision_of_hold(world: World, run: Run, hold: str, held: Reservation) -> tuple[Decision, str]:
-    """The decision that this money was reserved by, and its key: its router may have died before it was written down there."""
-    key = decision_key(run.run_id, hold)
-    decision = read_record(world.store, held.decision_key, Decision)
+    The decision is written under that key if its router died before it did so.
+    """
+    key = store_layout.decision(run.run_id, name)
+    decision = read_record(world.store, reservation.decision_key, Decision)
     world.store.put(key, record_bytes(decision), if_absent=True)
     return decision, key
 
 
 def undelivered_decision(world: World, run: Run, ledger: Ledger, stage: str) -> tuple[Decision, str] | None:
-    """A decision of a moment ago whose pod has not begun: its router was run again, and gives the same answer."""
-    newest = timedelta(seconds=ROUTER_RETRY_S)
-    for hold, held in open_holds(ledger.state(run.start.account), stage).items():
-        beat, young = last_heartbeat(world.store, run.run_id, hold), world.clock.now() - held.reserved_at < newest
-        if held.decision_key and young and (beat is None or beat.state == UNSUPERVISED):
-            return decision_of_hold(world, run, hold, held)
+    """Return a recent decision whose pod has not begun: a router that is run again gives the same answer."""
+    now, max_age = world.clock.now(), timedelta(seconds=ROUTER_RETRY_S)
+    for name, reservation in open_reservations(ledger.state(run.start.account), stage).items():
+        heartbeat = last_heartbeat(world.store, run.run_id, name)
+        has_not_begun = heartbeat is None or heartbeat.state == UNSUPERVISED
+        if reservation.decision_key and now - reservation.reserved_at < max_age and has_not_begun:
+            return write_reserved_decision(world, run, name, reservation)
     return None
 
 
-def open_holds(state: AccountState, stage: str) -> dict[str, Reservation]:
-    return {hold: held for hold, held in state.reservations.items() if held.stage == stage}
+def open_reservations(state: AccountState, stage: str) -> dict[str, Reservation]:
+    """Return a stage's open reservations by name."""
+    return {name: each for name, each in state.reservations.items() if each.stage == stage}
 
 
 def settle_earlier_attempts(world: World, run: Run, ledger: Ledger, stage: str) -> RetryContext:
-    """Settle what dead pods of this stage still hold, and learn from what became of all of its attempts in this start.
+    """Settle what dead pods of this stage still hold, and return what its attempts in this start tell the
+    next one.
 
     Raises:
-        Refused: an attempt still runs, or the last one ended in a way that another would end in, too.
+        Refused: an attempt still runs, or the next one would end as the last one did.
     """
     account = run.start.account
-    if held := open_holds(ledger.state(account), stage):
-        if not wait_for_exit(world, run, ledger, held):
+    if reserved := open_reservations(ledger.state(account), stage):
+        if not wait_for_exit(world, run, ledger, reserved):
             raise Refused(
-                f"{stage} is not routed again while its pod of before still runs: {', '.join(held)}; end that first"
+                f"{stage} is not routed again while an earlier pod still runs: {', '.join(reserved)}; "
+                "end that pod first"
             )
         settle_external(world, run, run.start)
-        others = ledger.state(account).reservations.keys() - held.keys()
+        others = ledger.state(account).reservations.keys() - reserved.keys()
         settle_lost_pods(ledger, world.store, world.cluster, account, run.run_id, exclude=others)
         write_lost_receipts(world, run, run.start)
-    return retry_context(world, run, settled_receipts(world, run, ledger, stage))
+    return retry_context(world, settled_receipts(world, run, ledger, stage))
 
 
 def settled_receipts(world: World, run: Run, ledger: Ledger, stage: str) -> list[Receipt]:
-    """Receipts of this start's attempts at a stage, in order. One that was never written down has none."""
-    settled = sorted(
-        (hold for hold in ledger.state(run.start.account).settled_usd if hold.rpartition("-")[0] == stage),
-        key=number_of,
-    )
-    keys = [receipt_key(run.run_id, hold) for hold in settled]
+    """Return the receipts of this start's settled attempts at a stage, in order. An attempt may lack a
+    receipt.
+    """
+    names = ledger.state(run.start.account).settled_usd
+    attempts = sorted(AttemptId.parse(run.run_id, name) for name in names)
+    keys = [store_layout.receipt(run.run_id, attempt) for attempt in attempts if attempt.stage == stage]
     return [read_record(world.store, key, Receipt) for key in keys if any(world.store.list(key))]
 
 
-def retry_context(world: World, run: Run, receipts: list[Receipt]) -> RetryContext:
-    notes, memory_gb = [], 0.0
+def retry_context(world: World, receipts: list[Receipt]) -> RetryContext:
+    """Return what these receipts, the newest last, tell the next attempt.
+
+    Raises:
+        Refused: the next attempt would end as the last one did.
+    """
+    notes, min_memory_gb = [], 0.0
     for receipt in receipts:
         if receipt.status == "done":
             continue
-        starved = ran_out_of_memory(world, receipt)
-        if receipt is receipts[-1] and receipt.cause in FINAL_CAUSES and not starved:
-            ended = f"attempt {receipt.attempt} {receipt.status}: {receipt.reason}"
+        out_of_memory = ran_out_of_memory(world, receipt)
+        ended = f"attempt {receipt.attempt} {receipt.status}: {receipt.reason}"
+        if receipt is receipts[-1] and receipt.cause in FINAL_CAUSES and not out_of_memory:
             raise Refused(f"{receipt.stage} is not tried again, since it would end in the same way: {ended}")
-        notes.append(f"attempt {receipt.attempt} {receipt.status}: {receipt.reason}")
-        if starved:
-            had_gb = pod_memory_gb(world, run, receipt)
-            memory_gb = max(memory_gb, had_gb * world.policy.memory_growth)
+        notes.append(ended)
+        if out_of_memory:
+            had_gb = pod_memory_gb(world, receipt)
+            min_memory_gb = max(min_memory_gb, had_gb * world.policy.memory_growth)
             notes.append(
-                f"it ran out of the {had_gb:g} GB that it had on {receipt.pool}: now {memory_gb:g} GB are asked for, at least"
+                f"it ran out of the {had_gb:g} GB of memory that it had on {receipt.pool}: "
+                f"the next attempt gets at least {min_memory_gb:g} GB"
             )
-    return RetryContext(tuple(notes), memory_gb)
+    return RetryContext(tuple(notes), min_memory_gb)
 
 
 def ran_out_of_memory(world: World, receipt: Receipt) -> bool:
+    """Return whether memory ended an attempt, as its receipt or the cluster says."""
     return receipt.cause == "memory" or bool(
         receipt.pod and world.cluster.lifetime(receipt.pod).reason == OUT_OF_MEMORY
     )
 
 
-def pod_memory_gb(world: World, run: Run, receipt: Receipt) -> float:
-    """GB that an attempt's pod was given."""
-    question = read_record(world.store, receipt.decision_key, Decision).question
-    return next(pool.memory_gb for pool in question.pools if pool.name == receipt.pool)
+def pod_memory_gb(world: World, receipt: Receipt) -> float:
+    """Return the memory of the attempt's pod."""
+    decision = read_record(world.store, receipt.decision_key, Decision)
+    return decision.question.pool(receipt.pool).memory_gb
 
 
-def wait_for_exit(world: World, run: Run, ledger: Ledger, holds: Collection[str]) -> bool:
-    """Until the pods behind these holds have settled or died, for as long as a frame takes to leave; whether they have."""
+def wait_for_exit(world: World, run: Run, ledger: Ledger, names: Collection[str]) -> bool:
+    """Wait until the pods of these reservations have settled or died, at most EXIT_WAIT_S; return whether
+    they have.
+    """
 
-    def still_leaving() -> bool:
-        still = ledger.state(run.start.account).reservations.keys() & set(holds)
-        beats = [last_heartbeat(world.store, run.run_id, hold) for hold in still]
-        return any(world.cluster.lifetime(beat.pod).alive for beat in beats if beat)
+    def still_running() -> bool:
+        open_names = ledger.state(run.start.account).reservations.keys() & set(names)
+        heartbeats = [last_heartbeat(world.store, run.run_id, name) for name in open_names]
+        return any(world.cluster.lifetime(each.pod).alive for each in heartbeats if each)
 
     deadline_s = world.clock.monotonic_s() + EXIT_WAIT_S
-    while leaving := still_leaving():
+    while running := still_running():
         if world.clock.monotonic_s() >= deadline_s:
             break
         world.clock.sleep(0.2)
-    return not leaving
+    return not running

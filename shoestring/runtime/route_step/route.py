@@ -1,4 +1,4 @@
-"""The step before a stage: ask, decide, reserve, write it down."""
+"""The route step before a stage: build the question, decide, reserve, write the decision."""
 
 from __future__ import annotations
 
@@ -8,56 +8,63 @@ from pathlib import Path
 from typing import Any
 
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
-from shoestring.core.record import record_bytes
+from shoestring.core.record import digest, record_bytes
 from shoestring.data.run_records import Run, read_record
 from shoestring.data.storage.blobs import put_blob
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision
-from shoestring.routing.question import Question
 from shoestring.routing.pages.explain import as_markdown
+from shoestring.routing.pages.text import listed
 from shoestring.routing.placement import driver_outputs
+from shoestring.routing.question import Question
 from shoestring.runtime.admission.admit import (
     RunRequest,
     after_waiting,
     find_or_admit,
     next_attempt,
-    request_differences,
     stage_budgets_left,
     store_refusal,
 )
-from shoestring.runtime.admission.build_question import StageInputs, StageRequest, build_question
+from shoestring.runtime.admission.build_question import StageRequest, build_question
+from shoestring.runtime.admission.stage_results import StageInputs
 from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.records.overhead import overhead_timer
-from shoestring.runtime.records.receipts import decision_key
 from shoestring.runtime.records.run_setup import write_engine_job
 from shoestring.runtime.route_step.concurrent_stages import stages_to_plan
 from shoestring.runtime.route_step.external_components import announce_external
 from shoestring.runtime.route_step.retry import (
     RetryContext,
-    decision_of_hold,
     settle_earlier_attempts,
     undelivered_decision,
+    write_reserved_decision,
 )
 from shoestring.spending.ledger.ledger import Ledger
 
+# How often a router decides again after another run took the money between its decision and its reservation.
 MAX_RACES = 5
 
 
-def stage_request(world: World, run: Run, wish: RunRequest, reads: StageInputs, ledger: Ledger, earlier: RetryContext) -> StageRequest:
-    """What is known at this moment. An earlier start's spending is not in the start's account, but in its cap; what was approved since
-    is in both."""
-    state, stage = ledger.state(run.start.account), wish.needs[0].stage
+def stage_request(
+    world: World, run: Run, request: RunRequest, inputs: StageInputs, ledger: Ledger, retry: RetryContext
+) -> StageRequest:
+    """Return what is known about the stage at this moment.
+
+    The spending of an earlier start is not in this start's account, but lowers its cap. A later approval
+    raises both the budget and the cap.
+    """
+    state, stage = ledger.state(run.start.account), request.needs[0].stage
     budget_usd = run.start.budget_usd + state.cap_raised_usd
     earlier_usd = budget_usd - (state.cap_usd or Decimal(0))
-    needs, given = stages_to_plan(world, run, wish.needs, state)
+    needs, upstream = stages_to_plan(world, run, request.needs, state)
     return StageRequest(
         run_id=run.run_id,
         recipe=run.record.recipe,
         seed=run.record.seed,
         needs=needs,
-        given=given,
-        reads=reads,
+        upstream=upstream,
+        inputs=inputs,
         attempt=next_attempt(world.store, run.run_id, stage, state.settled_usd),
         budget_usd=budget_usd,
         spent_usd=earlier_usd + state.spent_usd,
@@ -65,30 +72,54 @@ def stage_request(world: World, run: Run, wish: RunRequest, reads: StageInputs, 
         stage_budgets=stage_budgets_left(world, ledger, run.record.recipe, run.starts),
         deadline_left_s=run.deadline_left_s(world.clock.now()),
         began_at=run.start.started_at,
-        notes=(*request_differences(run, wish), *earlier.notes),
-        memory_gb=earlier.memory_gb,
-        origin=wish.origin,
-        metered=wish.metered,
+        notes=(*request_differences(run, request), *retry.notes),
+        min_memory_gb=retry.min_memory_gb,
+        origin=request.origin,
+        metered=request.metered,
     )
 
 
-def decide_and_reserve(world: World, run: Run, wish: RunRequest, reads: StageInputs) -> tuple[Decision, str]:
-    """The decision, and its key; what it may cost is reserved. A race that is lost is run again on fresh offers.
+def request_differences(run: Run, request: RunRequest) -> tuple[str, ...]:
+    """Return a note if the engine asks for something else than what the run was started with; none if it does
+    not.
+    """
+    start, stored = run.start, run.record
+    deadline_s = (start.deadline_at - start.started_at).total_seconds() if start.deadline_at else None
+    recipe_differs = stored.recipe_sha256 != digest(record_bytes(request.recipe))
+    differs = {
+        f"a budget of ${start.budget_usd}, not ${request.budget_usd}": start.budget_usd != request.budget_usd,
+        f"a deadline of {deadline_s} s, not {request.deadline_s}": deadline_s != request.deadline_s,
+        f"the seed {stored.seed}, not {request.seed}": stored.seed != request.seed,
+        "its recipe, not the one that was passed now": recipe_differs,
+    }
+    if not (differences := [text for text, differing in differs.items() if differing]):
+        return ()
+    return (
+        f"{run.run_id} keeps what it was started with: {listed(differences)}; use a new run id to change it",
+    )
 
-    Of two routers of one attempt, the ledger takes one's reservation, and both give its decision; so does one that is run again.
+
+def decide_and_reserve(
+    world: World, run: Run, request: RunRequest, inputs: StageInputs
+) -> tuple[Decision, str]:
+    """Decide, reserve what the choice may cost, and return the decision and its key.
+
+    If another run takes the money first, the router decides again on fresh offers. Of two routers of one
+    attempt, the ledger accepts one reservation, and both return its decision; so does a router that is run
+    again.
 
     Raises:
-        BudgetTooSmall, Refused: the decision is kept all the same.
-        Refused: it was tried before, and trying again does not help.
-        BudgetExceeded: lost the race `MAX_RACES` times.
+        BudgetTooSmall, Refused: no offer fits; the decision is stored all the same.
+        Refused: an earlier attempt ended in a way that another attempt would repeat.
+        BudgetExceeded: other runs took the money `MAX_RACES` times.
     """
-    ledger, stage = Ledger(world.store, world.clock, str(world.pod)), wish.needs[0].stage
+    ledger, stage = Ledger(world.store, world.clock, str(world.pod)), request.needs[0].stage
     if found := undelivered_decision(world, run, ledger, stage):
         return found
-    earlier = settle_earlier_attempts(world, run, ledger, stage)
+    retry = settle_earlier_attempts(world, run, ledger, stage)
     races = MAX_RACES
     while True:
-        decision = decide(build_question(world, stage_request(world, run, wish, reads, ledger, earlier)))
+        decision = decide(build_question(world, stage_request(world, run, request, inputs, ledger, retry)))
         if decision.choice is None:
             raise store_refusal(world.store, decision)
         try:
@@ -100,48 +131,58 @@ def decide_and_reserve(world: World, run: Run, wish: RunRequest, reads: StageInp
 
 
 def reservation_usd(question: Question, choice: Choice) -> Decimal:
-    """A stage of fixed work gets its P95, an elastic one all that it may have: it is never extended."""
+    """Return the amount to reserve: the P95 of fixed work; the whole budget of an elastic stage, which is
+    never extended.
+    """
     return choice.budget_usd if question.needs[0].elastic else choice.p95_usd
 
 
 def reserve_and_write(
     world: World, run: Run, ledger: Ledger, decision: Decision, choice: Choice
 ) -> tuple[Decision, str]:
-    """The reservation names the decision that it was made for, so that whoever comes second finds it there.
+    """Reserve and write the decision. The reservation names the decision, so that a concurrent router can
+    find it.
 
     Raises:
-        BudgetExceeded: somebody else took the money meanwhile.
+        BudgetExceeded: another run took the money.
         LedgerConflict: the account is closed.
     """
     question, account = decision.question, run.start.account
+    name = str(question.attempt_id)
     if choice.cached:
-        key = decision_key(run.run_id, str(question.attempt_id))
+        key = store_layout.decision(run.run_id, name)
         world.store.put(key, record_bytes(decision), if_absent=True)
         return read_record(world.store, key, Decision), key
-    kept_as = f"blobs/{put_blob(world.store, record_bytes(decision))}"
+    blob_key = store_layout.blob(put_blob(world.store, record_bytes(decision)))
     amount_usd = reservation_usd(question, choice)
     try:
         ledger.reserve(
-            account, str(question.attempt_id), question.stage, question.attempt, amount_usd, choice.reserved_later_usd, kept_as
+            account, name, question.stage, question.attempt, amount_usd, choice.reserved_later_usd, blob_key
         )
     except LedgerConflict:
-        if str(question.attempt_id) not in ledger.state(account).reservations:
+        if name not in ledger.state(account).reservations:
             raise
-    return decision_of_hold(world, run, str(question.attempt_id), ledger.state(account).reservations[str(question.attempt_id)])
+    return write_reserved_decision(world, run, name, ledger.state(account).reservations[name])
 
 
-def route(world: World, wish: RunRequest, reads: StageInputs, decision_path: str, page_path: str) -> dict[str, Any]:
-    """Route one stage; the values that the engine puts on its pod. The decision and its page are written to the two paths."""
-    most_s = world.policy.start.budget_wait_s
-    say = partial(print, flush=True)
-    run = start_when_allowed(
-        world, wish.run_id, lambda waited_s: find_or_admit(world, after_waiting(wish, waited_s)), most_s, say
-    )
-    write_engine_job(world, run.run_id, wish.job_id)
-    with overhead_timer(world, run, f"route-{wish.needs[0].stage}"):
-        decision, key = decide_and_reserve(world, run, wish, reads)
-        if not wish.metered:
-            announce_external(world, decision, wish.job_id or run.run_id)
+def route(
+    world: World, request: RunRequest, inputs: StageInputs, decision_path: str, page_path: str
+) -> dict[str, Any]:
+    """Route one stage and return the values that the engine puts on its pod.
+
+    The decision and its page are written to the two paths.
+    """
+
+    def begin(waited_s: float) -> Run:
+        return find_or_admit(world, after_waiting(request, waited_s))
+
+    max_s = world.policy.start.budget_wait_s
+    run = start_when_allowed(world, request.run_id, begin, max_s, partial(print, flush=True))
+    write_engine_job(world, run.run_id, request.job_id)
+    with overhead_timer(world, run, f"route-{request.needs[0].stage}"):
+        decision, key = decide_and_reserve(world, run, request, inputs)
+        if not request.metered:
+            announce_external(world, decision, request.job_id or run.run_id)
         Path(decision_path).write_bytes(record_bytes(decision))
         Path(page_path).write_text(as_markdown(decision))
         return driver_outputs(decision, key)

@@ -1,79 +1,84 @@
-"""Bring what was settled to the true times of the pods, where the cluster tells them: from when a node took one until its last container
-ended."""
+"""Adjust what was settled to the pods' own times, where the cluster reports them.
+
+A pod's time is from when a node accepted it until its last container ended.
+"""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
 from shoestring.core.receipt import PricePoint, Receipt
 from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.records.overhead import overhead_hold, overhead_spent_usd
-from shoestring.runtime.records.receipts import receipt_key
+from shoestring.runtime.records.overhead import overhead_reservation, overhead_spent_usd
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import cost_between_usd
 
-# Names the request, so that an exit step that is run again asks for the same entry.
-POD_TIMES = "true-times"
+# The id of the ledger's request, so that an exit step that is run again asks for the same entry.
+POD_TIMES = "pod-times"
 
 
 def adjust_to_pod_times(world: World, run: Run, start: RunStart) -> list[str]:
-    """Adjust every settled attempt of a start, and its overhead, as far as its account allows; says what it could not.
+    """Adjust every settled attempt of a start, and its overhead, as far as its account allows.
 
-    What goes down goes first: it may be what another needs.
+    Returns a message for each adjustment that the account did not allow in full. Decreases go first: an
+    increase may need what they free.
     """
     ledger = Ledger(world.store, world.clock, str(world.pod))
     settled_usd = ledger.state(start.account).settled_usd
     true_usd: dict[str, Decimal] = {}
-    for hold in settled_usd:
-        found_usd = (
-            overhead_spent_usd(world, run, start)
-            if hold == overhead_hold(start)
-            else pod_usd(world, run, hold)
-        )
-        if found_usd is not None and found_usd != settled_usd[hold]:
-            true_usd[hold] = found_usd
-    order = sorted(true_usd, key=lambda hold: true_usd[hold] - settled_usd[hold])
+    for name in settled_usd:
+        is_overhead = name == overhead_reservation(start)
+        found_usd = overhead_spent_usd(world, run, start) if is_overhead else pod_usd(world, run, name)
+        if found_usd is not None and found_usd != settled_usd[name]:
+            true_usd[name] = found_usd
+    order = sorted(true_usd, key=lambda name: true_usd[name] - settled_usd[name])
     return [
-        sentence
-        for hold in order
-        for sentence in adjust_hold(ledger, start.account, hold, settled_usd[hold], true_usd[hold])
+        message
+        for name in order
+        for message in adjust_reservation(ledger, start.account, name, settled_usd[name], true_usd[name])
     ]
 
 
-def pod_usd(world: World, run: Run, hold: str) -> Decimal | None:
-    """What an attempt's pod cost by its own times, and its data beside; None where nobody knows them."""
-    key = receipt_key(run.run_id, hold)
+def pod_usd(world: World, run: Run, name: str) -> Decimal | None:
+    """Return the cost of an attempt's pod by its own times, with the fees for its data; None where they are
+    unknown.
+    """
+    key = store_layout.receipt(run.run_id, name)
     if not any(world.store.list(key)):
         return None
     receipt = read_record(world.store, key, Receipt)
     choice = read_record(world.store, receipt.decision_key, Decision).choice
-    life = world.cluster.lifetime(receipt.pod) if receipt.pod else None
-    if choice is None or life is None or life.started_at is None or life.finished_at is None:
+    lifetime = world.cluster.lifetime(receipt.pod) if receipt.pod else None
+    if choice is None or lifetime is None or lifetime.started_at is None or lifetime.finished_at is None:
         return None
-    prices = receipt.prices or (PricePoint(at=life.started_at, usd_per_hour=choice.usd_per_hour),)
-    return (
-        max(Decimal(0), cost_between_usd(prices, life.started_at, life.finished_at) - receipt.committed_usd)
-        + receipt.fees_usd
-    )
+    prices = receipt.prices or (PricePoint(at=lifetime.started_at, usd_per_hour=choice.usd_per_hour),)
+    time_usd = cost_between_usd(prices, lifetime.started_at, lifetime.finished_at)
+    return max(Decimal(0), time_usd - receipt.committed_usd) + receipt.fees_usd
 
 
-def adjust_hold(ledger: Ledger, account: str, hold: str, settled_usd: Decimal, true_usd: Decimal) -> list[str]:
-    """Bring one settled hold to its true cost, as far as the account allows; says what it could not."""
-    why = f"its pod's own times come to ${true_usd}"
+def adjust_reservation(
+    ledger: Ledger, account: str, name: str, settled_usd: Decimal, true_usd: Decimal
+) -> list[str]:
+    """Adjust one settled reservation to its true cost, as far as the account allows; return a message if not
+    in full.
+    """
+    reason = f"its pod's own times cost ${true_usd}"
     try:
-        ledger.adjust(account, hold, true_usd - settled_usd, why, id=POD_TIMES)
+        ledger.adjust(account, name, true_usd - settled_usd, reason, id=POD_TIMES)
     except LedgerConflict:
-        # Adjusted before, as far as the cap allowed.
+        # It was adjusted before, as far as the cap allowed.
         return []
     except BudgetExceeded as error:
         if error.left_usd > 0:
-            ledger.adjust(
-                account, hold, error.left_usd, f"{why}, and there is no more money for it", id=POD_TIMES
-            )
+            limited = f"{reason}, and the account has no more money"
+            ledger.adjust(account, name, error.left_usd, limited, id=POD_TIMES)
+        recorded_usd = settled_usd + error.left_usd
         return [
-            f"{account}: {hold} is on the books at ${settled_usd + error.left_usd}, and {why}: the cap allows no more ({error})"
+            f"{account}: {name} is recorded at ${recorded_usd}, but {reason}: "
+            f"the cap allows no more ({error})"
         ]
     return []

@@ -1,15 +1,18 @@
-"""Once a minute on a cluster: pods that no node takes are given up, so that they are routed again; what dead pods hold is settled.
+"""The reaper, once a minute on a cluster: it ends pods that no node accepts in time, and settles dead pods.
 
-On a cluster nobody supervises a run, so silence has to do: of a pod for `queue_delay_s`, of a whole run for `abandoned_after_s`.
+Ended pods are routed again by their engine. On a cluster no process supervises a whole run, so the reaper
+goes by silence: `queue_delay_s` for a pod, `abandoned_after_s` for a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from shoestring.config.world import World
+from shoestring.core import store_layout
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import DataError, ShoestringError, UnknownName
 from shoestring.core.interfaces import PendingPods, StagePod
 from shoestring.core.record import record_bytes
@@ -18,10 +21,9 @@ from shoestring.data.run_records import Run, RunStart, open_run, read_record
 from shoestring.reporting.publish import publish
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import next_attempt
-from shoestring.runtime.records.overhead import overhead_hold
-from shoestring.runtime.records.receipt_history import STOCKOUTS
-from shoestring.runtime.records.receipts import decision_key, write_lost_receipts
-from shoestring.runtime.records.run_setup import run_id_for
+from shoestring.runtime.records.overhead import overhead_reservation
+from shoestring.runtime.records.receipts import write_lost_receipts
+from shoestring.runtime.records.run_setup import run_id_of_label
 from shoestring.runtime.settlement.settle import (
     for_open_starts,
     recent_months,
@@ -30,7 +32,7 @@ from shoestring.runtime.settlement.settle import (
 )
 from shoestring.runtime.settlement.silent_pods import (
     identify_dead_pods,
-    pod_of_hold,
+    pod_of_reservation,
     settle_dead_pod,
     settle_silent_pod,
 )
@@ -38,71 +40,82 @@ from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, last_heartbea
 from shoestring.spending.ledger.account import AccountState, Reservation
 from shoestring.spending.ledger.entry import read_entry
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.lost_pods import settle_lost_pods as settle_dead
+from shoestring.spending.lost_pods import settle_lost_pods
 
 IMAGE_PULL_S = 1800.0
 
 
-def reap(world: World, waiting: PendingPods) -> list[str]:
-    """Give up what waits for too long, settle what died in silence; says what it did."""
-    found = waiting.pods()
-    runs = {label: run_id_for(world.store, label) for label in {pod.run_id for pod in found}}
-    pods = [replace(pod, run_id=runs[pod.run_id]) for pod in found]
+def reap(world: World, pending: PendingPods) -> list[str]:
+    """End pods that have waited too long, and settle what died silently; return what was done."""
+    found = pending.pods()
+    run_ids = {label: run_id_of_label(world.store, label) for label in {pod.run_id for pod in found}}
+    pods = [replace(pod, run_id=run_ids[pod.run_id]) for pod in found]
     late = [pod for pod in pods if pod.pending and waited_s(world, pod) >= world.policy.queue_delay_s]
-    said: list[str] = []
+    messages: list[str] = []
     for pod in late:
         try:
-            said += end_late_pod(world, waiting, pod)
+            messages += end_late_pod(world, pending, pod)
         except ShoestringError as error:
-            said.append(f"{pod_name(pod)} could not be given up: {error}")
-    return said + settle_silent_runs(world, pods) + settle_abandoned(world)
-
-
-def pod_name(pod: StagePod) -> str:
-    return pod.ref.name
+            messages.append(f"{pod.ref.name} timed out, but could not be ended: {error}")
+    return messages + settle_silent_runs(world, pods) + settle_abandoned(world)
 
 
 def waited_s(world: World, pod: StagePod) -> float:
-    """For a node, or to begin on the one that took it; by the cluster's clock, where that is known."""
-    return ((pod.lifetime.asked_at or world.clock.now()) - (pod.lifetime.started_at or pod.since)).total_seconds()
+    """Return how long a pod has waited for a node, or to start on its node; by the cluster's clock where that
+    is known.
+    """
+    now, since = pod.lifetime.asked_at or world.clock.now(), pod.lifetime.started_at or pod.since
+    return (now - since).total_seconds()
 
 
 def max_wait_s(world: World, pod: StagePod, decision: Decision | None) -> float:
-    """A pool may first have to make a node; a node that took a pod, and complains of nothing, is given the time to fetch a large image."""
+    """Return how long a pod may wait.
+
+    A pool may first have to create a node. A node that has accepted the pod and reports no problem may be
+    pulling a large image.
+    """
     if pod.node:
         return world.policy.queue_delay_s if pod.reason else IMAGE_PULL_S
     return world.policy.queue_delay_s + (pool_of(decision).startup_s if decision else 0.0)
 
 
-def end_late_pod(world: World, waiting: PendingPods, pod: StagePod) -> list[str]:
-    """End one pod that is late, remember the stock-out if no node took it, and give back what was reserved for it."""
-    name, found = pod_name(pod), run_and_decision(world, pod)
+def end_late_pod(world: World, pending: PendingPods, pod: StagePod) -> list[str]:
+    """End one late pod, record the stock-out if no node accepted it, and release its reservation; return what
+    was done.
+    """
+    name, found = pod.ref.name, run_and_decision(world, pod)
     if waited_s(world, pod) < max_wait_s(world, pod, found[1] if found else None):
         return []
     if found is None:
-        unknown = f"{name} was given up: it waited as {pod.stage} of {pod.run_id or 'no run'}, which this store does not know to be routed"
-        return [unknown] if waiting.end(pod) else []
+        run_name = pod.run_id or "no run"
+        message = (
+            f"{name} timed out: it waited as {pod.stage} of {run_name}, for which this store has no decision"
+        )
+        return [message] if pending.end(pod) else []
     run, decision = found
-    stock_out = stockout_of(world, pod, decision)
-    key = f"{STOCKOUTS}{stock_out.node_pool}-{stock_out.market}.json"
+    stockout = stockout_of(world, pod, decision)
+    key = store_layout.stock_out(stockout.node_pool, stockout.market)
     if not pod.node:
-        # Before its end: an engine routes again within a second or two of that.
-        world.store.put(key, record_bytes(stock_out))
-    if not waiting.end(pod):
+        # Written before the pod ends: an engine routes the stage again within a second or two of its end.
+        world.store.put(key, record_bytes(stockout))
+    if not pending.end(pod):
         if not pod.node:
-            world.store.put(key, record_bytes(stock_out.model_copy(update={"until": stock_out.at})))
+            world.store.put(key, record_bytes(stockout.model_copy(update={"until": stockout.at})))
         return []
-    beat = last_heartbeat(world.store, run.run_id, str(decision.question.attempt_id))
-    if beat is None or beat.state == UNSUPERVISED:
-        settle_silent_pod(world, run, decision, pod, stock_out.reason)
-    return [f"{name} was given up: {stock_out.reason}"]
+    heartbeat = last_heartbeat(world.store, run.run_id, str(decision.question.attempt_id))
+    if heartbeat is None or heartbeat.state == UNSUPERVISED:
+        settle_silent_pod(world, run, decision, pod, stockout.reason)
+    return [f"{name} timed out: {stockout.reason}"]
 
 
 def run_and_decision(world: World, pod: StagePod) -> tuple[Run, Decision] | None:
-    """The run that a pod belongs to, and the decision that placed it; None where there is none that can be read."""
+    """Return the run that a pod belongs to, and the decision that placed it; None where there is no readable
+    one.
+    """
     try:
         run = open_run(world.store, pod.run_id)
-        key = decision_key(pod.run_id, f"{pod.stage}-{next_attempt(world.store, pod.run_id, pod.stage) - 1}")
+        last = next_attempt(world.store, pod.run_id, pod.stage) - 1
+        key = store_layout.decision(pod.run_id, AttemptId(pod.run_id, pod.stage, last))
         decision = read_record(world.store, key, Decision) if any(world.store.list(key)) else None
     except (UnknownName, DataError):
         return None
@@ -111,98 +124,108 @@ def run_and_decision(world: World, pod: StagePod) -> tuple[Run, Decision] | None
 
 def pool_of(decision: Decision) -> Pool:
     assert decision.choice is not None
-    return next(pool for pool in decision.question.pools if pool.name == decision.choice.pool)
+    return decision.question.pool(decision.choice.pool)
 
 
 def stockout_of(world: World, pod: StagePod, decision: Decision) -> StockOut:
-    """What is to be remembered of the node pool that the pod was sent to."""
+    """Return the stock-out of the node pool that the pod was sent to."""
     assert decision.choice is not None
     pool = pool_of(decision)
     node_pool, market, now = pool.node_pool or pool.name, decision.choice.market, world.clock.now()
-    where = f"to begin on {pod.node}" if pod.node else f"for a node of {node_pool} ({market})"
-    why = f"{pod.stage} of {pod.run_id} waited {waited_s(world, pod):.0f} s {where}" + (
-        f": {pod.reason}" if pod.reason else ""
-    )
+    where = f"to start on {pod.node}" if pod.node else f"for a node of {node_pool} ({market})"
+    reason = f"{pod.stage} of {pod.run_id} waited {waited_s(world, pod):.0f} s {where}"
     return StockOut(
         node_pool=node_pool,
         market=market,
         at=now,
         until=now + timedelta(seconds=world.policy.stockout_ttl_s),
-        reason=why,
+        reason=f"{reason}: {pod.reason}" if pod.reason else reason,
     )
 
 
 def settle_silent_runs(world: World, pods: Sequence[StagePod]) -> list[str]:
-    """Settle what dead pods hold in runs that nobody supervises; end the account of a run that was given up."""
+    """Settle dead pods of the runs that have no launcher, and close the accounts of abandoned runs; return
+    what was done.
+    """
     ledger = Ledger(world.store, world.clock, str(world.pod))
 
     def settle(run: Run, start: RunStart) -> list[str]:
-        mine = [pod for pod in pods if pod.run_id == run.run_id]
-        return settle_silent_run(world, ledger, run, start, mine) if start.launcher is None else []
+        if start.launcher is not None:
+            return []
+        return settle_silent_run(world, ledger, run, start, [pod for pod in pods if pod.run_id == run.run_id])
 
     return [
-        sentence for month in recent_months(world) for sentence in for_open_starts(world, ledger, month, settle)
+        message for month in recent_months(world) for message in for_open_starts(world, ledger, month, settle)
     ]
 
 
 def settle_silent_run(
     world: World, ledger: Ledger, run: Run, start: RunStart, pods: Sequence[StagePod]
 ) -> list[str]:
-    """`pods`: those of the run."""
-    said, living = [], {pod.stage for pod in pods if pod.lifetime.alive}
-    for hold, held in ledger.state(start.account).reservations.items():
-        pod = pod_of_hold(held, pods)
-        if pod and held.stage not in living and last_heartbeat(world.store, run.run_id, hold) is None:
-            said += settle_dead_pod(world, run, hold, pod)
+    """Settle the dead pods of one run, or the whole run if it is abandoned; return what was done.
+
+    `pods` are the run's own.
+    """
+    messages, alive = [], {pod.stage for pod in pods if pod.lifetime.alive}
+    for name, reservation in ledger.state(start.account).reservations.items():
+        pod = pod_of_reservation(reservation, pods)
+        if pod and reservation.stage not in alive and last_heartbeat(world.store, run.run_id, name) is None:
+            messages += settle_dead_pod(world, run, name, pod)
     identify_dead_pods(world, run, ledger.state(start.account), pods)
-    state, now = ledger.state(start.account), world.clock.now()
-    beats = {
-        hold: last_heartbeat(world.store, run.run_id, hold)
-        for hold in state.reservations
-        if hold != overhead_hold(start)
-    }
-    newest = max([last_entry_at(world, state), *(beat.at for beat in beats.values() if beat)])
-    if (
-        now - newest > timedelta(seconds=world.policy.abandoned_after_s)
-        and not living
-        and not any_pod_alive(world, beats.values())
-    ):
-        said += settle_start(world, run, start)
+    state = ledger.state(start.account)
+    stages = [name for name in state.reservations if name != overhead_reservation(start)]
+    heartbeats = {name: last_heartbeat(world.store, run.run_id, name) for name in stages}
+    if not alive and is_abandoned(world, state, heartbeats.values()):
+        messages += settle_start(world, run, start)
         publish(world.store, run.run_id)
-        return said
-    silent = {
-        hold
-        for hold, beat in beats.items()
-        if state.reservations[hold].stage not in living and is_silent(world, state.reservations[hold], beat)
-    }
+        return messages
+    silent = silent_reservations(world, state, heartbeats, alive)
     if silent:
-        said += settle_dead(
-            ledger,
-            world.store,
-            world.cluster,
-            start.account,
-            run.run_id,
-            exclude=state.reservations.keys() - silent,
+        others = state.reservations.keys() - silent
+        messages += settle_lost_pods(
+            ledger, world.store, world.cluster, start.account, run.run_id, exclude=others
         )
         write_lost_receipts(world, run, start)
-    return said
+    return messages
 
 
-def any_pod_alive(world: World, beats: Iterable[Heartbeat | None]) -> bool:
-    """Does a pod live that money is held for? Of a component that keeps no books nothing else tells."""
-    return any(world.cluster.lifetime(beat.pod).alive for beat in beats if beat)
+def is_abandoned(world: World, state: AccountState, heartbeats: Iterable[Heartbeat | None]) -> bool:
+    """Return whether a run's account and pods have been silent for `abandoned_after_s`, and none of its pods
+    is alive.
+
+    The cluster alone knows whether the pod of an external component is alive.
+    """
+    written = [heartbeat for heartbeat in heartbeats if heartbeat]
+    newest = max([last_entry_at(world, state), *(heartbeat.at for heartbeat in written)])
+    is_silent = world.clock.now() - newest > timedelta(seconds=world.policy.abandoned_after_s)
+    return is_silent and not any(world.cluster.lifetime(heartbeat.pod).alive for heartbeat in written)
 
 
-def is_silent(world: World, held: Reservation, beat: Heartbeat | None) -> bool:
-    """A pod that has not said anything yet may have begun this very moment, if it could still have been waiting."""
-    since, longest_s = (
-        (beat.at, world.policy.queue_delay_s) if beat else (held.reserved_at, world.policy.queue_delay_s + IMAGE_PULL_S)
-    )
-    return (world.clock.now() - since).total_seconds() > longest_s
+def silent_reservations(
+    world: World, state: AccountState, heartbeats: Mapping[str, Heartbeat | None], alive: Collection[str]
+) -> set[str]:
+    """Return the reservations whose stages have no live pod and no recent heartbeat. `alive`: stages with a
+    live pod.
+    """
+    return {
+        name
+        for name, heartbeat in heartbeats.items()
+        if state.reservations[name].stage not in alive
+        and is_silent(world, state.reservations[name], heartbeat)
+    }
+
+
+def is_silent(world: World, reservation: Reservation, heartbeat: Heartbeat | None) -> bool:
+    """Return whether a reservation's last sign of life is too old. A pod without a heartbeat may still be
+    pulling its image.
+    """
+    limit_s = world.policy.queue_delay_s + (0.0 if heartbeat else IMAGE_PULL_S)
+    since = heartbeat.at if heartbeat else reservation.reserved_at
+    return (world.clock.now() - since).total_seconds() > limit_s
 
 
 def last_entry_at(world: World, state: AccountState) -> datetime:
-    """When an account was last written to."""
+    """Return when an account's last entry was written."""
     sealed = read_entry(world.store, state.account, state.entries)
     assert sealed is not None
     return sealed.entry.at

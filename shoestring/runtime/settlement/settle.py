@@ -1,4 +1,4 @@
-"""The exit step, and the next run's look around: no money is left behind."""
+"""The exit step of a run, and the cleanup that the next run does: no reservation stays open."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import ShoestringError, UnknownName
 from shoestring.core.interfaces import Store
 from shoestring.data.run_records import Run, RunStart, open_run
 from shoestring.reporting.publish import publish
 from shoestring.runtime.admission.admit import account_states
-from shoestring.runtime.records.overhead import overhead_hold, overhead_spent_usd, overhead_timer
+from shoestring.runtime.records.overhead import overhead_reservation, overhead_spent_usd, overhead_timer
 from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.route_step.external_components import settle_external
 from shoestring.runtime.route_step.retry import wait_for_exit
@@ -24,95 +25,106 @@ from shoestring.spending.lost_pods import settle_lost_pods
 
 
 def settle_start(world: World, run: Run, start: RunStart) -> list[str]:
-    """Settle every open hold of one start of a run and close its account; says what it did. A pod that still lives is left alone."""
-    ledger = Ledger(world.store, world.clock, str(world.pod))
+    """Settle every open reservation of one start of a run and close its account; return what was done.
+
+    A pod that is still alive keeps its reservation, and the account stays open.
+    """
+    ledger, overhead = Ledger(world.store, world.clock, str(world.pod)), overhead_reservation(start)
     try:
-        said = settle_external(world, run, start)
-        said += settle_lost_pods(
-            ledger, world.store, world.cluster, start.account, run.run_id, exclude={overhead_hold(start)}
+        messages = settle_external(world, run, start)
+        messages += settle_lost_pods(
+            ledger, world.store, world.cluster, start.account, run.run_id, exclude={overhead}
         )
     except UnknownName:
-        # Whoever admitted it died before its account was opened: nothing was reserved in it.
+        # The process that admitted it died before it opened the account, so nothing was reserved.
         return []
     state = ledger.state(start.account)
     write_lost_receipts(world, run, start)
-    if held := state.reservations.get(overhead_hold(start)):
+    if reservation := state.reservations.get(overhead):
         if len(state.reservations) > 1:
-            return said
-        ledger.settle(
-            start.account, overhead_hold(start), min(overhead_spent_usd(world, run, start), held.amount_usd)
-        )
+            return messages
+        spent_usd = min(overhead_spent_usd(world, run, start), reservation.amount_usd)
+        ledger.settle(start.account, overhead, spent_usd)
     if not state.closed:
-        said += adjust_to_pod_times(world, run, start)
+        messages += adjust_to_pod_times(world, run, start)
         ledger.close(start.account)
-    return said
+    return messages
 
 
 def for_open_starts(
     world: World, ledger: Ledger, month: str, settle: Callable[[Run, RunStart], list[str]]
 ) -> list[str]:
-    """Do something about each start whose account in a month is still open; says what was done.
+    """Call `settle` for each start whose account in a month is still open; return its messages.
 
-    They are somebody else's runs: what is wrong with one must not stop whoever looks at all of them.
+    An error in one run becomes a message: it must not keep the others from being settled.
     """
-    said: list[str] = []
+    messages: list[str] = []
     for account in ledger.state(month).reservations:
         try:
             run, start = start_of_account(world.store, account)
             if run and start:
-                said += settle(run, start)
+                messages += settle(run, start)
         except ShoestringError as error:
-            said.append(f"{account} could not be settled: {error}")
-    return said
+            messages.append(f"{account} could not be settled: {error}")
+    return messages
 
 
 def recent_months(world: World) -> list[str]:
-    """The accounts of this month and the one before: a run that lasts over the turn of a month is in the account of the month before."""
+    """Return the accounts of this month and the last one, where a run that began before the month's turn has
+    its account.
+    """
     now = world.clock.now()
     names = (f"{moment:%Y-%m}" for moment in (now.replace(day=1) - timedelta(days=1), now))
-    return [name for name in names if any(world.store.list(f"ledger/{name}/"))]
+    return [name for name in names if any(world.store.list(store_layout.account(name)))]
 
 
 def settle_abandoned(world: World) -> list[str]:
-    """What a new run settles of runs whose launcher is gone: they had no exit step. Mends what crashed between two accounts."""
+    """Settle runs whose launcher is gone, and repair what crashed between two accounts; return what was done.
+
+    A new run does this: a run whose launcher is gone had no exit step.
+    """
     ledger = Ledger(world.store, world.clock, str(world.pod))
-    said: list[str] = []
+    messages: list[str] = []
 
     def settle(run: Run, start: RunStart) -> list[str]:
-        gone = start.launcher and not world.cluster.lifetime(start.launcher).alive
-        return settle_start(world, run, start) if gone else []
+        is_abandoned = start.launcher and not world.cluster.lifetime(start.launcher).alive
+        return settle_start(world, run, start) if is_abandoned else []
 
     for month in recent_months(world):
-        said += for_open_starts(world, ledger, month, settle)
-        said += ledger.repair_parent(month)
+        messages += for_open_starts(world, ledger, month, settle)
+        messages += ledger.repair_parent(month)
     for campaign in map(campaign_account, world.budgets.campaigns):
-        if any(world.store.list(f"ledger/{campaign}/")):
-            said += ledger.repair_parent(campaign)
-    return said
+        if any(world.store.list(store_layout.account(campaign))):
+            messages += ledger.repair_parent(campaign)
+    return messages
 
 
 def start_of_account(store: Store, account: str) -> tuple[Run, RunStart] | tuple[None, None]:
-    """The start of a run whose account this is."""
+    """Return the start of a run that has this account; (None, None): there is none."""
     for run_id in (account, account.rpartition(".")[0]):
-        if run_id and any(store.list(f"runs/{run_id}/starts/")):
+        if run_id and any(store.list(store_layout.starts(run_id))):
             run = open_run(store, run_id)
             return next(((run, start) for start in run.starts if start.account == account), (None, None))
     return None, None
 
 
 def settle_run(world: World, run_id: str) -> list[str]:
-    """The end of a run: wait for frames that are still leaving, settle what dead pods left, release the rest, close the account."""
+    """Wait for supervisors that are exiting, settle dead pods, release the rest and close the account; return
+    what was done.
+    """
     run = open_run(world.store, run_id)
     if not run.starts:
         return []
     ledger = Ledger(world.store, world.clock, str(world.pod))
     if states := account_states(ledger, (run.start,)):
-        wait_for_exit(world, run, ledger, states[0].reservations.keys() - {overhead_hold(run.start)})
+        wait_for_exit(world, run, ledger, states[0].reservations.keys() - {overhead_reservation(run.start)})
     return settle_start(world, run, run.start)
 
 
 def exit_step(world: World, run_id: str) -> list[str]:
-    """`settle_run` in a pod of its own, which goes on the overhead line up to here; what is left to do takes milliseconds."""
+    """Do `settle_run` in a pod of its own. Its time so far is charged to the overhead; the rest takes
+    milliseconds.
+    """
     run = open_run(world.store, run_id)
     if run.starts:
         with overhead_timer(world, run, "settle"):
@@ -121,11 +133,13 @@ def exit_step(world: World, run_id: str) -> list[str]:
 
 
 def finish(world: World, run_id: str, page_path: str, summary_path: str) -> None:
-    """The exit step, and what people read of the run: in the store, and in files where paths are given."""
-    for sentence in exit_step(world, run_id):
-        print(sentence, flush=True)
+    """Do the exit step, and write the run's report and summary into the store, and to the paths that are not
+    empty.
+    """
+    for message in exit_step(world, run_id):
+        print(message, flush=True)
     page = publish(world.store, run_id)
     if page_path:
         Path(page_path).write_text(page, encoding="utf-8")
     if summary_path:
-        shutil.copyfile(world.store.fetch(f"runs/{run_id}/summary.json"), summary_path)
+        shutil.copyfile(world.store.fetch(store_layout.summary(run_id)), summary_path)

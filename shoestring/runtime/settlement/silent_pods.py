@@ -1,80 +1,96 @@
-"""An attempt that never said a word: its pod could not begin, or died too soon. The sweeper, which sees pods, puts it on the books."""
+"""Attempts without a heartbeat: their pods could not start, or died too soon. The reaper, which sees pods,
+settles them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from shoestring.config.world import World
+from shoestring.core import store_layout
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import LedgerConflict
 from shoestring.core.interfaces import StagePod
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.records.receipts import decision_key, receipt_key, write_lost_receipts
-from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
+from shoestring.runtime.records.receipts import write_lost_receipts
+from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.account import AccountState, Reservation
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import cost_usd
 
 
-def pod_of_hold(held: Reservation, pods: Sequence[StagePod]) -> StagePod | None:
-    """Of a run's pods, the newest of the stage that money is held for, if a node took it after that was reserved."""
-    began = {pod.lifetime.started_at: pod for pod in pods if pod.stage == held.stage and pod.lifetime.started_at}
-    newest = max(began, default=None)
-    return began[newest] if newest and newest >= held.reserved_at else None
+def pod_of_reservation(reservation: Reservation, pods: Sequence[StagePod]) -> StagePod | None:
+    """Return the newest pod of the reservation's stage that a node accepted after the reservation; None:
+    there is none.
+    """
+    by_start = {
+        pod.lifetime.started_at: pod
+        for pod in pods
+        if pod.stage == reservation.stage and pod.lifetime.started_at
+    }
+    newest = max(by_start, default=None)
+    return by_start[newest] if newest and newest >= reservation.reserved_at else None
 
 
-def settle_dead_pod(world: World, run: Run, hold: str, pod: StagePod) -> list[str]:
-    """Of a pod that ended before its first heartbeat; says what it did."""
-    key = decision_key(run.run_id, hold)
+def settle_dead_pod(world: World, run: Run, name: str, pod: StagePod) -> list[str]:
+    """Settle a pod that ended before its first heartbeat; return what was done."""
+    key = store_layout.decision(run.run_id, name)
     if pod.lifetime.alive or not any(world.store.list(key)):
         return []
-    why = "its pod ended without a word" + (f": {pod.lifetime.reason}" if pod.lifetime.reason else "")
-    return settle_silent_pod(world, run, read_record(world.store, key, Decision), pod, why)
+    reason = "its pod ended before its first heartbeat" + (
+        f": {pod.lifetime.reason}" if pod.lifetime.reason else ""
+    )
+    return settle_silent_pod(world, run, read_record(world.store, key, Decision), pod, reason)
 
 
 def identify_dead_pods(world: World, run: Run, state: AccountState, pods: Sequence[StagePod]) -> None:
-    """Name dead pods in receipts that could not: a router, which sees no pods, settled them as if they had never begun.
+    """Write the names of dead pods into receipts that lack them.
 
-    The exit step brings the books to a pod's own times once it knows which one it was.
+    A router cannot see pods, so it settles such an attempt as if its pod had never begun. With the name, the
+    exit step adjusts the ledger to the pod's own times.
     """
     dead = [pod for pod in pods if not pod.lifetime.alive]
     stages = {pod.stage for pod in dead}
-    keys = [receipt_key(run.run_id, hold) for hold in state.settled_usd if hold.rpartition("-")[0] in stages]
+    attempts = [AttemptId.parse(run.run_id, name) for name in state.settled_usd]
+    keys = [store_layout.receipt(run.run_id, attempt) for attempt in attempts if attempt.stage in stages]
     receipts = {key: read_record(world.store, key, Receipt) for key in keys if any(world.store.list(key))}
-    named = {receipt.pod for receipt in receipts.values()}
+    identified = {receipt.pod for receipt in receipts.values()}
     for key, receipt in receipts.items():
         if receipt.pod:
             continue
         asked_at = read_record(world.store, receipt.decision_key, Decision).question.asked_at
-        mine = [
-            pod
-            for pod in dead
-            if pod.stage == receipt.stage and pod.lifetime.started_at and pod.ref not in named
-        ]
-        if found := [
+        found = [
             pod.ref
-            for pod in mine
-            if asked_at <= (pod.lifetime.started_at or asked_at) <= receipt.finished_at
-        ]:
+            for pod in dead
+            if pod.stage == receipt.stage
+            and pod.ref not in identified
+            and pod.lifetime.started_at
+            and asked_at <= pod.lifetime.started_at <= receipt.finished_at
+        ]
+        if found:
             world.store.put(key, record_bytes(receipt.model_copy(update={"pod": found[0]})))
-            named.add(found[0])
+            identified.add(found[0])
 
 
-def settle_silent_pod(world: World, run: Run, decision: Decision, pod: StagePod, why: str) -> list[str]:
-    """Settle what was reserved for a pod at the time for which a node had it, and name the pod in its receipt; says what it did.
+def settle_silent_pod(world: World, run: Run, decision: Decision, pod: StagePod, reason: str) -> list[str]:
+    """Settle a pod's reservation by the time that a node had it, and write its receipt; return what was done.
 
-    The heartbeat that the pod owes is written for it, and first: whoever goes on from here then finds what it goes by.
+    The heartbeat that the pod did not write is written first, so that an interrupted settlement can be
+    continued.
     """
     ledger, account = Ledger(world.store, world.clock, str(world.pod)), run.start.account
     question, now = decision.question, world.clock.now()
-    held = ledger.state(account).reservations.get(str(question.attempt_id))
-    if held is None or decision.choice is None:
+    name = str(question.attempt_id)
+    reservation = ledger.state(account).reservations.get(name)
+    if reservation is None or decision.choice is None:
         return []
     began, ended = pod.lifetime.started_at or now, pod.lifetime.finished_at or now
-    spent_usd = min(cost_usd(decision.choice.usd_per_hour, (ended - began).total_seconds()), held.amount_usd)
-    beat = Heartbeat(
+    pod_cost_usd = cost_usd(decision.choice.usd_per_hour, (ended - began).total_seconds())
+    spent_usd = min(pod_cost_usd, reservation.amount_usd)
+    heartbeat = Heartbeat(
         run_id=run.run_id,
         stage=question.stage,
         attempt=question.attempt,
@@ -86,11 +102,11 @@ def settle_silent_pod(world: World, run: Run, decision: Decision, pod: StagePod,
         interval_s=1.0,
         spent_usd=spent_usd,
     )
-    world.store.put(heartbeat_key(run.run_id, str(question.attempt_id)), record_bytes(beat))
+    world.store.put(store_layout.heartbeat(run.run_id, name), record_bytes(heartbeat))
     try:
-        ledger.settle(account, str(question.attempt_id), spent_usd, why)
+        ledger.settle(account, name, spent_usd, reason)
     except LedgerConflict:
-        # Its frame began after all, and settled.
+        # Its supervisor began after all, and settled.
         return []
-    write_lost_receipts(world, run, run.start, {str(question.attempt_id): why})
-    return [f"{account}: {question.attempt_id} settled at ${spent_usd} of ${held.amount_usd}: {why}"]
+    write_lost_receipts(world, run, run.start, {name: reason})
+    return [f"{account}: {name} settled at ${spent_usd} of ${reservation.amount_usd}: {reason}"]

@@ -1,4 +1,4 @@
-"""What a stage's pod keeps in mind of its attempt: what it may spend, what it has spent, why it stops."""
+"""The state of one attempt at a stage: what it may spend, what it has spent, and why it stops."""
 
 from __future__ import annotations
 
@@ -10,27 +10,63 @@ from decimal import Decimal
 from shoestring.config.world import World
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import StageFailed
+from shoestring.core.interfaces import ProcessUsage
 from shoestring.core.money import usd
 from shoestring.core.receipt import AdaptationChange, Cause, PricePoint, ResourceUsage
 from shoestring.data.run_records import Run
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.pages.decision_view import reserved_later_s
-from shoestring.runtime.supervisor.gpu_use import GpuUsage
+from shoestring.runtime.records.receipts import NO_USAGE
+from shoestring.runtime.supervisor.spend_limits import SpendLimits
 from shoestring.spending.meter import Meter, RateChanges
-from shoestring.stages.work import Origin, Progress
+from shoestring.stages.work import Origin, StageProgress
 
-# What leaving takes; its price is kept back from every reservation, with the stage's own checkpoint time.
+# The duration of an exit. Its price, and that of the stage's own checkpoint, are kept back from every
+# reservation.
 EXIT_S = 0.5
-NO_USAGE = ResourceUsage()
+
+
+@dataclass(slots=True)
+class GpuUsage:
+    """The use of an attempt's GPUs, sampled once a second.
+
+    `joules` counts from the first sample; None where no GPU counts energy. `busy` is the mean share of the
+    time in which the GPUs computed; None where no GPU reports it.
+    """
+
+    joules: float | None = None
+    peak_memory_bytes: int = 0
+    _first_joules: float | None = None
+    _busy_sum: float = 0.0
+    _busy_samples: int = 0
+
+    def add_sample(self, usage: ProcessUsage) -> None:
+        self.peak_memory_bytes = max(self.peak_memory_bytes, usage.gpu_memory_bytes)
+        if usage.gpu_joules is not None:
+            self._first_joules = usage.gpu_joules if self._first_joules is None else self._first_joules
+            self.joules = usage.gpu_joules - self._first_joules
+        if usage.gpu_busy is not None:
+            self._busy_sum, self._busy_samples = self._busy_sum + usage.gpu_busy, self._busy_samples + 1
+
+    @property
+    def busy(self) -> float | None:
+        return round(self._busy_sum / self._busy_samples, 4) if self._busy_samples else None
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt at a stage, while it runs. Everything that changes is here.
+    """One attempt at a stage while it runs. All state that changes is here.
 
-    `reserved_usd`: as far as it has heard. `extension_asked_at_usd`: what that was when it last asked for more. `moves`: prices that took the place
-    of the decision's, since. `told`: what its child goes by. `cap_times_s`: when guardrails' caps will be reached; `noted`: what they made it
-    do. `used_before`: by its earlier attempts. `committed_usd`: what of it a commitment had paid for, known at its end.
+    Attributes:
+        started_s: when the pod began, on the monotonic clock.
+        reserved_usd: the reservation, with the extensions that the ledger has confirmed.
+        extension_asked_at_usd: the reservation at the last request for an extension.
+        rate_changes: the prices that replaced the decision's price.
+        sent_limits: the limits that the child was sent last.
+        cap_times_s: when the usage will reach each guardrail's cap, on the monotonic clock.
+        guardrail_changes: the changes that guardrails made.
+        usage_before: the usage of the stage's earlier attempts in this run.
+        committed_usd: the part of the cost that a commitment paid for; known at the end.
     """
 
     world: World
@@ -43,7 +79,7 @@ class Attempt:
     origin: Origin | None = None
     extension_asked_at_usd: Decimal = Decimal(0)
     rate_changes: RateChanges = ()
-    sent_limits: tuple[Decimal, RateChanges, float | None] | None = None
+    sent_limits: SpendLimits | None = None
     cap_times_s: dict[str, float] = field(default_factory=dict)
     throttled: bool = False
     guardrail_changes: tuple[AdaptationChange, ...] = ()
@@ -52,84 +88,108 @@ class Attempt:
     stop_reason: str = ""
     stop_cause: Cause = ""
     stopping_since_s: float = 0.0
-    progress: Progress = field(default_factory=Progress)
+    progress: StageProgress = field(default_factory=StageProgress)
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
     committed_usd: Decimal = Decimal(0)
     gpu_usage: GpuUsage = field(default_factory=GpuUsage)
 
     @property
-    def choice(self) -> Choice:
-        if self.decision.choice is None:
-            raise StageFailed(
-                f"{self.decision_key} chose nothing, so {self.decision.question.stage} has nowhere to run"
-            )
-        return self.decision.choice
+    def id(self) -> AttemptId:
+        return self.decision.question.attempt_id
 
     @property
     def stage(self) -> str:
         return self.decision.question.stage
 
     @property
-    def number(self) -> int:
-        return self.decision.question.attempt
+    def choice(self) -> Choice:
+        if self.decision.choice is None:
+            raise StageFailed(f"{self.decision_key} chose nothing, so {self.stage} cannot run")
+        return self.decision.choice
 
     @property
-    def id(self) -> AttemptId:
-        return self.decision.question.attempt_id
+    def elastic(self) -> bool:
+        return self.decision.question.needs[0].elastic
 
     @property
     def exit_usd(self) -> Decimal:
-        """The price of leaving in good order: a checkpoint, a grace, the last entries, and the pod's own end after them."""
-        return self.price_usd(
-            EXIT_S + self.decision.question.needs[0].checkpoint_s + self.world.policy.pod_exit_s
-        )
+        """The price of a clean exit: a checkpoint, a grace period, the last ledger entries, and the pod's own
+        end.
+        """
+        checkpoint_s = self.decision.question.needs[0].checkpoint_s
+        return self.price_usd(EXIT_S + checkpoint_s + self.world.policy.pod_exit_s)
 
     @property
     def usd_per_hour(self) -> Decimal:
-        """The price in force."""
+        """The current price."""
         return self.rate_changes[-1][1] if self.rate_changes else self.choice.usd_per_hour
-
-    def prices(self) -> tuple[PricePoint, ...]:
-        """What its pod has cost an hour, each from when on."""
-        now, now_s = self.world.clock.now(), self.world.clock.monotonic_s()
-        turns = ((self.started_s, self.choice.usd_per_hour), *self.rate_changes)
-        return tuple(
-            PricePoint(at=now - timedelta(seconds=now_s - since_s), usd_per_hour=price)
-            for since_s, price in turns
-        )
 
     @property
     def changes(self) -> tuple[AdaptationChange, ...]:
-        """What its work says that it changed, and what guardrails made of it, as they came."""
+        """The changes that the stage and the guardrails made, in order."""
         return tuple(sorted((*self.progress.changes, *self.guardrail_changes), key=lambda change: change.at))
+
+    def prices(self) -> tuple[PricePoint, ...]:
+        """Return all prices that the pod has had, each with its beginning."""
+        now, now_s = self.world.clock.now(), self.world.clock.monotonic_s()
+        rates = ((self.started_s, self.choice.usd_per_hour), *self.rate_changes)
+        return tuple(
+            PricePoint(at=now - timedelta(seconds=now_s - since_s), usd_per_hour=price)
+            for since_s, price in rates
+        )
 
     def price_usd(self, seconds: float) -> Decimal:
         return usd(self.usd_per_hour * Decimal(str(seconds)) / 3600)
 
     def meter(self) -> Meter:
-        """The money of the reservation less the exit and what is not paid by time, and the deadline less what is for later stages."""
+        """Return a meter with this attempt's limits.
+
+        Its money is the reservation less the exit and the fees, which do not depend on time. Its deadline is
+        the run's, less what is reserved for later stages, or earlier where usage will reach a guardrail's
+        cap.
+        """
         left_s = self.decision.question.deadline_left_s
         due_s = [] if left_s is None else [self.started_s + left_s - reserved_later_s(self.decision)]
-        ends_s = min([*due_s, *self.cap_times_s.values()], default=None)
         return Meter(
             self.choice.usd_per_hour,
             self.started_s,
             self.reserved_usd - self.exit_usd - self.choice.fees_usd,
-            ends_s,
+            min([*due_s, *self.cap_times_s.values()], default=None),
             self.rate_changes,
         )
 
     def spent_usd(self) -> Decimal:
-        """By now, with all that moving and holding its data will have cost at its end."""
+        """Return the cost so far, with all fees that its data will have cost once it is done."""
         return self.choice.fees_usd + self.meter().spent_usd(self.world.clock.monotonic_s())
 
-    def stop(self, why: str, cause: Cause = "stop-requested") -> None:
+    def stop(self, reason: str, cause: Cause = "stop-requested") -> None:
+        """Ask the attempt to stop. The first reason counts."""
         if not self.stop_reason:
-            self.stop_reason, self.stop_cause, self.stopping_since_s = why, cause, self.world.clock.monotonic_s()
+            self.stop_reason, self.stop_cause = reason, cause
+            self.stopping_since_s = self.world.clock.monotonic_s()
+
+    def update_price(self) -> None:
+        """Read the current price, on a market whose price changes, and use it from now on. Past prices stay
+        as they were.
+        """
+        choice, question = self.choice, self.decision.question
+        quote = question.quote(choice.pool, choice.market)
+        if choice.market not in self.world.policy.floating_markets or quote is None:
+            return
+        pool = question.pool(choice.pool)
+        quoted_usd_per_hour = self.world.prices.current_usd_per_hour(quote, pool)
+        if quoted_usd_per_hour is None:
+            return
+        # The decision's price may be below the quote: its discount applies to the current price as well.
+        usd_per_hour = usd(choice.usd_per_hour * quoted_usd_per_hour / quote.usd_per_hour)
+        if usd_per_hour != self.usd_per_hour:
+            self.rate_changes += ((self.world.clock.monotonic_s(), usd_per_hour),)
 
 
 def pod_started_s(world: World) -> float:
-    """When this pod began, on the monotonic clock: its own start where that can be known, so that imports are paid for too."""
+    """Return when this pod began, on the monotonic clock: its own start where that is known, so that imports
+    are charged.
+    """
     age_s = world.cluster.lifetime(world.pod).age_s(world.clock.now())
     return world.clock.monotonic_s() - age_s

@@ -1,4 +1,6 @@
-"""Who speaks with the store for a frame, on threads of its own: a store that is away must keep no frame from its signals and its money."""
+"""Store access of a supervisor in threads of its own: an unreachable store must not delay signals or the
+check of the money.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,13 @@ from typing import Protocol
 
 from shoestring.core.errors import StoreError
 
-# How long an answer is waited for once it is due; its price is kept back from every reservation, so that nothing is unpaid when none comes.
+# How long a supervisor waits for an answer that is due. The price of this time is kept back from every
+# reservation, so it is paid for even if no answer comes.
 ANSWER_TIMEOUT_S = 1.0
 
 
 class ExtensionRequests(Protocol):
-    """What is asked of a clerk about money."""
+    """Requests for more money, and their answers."""
 
     def ask(self, request: Callable[[], Decimal]) -> None: ...
 
@@ -23,50 +26,57 @@ class ExtensionRequests(Protocol):
 
 
 class BackgroundIO:
-    """One thread writes and another asks, each one thing after the other: what is written, and may be stuck, must not delay a question."""
+    """Two threads, each of which does one thing after another: one writes, the other reads and asks.
+
+    A write that hangs does not delay a request.
+    """
 
     def __init__(self) -> None:
-        self._writing = ThreadPoolExecutor(1, thread_name_prefix="clerk-writes")
-        self._asking = ThreadPoolExecutor(1, thread_name_prefix="clerk-asks")
-        self._noted: Future[None] | None = None
-        self._asked: Future[Decimal] | None = None
+        self._writing = ThreadPoolExecutor(1, thread_name_prefix="background-writes")
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="background-requests")
+        self._last_write: Future[None] | None = None
+        self._request: Future[Decimal] | None = None
 
-    def note(self, write: Callable[[], object]) -> None:
-        """Write something that may be left out: while the last is on its way, or if it cannot be written."""
-        if self._noted is None or self._noted.done():
-            self._noted = self._writing.submit(_ignore_store_errors, write)
+    def write(self, write: Callable[[], object]) -> None:
+        """Start a write that may be dropped: it is while the last one is under way, or if the store fails."""
+        if self._last_write is None or self._last_write.done():
+            self._last_write = self._writing.submit(_ignore_store_errors, write)
 
     def prepare(self, read: Callable[[], object]) -> None:
-        """Do something before whatever is asked next, if it can be done."""
+        """Do something before the next request. Errors of the store are ignored."""
         self._asking.submit(_ignore_store_errors, read)
 
     def ask(self, request: Callable[[], Decimal]) -> None:
-        """Begin to ask, unless an answer is still to come."""
-        if self._asked is None:
-            self._asked = self._asking.submit(request)
+        """Start a request, unless one is under way."""
+        if self._request is None:
+            self._request = self._asking.submit(request)
 
     def answer(self, within_s: float) -> Decimal | None:
-        """What the request returned, told once; None where nothing was asked, or no answer has come. Raises what the request raises."""
-        if self._asked is None or not wait([self._asked], within_s).done:
+        """Return the result of the request, once; None: there is no request, or no answer yet.
+
+        Raises what the request raises.
+        """
+        if self._request is None or not wait([self._request], within_s).done:
             return None
-        asked, self._asked = self._asked, None
-        return asked.result()
+        request, self._request = self._request, None
+        return request.result()
 
     def close(self) -> None:
-        """Until what is on its way is written: what comes next must not be overtaken by it."""
+        """Wait until everything under way is done, so that nothing overtakes it."""
         self._asking.shutdown()
         self._writing.shutdown()
 
 
 @contextmanager
 def background_io() -> Iterator[BackgroundIO]:
-    made = BackgroundIO()
+    """Yield a BackgroundIO, and close it at the end."""
+    io = BackgroundIO()
     try:
-        yield made
+        yield io
     finally:
-        made.close()
+        io.close()
 
 
-def _ignore_store_errors(write: Callable[[], object]) -> None:
+def _ignore_store_errors(action: Callable[[], object]) -> None:
     with suppress(StoreError):
-        write()
+        action()

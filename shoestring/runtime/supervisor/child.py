@@ -1,4 +1,6 @@
-"""The process that does a stage's work. The frame starts it, watches it, and is the only one who speaks to it."""
+"""The process that runs a stage's own code. Its supervisor starts it, watches it, and is the only one to
+communicate with it.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,15 @@ from shoestring.data.run_records import open_run
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, LimitsReader, write_whole
 from shoestring.spending.meter import Meter
-from shoestring.stages.work import Origin, Progress, Work
+from shoestring.stages.work import Origin, StageProgress, Work
 
+JOB_FILE, PROGRESS_FILE, RESULT_FILE = "job.json", "progress.json", "result.json"
 ORPHAN_GRACE_S = 5.0
 PROGRESS_EVERY_S = 0.2
 
 
 class ChildJob(Record):
-    """What the frame hands to the child. Moments are of the machine's monotonic clock, in seconds."""
+    """What the supervisor passes to the child. Times are on the machine's monotonic clock, in seconds."""
 
     stage: str
     attempt: int
@@ -55,26 +58,28 @@ class ChildResult(Record):
     status: Literal["done", "stopped", "failed"]
     outcome: StageOutcome | None = None
     cause: Cause = ""
-    why: str = ""
+    reason: str = ""
 
 
 class StopSignal:
-    """Set by TERM, or when the frame is gone: then the stage has a grace to leave before the process ends itself.
+    """Set by TERM, or when the supervisor is gone; then the stage has a grace period before the process ends
+    itself.
 
-    `before` it says so, it brings the meter up to date: whether there is money for more is part of what to do then.
+    `before_stop` runs before the signal is reported. It updates the meter: how the stage stops depends on the
+    money left.
     """
 
     def __init__(self, parent_pid: int) -> None:
-        self.before: Callable[[], None] = lambda: None
+        self.before_stop: Callable[[], None] = lambda: None
         self._event = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: self._event.set())
-        # The terminal's Ctrl-C reaches the whole process group; the frame decides what it means.
+        # The terminal's Ctrl-C reaches the whole process group; the supervisor handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         threading.Thread(target=self._watch, args=(parent_pid,), daemon=True).start()
 
     def __call__(self) -> bool:
         if self._event.is_set():
-            self.before()
+            self.before_stop()
         return self._event.is_set()
 
     def _watch(self, parent_pid: int) -> None:
@@ -86,13 +91,16 @@ class StopSignal:
 
 
 class ProgressFile:
-    """Progress as a file that is replaced whole, at most five times a second; a change that the stage made of itself is never left out."""
+    """The stage's progress in a file that is replaced whole, at most five times a second.
+
+    Progress with a new adaptation change is always written.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._last_s = path, 0.0
         self._changes: tuple[AdaptationChange, ...] = ()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: StageProgress) -> None:
         now_s = time.monotonic()
         if now_s - self._last_s < PROGRESS_EVERY_S and progress.changes == self._changes:
             return
@@ -101,10 +109,11 @@ class ProgressFile:
 
 
 def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
+    """Open the world and return what the stage's code receives."""
     world = open_world(job.world)
     run = open_run(world.store, job.run_id)
     meter = Meter(Decimal(job.usd_per_hour), job.started_s, job.limit_usd, job.deadline_s)
-    stop.before = LimitsReader(scratch / LIMITS_FILE, meter).hear
+    stop.before_stop = LimitsReader(scratch / LIMITS_FILE, meter).read
     return Work(
         run_id=job.run_id,
         stage=job.stage,
@@ -118,45 +127,41 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
         meter=meter,
         clock=world.clock,
         scratch=scratch,
-        progress=ProgressFile(scratch / "progress.json"),
-        stopping=stop,
-        rules=world.policy,
+        report_progress=ProgressFile(scratch / PROGRESS_FILE),
+        should_stop=stop,
+        policy=world.policy,
         settings=job.origin.settings if job.origin else {},
         storage_class=job.storage_class,
     )
 
 
 def main(scratch: Path) -> ChildResult:
-    """Do the work that `job.json` in `scratch` describes and say how it ended."""
-    job = ChildJob.model_validate_json((scratch / "job.json").read_bytes())
+    """Do the work that `job.json` in `scratch` describes, and return how it ended."""
+    job = ChildJob.model_validate_json((scratch / JOB_FILE).read_bytes())
     stop = StopSignal(job.parent_pid)
     try:
         stage = importlib.import_module(job.origin.module if job.origin else f"shoestring.stages.{job.stage}")
         return ChildResult(status="done", outcome=stage.run(make_work(job, scratch, stop)))
     except StageStopped as error:
-        return ChildResult.model_validate({"status": "stopped", "cause": error.cause, "why": str(error)})
+        return ChildResult.model_validate({"status": "stopped", "cause": error.cause, "reason": str(error)})
     except ShoestringError as error:
-        # A full store does not empty itself; one that could not be reached may be there again.
-        away = isinstance(error, StoreError) and not isinstance(error, StoreFull)
-        return ChildResult(status="failed", cause="store" if away else "code", why=str(error))
+        # A full store stays full, so a retry would fail again; an unreachable one may be reachable then.
+        unreachable = isinstance(error, StoreError) and not isinstance(error, StoreFull)
+        return ChildResult(status="failed", cause="store" if unreachable else "code", reason=str(error))
     except MemoryError:
-        return ChildResult(
-            status="failed",
-            cause="memory",
-            why=f"{job.stage} ran out of memory: give it a pool with more, or fewer rows",
-        )
+        reason = f"{job.stage} ran out of memory: choose a pool with more memory, or read fewer rows"
+        return ChildResult(status="failed", cause="memory", reason=reason)
     except Exception as error:
         traceback.print_exc()
-        return ChildResult(
-            status="failed", cause="code", why=f"{job.stage} failed: {type(error).__name__}: {error}"
-        )
+        reason = f"{job.stage} failed: {type(error).__name__}: {error}"
+        return ChildResult(status="failed", cause="code", reason=reason)
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    ending = main(folder)
+    result = main(folder)
     with contextlib.suppress(OSError):
-        write_whole(folder / "ending.json", record_bytes(ending))
-    # Daemon threads of libraries must not hold up, or crash, an exit whose result is already written.
+        write_whole(folder / RESULT_FILE, record_bytes(result))
+    # Daemon threads of libraries must not delay or crash an exit whose result is already written.
     sys.stdout.flush()
-    os._exit(0 if ending.status == "done" else 1)
+    os._exit(0 if result.status == "done" else 1)

@@ -1,6 +1,8 @@
-"""The caps among the policy's guardrails, looked at while a stage runs: each has its action, which is done and said.
+"""The usage caps among the policy's guardrails, checked while a stage runs. The supervisor carries out and
+records each action.
 
-What an epoch costs, and how good it was, a training looks at itself (`training/rails.py`).
+The guardrails on the cost of an epoch and on quality are checked by the training itself
+(`training/control/guardrails.py`).
 """
 
 from __future__ import annotations
@@ -11,62 +13,64 @@ from collections.abc import Iterable
 import psutil
 
 from shoestring.config.guardrails import CAPS, UNITS, UsageCap
+from shoestring.core import store_layout
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import AdaptationChange, Receipt, ResourceUsage
-from shoestring.core.types import Pool
 from shoestring.data.run_records import read_record
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.spending.energy import resource_usage
 
-# Of a cap that is throttled: from here on with half of the cores.
+# The share of a cap with the action `throttle` at which half of the cores are taken away.
 THROTTLE_AT = 0.8
-# A moment at which a cap will be reached is said anew when it has moved by so much of what was left: the learning rate follows it.
+# The predicted time of a cap is updated when it has changed by this share of the time left. Each update
+# changes the learning rate, so small ones are skipped.
 UPDATE_SHARE = 0.05
 
 
 def check_guardrails(attempt: Attempt, pid: int) -> None:
-    """Once a second. What is done is a change on record; a stage that is stopping already is left alone."""
+    """Compare the usage of process `pid` with each cap, and take its action. A stage that is stopping is left
+    alone.
+    """
     attempt.usage = attempt_usage(attempt)
     for name in CAPS:
-        guardrail: UsageCap | None = getattr(attempt.world.policy.guardrails, name)
-        if guardrail is None or attempt.stop_reason:
+        cap: UsageCap | None = getattr(attempt.world.policy.guardrails, name)
+        if cap is None or attempt.stop_reason:
             continue
         now = used_amount(name, attempt.usage, attempt)
         before = 0.0 if name == "memory_gb" else used_amount(name, attempt.usage_before, attempt)
-        if before + now >= guardrail.max:
-            stop_at_cap(attempt, name, guardrail, before + now)
-        elif guardrail.action == "throttle" and before + now >= THROTTLE_AT * guardrail.max:
-            throttle(attempt, pid, name, guardrail, before + now)
-        elif guardrail.action == "rebalance" and name != "memory_gb":
-            shorten_deadline(attempt, name, guardrail, before, now)
+        if before + now >= cap.max:
+            stop_at_cap(attempt, name, cap, before + now)
+        elif cap.action == "throttle" and before + now >= THROTTLE_AT * cap.max:
+            throttle(attempt, pid, name, cap, before + now)
+        elif cap.action == "rebalance" and name != "memory_gb":
+            shorten_deadline(attempt, name, cap, before, now)
 
 
-def used_amount(name: str, of: ResourceUsage, attempt: Attempt) -> float:
-    return attempt.peak_rss_bytes / 1e9 if name == "memory_gb" else getattr(of, name) or 0.0
+def used_amount(name: str, usage: ResourceUsage, attempt: Attempt) -> float:
+    """Return how much of a capped resource is used, in the unit of its cap."""
+    return attempt.peak_rss_bytes / 1e9 if name == "memory_gb" else getattr(usage, name) or 0.0
 
 
 def attempt_usage(attempt: Attempt) -> ResourceUsage:
-    """Of this attempt, until now."""
-    pool, grids = pool_of(attempt), attempt.world.policy.carbon_grids
-    # A region that is not named is taken for the dirtiest that is.
+    """Return this attempt's usage so far."""
+    pool, grids = attempt.decision.question.pool(attempt.choice.pool), attempt.world.policy.carbon_grids
+    # A region without a grid of its own counts as the grid with the most carbon.
     grid = grids.get(pool.region) or max(grids.values(), key=lambda each: each.g_per_kwh, default=None)
     seconds = max(0.0, attempt.world.clock.monotonic_s() - attempt.started_s)
-    return resource_usage(pool, seconds, attempt.cpu_s, grid.g_per_kwh if grid else None, attempt.gpu_usage.joules)
-
-
-def pool_of(attempt: Attempt) -> Pool:
-    return next(pool for pool in attempt.decision.question.pools if pool.name == attempt.choice.pool)
+    g_per_kwh = grid.g_per_kwh if grid else None
+    return resource_usage(pool, seconds, attempt.cpu_s, g_per_kwh, attempt.gpu_usage.joules)
 
 
 def earlier_usage(store: Store, run_id: str, stage: str) -> ResourceUsage:
-    """By the stage's earlier attempts in this run, as their receipts say."""
-    receipts = [read_record(store, key, Receipt) for key in store.list(f"runs/{run_id}/receipts/{stage}-")]
+    """Return the usage of the stage's earlier attempts in this run, from their receipts."""
+    receipts = [read_record(store, key, Receipt) for key in store.list(store_layout.receipts(run_id, stage))]
     return total_usage(receipt.usage for receipt in receipts if receipt.stage == stage)
 
 
-def total_usage(several: Iterable[ResourceUsage]) -> ResourceUsage:
+def total_usage(usages: Iterable[ResourceUsage]) -> ResourceUsage:
+    """Return the sum. An unknown mass of CO2 counts as 0."""
     total = ResourceUsage()
-    for each in several:
+    for each in usages:
         total = ResourceUsage(
             joules=total.joules + each.joules,
             core_minutes=total.core_minutes + each.core_minutes,
@@ -75,59 +79,74 @@ def total_usage(several: Iterable[ResourceUsage]) -> ResourceUsage:
     return total
 
 
-def stop_at_cap(attempt: Attempt, name: str, guardrail: UsageCap, now: float) -> None:
-    said = f"guardrail {name}: {now:,.3g} of {guardrail.max:,.3g} {UNITS[name]} are used, and its action is {guardrail.action}"
-    if name == "memory_gb" and guardrail.action == "rebalance":
-        attempt.stop(f"{said}: it is placed anew with more", "memory")
-    elif guardrail.action == "pause":
-        attempt.stop(f"{said}: the next try goes on from its checkpoint", "stop-requested")
+def usage_text(name: str, cap: UsageCap, used: float) -> str:
+    return f"guardrail {name}: {used:,.3g} of {cap.max:,.3g} {UNITS[name]} used"
+
+
+def stop_at_cap(attempt: Attempt, name: str, cap: UsageCap, used: float) -> None:
+    """Stop the attempt, so that it is retried with more memory, retried as it is, or not retried, as the
+    action says.
+    """
+    reason = f"{usage_text(name, cap, used)}, and its action is {cap.action}"
+    if name == "memory_gb" and cap.action == "rebalance":
+        attempt.stop(f"{reason}: the next attempt gets more memory", "memory")
+    elif cap.action == "pause":
+        attempt.stop(f"{reason}: the next attempt continues from its checkpoint", "stop-requested")
     else:
-        attempt.stop(said, "guardrail")
-    record_change(attempt, "running", "stopped", said)
+        attempt.stop(reason, "guardrail")
+    record_change(attempt, "running", "stopped", reason)
 
 
-def throttle(attempt: Attempt, pid: int, name: str, guardrail: UsageCap, now: float) -> None:
-    """Half of its cores, once. One core, or a system that pins nothing, has nothing to give: then it is stopped at the cap."""
+def throttle(attempt: Attempt, pid: int, name: str, cap: UsageCap, used: float) -> None:
+    """Take away half of the cores, once.
+
+    Nothing is done with one core, or on a system that cannot pin processes: there the attempt stops at the
+    cap.
+    """
     if attempt.throttled or not hasattr(os, "sched_setaffinity"):
         return
     attempt.throttled = True
     cores = sorted(os.sched_getaffinity(pid))
-    kept = cores[: max(1, len(cores) // 2)]
-    if len(kept) == len(cores):
+    left = cores[: max(1, len(cores) // 2)]
+    if len(left) == len(cores):
         return
     for thread in psutil.Process(pid).threads():
-        os.sched_setaffinity(thread.id, kept)
-    said = f"guardrail {name}: {now:,.3g} of {guardrail.max:,.3g} {UNITS[name]} are used, and its action is throttle"
-    record_change(attempt, f"{len(cores)} cores", f"{len(kept)}", said)
+        os.sched_setaffinity(thread.id, left)
+    reason = f"{usage_text(name, cap, used)}, and its action is throttle"
+    record_change(attempt, f"{len(cores)} cores", f"{len(left)}", reason)
 
 
-def shorten_deadline(attempt: Attempt, name: str, guardrail: UsageCap, before: float, now: float) -> None:
-    """Give a training the moment at which the cap will be reached for its deadline."""
+def shorten_deadline(attempt: Attempt, name: str, cap: UsageCap, before: float, now: float) -> None:
+    """Make the time at which an elastic stage will reach the cap its deadline."""
     now_s = attempt.world.clock.monotonic_s()
     ran_s = now_s - attempt.started_s
-    if not attempt.decision.question.needs[0].elastic or now <= 0 or ran_s <= 0:
+    if not attempt.elastic or now <= 0 or ran_s <= 0:
         return
-    left_s = (guardrail.max - before - now) / (now / ran_s)
-    known = attempt.cap_times_s.get(name)
-    if known is not None and abs(now_s + left_s - known) <= UPDATE_SHARE * left_s:
+    per_s = now / ran_s
+    left_s = (cap.max - before - now) / per_s
+    known_s = attempt.cap_times_s.get(name)
+    if known_s is not None and abs(now_s + left_s - known_s) <= UPDATE_SHARE * left_s:
         return
     attempt.cap_times_s[name] = now_s + left_s
-    meter = attempt.meter()
-    # What ends it before, in money or time, is what it goes by; then there is nothing to say.
-    if known is None and meter.ends_s == now_s + left_s:
-        said = f"guardrail {name}: {before + now:,.3g} of {guardrail.max:,.3g} {UNITS[name]} are used, {now / ran_s:,.3g} more a second"
+    # If money or time ends the stage earlier, the cap changes nothing, so there is nothing to record.
+    if known_s is None and attempt.meter().ends_s == now_s + left_s:
         record_change(
             attempt,
             "the money and the time",
             f"{left_s:,.0f} s from now",
-            f"{said}, and its action is rebalance",
+            f"{usage_text(name, cap, before + now)}, {per_s:,.3g} more per second, "
+            "and its action is rebalance",
         )
 
 
-def record_change(attempt: Attempt, before: str, after: str, why: str) -> None:
-    at = attempt.world.clock.now()
+def record_change(attempt: Attempt, before: str, after: str, reason: str) -> None:
     attempt.guardrail_changes += (
         AdaptationChange(
-            at=at, samples=attempt.progress.samples, lever="guardrail", before=before, after=after, reason=why
+            at=attempt.world.clock.now(),
+            samples=attempt.progress.samples,
+            lever="guardrail",
+            before=before,
+            after=after,
+            reason=reason,
         ),
     )

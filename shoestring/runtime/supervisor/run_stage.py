@@ -1,4 +1,4 @@
-"""Run one routed stage and keep its books: settle and write the receipt on success, error and signal alike."""
+"""Run one routed stage; settle it and write its receipt whether it succeeds, fails or is stopped."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.data.storage import cache
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.build_question import StageInputs, cache_key
+from shoestring.runtime.admission.stage_results import StageInputs, cache_key
 from shoestring.runtime.records.commitments import committed_usd
 from shoestring.runtime.records.egress_usage import record_egress
 from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.records.receipt_history import write_receipt
-from shoestring.runtime.records.receipts import receipt_for
+from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
 from shoestring.runtime.supervisor.attempt_lock import lock_attempt
 from shoestring.runtime.supervisor.child import ChildResult
@@ -40,57 +40,63 @@ def run_stage(
     inputs: Mapping[str, str],
     origin: Origin | None = None,
 ) -> StageOutcome:
-    """Do what the decision says, inside its reservation. `origin`: whose code does it, where that is not ours.
+    """Do what the decision says, inside its reservation.
+
+    Args:
+        world_argument: where the child opens the world from.
+        decision_key: the key of the decision in the store.
+        inputs: keys of what the stage reads, by name.
+        origin: the code of an author's own stage; None: a built-in stage.
 
     Raises:
-        StageStopped: the money, the time, a signal or a lost parent ended it; a checkpoint may be there.
-        StageFailed: the stage's own code, or its process, failed; or the reservation is another pod's.
+        StageStopped: the money, the time, a signal or a lost launcher ended it; a checkpoint may exist.
+        StageFailed: the stage's code or process failed, or the reservation belongs to another pod.
     """
     decision = read_record(world.store, decision_key, Decision)
-    if decision.choice is not None and not decision.choice.cached:
+    cached = decision.choice is not None and decision.choice.cached
+    if decision.choice is not None and not cached:
         lock_attempt(world, decision, decision.choice)
     run = open_run(world.store, run_id)
-    if decision.choice is not None and decision.choice.cached:
+    if cached:
         return return_cached(world, run, decision, decision_key)
-    held = (
-        Ledger(world.store, world.clock, str(world.pod))
-        .state(run.start.account)
-        .reservations.get(str(decision.question.attempt_id))
-    )
-    if held is None:
+    state = Ledger(world.store, world.clock, str(world.pod)).state(run.start.account)
+    reservation = state.reservations.get(str(decision.question.attempt_id))
+    if reservation is None:
         raise StageFailed(
             f"{decision_key} has no open reservation in the ledger: route the stage again, or resume the run"
         )
-    attempt = Attempt(world, run, decision, decision_key, inputs, pod_started_s(world), held.amount_usd, origin)
+    attempt = Attempt(
+        world, run, decision, decision_key, inputs, pod_started_s(world), reservation.amount_usd, origin
+    )
     record_egress(world.store, decision, world.clock.now())
     attempt.usage_before = earlier_usage(world.store, run_id, attempt.stage)
     with stop_on_signals(attempt):
-        ending = ChildResult(status="failed", cause="lost", why="the frame itself failed")
+        result = ChildResult(status="failed", cause="lost", reason="the supervisor itself failed")
         try:
-            ending = supervise(attempt, world_argument)
+            result = supervise(attempt, world_argument)
         finally:
-            settle_and_record(attempt, ending)
-        raise_unless_done(attempt, ending)
-        if ending.outcome is None:
-            raise StageFailed(f"{attempt.stage} ended as done and left no outcome")
-        cache_outcome(attempt, ending.outcome)
-        return ending.outcome
+            settle_and_record(attempt, result)
+        raise_unless_done(attempt, result)
+        if result.outcome is None:
+            raise StageFailed(f"{attempt.stage} ended as done but left no outcome")
+        cache_outcome(attempt, result.outcome)
+        return result.outcome
 
 
 def cache_outcome(attempt: Attempt, outcome: StageOutcome) -> None:
-    """Remember the result under what made it: this pod's code, which may be newer than its router's."""
+    """Cache the result under what it was made from: this pod's code, which may be newer than its router's."""
     store, question, run, origin = attempt.world.store, attempt.decision.question, attempt.run, attempt.origin
     if origin is not None:
         origin = origin.model_copy(update={"code": cache.package_digest(origin.module)})
-    reads = StageInputs(question.digests["upstream"], question.digests["also"])
+    inputs = StageInputs(question.digests["upstream"], question.digests["side_input"])
     key, made_from = cache_key(
-        store, run.record.recipe, question.seed, run.run_id, question.stage, reads, origin
+        store, run.record.recipe, question.seed, run.run_id, question.stage, inputs, origin
     )
     cache.save_outcome(store, key, outcome, made_from)
 
 
 def return_cached(world: World, run: Run, decision: Decision, decision_key: str) -> StageOutcome:
-    """A cached result costs nothing but this pod's own moment, which goes on the overhead line."""
+    """Return a cached result. It costs only this pod's own time, which is charged to the overhead."""
     stage = decision.question.stage
     with overhead_timer(world, run, f"cached-{stage}"):
         outcome = cache.find_outcome(world.store, str(decision.question.cached_outcome))
@@ -103,83 +109,90 @@ def return_cached(world: World, run: Run, decision: Decision, decision_key: str)
         return outcome
 
 
-def settle_and_record(attempt: Attempt, ending: ChildResult) -> None:
-    """Settle by this pod's own clock, its end foreseen, write the receipt, beat a last time."""
+def settle_and_record(attempt: Attempt, result: ChildResult) -> None:
+    """Settle by this pod's own clock with its exit included; write the receipt and the last heartbeat."""
     ledger = Ledger(attempt.world.store, attempt.world.clock, str(attempt.world.pod))
-    spent_usd, short = settle_attempt(attempt, ledger, ending.why, done=ending.status == "done")
-    ending = ending.model_copy(update={"why": f"{ending.why}; {short}".lstrip("; ")}) if short else ending
-    if ending.outcome is not None:
-        done = ending.outcome.samples or ending.outcome.rows
+    spent_usd, shortfall = settle_attempt(attempt, ledger, result.reason, done=result.status == "done")
+    if shortfall:
+        reason = "; ".join(filter(None, (result.reason, shortfall)))
+        result = result.model_copy(update={"reason": reason})
+    if result.outcome is not None:
+        done = result.outcome.samples or result.outcome.rows
         attempt.progress = attempt.progress.model_copy(
-            update={"phase": ending.status, "samples": done, "total": None}
+            update={"phase": result.status, "samples": done, "total": None}
         )
-    write_attempt_receipt(attempt, ending, spent_usd)
-    write_heartbeat(attempt, ending.status)
+    write_attempt_receipt(attempt, result, spent_usd)
+    write_heartbeat(attempt, result.status)
 
 
-def settle_attempt(attempt: Attempt, ledger: Ledger, why: str, *, done: bool) -> tuple[Decimal, str]:
-    """Turn the reservation into what this pod took by its own clock, and what moving and holding its data costs. What then stands in the
-    books, and a sentence where that is less."""
-    ends_s = attempt.world.clock.monotonic_s() + attempt.world.policy.pod_exit_s
-    took_usd = attempt.meter().spent_usd(ends_s)
+def settle_attempt(attempt: Attempt, ledger: Ledger, reason: str, *, done: bool) -> tuple[Decimal, str]:
+    """Settle the reservation at what this pod took by its own clock, plus the fees for its data.
+
+    Returns the amount in the ledger, and a sentence where the ledger could not record the whole cost.
+    """
+    world, name, account = attempt.world, str(attempt.id), attempt.run.start.account
+    ends_s = world.clock.monotonic_s() + world.policy.pod_exit_s
+    time_usd = attempt.meter().spent_usd(ends_s)
     attempt.committed_usd = committed_usd(
-        attempt.world.store, attempt.decision, attempt.world.pod, took_usd, ends_s - attempt.started_s
+        world.store, attempt.decision, world.pod, time_usd, ends_s - attempt.started_s
     )
-    cost_usd = max(Decimal(0), took_usd - attempt.committed_usd) + attempt.choice.incurred_usd(done=done)
-    spent_usd, account = min(cost_usd, attempt.reserved_usd), attempt.run.start.account
+    cost_usd = max(Decimal(0), time_usd - attempt.committed_usd) + attempt.choice.incurred_usd(done=done)
+    spent_usd = min(cost_usd, attempt.reserved_usd)
     try:
-        ledger.settle(account, str(attempt.id), spent_usd, why)
+        ledger.settle(account, name, spent_usd, reason)
         if cost_usd > spent_usd:
-            # Polling is not instant: what leaving took beyond its price is on the books too, as far as the cap lets it.
-            ledger.adjust(
-                account,
-                str(attempt.id),
-                cost_usd - spent_usd,
-                "leaving took longer than was kept back for it",
-                id=str(attempt.id),
-            )
+            # The supervisor polls, so an exit may cost more than was kept back for it; the cap limits the
+            # correction.
+            why = "the exit took longer than was reserved for it"
+            ledger.adjust(account, name, cost_usd - spent_usd, why, id=name)
         return cost_usd, ""
     except BudgetExceeded as error:
         return spent_usd, f"it cost ${cost_usd}, and {error}"
     except LedgerConflict:
-        # A sweeper took this pod for dead and settled it: what stands in the ledger is what was paid.
-        return ledger.state(account).settled_usd[str(attempt.id)], ""
+        # A reaper took this pod for dead and settled it: the ledger holds what was paid.
+        return ledger.state(account).settled_usd[name], ""
 
 
-def write_attempt_receipt(attempt: Attempt, ending: ChildResult, spent_usd: Decimal) -> None:
+def write_attempt_receipt(attempt: Attempt, result: ChildResult, spent_usd: Decimal) -> None:
+    """Write the attempt's receipt, and a copy for the performance model."""
     world, now = attempt.world, attempt.world.clock.now()
-    receipt = receipt_for(
+    state = Ledger(world.store, world.clock, str(world.pod)).state(attempt.run.start.account)
+    receipt = make_receipt(
         attempt.decision,
-        decision_key=attempt.decision_key,
-        pod=world.pod,
-        status=ending.status,
-        cause=ending.cause,
-        why=ending.why,
-        spent_usd=spent_usd,
-        committed_usd=attempt.committed_usd,
-        fees_usd=attempt.choice.incurred_usd(done=ending.status == "done"),
-        samples=attempt_samples(attempt, ending),
-        prices=attempt.prices(),
-        started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
-        finished_at=now,
-        ledger_head=Ledger(world.store, world.clock, str(world.pod))
-        .state(attempt.run.start.account)
-        .head_hash,
-        used=attempt.usage,
-        changes=attempt.changes,
-        forecast=attempt.progress.forecast,
-        outcome=ending.outcome,
-        cpu_s=round(attempt.cpu_s, 3),
-        peak_rss_bytes=attempt.peak_rss_bytes,
-        gpu_busy=attempt.gpu_usage.busy,
-        peak_gpu_memory_bytes=attempt.gpu_usage.peak_memory_bytes,
+        AttemptResult(
+            decision_key=attempt.decision_key,
+            pod=world.pod,
+            status=result.status,
+            cause=result.cause,
+            reason=result.reason,
+            spent_usd=spent_usd,
+            committed_usd=attempt.committed_usd,
+            fees_usd=attempt.choice.incurred_usd(done=result.status == "done"),
+            samples=attempt_samples(attempt, result),
+            prices=attempt.prices(),
+            started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
+            finished_at=now,
+            ledger_head=state.head_hash,
+            usage=attempt.usage,
+            changes=attempt.changes,
+            forecast=attempt.progress.forecast,
+            outcome=result.outcome,
+            cpu_s=round(attempt.cpu_s, 3),
+            peak_rss_bytes=attempt.peak_rss_bytes,
+            gpu_busy=attempt.gpu_usage.busy,
+            peak_gpu_memory_bytes=attempt.gpu_usage.peak_memory_bytes,
+        ),
     )
-    write_receipt(world.store, str(attempt.id), receipt)
+    write_receipt(world.store, receipt)
 
 
-def attempt_samples(attempt: Attempt, ending: ChildResult) -> int | None:
-    """Samples of this attempt alone, when it did its work or was moved: its time tells its pace. None: it does not."""
-    if ending.outcome is None and ending.cause != "migrated":
+def attempt_samples(attempt: Attempt, result: ChildResult) -> int | None:
+    """Return the samples of this attempt alone; None where its time does not tell its speed.
+
+    Its time tells its speed if it did its work or migrated.
+    """
+    if result.outcome is None and result.cause != "migrated":
         return None
-    made = (ending.outcome.samples if ending.outcome else attempt.progress.samples) - attempt.progress.began
-    return made if made > 0 or not attempt.decision.question.needs[0].elastic else None
+    samples = result.outcome.samples if result.outcome else attempt.progress.samples
+    own_samples = samples - attempt.progress.resumed_samples
+    return own_samples if own_samples > 0 or not attempt.elastic else None

@@ -1,4 +1,6 @@
-"""What a stage's pod does first and last: opens the World, starts the work in a child, watches the money, keeps the books."""
+"""The supervisor of a stage: it runs the stage's code in a child process, watches its money, and reports how
+it ended.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -17,91 +19,97 @@ from pathlib import Path
 
 import psutil
 
-from shoestring.core.errors import BudgetExceeded, LedgerConflict, StageFailed, StageStopped, StoreError
-from shoestring.core.money import usd
+from shoestring.core import store_layout
+from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.pod_ref import LocalProcess, PodRef
 from shoestring.core.record import record_bytes
-from shoestring.runtime.admission.admit import EXTENSION_SHARE, LAUNCHER_VARIABLE
+from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.background_io import (
-    ANSWER_TIMEOUT_S,
-    BackgroundIO,
-    ExtensionRequests,
-    background_io,
+from shoestring.runtime.supervisor.background_io import BackgroundIO, background_io
+from shoestring.runtime.supervisor.child import (
+    JOB_FILE,
+    PROGRESS_FILE,
+    RESULT_FILE,
+    ChildJob,
+    ChildResult,
 )
-from shoestring.runtime.supervisor.child import ChildJob, ChildResult
+from shoestring.runtime.supervisor.extension import extend_or_stop
 from shoestring.runtime.supervisor.guardrails import check_guardrails
-from shoestring.runtime.supervisor.migration_check import make_monitor, migrate_if_cheaper, write_last_check
-from shoestring.runtime.supervisor.spend_limits import send_limits, update_price
-from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
+from shoestring.runtime.supervisor.migration_check import (
+    MigrationMonitor,
+    make_monitor,
+    migrate_if_cheaper,
+    write_last_check,
+)
+from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits, write_whole
+from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.stages.work import Progress
+from shoestring.stages.work import StageProgress
 
-# How often the child is looked at, and its money.
+# How often the child's progress, usage, price and guardrails are checked.
 CHECK_EVERY_S = 1.0
+# How often its money and its end are checked.
 POLL_EVERY_S = 0.1
 # From TERM to KILL, where the money allows it.
 GRACE_S = 5.0
-# How long before its money is due a stage asks for more, and no more than this share of its reservation before: so that a store that
-# is slow, or away for a moment, stops nothing, and few ask that would have ended in time.
-EXTEND_AHEAD_S, EXTEND_AHEAD_SHARE = 10.0, Decimal("0.1")
 
 
 @contextmanager
 def stop_on_signals(attempt: Attempt) -> Iterator[None]:
-    """TERM and INT ask for a stop instead of ending the process in the middle of its books."""
+    """Turn TERM and INT into a request to stop; otherwise they would end the process before it settles."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def hear(number: int, _frame: object) -> None:
-        attempt.stop(f"told to stop by {signal.Signals(number).name}")
+    def stop(number: int, _frame: object) -> None:
+        attempt.stop(f"received {signal.Signals(number).name}")
 
-    heard = {number: signal.signal(number, hear) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for number, before in heard.items():
-            signal.signal(number, before)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def launcher_check() -> Callable[[], bool]:
-    """A question to ask again and again: has whoever launched the run gone away?
+    """Return a function that says whether the process that launched the run is gone.
 
-    The local runner's child outlives its parent when that is killed, and a shell stands between them, so the launcher
-    leaves its own identity in the environment; on a cluster nobody does, and the answer is always no.
+    The local runner's child outlives its parent when that is killed, and a shell is between them. So the
+    launcher puts its identity into the environment. On a cluster no launcher does, and the function always
+    returns False.
     """
-    named = os.environ.get(LAUNCHER_VARIABLE)
-    if not named:
+    identity = os.environ.get(LAUNCHER_VARIABLE)
+    if not identity:
         return lambda: False
-    launcher = PodRef.parse(named)
+    launcher = PodRef.parse(identity)
     assert isinstance(launcher, LocalProcess)
 
-    def gone() -> bool:
+    def is_gone() -> bool:
         try:
             process = psutil.Process(launcher.pid)
-            return (
-                process.status() == psutil.STATUS_ZOMBIE
-                or abs(int(process.create_time() * 1000) - launcher.created_ms) > 1000
-            )
+            created_ms = int(process.create_time() * 1000)
+            return process.status() == psutil.STATUS_ZOMBIE or abs(created_ms - launcher.created_ms) > 1000
         except psutil.NoSuchProcess:
             return True
 
-    return gone
+    return is_gone
 
 
 def write_heartbeat(attempt: Attempt, state: str) -> None:
-    """Raises StoreError."""
-    attempt.world.store.put(heartbeat_key(attempt.run.run_id, str(attempt.id)), record_bytes(make_heartbeat(attempt, state)))
+    """Write a heartbeat. Raises StoreError."""
+    key = store_layout.heartbeat(attempt.run.run_id, attempt.id)
+    attempt.world.store.put(key, record_bytes(make_heartbeat(attempt, state)))
 
 
 def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
+    """Return the attempt's heartbeat of this moment."""
     world, progress = attempt.world, attempt.progress
     now = world.clock.now()
     return Heartbeat(
         run_id=attempt.run.run_id,
         stage=attempt.stage,
-        attempt=attempt.number,
+        attempt=attempt.id.number,
         pod=world.pod,
         state=state,
         usd_per_hour=attempt.usd_per_hour,
@@ -121,73 +129,14 @@ def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
     )
 
 
-def extend_or_stop(attempt: Attempt, ledger: Ledger, clerk: ExtensionRequests) -> None:
-    """Ask for more in good time, and go on; stop when the reservation less the price of an answer and the exit is gone.
-
-    An elastic stage was given all that it may have, and is due to stop by itself.
-    """
-    if attempt.stop_reason:
-        return
-    if attempt.decision.question.needs[0].elastic:
-        # It has no answer to wait for: what that would cost is the child's, who ends by itself at the same limit.
-        if attempt.spent_usd() + attempt.exit_usd >= attempt.reserved_usd:
-            attempt.stop(f"its ${attempt.reserved_usd} are spent", "money")
-        return
-    due_usd = attempt.spent_usd() + attempt.exit_usd + attempt.price_usd(ANSWER_TIMEOUT_S)
-    is_due = due_usd >= attempt.reserved_usd
-    ahead_usd = min(attempt.price_usd(EXTEND_AHEAD_S), attempt.reserved_usd * EXTEND_AHEAD_SHARE)
-    # Asked in good time, it is asked once; refused then, it goes on, and asks again when it is due: others may have ended.
-    if is_due or (due_usd + ahead_usd >= attempt.reserved_usd != attempt.extension_asked_at_usd):
-        attempt.extension_asked_at_usd = attempt.reserved_usd
-        least_usd = max(2 * attempt.exit_usd, due_usd - attempt.reserved_usd)
-        more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, least_usd))
-        clerk.ask(partial(extend_reservation, attempt, ledger, more_usd, least_usd))
-    take_extension(attempt, clerk, is_due)
-
-
-def extend_reservation(attempt: Attempt, ledger: Ledger, more_usd: Decimal, least_usd: Decimal) -> Decimal:
-    """What was given: what is left, where that is less than was asked for and enough to go on with.
-
-    Raises:
-        BudgetExceeded: it is not.
-    """
-    account, hold, keep_usd = attempt.run.start.account, str(attempt.id), attempt.choice.reserved_later_usd
-    try:
-        ledger.extend(account, hold, more_usd, keep_usd)
-    except BudgetExceeded as error:
-        if error.left_usd < least_usd:
-            raise
-        more_usd = error.left_usd
-        ledger.extend(account, hold, more_usd, keep_usd)
-    return more_usd
-
-
-def take_extension(attempt: Attempt, clerk: ExtensionRequests, is_due: bool) -> None:
-    """Take in what the ledger gave, if it has answered. Where more is due, no answer is waited for longer than is paid for."""
-    past = f"it is past its P95 of ${attempt.choice.p95_usd}, and"
-    try:
-        more_usd = clerk.answer(ANSWER_TIMEOUT_S if is_due else 0.0)
-        if more_usd is not None:
-            attempt.reserved_usd += more_usd
-        elif is_due:
-            attempt.stop(f"{past} the store did not answer in {ANSWER_TIMEOUT_S:g} s", "lost")
-    except LedgerConflict as error:
-        attempt.stop(f"it was taken for dead, and its reservation settled: {error}", "lost")
-    except BudgetExceeded as error:
-        if is_due:
-            attempt.stop(f"{past} the ledger refused more: {error}", "money")
-    except StoreError as error:
-        if is_due:
-            attempt.stop(f"{past} the store could not take the question: {error}", "lost")
-
-
 def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subprocess.Popen[bytes]:
+    """Start the process that runs the stage's code, with its job in the scratch folder."""
     placement = attempt.decision.placement
     variables = attempt.world.cluster.apply_placement(placement) if placement else {}
     meter = attempt.meter()
     job = ChildJob(
         stage=attempt.stage,
-        attempt=attempt.number,
+        attempt=attempt.id.number,
         run_id=attempt.run.run_id,
         world=world_argument,
         inputs=dict(attempt.inputs),
@@ -201,52 +150,78 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
         origin=attempt.origin,
         storage_class=attempt.choice.storage_class,
     )
-    (scratch / "job.json").write_bytes(record_bytes(job))
+    (scratch / JOB_FILE).write_bytes(record_bytes(job))
     command = [sys.executable, "-m", "shoestring.runtime.supervisor.child", str(scratch)]
     return subprocess.Popen(command, env=os.environ | variables, stdin=subprocess.DEVNULL)
 
 
-def watch_child(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, clerk: BackgroundIO) -> None:
-    """Until the child ends: hear signals, see the parent go, beat, extend or stop. TERM, a grace, KILL."""
-    world, ledger, gone = (
-        attempt.world,
-        Ledger(attempt.world.store, attempt.world.clock, str(attempt.world.pod)),
-        launcher_check(),
+def send_limits(attempt: Attempt, scratch: Path) -> None:
+    """Write the attempt's limits for the child, if they have changed. If the disk is full, the next call
+    tries again.
+    """
+    meter = attempt.meter()
+    limits = SpendLimits(
+        limit_usd=max(Decimal(0), meter.limit_usd),
+        rate_changes=attempt.rate_changes,
+        deadline_s=meter.deadline_s,
     )
-    beat_s, look_s, told, ended = float("-inf"), float("-inf"), False, wait_in_thread(child)
-    looks = make_monitor(attempt)
-    # Read now what is there, so that whatever is asked later needs only what is new.
-    clerk.prepare(partial(ledger.state, attempt.run.start.account))
+    if limits != attempt.sent_limits:
+        with suppress(OSError):
+            write_whole(scratch / LIMITS_FILE, record_bytes(limits))
+            attempt.sent_limits = limits
+
+
+def watch_child(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, io: BackgroundIO) -> None:
+    """Watch the child until it ends: extend or stop it, check it, write heartbeats; TERM, a grace period,
+    KILL.
+    """
+    world, clock = attempt.world, attempt.world.clock
+    ledger, launcher_is_gone = Ledger(world.store, clock, str(world.pod)), launcher_check()
+    heartbeat_s, checked_s, terminated, ended = float("-inf"), float("-inf"), False, wait_in_thread(child)
+    monitor = make_monitor(attempt)
+    # Read the account now, so that later requests need to read only its newest entries.
+    io.prepare(partial(ledger.state, attempt.run.start.account))
     while child.poll() is None:
-        now_s = world.clock.monotonic_s()
-        extend_or_stop(attempt, ledger, clerk)
+        now_s = clock.monotonic_s()
+        extend_or_stop(attempt, ledger, io)
         send_limits(attempt, scratch)
-        if attempt.stop_reason and not told:
+        if attempt.stop_reason and not terminated:
             child.terminate()
-            told = True
-        # Whoever does not leave in time is ended while leaving is still paid for.
-        if told and (
-            now_s - attempt.stopping_since_s > GRACE_S or attempt.spent_usd() >= attempt.reserved_usd
-        ):
+            terminated = True
+        # A child that does not exit in time is killed while its exit is still paid for.
+        out_of_time = now_s - attempt.stopping_since_s > GRACE_S
+        if terminated and (out_of_time or attempt.spent_usd() >= attempt.reserved_usd):
             child.kill()
-        if now_s - look_s >= CHECK_EVERY_S:
-            look_s = now_s
-            if gone():
-                attempt.stop("whoever launched the run is gone")
-            read_child(attempt, child.pid, scratch)
-            update_price(attempt)
-            check_guardrails(attempt, child.pid)
-            migrate_if_cheaper(attempt, looks)
-        if now_s - beat_s >= world.policy.heartbeat_s:
-            beat_s = now_s
-            beat = record_bytes(make_heartbeat(attempt, "stopping" if attempt.stop_reason else "running"))
-            clerk.note(partial(world.store.put, heartbeat_key(attempt.run.run_id, str(attempt.id)), beat))
+        if now_s - checked_s >= CHECK_EVERY_S:
+            checked_s = now_s
+            if launcher_is_gone():
+                attempt.stop("the process that launched the run is gone")
+            check_child(attempt, child.pid, scratch, monitor)
+        if now_s - heartbeat_s >= world.policy.heartbeat_s:
+            heartbeat_s = now_s
+            heartbeat = record_bytes(
+                make_heartbeat(attempt, "stopping" if attempt.stop_reason else "running")
+            )
+            key = store_layout.heartbeat(attempt.run.run_id, attempt.id)
+            io.write(partial(world.store.put, key, heartbeat))
         ended.wait(POLL_EVERY_S)
-    clerk.prepare(partial(write_last_check, attempt, looks))
+    io.prepare(partial(write_last_check, attempt, monitor))
+
+
+def check_child(attempt: Attempt, pid: int, scratch: Path, monitor: MigrationMonitor) -> None:
+    """Read the child's progress and usage and the current price; apply the guardrails and the migration
+    policy.
+    """
+    read_child(attempt, pid, scratch)
+    attempt.update_price()
+    check_guardrails(attempt, pid)
+    migrate_if_cheaper(attempt, monitor)
 
 
 def wait_in_thread(child: subprocess.Popen[bytes]) -> threading.Event:
-    """Is set when the child has ended. To ask a process with a timeout is to ask it seventy times a second."""
+    """Return an event that is set when the child ends. `Popen.wait` with a timeout would poll 70 times a
+    second.
+    """
     ended = threading.Event()
 
     def wait() -> None:
@@ -258,48 +233,45 @@ def wait_in_thread(child: subprocess.Popen[bytes]) -> threading.Event:
 
 
 def read_child(attempt: Attempt, pid: int, scratch: Path) -> None:
-    """Take in how far the child is and what it uses."""
+    """Read the child's usage and progress into the attempt."""
     usage = attempt.world.telemetry.usage(pid)
     attempt.cpu_s = max(attempt.cpu_s, usage.cpu_s)
     attempt.peak_rss_bytes = max(attempt.peak_rss_bytes, usage.rss_bytes)
-    attempt.gpu_usage.look(usage)
-    path = scratch / "progress.json"
+    attempt.gpu_usage.add_sample(usage)
+    path = scratch / PROGRESS_FILE
     if path.exists():
-        attempt.progress = Progress.model_validate_json(path.read_bytes())
+        attempt.progress = StageProgress.model_validate_json(path.read_bytes())
 
 
 def child_result(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> ChildResult:
-    path = scratch / "ending.json"
+    """Return how the child ended, from its result file or else from its exit code."""
+    path = scratch / RESULT_FILE
     if path.exists():
-        ending = ChildResult.model_validate_json(path.read_bytes())
-        why = (
-            f"{attempt.stop_reason}; {ending.why}"
-            if attempt.stop_reason and ending.why
-            else attempt.stop_reason or ending.why
-        )
-        if ending.status == "done":
-            return ending
-        cause = attempt.stop_cause if ending.status == "stopped" and attempt.stop_cause else ending.cause
-        return ending.model_copy(update={"why": why, "cause": cause})
+        result = ChildResult.model_validate_json(path.read_bytes())
+        if result.status == "done":
+            return result
+        reason = "; ".join(filter(None, (attempt.stop_reason, result.reason)))
+        cause = attempt.stop_cause if result.status == "stopped" and attempt.stop_cause else result.cause
+        return result.model_copy(update={"reason": reason, "cause": cause})
     if attempt.stop_reason:
-        return ChildResult(status="stopped", cause=attempt.stop_cause, why=attempt.stop_reason)
+        return ChildResult(status="stopped", cause=attempt.stop_cause, reason=attempt.stop_reason)
     code = child.returncode
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    cause = "lost" if -code in (signal.SIGKILL, signal.SIGTERM) else "code"
     return ChildResult(
         status="failed",
-        cause=cause,
-        why=f"{attempt.stage}'s process ended without a word ({how}); a resumed run goes on from its checkpoint",
+        cause="lost" if -code in (signal.SIGKILL, signal.SIGTERM) else "code",
+        reason=f"{attempt.stage}'s process ended without a result ({how}); "
+        "a resumed run continues from its checkpoint",
     )
 
 
 def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
-    """Run the stage's work in a child of this process, and bring home how it ended."""
-    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder, background_io() as writer:
+    """Run the stage's code in a child of this process, and return how it ended."""
+    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder, background_io() as io:
         scratch = Path(folder)
         child = start_child(attempt, world_argument, scratch)
         try:
-            watch_child(attempt, child, scratch, writer)
+            watch_child(attempt, child, scratch, io)
         finally:
             if child.poll() is None:
                 child.kill()
@@ -308,8 +280,9 @@ def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
         return child_result(attempt, child, scratch)
 
 
-def raise_unless_done(attempt: Attempt, ending: ChildResult) -> None:
-    if ending.status == "stopped":
-        raise StageStopped(f"{attempt.stage} stopped: {ending.why}")
-    if ending.status == "failed":
-        raise StageFailed(ending.why)
+def raise_unless_done(attempt: Attempt, result: ChildResult) -> None:
+    """Raise StageStopped or StageFailed, as the result says."""
+    if result.status == "stopped":
+        raise StageStopped(f"{attempt.stage} stopped: {result.reason}")
+    if result.status == "failed":
+        raise StageFailed(result.reason)
