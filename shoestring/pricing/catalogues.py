@@ -1,10 +1,14 @@
-"""Price lists by others: CSV or YAML text as rows. A row that cannot be read is set aside with its line; a file that cannot, refused.
+"""Reads price lists of others, in CSV or YAML, as price rows.
 
-Columns are known by their names, never by their place:
+A row that cannot be read is rejected with its line number. A file that cannot be read is an error. Columns
+are known by name,
+in any order:
 
-ours         provider, region, zone, machine, gpu, gpu_count, cores, memory_gb, market, usd_per_hour (or per_hour, currency), as_of, source
-SkyPilot's   InstanceType, AcceleratorName, AcceleratorCount, vCPUs, MemoryGiB, Price, SpotPrice, Region, AvailabilityZone, ...
-gpuhunt's    instance_name, location, price, cpu, memory, gpu_count, gpu_name, gpu_memory, spot, ...
+Shoestring   provider, region, zone, machine, gpu, gpu_count, cores, memory_gb, market,
+             usd_per_hour (or per_hour, currency), as_of, source
+SkyPilot     InstanceType, AcceleratorName, AcceleratorCount, vCPUs, MemoryGiB, Price, SpotPrice, Region,
+             AvailabilityZone, ...
+gpuhunt      instance_name, location, price, cpu, memory, gpu_count, gpu_name, gpu_memory, spot, ...
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from shoestring.pricing.rows import ExchangeRate, PriceRow, RowError, parse_row
 RawRow = Mapping[str, Any]
 RawRows = Iterator[dict[str, Any]]
 
-# Without these a table is not of the kind.
+# The columns that a table must have to be of a format.
 SKYPILOT_COLUMNS = {"InstanceType", "Price", "Region"}
 GPUHUNT_COLUMNS = {"instance_name", "location", "price"}
 SHOESTRING_COLUMNS = {"machine", "market"}
@@ -42,74 +46,74 @@ class YamlPriceList(Record):
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """A price list as it was read. `text` is what a digest is made of."""
+    """A price list that was read from a file. `text` is its content, for a digest."""
 
     file: CatalogueFile
     text: str
 
     def read(
-        self, rates: Mapping[str, ExchangeRate], wanted: Callable[[str], bool] | None = None
+        self, rates: Mapping[str, ExchangeRate], is_wanted: Callable[[str], bool] | None = None
     ) -> tuple[list[PriceRow], list[RejectedPrice]]:
-        """Its rows, and those that cannot be read. `wanted`: of a machine's name, whether its rows are looked at; None: all.
+        """Return the rows of the list, and those that cannot be read.
+
+        `is_wanted` takes a machine's name and returns whether its rows are read. None reads all rows.
 
         Raises:
-            WorldError: it is not a price list, or its rows have no date and the world file gives none.
+            WorldError: the file is not a price list, or neither its rows nor the world file give a date.
         """
-        rows, bad = [], []
-        for number, raw in self._raws():
-            if wanted and not wanted(str(raw.get("machine") or "")):
+        rows, rejected = [], []
+        for number, raw in self._raw_rows():
+            if is_wanted and not is_wanted(str(raw.get("machine") or "")):
                 continue
             try:
-                rows.append(parse_row(self._told(raw), rates))
-            except RowError as why:
-                name = " ".join(
-                    str(raw.get(field) or "") for field in ("provider", "region", "machine", "market")
-                ).split()
-                bad.append(
-                    RejectedPrice(
-                        row=f"{self.file.file}, row {number}: {' '.join(name) or 'nothing'}", reason=str(why)
-                    )
-                )
-        return rows, bad
+                rows.append(parse_row(self._with_defaults(raw), rates))
+            except RowError as error:
+                fields = ("provider", "region", "machine", "market")
+                name = " ".join(" ".join(str(raw.get(field) or "") for field in fields).split())
+                row = f"{self.file.file}, row {number}: {name or 'empty'}"
+                rejected.append(RejectedPrice(row=row, reason=str(error)))
+        return rows, rejected
 
-    def checked(self) -> Catalogue:
-        """Itself. Raises WorldError: it is not a price list."""
+    def validated(self) -> Catalogue:
+        """Return the catalogue itself. Raises WorldError if it is not a price list."""
         self.read({}, lambda _: False)
         return self
 
-    def _told(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """A row with what the world file says of all of them."""
-        said = {
+    def _with_defaults(self, raw: RawRow) -> dict[str, Any]:
+        """Return the row, with the fields that the world file gives for all rows of the list."""
+        defaults = {
             "provider": self.file.provider,
             "as_of": self.file.as_of,
             "source": self.file.source or self.file.file,
         }
-        return {**raw, **{field: value for field, value in said.items() if value and not raw.get(field)}}
+        return {**raw, **{field: value for field, value in defaults.items() if value and not raw.get(field)}}
 
-    def _raws(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _raw_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         if self.file.file.lower().endswith((".yaml", ".yml")):
-            yield from enumerate(
-                map(dict, parse(self.text, YamlPriceList, self.file.file, WorldError).prices), 1
-            )
+            listed = parse(self.text, YamlPriceList, self.file.file, WorldError).prices
+            yield from enumerate(map(dict, listed), 1)
             return
         table = csv.DictReader(StringIO(self.text.lstrip("\ufeff")), restkey="more", restval="")
         try:
-            columns = set(table.fieldnames or ())
-            shape = next((shape for needed, shape in TABLE_FORMATS if needed <= columns), None)
-            if shape is None:
-                known = "; or ".join(", ".join(sorted(needed)) for needed, _ in reversed(TABLE_FORMATS))
-                raise WorldError(
-                    f"{self.file.file} is not a price list: its first line has to name the columns {known}"
-                )
-            if shape is not _shoestring_rows and not self.file.as_of:
-                raise WorldError(
-                    f"{self.file.file} has no dates: write {{file: {self.file.file}, as_of: 2026-07-30}} in `catalogues`"
-                )
+            read_line = self._table_format(set(table.fieldnames or ()))
             for line in table:
-                for raw in shape(line):
+                for raw in read_line(line):
                     yield table.line_num, raw
         except csv.Error as error:
             raise WorldError(f"{self.file.file} is not CSV: line {table.line_num}: {error}") from None
+
+    def _table_format(self, columns: set[str]) -> Callable[[RawRow], RawRows]:
+        """Return the function that reads lines of a table with these columns. Raises WorldError."""
+        name = self.file.file
+        read_line = next((function for needed, function in TABLE_FORMATS if needed <= columns), None)
+        if read_line is None:
+            known = "; or ".join(", ".join(sorted(needed)) for needed, _ in reversed(TABLE_FORMATS))
+            raise WorldError(f"{name} is not a price list: its first line must name the columns {known}")
+        if read_line is not _shoestring_rows and not self.file.as_of:
+            raise WorldError(
+                f"{name} has no dates: write {{file: {name}, as_of: 2026-07-30}} in `catalogues`"
+            )
+        return read_line
 
 
 def _shoestring_rows(line: RawRow) -> RawRows:
@@ -117,7 +121,7 @@ def _shoestring_rows(line: RawRow) -> RawRows:
 
 
 def _skypilot_rows(line: RawRow) -> RawRows:
-    """A line is two rows: an empty SpotPrice is a machine that is not sold so, an empty Price says nothing."""
+    """Yield an on-demand row, and a spot row unless SpotPrice is empty, which means that spot is not sold."""
     common = {
         "machine": line["InstanceType"],
         "region": line["Region"],
@@ -155,15 +159,20 @@ TABLE_FORMATS = (
 
 
 def default_catalogue() -> Catalogue:
-    """The list that comes with the package: dated facts, a source for each."""
+    """Return the price list of the package: dated prices, each with its source."""
     text = resources.files("shoestring.pricing").joinpath("default.csv").read_text(encoding="utf-8")
     return Catalogue(CatalogueFile(file=DEFAULT_CATALOGUE), text)
 
 
 def open_catalogue(file: CatalogueFile, folder: Path) -> Catalogue:
-    """The list that a world file in this folder names. Raises WorldError: it is not there, or is no text."""
+    """Return a price list that a world file in `folder` names. Raises WorldError if it is missing or not
+    text.
+    """
     if file.file == DEFAULT_CATALOGUE:
         return default_catalogue()
     path = folder / file.file
-    missing = f"there is no price list at {path}: mend `catalogues`, or write `{DEFAULT_CATALOGUE}` for the one that comes with the package"
+    missing = (
+        f"there is no price list at {path}: fix `catalogues`, "
+        f"or write `{DEFAULT_CATALOGUE}` for the list of the package"
+    )
     return Catalogue(file, read_text(path, missing, WorldError))

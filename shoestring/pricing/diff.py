@@ -1,4 +1,4 @@
-"""What a newer price list changes: what moved, what is new, what is gone."""
+"""Compares two price lists: changed, added and removed prices."""
 
 from __future__ import annotations
 
@@ -15,71 +15,86 @@ from shoestring.pricing.rows import PriceRow
 from shoestring.pricing.validation import MachineSize, regional_outliers, validate_rows
 
 LIMIT_PERCENT = 25.0
-"""A move that a person should see before it is used."""
+"""A price that changed by more than this should be confirmed by a person before it is used."""
 
 
 class PriceChange(Record):
-    """A price that is another now. `percent`: of the one before, with its sign."""
+    """A changed price. `percent` is the signed change, relative to the price before."""
 
-    what: str
+    name: str
     before_usd: Usd
     after_usd: Usd
     percent: float
 
 
 class PriceListDiff(Record):
-    """`beyond` the limit, and `within` it; names of what has `appeared` and `vanished`; `same` counts the others."""
+    """The differences between two price lists.
 
-    beyond: tuple[PriceChange, ...]
-    within: tuple[PriceChange, ...]
-    appeared: tuple[str, ...]
-    vanished: tuple[str, ...]
-    same: int
+    `over_limit` and `within_limit` are the changed prices, by whether they changed by more than the limit.
+    `added` and `removed` are names. `unchanged` counts the other prices.
+    """
+
+    over_limit: tuple[PriceChange, ...]
+    within_limit: tuple[PriceChange, ...]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    unchanged: int
 
 
 @dataclass(frozen=True, slots=True)
 class ValidatedRows:
-    """A list as it is believed by itself: rows, newest first of each key, and what is set aside."""
+    """The accepted rows of a price list, one per key, and the rejected ones."""
 
     rows: tuple[PriceRow, ...]
-    quarantined: tuple[RejectedPrice, ...]
+    rejected: tuple[RejectedPrice, ...]
 
 
-def read_list(catalogue: Catalogue, today: date, most_days: int | None = None) -> ValidatedRows:
-    """All of a price list, doubted by what it says of its own machines. Raises WorldError: it is no price list, or not dated."""
-    rows, bad = catalogue.read({})
-    odd = regional_outliers(rows)
-    bad += [RejectedPrice(row=rows[index].said, reason=why) for index, why in odd.items()]
-    kept, doubted = validate_rows(
-        [row for index, row in enumerate(rows) if index not in odd],
+def read_list(catalogue: Catalogue, today: date, max_days: int | None = None) -> ValidatedRows:
+    """Return all rows of a price list, validated against its own other rows.
+
+    `max_days` is how old a row may be; None accepts any age.
+
+    Raises:
+        WorldError: it is not a price list, or has no dates.
+    """
+    rows, rejected = catalogue.read({})
+    outliers = regional_outliers(rows)
+    rejected += [
+        RejectedPrice(row=rows[index].description, reason=reason) for index, reason in outliers.items()
+    ]
+    accepted, invalid = validate_rows(
+        [row for index, row in enumerate(rows) if index not in outliers],
         lambda row: MachineSize(row.cores, row.gpu_count),
-        lambda _: most_days,
+        lambda _: max_days,
         today,
     )
-    return ValidatedRows(tuple(kept), (*bad, *doubted))
+    return ValidatedRows(tuple(accepted), (*rejected, *invalid))
 
 
 def diff_price_lists(
     before: Iterable[PriceRow], after: Iterable[PriceRow], limit_percent: float = LIMIT_PERCENT
 ) -> PriceListDiff:
-    """Compare two lists, key by key; the largest move first."""
+    """Compare two lists by key. Changed prices are sorted by the size of the change, largest first."""
     old, new = ({row.key: row for row in rows} for rows in (before, after))
     both = sorted(old.keys() & new.keys())
-    changed = [_price_change(old[key], new[key]) for key in both if old[key].usd_per_hour != new[key].usd_per_hour]
-    changed.sort(key=lambda move: (-abs(move.percent), move.what))
+    pairs = [(old[key], new[key]) for key in both if old[key].usd_per_hour != new[key].usd_per_hour]
+    changes = [_price_change(*pair) for pair in pairs]
+    changes.sort(key=lambda change: (-abs(change.percent), change.name))
     return PriceListDiff(
-        beyond=tuple(move for move in changed if abs(move.percent) > limit_percent),
-        within=tuple(move for move in changed if abs(move.percent) <= limit_percent),
-        appeared=tuple(_name(new[key]) for key in sorted(new.keys() - old.keys())),
-        vanished=tuple(_name(old[key]) for key in sorted(old.keys() - new.keys())),
-        same=len(both) - len(changed),
+        over_limit=tuple(change for change in changes if abs(change.percent) > limit_percent),
+        within_limit=tuple(change for change in changes if abs(change.percent) <= limit_percent),
+        added=tuple(_name(new[key]) for key in sorted(new.keys() - old.keys())),
+        removed=tuple(_name(old[key]) for key in sorted(old.keys() - new.keys())),
+        unchanged=len(both) - len(changes),
     )
 
 
 def _price_change(old: PriceRow, new: PriceRow) -> PriceChange:
     share = (new.usd_per_hour - old.usd_per_hour) / old.usd_per_hour
     percent = float((share * 100).quantize(Decimal("0.01")))
-    return PriceChange(what=_name(new), before_usd=old.usd_per_hour, after_usd=new.usd_per_hour, percent=percent)
+    return PriceChange(
+        name=_name(new), before_usd=old.usd_per_hour, after_usd=new.usd_per_hour, percent=percent
+    )
 
 
 def _name(row: PriceRow) -> str:

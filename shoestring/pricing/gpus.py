@@ -1,4 +1,4 @@
-"""What GPUs are, by the names that drivers, labels and price lists give them."""
+"""Specifications of GPUs, by the names that drivers, labels and price lists give them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from functools import cache
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """`part`: of its name. `memory_gb`: of the smallest that is sold, where the name holds no size.
+    """The specification of a GPU.
 
-    `tflops`: dense bf16/fp16 peak. `memory_gb_s`: 1e9 bytes a second between it and its memory. `link_gb_s`: the same to the next GPU of
-    its machine, one way: NVLink where the clouds' machines have it, else PCIe.
+    `name` is a part of the full name. `memory_gb` is the smallest size sold, for names that hold no size.
+    `tflops` is the dense bf16/fp16 peak. `memory_gb_s` is the memory bandwidth in 1e9 bytes/s. `link_gb_s` is
+    the bandwidth to the next GPU of the machine, one way: NVLink where cloud machines have it, else PCIe.
     """
 
-    part: str
+    name: str
     memory_gb: float
     tflops: float
     memory_gb_s: float
     link_gb_s: float
 
 
-# Peaks: Lightning's throughput.py (T4, V100, A10, A10G), Composer's speed_monitor.py (the others); the rest: NVIDIA's data sheets.
+# Peaks: Lightning's throughput.py (T4, V100, A10, A10G), Composer's speed_monitor.py (the others). The rest:
+# NVIDIA's data sheets.
 GPUS = (
     GpuSpec("T4", 16.0, 65.0, 320.0, 16.0),
     GpuSpec("V100", 16.0, 125.0, 900.0, 150.0),
@@ -40,54 +42,57 @@ GPUS = (
 )
 
 A100_40GB_LIMIT_GB = 48.0
+"""An A100 with more memory than this is the 80 GB model."""
 
 UNKNOWN_PEAK_TFLOPS = 20.0
-"""An entry-level card; receipts correct it."""
+"""Peak of an unknown GPU: that of an entry-level card. Receipts correct it."""
 
 
 def peak_tflops(gpu: str) -> float:
-    """Peak of one GPU in TFLOP/s, by its name; an entry-level card's when the name says nothing."""
-    known = find_gpu(gpu)
-    return known.tflops if known else UNKNOWN_PEAK_TFLOPS
+    """Return the peak of one GPU in TFLOP/s, by its name; `UNKNOWN_PEAK_TFLOPS` for an unknown name."""
+    spec = find_gpu(gpu)
+    return spec.tflops if spec else UNKNOWN_PEAK_TFLOPS
 
 
 def gpu_memory_gb(gpu: str) -> float:
-    """Memory of one GPU in GB, by its name; 0 when the name says nothing."""
-    said, known = re.search(r"(\d+)\s?GB", gpu, re.IGNORECASE), find_gpu(gpu)
-    return float(said.group(1)) if said else known.memory_gb if known else 0.0
+    """Return the memory of one GPU in GB, by its name; 0 for an unknown name."""
+    size, spec = re.search(r"(\d+)\s?GB", gpu, re.IGNORECASE), find_gpu(gpu)
+    return float(size.group(1)) if size else spec.memory_gb if spec else 0.0
 
 
 def gpu_type(gpu: str, memory_gb: float) -> str:
-    """What a GPU is, whatever a driver, a label or a person calls it; its own name where that says nothing."""
-    known = _find_by_size(gpu, memory_gb)
-    return known.part if known else gpu
+    """Return the specification's name for a GPU, whatever a driver, a label or a person calls it; else its
+    own name.
+    """
+    spec = _find_by_size(gpu, memory_gb)
+    return spec.name if spec else gpu
 
 
 def memory_gb_s(gpu: str, memory_gb: float) -> float:
-    """1e9 bytes a second between one GPU and its memory, by its name and size; 0 when they say nothing."""
-    known = _find_by_size(gpu, memory_gb)
-    return known.memory_gb_s if known else 0.0
+    """Return the memory bandwidth of one GPU in 1e9 bytes/s, by its name and size; 0 if unknown."""
+    spec = _find_by_size(gpu, memory_gb)
+    return spec.memory_gb_s if spec else 0.0
 
 
 def link_gb_s(gpu: str, memory_gb: float) -> float:
-    """1e9 bytes a second from one GPU to the next of its machine; 0 when its name says nothing."""
-    known = _find_by_size(gpu, memory_gb)
-    return known.link_gb_s if known else 0.0
+    """Return the bandwidth from one GPU to the next of its machine in 1e9 bytes/s; 0 if unknown."""
+    spec = _find_by_size(gpu, memory_gb)
+    return spec.link_gb_s if spec else 0.0
 
 
 def _find_by_size(gpu: str, memory_gb: float) -> GpuSpec | None:
-    """An A100 is two: its name may not say which."""
-    known = find_gpu(gpu)
-    return (
-        find_gpu("A100 80GB")
-        if known and known.part == "A100" and memory_gb > A100_40GB_LIMIT_GB
-        else known
-    )
+    """Return the specification. There are two A100 models, and the name may not tell which."""
+    spec = find_gpu(gpu)
+    is_large = spec is not None and spec.name == "A100" and memory_gb > A100_40GB_LIMIT_GB
+    return find_gpu("A100 80GB") if is_large else spec
 
 
 @cache
 def find_gpu(gpu: str) -> GpuSpec | None:
-    """Of the parts that fit, the longest one's. Labels have hyphens where a driver has spaces; an A100 is no A10."""
+    """Return the specification with the longest matching name, or None.
+
+    Labels have hyphens where a driver has spaces. "A100" does not match an A10.
+    """
     name = gpu.lower().replace("-", " ")
-    fitting = [each for each in GPUS if re.search(rf"(?<![a-z0-9]){each.part.lower()}(?![0-9])", name)]
-    return max(fitting, key=lambda each: len(each.part), default=None)
+    matching = [spec for spec in GPUS if re.search(rf"(?<![a-z0-9]){spec.name.lower()}(?![0-9])", name)]
+    return max(matching, key=lambda spec: len(spec.name), default=None)

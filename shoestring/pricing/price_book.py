@@ -1,10 +1,12 @@
-"""The price book: parsed once, at the door, and distrusted there.
+"""Builds the price book of a world: one accepted quote for each pool and market.
 
-A row that a person wrote and that says nothing (a field missing, a price that is no number) is an error of the file; in somebody
-else's list it is set aside. A row that says something nobody would sell at is set aside with a sentence, and the rest is used.
+A row that a person wrote in the world file and that cannot be parsed is an error of the file. In a catalogue
+such a row is rejected. A row with an impossible price is rejected with a sentence, and the other rows are
+used.
 
-Of the rows that price a pool, the one that says most wins: the pool's own name, then its zone, then its region, then neither. A list
-that prices zones of a pool that may be in any of them prices it at the dearest.
+Of the rows that price a pool, the most specific one counts: the pool's own name, then its zone, then its
+region, then neither. If a list prices zones of a pool that may be in any of them, the most expensive zone
+counts.
 """
 
 from __future__ import annotations
@@ -27,136 +29,169 @@ from shoestring.pricing.validation import MachineSize, regional_outliers, spot_e
 
 @dataclass(frozen=True, slots=True)
 class PriceListing:
-    """A file of prices as it was read, with the lists that it names: parsed, and not doubted yet."""
+    """The prices of a world file, with the catalogues that it names: parsed, and not validated yet."""
 
     rows: tuple[PriceRow, ...]
-    terms: PriceList
+    price_list: PriceList
     catalogues: tuple[Catalogue, ...] = ()
 
     @property
     def bytes(self) -> bytes:
-        """All that it says, for a digest."""
-        return record_bytes(self.terms) + b"".join(catalogue.text.encode() for catalogue in self.catalogues)
+        """The whole content, for a digest."""
+        texts = (catalogue.text.encode() for catalogue in self.catalogues)
+        return record_bytes(self.price_list) + b"".join(texts)
 
 
-def read_listing(file: PriceList, opened: Callable[[CatalogueFile], Catalogue]) -> PriceListing:
-    """The rows of a file, and its lists as `opened` gives them. Raises WorldError: a row is malformed, a list cannot be read."""
-    terms = PriceList.model_validate({name: getattr(file, name) for name in PriceList.model_fields})
-    return PriceListing(
-        parse_rows(file.prices, file.rates), terms, tuple(opened(catalogue) for catalogue in file.catalogues)
-    )
+def read_listing(file: PriceList, open_file: Callable[[CatalogueFile], Catalogue]) -> PriceListing:
+    """Return the prices of a file, and its catalogues from `open_file`.
+
+    Raises:
+        WorldError: a row is malformed, or a catalogue cannot be read.
+    """
+    # `file` may be a world file, which has more fields than these.
+    price_list = PriceList.model_validate({name: getattr(file, name) for name in PriceList.model_fields})
+    rows = parse_rows(file.prices, file.rates)
+    return PriceListing(rows, price_list, tuple(open_file(catalogue) for catalogue in file.catalogues))
 
 
-def build_price_book(listing: PriceListing, pools: Sequence[Pool], tariffs: Tariffs, today: date) -> PriceBook:
-    """A listing as the book of these pools. Raises WorldError: a row names a pool that is not there, or a list is none."""
+def build_price_book(
+    listing: PriceListing, pools: Sequence[Pool], tariffs: Tariffs, today: date
+) -> PriceBook:
+    """Return the price book of these pools.
+
+    Raises:
+        WorldError: a row or a commitment names a pool that does not exist, or a catalogue is not a price
+            list.
+    """
     names = sorted(pool.name for pool in pools)
     for number, row in enumerate(listing.rows, 1):
         if row.pool and row.pool not in names:
-            raise WorldError(
-                f"price row {number} ({row.pool}): there is no pool called {row.pool!r}; there is: {', '.join(names)}"
-            )
-    for each in listing.price_list.commitments:
-        if each.pool and each.pool not in names:
-            raise WorldError(
-                f"commitment {each.name}: there is no pool called {each.pool!r}; there is: {', '.join(names)}"
-            )
+            raise WorldError(f"price row {number} ({row.pool}): {_no_pool(row.pool, names)}")
+    for commitment in listing.price_list.commitments:
+        if commitment.pool and commitment.pool not in names:
+            raise WorldError(f"commitment {commitment.name}: {_no_pool(commitment.pool, names)}")
     return validated_book(listing, pools, tariffs, today)
 
 
+def _no_pool(name: str, names: Sequence[str]) -> str:
+    return f"there is no pool called {name!r}; there is: {', '.join(names)}"
+
+
 def validated_book(listing: PriceListing, pools: Sequence[Pool], tariffs: Tariffs, today: date) -> PriceBook:
-    """One quote a pool and market, sorted; what cannot be believed of these machines in quarantine. Raises WorldError."""
+    """Return one quote for each pool and market, sorted, and the rejected rows.
+
+    A row that names an unknown pool is rejected: on a cluster, pools come and go.
+
+    Raises:
+        WorldError: a catalogue is not a price list.
+    """
     by_name = {pool.name: pool for pool in pools}
-    found, doubted = _rows_for_pools(listing, pools)
-    gone = [row for row in listing.rows if row.pool and row.pool not in by_name]
-    doubted += [RejectedPrice(row=row.description, reason=f"there is no pool called {row.pool} now") for row in gone]
-    kept, unbelieved = validate_rows(found, lambda row: _machine_size(row, by_name, pools), listing.price_list.most_days, today)
+    found, rejected = _rows_for_pools(listing, pools)
+    for row in listing.rows:
+        if row.pool and row.pool not in by_name:
+            rejected.append(_rejected(row, f"there is no pool called {row.pool} any more"))
+    max_days = listing.price_list.max_days
+    accepted, invalid = validate_rows(found, lambda row: _machine_size(row, by_name, pools), max_days, today)
     quotes = []
     for pool in pools:
-        of_pool, beside = _select_rows(pool, [row for row in kept if applies_to(row, pool)])
-        quotes += [_quote(pool, row, listing.price_list) for row in of_pool]
-        unbelieved += [each for each in beside if each not in unbelieved]
-    unnamed = tariffs.assumed_routes(tariffs.route_end(pool.provider, pool.region) for pool in pools)
-    doubted += [RejectedPrice(row=f"moving bytes {route}", reason=why) for route, why in unnamed.items()]
-    committed, unsure = _committed(listing.price_list.commitments, pools, quotes, today)
+        selected, spot = _select_rows(pool, [row for row in accepted if applies_to(row, pool)])
+        quotes += [_quote(pool, row, listing.price_list) for row in selected]
+        invalid += [each for each in spot if each not in invalid]
+    assumed = tariffs.assumed_routes(tariffs.route_end(pool.provider, pool.region) for pool in pools)
+    rejected += [RejectedPrice(row=f"transfer {route}", reason=reason) for route, reason in assumed.items()]
+    committed, unused = _committed(listing.price_list.commitments, pools, quotes, today)
     ordered = tuple(sorted(quotes, key=lambda quote: (quote.pool, quote.market)))
-    return PriceBook(ordered, (*doubted, *unbelieved, *unsure), tariffs, committed)
+    return PriceBook(ordered, (*rejected, *invalid, *unused), tariffs, committed)
 
 
 def _committed(
     commitments: Sequence[Commitment], pools: Sequence[Pool], quotes: Sequence[Quote], today: date
 ) -> tuple[tuple[CommittedHours, ...], list[RejectedPrice]]:
-    """What is paid for already of each pool and market, by one commitment at most; and why others are not used."""
+    """Return the prepaid hours of each pool and market, from at most one commitment, and why others are not
+    used.
+    """
     quoted = {(quote.pool, quote.market) for quote in quotes}
     found: dict[tuple[str, Market], CommittedHours] = {}
-    doubted = []
+    rejected = []
     for each in sorted(commitments, key=lambda each: each.name):
         covered = [pool for pool in pools if each.covers(pool)]
         if not covered:
-            why = f"it covers none of the pools that there are: {each.pool or each.machine}"
-            doubted.append(RejectedPrice(row=f"commitment {each.name}", reason=why))
+            reason = f"it covers none of the pools: {each.pool or each.machine}"
+            rejected.append(RejectedPrice(row=f"commitment {each.name}", reason=reason))
         for pool in covered:
-            place = (pool.name, each.market)
-            why = each.doubt(pool, place in quoted, today)
-            if place in found:
-                why = (
-                    why
-                    or f"{found[place].name} covers it already: declare one commitment with the hours of both"
+            target = (pool.name, each.market)
+            reason = each.inactive_reason(pool, target in quoted, today)
+            if not reason and target in found:
+                reason = (
+                    f"{found[target].name} already covers it: declare one commitment with the hours of both"
                 )
-            if why:
-                doubted.append(RejectedPrice(row=f"commitment {each.name}, {pool.name} {each.market}", reason=why))
+            if reason:
+                row = f"commitment {each.name}, {pool.name} {each.market}"
+                rejected.append(RejectedPrice(row=row, reason=reason))
             else:
-                month = f"{today:%Y-%m}"
-                found[place] = CommittedHours(
+                found[target] = CommittedHours(
                     name=each.name,
                     pool=pool.name,
                     market=each.market,
-                    month=month,
+                    month=f"{today:%Y-%m}",
                     max_hours=each.hours_per_month,
                 )
-    return tuple(found[place] for place in sorted(found)), doubted
+    return tuple(found[target] for target in sorted(found)), rejected
 
 
 def current_price(listing: PriceListing, pool: Pool, market: Market, today: date) -> Decimal | None:
-    """What a listing asks for a pool whose machine is not known, before discounts: what cannot be true of any machine is not believed."""
+    """Return the current price of a pool before discounts, or None.
+
+    The size of the pool's machine may be unknown, so only prices that no machine can have are rejected.
+    """
     found, _ = _rows_for_pools(listing, [pool])
-    kept, _ = validate_rows(found, lambda row: MachineSize(None, None), listing.price_list.most_days, today)
-    best = next((row for row in _select_rows(pool, kept)[0] if row.market is market), None)
-    return best.usd_per_hour if best else None
+    max_days = listing.price_list.max_days
+    accepted, _ = validate_rows(found, lambda row: MachineSize(None, None), max_days, today)
+    row = next((row for row in _select_rows(pool, accepted)[0] if row.market is market), None)
+    return row.usd_per_hour if row else None
 
 
-def _rows_for_pools(listing: PriceListing, pools: Sequence[Pool]) -> tuple[list[PriceRow], list[RejectedPrice]]:
-    """All rows that speak of one of these pools, and those of their machines that cannot be read."""
+def _rows_for_pools(
+    listing: PriceListing, pools: Sequence[Pool]
+) -> tuple[list[PriceRow], list[RejectedPrice]]:
+    """Return all rows that price one of these pools, and the rows of their machines that are rejected."""
     machines = {pool.machine.lower() for pool in pools if pool.machine}
-    rows, doubted = list(listing.rows), []
+    rows, rejected = list(listing.rows), []
     for catalogue in listing.catalogues:
-        found, bad = catalogue.read(listing.price_list.rates, lambda machine: machine.lower() in machines)
-        odd = regional_outliers(found)
-        rows += [row for index, row in enumerate(found) if index not in odd]
-        doubted += bad
-        doubted += [
-            RejectedPrice(row=found[index].said, reason=why)
-            for index, why in odd.items()
+        found, malformed = catalogue.read(
+            listing.price_list.rates, lambda machine: machine.lower() in machines
+        )
+        outliers = regional_outliers(found)
+        rows += [row for index, row in enumerate(found) if index not in outliers]
+        rejected += malformed
+        rejected += [
+            _rejected(found[index], reason)
+            for index, reason in outliers.items()
             if any(applies_to(found[index], pool) for pool in pools)
         ]
-    return [row for row in rows if any(applies_to(row, pool) for pool in pools)], doubted
+    return [row for row in rows if any(applies_to(row, pool) for pool in pools)], rejected
+
+
+def _rejected(row: PriceRow, reason: str) -> RejectedPrice:
+    return RejectedPrice(row=row.description, reason=reason)
 
 
 def applies_to(row: PriceRow, pool: Pool) -> bool:
-    """Does the row speak of this pool?"""
+    """Return whether the row prices this pool."""
     if row.pool:
         return row.pool == pool.name
-    same = bool(pool.machine) and row.machine.lower() == pool.machine.lower()
-    sold = not row.provider or not pool.provider or row.provider.lower() == pool.provider.lower()
-    return (
-        same
-        and sold
-        and row.region in ("", pool.region)
-        and (not row.zone or not pool.zone or row.zone == pool.zone)
-    )
+    same_machine = bool(pool.machine) and row.machine.lower() == pool.machine.lower()
+    same_provider = not row.provider or not pool.provider or row.provider.lower() == pool.provider.lower()
+    same_zone = not row.zone or not pool.zone or row.zone == pool.zone
+    return same_machine and same_provider and row.region in ("", pool.region) and same_zone
 
 
 def _machine_size(row: PriceRow, by_name: Mapping[str, Pool], pools: Sequence[Pool]) -> MachineSize:
-    """A pool of ours is known; it may be a share of its machine, or declare less than the machine has, so a list says more of that."""
+    """Return the size of the machine that a row prices.
+
+    For a catalogue's row, the row's own number of cores counts: a pool may be a share of its machine, or
+    declare less than the machine has.
+    """
     if row.pool:
         pool = by_name[row.pool]
         return MachineSize(pool.cores, pool.gpu_count)
@@ -165,44 +200,50 @@ def _machine_size(row: PriceRow, by_name: Mapping[str, Pool], pools: Sequence[Po
 
 
 def _select_rows(pool: Pool, rows: Sequence[PriceRow]) -> tuple[list[PriceRow], list[RejectedPrice]]:
-    """The row of each market that says most of the pool; and the spot rows that are not below the pool's on-demand price."""
+    """Return the most specific row of each market, and the spot rows that are not below the pool's on-demand
+    price.
+    """
     on_demand = _most_specific(pool, [row for row in rows if row.market is Market.ON_DEMAND])
-    found, doubted = [on_demand] if on_demand else [], []
+    selected, rejected = [on_demand] if on_demand else [], []
     for market in (Market.SPOT, Market.RESERVED):
         of_market = []
         for row in rows:
-            why = spot_error(row, on_demand.usd_per_hour) if on_demand and row.market is Market.SPOT else ""
-            if row.market is market and why:
-                doubted.append(RejectedPrice(row=row.description, reason=why))
+            is_spot = row.market is Market.SPOT
+            error = spot_error(row, on_demand.usd_per_hour) if on_demand and is_spot else ""
+            if row.market is market and error:
+                rejected.append(_rejected(row, error))
             elif row.market is market:
                 of_market.append(row)
         best = _most_specific(pool, of_market)
-        found += [best] if best else []
-    return found, doubted
+        selected += [best] if best else []
+    return selected, rejected
 
 
 def _most_specific(pool: Pool, rows: Sequence[PriceRow]) -> PriceRow | None:
-    """What says most; of equals the newest, and of zones that the pool may be in, the dearest."""
+    """Return the most specific row; of equals the newest, and of zones that the pool may be in the most
+    expensive.
+    """
 
     def rank(row: PriceRow) -> tuple[object, ...]:
-        says = (
-            4
-            if row.pool
-            else 3
-            if row.zone and pool.zone
-            else 2
-            if row.region and not row.zone
-            else 1
-            if row.zone
-            else 0
-        )
-        return (says, bool(row.provider), row.usd_per_hour if says == 1 else 0, row.as_of, row.usd_per_hour)
+        level = _specificity(pool, row)
+        return (level, bool(row.provider), row.usd_per_hour if level == 1 else 0, row.as_of, row.usd_per_hour)
 
     return max(rows, key=rank, default=None)
 
 
-def _quote(pool: Pool, row: PriceRow, terms: PriceList) -> Quote:
-    price = discounted_price(row, pool.name, terms.discounts)
+def _specificity(pool: Pool, row: PriceRow) -> int:
+    """Return how specific the row is: 4 pool, 3 the pool's zone, 2 region, 1 a zone the pool may be in, 0
+    neither.
+    """
+    if row.pool:
+        return 4
+    if row.zone:
+        return 3 if pool.zone else 1
+    return 2 if row.region else 0
+
+
+def _quote(pool: Pool, row: PriceRow, price_list: PriceList) -> Quote:
+    price = discounted_price(row, pool.name, price_list.discounts)
     return Quote(
         pool=pool.name,
         market=row.market,

@@ -1,4 +1,6 @@
-"""One row of a price list, and how it is parsed: what cannot be read is said in one sentence, whoever then refuses or sets it aside."""
+"""The rows of price lists, and how they are parsed. A row that cannot be parsed gives one sentence with the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ REQUIRED_FIELDS = "pool (or machine), market, usd_per_hour (or per_hour and curr
 
 
 class ExchangeRate(Record):
-    """What one unit of a currency is worth, and when it was."""
+    """The value of one unit of a currency in dollars, and its date."""
 
     usd: Usd = Field(gt=0)
     as_of: date
@@ -30,9 +32,11 @@ class ExchangeRate(Record):
 
 
 class PriceRow(Record):
-    """What somebody asks for a machine-hour. A row names a pool of ours, or the provider's machine, which prices every pool that is one.
+    """The price of a machine-hour. A row names a pool of the world, or a provider's machine and prices every
+    pool of it.
 
-    `gpu_count`, `cores`: None where the list does not say. `as_of`: of a price in another currency, the older of price and rate.
+    `gpu_count` and `cores` are None where the list does not give them. `as_of` of a price in another currency
+    is the older date of price and exchange rate.
     """
 
     pool: str = ""
@@ -51,53 +55,59 @@ class PriceRow(Record):
 
     @property
     def name(self) -> str:
-        """What is priced, for a person."""
-        return self.pool or " ".join(
-            part for part in (self.provider, self.zone or self.region, self.machine) if part
-        )
+        """The pool or the machine that the row prices, for a person."""
+        parts = (self.provider, self.zone or self.region, self.machine)
+        return self.pool or " ".join(part for part in parts if part)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What is priced: two rows with one key speak of the same."""
+        """The key of the row: two rows with the same key price the same thing."""
         return (self.pool, self.provider.lower(), self.region, self.zone, self.machine.lower(), self.market)
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return f"{self.name} {self.market} ${self.usd_per_hour} ({self.as_of}, {self.source})"
 
 
 class RowError(ValueError):
-    """A row that says nothing, with the sentence that says why. Renamed by whoever reads the file."""
+    """A row cannot be parsed; holds the reason. The reader of the file turns it into its own error."""
 
 
 def parse_rows(
     rows: Sequence[Mapping[str, Any]], rates: Mapping[str, ExchangeRate] | None = None
 ) -> tuple[PriceRow, ...]:
-    """Price rows that a person wrote, which nobody has doubted yet. Raises WorldError: a row is malformed, by its number."""
+    """Parse the price rows of a world file, without validating the prices.
+
+    Raises:
+        WorldError: a row is malformed. Names its number.
+    """
     parsed = []
     for number, row in enumerate(rows, 1):
         try:
             parsed.append(parse_row(row, rates or {}))
-        except RowError as bad:
-            raise WorldError(
-                f"price row {number} ({row.get('pool') or row.get('machine') or 'no pool'}): {bad}"
-            ) from None
+        except RowError as error:
+            name = row.get("pool") or row.get("machine") or "no pool"
+            raise WorldError(f"price row {number} ({name}): {error}") from None
     return tuple(parsed)
 
 
 def parse_row(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> PriceRow:
-    """One row. Raises BadRow: a field is missing, unknown or no such thing."""
+    """Parse one row. Raises RowError if a field is missing, unknown or malformed."""
     if unknown := sorted(set(map(str, row)) - set(FIELDS)):
+        optional = ", ".join((*LOCATION_FIELDS[1:4], *MACHINE_FIELDS))
         raise RowError(
-            f"unknown field {', '.join(unknown)}; a row has {REQUIRED_FIELDS}, and may have {', '.join((*LOCATION_FIELDS[1:4], *MACHINE_FIELDS))}"
+            f"unknown field {', '.join(unknown)}; a row has {REQUIRED_FIELDS}, and may have {optional}"
         )
     missing = [field for field in ("market", "as_of", "source") if _empty(row.get(field))]
     missing += ["usd_per_hour"] if _empty(row.get("usd_per_hour")) and _empty(row.get("per_hour")) else []
     missing += ["pool"] if _empty(row.get("pool")) and _empty(row.get("machine")) else []
     if missing:
-        raise RowError(f"no {', '.join(missing)}; a row has {REQUIRED_FIELDS}")
-    price, rated = _price(row, rates)
-    as_of = _day(row["as_of"])
+        raise RowError(f"missing {', '.join(missing)}; a row has {REQUIRED_FIELDS}")
+    price, rate = _price(row, rates)
+    as_of, source = _day(row["as_of"]), str(row["source"])
+    if rate:
+        as_of = min(as_of, rate.as_of)
+        source = f"{source}, at ${rate.usd} per {row['currency']} ({rate.source})"
     return PriceRow(
         **{field: str(row.get(field) or "").strip() for field in (*LOCATION_FIELDS, "gpu")},
         gpu_count=_number(row, "gpu_count", int),
@@ -105,10 +115,8 @@ def parse_row(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> Pric
         memory_gb=_number(row, "memory_gb", float),
         market=_market(row["market"]),
         usd_per_hour=price,
-        as_of=min(as_of, rated.as_of) if rated else as_of,
-        source=f"{row['source']}, at ${rated.usd} a {row['currency']} ({rated.source})"
-        if rated
-        else str(row["source"]),
+        as_of=as_of,
+        source=source,
     )
 
 
@@ -124,7 +132,7 @@ def _market(value: object) -> Market:
 
 
 def _price(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> tuple[Decimal, ExchangeRate | None]:
-    """Dollars an hour, and the rate that made them of another currency."""
+    """Return the dollars an hour, and the exchange rate that converted them, if any."""
     currency = str(row.get("currency") or "USD").strip()
     field = "per_hour" if _empty(row.get("usd_per_hour")) else "usd_per_hour"
     if field == "usd_per_hour" and (currency != "USD" or not _empty(row.get("per_hour"))):
@@ -137,11 +145,14 @@ def _price(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> tuple[D
         return price, None
     if currency not in rates:
         declared = f"there is: {', '.join(sorted(rates))}" if rates else "there is none"
-        raise RowError(f"no exchange rate for {currency!r} ({declared}): declare it in `rates`, with its date")
+        raise RowError(
+            f"no exchange rate for {currency!r} ({declared}): declare it in `rates`, with its date"
+        )
     return usd(price * rates[currency].usd), rates[currency]
 
 
 def _number(row: Mapping[str, Any], field: str, kind: type[int] | type[float]) -> Any:
+    """Return a non-negative number, or None if the field is empty. A float of 0 counts as empty."""
     value = row.get(field)
     if _empty(value):
         return None
@@ -150,7 +161,9 @@ def _number(row: Mapping[str, Any], field: str, kind: type[int] | type[float]) -
         if not 0 <= number < 1e6 or (kind is int and number != int(number)):
             raise ValueError
     except ValueError:
-        raise RowError(f"{field}: {value!r} is not {'a whole number' if kind is int else 'a number'}") from None
+        raise RowError(
+            f"{field}: {value!r} is not {'a whole number' if kind is int else 'a number'}"
+        ) from None
     return kind(number) if kind is int or number else None
 
 
@@ -162,4 +175,4 @@ def _day(value: object) -> date:
     try:
         return date.fromisoformat(str(value).strip())
     except ValueError:
-        raise RowError(f"as_of: {value!r} is not a day: write it like 2026-07-30") from None
+        raise RowError(f"as_of: {value!r} is not a date: write it like 2026-07-30") from None

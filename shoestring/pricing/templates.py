@@ -1,4 +1,6 @@
-"""World files to begin with: this machine, and an example of a cluster. Plain data, to be written as YAML and edited by a person."""
+"""Templates of world files: this machine, and an example cluster. Plain data, to be written as YAML and
+edited.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ USD_PER_GPU_HOUR = Decimal("0.50")
 def laptop_world(
     cores: int, memory_gb: float, store: str, as_of: date, gpus: Sequence[tuple[str, float]] = ()
 ) -> dict[str, Any]:
-    """One machine as pools of 1, 2, 4, ... and all of its cores, priced by the core-hour; and a pool with its first GPU, if it has one.
+    """Return a world of one machine: pools of 1, 2, 4, ... and all of its cores, priced by the core-hour.
 
-    `gpus` are (name as the driver gives it, memory in GB).
+    If the machine has GPUs, one more pool has its first GPU. `gpus` are (name from the driver, memory in GB).
     """
     sizes = [*(size for power in range(cores.bit_length()) if (size := 2**power) < cores), cores]
     pools: list[dict[str, Any]] = [
@@ -37,7 +39,7 @@ def laptop_world(
         pools.append({"name": "gpu-1", "cores": cores, "memory_gb": memory_gb} | gpu)
         what = f"${USD_PER_CORE_HOUR} a core-hour and ${USD_PER_GPU_HOUR} a GPU-hour"
         prices.append(_assumed("gpu-1", cores * USD_PER_CORE_HOUR + USD_PER_GPU_HOUR, what, as_of))
-    # The machine's own disk is paid for already; only a store that is rented has a price for holding.
+    # The machine's own disk is already paid for. Only a rented store has a price for storage.
     tariffs = {"storage_usd_per_gb_month": "0"}
     return {
         "schema_version": SCHEMA_VERSION,
@@ -62,7 +64,10 @@ def _assumed(pool: str, usd_per_hour: Decimal, what: str, as_of: date) -> dict[s
 
 
 def cloud_world(store: str) -> dict[str, Any]:
-    """An example cluster of CPU and GPU pools, spot and on-demand, at dated list prices. Its purpose is `plan`: nothing runs on it."""
+    """Return an example cluster of CPU and GPU pools, spot and on-demand, at dated list prices.
+
+    Its purpose is `plan`: nothing runs on it.
+    """
     example: dict[str, Any] = yaml.safe_load(
         resources.files("shoestring.pricing").joinpath("cloud.yaml").read_text()
     )

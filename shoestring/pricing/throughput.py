@@ -1,16 +1,20 @@
-"""How long a stage should take on a pool, before anything was learned: a roofline of its need and the pool's speeds.
+"""Predicts how long a stage takes on a pool before anything was learned, by a roofline of its need and the
+pool's speeds.
 
-seconds        = setup_s / core_speed + samples x row seconds                     (reading and writing are priced by routing)
-on cores       = cpu_us_per_row / 1e6 / (core_speed x speed-up(cores, f)),  speed-up = 1 / ((1 - f) + f / cores)          (Amdahl 1967)
-on a GPU       = max((1 - f) x cpu_us_per_row / 1e6 / core_speed,  FLOPs / FLOP/s + bytes / byte/s):
-                 the share that more cores would not help stays with the host, beside the GPU. Its kernels follow each other, and each
-                 is under one of the two roofs (Williams 2009, "Roofline"): the need names the arithmetic of those under the one,
-                 and the bytes of those under the other.
-on K GPUs      = a step of B rows each: (T_grad^g + T_sync^g)^(1/g) / (K x B), g = OVERLAP       (Qiao 2021, "Pollux", eq. 11)
-                 T_grad = B x a row on one GPU;  T_sync = a ring's 2 (n - 1) / n x sync_bytes / bytes/s, among the n GPUs of a machine,
-                 and the same among machines; K is what the stage can use at most, however many the pool has.
+seconds     = setup_s / core_speed + samples x row seconds           (routing adds reading and writing)
+on cores    = cpu_us_per_row / 1e6 / (core_speed x speed-up(cores, f)),
+              speed-up = 1 / ((1 - f) + f / cores)                    (Amdahl 1967)
+on a GPU    = max((1 - f) x cpu_us_per_row / 1e6 / core_speed,  FLOPs / FLOP/s + bytes / byte/s)
+on K GPUs   = a step of B rows each: (T_grad^g + T_sync^g)^(1/g) / (K x B),  g = SYNC_OVERLAP
+                                                                      (Qiao 2021, "Pollux", eq. 11)
 
-What receipts teach about it: pricing/learning.
+On a GPU, the serial share (1 - f) runs on the host, at the same time as the GPU. Kernels run one after
+another, and each is limited by arithmetic or by memory bandwidth (Williams 2009, "Roofline"): the need gives
+the FLOPs of the former and the bytes of the latter. T_grad = B x the seconds of a row on one GPU. T_sync = 2
+(n - 1) / n x sync_bytes / (bytes/s) of a ring among the n GPUs of a machine, plus the same among machines. K
+is at most the number of GPUs that the stage can use.
+
+`learning.py` corrects the prediction from receipts.
 """
 
 from __future__ import annotations
@@ -28,18 +32,20 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 GPU_EFFICIENCY = 0.3
-"""Share of a GPU's peak that training reaches; published runs lie between 0.2 and 0.5, and receipts correct it."""
+"""Share of a GPU's peak that training reaches. Published runs reach 0.2 to 0.5; receipts correct it."""
 
 MEMORY_EFFICIENCY = 0.7
-"""Share of the bandwidth of its memory, and of its links, that a GPU reaches; receipts correct it."""
+"""Share of its memory and link bandwidth that a GPU reaches. Receipts correct it."""
 
 SYNC_OVERLAP = 2.0
-"""How far computing hides synchronising: 1 = not at all; Pollux' fits lie between 1 and 10."""
+"""How much computation hides synchronisation: 1 is not at all. Pollux's fits are between 1 and 10."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolArrays:
-    """Pools as arrays of one length, so that any number is priced at once. Fields that a Pool has too are called the same."""
+    """Pools as arrays of shape (pools,), to price any number of them at once. Fields are named as those of
+    `Pool`.
+    """
 
     cores: Floats
     core_speed: Floats
@@ -52,8 +58,10 @@ class PoolArrays:
     network_gb_s: Floats
 
     @classmethod
-    def of(cls, pools: Sequence[Pool]) -> PoolArrays:
-        """What a pool leaves to be known by the name of its GPU is looked up; 0: nobody knows, and it limits nothing."""
+    def from_pools(cls, pools: Sequence[Pool]) -> PoolArrays:
+        """Return the arrays. Bandwidths that a pool omits come from its GPU's name; an unknown one is 0, and
+        sets no limit.
+        """
         rows = [
             (
                 pool.cores,
@@ -72,48 +80,47 @@ class PoolArrays:
 
 
 def uses_gpu(need: Need, pool: Pool) -> bool:
-    """Whether the stage would do its per-row work on this pool's GPUs."""
+    """Return whether the stage does its per-row work on this pool's GPUs."""
     return bool(gpu_mask(need, pool))
 
 
-def gpu_mask(need: Need, machines: PoolArrays | Pool) -> Flags | bool:
-    """The same of many."""
-    able = (
-        (machines.gpu_count > 0) & (machines.gpu_tflops > 0) & (machines.gpu_memory_gb >= need.gpu_memory_gb)
-    )
+def gpu_mask(need: Need, pools: PoolArrays | Pool) -> Flags | bool:
+    """Return for each pool whether the stage does its per-row work on its GPUs."""
+    able = (pools.gpu_count > 0) & (pools.gpu_tflops > 0) & (pools.gpu_memory_gb >= need.gpu_memory_gb)
     return able & (need.gpu == "must" or (need.gpu == "may" and need.gpu_flop_per_row > 0))
 
 
-def setup_seconds(need: Need, machines: PoolArrays) -> Floats:
-    """Prior seconds before the first row."""
-    return need.setup_s / machines.core_speed
+def setup_seconds(need: Need, pools: PoolArrays) -> Floats:
+    """Return the predicted seconds before the first row, shape (pools,)."""
+    return need.setup_s / pools.core_speed
 
 
-def row_seconds(need: Need, machines: PoolArrays) -> Floats:
-    """Prior seconds of computing for one row, once."""
-    core_s = need.cpu_us_per_row / 1e6 / machines.core_speed
+def row_seconds(need: Need, pools: PoolArrays) -> Floats:
+    """Return the predicted seconds of computation for one row, shape (pools,)."""
+    core_s = need.cpu_us_per_row / 1e6 / pools.core_speed
     serial = 1.0 - need.parallel_fraction
-    on_cores = core_s * (serial + need.parallel_fraction / machines.cores)
-    users = gpu_mask(need, machines)
-    if not np.any(users):
+    on_cores = core_s * (serial + need.parallel_fraction / pools.cores)
+    on_gpu = gpu_mask(need, pools)
+    if not np.any(on_gpu):
         return on_cores
-    return np.where(
-        users, np.maximum(serial * core_s / machines.nodes, _gpu_row_seconds(need, machines)), on_cores
-    )
+    gpu_s = np.maximum(serial * core_s / pools.nodes, _gpu_row_seconds(need, pools))
+    return np.where(on_gpu, gpu_s, on_cores)
 
 
-def _gpu_row_seconds(need: Need, machines: PoolArrays) -> Floats:
-    """Infinite where there is no GPU."""
-    arithmetic_s = _seconds_at(need.gpu_flop_per_row, machines.gpu_tflops * 1e12 * GPU_EFFICIENCY, np.inf)
-    row_s = arithmetic_s + _seconds_at(
-        need.gpu_bytes_per_row, machines.gpu_memory_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0
+def _gpu_row_seconds(need: Need, pools: PoolArrays) -> Floats:
+    """Return the seconds of a row on the pool's GPUs; infinity for a pool without GPUs."""
+    memory_bytes_s, link_bytes_s, network_bytes_s = (
+        gb_s * 1e9 * MEMORY_EFFICIENCY
+        for gb_s in (pools.gpu_memory_gb_s, pools.gpu_link_gb_s, pools.network_gb_s)
     )
-    gpus = np.maximum(np.minimum(need.max_gpus, machines.gpu_count * machines.nodes), 1.0)
-    here = np.maximum(np.minimum(gpus, machines.gpu_count), 1.0)
-    nodes = np.ceil(gpus / here)
+    arithmetic_s = _seconds_at(need.gpu_flop_per_row, pools.gpu_tflops * 1e12 * GPU_EFFICIENCY, np.inf)
+    row_s = arithmetic_s + _seconds_at(need.gpu_bytes_per_row, memory_bytes_s, 0.0)
+    gpus = np.maximum(np.minimum(need.max_gpus, pools.gpu_count * pools.nodes), 1.0)
+    per_node = np.maximum(np.minimum(gpus, pools.gpu_count), 1.0)
+    nodes = np.ceil(gpus / per_node)
     sync_s = need.sync_bytes * (
-        _seconds_at(2 * (here - 1) / here, machines.gpu_link_gb_s * 1e9 * MEMORY_EFFICIENCY, 0.0)
-        + 2 * (nodes - 1) / nodes / (machines.network_gb_s * 1e9 * MEMORY_EFFICIENCY)
+        _seconds_at(2 * (per_node - 1) / per_node, link_bytes_s, 0.0)
+        + 2 * (nodes - 1) / nodes / network_bytes_s
     )
     step_s = ((need.step_rows * row_s) ** SYNC_OVERLAP + sync_s**SYNC_OVERLAP) ** (1 / SYNC_OVERLAP)
     seconds: Floats = step_s / (need.step_rows * gpus)
@@ -121,12 +128,12 @@ def _gpu_row_seconds(need: Need, machines: PoolArrays) -> Floats:
 
 
 def _seconds_at(amount: float | Floats, speed: Floats, unknown: float) -> Floats:
-    """Seconds of an amount at a speed; `unknown` where the speed is."""
+    """Return amount / speed, or `unknown` where the speed is 0."""
     return np.divide(amount, speed, out=np.full_like(speed, unknown), where=speed > 0)
 
 
 def hardware_of(need: Need, pool: Pool) -> Hardware:
-    """What would do the stage's per-row work on this pool."""
+    """Return the hardware of this pool that does the stage's per-row work."""
     if not uses_gpu(need, pool):
         return Hardware(
             kind="cores", type=f"{pool.core_speed:g} Gop/s core", count=pool.cores, gflop_s=pool.core_speed

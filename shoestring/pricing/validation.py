@@ -1,7 +1,7 @@
-"""Why a row of a price list is not believed: each reason a sentence with its numbers.
+"""Validates the rows of price lists. Each rejected row gets one sentence with the reason and its numbers.
 
-A row is looked at by itself, then beside those that speak of the same thing, then spot beside on-demand. Only what is still believed
-is compared: a placeholder does not make its neighbour a liar.
+A row is checked by itself, then against rows that price the same thing, then spot against on-demand. Only
+rows that are still accepted are compared, so that a placeholder does not cause its neighbours to be rejected.
 """
 
 from __future__ import annotations
@@ -16,31 +16,35 @@ from statistics import median
 from shoestring.core.types import Market, RejectedPrice
 from shoestring.pricing.rows import PriceRow
 
-# Catalogs write 700.0 for "unknown" beside a TPU machine of 44 cores at 2.70; others a row of nines. The dearest list prices of 2026
-# are about $14 for a GPU-hour and $0.15 for a core-hour; several times that is no price.
+# Catalogues write 700.0 for "unknown" next to a TPU machine of 44 cores at 2.70; others write a row of nines.
+# The most expensive list prices of 2026 are about $14 for a GPU-hour and $0.15 for a core-hour. Several times
+# that is not a price.
 MAX_USD_PER_CORE_HOUR = Decimal("2.50")
 MAX_USD_PER_GPU_HOUR = Decimal("100")
 PLACEHOLDERS = frozenset(
     map(Decimal, ("700", "999", "9999", "99999", "999999", "9999999", "999.99", "9999.99", "99999.99"))
 )
 
-# The cheapest spot prices seen, $0.077 for an L4 and $0.012 for a core, are several times these. Of a price that a person gave a pool
-# of theirs nobody can tell: it may be the electricity.
+# The lowest spot prices seen, $0.077 for an L4 and $0.012 for a core, are several times these limits. They do
+# not apply to a price that a person gave a pool: it may be the cost of electricity.
 MIN_USD_PER_CORE_HOUR = Decimal("0.0005")
 MIN_USD_PER_GPU_HOUR = Decimal("0.02")
 
-# On-demand prices of one machine differ between regions by half at most. Lists that add up a machine's parts have a GPU machine at the
-# price of its cores where its GPUs are not sold: GCP's eight A100 at $6.51 an hour in one region, and from $29.39 in all others.
+# On-demand prices of one machine differ between regions by half at most. Lists that add up the prices of a
+# machine's parts give a GPU machine the price of its cores in regions without its GPUs: GCP's eight A100 cost
+# $6.51 an hour in one region of such a list, and from $29.39 in all others.
 MIN_REGION_RATIO = Decimal("0.5")
 MIN_REGIONS = 5
 
-# A day that is over where the list was made may not have begun here.
 MAX_AHEAD = timedelta(days=1)
+"""How far a row may be dated in the future: the day that ended where the list was made may not have begun
+here.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSize:
-    """What a machine is, as far as it is known."""
+    """The size of a machine. None where it is unknown."""
 
     cores: float | None
     gpus: int | None
@@ -48,130 +52,144 @@ class MachineSize:
 
 def validate_rows(
     rows: Sequence[PriceRow],
-    body: Callable[[PriceRow], MachineSize],
-    most_days: Callable[[PriceRow], int | None],
+    size_of: Callable[[PriceRow], MachineSize],
+    max_days: Callable[[PriceRow], int | None],
     today: date,
 ) -> tuple[list[PriceRow], list[RejectedPrice]]:
-    """The rows that are believed, at most one of a key, the newest; and those that are not, each with why. Sorted by key.
+    """Return the accepted rows, sorted by key, with the newest row of each key, and the rejected rows with
+    reasons.
 
-    `body` and `most_days` say what is known of a row's machine, and how many days old it may be.
+    `size_of` returns the size of a row's machine, and `max_days` how many days old the row may be.
     """
-    doubts = [_row_error(row, body(row)) or _date_error(row, most_days(row), today) for row in rows]
-    _reject_duplicates(rows, doubts, spot=False)
-    _reject_spot_above_on_demand(rows, doubts)
-    _reject_duplicates(rows, doubts, spot=True)
-    kept: dict[tuple[str, ...], PriceRow] = {}
-    for row, why in zip(rows, doubts, strict=True):
-        if not why and (row.key not in kept or kept[row.key].as_of < row.as_of):
-            kept[row.key] = row
-    return [kept[key] for key in sorted(kept)], [
-        RejectedPrice(row=row.description, reason=why) for row, why in zip(rows, doubts, strict=True) if why
+    reasons = [_row_error(row, size_of(row)) or _date_error(row, max_days(row), today) for row in rows]
+    _reject_duplicates(rows, reasons, spot=False)
+    _reject_spot_above_on_demand(rows, reasons)
+    _reject_duplicates(rows, reasons, spot=True)
+    accepted: dict[tuple[str, ...], PriceRow] = {}
+    for row, reason in zip(rows, reasons, strict=True):
+        if not reason and (row.key not in accepted or accepted[row.key].as_of < row.as_of):
+            accepted[row.key] = row
+    rejected = [
+        RejectedPrice(row=row.description, reason=reason)
+        for row, reason in zip(rows, reasons, strict=True)
+        if reason
     ]
+    return [accepted[key] for key in sorted(accepted)], rejected
 
 
 def regional_outliers(rows: Sequence[PriceRow]) -> dict[int, str]:
-    """By index, why rows are not believed beside what their list asks for the machine in other regions; spot with its on-demand."""
-    asked: dict[tuple[str, ...], list[tuple[int, Decimal]]] = defaultdict(list)
+    """Return index -> reason for rows whose price is far below the price of the same machine in other
+    regions.
+
+    The other markets of such a row's machine and region are rejected with its on-demand price.
+    """
+    by_machine: dict[tuple[str, ...], list[tuple[int, Decimal]]] = defaultdict(list)
     for index, row in enumerate(rows):
         if row.market is Market.ON_DEMAND and row.region and not row.pool:
-            asked[row.provider.lower(), row.machine.lower()].append((index, row.usd_per_hour))
-    doubts: dict[int, str] = {}
-    for prices in asked.values():
+            by_machine[row.provider.lower(), row.machine.lower()].append((index, row.usd_per_hour))
+    reasons: dict[int, str] = {}
+    for prices in by_machine.values():
         if len({rows[index].region for index, _ in prices}) < MIN_REGIONS:
             continue
         usual = median(price for _, price in prices)
         for index, price in prices:
             if 0 < price < usual * MIN_REGION_RATIO:
-                doubts[index] = (
-                    f"${price} an hour is less than half of the ${usual} that its other regions ask, as if a part were missing"
+                reasons[index] = (
+                    f"${price} an hour is less than half of the median ${usual} of its regions, "
+                    "as if a part of the machine were missing"
                 )
-    odd = {(rows[index].key[1:3], rows[index].key[4]): why for index, why in doubts.items()}
-    return doubts | {
-        index: f"on-demand beside it is not believed: {odd[row.key[1:3], row.key[4]]}"
+    outliers = {(rows[index].key[1:3], rows[index].key[4]): reason for index, reason in reasons.items()}
+    return reasons | {
+        index: f"its on-demand price was rejected: {outliers[row.key[1:3], row.key[4]]}"
         for index, row in enumerate(rows)
-        if row.market is not Market.ON_DEMAND and not row.pool and (row.key[1:3], row.key[4]) in odd
+        if row.market is not Market.ON_DEMAND and not row.pool and (row.key[1:3], row.key[4]) in outliers
     }
 
 
-def _row_error(row: PriceRow, body: MachineSize) -> str:
+def _row_error(row: PriceRow, size: MachineSize) -> str:
     price = row.usd_per_hour
     if price <= 0:
-        return f"${price} an hour is not a price: nobody gives {row.name} away"
+        return f"${price} an hour is not a price: {row.name} is not free"
     if price in PLACEHOLDERS:
-        return f"${price} an hour is a placeholder, not a price: lists write it for 'unknown'"
-    if why := _gpu_error(row, body):
-        return why
-    if body.cores is None:
+        return f"${price} an hour is a placeholder, not a price: price lists write it for 'unknown'"
+    if error := _gpu_error(row, size):
+        return error
+    if size.cores is None:
         return ""
-    gpus, known = body.gpus or 0, f"{body.cores:g} cores and {body.gpus or 0} GPUs"
-    ceiling_usd = Decimal(str(body.cores)) * MAX_USD_PER_CORE_HOUR + gpus * MAX_USD_PER_GPU_HOUR
-    if price > ceiling_usd:
-        return f"${price} an hour is a placeholder, not a price: {known} cost less than ${ceiling_usd:f}"
-    floor_usd = Decimal(str(body.cores)) * MIN_USD_PER_CORE_HOUR + gpus * MIN_USD_PER_GPU_HOUR
-    if not row.pool and price < floor_usd:
-        return f"${price} an hour is too little to be a price: {known} cost more than ${floor_usd:f}"
+    cores, gpus = Decimal(str(size.cores)), size.gpus or 0
+    machine = f"{size.cores:g} cores and {gpus} GPUs"
+    max_usd = cores * MAX_USD_PER_CORE_HOUR + gpus * MAX_USD_PER_GPU_HOUR
+    if price > max_usd:
+        return f"${price} an hour is a placeholder, not a price: {machine} cost less than ${max_usd:f}"
+    min_usd = cores * MIN_USD_PER_CORE_HOUR + gpus * MIN_USD_PER_GPU_HOUR
+    if not row.pool and price < min_usd:
+        return f"${price} an hour is too low for a price: {machine} cost more than ${min_usd:f}"
     return ""
 
 
-def _gpu_error(row: PriceRow, body: MachineSize) -> str:
-    """A benchmark of a machine of eight GPUs once ran on its cores, since its list said nothing of them."""
+def _gpu_error(row: PriceRow, size: MachineSize) -> str:
+    """Return why the row's GPUs are inconsistent. Without GPUs in the row, a GPU machine gets the price of
+    its cores.
+    """
     if row.gpu and row.gpu_count == 0:
-        return f"it names a GPU, {row.gpu}, and counts none"
+        return f"it names a GPU, {row.gpu}, but counts none"
     if row.gpu_count and not row.gpu and not row.pool:
-        return f"it counts {row.gpu_count} GPUs and names none"
-    if row.gpu_count is not None and body.gpus is not None and row.gpu_count != body.gpus:
-        return f"it counts {row.gpu_count} GPUs, and the {row.machine or row.pool} that it would price has {body.gpus}"
+        return f"it counts {row.gpu_count} GPUs but names none"
+    if row.gpu_count is not None and size.gpus is not None and row.gpu_count != size.gpus:
+        priced = row.machine or row.pool
+        return f"it counts {row.gpu_count} GPUs, but the {priced} that it prices has {size.gpus}"
     return ""
 
 
-def _date_error(row: PriceRow, most_days: int | None, today: date) -> str:
+def _date_error(row: PriceRow, max_days: int | None, today: date) -> str:
     if row.as_of > today + MAX_AHEAD:
         return f"it is dated {row.as_of}, and today is {today}"
     days = (today - row.as_of).days
-    if most_days is not None and days > most_days:
-        return f"it is {days} days old, and {row.market} prices are believed for {most_days}"
+    if max_days is not None and days > max_days:
+        return f"it is {days} days old, and {row.market} prices are accepted for {max_days} days"
     return ""
 
 
-def _reject_duplicates(rows: Sequence[PriceRow], doubts: list[str], *, spot: bool) -> None:
-    """Rows of one key and day, of spot or of the other markets: the same price twice is one, two prices are none."""
+def _reject_duplicates(rows: Sequence[PriceRow], reasons: list[str], *, spot: bool) -> None:
+    """Reject rows of the same key and day: all of them if their prices differ, else all but the first.
+
+    `spot`: check the spot rows, or those of the other markets.
+    """
     days: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
-        if not doubts[index] and (row.market is Market.SPOT) is spot:
+        if not reasons[index] and (row.market is Market.SPOT) is spot:
             days[(*row.key, row.as_of)].append(index)
-    for alike in days.values():
-        prices = sorted({rows[index].usd_per_hour for index in alike})
-        first = rows[alike[0]]
-        for index in alike if len(prices) > 1 else alike[1:]:
-            disagree = f"rows for {first.name} {first.market} disagree: {', '.join(f'${price}' for price in prices)}; keep one"
-            doubts[index] = (
-                disagree
-                if len(prices) > 1
-                else f"it says again what another row says: ${prices[0]} on {first.as_of}"
-            )
+    for same_day in days.values():
+        first = rows[same_day[0]]
+        prices = sorted({rows[index].usd_per_hour for index in same_day})
+        if len(prices) > 1:
+            listed = ", ".join(f"${price}" for price in prices)
+            for index in same_day:
+                reasons[index] = f"rows for {first.name} {first.market} disagree: {listed}; keep one"
+        else:
+            for index in same_day[1:]:
+                reasons[index] = f"it repeats another row: ${prices[0]} on {first.as_of}"
 
 
-def _reject_spot_above_on_demand(rows: Sequence[PriceRow], doubts: list[str]) -> None:
+def _reject_spot_above_on_demand(rows: Sequence[PriceRow], reasons: list[str]) -> None:
     newest: dict[tuple[str, ...], PriceRow] = {}
-    for row, why in zip(rows, doubts, strict=True):
-        if (
-            row.market is Market.ON_DEMAND
-            and not why
-            and (row.key[:-1] not in newest or newest[row.key[:-1]].as_of < row.as_of)
-        ):
-            newest[row.key[:-1]] = row
+    for row, reason in zip(rows, reasons, strict=True):
+        target = row.key[:-1]
+        is_newer = target not in newest or newest[target].as_of < row.as_of
+        if row.market is Market.ON_DEMAND and not reason and is_newer:
+            newest[target] = row
     for index, row in enumerate(rows):
-        if row.market is not Market.SPOT or doubts[index]:
+        if row.market is not Market.SPOT or reasons[index]:
             continue
         # A list may sell on-demand by region and spot by zone.
         of_region = (*row.key[:3], "", row.key[4])
-        above = newest.get(row.key[:-1]) or newest.get(of_region)
-        if above:
-            doubts[index] = spot_error(row, above.usd_per_hour)
+        on_demand = newest.get(row.key[:-1]) or newest.get(of_region)
+        if on_demand:
+            reasons[index] = spot_error(row, on_demand.usd_per_hour)
 
 
 def spot_error(spot: PriceRow, on_demand_usd: Decimal) -> str:
-    """Why a spot price is not believed beside an on-demand price; empty when it is."""
+    """Return why a spot price is rejected against an on-demand price; an empty string if it is accepted."""
     if spot.usd_per_hour < on_demand_usd:
         return ""
     return f"spot at ${spot.usd_per_hour} an hour is not below on-demand at ${on_demand_usd}"
