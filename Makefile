@@ -4,13 +4,26 @@ BIN := $(VENV)/bin
 REGISTRY ?= ghcr.io/shoestring-ml
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: run test lint bench images image-gpu kind clean
+# Worker processes of the tests.
+WORKERS ?= 2
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+.PHONY: run test test-all bytecode lint bench images image-gpu kind clean
 
 run: $(VENV)/ready
 	$(BIN)/shoestring run flights
 
-test: $(VENV)/ready lint
-	$(BIN)/pytest
+# Lint, types and the quick tests: what to run before a commit.
+test: $(VENV)/ready lint bytecode
+	$(PYTEST)
+
+# The same with the slow tests, and four times as many examples of each property.
+test-all: $(VENV)/ready lint bytecode
+	$(PYTEST) -m "not kind" --hypothesis-profile ci --durations 25
+
+# The tests start some hundred processes. Each would compile the package where PYTHONDONTWRITEBYTECODE is set.
+bytecode: $(VENV)/ready
+	$(BIN)/python -m compileall -q -x cli/template shoestring components pipelines
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
+
+from warm_command import warm_server
 
 RECIPE = """\
 name: slice
@@ -42,16 +43,8 @@ def command(*arguments: str) -> list[str]:
 
 
 def shoestring(*arguments: object, env: dict[str, str] | None = None) -> Ran:
-    """The real command, in a process of its own."""
-    done = subprocess.run(
-        command(*map(str, arguments)),
-        capture_output=True,
-        text=True,
-        env=os.environ | (env or {}),
-        timeout=240,
-        stdin=subprocess.DEVNULL,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    """Run the command in a process of its own, forked from one that has imported the command line."""
+    return Ran(*warm_server().run([*map(str, arguments)], os.environ | (env or {}), timeout_s=240))
 
 
 def flights_lines(count: int) -> list[bytes]:

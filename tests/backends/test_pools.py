@@ -1,4 +1,4 @@
-"""What is promised of nodes is there, what is closed gives nothing, and a share of a node costs its share."""
+"""Capacity is never overstated, unschedulable nodes have none, and a share costs its fraction of the node."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from api_objects import by_name, node, only, pod, pod_item, room, taint
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
-from nodes import by_name, node, only, pod, pod_item, room, taint
 
-from shoestring.backends.kubernetes.node_facts import Amount, NodeFacts, PodFacts, pod_facts
-from shoestring.backends.kubernetes.pools import priced, see, unseen
+from shoestring.backends.kubernetes.node_info import NodeInfo, NodeResources, PodInfo, parse_pod
+from shoestring.backends.kubernetes.pools import declared_snapshot, price_shares, take_snapshot
 from shoestring.backends.kubernetes.world_files import Machine, NodePool, Taint
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import microusd
@@ -27,8 +28,8 @@ GROWS = NodePool(
 
 
 @st.composite
-def some_nodes(draw: st.DrawFn) -> list[NodeFacts]:
-    """Nodes of one or two pools, some with GPUs, some closed."""
+def some_nodes(draw: st.DrawFn) -> list[NodeInfo]:
+    """Nodes of one or two pools, some with GPUs, some unschedulable."""
     found = []
     for number in range(draw(st.integers(1, 6))):
         name = draw(st.sampled_from(["cpu", "gpu", "gpu"]))
@@ -53,7 +54,7 @@ def some_nodes(draw: st.DrawFn) -> list[NodeFacts]:
 
 
 @st.composite
-def some_pods(draw: st.DrawFn) -> list[PodFacts]:
+def some_pods(draw: st.DrawFn) -> list[PodInfo]:
     return [
         pod(
             draw(st.sampled_from(["", *(f"node-{number}" for number in range(6))])),
@@ -68,15 +69,13 @@ def some_pods(draw: st.DrawFn) -> list[PodFacts]:
 
 
 @given(some_nodes(), some_pods())
-def test_what_fits_promises_is_never_more_than_what_is_free(
-    nodes: list[NodeFacts], pods: list[PodFacts]
-) -> None:
-    for share in see(nodes, pods, [CPU]).shares:
-        left = Amount()
+def test_free_shares_never_exceed_the_free_resources(nodes: list[NodeInfo], pods: list[PodInfo]) -> None:
+    for share in take_snapshot(nodes, pods, [CPU]).shares:
+        left = NodeResources()
         for each in nodes:
-            if each.takes_pods and each.labels["pool"] == share.pool.node_pool:
+            if each.is_schedulable and each.labels["pool"] == share.pool.node_pool:
                 left += each.allocatable - sum(
-                    (pod.requests for pod in pods if pod.node == each.name), Amount()
+                    (pod.requests for pod in pods if pod.node == each.name), NodeResources()
                 )
         fits = room(share.pool).free_shares
         assert fits * share.pool.cores * 1000 <= left.cpu_milli
@@ -86,20 +85,18 @@ def test_what_fits_promises_is_never_more_than_what_is_free(
 
 
 @given(some_nodes(), some_pods(), some_pods())
-def test_more_pods_never_give_more_room(
-    nodes: list[NodeFacts], pods: list[PodFacts], more: list[PodFacts]
+def test_more_pods_never_increase_the_capacity(
+    nodes: list[NodeInfo], pods: list[PodInfo], more: list[PodInfo]
 ) -> None:
-    """A daemonset's pod changes what shares there are; anybody else's only takes from them."""
-    before = by_name(see(nodes, pods, [CPU]))
-    after = by_name(see(nodes, pods + [each for each in more if not each.stays], [CPU]))
+    """Pods of daemonsets change the sizes of shares; other pods only take capacity."""
+    before = by_name(take_snapshot(nodes, pods, [CPU]))
+    after = by_name(take_snapshot(nodes, pods + [each for each in more if not each.is_daemon], [CPU]))
     assert set(before) == set(after)
     assert all(room(after[name]).free_shares <= room(pool).free_shares for name, pool in before.items())
 
 
 @given(some_nodes(), some_pods(), st.sampled_from(["cordoned", "not ready", "tainted"]))
-def test_a_closed_node_is_as_if_it_were_not_there(
-    nodes: list[NodeFacts], pods: list[PodFacts], how: str
-) -> None:
+def test_an_unschedulable_node_adds_no_capacity(nodes: list[NodeInfo], pods: list[PodInfo], how: str) -> None:
     closing = {"unschedulable": how == "cordoned", "ready": how != "not ready"}
     closed = node(
         "node-x",
@@ -108,7 +105,10 @@ def test_a_closed_node_is_as_if_it_were_not_there(
         **closing,
         taints=[taint("dedicated", "x")] if how == "tainted" else [],
     )
-    before, after = by_name(see(nodes, pods, [CPU])), by_name(see([*nodes, closed], pods, [CPU]))
+    before, after = (
+        by_name(take_snapshot(nodes, pods, [CPU])),
+        by_name(take_snapshot([*nodes, closed], pods, [CPU])),
+    )
     for name, pool in before.items():
         if room(pool).nodes > room(pool).unschedulable:
             assert room(after[name]).free_shares == room(pool).free_shares
@@ -117,35 +117,35 @@ def test_a_closed_node_is_as_if_it_were_not_there(
         if pool.node_pool == "cpu":
             assert (
                 room(pool).unschedulable
-                == sum(not each.takes_pods for each in nodes if each.labels["pool"] == "cpu") + 1
+                == sum(not each.is_schedulable for each in nodes if each.labels["pool"] == "cpu") + 1
             )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(some_nodes(), some_pods(), st.data())
 def test_the_order_of_nodes_and_pods_does_not_matter(
-    nodes: list[NodeFacts], pods: list[PodFacts], data: st.DataObject
+    nodes: list[NodeInfo], pods: list[PodInfo], data: st.DataObject
 ) -> None:
     otherwise = data.draw(st.permutations(nodes)), data.draw(st.permutations(pods))
-    assert see(*otherwise, [CPU]) == see(nodes, pods, [CPU])
+    assert take_snapshot(*otherwise, [CPU]) == take_snapshot(nodes, pods, [CPU])
 
 
 @given(some_nodes(), some_pods(), st.decimals("0.000001", "500", places=6))
-def test_a_share_costs_at_least_its_part_and_all_of_a_node_costs_the_node(
-    nodes: list[NodeFacts], pods: list[PodFacts], usd_per_hour: Decimal
+def test_a_share_costs_at_least_its_fraction_and_the_whole_node_costs_the_node_price(
+    nodes: list[NodeInfo], pods: list[PodInfo], usd_per_hour: Decimal
 ) -> None:
-    seen = see(nodes, pods, [CPU])
+    seen = take_snapshot(nodes, pods, [CPU])
     quotes = [
         PriceRow(
             pool=whole.name, market=Market.ON_DEMAND, usd_per_hour=usd_per_hour, as_of=DAY, source="list"
         )
-        for whole in seen.wholes
+        for whole in seen.whole_nodes
     ]
-    book = priced(listing(*quotes), seen, Tariffs(), DAY)
+    book = price_shares(listing(*quotes), seen, Tariffs(), DAY)
     prices = {quote.pool: microusd(quote.usd_per_hour) for quote in book.quotes}
     wholes = {
         whole.name: whole
-        for whole in seen.wholes
+        for whole in seen.whole_nodes
         if whole.name not in {row.row.split()[0] for row in book.rejected}
     }
     assert len(prices) == sum(share.pool.node_pool in wholes for share in seen.shares)
@@ -170,10 +170,12 @@ def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> Pr
     return PriceRow(pool=pool, market=market, usd_per_hour=Decimal(usd_per_hour), as_of=DAY, source="list")
 
 
-def test_a_node_is_shared_by_powers_of_two_and_all_that_daemonsets_leave() -> None:
-    """7.5 of 8 cores are left beside a daemonset, less 50m for the engine."""
+def test_shares_are_powers_of_two_and_the_whole_node_less_daemonsets() -> None:
+    """A daemonset leaves 7.5 of 8 cores, less 50m for the engine."""
     pools = by_name(
-        see([node("a", cpu="8", memory="32Gi")], [pod("a", cpu="500m", memory="2Gi", owner="DaemonSet")], [])
+        take_snapshot(
+            [node("a", cpu="8", memory="32Gi")], [pod("a", cpu="500m", memory="2Gi", owner="DaemonSet")], []
+        )
     )
     assert list(pools) == ["cpu/1", "cpu/2", "cpu/4", "cpu/7"]
     assert [pool.cores for pool in pools.values()] == [1, 2, 4, 7]
@@ -181,10 +183,10 @@ def test_a_node_is_shared_by_powers_of_two_and_all_that_daemonsets_leave() -> No
     assert pools["cpu/7"].memory_gb == pytest.approx(30 * 1.0737 * 15 / 16, abs=0.1)
 
 
-def test_a_price_is_doubted_as_that_of_a_whole_node() -> None:
-    """$9 an hour is believable for 8 cores; for the one core of the smallest share it would not be."""
-    seen = see([node("a", cpu="8.1", memory="32Gi")], [], [])
-    book = priced(listing(quote("cpu", "9")), seen, Tariffs(), DAY)
+def test_a_price_is_validated_as_the_price_of_a_whole_node() -> None:
+    """$9 per hour is plausible for 8 cores, but not for the one core of the smallest share."""
+    seen = take_snapshot([node("a", cpu="8.1", memory="32Gi")], [], [])
+    book = price_shares(listing(quote("cpu", "9")), seen, Tariffs(), DAY)
     assert {each.pool: str(each.usd_per_hour) for each in book.quotes} == {
         "cpu/1": "1.125000",
         "cpu/2": "2.250000",
@@ -192,45 +194,50 @@ def test_a_price_is_doubted_as_that_of_a_whole_node() -> None:
         "cpu/8": "9.000000",
     }
     assert {each.source for each in book.quotes} == {"list"}
-    assert "placeholder" in priced(listing(quote("cpu", "21")), seen, Tariffs(), DAY).rejected[0].reason
+    assert "placeholder" in price_shares(listing(quote("cpu", "21")), seen, Tariffs(), DAY).rejected[0].reason
 
 
-def test_a_price_of_a_pool_that_is_not_there_now_is_set_aside_with_a_sentence() -> None:
-    book = priced(listing(quote("gone", "9")), see([node("a")], [], []), Tariffs(), DAY)
+def test_a_price_of_a_missing_pool_is_rejected_with_a_sentence() -> None:
+    book = price_shares(listing(quote("gone", "9")), take_snapshot([node("a")], [], []), Tariffs(), DAY)
     assert [row.reason for row in book.rejected] == ["there is no pool called gone now"]
 
 
-def test_what_runs_waits_or_starts_on_a_node_takes_room_and_what_is_finished_does_not() -> None:
+def test_running_and_starting_pods_take_capacity_and_finished_pods_do_not() -> None:
     busy = [pod_item("a", cpu="2", phase=phase) for phase in ("Running", "Pending")]
     done = [pod_item("a", cpu="4", phase=phase) for phase in ("Succeeded", "Failed")]
-    pods = [found for item in busy + done if (found := pod_facts(item))]
-    pools = by_name(see([node("a", cpu="8.1", memory="32Gi")], pods, []))
+    pods = [found for item in busy + done if (found := parse_pod(item))]
+    pools = by_name(take_snapshot([node("a", cpu="8.1", memory="32Gi")], pods, []))
     assert room(pools["cpu/4"]).free_shares == 1
     assert room(pools["cpu/8"]).free_shares == 0
 
 
-def test_pods_that_no_node_took_are_counted_where_they_want_to_go() -> None:
+def test_pending_pods_are_counted_at_the_pool_that_they_select() -> None:
     waiting = [
         pod(cpu="64", nodeSelector={"pool": "cpu"}),
         pod(cpu="64", nodeSelector={"pool": "gpu"}),
         pod(cpu="64"),
     ]
-    gated = pod_facts(pod_item(nodeSelector={"pool": "cpu"}, schedulingGates=[{"name": "queue"}]))
+    gated = parse_pod(pod_item(nodeSelector={"pool": "cpu"}, schedulingGates=[{"name": "queue"}]))
     assert gated is None
-    assert room(by_name(see([node("a")], waiting, []))["cpu/1"]).pending_pods == 1
+    assert room(by_name(take_snapshot([node("a")], waiting, []))["cpu/1"]).pending_pods == 1
 
 
-def test_a_pool_that_can_grow_is_waited_for_only_when_nothing_fits() -> None:
-    empty = by_name(see([], [], [GROWS]))["big/8"]
-    assert (room(empty).nodes, room(empty).max_nodes, room(empty).free_shares, empty.startup_s) == (0, 3, 0, 90.0)
+def test_a_growing_pool_needs_its_startup_time_only_without_free_shares() -> None:
+    empty = by_name(take_snapshot([], [], [GROWS]))["big/8"]
+    assert (room(empty).nodes, room(empty).max_nodes, room(empty).free_shares, empty.startup_s) == (
+        0,
+        3,
+        0,
+        90.0,
+    )
     assert (empty.cores, empty.memory_gb) == (8, 32.0)
     there = node("a", cpu="8.1", memory="40Gi", labels={"pool": "big"})
-    assert by_name(see([there], [], [GROWS]))["big/8"].startup_s == 5.0
-    assert by_name(see([there], [pod("a", cpu="1")], [GROWS]))["big/8"].startup_s == 90.0
-    assert by_name(see([there], [pod("a", cpu="1")], [GROWS]))["big/4"].startup_s == 5.0
+    assert by_name(take_snapshot([there], [], [GROWS]))["big/8"].startup_s == 5.0
+    assert by_name(take_snapshot([there], [pod("a", cpu="1")], [GROWS]))["big/8"].startup_s == 90.0
+    assert by_name(take_snapshot([there], [pod("a", cpu="1")], [GROWS]))["big/4"].startup_s == 5.0
 
 
-def test_a_declared_taint_is_tolerated_and_any_other_closes_the_node() -> None:
+def test_a_declared_taint_is_tolerated_and_any_other_makes_the_node_unschedulable() -> None:
     spot = NodePool(
         name="spot", labels={"pool": "spot"}, taints=(Taint(key="spot", value="true"),), market=Market.SPOT
     )
@@ -248,7 +255,7 @@ def test_a_declared_taint_is_tolerated_and_any_other_closes_the_node() -> None:
             taints=[taint("spot", "true"), taint("keep-off", effect="NoExecute")],
         ),
     ]
-    pool = only(see(nodes, [], [spot]))
+    pool = only(take_snapshot(nodes, [], [spot]))
     assert (room(pool).nodes, room(pool).unschedulable, room(pool).free_shares) == (2, 1, 1)
     terms = pool.markets[Market.SPOT]
     assert terms.tolerations == (Toleration(key="spot", operator="Equal", value="true", effect="NoSchedule"),)
@@ -266,9 +273,11 @@ def test_a_declared_taint_is_tolerated_and_any_other_closes_the_node() -> None:
         ({}, 0.0, 0.0),
     ],
 )
-def test_a_gpu_is_known_by_its_nodes_labels(labels: dict[str, str], memory_gb: float, tflops: float) -> None:
+def test_a_gpu_is_identified_by_its_nodes_labels(
+    labels: dict[str, str], memory_gb: float, tflops: float
+) -> None:
     pools = by_name(
-        see([node("a", cpu="8.1", memory="32Gi", labels={"pool": "gpu"} | labels, gpus=3)], [], [])
+        take_snapshot([node("a", cpu="8.1", memory="32Gi", labels={"pool": "gpu"} | labels, gpus=3)], [], [])
     )
     assert {name: (pool.cores, pool.gpu_count) for name, pool in pools.items()} == {
         "gpu/1gpu": (2, 1),
@@ -279,27 +288,25 @@ def test_a_gpu_is_known_by_its_nodes_labels(labels: dict[str, str], memory_gb: f
     assert (round(pool.gpu_memory_gb, 1), pool.gpu_tflops) == (memory_gb, tflops)
 
 
-def test_what_is_declared_of_a_gpu_stands_before_its_labels() -> None:
+def test_the_declaration_of_a_gpu_overrides_its_labels() -> None:
     machine = Machine(
         cores=2, memory_gb=8, gpu="own", gpu_count=2, gpu_memory_gb=12, gpu_tflops=50, core_speed=1.5
     )
     declared = NodePool(name="gpu", labels={"pool": "gpu"}, machine=machine)
     labelled = {"pool": "gpu", "nvidia.com/gpu.product": "NVIDIA-L4"}
-    pool = by_name(see([node("a", labels=labelled, gpus=2)], [], [declared]))["gpu/1gpu"]
+    pool = by_name(take_snapshot([node("a", labels=labelled, gpus=2)], [], [declared]))["gpu/1gpu"]
     assert (pool.gpu, pool.gpu_memory_gb, pool.gpu_tflops, pool.core_speed) == ("own", 12, 50, 1.5)
 
 
-def test_a_gpu_node_whose_device_plugin_is_not_up_yet_takes_nothing() -> None:
+def test_a_gpu_node_without_a_started_device_plugin_has_no_capacity() -> None:
     nodes = [node("a", labels={"pool": "gpu"}, gpus=1), node("b", labels={"pool": "gpu"})]
-    pool = only(see(nodes, [], []))
+    pool = only(take_snapshot(nodes, [], []))
     assert (room(pool).nodes, room(pool).unschedulable, room(pool).free_shares) == (2, 1, 1)
 
 
-def test_where_nodes_may_not_be_read_declared_machines_are_pools_of_unknown_room() -> None:
-    seen = unseen([GROWS, CPU])
+def test_without_the_right_to_read_nodes_declared_pools_have_unknown_capacity() -> None:
+    seen = declared_snapshot([GROWS, CPU])
     assert [share.pool.name for share in seen.shares] == ["big/1", "big/2", "big/4", "big/8"]
     assert {share.pool.capacity for share in seen.shares} == {None}
     assert {share.pool.startup_s for share in seen.shares} == {90.0}
-    assert seen.notes == (
-        "cpu has no nodes, and pools.yaml does not say what its machine is: it is not used",
-    )
+    assert seen.notes == ("cpu has no nodes, and pools.yaml does not describe its machine: it is not used",)

@@ -1,4 +1,4 @@
-"""What every store promises, held against the folder, a real S3 server and memory."""
+"""The guarantees of every store: the folder, a real S3 server and memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from store_places import Place, at_once
+from store_locations import StoreLocation, at_once
 
 from shoestring.core.errors import NotInStore
 
-LAWS = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LAWS = examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 # No control characters and no backslash: some servers take it for a slash. No dot alone.
 PARTS = st.text(
     st.characters(exclude_categories=["C", "Z"], exclude_characters="/\\") | st.just(" "),
@@ -29,17 +30,17 @@ OBJECTS = st.dictionaries(KEYS, st.binary(max_size=300), min_size=1, max_size=6)
 
 @LAWS
 @given(objects=OBJECTS, data=st.data())
-def test_what_is_put_is_fetched_and_listed_in_order(
-    place: Place, tmp_path: Path, objects: dict[str, bytes], data: st.DataObject
+def test_objects_are_fetched_as_put_and_listed_in_order(
+    location: StoreLocation, tmp_path: Path, objects: dict[str, bytes], data: st.DataObject
 ) -> None:
-    store, top = place.open(), uuid.uuid4().hex
+    store, top = location.open(), uuid.uuid4().hex
     for number, (key, content) in enumerate(objects.items()):
         if number % 2:
             assert store.put(f"{top}/{key}", content)
         else:
             (tmp_path / "a-file").write_bytes(content)
             assert store.put(f"{top}/{key}", tmp_path / "a-file")
-    reader = place.open()
+    reader = location.open()
     assert {key: reader.fetch(f"{top}/{key}").read_bytes() for key in objects} == objects
     one = data.draw(st.sampled_from(sorted(objects)), "key")
     prefix = f"{top}/{one[: data.draw(st.integers(0, len(one)), 'cut')]}"
@@ -49,23 +50,23 @@ def test_what_is_put_is_fetched_and_listed_in_order(
     assert list(reader.list(prefix)) == [key for key in seen if key.startswith(prefix)]
 
 
-def test_keys_are_in_the_order_of_their_text_whatever_the_folders(place: Place) -> None:
-    store, keys = place.open(), ["a/A/x", "a/a-b/x", "a/a.b", "a/a/x", "a/a/y/z", "a/a0", "a/é/x"]
+def test_keys_are_listed_in_the_order_of_their_text(location: StoreLocation) -> None:
+    store, keys = location.open(), ["a/A/x", "a/a-b/x", "a/a.b", "a/a/x", "a/a/y/z", "a/a0", "a/é/x"]
     for key in reversed(keys):
         store.put(key, b"")
     assert list(store.list("a/")) == keys
     assert list(store.list("a/a")) == [key for key in keys if key.startswith("a/a")]
 
 
-def test_an_object_that_is_not_there_is_named(place: Place) -> None:
-    store = place.open()
-    with pytest.raises(NotInStore, match="there is no runs/one in the store"):
+def test_a_missing_object_is_named(location: StoreLocation) -> None:
+    store = location.open()
+    with pytest.raises(NotInStore, match="the store has no runs/one"):
         store.fetch("runs/one")
     assert list(store.list("runs/")) == []
 
 
-def test_an_object_that_was_replaced_is_read_afresh_by_everybody(place: Place) -> None:
-    one, other = place.open(), place.open()
+def test_every_reader_sees_a_replaced_object(location: StoreLocation) -> None:
+    one, other = location.open(), location.open()
     for content in (b"first", b"second", b""):
         one.put("runs/r/heartbeats/train-1.json", content)
         assert one.fetch("runs/r/heartbeats/train-1.json").read_bytes() == content
@@ -74,26 +75,26 @@ def test_an_object_that_was_replaced_is_read_afresh_by_everybody(place: Place) -
 
 @pytest.mark.parametrize("size_bytes", [0, 5_000_000])
 @pytest.mark.parametrize("as_file", [False, True])
-def test_what_is_there_is_not_replaced_if_it_must_be_absent(
-    place: Place, tmp_path: Path, size_bytes: int, as_file: bool
+def test_put_if_absent_does_not_replace_an_object(
+    location: StoreLocation, tmp_path: Path, size_bytes: int, as_file: bool
 ) -> None:
-    store = place.open()
+    store = location.open()
     for content, wins in ((b"a" * size_bytes, True), (b"b" * size_bytes, False)):
         (tmp_path / "a-file").write_bytes(content)
         assert store.put("blobs/it", tmp_path / "a-file" if as_file else content, if_absent=True) == wins
     assert store.fetch("blobs/it").read_bytes() == b"a" * size_bytes
 
 
-def test_a_damaged_object_that_is_put_again_is_fetched_whole(place: Place) -> None:
-    store = place.open()
+def test_a_damaged_object_that_is_put_again_is_fetched_complete(location: StoreLocation) -> None:
+    store = location.open()
     store.put("blobs/it", b"damaged")
     assert store.fetch("blobs/it").read_bytes() == b"damaged"
     store.put("blobs/it", b"whole")
     assert store.fetch("blobs/it").read_bytes() == b"whole"
 
 
-def test_of_many_threads_that_put_if_absent_exactly_one_wins(place: Place) -> None:
-    store = place.open()
+def test_exactly_one_of_many_threads_succeeds_with_put_if_absent(location: StoreLocation) -> None:
+    store = location.open()
     with ThreadPoolExecutor(8) as threads:
         for number in range(4):
             key = f"race/{number}"
@@ -106,39 +107,39 @@ def test_of_many_threads_that_put_if_absent_exactly_one_wins(place: Place) -> No
             assert store.fetch(key).read_bytes() == f"{wins.index(True)}".encode() * 1000
 
 
-def put_if_absent(me: int, gate: Any, place: Place) -> list[int]:
-    store = place.open()
+def put_if_absent(me: int, gate: Any, location: StoreLocation) -> list[int]:
+    store = location.open()
     gate.wait()
     return [
         number for number in range(15) if store.put(f"race/{number}", f"{me}".encode() * 1000, if_absent=True)
     ]
 
 
-def test_of_many_processes_that_put_if_absent_exactly_one_wins(shared_place: Place) -> None:
-    won = at_once(4, put_if_absent, shared_place)
+def test_exactly_one_of_many_processes_succeeds_with_put_if_absent(shared_location: StoreLocation) -> None:
+    won = at_once(4, put_if_absent, shared_location)
     assert sorted(number for numbers in won for number in numbers) == list(range(15))
-    store = shared_place.open()
+    store = shared_location.open()
     for me, numbers in enumerate(won):
         for number in numbers:
             assert store.fetch(f"race/{number}").read_bytes() == f"{me}".encode() * 1000
 
 
-def test_a_reader_sees_an_object_whole_while_it_is_replaced(place: Place) -> None:
+def test_a_reader_sees_a_complete_object_while_it_is_replaced(location: StoreLocation) -> None:
     def replace() -> None:
-        store = place.open()
+        store = location.open()
         for number in range(30):
             store.put("a/b", bytes([97 + number % 2]) * 200_000)
 
-    place.open().put("a/b", b"a" * 200_000)
+    location.open().put("a/b", b"a" * 200_000)
     with ThreadPoolExecutor(1) as thread:
-        writing, reader = thread.submit(replace), place.open()
+        writing, reader = thread.submit(replace), location.open()
         while not writing.done():
             assert reader.fetch("a/b").read_bytes() in (b"a" * 200_000, b"b" * 200_000)
         writing.result()
 
 
-def test_what_was_fetched_stays_what_it_was_and_is_a_file_for_whoever_wants_one(place: Place) -> None:
-    store = place.open()
+def test_a_fetched_object_does_not_change_and_can_be_read_as_a_file(location: StoreLocation) -> None:
+    store = location.open()
     store.put("blobs/it", b"first")
     one, other = store.fetch("blobs/it"), store.fetch("blobs/it")
     assert one.stat().st_size == 5

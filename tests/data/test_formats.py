@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.core.errors import DataError
@@ -44,7 +45,7 @@ def tables(draw: st.DrawFn, kinds: tuple[pa.DataType, ...] = tuple(VALUES), null
     return pa.table(columns)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(table=tables(), format=st.sampled_from(Format))
 def test_a_table_comes_back_as_it_was_written_in_every_format(table: pa.Table, format: Format) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +59,7 @@ def test_a_table_comes_back_as_it_was_written_in_every_format(table: pa.Table, f
         assert again.read_bytes() == path.read_bytes()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(parts=st.data(), format=st.sampled_from(Format), batch_rows=st.integers(1, 7))
 def test_rows_are_the_same_rows_in_every_format(
     parts: st.DataObject, format: Format, batch_rows: int

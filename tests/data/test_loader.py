@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.core.errors import DataError
@@ -34,7 +35,7 @@ def ids(batch: Batch) -> list[int]:
     ),
     seed=st.integers(0, 100),
 )
-@settings(max_examples=60)
+@examples(60)
 def test_every_row_is_met_once_an_epoch_over_batch_sizes_and_resumes(
     rows: int, starts: list[list[int]], seed: int
 ) -> None:
@@ -44,8 +45,8 @@ def test_every_row_is_met_once_an_epoch_over_batch_sizes_and_resumes(
             for size in sizes:
                 batch = loader.next_batch(size)
                 assert 0 < len(batch.records) <= size
-                assert batch.first + len(batch.records) <= rows
-                assert batch.first == len(met.setdefault(batch.epoch, []))
+                assert batch.start + len(batch.records) <= rows
+                assert batch.start == len(met.setdefault(batch.epoch, []))
                 met[batch.epoch] += ids(batch)
             cursor = loader.cursor
     for epoch, found in met.items():
@@ -56,7 +57,7 @@ def test_every_row_is_met_once_an_epoch_over_batch_sizes_and_resumes(
 def test_an_epoch_ends_with_a_short_batch_and_the_next_begins_afresh() -> None:
     with Loader(numbered(10), SampleCursor(seed=0)) as loader:
         shapes = [
-            (batch.epoch, batch.first, len(batch.records))
+            (batch.epoch, batch.start, len(batch.records))
             for batch in (loader.next_batch(4) for _ in range(4))
         ]
     assert shapes == [(0, 0, 4), (0, 4, 4), (0, 8, 2), (1, 0, 4)]
@@ -79,7 +80,7 @@ def test_a_table_without_rows_and_a_cursor_from_elsewhere_are_refused() -> None:
     with pytest.raises(DataError, match="no rows to train on"):
         Loader(numbered(0), SampleCursor(seed=0))
     for position in (-1, 6):
-        with pytest.raises(ValueError, match="not in a data set of 5 rows"):
+        with pytest.raises(ValueError, match="outside the data set of 5 rows"):
             Loader(numbered(5), SampleCursor(seed=0, position=position))
 
 

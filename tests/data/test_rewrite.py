@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from data_world import ingested, quiet, recipe_of, table_of
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from shoestring.core.errors import DataError, RecipeError
@@ -24,7 +25,7 @@ def rows_in(folder: Path, values: list[int]) -> Path:
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.sampled_from(list(Format)))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_kept_is_what_the_change_keeps_in_order_and_the_manifest_counts_it(
     tmp_path: Path, values: list[int], format: Format
 ) -> None:
@@ -68,9 +69,9 @@ def test_a_change_that_spoils_the_table_or_has_none_to_change_is_a_sentence(tmp_
 
         rewrite(store, key, table, change, Format.ARROW, tmp_path, quiet, {})
 
-    with pytest.raises(DataError, match="came back with other columns: x: int64"):
+    with pytest.raises(DataError, match="changed the columns of rows to x: int64"):
         made("rows", ["y"], 2)
-    with pytest.raises(DataError, match="no row of rows is left"):
+    with pytest.raises(DataError, match="left no rows in rows"):
         made("rows", [], 0)
     with pytest.raises(RecipeError, match="has no table planes; it has rows"):
         made("planes", [], 2)

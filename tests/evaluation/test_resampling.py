@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -57,7 +58,7 @@ def test_intervals_by_group_hold_the_truth_95_times_in_100_and_those_by_row_do_n
     assert by_row / trials < 0.7
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.integers(0, 1000))
 def test_the_interval_is_wider_by_group_when_groups_share_their_fate(seed: int) -> None:
     errors, group = fated(np.random.default_rng(seed), 25, 20)

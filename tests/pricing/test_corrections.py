@@ -6,12 +6,14 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from some_receipts import A100, CPU, H100, NEED, T4, gpu_pool, receipt, receipts
 
 from shoestring.core.types import LearnedSpeed, Pool
-from shoestring.pricing.learning import exploration_bonus, learn, runtime_factor, runtime_factors
+from shoestring.pricing.learning import learn
+from shoestring.pricing.runtime_factors import exploration_bonus, runtime_factor, runtime_factors
 from shoestring.pricing.throughput import hardware_of
 
 
@@ -43,7 +45,7 @@ def test_one_run_moves_the_estimate_most_of_the_way() -> None:
     assert 0.5 * math.log(2) < learned.log_mean < math.log(2)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.floats(0.02, 50))
 def test_many_equal_runs_teach_their_ratio_and_narrow_the_spread(ratio: float) -> None:
     few, many = (learn(receipts([10.0 * ratio] * runs), [NEED], [CPU])[0] for runs in (5, 100))
@@ -51,7 +53,7 @@ def test_many_equal_runs_teach_their_ratio_and_narrow_the_spread(ratio: float) -
     assert many.log_sd < 0.15 and many.log_sd <= few.log_sd
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(st.floats(1, 100), min_size=1, max_size=20), st.randoms())
 def test_the_order_of_receipts_teaches_nothing(seconds: list[float], random: Any) -> None:
     given_in = receipts(seconds)
@@ -60,7 +62,7 @@ def test_the_order_of_receipts_teaches_nothing(seconds: list[float], random: Any
     assert learn(given_in, [NEED], [CPU]) == before
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(st.floats(0.01, 1e4), min_size=1, max_size=20))
 def test_the_p95_is_never_below_the_mean(seconds: list[float]) -> None:
     found = runtime_factor(NEED, CPU, learn(receipts(seconds), [NEED], [CPU]))
@@ -147,7 +149,9 @@ def test_a_run_that_did_not_finish_its_own_work_teaches_nothing(useless: Any) ->
 
 
 def test_a_record_from_before_hardware_was_kept_is_looked_up_by_its_pool() -> None:
-    old = LearnedSpeed.model_validate({"stage": "train", "pool": "cpu", "runs": 3, "log_mean": 1.0, "log_sd": 0.0})
+    old = LearnedSpeed.model_validate(
+        {"stage": "train", "pool": "cpu", "runs": 3, "log_mean": 1.0, "log_sd": 0.0}
+    )
     mean, p95 = runtime_factors(NEED, [CPU, T4], [old])
     assert mean.tolist() == pytest.approx([math.e, math.exp(0.125)]) and p95[0] == mean[0]
 
@@ -158,6 +162,6 @@ def test_finding_out_is_worth_less_the_more_is_known_and_nothing_before_the_firs
     t4_few, a100_few = exploration_bonus(NEED, [T4, A100], few, 1.0).tolist()
     t4_many, a100_many = exploration_bonus(NEED, [T4, A100], many, 1.0).tolist()
     assert 0 < t4_many < t4_few < a100_few < 1 and t4_many < a100_many
-    assert (exploration_bonus(NEED, [T4, A100], few, 2.0) > exploration_bonus(NEED, [T4, A100], few, 1.0)).all() and not exploration_bonus(
-        NEED, [T4, A100], few, 0.0
-    ).any()
+    assert (
+        exploration_bonus(NEED, [T4, A100], few, 2.0) > exploration_bonus(NEED, [T4, A100], few, 1.0)
+    ).all() and not exploration_bonus(NEED, [T4, A100], few, 0.0).any()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question, quote, tight_questions
 
 from shoestring.core.errors import UsageError
@@ -45,7 +46,7 @@ def test_two_inputs_that_change_the_choice_only_together_are_both_named() -> Non
     assert set(found.sufficient_groups) == {"pools", "prices"}
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(tight_questions(), tight_questions())
 def test_with_all_differing_inputs_the_first_chooses_as_the_second(one: Question, other: Question) -> None:
     first, second = (

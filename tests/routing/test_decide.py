@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from routing_cases import (
@@ -26,13 +27,13 @@ from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import from_microusd
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Format, Market, Pool, RejectedPrice
-from shoestring.routing.decide import decide
 from shoestring.routing.candidates import RefusalCode
+from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.routing.question import Question
 
 MICRO = Decimal("0.000001")
-many = settings(max_examples=50)
+many = examples(50)
 
 
 def left_usd(question: Question) -> Decimal:
@@ -56,7 +57,9 @@ def test_the_p95_and_what_is_kept_for_later_stages_always_fit_money_and_deadline
     assert choice.reserved_later_usd == sum(each.reserved_usd for each in decision.plan)
     assert choice.budget_usd <= question.stage_budgets.get(question.stage, choice.budget_usd)
     if question.deadline_left_s is not None:
-        assert choice.p95_s + sum(each.reserved_s for each in decision.plan) <= question.deadline_left_s + 1e-9
+        assert (
+            choice.p95_s + sum(each.reserved_s for each in decision.plan) <= question.deadline_left_s + 1e-9
+        )
 
 
 @many
@@ -99,7 +102,7 @@ def test_no_budget_is_named_when_none_would_do(question: Question) -> None:
 @given(questions())
 def test_every_candidate_of_this_stage_is_either_taken_or_refused_with_a_sentence(question: Question) -> None:
     decision = decide(question)
-    this_stage = range(decision.candidates.first(1))
+    this_stage = range(decision.candidates.first_offer(1))
     refused = [refusal.candidate for refusal in decision.refusals]
     assert len(refused) == len(set(refused)) == len(this_stage) - (decision.choice is not None)
     assert set(refused) <= set(this_stage) and all(refusal.sentence for refusal in decision.refusals)
@@ -124,7 +127,9 @@ def test_the_order_of_pools_prices_and_formats_changes_nothing(question: Questio
 @many
 @given(questions())
 def test_the_same_question_gives_the_same_bytes(question: Question) -> None:
-    assert record_bytes(decide(question)) == record_bytes(decide(Question.model_validate_json(record_bytes(question))))
+    assert record_bytes(decide(question)) == record_bytes(
+        decide(Question.model_validate_json(record_bytes(question)))
+    )
 
 
 def test_an_elastic_stage_takes_all_the_money_that_later_stages_can_spare() -> None:

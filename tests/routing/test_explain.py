@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from routing_cases import CPU_1, CPU_2, EVALUATE, TRAIN, laptop_question, questions, quote
 
 from shoestring.core.types import Format, Market, MarketTerms, Pool, RejectedPrice
@@ -57,7 +58,7 @@ def test_the_page_equals_the_golden_file(name: str, write: Callable[[Decision], 
     assert write(decide(CASES[name])) == (GOLDEN / f"{name}.{ending}").read_text()
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(questions())
 def test_every_decision_can_be_explained(question: Question) -> None:
     decision = decide(question)

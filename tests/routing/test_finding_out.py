@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import floor
 from typing import Any
 
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, questions, quote, tight_questions
 from test_plan import every_plan, fits, samples_and_price, total_est_micro
@@ -15,8 +16,8 @@ from shoestring.core.types import LearnedSpeed, Need
 from shoestring.routing.candidates import PPB, Candidates
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
+from shoestring.routing.offers.offer_table import OfferTable, full_offer_table
 from shoestring.routing.question import Question
-from shoestring.routing.offers.offer_costs import Rows, full_offer_table
 
 OTHER = CPU_1.model_copy(update={"name": "other"})
 
@@ -89,7 +90,13 @@ def test_a_place_that_buys_fewer_samples_for_less_is_not_what_a_try_was_chosen_o
     )
     prices = (quote("cpu-1", "0.040000"), quote("other", "0.010000"))
     asked = laptop_question(
-        (TRAIN,), "10", pools=(CPU_1, OTHER), quotes=prices, learned=learned, exploration_sd=1.0, deadline_left_s=60
+        (TRAIN,),
+        "10",
+        pools=(CPU_1, OTHER),
+        quotes=prices,
+        learned=learned,
+        exploration_sd=1.0,
+        deadline_left_s=60,
     )
     hurried = decide(asked).choice
     assert hurried is not None and hurried.pool == "cpu-1" and "the most samples that" in hurried.sentence
@@ -114,7 +121,7 @@ def test_a_later_stage_that_is_surer_makes_room_for_a_try() -> None:
     assert just.choice is not None and (just.choice.pool, just.plan[0].pool) == ("other", "other")
 
 
-def worth_micro(question: Question, candidates: Candidates, columns: Rows, plan: list[int]) -> int:
+def worth_micro(question: Question, candidates: Candidates, columns: OfferTable, plan: list[int]) -> int:
     """What comes off a plan's price for what its first stage finds out: nothing, where not all of it fits at P95."""
     row, later, offers = plan[0], plan[1:], candidates.offers[0]
     money = microusd(question.budget_usd - question.spent_usd - question.held_usd) - sum(
@@ -131,7 +138,7 @@ def worth_micro(question: Question, candidates: Candidates, columns: Rows, plan:
         or (question.needs[0].elastic and not question.exploration_sd)
     ):
         return 0
-    share = offers.worth_ppb_by_machine[candidates.machine[row // len(offers.writes)]] / PPB
+    share = offers.exploration_ppb_by_machine[candidates.machine[row // len(offers.writes)]] / PPB
     return floor(columns.est_microusd[row] * share)
 
 
@@ -146,7 +153,7 @@ def some_unknown(question: Question, sds: tuple[float, ...], exploration_sd: flo
 UNKNOWN = st.lists(st.sampled_from([0.0, 0.2, 0.7]), min_size=12, max_size=12).map(tuple)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.builds(
         some_unknown,

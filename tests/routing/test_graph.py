@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from examples import examples
 from graph_cases import DIAMOND, Every, branching, wide
-from hypothesis import given, settings
+from hypothesis import given
 from routing_cases import INGEST, TRAIN, laptop_question, questions
 
 from shoestring.core.money import microusd
@@ -13,12 +14,12 @@ from shoestring.core.record import record_bytes
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import choose, decide
 from shoestring.routing.decision import Decision
-from shoestring.routing.question import Question
-from shoestring.routing.offers.enumerate import candidates
+from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.explain import as_text
 from shoestring.routing.planner.dag_lookahead import DagLookahead
 from shoestring.routing.planner.partial_plans import Limits
 from shoestring.routing.planner.search import planned
+from shoestring.routing.question import Question
 
 
 def total_micro(decision: Decision) -> int:
@@ -26,10 +27,10 @@ def total_micro(decision: Decision) -> int:
     return microusd(decision.choice.est_usd + sum((each.est_usd for each in decision.plan), Decimal(0)))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(branching())
 def test_a_plan_over_stages_that_branch_is_as_good_as_trying_every_one(question: Question) -> None:
-    made = candidates(question)
+    made = enumerate_offers(question)
     decision, every = choose(question, made), Every(question, made)
     samples, price = every.fitting()
     assert (decision.choice is None) == (not len(samples))
@@ -43,7 +44,7 @@ def test_a_plan_over_stages_that_branch_is_as_good_as_trying_every_one(question:
     assert total_micro(decision) <= price[samples >= decision.choice.samples].min() + 1
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(questions(4))
 def test_a_chain_that_says_what_comes_after_what_is_decided_byte_for_byte_as_one_that_does_not(
     question: Question,
@@ -59,7 +60,7 @@ def test_a_chain_that_says_what_comes_after_what_is_decided_byte_for_byte_as_one
     assert record_bytes(said.model_copy(update={"question": question})) == record_bytes(decide(question))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(branching())
 def test_a_decision_about_stages_that_branch_is_made_again_to_the_byte(question: Question) -> None:
     decision = decide(question)
@@ -98,7 +99,7 @@ def test_what_does_not_wait_for_a_stage_has_to_be_in_time_as_well() -> None:
 
 def test_where_stages_branch_in_many_ways_the_plan_is_within_what_it_says_of_the_best() -> None:
     question = wide(6, 24)
-    made, limits = candidates(question), Limits.of(question)
+    made, limits = enumerate_offers(question), Limits.of(question)
     exact = planned(question, made, limits, (10**6,))
     assert (
         exact.best is not None
@@ -119,10 +120,10 @@ def test_where_stages_branch_in_many_ways_the_plan_is_within_what_it_says_of_the
     assert lacking[0] > 0
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(branching(5))
 def test_what_was_not_looked_at_is_never_worth_more_than_is_said(question: Question) -> None:
-    made, limits = candidates(question), Limits.of(question)
+    made, limits = enumerate_offers(question), Limits.of(question)
     exact, found = (planned(question, made, limits, (most,)) for most in (10**6, 2))
     assert exact.optimality_gap_ppm == 0
     if found.best is None or exact.best is None:

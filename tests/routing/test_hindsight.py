@@ -7,8 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from examples import examples
 from graph_cases import branching
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question, questions, quote
 
@@ -57,7 +58,7 @@ def hindsight_of(
     return found
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(
     st.one_of(questions(), BRANCHING),
     st.floats(0.05, 20),
@@ -81,7 +82,7 @@ def test_regret_is_exact_and_never_negative(
     assert all(saved <= found.regret_usd for saved in found.saved_by_knowing.values())
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(st.one_of(questions(), BRANCHING), st.floats(0.3, 1.5))
 def test_plans_that_miss_the_deadline_are_excluded(question: Question, of_p95: float) -> None:
     easy = decide(question.model_copy(update={"deadline_left_s": None}))
@@ -100,7 +101,7 @@ def test_plans_that_miss_the_deadline_are_excluded(question: Question, of_p95: f
     assert best.total_usd == min(offer.total_usd for offer in found.offers)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.one_of(questions(), BRANCHING))
 def test_a_stage_that_ran_as_estimated_has_regret_only_from_its_limits(question: Question) -> None:
     decision = decide(question)

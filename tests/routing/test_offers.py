@@ -6,7 +6,8 @@ from decimal import Decimal
 from math import exp, expm1, sqrt
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import (
     CPU_1,
@@ -23,9 +24,9 @@ from routing_cases import (
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours
 from shoestring.core.types import Format, LearnedSpeed, Market, MarketTerms, Need, Pool
+from shoestring.routing.offers.enumerate import enumerate_offers
+from shoestring.routing.offers.offer_table import OfferTable, full_offer_table
 from shoestring.routing.question import Question
-from shoestring.routing.offers.enumerate import candidates
-from shoestring.routing.offers.offer_costs import Rows, full_offer_table
 
 ROWS = 1_000_000
 MEAN, P95 = exp(0.125), exp(1.6448536269514722 / 2)
@@ -33,7 +34,7 @@ MEAN, P95 = exp(0.125), exp(1.6448536269514722 / 2)
 
 def only(question: Question, **fields: int) -> int:
     """The row whose columns hold these numbers."""
-    columns = full_offer_table(candidates(question))
+    columns = full_offer_table(enumerate_offers(question))
     (row,) = (
         row
         for row in range(len(columns.stage))
@@ -44,7 +45,7 @@ def only(question: Question, **fields: int) -> int:
 
 def one_pool(
     need: Need, pool: Pool = CPU_1, price: str = "0.36", market: Market = Market.ON_DEMAND, **fields: object
-) -> Rows:
+) -> OfferTable:
     return full_offer_table(
         candidates(
             laptop_question(
@@ -93,7 +94,9 @@ OUT_OF_FAR = {"far->local": [{"up_to_gb": 100, "usd_per_gb": "0"}, {"usd_per_gb"
 
 
 @given(st.integers(1, 3), st.integers(0, 120), st.integers(0, 400))
-def test_the_stages_of_a_run_share_what_a_tier_gives_away(stages: int, transferred_gb: int, row_kb: int) -> None:
+def test_the_stages_of_a_run_share_what_a_tier_gives_away(
+    stages: int, transferred_gb: int, row_kb: int
+) -> None:
     """Each has to leave the region with as much, so the last GB of the free ones is given away once."""
     far = CPU_1.model_copy(update={"region": "far"})
     tariffs = {"egress_usd_per_gb": OUT_OF_FAR, "transferred_gb": {"far->local": transferred_gb}}
@@ -102,7 +105,9 @@ def test_the_stages_of_a_run_share_what_a_tier_gives_away(stages: int, transferr
         for name in "abc"[:stages]
     )
     asked = {"rows": ROWS, "pools": (far,), "quotes": (quote("cpu-1", "0.36"),), "speeds": (PACKED,)}
-    columns = full_offer_table(candidates(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked)))
+    columns = full_offer_table(
+        enumerate_offers(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked))
+    )
     gb = stages * ROWS * row_kb * 1000 * PACKED.size_ratio / 1e9
     over = max(0.0, transferred_gb + gb - 100) - max(0, transferred_gb - 100)
     assert sum(columns.transfer_microusd) == pytest.approx(over * 90_000, abs=stages)
@@ -121,7 +126,7 @@ def test_a_later_stage_counts_on_no_free_byte_that_an_earlier_one_may_take() -> 
         "quotes": (quote("cpu-1", "0.36"), quote("far", "0.36")),
         "speeds": (PACKED,),
     }
-    names = candidates(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked))
+    names = enumerate_offers(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked))
     columns = full_offer_table(names)
     paid = {
         (stage, names.pools[pool]): usd
@@ -160,7 +165,11 @@ def test_hours_that_are_paid_for_are_free_until_they_are_used_up_and_never_count
 
 def spot(rate: float) -> Pool:
     return Pool(
-        name="p", cores=1, memory_gb=4, startup_s=60, markets={Market.SPOT: MarketTerms(preemptions_per_hour=rate)}
+        name="p",
+        cores=1,
+        memory_gb=4,
+        startup_s=60,
+        markets={Market.SPOT: MarketTerms(preemptions_per_hour=rate)},
     )
 
 
@@ -197,7 +206,7 @@ def test_what_receipts_taught_moves_the_estimate_and_not_the_prior() -> None:
 
 
 def test_each_later_stage_meets_each_format_that_the_one_before_may_write() -> None:
-    columns = full_offer_table(candidates(laptop_question((INGEST, PREPROCESS, TRAIN))))
+    columns = full_offer_table(enumerate_offers(laptop_question((INGEST, PREPROCESS, TRAIN))))
     met: dict[int, set[tuple[int, int]]] = {0: set(), 1: set(), 2: set()}
     for stage, reads, writes in zip(columns.stage, columns.reads, columns.writes, strict=True):
         met[stage].add((reads, writes))
@@ -207,16 +216,16 @@ def test_each_later_stage_meets_each_format_that_the_one_before_may_write() -> N
 def test_a_cached_outcome_is_one_free_row_on_the_cheapest_pool() -> None:
     question = laptop_question((PREPROCESS,), cached_outcome="cache/1.json", cached_format="parquet")
     row = only(question, cached=1)
-    names = candidates(question)
+    names = enumerate_offers(question)
     columns = full_offer_table(names)
     assert (names.pools[columns.pool[row]], names.formats[columns.writes[row]]) == ("cpu-1", Format.PARQUET)
     assert columns.est_microusd[row] == columns.p95_microusd[row] == columns.est_ms[row] == 0
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(questions())
 def test_estimates_are_ordered_and_small_enough_to_add(question: Question) -> None:
-    columns = full_offer_table(candidates(question))
+    columns = full_offer_table(enumerate_offers(question))
     for row in range(len(columns.stage)):
         assert (
             0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from routing_cases import CPU_1, EVALUATE, laptop_question, questions, quote
 from test_plan import every_plan
 
@@ -15,7 +16,7 @@ from shoestring.routing.offers.offer_table import full_offer_table
 from shoestring.routing.question import Question
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(questions())
 def test_the_pareto_front_equals_brute_force(question: Question) -> None:
     question = question.model_copy(update={"stage_budgets": {}})

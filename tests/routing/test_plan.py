@@ -7,19 +7,20 @@ from fractions import Fraction
 from math import ceil, floor
 
 import numpy as np
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import questions, tight_questions
 
 from shoestring.core.money import microusd
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
-from shoestring.routing.question import Question
-from shoestring.routing.offers.offer_costs import Rows, full_offer_table
+from shoestring.routing.offers.offer_table import OfferTable, full_offer_table
 from shoestring.routing.planner.pareto import undominated
+from shoestring.routing.question import Question
 
 
-def every_plan(question: Question, candidates: Rows) -> Iterator[list[int]]:
+def every_plan(question: Question, candidates: OfferTable) -> Iterator[list[int]]:
     """Every sequence of candidates, one a stage, whose formats follow on one another and that nothing rules out alone."""
     caps = {number: question.stage_budgets.get(need.stage) for number, need in enumerate(question.needs)}
 
@@ -41,7 +42,7 @@ def every_plan(question: Question, candidates: Rows) -> Iterator[list[int]]:
     yield from go_on([], candidates.reads[0])
 
 
-def samples_and_price(question: Question, columns: Rows, plan: list[int]) -> tuple[int, int]:
+def samples_and_price(question: Question, columns: OfferTable, plan: list[int]) -> tuple[int, int]:
     """Expected samples of this stage in a plan, and the plan's expected micro-dollars; exact arithmetic."""
     row, later = plan[0], plan[1:]
     later_micro = sum(columns.est_microusd[each] for each in later)
@@ -69,7 +70,7 @@ def samples_and_price(question: Question, columns: Rows, plan: list[int]) -> tup
     return samples, columns.min_est_microusd[row] + ceil(growing_micro * share) + later_micro
 
 
-def fits(question: Question, columns: Rows, plan: list[int]) -> bool:
+def fits(question: Question, columns: OfferTable, plan: list[int]) -> bool:
     left_micro = microusd(question.budget_usd - question.spent_usd - question.held_usd)
     in_time = question.deadline_left_s is None or sum(columns.min_p95_ms[row] for row in plan) <= int(
         question.deadline_left_s * 1000
@@ -104,13 +105,13 @@ def as_good_as_any_plan(question: Question) -> Decision:
     return decision
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.one_of(questions(), tight_questions(), tight_questions(2)))
 def test_the_choice_is_as_good_as_trying_every_plan(question: Question) -> None:
     as_good_as_any_plan(question)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(questions())
 def test_the_smallest_budget_is_that_of_the_cheapest_plan(question: Question) -> None:
     broke = question.model_copy(update={"budget_usd": question.spent_usd})

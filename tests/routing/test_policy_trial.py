@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from routing_cases import EVALUATE, PREPROCESS, laptop_question, questions
@@ -43,7 +44,7 @@ def asked(share: float, run_id: str = "r", **more: Any) -> Decision:
     )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(questions(), policies)
 def test_a_shadow_policy_does_not_change_the_decision(question: Question, policy: Preferences) -> None:
     other = policy.model_copy(update={"name": "other"})
@@ -60,7 +61,7 @@ def test_a_shadow_policy_does_not_change_the_decision(question: Question, policy
     )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(questions(), candidates)
 def test_the_shadow_choice_equals_the_other_policys_own_choice_and_replays(
     question: Question, candidate: CandidatePolicy

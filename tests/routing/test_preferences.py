@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question, questions, quote
 
@@ -17,13 +18,12 @@ from shoestring.core.errors import WorldError
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Market, MarketTerms, Need, Pool
 from shoestring.routing.analysis.replay import replay
-from shoestring.routing.decide import decide
 from shoestring.routing.candidates import RefusalCode
+from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
-from shoestring.routing.question import Question
-from shoestring.routing.offers.factors import stage_memory_gb
-from shoestring.routing.offers.offer_costs import stage_offer_table
+from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.policy.preferences import BY_POLICY, kept_off, kind_of
+from shoestring.routing.question import Question, stage_memory_gb
 
 L4 = Pool(
     name="gpu-l4/1gpu",
@@ -48,7 +48,9 @@ PLACES: dict[str, Any] = {
 
 
 def asked(tiers: dict[str, Any], needs: tuple[Need, ...] = (TRAIN, EVALUATE), **more: Any) -> Decision:
-    preferences = Preferences.model_validate({"name": "house", "version": 3, "workload_classes": tiers} | more)
+    preferences = Preferences.model_validate(
+        {"name": "house", "version": 3, "workload_classes": tiers} | more
+    )
     return decide(laptop_question(needs, "5", **PLACES, preferences=preferences))
 
 
@@ -88,7 +90,7 @@ policies = st.builds(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(questions(), policies)
 def test_nothing_is_placed_or_planned_where_its_tier_keeps_it_off(
     question: Question, preferences: Preferences
@@ -103,7 +105,7 @@ def test_nothing_is_placed_or_planned_where_its_tier_keeps_it_off(
         assert kept_off(storage_class, pools[place.pool], place.market) is None
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(questions(), policies)
 def test_a_policy_can_only_take_offers_away_and_each_says_who_did(
     question: Question, preferences: Preferences
@@ -116,13 +118,21 @@ def test_a_policy_can_only_take_offers_away_and_each_says_who_did(
     assert replay(record_bytes(kept)) is None
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(questions())
 def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
-    empty = Preferences(name="other", version=9, workload_classes={"compute": WorkloadClass(), "data": WorkloadClass(), "memory": WorkloadClass()})
+    empty = Preferences(
+        name="other",
+        version=9,
+        workload_classes={"compute": WorkloadClass(), "data": WorkloadClass(), "memory": WorkloadClass()},
+    )
     free, kept = decide(question), decide(question.model_copy(update={"preferences": empty}))
     assert (kept.choice, kept.plan, kept.refusals) == (free.choice, free.plan, free.refusals)
-    assert kept.applied_policy is not None and (kept.applied_policy.name, kept.applied_policy.version, kept.applied_policy.sha256) == (
+    assert kept.applied_policy is not None and (
+        kept.applied_policy.name,
+        kept.applied_policy.version,
+        kept.applied_policy.sha256,
+    ) == (
         "other",
         9,
         empty.sha256,
@@ -180,7 +190,9 @@ def test_each_setting_of_a_tier_refuses_with_its_own_sentence(
     storage_class: dict[str, Any], pool: str, market: str, code: str, sentence: str
 ) -> None:
     assert refused(asked({"compute": storage_class}), pool, Market(market)) == (RefusalCode(code), sentence)
-    assert all(each.code not in BY_POLICY for each in asked({"memory": storage_class}).refusals), "another storage_class's"
+    assert all(each.code not in BY_POLICY for each in asked({"memory": storage_class}).refusals), (
+        "another storage_class's"
+    )
 
 
 def test_a_stage_is_sent_to_the_gpu_that_its_tier_is_pinned_to_and_others_stay() -> None:
@@ -236,9 +248,18 @@ def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("workload_classes: {fast: {}}", "workload_classes.fast.[key]: Input should be 'compute', 'data' or 'memory'"),
-        ("workload_classes: {compute: {market: [spot]}}", "workload_classes.compute.market: Extra inputs are not permitted"),
-        ("workload_classes: {compute: {markets: []}}", "workload_classes.compute.markets: Tuple should have at least 1 item"),
+        (
+            "workload_classes: {fast: {}}",
+            "workload_classes.fast.[key]: Input should be 'compute', 'data' or 'memory'",
+        ),
+        (
+            "workload_classes: {compute: {market: [spot]}}",
+            "workload_classes.compute.market: Extra inputs are not permitted",
+        ),
+        (
+            "workload_classes: {compute: {markets: []}}",
+            "workload_classes.compute.markets: Tuple should have at least 1 item",
+        ),
         (
             "workload_classes: {compute: {hardware: cpu, gpus: [L4]}}",
             "hardware is cpu, so no GPU type can be named: leave out one of them",

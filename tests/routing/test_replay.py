@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from routing_cases import laptop_question, questions
 
 import shoestring
@@ -29,7 +30,7 @@ print(here.replay(Path(sys.argv[1]).read_bytes()) or "identical")
 """
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(questions())
 def test_a_decision_replays_to_the_same_bytes(question: Question) -> None:
     assert replay(record_bytes(decide(question))) is None

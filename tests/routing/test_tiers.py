@@ -7,25 +7,32 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, PACKED, PARQUET, laptop_question, questions, quote, tight_questions
 from test_hindsight import as_it_went, looked
 from test_plan import as_good_as_any_plan
 
-from shoestring.config.tariffs import HOURS_PER_MONTH, StorageClass, Tariffs, held_microusd, read_microusd
+from shoestring.config.tariffs import (
+    HOURS_PER_MONTH,
+    StorageClass,
+    Tariffs,
+    retrieval_microusd,
+    storage_microusd,
+)
 from shoestring.core.money import microusd, usd
 from shoestring.core.record import record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, Need
 from shoestring.routing.analysis.outline import pareto_front, stage_outlines
 from shoestring.routing.analysis.replay import replay
-from shoestring.routing.decide import decide
 from shoestring.routing.dag import UpstreamStage
+from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
-from shoestring.routing.question import Question
 from shoestring.routing.offers.egress import billed_gb
-from shoestring.routing.offers.enumerate import candidates
+from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.explain import as_text
+from shoestring.routing.question import Question
 
 WRITE = Need(stage="write", setup_s=1, cpu_us_per_row=2, writes_bytes_per_row=4000)
 READ = Need(stage="read", setup_s=1, cpu_us_per_row=2, reads="scan")
@@ -51,9 +58,15 @@ SHELVES = st.dictionaries(
 def shelved(question: Question, shelves: dict[str, StorageClass], reads: str, hours: float) -> Question:
     """The same question where the store has several storage classes, at prices that matter beside those of machines."""
     tariffs = question.tariffs.model_copy(
-        update={"storage_classes": shelves, "storage_usd_per_gb_month": usd("20"), "storage_held_hours": hours}
+        update={
+            "storage_classes": shelves,
+            "storage_usd_per_gb_month": usd("20"),
+            "storage_held_hours": hours,
+        }
     )
-    return question.model_copy(update={"tariffs": tariffs, "reads_storage_class": reads, "cached_storage_class": reads})
+    return question.model_copy(
+        update={"tariffs": tariffs, "reads_storage_class": reads, "cached_storage_class": reads}
+    )
 
 
 SHELVED = st.builds(
@@ -73,36 +86,38 @@ def asked(
     return decide(laptop_question(needs, "100", **(only | fields)))
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(SHELVED)
 def test_the_choice_is_as_good_as_trying_every_format_on_every_storage_class(question: Question) -> None:
     assert replay(record_bytes(as_good_as_any_plan(question))) is None
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(SHELVED)
 def test_each_offer_pays_for_the_class_that_it_writes_to_and_the_one_that_it_reads_from(
     question: Question,
 ) -> None:
-    made, shelves = candidates(question), question.tariffs.all_storage_classes
+    made, shelves = enumerate_offers(question), question.tariffs.all_storage_classes
     ratios = {speed.format: speed.size_ratio for speed in question.speeds}
     for need, offers in zip(question.needs, made.offers, strict=True):
         for number in offers.writes:
-            written, storage_class = made.lying(number)
+            written, storage_class = made.stored_format(number)
             gb = np.array(
                 [question.rows * need.writes_bytes_per_row / 1e9 * (ratios[written] if written else 2.0)]
             )
-            held = held_microusd(shelves[storage_class], gb, question.tariffs.storage_held_hours)
+            held = storage_microusd(shelves[storage_class], gb, question.tariffs.storage_held_hours)
             assert written is None or offers.storage_microusd_by_format[number] == held[0]
     plain = candidates(
-        question.model_copy(update={"reads_storage_class": STANDARD_CLASS, "tariffs": free_to_read(question.tariffs)})
+        question.model_copy(
+            update={"reads_storage_class": STANDARD_CLASS, "tariffs": free_to_read(question.tariffs)}
+        )
     )
     first, rows = question.needs[0], question.rows if question.needs[0].reads != "none" else 0
-    extra = made.offers[0].into_microusd_by_region - plain.offers[0].into_microusd_by_region
-    for number, (written, storage_class) in enumerate(made.lies):
+    extra = made.offers[0].transfer_in_microusd_by_region - plain.offers[0].transfer_in_microusd_by_region
+    for number, (written, storage_class) in enumerate(made.stored_formats):
         gb = np.array([rows * question.row_bytes / 1e9 * ratios[written]])
         columns = extra.reshape(len(made.regions), -1)[:, number]
-        assert (columns == read_microusd(shelves[storage_class], gb)[0]).all(), first.stage
+        assert (columns == retrieval_microusd(shelves[storage_class], gb)[0]).all(), first.stage
 
 
 def free_to_read(tariffs: Tariffs) -> Tariffs:
@@ -113,7 +128,7 @@ def free_to_read(tariffs: Tariffs) -> Tariffs:
     return tariffs.model_copy(update={"storage_classes": nothing})
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     standard=st.floats(0.01, 0.1),
     share=st.floats(0.05, 0.9),
@@ -151,13 +166,17 @@ def test_what_is_charged_for_its_least_days_is_not_put_there_for_less() -> None:
 
 def test_what_its_class_charges_is_among_the_fees_of_a_stage_with_the_volume_that_they_are_for() -> None:
     kept, gb = StorageClass.model_validate(COLD | {"min_days": 90}), np.array([4.0 * PACKED.size_ratio])
-    reader = asked(24, {"COLD": kept}, (READ,), reads_format=Format.PACKED, reads_storage_class="COLD", row_bytes=4000)
-    assert reader.choice and microusd(reader.choice.incurred_usd(done=False)) == read_microusd(kept, gb)[0]
+    reader = asked(
+        24, {"COLD": kept}, (READ,), reads_format=Format.PACKED, reads_storage_class="COLD", row_bytes=4000
+    )
+    assert (
+        reader.choice and microusd(reader.choice.incurred_usd(done=False)) == retrieval_microusd(kept, gb)[0]
+    )
     assert billed_gb(reader.question, reader.choice) == (gb[0], 0, 0)
     for hours, charged in ((5000, 5000), (1500, 90 * 24)):
         writer = asked(hours, {"COLD": kept}, (WRITE,), speeds=(PACKED,))
         assert writer.choice and writer.choice.storage_class == "COLD"
-        assert microusd(writer.choice.fees_usd) == held_microusd(kept, gb, hours)[0]
+        assert microusd(writer.choice.fees_usd) == storage_microusd(kept, gb, hours)[0]
         assert billed_gb(writer.question, writer.choice) == (
             0,
             0,
@@ -171,15 +190,17 @@ def test_a_set_that_nobody_reads_any_more_goes_where_it_is_cheapest_to_keep() ->
     assert (alone and alone.storage_class, read and read.storage_class) == ("GLACIER_IR", STANDARD_CLASS)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(questions())
 def test_without_storage_classes_nothing_of_them_is_written_down(question: Question) -> None:
     data = record_bytes(decide(question))
-    assert not any(name in data for name in (b'"storage_class"', b'"reads_storage_class"', b'"cached_storage_class"'))
+    assert not any(
+        name in data for name in (b'"storage_class"', b'"reads_storage_class"', b'"cached_storage_class"')
+    )
     assert data.count(b'"workload_classes"') == 1, "those of the policy"
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(st.one_of(questions(2), tight_questions(2)))
 def test_a_class_that_is_dearer_in_everything_changes_no_choice(question: Question) -> None:
     dear = question.tariffs.model_copy(update={"storage_classes": {"DEAR": shelf(30, 2)}})
@@ -189,21 +210,29 @@ def test_a_class_that_is_dearer_in_everything_changes_no_choice(question: Questi
         beside = {"candidate", "sentence"}
         assert offered.choice.model_dump(exclude=beside) == plain.choice.model_dump(exclude=beside)
     assert (offered.plan, offered.smallest_budget_usd) == (plain.plan, plain.smallest_budget_usd)
-    assert len(offered.candidates.lies) == 2 * len(plain.candidates.lies)
+    assert len(offered.candidates.stored_formats) == 2 * len(plain.candidates.stored_formats)
 
 
 def test_a_data_set_lies_where_it_was_put_whatever_would_be_chosen_now() -> None:
     on = {"reads_format": Format.PACKED, "row_bytes": 4000}
-    (warm, cold) = (asked(1, {"COLD": COLD}, (READ,), reads_storage_class=storage_class, **on) for storage_class in (STANDARD_CLASS, "COLD"))
+    (warm, cold) = (
+        asked(1, {"COLD": COLD}, (READ,), reads_storage_class=storage_class, **on)
+        for storage_class in (STANDARD_CLASS, "COLD")
+    )
     assert warm.choice and cold.choice
     more = microusd(cold.choice.est_usd) - microusd(warm.choice.est_usd)
-    assert more == read_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
+    assert (
+        more == retrieval_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
+    )
     assert "moving and retrieving bytes" in as_text(cold)
 
 
 def test_a_class_that_has_no_price_any_more_counts_as_the_standard_one() -> None:
     on = {"reads_format": Format.PACKED, "row_bytes": 4000}
-    (gone, plain) = (asked(1, {}, (READ,), reads_storage_class=storage_class, **on).choice for storage_class in ("GONE", STANDARD_CLASS))
+    (gone, plain) = (
+        asked(1, {}, (READ,), reads_storage_class=storage_class, **on).choice
+        for storage_class in ("GONE", STANDARD_CLASS)
+    )
     assert gone == plain
 
 
@@ -216,14 +245,18 @@ def test_what_is_read_beside_costs_by_the_class_that_it_lies_on() -> None:
     plain = [left[1].model_copy(update={"stage": "write"}), left[1]]
     both = [asked(1, {"COLD": COLD}, (join,), given=tuple(given)).choice for given in (left, plain)]
     cold, warm = (microusd(choice.est_usd) for choice in both if choice)
-    assert cold - warm == read_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
+    assert (
+        cold - warm
+        == retrieval_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
+    )
 
 
 def test_a_cached_set_that_lies_on_a_class_is_read_from_there() -> None:
     cached = {"cached_outcome": "cache/1.json", "cached_format": Format.PARQUET}
     needs = (WRITE.model_copy(update={"cpu_us_per_row": 10000.0}), READ)
     (cold, warm) = (
-        asked(1, {"COLD": COLD}, needs, cached_storage_class=storage_class, **cached) for storage_class in ("COLD", STANDARD_CLASS)
+        asked(1, {"COLD": COLD}, needs, cached_storage_class=storage_class, **cached)
+        for storage_class in ("COLD", STANDARD_CLASS)
     )
     assert (
         cold.choice
@@ -232,15 +265,21 @@ def test_a_cached_set_that_lies_on_a_class_is_read_from_there() -> None:
         and (cold.choice.storage_class, warm.choice.storage_class) == ("COLD", STANDARD_CLASS)
     )
     more = microusd(cold.plan[0].est_usd) - microusd(warm.plan[0].est_usd)
-    assert more == read_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PARQUET.size_ratio]))[0]
+    assert (
+        more == retrieval_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PARQUET.size_ratio]))[0]
+    )
 
 
 def test_made_anew_in_the_format_that_it_is_there_in_a_set_stays_where_it_lies() -> None:
     decision = asked(
-        1, {"COLD": COLD}, cached_outcome="cache/1.json", cached_format=Format.PACKED, cached_storage_class="COLD"
+        1,
+        {"COLD": COLD},
+        cached_outcome="cache/1.json",
+        cached_format=Format.PACKED,
+        cached_storage_class="COLD",
     )
     made, writes = decision.candidates, decision.candidates.offers[0].writes
-    assert [made.lying(number) for number in writes] == [
+    assert [made.stored_format(number) for number in writes] == [
         (Format.PACKED, "COLD"),
         (Format.PARQUET, STANDARD_CLASS),
         (Format.PARQUET, "COLD"),
@@ -267,7 +306,9 @@ def test_the_class_is_said_wherever_the_format_is() -> None:
 
 def test_looking_back_finds_the_class_that_was_taken_and_what_another_would_have_saved() -> None:
     decision = asked(5000, {"COLD": COLD})
-    took = as_it_went(decision, writes=decision.choice.format, storage_class="COLD") if decision.choice else None
+    took = (
+        as_it_went(decision, writes=decision.choice.format, storage_class="COLD") if decision.choice else None
+    )
     assert took is not None
     found = looked(decision, took)
     taken = next(road for road in found.roads if road.taken)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from scenarios import NOTHING_WRONG, DieAt, budgeted, scenario
 
@@ -40,7 +41,7 @@ def ledger_is_correct(report: SimulationReport) -> bool:
     )
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(
     faults=FAULTS,
     seed=st.integers(0, 10**6),
@@ -146,7 +147,7 @@ def test_runs_wait_for_money_that_others_hold_if_the_policy_allows() -> None:
     assert refused.spent_usd < patient.spent_usd <= 6
 
 
-@settings(max_examples=3, deadline=None)
+@examples(3)
 @given(seed=st.integers(0, 10**6), cap_usd=st.sampled_from(["0.5", "4", "20"]))
 def test_a_campaign_keeps_to_its_cap_inside_its_month_while_writers_race(seed: int, cap_usd: str) -> None:
     budgets = {"month_usd": "30", "campaigns": {"spring": {"cap_usd": cap_usd}}}

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from clocks import StillClock
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from some_books import check, copy_books, cut
 from spending_world import MONTH, BusyStore, fast_folder
@@ -30,7 +31,9 @@ def store(tmp_path) -> FolderStore:
 
 def test_a_store_and_its_ledger_folder_verify_alike(store):
     whole = verify(store, load_anchors(store))
-    assert verify(*open_ledger_folder(store.root)) == whole == verify(*open_ledger_folder(store.root / "ledger"))
+    assert (
+        verify(*open_ledger_folder(store.root)) == whole == verify(*open_ledger_folder(store.root / "ledger"))
+    )
 
 
 def test_a_cut_tail_is_seen_from_the_ledger_folder_too(store):
@@ -70,7 +73,7 @@ def test_an_export_verifies_alone_and_says_what_it_does_not_carry(store, out, tm
     assert found.not_in_export == ("run-2, at $1.500000 in 2026-11, is not in this export",)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 def test_any_changed_byte_of_an_export_is_seen(data):
     with fast_folder() as folder:
@@ -102,7 +105,9 @@ def test_an_export_that_was_changed_in_form_only_is_seen(out):
 def test_an_export_made_while_its_run_ends_holds(store, tmp_path):
     ledger = Ledger(store, StillClock())
     ledger.settle("run-2", "evaluate-1", Decimal("0.05"))
-    busy = BusyStore(store.root, store_layout.ledger_entry(MONTH, 1), functools.partial(ledger.close, "run-2"))
+    busy = BusyStore(
+        store.root, store_layout.ledger_entry(MONTH, 1), functools.partial(ledger.close, "run-2")
+    )
     export_accounts(busy, tmp_path / "out/ledger", "run-2")
     found = verify(*open_ledger_folder(tmp_path / "out"))
     assert [state.closed for state in found.accounts] == [False, True]
@@ -114,7 +119,7 @@ def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(store, tm
     Ledger(other, StillClock()).set_cap("run-2", Decimal("7"))
     export_accounts(other, folder, "run-1")
     assert [state.account for state in verify(*open_ledger_folder(folder)).accounts] == [MONTH, "run-1"]
-    with pytest.raises(UsageError, match="holds something that is not an export"):
+    with pytest.raises(UsageError, match="holds files that are not a ledger export"):
         export_accounts(store, store.root / "ledger", "run-1")
     with pytest.raises(UnknownName):
         export_accounts(store, tmp_path / "new", "run-9")

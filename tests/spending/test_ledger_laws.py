@@ -9,7 +9,8 @@ from decimal import Decimal
 
 import pytest
 from clocks import StillClock
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from spending_world import MONTH, DyingStore, ForgetfulStore, fast_folder, writes_of
 
@@ -21,7 +22,7 @@ from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.parent_accounts import LEASE_S
 
 HOLDS = ("train-1", "train-2", "ingest-1")
-laws = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+laws = examples(100, suppress_health_check=[HealthCheck.too_slow])
 
 amounts = st.one_of(st.integers(0, 40), st.integers(0, 1_000_000)).map(from_microusd)
 signed = st.integers(-40, 60).map(from_microusd)
@@ -54,7 +55,9 @@ class Book:
 
     def fits(self, hold: str, amount: Decimal, keep: Decimal) -> bool:
         of_train = [
-            used for name, used in [*self.reservations.items(), *self.settled.items()] if name.startswith("train")
+            used
+            for name, used in [*self.reservations.items(), *self.settled.items()]
+            if name.startswith("train")
         ]
         return self.used + amount + keep <= self.cap and (
             not hold.startswith("train") or sum(of_train, amount) <= self.train_cap

@@ -11,7 +11,8 @@ from decimal import Decimal
 import psutil
 import pytest
 from clocks import NOON, StillClock
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from spending_world import fast_folder
 
@@ -84,7 +85,7 @@ def swept(ledger: Ledger, store: FolderStore) -> list[str]:
 
 def test_a_pod_that_never_began_costs_nothing(ledger, store):
     assert swept(ledger, store) == [
-        "run: train-1 settled at $0.000000 of $0.050000: no heartbeat: its pod never began"
+        "run: train-1 settled at $0.000000 of $0.050000: no heartbeat: its pod never started"
     ]
     assert list(ledger.state("run").reservations) == ["overhead"]
 
@@ -133,7 +134,7 @@ def test_an_attempt_that_said_nothing_has_no_heartbeat(store):
 names = st.sampled_from(["a-1", "b-1", "c-2"])
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.dictionaries(names, st.integers(0, 10**6).map(from_microusd)),
     st.dictionaries(

@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from clocks import StillClock
-from hypothesis import example, given, settings
+from examples import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 from made_up import table
 from small_world import Bench, stop_after
@@ -53,7 +54,7 @@ def drifting(first_s: float, chance: random.Random) -> Callable[[], float]:
     stops=st.lists(st.integers(1, 60), max_size=2),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=30)
+@examples(30)
 def test_money_and_deadline_are_never_passed(
     budget_s: float,
     usd_per_hour: str,
@@ -72,13 +73,13 @@ def test_money_and_deadline_are_never_passed(
     with TemporaryDirectory() as folder:
         bench = Bench(Path(folder), settings=SMALL, clock=clock, meter=meter)
         bench.step_s = drifting(step_s, chance)
-        bench.look_s = lambda: look_s * chance.uniform(1, 1.5)
+        bench.validation_s = lambda: look_s * chance.uniform(1, 1.5)
         bench.put_s = lambda: put_s * chance.uniform(1, 2)
         for steps in stops:
             # A start that is told to stop writes its checkpoint in the grace that the frame keeps; the money is the next start's.
             with pytest.raises(StageStopped):
                 replace(
-                    bench, meter=Meter(Decimal(0), 0.0, Decimal(0), None), stopping=stop_after(steps)
+                    bench, meter=Meter(Decimal(0), 0.0, Decimal(0), None), should_stop=stop_after(steps)
                 ).training().run()
             clock.at_s = 0.0
         trained = bench.training().run()
@@ -94,7 +95,7 @@ def test_money_and_deadline_are_never_passed(
     look_s=st.floats(0.0, 0.3),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=15)
+@examples(15)
 @example(budget_s=3.0, step_s=0.09375, look_s=0.25, seed=0)
 def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, seed: int) -> None:
     """What is left at the end is what the guard keeps for leaving, and not more; that goes by the slowest look so far."""
@@ -108,22 +109,24 @@ def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, 
             meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s),
         )
         bench.step_s = lambda: step_s * chance.uniform(1, 2)
-        bench.look_s = lambda: look_s * chance.uniform(1, 1.5)
+        bench.validation_s = lambda: look_s * chance.uniform(1, 1.5)
         training = bench.training()
         trained = training.run()
-    assert trained.stop_reason == "the budget, or the deadline, is spent"
+    assert trained.stop_reason == "the budget or the deadline was reached"
     assert budget_s - clock.at_s <= training.guard.exit_s + 2 * max(0.2, 2 * step_s) + look_s / 2 + 1e-6
     assert trained.state.points[-1].learning_rate == 0.0
 
 
 @pytest.mark.parametrize("budget_s", [0.0, 0.5, 0.7, 1.0])
 def test_a_budget_too_small_for_a_step_leaves_the_prior(tmp_path: Path, budget_s: float) -> None:
-    bench = Bench(tmp_path, meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s), look_s=lambda: 0.01)
+    bench = Bench(
+        tmp_path, meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s), validation_s=lambda: 0.01
+    )
     training = bench.training()
     assert training.progress().left_s <= 0.4
     trained = training.run()
     assert (trained.weights_source, trained.state.samples, trained.state.sample_ranges) == ("prior", 0, ())
-    assert trained.stop_reason == "the budget, or the deadline, left no time for a first step"
+    assert trained.stop_reason == "the budget or the deadline left no time for a first step"
     assert bench.clock.at_s <= max(0.02, budget_s)
     assert (trained.val_loss is None) == (budget_s < 0.63)
 
@@ -132,7 +135,7 @@ def test_the_last_look_is_never_spent_on_one_before(tmp_path: Path) -> None:
     """A run that looks in the middle and is then refused needs two looks."""
     for budget_s in [4.4 + share / 10 for share in range(40)]:
         bench = Bench(tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s))
-        bench.signal, bench.step_s, bench.look_s = table(1000, 1), lambda: 0.3, lambda: 1.5
+        bench.validation, bench.step_s, bench.validation_s = table(1000, 1), lambda: 0.3, lambda: 1.5
         trained = bench.training().run()
         assert bench.clock.at_s <= budget_s
         assert trained.state.points[-1].learning_rate == 0.0

@@ -10,7 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from small_world import TINY, Bench, SlowStore, same_weights, stop_after
 
@@ -34,7 +35,7 @@ def whole() -> TrainedModel:
 
 def put_down(bench: Bench, steps: int) -> None:
     with pytest.raises(StageStopped, match="the checkpoint is written"):
-        replace(bench, stopping=stop_after(steps)).training().run()
+        replace(bench, should_stop=stop_after(steps)).training().run()
 
 
 def damage(bench: Bench, slot: int) -> None:
@@ -45,13 +46,13 @@ def damage(bench: Bench, slot: int) -> None:
 
 
 @given(stops=st.lists(st.integers(1, 60), max_size=4))
-@settings(max_examples=10)
+@examples(10)
 def test_a_training_goes_on_bit_for_bit_wherever_it_was_put_down(stops: list[int]) -> None:
     with TemporaryDirectory() as folder:
         bench = Bench(Path(folder), settings=STALLING)
         for steps in stops:
             with suppress(StageStopped):
-                replace(bench, stopping=stop_after(steps)).training().run()
+                replace(bench, should_stop=stop_after(steps)).training().run()
         ended = bench.training().run()
     assert whole().state.schedule.decaying
     assert same_weights(ended.weights, whole().weights)
@@ -81,10 +82,13 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path)
     put_down(bench, 5)
     newest, older = checkpoint.read_pointer(bench.store, "one").slots
     damage(bench, newest.number)
-    bench.told.clear()
+    bench.reports.clear()
     ended = bench.training().run()
-    sentence = f"the checkpoint at {newest.samples} samples was damaged; went on from the one at {older.samples} samples"
-    assert bench.told[0] == (sentence, older.samples, {})
+    sentence = (
+        f"the checkpoint at {newest.samples} samples is damaged; "
+        f"resumed from the one at {older.samples} samples"
+    )
+    assert bench.reports[0] == (sentence, older.samples, {})
     assert ended.stop_reason == f"all 3 epochs are done; {sentence}"
     undisturbed = Bench(tmp_path / "other").training().run()
     assert same_weights(ended.weights, undisturbed.weights)
@@ -96,10 +100,10 @@ def test_without_a_whole_checkpoint_training_starts_afresh_and_says_so(tmp_path:
     put_down(bench, 5)
     damage(bench, 0)
     (tmp_path / KEY.format(1)).unlink()
-    bench.told.clear()
+    bench.reports.clear()
     ended = bench.training().run()
-    assert ended.stop_reason.endswith("samples was damaged; started afresh")
-    assert bench.told[0][1] == 0
+    assert ended.stop_reason.endswith("samples is damaged; restarted from the beginning")
+    assert bench.reports[0][1] == 0
     assert same_weights(ended.weights, Bench(tmp_path / "other").training().run().weights)
 
 
