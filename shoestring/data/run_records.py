@@ -1,4 +1,5 @@
-"""What is written down of a run before its stages start. Read here; written by whoever admits the run."""
+"""The records that describe a run before its stages start, and how stored records are read. Admission
+writes them."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ValidationError
 
+from shoestring.core import store_layout
 from shoestring.core.errors import DataError, NotInStore, UnknownName
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd
@@ -25,7 +27,7 @@ RecordType = TypeVar("RecordType", bound=BaseModel)
 
 
 class RunRecord(StoredRecord):
-    """What was asked for. Written once; a resumed run reads it again."""
+    """The request for a run. It is written once; a resumed run reads it again."""
 
     run_id: str
     recipe: Recipe
@@ -38,10 +40,10 @@ class RunRecord(StoredRecord):
 
 
 class RunStart(StoredRecord):
-    """One start of a run: the first, or a `--resume`. Each has an account of its own in the ledger.
+    """One start of a run: the first, or a `--resume`. Each start has its own account in the ledger.
 
-    What does no stage's work goes by the price and the allowance that admission found: a stage's pod and the exit step may not even
-    look at the nodes.
+    Overhead pods are charged with the price and the allowance that admission determined, because a
+    stage's pod and the exit step may lack the permission to read nodes.
     """
 
     number: int
@@ -55,7 +57,7 @@ class RunStart(StoredRecord):
 
 
 class AdmissionRefusal(StoredRecord):
-    """Why a run was not begun, the last time that somebody tried: by its price there is a decision beside it."""
+    """Why the latest attempt to start a run was refused. A refusal by price also has a stored decision."""
 
     refused_at: AwareDatetime
     reason: str
@@ -63,7 +65,7 @@ class AdmissionRefusal(StoredRecord):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that was admitted, or refused: then it has no starts."""
+    """A run that was admitted, or one that was refused and has no starts."""
 
     record: RunRecord
     starts: tuple[RunStart, ...]
@@ -74,64 +76,72 @@ class Run:
 
     @property
     def start(self) -> RunStart:
+        """The latest start."""
         return self.starts[-1]
 
     def deadline_left_s(self, now: datetime) -> float | None:
+        """Return the seconds until the deadline, at least 0; None without a deadline."""
         at = self.start.deadline_at
         return None if at is None else max(0.0, (at - now).total_seconds())
 
 
-def read_record(store: Store, key: str, noun: type[RecordType]) -> RecordType:
-    """Parse a record from the store. Raises NotInStore, and DataError for one that another version wrote, or nobody of us."""
+def read_record(store: Store, key: str, record_type: type[RecordType]) -> RecordType:
+    """Read a record from the store. Raises NotInStore; DataError for another version or content that is
+    no record."""
     try:
-        return noun.model_validate_json(store.fetch(key).read_bytes())
+        return record_type.model_validate_json(store.fetch(key).read_bytes())
     except ValidationError as error:
         raise DataError(
-            f"{key} is not a readable {noun.__name__}: {validation_message(error)}; "
+            f"{key} is not a readable {record_type.__name__}: {validation_message(error)}; "
             "use the version of Shoestring that wrote it, or delete the object if no run needs it"
         ) from None
 
 
 def read_records(
-    store: Store, keys: Sequence[str], noun: type[RecordType]
+    store: Store, keys: Sequence[str], record_type: type[RecordType]
 ) -> tuple[list[RecordType], tuple[str, ...]]:
-    """The records under these keys, and a sentence on those that cannot be read: what others left there must stop nobody."""
+    """Return the readable records under these keys, and a note about unreadable ones, which never stop
+    the caller."""
 
-    def one(key: str) -> RecordType | DataError | None:
+    def read(key: str) -> RecordType | DataError | None:
         try:
-            return read_record(store, key, noun)
+            return read_record(store, key, record_type)
         except NotInStore:
             return None
         except DataError as error:
             return error
 
     with ThreadPoolExecutor(PARALLEL_READS) as readers:
-        found = list(readers.map(one, keys))
-    unread = [each for each in found if isinstance(each, DataError)]
+        found = list(readers.map(read, keys))
+    unreadable = [each for each in found if isinstance(each, DataError)]
     notes = (
-        (f"{len(unread)} of {len(found)} records were left out, like this one: {unread[0]}",)
-        if unread
+        (f"{len(unreadable)} of {len(found)} records were skipped; the first: {unreadable[0]}",)
+        if unreadable
         else ()
     )
-    return [each for each in found if isinstance(each, noun)], notes
+    return [each for each in found if isinstance(each, record_type)], notes
 
 
-def newest_keys(store: Store, kind: str, most: int) -> list[str]:
-    """Keys of the newest records of a kind (receipts, decisions) of all runs: run ids begin with a recipe's name, and then a moment."""
+def newest_keys(store: Store, kind: str, max_count: int) -> list[str]:
+    """Return the keys of the newest records of a kind (receipts, decisions) over all runs, oldest first.
 
-    def begun(key: str) -> str:
+    A run id consists of the recipe's name and the start time, which orders the runs.
+    """
+
+    def started(key: str) -> str:
         found = RUN_TIMESTAMP.search(key)
         return found.group() if found else key
 
-    return sorted((key for key in store.list("runs/") if f"/{kind}/" in key), key=begun)[-most:]
+    keys = (key for key in store.list(store_layout.RUNS) if f"/{kind}/" in key)
+    return sorted(keys, key=started)[-max_count:]
 
 
 def open_run(store: Store, run_id: str) -> Run:
-    """Raises UnknownName, with the runs there are; DataError."""
+    """Read a run and its starts. Raises UnknownName, which lists the newest runs; DataError."""
     try:
-        found = read_record(store, f"runs/{run_id}/run.json", RunRecord)
+        record = read_record(store, store_layout.run_record(run_id), RunRecord)
     except NotInStore:
-        known = sorted({key.split("/")[1] for key in store.list("runs/")})
+        known = sorted({key.split("/")[1] for key in store.list(store_layout.RUNS)})
         raise UnknownName("run", run_id, known[-10:]) from None
-    starts = [read_record(store, key, RunStart) for key in store.list(f"runs/{run_id}/starts/")]
-    return Run(found, tuple(sorted(starts, key=lambda start: start.number)))
+    starts = [read_record(store, key, RunStart) for key in store.list(store_layout.starts(run_id))]
+    return Run(record, tuple(sorted(starts, key=lambda start: start.number)))

@@ -1,4 +1,4 @@
-"""How a training went, point by point."""
+"""The training curve: losses, learning rate and spend over a training."""
 
 from __future__ import annotations
 
@@ -14,24 +14,29 @@ SchedulePhase = Literal["warm-up", "stable", "decay"]
 
 
 class CurvePoint(Record):
-    """A moment of training. Losses are in the metric of the run: nats, or the unit of `y`."""
+    """One point of the curve. Losses are in the run's metric: nats, or the unit of `y`."""
 
     samples: int = Field(description="rows trained on so far, in all attempts")
     epoch: float
-    spent_usd: Usd = Field(description="by this stage so far, in all attempts, but for what a kill undid")
-    training_s: float = Field(description="of training so far, in all attempts")
+    spent_usd: Usd = Field(
+        description=(
+            "spent by this stage so far, in all attempts; work lost when an attempt was killed is not counted"
+        )
+    )
+    training_s: float = Field(description="seconds of training so far, in all attempts")
     train_loss: float | None = Field(
-        None, description="mean since the last point, dropout and all, in the metric too"
+        None, description="mean training loss since the previous point, with dropout, in the run's metric"
     )
     val_loss: float | None = Field(
-        None, description="of the averaged weights on signal validation; null between validations"
+        None, description="validation loss of the averaged weights; null between validations"
     )
     learning_rate: float
     phase: SchedulePhase
 
 
 class TrainingCurve(StoredRecord):
-    """How the loss went. Lies at runs/RUN_ID/curve.json, and is written anew with every checkpoint and at the end."""
+    """The curve of a run, stored at runs/RUN_ID/curve.json. It is rewritten with every checkpoint and at
+    the end."""
 
     run_id: str
     metric: LossMetric

@@ -1,4 +1,4 @@
-"""What a training leaves behind."""
+"""The record of a trained model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoestring.data.recipe import TrainSettings
 
 
 class SampleRange(Record):
-    """Samples that were seen: positions [first, last) of an epoch's order."""
+    """Trained samples: positions [start, stop) of an epoch's shuffled order."""
 
     epoch: int
     start: int
@@ -18,38 +18,40 @@ class SampleRange(Record):
 
 
 class ModelRecord(StoredRecord):
-    """`runs/RUN_ID/model.json`: all that is needed to load the model, and what went into it."""
+    """Everything needed to load a model, and how it was trained. Stored at `runs/RUN_ID/model.json`."""
 
     run_id: str
     weights_sha256: str
-    dataset_key: str = Field(description="key of the manifest that it was trained on")
+    dataset_key: str = Field(description="store key of the manifest it was trained on")
     encoding: Encoding
     settings: TrainSettings
     seed: int
     samples: int
     epochs: float
-    training_s: float = Field(
-        description="of training, evaluations on the signal split included, all starts together"
-    )
-    cores: int = Field(description="of the start that ended it")
+    training_s: float = Field(description="seconds of training with validation, in all starts")
+    cores: int = Field(description="cores of the last start")
     val_loss: float | None = Field(
-        description="on the signal split, of the weights that were kept: nats, or the rmse in the unit of y; null: no time for a look"
+        description=(
+            "validation loss of these weights: nats, or the rmse in the unit of y; null: no time to validate"
+        )
     )
     weights_source: str = Field(
-        description="which weights these are: 'annealed', 'averaged' of the plateau, or the 'prior', untrained"
+        description="'annealed' (after the decay), 'averaged' (of the plateau) or 'prior' (untrained)"
     )
-    stop_reason: str = Field(description="why training ended, and what was wrong with checkpoints")
-    data_wait_share: float = Field(description="share of the time in which training waited for data")
-    validation_share: float = Field(1.0, description="share of the signal split that val_loss is of")
+    stop_reason: str = Field(description="why training ended, and any problem with its checkpoints")
+    data_wait_share: float = Field(description="share of the training time spent waiting for data")
+    validation_share: float = Field(
+        1.0, description="share of the validation split that val_loss is computed on"
+    )
     sample_ranges: tuple[SampleRange, ...] = Field(
-        description="what was seen, merged where it is contiguous; across kills and resumes"
+        description="all trained samples, over all starts; adjacent ranges are merged"
     )
 
 
 def add_sample_range(
-    windows: tuple[SampleRange, ...], epoch: int, first: int, last: int
+    ranges: tuple[SampleRange, ...], epoch: int, start: int, stop: int
 ) -> tuple[SampleRange, ...]:
-    """The windows after one more batch."""
-    if windows and (windows[-1].epoch, windows[-1].stop) == (epoch, first):
-        return (*windows[:-1], windows[-1].model_copy(update={"last": last}))
-    return (*windows, SampleRange(epoch=epoch, start=first, stop=last))
+    """Return the ranges with one more batch, merged into the last range where it continues it."""
+    if ranges and (ranges[-1].epoch, ranges[-1].stop) == (epoch, start):
+        return (*ranges[:-1], ranges[-1].model_copy(update={"stop": stop}))
+    return (*ranges, SampleRange(epoch=epoch, start=start, stop=stop))

@@ -174,5 +174,5 @@ def test_the_digest_of_an_authors_package_follows_every_source_in_it_and_imports
 
 
 def test_a_package_that_is_not_there_is_a_sentence() -> None:
-    with pytest.raises(UsageError, match="there is no package nobodys here"):
+    with pytest.raises(UsageError, match="the package nobodys of nobodys.stage is not installed"):
         cache.package_digest("nobodys.stage")

@@ -171,21 +171,21 @@ def test_classes_are_their_places_and_one_that_train_does_not_hold_has_none() ->
 @pytest.mark.parametrize(
     ("target", "values", "error", "said"),
     [
-        (Target(column="y"), [1, 1], DataError, "1 different values in train: there is nothing to predict"),
+        (Target(column="y"), [1, 1], DataError, "1 distinct value in train: there is nothing to predict"),
         (Target(column="y", above=5), [1, 2], DataError, "nothing to predict"),
-        (Target(column="y", above=5), ["a", "b"], RecipeError, "holds string, not numbers"),
-        (Target(column="y", task="regression"), ["a", "b"], RecipeError, "holds string, not numbers"),
+        (Target(column="y", above=5), ["a", "b"], RecipeError, "is of type string, not a number"),
+        (Target(column="y", task="regression"), ["a", "b"], RecipeError, "is of type string, not a number"),
         (
             Target(column="y", task="binary"),
             [1, 2, 3],
             RecipeError,
-            "3 different values in train, which is no binary task",
+            "3 distinct values in train, which does not fit the task binary",
         ),
         (
             Target(column="y"),
             [str(number) for number in range(1500)],
             RecipeError,
-            "more than 1000 different values",
+            "more than 1000 distinct values",
         ),
     ],
 )

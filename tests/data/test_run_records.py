@@ -21,7 +21,7 @@ def test_a_record_of_another_version_is_refused_for_that_alone(tmp_path: Path) -
     with pytest.raises(DataError) as refused:
         read_record(store, KEY, Decision)
     said = str(refused.value)
-    assert "(schema_version: Input should be 2)" in said and "use the version that wrote it" in said
+    assert "schema version 1 is not readable" in said and "use the version of Shoestring that wrote it" in said
     assert len(said) < 250
     found, (note,) = read_records(store, [KEY], Decision)
-    assert found == [] and note.startswith("1 of 1 records were left out") and said in note
+    assert found == [] and note.startswith("1 of 1 records were skipped") and said in note

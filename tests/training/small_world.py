@@ -26,7 +26,7 @@ from shoestring.training.torch_.loop import Training
 from shoestring.training.torch_.task import TrainingTask
 
 TINY = TrainSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
-BOUNDS, GUARDRAILS = AdaptationLimits(), Guardrails()
+LIMITS, GUARDRAILS = AdaptationLimits(), Guardrails()
 FREE = Meter(Decimal(0), 0.0, Decimal(0), None)
 
 
@@ -75,23 +75,23 @@ class Bench:
 
     folder: Path
     train: Array = field(default_factory=lambda: table(300, 0))
-    signal: Array = field(default_factory=lambda: table(100, 1))
+    validation: Array = field(default_factory=lambda: table(100, 1))
     settings: TrainSettings = TINY
     clock: StillClock = field(default_factory=StillClock)
     meter: Meter = FREE
     seed: int = 0
-    stopping: Callable[[], bool] = lambda: False
-    sent_limits: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
+    should_stop: Callable[[], bool] = lambda: False
+    reports: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
     forecasts: list[SpendForecast] = field(default_factory=list)
-    bounds: AdaptationLimits = BOUNDS
+    limits: AdaptationLimits = LIMITS
     guardrails: Guardrails = GUARDRAILS
     changes: tuple[AdaptationChange, ...] = ()
     encoding: Encoding | None = None
     step_s: Callable[[], float] = lambda: 0.0
-    look_s: Callable[[], float] = lambda: 0.0
+    validation_s: Callable[[], float] = lambda: 0.0
     put_s: Callable[[], float] = lambda: 0.0
 
-    def tell(
+    def report(
         self,
         phase: str,
         samples: int,
@@ -100,7 +100,7 @@ class Bench:
         changes: tuple[AdaptationChange, ...],
         forecast: SpendForecast | None,
     ) -> None:
-        self.sent_limits.append((phase, samples, quality))
+        self.reports.append((phase, samples, quality))
         self.changes = changes
         self.forecasts += [forecast] if forecast else []
 
@@ -116,15 +116,15 @@ class Bench:
             encoding=encoding,
             settings=self.settings,
             train=EncodedRows([self.train]),
-            validation=SlowRows(self.signal, self.clock, self.look_s),
+            validation=SlowRows(self.validation, self.clock, self.validation_s),
             metric="rmse" if encoding.task == "regression" else "log_loss",
             store=self.store,
             meter=self.meter,
             clock=self.clock,
             cores=1,
-            report_progress=self.tell,
-            should_stop=self.stop_reason,
-            adaptation_limits=self.bounds,
+            report_progress=self.report,
+            should_stop=self.should_stop,
+            adaptation_limits=self.limits,
             guardrails=self.guardrails,
         )
 

@@ -24,18 +24,18 @@ LONG = TrainSettings(
 )
 
 
-def bench(folder: Path, bounds: AdaptationLimits, look_s: float = 0.0, steps: int = STEPS) -> Bench:
+def bench(folder: Path, limits: AdaptationLimits, look_s: float = 0.0, steps: int = STEPS) -> Bench:
     """A budget that buys so many steps."""
     limit_usd = PRICE * Decimal(str(STEP_S * steps)) / 3600
     made = Bench(
         folder,
         train=table(1600, 0),
-        signal=table(400, 1),
+        validation=table(400, 1),
         settings=LONG,
-        bounds=bounds,
+        limits=limits,
         meter=Meter(PRICE, 0.0, limit_usd, None),
     )
-    made.look_s, made.step_s = (lambda: look_s), (lambda: STEP_S)
+    made.validation_s, made.step_s = (lambda: look_s), (lambda: STEP_S)
     return made
 
 
@@ -62,11 +62,11 @@ def check_recalibrated(made: Bench, trained: TrainedModel) -> list[AdaptationCha
         -1
     ] < 0.2 * LONG.learning_rate
     assert trained.val_loss is not None
-    assert trained.val_loss < 0.8 * class_prior_loss(made.train, made.signal)
+    assert trained.val_loss < 0.8 * class_prior_loss(made.train, made.validation)
     changes = trained.state.changes
     assert changes, "nothing was recorded"
     assert changes[0].lever == "length"
-    assert "rows a second" in changes[0].sentence
+    assert "rows/s" in changes[0].sentence
     return changes
 
 
@@ -110,7 +110,7 @@ def test_looks_are_thinned_out_and_the_best_is_looked_at_again(tmp_path: Path) -
     slow(made, 15.0, 3)
     trained = made.training().run()
     assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
-    assert "looks" in [change.lever for change in trained.state.changes]
+    assert "validation" in [change.lever for change in trained.state.changes]
     assert trained.state.validation_share < 1
 
 

@@ -71,7 +71,7 @@ def test_a_training_that_is_never_good_enough_is_stopped_with_its_checkpoint(
     rails = Guardrails(skill=SkillFloor(min=0.99, after_epochs=1.5, action=action))
     bench = Bench(tmp_path, settings=LEARNS, guardrails=rails)
     with pytest.raises(
-        StageStopped, match=r"guardrail skill: 0\.\d+ after 1\.50 epochs .* at least 0\.99"
+        StageStopped, match=r"guardrail skill: 0\.\d+ after 1\.50 epochs .* below the minimum of 0\.99"
     ) as stopped:
         bench.training().run()
     assert stopped.value.cause == ("stop-requested" if action == "pause" else "guardrail")
@@ -114,8 +114,8 @@ def test_one_that_gets_worse_goes_back_to_where_it_was_good_and_ends_well(tmp_pa
     trained = training.run()
     backs = [change for change in trained.state.changes if change.lever == "guardrail"]
     assert 1 <= len(backs) <= MAX_ROLLBACKS
-    assert backs[0].after == "at 1,200, 0.5 of the learning rate"
-    assert "its action is roll-back" in backs[0].reason
+    assert backs[0].after == "weights at 1,200 samples, learning rate times 0.5"
+    assert "action: roll-back" in backs[0].reason
     assert trained.state.samples == 8 * 300
     assert trained.val_loss is not None
     assert skill_score(trained.val_loss, prior_loss(encoding_of(bench.train))) >= 0.25
@@ -129,7 +129,7 @@ def test_one_that_keeps_getting_worse_goes_back_so_often_and_is_then_stopped_als
     bench = Bench(tmp_path, settings=LEARNS.model_copy(update={"max_epochs": 30}), guardrails=rails)
     backs, going = 0, list[Training]()
     # A start is told to stop once it has gone back.
-    bench.stopping = lambda: going[-1].state.rollbacks > len(going) - 1
+    bench.should_stop = lambda: going[-1].state.rollbacks > len(going) - 1
     for start in range(MAX_ROLLBACKS + 1):
         going.append(training := bench.training())
         assert training.state.rollbacks == backs
@@ -152,7 +152,7 @@ def dear(folder: Path, action: str, **also: float) -> Bench:
         settings=settings,
         meter=PRICED,
         guardrails=rails,
-        bounds=AdaptationLimits(**also),
+        limits=AdaptationLimits(**also),
     )
     bench.step_s = lambda: 0.1
     return bench
@@ -162,7 +162,8 @@ def dear(folder: Path, action: str, **also: float) -> Bench:
 def test_a_training_whose_epochs_cost_too_much_is_stopped(tmp_path: Path, action: str) -> None:
     bench = dear(tmp_path, action)
     with pytest.raises(
-        StageStopped, match=r"guardrail usd_per_epoch: an epoch costs \$0\.00\d+, at most \$0\.0005"
+        StageStopped,
+        match=r"guardrail usd_per_epoch: an epoch costs \$0\.00\d+, above the maximum of \$0\.0005",
     ) as stopped:
         bench.training().run()
     assert stopped.value.cause == ("stop-requested" if action == "pause" else "guardrail")
@@ -173,16 +174,16 @@ def test_rebalance_changes_one_thing_after_the_other_gentlest_first_inside_the_b
     tmp_path: Path,
 ) -> None:
     bench = dear(tmp_path, "rebalance", min_validation_share=0.5, max_batch_factor=2.0)
-    bench.look_s = lambda: 0.3
-    with pytest.raises(StageStopped, match="with nothing left to change"):
+    bench.validation_s = lambda: 0.3
+    with pytest.raises(StageStopped, match="no further saving is possible"):
         bench.training().run()
     levers = [change.lever for change in bench.changes]
-    assert levers[0] == "looks" and levers[-1] == "guardrail"
+    assert levers[0] == "validation" and levers[-1] == "guardrail"
     assert levers.index("batch") < levers.index("pool")
     assert all(
         "usd_per_epoch" in change.reason
         for change in bench.changes
-        if change.lever in ("looks", "pool", "guardrail")
+        if change.lever in ("validation", "pool", "guardrail")
     )
 
 
@@ -199,13 +200,13 @@ def test_a_larger_batch_that_makes_an_epoch_cheap_enough_is_all_that_is_done(tmp
     ("given", "said"),
     [
         (
-            {"usd_per_epoch": {"most_usd": "0.1", "action": "throttle"}},
-            "throttle is no action for usd_per_epoch, which it does not mend",
+            {"usd_per_epoch": {"max_usd": "0.1", "action": "throttle"}},
+            "throttle is no action for usd_per_epoch: choose rebalance, pause, stop",
         ),
-        ({"usd_per_epoch": {"most_usd": "0"}}, "greater than 0"),
+        ({"usd_per_epoch": {"max_usd": "0"}}, "greater than 0"),
         (
             {"skill": {"min": 0.1, "action": "rebalance"}},
-            "rebalance is no action for skill, .*: choose roll-back, pause, stop",
+            "rebalance is no action for skill: choose roll-back, pause, stop",
         ),
         ({"joules": {"max": 1, "action": "roll-back"}}, "roll-back is no action for joules"),
         ({"skill": {"min": 1.0}}, "less than 1"),
@@ -222,7 +223,7 @@ def test_what_is_guarded_is_told_in_sentences() -> None:
     rails = Guardrails.model_validate(
         {
             "joules": {"max": 600},
-            "usd_per_epoch": {"most_usd": "0.05", "action": "rebalance"},
+            "usd_per_epoch": {"max_usd": "0.05", "action": "rebalance"},
             "skill": {"min": 0.1, "after_epochs": 2, "after_share": 0.5, "action": "roll-back"},
         }
     )

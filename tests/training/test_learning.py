@@ -17,7 +17,7 @@ from shoestring.data.recipe import TrainSettings
 from shoestring.data.run_records import read_record
 from shoestring.training.curve import TrainingCurve
 from shoestring.training.torch_.checkpoint import from_bytes
-from shoestring.training.torch_.loop import MIN_STEPS_PER_EPOCH
+from shoestring.training.torch_.session import MIN_STEPS_PER_EPOCH
 
 LEARNING = TrainSettings(
     max_epochs=6, hidden=(16,), bins=8, dropout=0.0, category_dropout=0.0, learning_rate=0.01
@@ -25,12 +25,12 @@ LEARNING = TrainSettings(
 
 
 def test_it_learns_what_there_is_to_learn(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, train=table(4000, 0), signal=table(1000, 1), settings=LEARNING)
+    bench = Bench(tmp_path, train=table(4000, 0), validation=table(1000, 1), settings=LEARNING)
     trained = bench.training().run()
     assert trained.val_loss is not None
-    logit = np.where(bench.signal["code"] % 2, 2.0, -2.0) + 2 * bench.signal["number"]
-    truth = float(np.log1p(np.exp(np.where(bench.signal["y"], -logit, logit))).mean())
-    assert trained.val_loss < truth + 0.1 * (class_prior_loss(bench.train, bench.signal) - truth)
+    logit = np.where(bench.validation["code"] % 2, 2.0, -2.0) + 2 * bench.validation["number"]
+    truth = float(np.log1p(np.exp(np.where(bench.validation["y"], -logit, logit))).mean())
+    assert trained.val_loss < truth + 0.1 * (class_prior_loss(bench.train, bench.validation) - truth)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_gives_others(tmp_path: Path) -> None:
@@ -61,12 +61,12 @@ def test_the_error_of_a_regression_is_in_the_unit_of_y(tmp_path: Path) -> None:
     encoding = Encoding(
         features=(Feature(name="number", kind="numeric"),), task="regression", train_prior=prior
     )
-    bench = Bench(tmp_path, train=rows[:4000], signal=rows[4000:], settings=LEARNING, encoding=encoding)
+    bench = Bench(tmp_path, train=rows[:4000], validation=rows[4000:], settings=LEARNING, encoding=encoding)
     trained = bench.training().run()
     assert trained.val_loss == pytest.approx(10, rel=0.15)
     losses = [point.train_loss for point in trained.state.points if point.train_loss is not None]
     assert losses[-1] == pytest.approx(10, rel=0.3)
-    assert bench.told[-1][2]["rmse"] == pytest.approx(10, rel=0.3)
+    assert bench.reports[-1][2]["rmse"] == pytest.approx(10, rel=0.3)
     assert bench.training().learner.loss([rows[4000:]], bench.training().learner.net) == pytest.approx(
         51, rel=0.1
     )
@@ -75,7 +75,7 @@ def test_the_error_of_a_regression_is_in_the_unit_of_y(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 17])
 def test_a_handful_of_rows_can_be_trained_on(tmp_path: Path, rows: int) -> None:
     train = table(rows, 0)
-    trained = Bench(tmp_path, train=train, signal=table(1, 1)).training().run()
+    trained = Bench(tmp_path, train=train, validation=table(1, 1)).training().run()
     assert trained.state.samples == 3 * rows
     assert [(window.epoch, window.start, window.stop) for window in trained.state.sample_ranges] == [
         (epoch, 0, rows) for epoch in range(3)
@@ -128,15 +128,15 @@ def test_the_kept_weights_are_the_better_of_the_annealed_and_the_averaged(tmp_pa
     looks = [point.val_loss for point in trained.state.points if point.val_loss is not None]
     assert trained.val_loss == min(looks[-1], trained.state.best_loss)
     training.learner.net.load_state_dict(from_bytes(trained.weights))
-    assert training.learner.loss([bench.signal], training.learner.net) == pytest.approx(trained.val_loss)
+    assert training.learner.loss([bench.validation], training.learner.net) == pytest.approx(trained.val_loss)
 
 
 def test_the_curve_is_there_with_the_first_checkpoint(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, stopping=stop_after(30))
+    bench = Bench(tmp_path, should_stop=stop_after(30))
     with pytest.raises(StageStopped):
         bench.training().run()
     half = read_record(bench.store, "runs/one/curve.json", TrainingCurve)
-    replace(bench, stopping=lambda: False).training().run()
+    replace(bench, should_stop=lambda: False).training().run()
     done = read_record(bench.store, "runs/one/curve.json", TrainingCurve)
     assert 0 < len(half.points) < len(done.points)
     assert done.points[: len(half.points)] == half.points

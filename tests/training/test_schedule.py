@@ -126,4 +126,4 @@ def test_a_stall_is_patience_looks_without_a_gain(losses: list[float], patience:
 
 def test_a_loss_that_is_not_a_number_is_no_gain() -> None:
     assert EarlyStopping(1).update(float("nan")).triggered
-    assert EarlyStopping(1, best=0.5).update(float("inf")).best_loss == 0.5
+    assert EarlyStopping(1, best_loss=0.5).update(float("inf")).best_loss == 0.5

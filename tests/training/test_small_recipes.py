@@ -44,8 +44,8 @@ def stages(folder: Path, table: pa.Table) -> tuple[FolderStore, StageOutcome, St
             meter=Meter(Decimal("0.04"), clock.monotonic_s(), Decimal("0.001"), None),
             clock=clock,
             scratch=folder,
-            progress=lambda progress: None,
-            stopping=lambda: False,
+            report_progress=lambda progress: None,
+            should_stop=lambda: False,
         )
 
     raw = ingest.run(work("ingest"))

@@ -84,5 +84,5 @@ def test_the_test_split_is_never_opened(without_test: tuple[Path, str]) -> None:
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_a_split_without_rows_is_refused_with_its_name(tmp_path: Path, split: str) -> None:
     key = dataset(FolderStore(tmp_path), tmp_path, {"train": 40, "val": 10} | {split: 0})
-    with pytest.raises(DataError, match=f"the {split} split .* has no rows|a split without a part"):
+    with pytest.raises(DataError, match=f"the {split} split .* has no rows|a split without parts"):
         train.run(work(tmp_path, key))

@@ -13,7 +13,7 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.stages import train
-from shoestring.stages.work import Progress, Work
+from shoestring.stages.work import StageProgress, Work
 
 EPOCHS = 30
 TIMES = 50.0
@@ -33,7 +33,7 @@ class Hurrying:
         time.sleep(seconds / TIMES)
 
 
-def tell(progress: Progress) -> None:
+def tell(progress: StageProgress) -> None:
     print(progress.samples, flush=True)
 
 
@@ -57,8 +57,8 @@ def work(folder: Path, data_key: str) -> Work:
         meter=Meter(Decimal(0), 0.0, Decimal(0), None),
         clock=Hurrying(),
         scratch=folder,
-        progress=tell,
-        stopping=lambda: False,
+        report_progress=tell,
+        should_stop=lambda: False,
     )
 
 

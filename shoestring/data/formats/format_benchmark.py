@@ -1,4 +1,5 @@
-"""Write and read small tables in every format on one volume, and fit what a row and a byte cost."""
+"""Measure the formats on one volume: write and read small tables, and derive the cost of a row and of a
+byte."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ from shoestring.data.formats.readers import open_rows, write_table
 
 ROWS = 8192
 COLUMNS = (4, 48)
-"""Two widths, so that the cost of a row can be told from that of its bytes."""
+"""Two widths, which separate the cost of a row from the cost of its bytes."""
 
 DISK_BYTES = 8 << 20
 BATCH_ROWS = 1024
 REPEATS = 3
 FASTEST_BYTES_PER_S = 1 << 36
-"""What is written down when a wider row was not measurably slower: 64 GiB/s, more than memory gives one core."""
+"""Recorded when the wider rows were not measurably slower: 64 GiB/s, more than the memory bandwidth of
+one core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,11 @@ class FormatTiming:
 
 
 def measure_volume(folder: Path, clock: Clock) -> tuple[FormatSpeed, ...]:
-    """Write and read small tables of two widths in every format in `folder`, which is left as it was.
+    """Measure every format on the volume of `folder`, in a temporary subfolder that is removed afterwards.
 
-    `write` counts the bytes of the file at the speed at which the disk takes and keeps them. `scan` is opening and reading all rows
-    in order, from the page cache. `take` is one pass over open rows in random order, in batches: a loader that shuffles pays one
-    scan, then a take for each pass.
+    `write` includes the time in which the disk takes the file's bytes durably. `scan` opens and reads all
+    rows in order, from the page cache. `take` is one pass over open rows in random order, in batches: a
+    loader that shuffles pays one scan, then a take for each epoch.
     """
     rng = np.random.default_rng(0)
     tables = [_table(columns, rng) for columns in COLUMNS]
@@ -58,11 +60,11 @@ def measure_volume(folder: Path, clock: Clock) -> tuple[FormatSpeed, ...]:
 
 
 def _table(columns: int, rng: np.random.Generator) -> pa.Table:
-    """A third codes, the rest measurements of three digits, as encoded tables are."""
-    codes = {f"c{place}": pa.array(rng.integers(0, 50, ROWS), pa.int32()) for place in range(columns // 3)}
+    """Return a table like an encoded one: a third codes, the rest measurements of three digits."""
+    codes = {f"c{index}": pa.array(rng.integers(0, 50, ROWS), pa.int32()) for index in range(columns // 3)}
     numbers = {
-        f"n{place}": pa.array(np.round(rng.normal(size=ROWS), 2), pa.float32())
-        for place in range(columns - len(codes))
+        f"n{index}": pa.array(np.round(rng.normal(size=ROWS), 2), pa.float32())
+        for index in range(columns - len(codes))
     }
     return pa.table(codes | numbers)
 
@@ -95,35 +97,36 @@ def _write_and_sync(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _fastest_s(act: Callable[[], object], clock: Clock) -> float:
-    """Seconds of the quickest of a few tries: what disturbs a measurement only ever adds."""
+def _fastest_s(action: Callable[[], object], clock: Clock) -> float:
+    """Return the seconds of the fastest of `REPEATS` tries, since disturbances only ever add time."""
     found = []
     for _ in range(REPEATS):
         started_s = clock.monotonic_s()
-        act()
+        action()
         found.append(clock.monotonic_s() - started_s)
     return min(found)
 
 
 def _speed(format: Format, timings: list[FormatTiming], disk_s_per_byte: float) -> FormatSpeed:
     narrow, wide = timings
-    written = _fit_costs(*(timing.write_s + timing.file_bytes * disk_s_per_byte for timing in timings))
-    scanned = _fit_costs(narrow.scan_s, wide.scan_s)
-    taken = _fit_costs(narrow.take_s, wide.take_s)
+    write = _fit_costs(*(timing.write_s + timing.file_bytes * disk_s_per_byte for timing in timings))
+    scan = _fit_costs(narrow.scan_s, wide.scan_s)
+    take = _fit_costs(narrow.take_s, wide.take_s)
     return FormatSpeed(
         format=format,
-        write_ns_per_row=written[0],
-        write_bytes_per_s=written[1],
-        scan_ns_per_row=scanned[0],
-        scan_bytes_per_s=scanned[1],
-        take_ns_per_row=taken[0],
-        take_bytes_per_s=taken[1],
+        write_ns_per_row=write[0],
+        write_bytes_per_s=write[1],
+        scan_ns_per_row=scan[0],
+        scan_bytes_per_s=scan[1],
+        take_ns_per_row=take[0],
+        take_bytes_per_s=take[1],
         size_ratio=round(wide.file_bytes / (ROWS * 4 * COLUMNS[1]), 3),
     )
 
 
 def _fit_costs(narrow_s: float, wide_s: float) -> tuple[int, int]:
-    """Nanoseconds a row and bytes a second: the line through the seconds of ROWS rows of both widths, neither part negative."""
+    """Return nanoseconds a row and bytes a second: the line through both widths, with neither part
+    negative."""
     narrow_bytes, wide_bytes = (ROWS * 4 * columns for columns in COLUMNS)
     bytes_per_s = min((wide_bytes - narrow_bytes) / max(wide_s - narrow_s, 1e-9), FASTEST_BYTES_PER_S)
     row_s = max(narrow_s - narrow_bytes / bytes_per_s, 0.0) / ROWS

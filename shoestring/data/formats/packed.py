@@ -1,9 +1,12 @@
-"""Packed records: one aligned C struct a row, so that a shuffled read touches one place, and a memory map needs no decoding.
+"""The packed format: one aligned C struct a row. A shuffled read touches one place, and a memory map
+needs no decoding.
 
-    magic (8 bytes) · length of the header (8 bytes, little-endian) · header (JSON) · zeros up to a multiple of 64 · the records
+    magic (8 bytes) | length of the header (8 bytes, little-endian) | header (JSON) | padding to 64 bytes
+    | records
 
-The header holds the Arrow schema, the number of rows and the dictionaries of the text columns; a text column is an int32 code into its
-dictionary. Columns with nulls have a bit each in the bytes of `_nulls`, the last field.
+The header holds the Arrow schema, the number of rows, the columns with nulls, and the dictionaries of the
+text columns. A text value is stored as an int32 index into its dictionary. Columns with nulls have one
+bit each in the bytes of `_nulls`, the last field.
 """
 
 from __future__ import annotations
@@ -18,31 +21,34 @@ import pyarrow as pa
 
 from shoestring.core.errors import DataError
 
-MAGIC = b"SHOEPAK1"
+MAGIC = b"SHOEPAK2"
 ALIGNMENT = 64
 NULLS = "_nulls"
 
 Records = np.ndarray[Any, np.dtype[Any]]
 
 
-def record_type(schema: pa.Schema, nulled: int = 0) -> np.dtype[Any]:
-    """The struct of one row; `nulled` columns have a bit each in `_nulls`. Raises DataError for nested and decimal types."""
+def record_type(schema: pa.Schema, null_columns: int = 0) -> np.dtype[Any]:
+    """Return the struct of one row; `null_columns` columns have a bit each in `_nulls`.
+
+    Raises DataError for nested and decimal types.
+    """
     fields: list[tuple[Any, ...]] = [(field.name, _storage_type(field)) for field in schema]
-    if nulled:
-        fields.append((NULLS, "u1", (-(-nulled // 8),)))
+    if null_columns:
+        fields.append((NULLS, "u1", (-(-null_columns // 8),)))
     return np.dtype(fields, align=True)
 
 
 def pack(table: pa.Table, records: Records) -> None:
-    """Write the rows of a table without text and nulls into as many records of `record_type(table.schema)`."""
+    """Copy a table without text and nulls into equally many records of `record_type(table.schema)`."""
     for name in table.column_names:
         _fill(records[name], table.column(name))
 
 
 def write_packed(table: pa.Table, path: Path) -> None:
     """Write a table as packed records."""
-    nulled = [name for name in table.column_names if table.column(name).null_count]
-    records = np.zeros(table.num_rows, record_type(table.schema, len(nulled)))
+    null_columns = [name for name in table.column_names if table.column(name).null_count]
+    records = np.zeros(table.num_rows, record_type(table.schema, len(null_columns)))
     dictionaries: dict[str, list[str]] = {}
     for name in table.column_names:
         column = table.column(name)
@@ -51,13 +57,13 @@ def write_packed(table: pa.Table, path: Path) -> None:
             dictionaries[name] = encoded.dictionary.to_pylist()
             column = pa.chunked_array([encoded.indices])
         _fill(records[name], column)
-    for bit, name in enumerate(nulled):
+    for bit, name in enumerate(null_columns):
         records[NULLS][:, bit // 8] |= np.asarray(table.column(name).is_null()).astype("u1") << (bit % 8)
     header = json.dumps(
         {
             "arrow_schema": base64.b64encode(table.schema.serialize().to_pybytes()).decode(),
             "dictionaries": dictionaries,
-            "nulled": nulled,
+            "null_columns": null_columns,
             "rows": table.num_rows,
         }
     ).encode()
@@ -68,34 +74,37 @@ def write_packed(table: pa.Table, path: Path) -> None:
 
 
 def map_packed(path: Path) -> tuple[Records, pa.Schema, dict[str, Any]]:
-    """The records of a file, mapped and read-only, their Arrow schema and the header. Raises DataError for a damaged or shortened file."""
+    """Return the records of a file, memory-mapped and read-only, their Arrow schema and the header.
+
+    Raises DataError for a damaged or truncated file.
+    """
     try:
         with path.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
-                raise DataError(f"{path} does not hold packed records")
+                raise DataError(f"{path} is not a file of packed records of version {MAGIC.decode()}")
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
             start = file.tell() + -file.tell() % ALIGNMENT
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(header["arrow_schema"])))
-        dtype, rows = record_type(schema, len(header["nulled"])), int(header["rows"])
+        dtype, rows = record_type(schema, len(header["null_columns"])), int(header["rows"])
     except (ValueError, KeyError, TypeError, OverflowError, pa.ArrowException) as error:
         raise DataError(f"{path} is damaged: its header cannot be read ({error})") from None
     expected, found = start + rows * dtype.itemsize, path.stat().st_size
     if found != expected:
-        raise DataError(f"{path} is damaged: it has {found} bytes, and its header promises {expected}")
+        raise DataError(f"{path} is damaged: it has {found} bytes instead of {expected}, as its header says")
     records = np.memmap(path, dtype, "r", start, (rows,)) if rows else np.zeros(0, dtype)
     return np.asarray(records), schema, header
 
 
 def read_packed(path: Path) -> pa.Table:
-    """The table that was written. Raises DataError for a damaged or shortened file."""
+    """Return the table of a file. Raises DataError for a damaged or truncated file."""
     records, schema, header = map_packed(path)
-    nulled: list[str] = header["nulled"]
+    null_columns: list[str] = header["null_columns"]
     columns = []
     for field in schema:
         values = np.ascontiguousarray(records[field.name])
         missing = None
-        if field.name in nulled:
-            bit = nulled.index(field.name)
+        if field.name in null_columns:
+            bit = null_columns.index(field.name)
             missing = (records[NULLS][:, bit // 8] >> (bit % 8) & 1).astype(bool)
         columns.append(_column(values, missing, field.type, header["dictionaries"].get(field.name)))
     return pa.table(columns, schema=schema)
@@ -107,28 +116,29 @@ def _storage_type(field: pa.Field) -> np.dtype[Any]:
         return np.dtype("<i4")
     if pa.types.is_boolean(kind):
         return np.dtype("u1")
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.dtype(
-            f"{'f' if pa.types.is_floating(kind) else 'u' if pa.types.is_unsigned_integer(kind) else 'i'}{kind.bit_width // 8}"
-        )
+    if pa.types.is_floating(kind):
+        return np.dtype(f"f{kind.bit_width // 8}")
+    if pa.types.is_integer(kind):
+        return np.dtype(f"{'u' if pa.types.is_unsigned_integer(kind) else 'i'}{kind.bit_width // 8}")
     if pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
         return np.dtype(f"<i{kind.bit_width // 8}")
     raise DataError(
-        f"column {field.name!r} is of type {kind}: only numbers, text, true/false, dates and times can be packed"
+        f"column {field.name!r} is of type {kind}: the packed format supports numbers, text, booleans, "
+        "dates and times only"
     )
 
 
 def _fill(field: Records, column: pa.ChunkedArray) -> None:
     """Copy a column into one field of the records; a null becomes 0."""
-    at = 0
+    start = 0
     for chunk in column.chunks:
         if pa.types.is_boolean(chunk.type):
             chunk = chunk.cast(pa.uint8())
         elif pa.types.is_temporal(chunk.type):
             chunk = chunk.view(pa.int32() if chunk.type.bit_width == 32 else pa.int64())
         values = chunk.fill_null(0) if chunk.null_count else chunk
-        field[at : at + len(chunk)] = values.to_numpy(zero_copy_only=False)
-        at += len(chunk)
+        field[start : start + len(chunk)] = values.to_numpy(zero_copy_only=False)
+        start += len(chunk)
 
 
 def _column(

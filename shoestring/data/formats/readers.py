@@ -1,4 +1,5 @@
-"""Three formats behind one reader: Parquet (small), Arrow IPC (quick to scan), packed records (quick to shuffle)."""
+"""Write and read tables in three formats: Parquet (small), Arrow IPC (fast to scan), packed records (fast
+to shuffle)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from shoestring.data.formats.packed import (
 
 
 def write_table(table: pa.Table, format: Format, path: Path) -> None:
-    """Write a table of numbers, text, true/false, dates and times, any of them with nulls. Equal tables give equal bytes."""
+    """Write a table of numbers, text, booleans, dates and times, all nullable. Equal tables give equal
+    bytes."""
     match format:
         case Format.PARQUET:
             pq.write_table(table, path, compression="zstd")
@@ -35,7 +37,7 @@ def write_table(table: pa.Table, format: Format, path: Path) -> None:
 
 
 def read_table(path: Path, format: Format) -> pa.Table:
-    """The table that was written, values, nulls and types. Raises DataError for a damaged or shortened file."""
+    """Read a table with its values, nulls and types. Raises DataError for a damaged or truncated file."""
     try:
         match format:
             case Format.PARQUET:
@@ -47,17 +49,15 @@ def read_table(path: Path, format: Format) -> pa.Table:
             case Format.PACKED:
                 return read_packed(path)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path} cannot be read as {format}: it is damaged or was cut short ({error})"
-        ) from None
+        raise DataError(f"{path} cannot be read as {format}: it is damaged or truncated ({error})") from None
 
 
 class EncodedRows:
-    """Encoded rows, one record a row, across the parts of a split. Parts in memory and mapped ones are read alike."""
+    """The encoded rows of a split, one record a row, over all its parts, in memory or memory-mapped."""
 
     def __init__(self, parts: Sequence[Records]) -> None:
         if not parts:
-            raise DataError("a split without a part has no rows to read")
+            raise DataError("a split without parts has no rows to read")
         self.dtype: np.dtype[Any] = parts[0].dtype
         self._parts = tuple(parts)
         self._starts = np.cumsum([0, *(len(part) for part in parts)])
@@ -66,32 +66,35 @@ class EncodedRows:
         return int(self._starts[-1])
 
     def take(self, positions: np.ndarray[Any, np.dtype[np.int64]]) -> Records:
-        """Copies of the rows at `positions` (int64[B], in any order, repeats allowed): records[B]. Raises IndexError."""
+        """Return copies of the rows at `positions` (int64[B], any order, repeats allowed): records[B].
+
+        Raises IndexError for a position outside the rows.
+        """
         if len(positions) and not 0 <= positions.min() <= positions.max() < len(self):
             raise IndexError(
-                f"positions from {positions.min()} to {positions.max()}, and there are {len(self)} rows"
+                f"positions from {positions.min()} to {positions.max()} are outside the {len(self)} rows"
             )
         if len(self._parts) == 1:
             return self._parts[0].take(positions)
         owners = np.searchsorted(self._starts, positions, side="right") - 1
         taken = np.empty(len(positions), self.dtype)
         for owner in np.unique(owners):
-            here = owners == owner
-            taken[here] = self._parts[owner].take(positions[here] - self._starts[owner])
+            mask = owners == owner
+            taken[mask] = self._parts[owner].take(positions[mask] - self._starts[owner])
         return taken
 
     def scan(self, batch_rows: int) -> Iterator[Records]:
-        """All rows in order, at most `batch_rows` at a time; views, not to be written to."""
+        """Yield all rows in order, at most `batch_rows` at a time, as views that must not be written to."""
         for part in self._parts:
             for start in range(0, len(part), batch_rows):
                 yield part[start : start + batch_rows]
 
 
 def open_rows(paths: Sequence[Path], format: Format) -> EncodedRows:
-    """The rows of an encoded data set: fixed-width columns without nulls.
+    """Open the rows of an encoded data set, whose columns have a fixed width and no nulls. Raises DataError.
 
-    Packed records are mapped. The others are decoded once into packed records in memory, since a shuffled read of a column store
-    costs 100 to 5,000 times as much as one of a record. Raises DataError.
+    Packed records are memory-mapped. The other formats are decoded once into packed records in memory,
+    because a shuffled read of a column store costs 100 to 5,000 times as much as one of a record.
     """
     return EncodedRows(
         [_mapped(path) if format is Format.PACKED else _decoded(path, format) for path in paths]
@@ -100,8 +103,8 @@ def open_rows(paths: Sequence[Path], format: Format) -> EncodedRows:
 
 def _mapped(path: Path) -> Records:
     records, _, header = map_packed(path)
-    if found := [*header["nulled"], *header["dictionaries"]]:
-        raise DataError(f"{path} is not encoded: {', '.join(found)} hold text or nulls")
+    if found := [*header["null_columns"], *header["dictionaries"]]:
+        raise DataError(f"{path} is not encoded: {', '.join(found)} contain text or nulls")
     return records
 
 
@@ -110,7 +113,7 @@ def _decoded(path: Path, format: Format) -> Records:
     if found := [
         name for name in table.column_names if table[name].null_count or pa.types.is_string(table[name].type)
     ]:
-        raise DataError(f"{path} is not encoded: {', '.join(found)} hold text or nulls")
+        raise DataError(f"{path} is not encoded: {', '.join(found)} contain text or nulls")
     records = np.empty(table.num_rows, record_type(table.schema))
     pack(table, records)
     return records

@@ -1,4 +1,8 @@
-"""Batches by sample cursor: any batch size at any time, an epoch's rows each exactly once, gathered ahead in the background."""
+"""Load training batches by sample cursor. The batch size may change at any time; each row appears once an
+epoch.
+
+Rows are gathered ahead in a background thread.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ from shoestring.core.errors import DataError
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.shuffle import SampleCursor, sample_indices
 
-# Rows gathered at once, ahead of the trainer: large enough to hide a thread's switch, small enough to throw away at a stop.
+# Rows that are gathered at once, ahead of the trainer: enough to hide the cost of a thread switch, few
+# enough to discard at a stop.
 PREFETCH_ROWS = 1 << 14
 
 Records = np.ndarray[Any, np.dtype[Any]]
@@ -22,88 +27,94 @@ Records = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records of positions [first, first + len) of an epoch."""
+    """Records of positions [start, start + len) of an epoch."""
 
     epoch: int
-    first: int
+    start: int
     records: Records
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchedRows:
+    """Records from position `start` of an epoch on, which the background thread gathers."""
+
     epoch: int
-    first: int
+    start: int
     records: Future[Records]
 
 
 class Loader:
-    """Hands out the rows from `cursor` on. The last batch of an epoch may be short; none mixes two epochs.
+    """Returns the rows from `cursor` on, in batches. The last batch of an epoch may be short; none spans
+    two epochs.
 
-    `stall_share` is the share of the time since it began in which the trainer waited for rows.
+    `wait_share` is the share of the loader's lifetime in which the trainer waited for rows.
     """
 
     def __init__(self, rows: EncodedRows, cursor: SampleCursor) -> None:
-        """Raises DataError for a data set without rows, ValueError for a cursor that is not in this one."""
+        """Raises DataError for a data set without rows, ValueError for a cursor outside this data set."""
         if not len(rows):
             raise DataError("there are no rows to train on")
         if not 0 <= cursor.position <= len(rows):
-            raise ValueError(f"{cursor} is not in a data set of {len(rows)} rows")
-        self._rows, self._at = rows, cursor
+            raise ValueError(f"{cursor} is outside the data set of {len(rows)} rows")
+        self._rows, self._cursor = rows, cursor
         self._pool = ThreadPoolExecutor(1, "loader")
-        self._began_s, self._waited_s = time.monotonic(), 0.0
-        self._chunk = self._ask(cursor.epoch, cursor.position)
-        self._next = self._ask_after(self._chunk)
+        self._started_s, self._waited_s = time.monotonic(), 0.0
+        self._current = self._prefetch(cursor.epoch, cursor.position)
+        self._next = self._prefetch_after(self._current)
 
     @property
     def cursor(self) -> SampleCursor:
-        """Where the next batch begins."""
-        return self._at
+        """The position of the next batch."""
+        return self._cursor
 
     @property
     def wait_share(self) -> float:
-        return self._waited_s / max(1e-9, time.monotonic() - self._began_s)
+        return self._waited_s / max(1e-9, time.monotonic() - self._started_s)
 
-    def next_batch(self, most_rows: int) -> Batch:
-        """The next rows, at most so many; fewer at the end of an epoch or of what was gathered."""
-        epoch, position = self._at.epoch, self._at.position
+    def next_batch(self, max_rows: int) -> Batch:
+        """Return the next batch of at most `max_rows` rows; fewer at the end of an epoch or of the
+        prefetched rows."""
+        epoch, position = self._cursor.epoch, self._cursor.position
         if position == len(self._rows):
             epoch, position = epoch + 1, 0
-        if epoch != self._chunk.epoch or position >= self._chunk.first + self._length(self._chunk):
-            self._chunk, self._next = self._next, self._ask_after(self._next)
-        chunk = self._wait(self._chunk)
-        offset = position - self._chunk.first
-        records = chunk[offset : offset + most_rows]
-        if len(records) < most_rows and self._next.epoch == epoch:
-            records = np.concatenate([records, self._wait(self._next)[: most_rows - len(records)]])
-        self._at = SampleCursor(seed=self._at.seed, epoch=epoch, position=position + len(records))
-        self._drop_spent()
+        if epoch != self._current.epoch or position >= self._current.start + self._length(self._current):
+            self._advance()
+        gathered = self._wait(self._current)
+        offset = position - self._current.start
+        records = gathered[offset : offset + max_rows]
+        if len(records) < max_rows and self._next.epoch == epoch:
+            records = np.concatenate([records, self._wait(self._next)[: max_rows - len(records)]])
+        self._cursor = SampleCursor(seed=self._cursor.seed, epoch=epoch, position=position + len(records))
+        # A batch that reached into the next rows has used up the current ones, which need not stay in memory.
+        if self._next.epoch == self._cursor.epoch and self._cursor.position > self._next.start:
+            self._advance()
         return Batch(epoch, position, records)
 
-    def _drop_spent(self) -> None:
-        """Go on to the next chunk when this batch reached into it, so that it is never held twice."""
-        if self._next.epoch == self._at.epoch and self._at.position > self._next.first:
-            self._chunk, self._next = self._next, self._ask_after(self._next)
+    def _advance(self) -> None:
+        self._current, self._next = self._next, self._prefetch_after(self._next)
 
-    def _length(self, chunk: PrefetchedRows) -> int:
-        return min(PREFETCH_ROWS, len(self._rows) - chunk.first)
+    def _length(self, prefetched: PrefetchedRows) -> int:
+        return min(PREFETCH_ROWS, len(self._rows) - prefetched.start)
 
-    def _ask_after(self, chunk: PrefetchedRows) -> PrefetchedRows:
-        first = chunk.first + self._length(chunk)
-        return self._ask(chunk.epoch, first) if first < len(self._rows) else self._ask(chunk.epoch + 1, 0)
+    def _prefetch_after(self, prefetched: PrefetchedRows) -> PrefetchedRows:
+        start = prefetched.start + self._length(prefetched)
+        if start < len(self._rows):
+            return self._prefetch(prefetched.epoch, start)
+        return self._prefetch(prefetched.epoch + 1, 0)
 
-    def _ask(self, epoch: int, first: int) -> PrefetchedRows:
-        if first == len(self._rows):
-            epoch, first = epoch + 1, 0
-        count = min(PREFETCH_ROWS, len(self._rows) - first)
-        return PrefetchedRows(epoch, first, self._pool.submit(self._gather, epoch, first, count))
+    def _prefetch(self, epoch: int, start: int) -> PrefetchedRows:
+        if start == len(self._rows):
+            epoch, start = epoch + 1, 0
+        count = min(PREFETCH_ROWS, len(self._rows) - start)
+        return PrefetchedRows(epoch, start, self._pool.submit(self._gather, epoch, start, count))
 
-    def _gather(self, epoch: int, first: int, count: int) -> Records:
-        return self._rows.take(sample_indices(len(self._rows), self._at.seed, epoch, first, count))
+    def _gather(self, epoch: int, start: int, count: int) -> Records:
+        return self._rows.take(sample_indices(len(self._rows), self._cursor.seed, epoch, start, count))
 
-    def _wait(self, chunk: PrefetchedRows) -> Records:
-        began_s = time.monotonic()
-        records = chunk.records.result()
-        self._waited_s += time.monotonic() - began_s
+    def _wait(self, prefetched: PrefetchedRows) -> Records:
+        started_s = time.monotonic()
+        records = prefetched.records.result()
+        self._waited_s += time.monotonic() - started_s
         return records
 
     def __enter__(self) -> Self:

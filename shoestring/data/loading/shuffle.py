@@ -1,6 +1,8 @@
-"""The order in which training meets its rows: a keyed permutation, so that a position in an epoch names a row in O(1) memory.
+"""The shuffled order of training rows: a keyed permutation, so that a position in an epoch maps to a row
+in O(1) memory.
 
-State is (seed, epoch, position). Nothing depends on the batch size, so a run that dies, or changes it, goes on with the next unseen row.
+The state is (seed, epoch, position). It does not depend on the batch size, so a run that dies or changes
+its batch size continues with the next unseen row.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ ROUNDS = 6
 
 
 class SampleCursor(Record):
-    """The next sample: `position` of `epoch`, in the order that `seed` keys."""
+    """The next sample: `position` of `epoch`, in the order determined by `seed`."""
 
     seed: int
     epoch: int = 0
@@ -26,10 +28,12 @@ class SampleCursor(Record):
 
 
 def sample_indices(n: int, seed: int, epoch: int, start: int, count: int) -> Indices:
-    """Rows at positions [start, start + count) of an epoch over n rows: int64[count], each in [0, n).
+    """Return the rows at positions [start, start + count) of an epoch over n rows: int64[count], each in
+    [0, n).
 
-    A Feistel network over Z_a x Z_b with a*b just above n (Black & Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002),
-    and cycle-walking for what falls outside. Over an epoch it is a permutation.
+    A Feistel network over Z_a x Z_b with a*b just above n (Black & Rogaway, "Ciphers with Arbitrary
+    Finite Domains", CT-RSA 2002), with cycle-walking for results outside [0, n). Over an epoch the result
+    is a permutation.
     """
     if not 0 <= start <= start + count <= n:
         raise ValueError(f"positions {start} to {start + count} are not within an epoch of {n} rows")
@@ -53,7 +57,8 @@ def _permute(x: UInt64s, a: int, b: int, keys: UInt64s) -> UInt64s:
 
 
 def _mix(x: UInt64s) -> UInt64s:
-    """SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014): every bit of the input reaches every bit of the output."""
+    """Apply SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014): each input bit affects each output
+    bit."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

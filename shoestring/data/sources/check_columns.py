@@ -1,4 +1,4 @@
-"""Do the columns that a recipe names exist?"""
+"""Check that the columns named in a recipe exist."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from shoestring.data.recipe import Recipe
 
 
 def check_columns(recipe: Recipe, tables: Mapping[str, Sequence[str]]) -> None:
-    """`tables`: the columns of each. A misspelt leak would leak, so leaks are checked as well. Raises RecipeError."""
+    """Check all columns that the recipe names. `tables` maps each table to its columns. Raises RecipeError.
+
+    `leaks` are checked as well, because a misspelt leak would be used as a feature.
+    """
     known = list(tables[recipe.main])
     for join in recipe.joins:
-        _require(f"the join with {join.table}", join.by, known, f"table {recipe.main}")
-        _require(
-            f"the join with {join.table}",
-            (*join.by, *join.columns),
-            tables[join.table],
-            f"table {join.table}",
-        )
+        usage, other = f"the join with {join.table}", f"table {join.table}"
+        _require(usage, join.by, known, f"table {recipe.main}")
+        _require(usage, (*join.by, *join.columns), tables[join.table], other)
         if both := sorted(set(join.columns) & set(known)):
             raise RecipeError(
-                f"the join with {join.table} brings in {', '.join(both)}, which {recipe.main} has already: leave it out of `columns`"
+                f"the join with {join.table} adds {', '.join(both)}, which {recipe.main} already has: "
+                "remove it from `columns`"
             )
         known += join.columns
     place = " and ".join(
@@ -33,7 +33,7 @@ def check_columns(recipe: Recipe, tables: Mapping[str, Sequence[str]]) -> None:
     _require("the features", (*recipe.categorical, *recipe.numeric), known, place)
 
 
-def _require(what: str, wanted: Sequence[str], known: Sequence[str], place: str) -> None:
+def _require(usage: str, wanted: Sequence[str], known: Sequence[str], place: str) -> None:
     if missing := [name for name in wanted if name not in known]:
         verb = "is not a column" if len(missing) == 1 else "are not columns"
-        raise RecipeError(f"{what}: {', '.join(missing)} {verb} of {place}, which has {', '.join(known)}")
+        raise RecipeError(f"{usage}: {', '.join(missing)} {verb} of {place}, which has {', '.join(known)}")

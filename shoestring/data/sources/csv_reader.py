@@ -1,4 +1,4 @@
-"""Tables in text files: read in blocks, all columns as text, then as what they turn out to be."""
+"""Read tables from CSV files: in blocks, all columns as text first, then as their inferred types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCK_BYTES = 8 << 20
 
 
 class CsvFile:
-    """One file of comma-, semicolon-, tab- or bar-separated UTF-8 text with a header. Raises DataError."""
+    """One UTF-8 text file with a header, separated by commas, semicolons, tabs or bars. Raises DataError."""
 
     def __init__(self, file: DataFile) -> None:
         self.file = file
@@ -27,17 +27,20 @@ class CsvFile:
         self.malformed_rows: list[pyarrow.csv.InvalidRow] = []
 
     def blocks(self) -> Iterator[pa.RecordBatch]:
-        """The rows with the right number of values, as text. The others are in `misshapen` by then. Raises DataError."""
+        """Yield the rows with the right number of values, as text. Raises DataError.
+
+        The other rows have been added to `malformed_rows` when the iteration ends.
+        """
         self.malformed_rows.clear()
         with open_unpacked(self.file) as stream:
             reader = pyarrow.csv.open_csv(
                 pa.PythonFile(stream, "r"),
-                # One thread: only then does Arrow know the number of a row that it leaves out.
+                # One thread: only then does Arrow report the row number of a skipped row.
                 read_options=pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
                 parse_options=pyarrow.csv.ParseOptions(
                     delimiter=self.header.delimiter,
                     newlines_in_values=True,
-                    invalid_row_handler=self._set_aside,
+                    invalid_row_handler=self._skip,
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
                     column_types=dict.fromkeys(self.header.columns, TEXT), strings_can_be_null=True
@@ -46,18 +49,21 @@ class CsvFile:
             for block in reader:
                 yield block.rename_columns(self.header.names)
 
-    def row_number(self, good: int) -> int:
-        """The number of the row that `good` rows of the right shape stand before. The header is 1; blank lines do not count."""
-        adjusted = [row.number - place for place, row in enumerate(self.malformed_rows)]
-        return good + 2 + int(np.searchsorted(adjusted, good + 2, side="right"))
+    def row_number(self, good_before: int) -> int:
+        """Return the row number of the row after `good_before` well-formed rows.
 
-    def _set_aside(self, row: pyarrow.csv.InvalidRow) -> str:
+        The header is row 1, and blank lines are not counted.
+        """
+        adjusted = [row.number - index for index, row in enumerate(self.malformed_rows)]
+        return good_before + 2 + int(np.searchsorted(adjusted, good_before + 2, side="right"))
+
+    def _skip(self, row: pyarrow.csv.InvalidRow) -> str:
         self.malformed_rows.append(row)
         return "skip"
 
 
 class CsvTable:
-    """One or several text files with the same columns."""
+    """One or several CSV files with the same columns."""
 
     def __init__(self, files: Sequence[DataFile]) -> None:
         self._files = [CsvFile(file) for file in files]
@@ -67,11 +73,12 @@ class CsvTable:
             found = other.header.names
             if set(found) != set(self.names):
                 raise DataError(
-                    f"{other.file.name} has the columns {', '.join(found)}, and {first} has {', '.join(self.names)}"
+                    f"{other.file.name} has the columns {', '.join(found)}, "
+                    f"and {first} has {', '.join(self.names)}"
                 )
 
     def infer_schema(self) -> pa.Schema:
-        """What each column is, from all the rows. Raises DataError."""
+        """Return the type of each column, inferred from all rows. Raises DataError."""
         guesses = {name: TypeGuess() for name in self.names}
         for file in self._files:
             for block in file.blocks():
@@ -80,23 +87,19 @@ class CsvTable:
         return pa.schema([(name, guess.column_type()) for name, guess in guesses.items()])
 
     def batches(self, schema: pa.Schema, quarantine: Quarantine) -> Iterator[pa.Table]:
-        """The rows that fit the schema; the others go into quarantine. Raises DataError."""
+        """Yield the rows that fit the schema, and quarantine the others. Raises DataError."""
         for file in self._files:
-            before = 0
+            good_before = 0
             for block in file.blocks():
-                yield self._fitting(file, block, before, schema, quarantine)
-                before += block.num_rows
+                yield self._fitting(file, block, good_before, schema, quarantine)
+                good_before += block.num_rows
             for row in file.malformed_rows:
-                quarantine.add(
-                    file.file.name,
-                    row.number,
-                    f"{row.actual_columns} values instead of {row.expected_columns}",
-                    row.text,
-                )
+                reason = f"{row.actual_columns} values instead of {row.expected_columns}"
+                quarantine.add(file.file.name, row.number, reason, row.text)
 
     @staticmethod
     def _fitting(
-        file: CsvFile, block: pa.RecordBatch, before: int, schema: pa.Schema, quarantine: Quarantine
+        file: CsvFile, block: pa.RecordBatch, good_before: int, schema: pa.Schema, quarantine: Quarantine
     ) -> pa.Table:
         columns: list[pa.Array] = []
         reasons: dict[int, str] = {}
@@ -105,24 +108,25 @@ class CsvTable:
             columns.append(values)
             if bad.any():
                 reasons |= {
-                    int(at): f"{field.name} is not {TYPE_NAMES[field.type]}"
-                    for at in np.flatnonzero(bad)
-                    if int(at) not in reasons
+                    int(index): f"{field.name} is not {TYPE_NAMES[field.type]}"
+                    for index in np.flatnonzero(bad)
+                    if int(index) not in reasons
                 }
         table = pa.table(columns, schema=schema)
         if not reasons:
             return table
         good = np.ones(len(block), bool)
-        for at, reason in sorted(reasons.items()):
-            good[at] = False
-            quarantine.add(file.file.name, file.row_number(before + at), reason, _csv_line(block, at))
+        for index, reason in sorted(reasons.items()):
+            good[index] = False
+            row_number = file.row_number(good_before + index)
+            quarantine.add(file.file.name, row_number, reason, _csv_line(block, index))
         return table.filter(pa.array(good))
 
 
-def _csv_line(block: pa.RecordBatch, at: int) -> str:
-    """A row as CSV again."""
+def _csv_line(block: pa.RecordBatch, index: int) -> str:
+    """Return a row as a line of CSV."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(
-        ["" if (value := column[at].as_py()) is None else value for column in block.columns]
+        ["" if (value := column[index].as_py()) is None else value for column in block.columns]
     )
     return line.getvalue()

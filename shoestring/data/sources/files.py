@@ -1,4 +1,4 @@
-"""The files a recipe names: which they are, how large, and whether they are still the same."""
+"""Find the data files of a recipe, estimate their size, and compute a fingerprint of their content."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoestring.core import store_layout
 from shoestring.core.errors import DataError, NotInStore, RecipeError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import Record, StoredRecord, digest, record_bytes
@@ -32,13 +33,13 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 ERROR_HINTS = {
     "UTF8": "save it as UTF-8",
     "Empty CSV": "it has a header and no rows",
-    "straddling": "a row seems longer than 8 MB: look for a quote that is opened and never closed",
+    "straddling": "a row is longer than 8 MB: look for a quote that is opened and never closed",
 }
-"""What to do about Arrow's errors, by a word in their message."""
+"""How to fix Arrow's errors, by a word in their message."""
 
 
 class SourceSize(Record):
-    """What there is to read, before it is read. Rows are those of the main table, bytes those of all tables, unpacked."""
+    """The estimated size of the source data: rows of the main table, decompressed bytes of all tables."""
 
     rows_estimate: int
     size_bytes: int
@@ -46,7 +47,7 @@ class SourceSize(Record):
 
 
 class FileFingerprint(StoredRecord):
-    """The digest of one source file, remembered under what tells that the file was changed."""
+    """The stored digest of one source file, valid until the file's size or modification time changes."""
 
     path: str
     size_bytes: int
@@ -56,7 +57,7 @@ class FileFingerprint(StoredRecord):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of a table; `name` is what messages call it."""
+    """One file of a table. Messages call it `name`."""
 
     path: Path
     name: str
@@ -72,67 +73,67 @@ class DataFile:
 
 
 def list_data_files(source: Source) -> tuple[DataFile, ...]:
-    """The data files of one table, in the order they are read. Raises RecipeError when there are none, DataError."""
+    """Return the data files of one table, in reading order. Raises RecipeError when there are none;
+    DataError."""
     place = source.locate()
     if place.is_file():
         found = [DataFile(place, place.name)]
     elif place.is_dir():
-        names = (path for path in place.rglob("*") if path.is_file() and not path.name.startswith((".", "_")))
+        paths = (path for path in place.rglob("*") if path.is_file() and not path.name.startswith((".", "_")))
         found = sorted(
-            (DataFile(path, path.relative_to(place).as_posix()) for path in names), key=lambda file: file.name
+            (DataFile(path, path.relative_to(place).as_posix()) for path in paths), key=lambda file: file.name
         )
         found = [file for file in found if file.is_data]
     else:
         raise RecipeError(
-            f"there is no file or folder {place}: write another `path` in the recipe, or put the data there"
+            f"there is no file or folder {place}: change `path` in the recipe, or put the data there"
         )
     if not found or not all(file.is_data for file in found):
-        raise RecipeError(f"{place} is not, and does not hold, a .csv, .csv.gz, .csv.zip or .parquet file")
+        raise RecipeError(f"{place} is not, and does not contain, a .csv, .csv.gz, .csv.zip or .parquet file")
     if len({file.is_parquet for file in found}) == 2:
-        raise DataError(f"{place} holds both text and Parquet files: a table is made of one kind")
+        raise DataError(f"{place} contains both text and Parquet files: use one kind of file for a table")
     for file in found:
         if file.path.stat().st_size == 0:
-            raise DataError(f"{file.name} is empty: take it away, or put the data in it")
+            raise DataError(f"{file.name} is empty: remove it, or put the data in it")
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
 class CsvHeader:
-    """The columns as the file writes them, and what separates them: the likeliest of comma, semicolon, tab and bar."""
+    """The columns as written in the file, and the delimiter: the most frequent of comma, semicolon, tab
+    and bar."""
 
     columns: tuple[str, ...]
     delimiter: str
 
     @property
     def names(self) -> list[str]:
-        """The columns without spaces around them."""
+        """The columns without surrounding spaces."""
         return [column.strip() for column in self.columns]
 
 
 @contextmanager
 def explain_read_errors(file: DataFile) -> Iterator[None]:
-    """Name the file in whatever goes wrong while it is read. Raises DataError."""
+    """Convert errors while reading a file to DataError, with the file's name and a hint."""
     try:
         yield
     except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{file.name} is damaged or was cut short ({error}): fetch or copy it again"
-        ) from None
+        raise DataError(f"{file.name} is damaged or truncated ({error}): download or copy it again") from None
     except UnicodeDecodeError as error:
         raise DataError(
             f"{file.name} is not UTF-8 text ({error.reason} at byte {error.start}): save it as UTF-8"
         ) from None
     except (pa.ArrowException, OSError) as error:
-        mend = next(
-            (mend for word, mend in ERROR_HINTS.items() if word in str(error)),
-            "it may be damaged or cut short",
+        hint = next(
+            (hint for word, hint in ERROR_HINTS.items() if word in str(error)),
+            "it may be damaged or truncated",
         )
-        raise DataError(f"{file.name} cannot be read: {str(error).splitlines()[0]}: {mend}") from None
+        raise DataError(f"{file.name} cannot be read: {str(error).splitlines()[0]}: {hint}") from None
 
 
 @contextmanager
 def open_unpacked(file: DataFile) -> Iterator[IO[bytes]]:
-    """The bytes of a text file, out of its archive if it is in one. Raises DataError."""
+    """Open a text file for reading, decompressed if it is a .zip or .gz file. Raises DataError."""
     suffix = file.path.suffix.lower()
     with explain_read_errors(file):
         if suffix == ".zip":
@@ -147,29 +148,31 @@ def open_unpacked(file: DataFile) -> Iterator[IO[bytes]]:
 
 
 def read_header(file: DataFile) -> CsvHeader:
-    """The first line of a text file that is not blank. Raises DataError when there is none, or a column has no name of its own."""
+    """Read the header: the first non-blank line of a text file. Raises DataError when names are missing
+    or repeated."""
     with open_unpacked(file) as stream:
         lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
         first = next((line for line in lines if line.strip("\r\n")), "")
         delimiter = max(",;\t|", key=first.count)
-        # A name in quotes may hold a line break: the header goes on where the quote does.
+        # A quoted name may contain a line break: the header then continues on the next line.
         names = next(csv.reader(chain([first], lines), delimiter=delimiter), [])
         lines.detach()
     if not first:
-        raise DataError(f"{file.name} is empty: take it away, or put the data in it")
+        raise DataError(f"{file.name} is empty: remove it, or put the data in it")
     header = CsvHeader(tuple(names), delimiter)
     if bad := sorted({name for name in header.names if not name or header.names.count(name) > 1}):
         raise DataError(
-            f"{file.name}: every column needs a name of its own in the header; missing or doubled: {', '.join(map(repr, bad))}"
+            f"{file.name}: every column needs a unique name in the header; "
+            f"missing or repeated: {', '.join(map(repr, bad))}"
         )
     return header
 
 
 def estimate_size(recipe: Recipe) -> SourceSize:
-    """How much there is to read, from the sizes of the files and their first megabyte.
+    """Estimate the size of the source data from the sizes of the files and their first megabyte.
 
-    Also whether the columns that the recipe names are there, so that nothing is spent on a recipe that cannot work.
-    Raises RecipeError, DataError.
+    Also checks that the columns named in the recipe exist, so that no money is spent on a recipe that
+    cannot work. Raises RecipeError, DataError.
     """
     rows, size_bytes, row_bytes = 0, 0, 1
     columns: dict[str, Sequence[str]] = {}
@@ -184,36 +187,34 @@ def estimate_size(recipe: Recipe) -> SourceSize:
     check_columns(recipe, columns)
     if rows < MIN_ROWS:
         raise DataError(
-            f"table {recipe.main} has {rows} row{'s' * (rows != 1)}: training, validation and test need one each at the least"
+            f"table {recipe.main} has {rows} row{'s' * (rows != 1)}: "
+            "training, validation and test need at least one each"
         )
     return SourceSize(rows_estimate=rows, size_bytes=size_bytes, row_bytes=row_bytes)
 
 
 def fingerprint(recipe: Recipe, store: Store) -> str:
-    """SHA-256 over the content of all source files. Raises RecipeError, DataError.
+    """Return the SHA-256 of the content of all source files. Raises RecipeError, DataError.
 
-    The store remembers each file by path, size and time of change, so that a second run does not read it again.
+    The store caches the digest of each file by path, size and modification time, so that later runs need
+    not read the file.
     """
     parts = []
     for name, source in sorted(recipe.source.items()):
-        parts += [f"{name}/{file.name} {_remembered_digest(file, store)}" for file in list_data_files(source)]
+        parts += [f"{name}/{file.name} {_cached_digest(file, store)}" for file in list_data_files(source)]
     return digest("\n".join(parts).encode())
 
 
-def _remembered_digest(file: DataFile, store: Store) -> str:
+def _cached_digest(file: DataFile, store: Store) -> str:
     stat = file.path.stat()
     path = str(file.path.absolute())
-    key = f"learned/fingerprints/{digest(f'{path} {stat.st_size} {stat.st_mtime_ns}'.encode())}.json"
+    key = store_layout.fingerprint(digest(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode()))
     try:
         return FileFingerprint.model_validate_json(store.fetch(key).read_bytes()).sha256
     except (NotInStore, ValueError):
         sha256 = file_digest(file.path)
-        store.put(
-            key,
-            record_bytes(
-                FileFingerprint(path=path, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, sha256=sha256)
-            ),
-        )
+        found = FileFingerprint(path=path, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, sha256=sha256)
+        store.put(key, record_bytes(found))
         return sha256
 
 
@@ -225,7 +226,8 @@ def _only_member(archive: zipfile.ZipFile, file: DataFile) -> zipfile.ZipInfo:
     ]
     if len(members) != 1:
         raise DataError(
-            f"{file.name} holds {len(members)} files, and should hold one: unpack it into a folder and name that in the recipe"
+            f"{file.name} contains {len(members)} files instead of one: "
+            "unpack it into a folder, and name the folder in the recipe"
         )
     return members[0]
 
@@ -238,7 +240,8 @@ def _parquet_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
 
 
 def _text_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
-    """Rows and bytes of a text file, and its columns: exact when it fits into the sample, else by the sample's bytes a line."""
+    """Return rows, bytes and columns of a text file. A large file is extrapolated from the bytes a line
+    in a sample."""
     header = read_header(file)
     with open_unpacked(file) as stream:
         sample = stream.read(SAMPLE_BYTES)
@@ -255,7 +258,8 @@ def _unpacked_bytes(file: DataFile) -> int:
             with zipfile.ZipFile(file.path) as archive:
                 return _only_member(archive, file).file_size
         if suffix == ".gz":
-            # By the ratio of the sample: the size in a gzip trailer is modulo 2**32, and wild when the file was cut short.
+            # Extrapolated from a sample: the size in a gzip trailer is modulo 2**32, and wrong for a
+            # truncated file.
             with file.path.open("rb") as packed, gzip.GzipFile(fileobj=packed) as stream:
                 sample_bytes = len(stream.read(SAMPLE_BYTES))
                 return round(packed_bytes * sample_bytes / packed.tell()) if stream.read(1) else sample_bytes

@@ -1,4 +1,4 @@
-"""Tables in Parquet files: typed already, brought to the types that every format can hold."""
+"""Read tables from Parquet files, converted to the types that every format supports."""
 
 from __future__ import annotations
 
@@ -24,20 +24,23 @@ class ParquetTable:
         for file, schema in zip(files, self._schemas, strict=True):
             if set(schema.names) != set(self.names):
                 raise DataError(
-                    f"{file.name} has the columns {', '.join(schema.names)}, and {files[0].name} has {', '.join(self.names)}"
+                    f"{file.name} has the columns {', '.join(schema.names)}, "
+                    f"and {files[0].name} has {', '.join(self.names)}"
                 )
 
     def infer_schema(self) -> pa.Schema:
-        """The types that hold the rows of all files. Raises DataError when the files do not agree."""
+        """Return the types that can hold the rows of all files. Raises DataError when the files disagree."""
         try:
             return pa.unify_schemas(self._schemas, promote_options="permissive")
         except pa.ArrowException as error:
             raise DataError(
-                f"the Parquet files {self._files[0].name}, ... have columns of the same name and other types: {error}"
+                f"the Parquet files {self._files[0].name}, ... have columns of the same name "
+                f"with different types: {error}"
             ) from None
 
     def batches(self, schema: pa.Schema, quarantine: Quarantine) -> Iterator[pa.Table]:
-        """The rows, cast to the schema. A value that does not fit fails the file, since Parquet values are typed. Raises DataError."""
+        """Yield the rows, cast to the schema. Parquet is typed, so a value that does not fit raises
+        DataError."""
         for file in self._files:
             with explain_read_errors(file), pq.ParquetFile(file.path) as source:
                 for batch in source.iter_batches(BATCH_ROWS, columns=schema.names):
@@ -53,23 +56,20 @@ def _schema(file: DataFile) -> pa.Schema:
 
 
 def _supported_type(column: pa.Field, file: DataFile) -> pa.DataType:
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    types = pa.types
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
     if (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-        or pa.types.is_null(kind)
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_null(kind)
     ):
         return pa.string()
-    if pa.types.is_decimal(kind):
+    if types.is_decimal(kind):
         return pa.float64()
-    if (
-        pa.types.is_boolean(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_temporal(kind)
-    ):
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind):
         return kind
     raise DataError(
-        f"{file.name}: column {column.name!r} is of type {kind}; only numbers, text, true/false, dates and times are read: leave it out"
+        f"{file.name}: column {column.name!r} is of type {kind}, which is not supported: remove it; "
+        "numbers, text, booleans, dates and times are supported"
     )

@@ -1,4 +1,4 @@
-"""A data set made from another: the same tables, one of them with other rows."""
+"""Derive a data set from another: the same tables, with the rows of one of them transformed."""
 
 from __future__ import annotations
 
@@ -15,31 +15,29 @@ from shoestring.core.record import digest
 from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.storage.blobs import load_manifest, save_manifest
 from shoestring.data.storage.cache import canonical_bytes
-from shoestring.data.storage.part_writer import PartWriter, open_part
+from shoestring.data.storage.part_writer import PartWriter, ReportRows, open_part
 
 TableTransform = Callable[[pa.Table], pa.Table]
-"""Given the next rows of the table, in order; returns what becomes of them, with the same columns."""
+"""Receives the next rows of the table, in order. Returns the transformed rows, with the same columns."""
 
 Settings = Mapping[str, JsonValue]
-"""What the change depends on, beside its code."""
-
-ReportRows = Callable[[str, int], None]
-"""Called with the name of a table and its rows so far, after every part; may raise to stop."""
+"""What the transform depends on, besides its code."""
 
 
 def rewrite(
     store: Store,
     key: str,
     table: str,
-    change: TableTransform,
+    transform: TableTransform,
     format: Format,
     scratch: Path,
-    tell: ReportRows,
+    report: ReportRows,
     settings: Settings,
     storage_class: str = STANDARD_CLASS,
 ) -> tuple[str, Manifest]:
-    """Write the data set under `key` again, in `format` and on the storage class `storage_class`, with what `change` makes of one table; returns the
-    manifest and its key. Raises RecipeError, DataError, StoreFull, and what `change` and `tell` raise.
+    """Write the data set under `key` again, with one table transformed. Returns the new key and manifest.
+
+    Raises RecipeError, DataError, StoreFull, and whatever `transform` and `report` raise.
     """
     source = load_manifest(store, key)
     if table not in source.splits:
@@ -48,16 +46,16 @@ def rewrite(
     for name, parts in source.splits.items():
         read_rows = 0
         for rows in (open_part(store, source, part) for part in parts):
-            made = change(rows) if name == table else rows
+            made = transform(rows) if name == table else rows
             if made.schema != rows.schema:
                 columns = ", ".join(f"{column.name}: {column.type}" for column in made.schema)
-                raise DataError(f"the rows of {name} came back with other columns: {columns}")
+                raise DataError(f"the transform changed the columns of {name} to {columns}")
             writers[name].add(made)
             read_rows += rows.num_rows
-            tell(name, read_rows)
+            report(name, read_rows)
     written = {name: writer.close() for name, writer in writers.items()}
     if not written[table]:
-        raise DataError(f"no row of {table} is left, and nothing can be learned from none")
+        raise DataError(f"the transform left no rows in {table}, so there is nothing to learn from")
     manifest = source.model_copy(
         update={
             "format": format,

@@ -1,4 +1,5 @@
-"""Columns as a model reads them: int32 codes and standardised float32, both learned from the train split alone."""
+"""Encode columns for a model: int32 codes for categories and standardised float32 for numbers, fitted on
+train only."""
 
 from __future__ import annotations
 
@@ -14,26 +15,28 @@ from shoestring.core.datasets import Feature
 from shoestring.data.transforms.split import GROUP_COLUMN
 
 TARGET_COLUMN = "y"
-"""Column of an encoded data set: what is predicted."""
+"""The target column of an encoded data set."""
 
 MIN_CATEGORY_ROWS = 5
-"""A category that train holds fewer times than this shares the code of unknown ones."""
+"""A category with fewer rows in train shares the code of unknown categories."""
 
 MAX_INFERRED_CATEGORIES = 64
-"""A column of whole numbers is taken for categories when train holds at most so many different ones."""
+"""A column of whole numbers is inferred to be categorical when train has at most this many distinct
+values."""
 
 MAX_COUNTED_VALUES = 1 << 20
-"""Different values that are counted; a column with more keeps those that came first."""
+"""The maximum number of distinct values that are counted; of further ones the first are kept."""
 
 MIN_INDICATED_SHARE = 0.01
-"""A number that is missing in at least this share of train gets a column that says where; below it, that costs more than it tells."""
+"""A number missing in at least this share of train gets an indicator column. Below it, the column costs
+more than it helps."""
 
 FeatureKind = Literal["categorical", "numeric"]
 
 
 @dataclass(frozen=True, slots=True)
 class CategoryEncoder:
-    """Category -> its place in `values` + 1; 0 for a missing, rare or never seen one."""
+    """Maps a category to its index in `values` + 1, and missing, rare or unseen ones to 0."""
 
     name: str
     values: pa.Array
@@ -42,18 +45,17 @@ class CategoryEncoder:
         return (Feature(name=encoded_name(self.name), kind="categorical", cardinality=len(self.values) + 1),)
 
     def encode(self, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
-        """int32[rows]."""
-        return [
-            pc.add(
-                pc.index_in(as_text(column), self.values, skip_nulls=True).fill_null(-1),
-                pa.scalar(1, pa.int32()),
-            )
-        ]
+        """Return the codes: int32[rows]."""
+        codes = pc.index_in(as_text(column), self.values, skip_nulls=True).fill_null(-1)
+        return [pc.add(codes, pa.scalar(1, pa.int32()))]
 
 
 @dataclass(frozen=True, slots=True)
 class NumberEncoder:
-    """(value - mean) / sd; 0 for a missing one, and when those are many a column of their own that says so."""
+    """Standardises a number: (value - mean) / sd, and 0 for a missing one.
+
+    With `has_indicator`, a second column marks the missing values.
+    """
 
     name: str
     mean: float
@@ -66,7 +68,7 @@ class NumberEncoder:
         return tuple(Feature(name=name, kind="numeric") for name in names)
 
     def encode(self, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
-        """float32[rows], once or twice."""
+        """Return float32[rows], and a second float32[rows] with the indicator."""
         values = as_number(column)
         scaled = (
             pc.divide(pc.subtract(values, self.mean), self.sd).fill_null(0.0).cast(pa.float32(), safe=False)
@@ -75,20 +77,21 @@ class NumberEncoder:
 
 
 class RunningMoments:
-    """Count, mean and standard deviation of numbers that come in batches: Chan, Golub and LeVeque 1979, eq. 2.1."""
+    """Count, mean and standard deviation of numbers that arrive in batches (Chan, Golub and LeVeque 1979,
+    eq. 2.1)."""
 
     def __init__(self) -> None:
         self.count, self.mean, self._squares = 0, 0.0, 0.0
 
     def add(self, column: pa.ChunkedArray) -> None:
-        """Take in the values that are there."""
+        """Add the values that are not missing."""
         values = as_number(column).drop_null().to_numpy()
         if not len(values):
             return
         total, mean = self.count + len(values), float(values.mean())
-        apart = mean - self.mean
-        self._squares += float(((values - mean) ** 2).sum()) + apart**2 * self.count * len(values) / total
-        self.mean += apart * len(values) / total
+        delta = mean - self.mean
+        self._squares += float(((values - mean) ** 2).sum()) + delta**2 * self.count * len(values) / total
+        self.mean += delta * len(values) / total
         self.count = total
 
     @property
@@ -97,7 +100,10 @@ class RunningMoments:
 
 
 class FeatureFit:
-    """What the train rows of one column say about its encoding. `kind` None: categories if there are few different values, else numbers."""
+    """Fits the encoder of one column on its train rows.
+
+    With `kind` None it is categorical when it has few distinct values, otherwise numeric.
+    """
 
     def __init__(self, name: str, kind: FeatureKind | None) -> None:
         self.name, self._kind = name, kind
@@ -106,27 +112,20 @@ class FeatureFit:
         self._rows = 0
 
     def add(self, column: pa.ChunkedArray) -> None:
-        """Take in train rows."""
+        """Add train rows."""
         self._rows += len(column)
-        if self._kind != "numeric" and len(self._counts) <= (
-            MAX_INFERRED_CATEGORIES if self._kind is None else MAX_COUNTED_VALUES
-        ):
+        max_values = MAX_INFERRED_CATEGORIES if self._kind is None else MAX_COUNTED_VALUES
+        if self._kind != "numeric" and len(self._counts) <= max_values:
             count_values(self._counts, column)
         if self._kind != "categorical":
             self._moments.add(column)
 
     def encoder(self) -> CategoryEncoder | NumberEncoder:
-        """The encoding, once all of train was seen."""
-        if self._kind == "categorical" or (
-            self._kind is None and len(self._counts) <= MAX_INFERRED_CATEGORIES
-        ):
-            return CategoryEncoder(
-                self.name,
-                pa.array(
-                    sorted(value for value, count in self._counts.items() if count >= MIN_CATEGORY_ROWS),
-                    pa.string(),
-                ),
-            )
+        """Return the encoder, once all train rows were added."""
+        inferred = self._kind is None and len(self._counts) <= MAX_INFERRED_CATEGORIES
+        if self._kind == "categorical" or inferred:
+            common = sorted(value for value, count in self._counts.items() if count >= MIN_CATEGORY_ROWS)
+            return CategoryEncoder(self.name, pa.array(common, pa.string()))
         missing = self._rows - self._moments.count
         return NumberEncoder(
             self.name,
@@ -136,31 +135,33 @@ class FeatureFit:
         )
 
     def is_informative(self) -> bool:
-        """Whether train holds anything to tell rows apart by."""
+        """Return True when the encoded column is not constant in train."""
         if self._kind == "numeric":
             return self._moments.sd > 0 or 0 < self._moments.count < self._rows
         return self._moments.sd > 0 or sum(count >= MIN_CATEGORY_ROWS for count in self._counts.values()) > 1
 
 
 def encoded_name(name: str) -> str:
-    """What a source column is called once encoded: its own name, unless that is kept for another."""
+    """Return the name of an encoded column: its own, with `_` added when the encoded data set reserves
+    the name."""
     return f"{name}_" if name in (TARGET_COLUMN, GROUP_COLUMN) else name
 
 
 def count_values(counts: Counter[str], column: pa.ChunkedArray) -> None:
-    """Add how often each value, as text, is in the column; nulls are not counted."""
+    """Add the number of rows of each value, as text, to `counts`. Nulls are not counted."""
     values, found = pc.value_counts(column.drop_null()).flatten()
     for text, count in zip(as_text(values).to_pylist(), found.to_pylist(), strict=True):
         counts[text] += count
 
 
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values as the names of categories."""
+    """Return the values as category names."""
     return column.cast(pa.string())
 
 
 def as_number(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Numbers, truths and moments (microseconds) as float64; null where missing or not finite."""
+    """Return numbers, booleans and timestamps (in microseconds) as float64; null where missing or not
+    finite."""
     if pa.types.is_temporal(column.type):
         column = column.cast(pa.int64() if pa.types.is_time64(column.type) else pa.timestamp("us")).cast(
             pa.int64()

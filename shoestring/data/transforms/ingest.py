@@ -1,12 +1,14 @@
-"""Raw files into tables of the store: typed, with the rows that do not fit set aside, each with its reason."""
+"""Ingest: read raw files into typed tables of the store, and quarantine the rows that do not fit, each
+with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import JsonValue
 
+from shoestring.core import store_layout
 from shoestring.core.datasets import Manifest
 from shoestring.core.interfaces import Store
 from shoestring.core.record import digest
@@ -19,14 +21,11 @@ from shoestring.data.sources.parquet_reader import ParquetTable
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.storage.blobs import put_blob, save_manifest
 from shoestring.data.storage.cache import canonical_bytes
-from shoestring.data.storage.part_writer import PartWriter
-
-ReportRows = Callable[[str, int], None]
-"""Called with the name of a table and its rows so far, after every block; may raise to stop."""
+from shoestring.data.storage.part_writer import PartWriter, ReportRows
 
 
 def settings(recipe: Recipe) -> dict[str, JsonValue]:
-    """What in a recipe changes what ingest makes, the files themselves apart."""
+    """Return the fields of a recipe that affect the result of ingest, except the files' content."""
     return {"name": recipe.name, "main": recipe.main, "tables": [*sorted(recipe.source)]}
 
 
@@ -35,10 +34,13 @@ def ingest(
     format: Format,
     store: Store,
     scratch: Path,
-    tell: ReportRows,
+    report: ReportRows,
     storage_class: str = STANDARD_CLASS,
 ) -> tuple[str, Manifest]:
-    """Read the tables of a recipe into the store; returns the manifest and its key. Raises RecipeError, DataError, StoreFull."""
+    """Read the tables of a recipe into the store. Returns the key and the manifest of the raw data set.
+
+    Raises RecipeError, DataError, StoreFull, and whatever `report` raises.
+    """
     tables = {name: open_table(list_data_files(source)) for name, source in sorted(recipe.source.items())}
     check_columns(recipe, {name: table.names for name, table in tables.items()})
     schemas = {name: table.infer_schema() for name, table in tables.items()}
@@ -51,7 +53,7 @@ def ingest(
             writers[name] = writer = PartWriter(store, format, scratch, storage_class)
             for batch in table.batches(schemas[name], quarantine):
                 writer.add(batch)
-                tell(name, writer.rows)
+                report(name, writer.rows)
             quarantine.check(writer.rows)
             quarantined |= quarantine.counts
     parts = {name: writer.close() for name, writer in writers.items()}
@@ -70,11 +72,11 @@ def ingest(
         parents=(fingerprint(recipe, store),),
         settings_sha256=digest(canonical_bytes(settings(recipe))),
         quarantined=quarantined,
-        quarantine=f"blobs/{put_blob(store, bad_rows)}" if quarantined else None,
+        quarantine=store_layout.blob(put_blob(store, bad_rows)) if quarantined else None,
     )
     return save_manifest(store, manifest), manifest
 
 
 def open_table(files: Sequence[DataFile]) -> CsvTable | ParquetTable:
-    """The files of one table, of one kind. Raises DataError."""
+    """Open the files of one table, which are all of one kind. Raises DataError."""
     return ParquetTable(files) if files[0].is_parquet else CsvTable(files)

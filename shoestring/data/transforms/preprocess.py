@@ -1,9 +1,11 @@
-"""Raw tables into encoded rows: joined, shared out into sealed splits, and encoded by what train alone shows."""
+"""Preprocess: join the raw tables, assign the rows to sealed splits, and encode them with encoders fitted
+on train only."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.storage.blobs import load_manifest, save_manifest
 from shoestring.data.storage.cache import canonical_bytes
-from shoestring.data.storage.part_writer import PartWriter, open_part
+from shoestring.data.storage.part_writer import PartWriter, ReportRows, open_part
 from shoestring.data.transforms.encode import (
     TARGET_COLUMN,
     CategoryEncoder,
@@ -33,12 +35,9 @@ from shoestring.data.transforms.target import TargetEncoder, TargetFit, is_known
 
 BATCH_ROWS = 1 << 17
 
-ReportRows = Callable[[str, int], None]
-"""Called with what is being done and the rows so far, batch by batch; may raise to stop."""
-
 
 def settings(recipe: Recipe) -> dict[str, JsonValue]:
-    """What in a recipe changes what preprocess makes."""
+    """Return the fields of a recipe that affect the result of preprocess."""
     used = {"name", "main", "joins", "target", "leaks", "categorical", "numeric", "split", "seed"}
     found: dict[str, JsonValue] = recipe.model_dump(mode="json", include=used)
     return found
@@ -50,36 +49,29 @@ def preprocess(
     format: Format,
     store: Store,
     scratch: Path,
-    tell: ReportRows,
+    report: ReportRows,
     storage_class: str = STANDARD_CLASS,
 ) -> tuple[str, Manifest]:
-    """Encode the raw data set under `raw_key`; returns the manifest and its key. Raises RecipeError, DataError, StoreFull."""
+    """Encode the raw data set under `raw_key`. Returns the key and the manifest of the encoded one.
+
+    Raises RecipeError, DataError, StoreFull, and whatever `report` raises.
+    """
     source = _JoinedTable(recipe, load_manifest(store, raw_key), store)
-    encoders, answer = _fit(recipe, source, tell)
-    features = tuple(feature for encoder in encoders for feature in encoder.features())
-    names = [
-        *(feature.name for feature in features),
-        TARGET_COLUMN,
-        *([GROUP_COLUMN] if recipe.split.by else []),
-    ]
-    if clashes := sorted({name for name in names if names.count(name) > 1}):
-        raise RecipeError(
-            f"the encoded data set would have two columns called {', '.join(clashes)}: rename those of the source"
-        )
+    encoders = _fit(recipe, source, report)
+    columns = encoders.column_names(grouped=bool(recipe.split.by))
     writers = {split: PartWriter(store, format, scratch, storage_class) for split in SPLITS}
-    left_out: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
     for rows, table, assigned in source.batches():
-        y = _encode_target(table[recipe.target.column], answer, left_out)
-        columns = [column for encoder in encoders for column in encoder.encode(table[encoder.name])]
-        groups = [] if assigned.groups is None else [assigned.groups]
-        encoded = pa.table([*columns, y, *groups], names=names)
-        for place, writer in enumerate(writers.values()):
-            writer.add(encoded.filter(pc.and_(pa.array(assigned.split_indices == place), pc.is_valid(y))))
-        tell("encoding", rows)
+        encoded = encoders.encode(table, assigned, columns, dropped)
+        for index, writer in enumerate(writers.values()):
+            in_split = pa.array(assigned.split_indices == index)
+            writer.add(encoded.filter(pc.and_(in_split, pc.is_valid(encoded[TARGET_COLUMN]))))
+        report("encoding", rows)
     parts = {split: writer.close() for split, writer in writers.items()}
     if empty := [split for split in SPLITS if not parts[split]]:
         raise DataError(
-            f"no rows fell to {' and '.join(empty)}: there are too few groups; choose a finer `split.by`, or another `seed`"
+            f"no rows were assigned to {' and '.join(empty)}: there are too few groups; "
+            "choose a finer `split.by`, or another `seed`"
         )
     manifest = Manifest(
         name=recipe.name,
@@ -92,16 +84,15 @@ def preprocess(
         size_bytes=sum(part.size_bytes for of_split in parts.values() for part in of_split),
         parents=(raw_key,),
         settings_sha256=digest(canonical_bytes(settings(recipe))),
-        quarantined=dict(left_out),
-        encoding=Encoding(
-            features=features, task=answer.task, classes=answer.classes, train_prior=answer.prior
-        ),
+        quarantined=dict(dropped),
+        encoding=encoders.encoding(),
     )
     return save_manifest(store, manifest), manifest
 
 
 class _JoinedTable:
-    """The main table with everything joined, in batches, each row with its split. Raises RecipeError, DataError."""
+    """The main table with all joins applied, in batches, each row with its split. Raises RecipeError,
+    DataError."""
 
     def __init__(self, recipe: Recipe, raw: Manifest, store: Store) -> None:
         columns: dict[str, list[str]] = {table: [] for table in recipe.source}
@@ -113,7 +104,7 @@ class _JoinedTable:
         self._lookups = [JoinLookup(pa.concat_tables(self._parts(join.table)), join) for join in recipe.joins]
 
     def batches(self) -> Iterator[tuple[int, pa.Table, SplitAssignment]]:
-        """The rows up to and with this batch, the batch, and where each of its rows belongs."""
+        """Yield the number of rows so far, the batch, and the split assignment of its rows."""
         rows = 0
         for part in self._parts(self._recipe.main):
             for start in range(0, part.num_rows, BATCH_ROWS):
@@ -128,51 +119,87 @@ class _JoinedTable:
         return (open_part(self._store, self._raw, part) for part in self._raw.splits[table])
 
 
-def _fit(
-    recipe: Recipe, source: _JoinedTable, tell: ReportRows
-) -> tuple[tuple[CategoryEncoder | NumberEncoder, ...], TargetEncoder]:
-    """Learn the encodings and the task from the train rows that have a target."""
+@dataclass(frozen=True, slots=True)
+class _FittedEncoders:
+    """The fitted encoders of all features and of the target."""
+
+    features: tuple[CategoryEncoder | NumberEncoder, ...]
+    target: TargetEncoder
+
+    def encoding(self) -> Encoding:
+        return Encoding(
+            features=tuple(feature for encoder in self.features for feature in encoder.features()),
+            task=self.target.task,
+            classes=self.target.classes,
+            train_prior=self.target.prior,
+        )
+
+    def column_names(self, grouped: bool) -> list[str]:
+        """Return the columns of the encoded data set. Raises RecipeError when two have the same name."""
+        features = [feature.name for feature in self.encoding().features]
+        names = [*features, TARGET_COLUMN, *([GROUP_COLUMN] if grouped else [])]
+        if clashes := sorted({name for name in names if names.count(name) > 1}):
+            raise RecipeError(
+                f"the encoded data set would have two columns called {', '.join(clashes)}: "
+                "rename those of the source"
+            )
+        return names
+
+    def encode(
+        self, table: pa.Table, assigned: SplitAssignment, names: list[str], dropped: Counter[str]
+    ) -> pa.Table:
+        """Return the encoded rows. `y` is null in rows that must be dropped, which `dropped` counts by
+        reason."""
+        y = _encode_target(table[self.target.target.column], self.target, dropped)
+        columns = [column for encoder in self.features for column in encoder.encode(table[encoder.name])]
+        groups = [] if assigned.groups is None else [assigned.groups]
+        return pa.table([*columns, y, *groups], names=names)
+
+
+def _fit(recipe: Recipe, source: _JoinedTable, report: ReportRows) -> _FittedEncoders:
+    """Fit the encoders on the train rows with a known target."""
     fits: list[FeatureFit] = []
     target: TargetFit | None = None
     for rows, table, assigned in source.batches():
         fits = fits or [FeatureFit(name, kind) for name, kind in _features(recipe, table.schema).items()]
         target = target or TargetFit(recipe.target, table.schema.field(recipe.target.column).type)
-        train = table.filter(
-            pc.and_(
-                pa.array(assigned.split_indices == SPLITS.index("train")),
-                is_known(table[recipe.target.column]),
-            )
-        )
+        in_train = pa.array(assigned.split_indices == SPLITS.index("train"))
+        train = table.filter(pc.and_(in_train, is_known(table[recipe.target.column])))
         target.add(train[recipe.target.column])
         for fit in fits:
             fit.add(train[fit.name])
-        tell("fitting", rows)
+        report("fitting", rows)
     if target is None:
         raise DataError(f"table {recipe.main} has no rows: there is nothing to learn from")
-    stated = {*recipe.categorical, *recipe.numeric}
-    encoders = tuple(fit.encoder() for fit in fits if fit.name in stated or fit.is_informative())
+    named = {*recipe.categorical, *recipe.numeric}
+    encoders = tuple(fit.encoder() for fit in fits if fit.name in named or fit.is_informative())
     if not encoders:
         raise DataError(
-            f"no column of table {recipe.main} tells rows apart: name features under `categorical` and `numeric`"
+            f"all columns of table {recipe.main} that could be features are constant in train: "
+            "name features under `categorical` and `numeric`"
         )
-    answer = target.encoder()
-    recipe.metric_for(answer.task)
-    return encoders, answer
+    target_encoder = target.encoder()
+    recipe.metric_for(target_encoder.task)
+    return _FittedEncoders(encoders, target_encoder)
 
 
 def _features(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind | None]:
-    """The columns to encode: those the recipe names, else all but the target, leaks, groups and moments, by their types."""
+    """Return the columns to encode, and their kinds; None: inferred from the values.
+
+    Without named features these are all columns but the target, the leaks, the groups and timestamps.
+    """
     for name in recipe.numeric:
         if pa.types.is_string(schema.field(name).type):
             raise RecipeError(
-                f"the numeric feature {name} holds text: name it under `categorical`, or mend the values that are no numbers"
+                f"the numeric feature {name} contains text: name it under `categorical`, "
+                "or fix the values that are not numbers"
             )
-    stated: dict[str, FeatureKind | None] = {
+    named: dict[str, FeatureKind | None] = {
         **dict.fromkeys(recipe.categorical, "categorical"),
         **dict.fromkeys(recipe.numeric, "numeric"),
     }
-    if stated:
-        return stated
+    if named:
+        return named
     unused = {recipe.target.column, *recipe.leaks, *recipe.split.by}
     return {
         field.name: _inferred(field.type)
@@ -187,13 +214,12 @@ def _inferred(kind: pa.DataType) -> FeatureKind | None:
     return None if is_numeric(kind) else "categorical"
 
 
-def _encode_target(column: pa.ChunkedArray, answer: TargetEncoder, left_out: Counter[str]) -> pa.ChunkedArray:
-    """`y`, null in rows that have to be left out, which are counted by reason."""
-    y = answer.encode(column)
+def _encode_target(column: pa.ChunkedArray, encoder: TargetEncoder, dropped: Counter[str]) -> pa.ChunkedArray:
+    y = encoder.encode(column)
     missing = column.length() - pc.sum(is_known(column)).as_py()
     reasons = {
-        f"{answer.target.column} is missing": missing,
-        f"{answer.target.column} is of a class that train does not hold": y.null_count - missing,
+        f"{encoder.target.column} is missing": missing,
+        f"{encoder.target.column} is of a class that train does not contain": y.null_count - missing,
     }
-    left_out.update({reason: count for reason, count in reasons.items() if count})
+    dropped.update({reason: count for reason, count in reasons.items() if count})
     return y

@@ -1,4 +1,4 @@
-"""Which split a row belongs to: a keyed hash of its group, so that rows which come later never move those already there."""
+"""Assign rows to splits by a keyed hash of their group, so that rows added later never move existing ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from shoestring.data.recipe import Split
 SPLITS = ("train", "val", "test")
 
 GROUP_COLUMN = "_group"
-"""Column of an encoded data set that was split by groups: rows of equal value share their fate, and are drawn together by a bootstrap."""
+"""The column of group ids in a data set that was split by groups. A bootstrap draws the rows of a group
+together."""
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -24,17 +25,23 @@ Groups = np.ndarray[Any, np.dtype[np.int32]]
 
 @dataclass(frozen=True, slots=True)
 class SplitAssignment:
-    """Place in SPLITS of each row, int64[rows], and which group it is of, int32[rows]: half of the group's hash. None: by itself."""
+    """The index in SPLITS of each row, int64[rows], and its group id, int32[rows]: the low half of the
+    group's hash.
+
+    `groups` is None when each row is assigned by itself.
+    """
 
     split_indices: Indices
     groups: Groups | None
 
 
 def assign_splits(table: pa.Table, split: Split, seed: int, first_row: int) -> SplitAssignment:
-    """Share out the rows of a table. `first_row` is the place of its first row in the whole.
+    """Assign the rows of a table to splits. `first_row` is the row number of its first row in the whole
+    data set.
 
-    A group goes where its hash / 2^64 falls between the shares: blake2b of its values, or of a row by itself SplitMix64 of its place, both
-    keyed by the seed. So the shares are met on average, and the closer the more groups there are.
+    A group goes to the split whose share contains hash / 2^64. The hash is blake2b of the group's values,
+    or SplitMix64 of the row number when there are no groups; both are keyed by the seed. So the shares
+    hold on average, and the more groups there are, the more closely.
     """
     key = hashlib.blake2b(digest_size=8, key=str(seed).encode())
     if split.by:
@@ -47,10 +54,9 @@ def assign_splits(table: pa.Table, split: Split, seed: int, first_row: int) -> S
             np.arange(first_row, first_row + table.num_rows, dtype=np.uint64),
             np.uint64(int.from_bytes(key.digest(), "little")),
         )
-    places = np.searchsorted([split.train, split.train + split.val], hashes / 2.0**64, side="right")
-    return SplitAssignment(
-        places[groups], hashes.astype(np.uint32).view(np.int32)[groups] if split.by else None
-    )
+    indices = np.searchsorted([split.train, split.train + split.val], hashes / 2.0**64, side="right")
+    group_ids = hashes.astype(np.uint32).view(np.int32)[groups] if split.by else None
+    return SplitAssignment(indices[groups], group_ids)
 
 
 def _hash(group: dict[str, Any], key: hashlib.blake2b) -> int:
@@ -60,7 +66,8 @@ def _hash(group: dict[str, Any], key: hashlib.blake2b) -> int:
 
 
 def _mix(rows: Hashes, key: np.uint64) -> Hashes:
-    """SplitMix64 (Steele, Lea and Flood 2014, figure 16), from the state `key`, its output number `rows`: uint64[rows]."""
+    """Return SplitMix64's output number `rows` from the state `key` (Steele, Lea and Flood 2014, figure
+    16): uint64[rows]."""
     state = key + (rows + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -68,7 +75,7 @@ def _mix(rows: Hashes, key: np.uint64) -> Hashes:
 
 
 def _groups(columns: pa.Table) -> tuple[Indices, Indices]:
-    """A row of each group, and the group of each row."""
+    """Return one row of each group, and the group of each row."""
     first, groups = np.zeros(0, np.int64), np.zeros(columns.num_rows, np.int64)
     for name in columns.column_names:
         encoded = columns[name].combine_chunks().dictionary_encode(null_encoding="encode")

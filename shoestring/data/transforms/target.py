@@ -1,4 +1,4 @@
-"""What is predicted, as a column `y`: int32 classes, or float32."""
+"""Encode the target as the column `y`: int32 classes, or float32."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ MAX_CLASSES = 1000
 
 @dataclass(frozen=True, slots=True)
 class TargetEncoder:
-    """How the target column becomes `y`. `prior`: the class shares of train; for regression its mean and standard deviation."""
+    """Encodes the target column. `prior`: the class shares of train; for regression its mean and standard
+    deviation."""
 
     target: Target
     task: Task
@@ -31,7 +32,8 @@ class TargetEncoder:
     prior: tuple[float, ...]
 
     def encode(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """int32[rows] or float32[rows]; null for a class that train does not hold."""
+        """Return int32[rows] or float32[rows]; null for a missing target or a class that train does not
+        contain."""
         if self.task == "regression":
             return as_number(column).cast(pa.float32(), safe=False)
         if self.target.above is not None:
@@ -40,7 +42,7 @@ class TargetEncoder:
 
 
 class TargetFit:
-    """Sees the target in the train rows that have one, and settles what the task is."""
+    """Fits the target encoder on the train rows with a known target, and infers the task."""
 
     def __init__(self, target: Target, kind: pa.DataType) -> None:
         self._target, self._kind = target, kind
@@ -48,10 +50,12 @@ class TargetFit:
         self._moments = RunningMoments()
         if (target.above is not None or target.task == "regression") and not is_numeric(kind):
             raise RecipeError(
-                f"the target {target.column} holds {kind}, not numbers: leave out `above` and `task: regression`"
+                f"the target {target.column} is of type {kind}, not a number: "
+                "remove `above` and `task: regression`"
             )
 
     def add(self, column: pa.ChunkedArray) -> None:
+        """Add train rows."""
         if self._target.above is not None:
             column = pc.greater(as_number(column), self._target.above)
         elif is_numeric(self._kind):
@@ -60,36 +64,40 @@ class TargetFit:
             count_values(self._counts, column)
 
     def encoder(self) -> TargetEncoder:
-        """Raises DataError when there is nothing to predict, RecipeError when the column cannot answer the stated task."""
+        """Return the encoder, once all train rows were added.
+
+        Raises:
+            DataError: the target has fewer than two distinct values.
+            RecipeError: the values do not fit the recipe's task.
+        """
         name, task = self._target.column, self._target.task or self._inferred()
-        if len(self._counts) < 2:
+        count = len(self._counts)
+        if count < 2:
             raise DataError(
-                f"the target {name} has {len(self._counts)} different values in train: there is nothing to predict"
+                f"the target {name} has {count} distinct value{'s' * (count != 1)} in train: "
+                "there is nothing to predict"
             )
         if task == "regression":
             return TargetEncoder(self._target, task, (), (self._moments.mean, self._moments.sd))
-        if len(self._counts) > MAX_CLASSES or (task == "binary" and len(self._counts) != 2):
-            found = f"more than {MAX_CLASSES}" if len(self._counts) > MAX_CLASSES else str(len(self._counts))
+        if count > MAX_CLASSES or (task == "binary" and count != 2):
+            found = f"more than {MAX_CLASSES}" if count > MAX_CLASSES else str(count)
             raise RecipeError(
-                f"the target {name} has {found} different values in train, which is no {task} task: state another, or `above`"
+                f"the target {name} has {found} distinct values in train, "
+                f"which does not fit the task {task}: choose another `task`, or set `above`"
             )
         above = self._target.above
         classes = tuple(sorted(self._counts, key=float if above is None and is_numeric(self._kind) else str))
         prior = tuple(self._counts[text] / self._counts.total() for text in classes)
-        return TargetEncoder(
-            self._target,
-            task,
-            classes if above is None else (f"{name} <= {above:g}", f"{name} > {above:g}"),
-            prior,
-        )
+        names = classes if above is None else (f"{name} <= {above:g}", f"{name} > {above:g}")
+        return TargetEncoder(self._target, task, names, prior)
 
     def _inferred(self) -> Task:
-        """Two values are a yes or no; text, and few whole numbers, are classes; other numbers are regressed."""
+        """Return binary for two distinct values, multiclass for text and few whole numbers, otherwise
+        regression."""
         if len(self._counts) == 2:
             return "binary"
-        if not is_numeric(self._kind) or (
-            pa.types.is_integer(self._kind) and len(self._counts) <= MAX_INFERRED_CATEGORIES
-        ):
+        few = len(self._counts) <= MAX_INFERRED_CATEGORIES
+        if not is_numeric(self._kind) or (pa.types.is_integer(self._kind) and few):
             return "multiclass"
         return "regression"
 
@@ -99,5 +107,5 @@ def is_numeric(kind: pa.DataType) -> bool:
 
 
 def is_known(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which rows have a target: bool[rows]."""
+    """Return which rows have a target: bool[rows]."""
     return pc.is_valid(as_number(column) if is_numeric(column.type) else column)

@@ -1,58 +1,71 @@
-"""What looks, checkpoints and leaving take, learned from those that were: the seconds that the guard keeps back."""
+"""Estimate how long validations, checkpoints and the exit take, from recent ones. The guard reserves
+these seconds."""
 
 from __future__ import annotations
 
 from collections import deque
 
-# Looks and saves that are remembered; the slowest of them stands for the next.
+# The number of recent validations and checkpoints that are remembered. The slowest of them predicts the next.
 REMEMBERED = 8
-# The next look or save takes no more than so many times the slowest that is remembered.
+# The next validation or checkpoint takes at most this many times the slowest remembered one.
 VALIDATION_MARGIN, CHECKPOINT_MARGIN = 1.5, 2.0
-# Writing the model and ending the process took 0.2-0.4 s on a local disk; on a slower store a checkpoint says how much more.
+# Writing the model and ending the process took 0.2-0.4 s on a local disk. On a slower store, the duration
+# of a checkpoint is added.
 SHUTDOWN_S = 0.6
-# Stands in for a checkpoint before the first.
+# The assumed duration of a checkpoint before the first.
 FIRST_CHECKPOINT_S = 0.5
 
 
 class StepCosts:
-    """Seconds. `look_s` of a look at all of signal validation, `save_s` of a checkpoint: the slowest of the recent ones."""
+    """Expected seconds of everything that is not a training step.
 
-    def __init__(self, look_s: float) -> None:
-        """`look_s`: an estimate, which the first real look replaces."""
-        self._guessed_look_s = look_s
-        self._looks: deque[float] = deque(maxlen=REMEMBERED)
-        self._saves: deque[float] = deque(maxlen=REMEMBERED)
+    `validation_s` is for the validation rows in use, `checkpoint_s` for a checkpoint: the slowest of the
+    recent ones.
+    """
+
+    def __init__(self, validation_s: float) -> None:
+        """Start with an estimate of `validation_s`, which the first real validation replaces."""
+        self._estimated_validation_s = validation_s
+        self._validations: deque[float] = deque(maxlen=REMEMBERED)
+        self._checkpoints: deque[float] = deque(maxlen=REMEMBERED)
 
     def record_validation(self, seconds: float) -> None:
-        self._looks.append(seconds)
+        self._validations.append(seconds)
 
-    def scale_validation(self, times: float) -> None:
-        """Looks will read so much of what they read before; the next one says what that takes."""
-        self._guessed_look_s = self.validation_s * times
-        self._looks.clear()
+    def scale_validation(self, factor: float) -> None:
+        """Expect validations to read `factor` times as many rows; the next one replaces the estimate."""
+        self._estimated_validation_s = self.validation_s * factor
+        self._validations.clear()
 
     def record_checkpoint(self, seconds: float) -> None:
-        self._saves.append(seconds)
+        self._checkpoints.append(seconds)
 
     @property
     def validation_s(self) -> float:
-        return max(self._looks, default=self._guessed_look_s)
+        return max(self._validations, default=self._estimated_validation_s)
 
     @property
     def checkpoint_s(self) -> float:
-        return max(self._saves, default=0.0)
+        return max(self._checkpoints, default=0.0)
 
     @property
     def validation_reserve_s(self) -> float:
-        """What has to be left beyond `exit_s` before a look: its longest time, and what that would add to the last look's."""
+        """Seconds that must be left beyond `exit_s` before a validation.
+
+        They cover its longest duration, and what that duration would add to the last validation.
+        """
         return VALIDATION_MARGIN**2 * self.validation_s
 
     @property
     def checkpoint_reserve_s(self) -> float:
-        """What has to be left beyond `exit_s` before a checkpoint: its longest time, and what that would add to leaving."""
-        return CHECKPOINT_MARGIN**2 * max(self._saves, default=FIRST_CHECKPOINT_S)
+        """Seconds that must be left beyond `exit_s` before a checkpoint.
+
+        They cover its longest duration, and what that duration would add to the exit.
+        """
+        return CHECKPOINT_MARGIN**2 * max(self._checkpoints, default=FIRST_CHECKPOINT_S)
 
     @property
     def exit_s(self) -> float:
-        """The last look, writing the model (as slow as a checkpoint), and ending the process."""
+        """Seconds of the exit: last validation, writing the model (as slow as a checkpoint), ending the
+        process."""
         return VALIDATION_MARGIN * self.validation_s + SHUTDOWN_S + CHECKPOINT_MARGIN * self.checkpoint_s

@@ -1,10 +1,10 @@
-"""What a training does about its own guardrails, after each look: it changes itself, goes back to where it was good, or leaves."""
+"""Enforce a training's guardrails after each validation: change a setting, roll back, or stop."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 from shoestring.config.guardrails import GuardrailAction
 from shoestring.core.errors import StageStopped
@@ -16,82 +16,86 @@ from shoestring.training.control.guardrails import (
     skill_score,
     skill_violation,
 )
+from shoestring.training.torch_.adaptation import apply_change, position
 from shoestring.training.torch_.learner import copy_state
-
-if TYPE_CHECKING:
-    from shoestring.training.torch_.loop import Training
+from shoestring.training.torch_.session import TrainingSession
 
 
-def enforce_skill_floor(training: Training, loss: float) -> bool:
-    """After a look at signal validation. True: it went back to where it was good enough. Raises StageStopped."""
-    course, floor = training.state, training.task.guardrails.skill
+def enforce_skill_floor(session: TrainingSession, loss: float) -> bool:
+    """Check the skill guardrail after a validation with this loss.
+
+    Returns True when the training rolled back. Raises StageStopped.
+    """
+    state, floor = session.state, session.task.guardrails.skill
     if floor is None:
         return False
-    at, skill = training.progress(), skill_score(loss, prior_loss(training.task.encoding))
+    at, skill = session.progress(), skill_score(loss, prior_loss(session.task.encoding))
     share = at.spent_s / (at.spent_s + at.left_s) if at.spent_s else 0.0
-    why = skill_violation(floor, skill, course.samples / training.rows, share)
-    if why is None:
+    reason = skill_violation(floor, skill, state.samples / session.rows, share)
+    if reason is None:
         if floor.action == "roll-back" and skill >= floor.min:
-            course.rollback_point = {
-                "learner": copy_state(training.learner.state()),
-                "batch_rows": training.batch_rows,
-                "samples": course.samples,
+            state.rollback_point = {
+                "learner": copy_state(session.learner.state()),
+                "batch_rows": session.batch_rows,
+                "samples": state.samples,
             }
         return False
-    if floor.action != "roll-back" or course.rollback_point is None or course.rollbacks >= MAX_ROLLBACKS:
-        stop_training(training, floor.action, why)
-    roll_back(training, course.rollback_point, why)
+    if floor.action != "roll-back" or state.rollback_point is None or state.rollbacks >= MAX_ROLLBACKS:
+        stop_training(session, floor.action, reason)
+    roll_back(session, state.rollback_point, reason)
     return True
 
 
-def roll_back(training: Training, safe: dict[str, object], why: str) -> None:
-    """The weights, the optimiser and the batch of then, at a lower rate. The data goes on: no row is met again before its turn."""
-    course = training.state
-    training.learner.restore(copy_state(safe["learner"]))  # type: ignore[arg-type]
-    training.batch_rows = course.batch_rows = int(safe["batch_rows"])  # type: ignore[call-overload]
-    course.rollbacks, course.rate_factor = course.rollbacks + 1, course.rate_factor * ROLLBACK_RATE_FACTOR
-    # A batch that was on trial is not what it is judged by any more.
-    training.controller.drift = replace(
-        training.controller.drift, trial_from_s_per_row=0.0, larger_batch_rejected=True, recent_s_per_row=()
+def roll_back(session: TrainingSession, point: dict[str, Any], reason: str) -> None:
+    """Restore the weights, the optimizer and the batch size of a rollback point, at a lower learning rate.
+
+    The data does not go back: every row is still trained on once an epoch.
+    """
+    state = session.state
+    session.learner.restore(copy_state(point["learner"]))
+    session.batch_rows = state.batch_rows = int(point["batch_rows"])
+    state.rollbacks, state.rate_factor = state.rollbacks + 1, state.rate_factor * ROLLBACK_RATE_FACTOR
+    # A trial of a larger batch ends here: its measurements no longer apply.
+    session.controller.tracker = replace(
+        session.controller.tracker, trial_from_s_per_row=0.0, larger_batch_rejected=True, recent_s_per_row=()
     )
-    training.record_change(
+    session.record_change(
         "guardrail",
-        f"at {course.samples:,} samples",
-        f"at {safe['samples']:,}, {course.rate_factor:g} of the learning rate",
-        why,
+        f"weights at {state.samples:,} samples",
+        f"weights at {point['samples']:,} samples, learning rate times {state.rate_factor:g}",
+        reason,
     )
 
 
-def enforce_epoch_cap(training: Training) -> None:
-    """Where signal validation is looked at, also when the look itself was not affordable. Raises StageStopped."""
-    course, cap = training.state, training.task.guardrails.usd_per_epoch
-    here: tuple[int, Decimal] = (course.samples, training.spent_usd())
-    before, training.cost_mark = training.cost_mark, here
-    # What comes before the first mark, or is just being changed, says nothing of what an epoch costs.
-    if cap is None or before is None or here[0] <= before[0]:
+def enforce_epoch_cap(session: TrainingSession) -> None:
+    """Check the cost of an epoch at every validation point, also when the validation was skipped. Raises
+    StageStopped."""
+    state, cap = session.state, session.task.guardrails.usd_per_epoch
+    mark: tuple[int, Decimal] = (state.samples, session.spent_usd())
+    before, session.cost_mark = session.cost_mark, mark
+    # Without an earlier mark, or right after a change, the cost of an epoch is unknown.
+    if cap is None or before is None or mark[0] <= before[0]:
         return
-    why = epoch_cost_violation(cap, here[1] - before[1], (here[0] - before[0]) / training.rows)
-    if why is None:
+    reason = epoch_cost_violation(cap, mark[1] - before[1], (mark[0] - before[0]) / session.rows)
+    if reason is None:
         return
     if cap.action == "rebalance":
-        if (
-            course.schedule.phase(training.progress()) == "decay"
-            or not training.controller.drift.recent_s_per_row
-        ):
+        decaying = state.schedule.phase(session.progress()) == "decay"
+        if decaying or not session.controller.tracker.recent_s_per_row:
             return
-        if move := training.controller.reduce_cost(training.standing()):
-            if training.apply(move):
-                training.record_change(move.lever, move.before, move.after, why)
-            training.cost_mark = None
+        if change := session.controller.reduce_cost(position(session)):
+            if apply_change(session, change):
+                session.record_change(change.lever, change.before, change.after, reason)
+            session.cost_mark = None
             return
-        why = f"{why}, with nothing left to change"
-    stop_training(training, cap.action, why)
+        reason = f"{reason}; no further saving is possible"
+    stop_training(session, cap.action, reason)
 
 
-def stop_training(training: Training, action: GuardrailAction, why: str) -> NoReturn:
-    """With a checkpoint. What is only paused is gone on with by the next try."""
-    training.record_change("guardrail", "running", "stopped", why)
-    training.save()
+def stop_training(session: TrainingSession, action: GuardrailAction, reason: str) -> NoReturn:
+    """Write a checkpoint and raise StageStopped. After `pause`, the next attempt resumes."""
+    session.record_change("guardrail", "running", "stopped", reason)
+    session.save()
     raise StageStopped(
-        f"{why}; the checkpoint is written", "stop-requested" if action == "pause" else "guardrail"
+        f"{reason}; the checkpoint is written", "stop-requested" if action == "pause" else "guardrail"
     )

@@ -1,4 +1,4 @@
-"""The net, its optimiser, and the average of its weights: what a step changes and a checkpoint holds."""
+"""The network, its optimizer and the average of its weights: what a step changes and a checkpoint holds."""
 
 from __future__ import annotations
 
@@ -17,57 +17,61 @@ from shoestring.data.loading.shuffle import sample_indices
 from shoestring.data.recipe import TrainSettings
 from shoestring.training.torch_.net import Array, NetInputs, TableNet, compute_loss, quantile_edges
 
-# Epochs over which a weight's share in the average halves: long enough to stand in for the end of an annealing.
+# Epochs in which the weight of an old value in the average halves: long enough to approximate an annealed
+# model.
 AVERAGE_HALF_LIFE_EPOCHS = 0.1
 EVALUATION_ROWS = 8192
 MAX_GRADIENT_NORM = 1.0
 
 
 def validation_batches(rows: EncodedRows, seed: int, share: float) -> Iterator[Array]:
-    """Batches of all rows, or of a share of them, always the same ones."""
+    """Yield batches of all rows, or of a share of them that is always the same."""
     if share == 1:
         yield from rows.scan(EVALUATION_ROWS)
         return
     chosen = np.sort(sample_indices(len(rows), seed, 0, 0, max(1, int(share * len(rows)))))
-    for first in range(0, len(chosen), EVALUATION_ROWS):
-        yield rows.take(chosen[first : first + EVALUATION_ROWS])
+    for start in range(0, len(chosen), EVALUATION_ROWS):
+        yield rows.take(chosen[start : start + EVALUATION_ROWS])
 
 
 class Learner:
-    """Weights that are trained by AdamW, and their exponential average, which is what validation looks at on the plateau."""
+    """A network trained by AdamW, and the exponential average of its weights, which is validated on the
+    plateau."""
 
     def __init__(self, encoding: Encoding, settings: TrainSettings, sample: Array, rows: int) -> None:
-        """`sample`: records that say where the pieces of each number's encoding lie. `rows`: an epoch."""
+        """`sample`: records whose quantiles place the bins of the numeric features. `rows`: the size of
+        an epoch."""
         self.encoding, self.settings, self.rows = encoding, settings, rows
-        self.columns = NetInputs(encoding)
-        _, numbers_RN = self.columns.inputs(sample)
+        self.inputs = NetInputs(encoding)
+        _, numbers_RN = self.inputs.features(sample)
         self.net = TableNet(encoding, settings, quantile_edges(numbers_RN.numpy(), settings.bins))
         self.average = copy.deepcopy(self.net).requires_grad_(False).eval()
         self.steps = 0
         decayed = [weight for weight in self.net.parameters() if weight.ndim == 2]
-        plain = [weight for weight in self.net.parameters() if weight.ndim != 2]
+        other = [weight for weight in self.net.parameters() if weight.ndim != 2]
         groups = [
             {"params": decayed, "weight_decay": settings.weight_decay},
-            {"params": plain, "weight_decay": 0.0},
+            {"params": other, "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99))
 
     def step(self, records: Array, learning_rate: float) -> float:
-        """One step on a batch; returns its loss. A gradient longer than `LARGEST_NORM` is cut to it."""
+        """Take one step on a batch and return its loss. Gradients are clipped to a norm of
+        `MAX_GRADIENT_NORM`."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        out_BK = self.net(*self.columns.inputs(records))
-        loss = compute_loss(out_BK, self.columns.target(records), self.encoding.task)
+        out_BK = self.net(*self.inputs.features(records))
+        loss = compute_loss(out_BK, self.inputs.target(records), self.encoding.task)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), MAX_GRADIENT_NORM)
         self.optimizer.step()
         self.steps += 1
-        self._fold_in(len(records))
+        self._update_average(len(records))
         return float(loss.detach())
 
-    def _fold_in(self, batch_rows: int) -> None:
-        """The average forgets by samples, not steps; at first it is the plain mean of what there is."""
+    def _update_average(self, batch_rows: int) -> None:
+        """Add the weights to the average. It decays by samples, not steps; at first it is the plain mean."""
         keep = min(
             0.5 ** (batch_rows / (AVERAGE_HALF_LIFE_EPOCHS * self.rows)), self.steps / (self.steps + 1)
         )
@@ -76,26 +80,24 @@ class Learner:
 
     @torch.no_grad()
     def loss(self, batches: Iterable[Array], net: TableNet) -> float:
-        """Mean loss over all records of the batches, without dropout: nats, or the root mean squared error in the unit of `y`."""
+        """Return the mean loss over all records of the batches, without dropout.
+
+        Log loss in nats; for regression the root mean squared error, in the unit of `y`.
+        """
         training = net.training
         net.eval()
         total, rows = 0.0, 0
         for records in batches:
-            total += float(
-                compute_loss(
-                    net(*self.columns.inputs(records)),
-                    self.columns.target(records),
-                    self.encoding.task,
-                    "sum",
-                )
-            )
+            out_BK = net(*self.inputs.features(records))
+            total += float(compute_loss(out_BK, self.inputs.target(records), self.encoding.task, "sum"))
             rows += len(records)
         net.train(training)
         return self.to_metric(total / rows)
 
     def to_metric(self, loss: float) -> float:
-        """A mean of what `loss_of` gives, in the metric: nats as they are; a squared error as its root, in the unit of `y`."""
-        return math.sqrt(loss) * self.columns.sd if self.columns.is_regression else loss
+        """Convert a mean of `compute_loss` to the run's metric: nats, or for regression its root in the
+        unit of `y`."""
+        return math.sqrt(loss) * self.inputs.sd if self.inputs.is_regression else loss
 
     def state(self) -> dict[str, Any]:
         return {
@@ -113,7 +115,7 @@ class Learner:
 
 
 def copy_state(state: dict[str, Any]) -> dict[str, Any]:
-    """A copy that later steps do not touch."""
+    """Return a deep copy, which later steps do not change."""
     return copy.deepcopy(state)
 
 

@@ -1,6 +1,7 @@
 """A multi-layer perceptron for tables.
 
-B rows of a batch · C categorical features · N numeric features · P pieces of a number's encoding · D inputs of the first layer · K outputs
+Shape suffixes: B rows of a batch; C categorical features; N numeric features; P bins of a numeric feature;
+D inputs of the first layer; K outputs; R rows of a sample.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class TableNet(nn.Module):
-    """Embeddings of codes and piecewise-linear encodings of numbers, hidden layers with LayerNorm, and a linear path beside them.
+    """Embeddings of categories, piecewise-linear encodings of numbers, hidden layers with LayerNorm, and
+    a linear path.
 
-    The encoding is that of Gorishniy et al. 2022, "On Embeddings for Numerical Features" (arXiv 2203.05556), with bins at quantiles.
-    Starts as the prior: the last layer is zero and its bias is what the training split's shares say.
+    The encoding is that of Gorishniy et al. 2022, "On Embeddings for Numerical Features" (arXiv
+    2203.05556), with bins at quantiles. The net starts as the prior: the last layer is zero, and its bias
+    holds the class shares of train.
     """
 
     def __init__(self, encoding: Encoding, settings: TrainSettings, edges_NP1: Tensor) -> None:
@@ -41,16 +44,16 @@ class TableNet(nn.Module):
         self.offsets = nn.ModuleList(nn.Embedding(size, outputs) for size in cardinalities)
         self.register_buffer("edges_NP1", edges_NP1)
         layers: list[nn.Module] = []
-        numbers, pieces = edges_NP1.shape[0], edges_NP1.shape[1] - 1
-        width = sum(widths) + numbers * (pieces + 1)
+        numbers, bins = edges_NP1.shape[0], edges_NP1.shape[1] - 1
+        width = sum(widths) + numbers * (bins + 1)
         for units in settings.hidden:
             layers += [nn.Linear(width, units), nn.LayerNorm(units), nn.ReLU(), nn.Dropout(settings.dropout)]
             width = units
         self.hidden = nn.Sequential(*layers)
         self.output = nn.Linear(width, outputs)
-        self._begin(encoding)
+        self._initialize(encoding)
 
-    def _begin(self, encoding: Encoding) -> None:
+    def _initialize(self, encoding: Encoding) -> None:
         for embedding in self.embeddings:
             nn.init.normal_(embedding.weight, std=0.05)  # type: ignore[arg-type]
         for zero in (*(offset.weight for offset in self.offsets), self.output.weight, self.output.bias):
@@ -67,15 +70,17 @@ class TableNet(nn.Module):
             self.output.bias.copy_(torch.tensor(start))
 
     def forward(self, codes_BC: Tensor, numbers_BN: Tensor) -> Tensor:
-        """Logits, or standardised values for a regression: float32[B, K]."""
+        """Return logits, or standardised values for a regression: float32[B, K]."""
         if self.training and self.category_dropout:
+            # Code 0 stands for unknown categories, which get trained this way.
             codes_BC = codes_BC * (torch.rand(codes_BC.shape) >= self.category_dropout)
         columns = codes_BC.unbind(1)
         parts = [embed(code_B) for embed, code_B in zip(self.embeddings, columns, strict=True)]
         edges_NP1 = self.get_buffer("edges_NP1")
         low_NP, width_NP = edges_NP1[:, :-1], edges_NP1.diff(dim=1)
-        pieces_BNP = ((numbers_BN[:, :, None] - low_NP) / width_NP).clamp(0, 1)
-        h_BD = torch.cat([*parts, pieces_BNP.flatten(1), numbers_BN], dim=1)
+        # Each bin holds the share of it that lies below the number: 1 for lower bins, 0 for higher ones.
+        bins_BNP = ((numbers_BN[:, :, None] - low_NP) / width_NP).clamp(0, 1)
+        h_BD = torch.cat([*parts, bins_BNP.flatten(1), numbers_BN], dim=1)
         out_BK: Tensor = self.output(self.hidden(h_BD))
         for offset, code_B in zip(self.offsets, columns, strict=True):
             out_BK = out_BK + offset(code_B)
@@ -83,7 +88,7 @@ class TableNet(nn.Module):
 
 
 def quantile_edges(numbers_RN: Array, bins: int) -> Tensor:
-    """Strictly rising edges of the pieces, at quantiles of a sample of rows: float32[N, bins + 1]."""
+    """Return the strictly increasing bin edges, at quantiles of a sample of rows: float32[N, bins + 1]."""
     rows: list[Array] = []
     for column in numbers_RN.T:
         edges = np.unique(np.quantile(column, np.linspace(0, 1, bins + 1)).astype(np.float32))
@@ -93,7 +98,7 @@ def quantile_edges(numbers_RN: Array, bins: int) -> Tensor:
 
 
 class NetInputs:
-    """Where an encoded record keeps what the net reads."""
+    """Converts encoded records to the tensors that the net reads."""
 
     def __init__(self, encoding: Encoding) -> None:
         self.code_names = [feature.name for feature in encoding.features if feature.kind == "categorical"]
@@ -101,26 +106,26 @@ class NetInputs:
         self.is_regression = encoding.task == "regression"
         self.mean, self.sd = encoding.train_prior if self.is_regression else (0.0, 1.0)
 
-    def inputs(self, records: Array) -> tuple[Tensor, Tensor]:
-        """int64[B, C] and float32[B, N]."""
+    def features(self, records: Array) -> tuple[Tensor, Tensor]:
+        """Return categorical codes int64[B, C] and numbers float32[B, N]."""
         return _stack(records, self.code_names, np.int64), _stack(records, self.number_names, np.float32)
 
     def target(self, records: Array) -> Tensor:
-        """int64[B] of classes; a regression's float32[B], standardised."""
+        """Return classes int64[B]; for regression standardised values float32[B]."""
         if self.is_regression:
             return torch.from_numpy(((records["y"] - self.mean) / (self.sd or 1.0)).astype(np.float32))
         return torch.from_numpy(records["y"].astype(np.int64))
 
 
-def _stack(records: Array, names: list[str], kind: Any) -> Tensor:
-    stacked = np.empty((len(records), len(names)), kind)
-    for place, name in enumerate(names):
-        stacked[:, place] = records[name]
+def _stack(records: Array, names: list[str], dtype: Any) -> Tensor:
+    stacked = np.empty((len(records), len(names)), dtype)
+    for index, name in enumerate(names):
+        stacked[:, index] = records[name]
     return torch.from_numpy(stacked)
 
 
 def compute_loss(out_BK: Tensor, y_B: Tensor, task: str, reduction: str = "mean") -> Tensor:
-    """Log loss in nats; a regression's squared error of the standardised target."""
+    """Return the log loss in nats; for regression the squared error of the standardised target."""
     if task == "binary":
         return F.binary_cross_entropy_with_logits(out_BK[:, 0], y_B.float(), reduction=reduction)
     if task == "multiclass":

@@ -1,4 +1,4 @@
-"""What a trained model says of rows."""
+"""Predict rows with a trained model."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from shoestring.training.torch_.learner import EVALUATION_ROWS
 from shoestring.training.torch_.net import Array, NetInputs, TableNet
 
 
-def load_net(store: Store, record: ModelRecord) -> TableNet:
-    """The net with its weights. Raises CorruptObject."""
-    state = from_bytes(open_blob(store, record.weights_sha256).read_bytes())
-    net = TableNet(record.encoding, record.settings, torch.zeros_like(state["edges_NP1"]))
+def load_net(store: Store, model: ModelRecord) -> TableNet:
+    """Load the net of a model with its weights. Raises CorruptObject."""
+    state = from_bytes(open_blob(store, model.weights_sha256).read_bytes())
+    net = TableNet(model.encoding, model.settings, torch.zeros_like(state["edges_NP1"]))
     net.load_state_dict(state)
     return net.eval()
 
 
 @torch.no_grad()
 def predict(store: Store, model_key: str, rows: EncodedRows) -> Array:
-    """Probabilities float64[n, classes]; a regression's values float64[n], in the units of y."""
-    record = read_record(store, model_key, ModelRecord)
-    net, columns, task = load_net(store, record), NetInputs(record.encoding), record.encoding.task
+    """Return probabilities float64[n, classes]; for regression values float64[n], in the units of y."""
+    model = read_record(store, model_key, ModelRecord)
+    net, inputs, task = load_net(store, model), NetInputs(model.encoding), model.encoding.task
     found = []
     for records in rows.scan(EVALUATION_ROWS):
-        out_BK = net(*columns.inputs(records)).double()
+        out_BK = net(*inputs.features(records)).double()
         if task == "binary":
-            yes_B = torch.sigmoid(out_BK[:, 0])
-            found.append(torch.stack([1 - yes_B, yes_B], dim=1).numpy())
+            positive_B = torch.sigmoid(out_BK[:, 0])
+            found.append(torch.stack([1 - positive_B, positive_B], dim=1).numpy())
         elif task == "multiclass":
             found.append(torch.softmax(out_BK, dim=1).numpy())
         else:
-            found.append(out_BK[:, 0].numpy() * columns.sd + columns.mean)
+            found.append(out_BK[:, 0].numpy() * inputs.sd + inputs.mean)
     return np.concatenate(found)

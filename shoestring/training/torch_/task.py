@@ -1,4 +1,4 @@
-"""What a training is given, and what it hands back."""
+"""The input and the result of a training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_GUARDRAILS = Guardrails()
 
 @dataclass(frozen=True, slots=True)
 class TrainingTask:
-    """What to train on, within what, and whom to tell."""
+    """The data, the settings, the limits and the callbacks of one training."""
 
     run_id: str
     seed: int
@@ -44,7 +44,7 @@ class TrainingTask:
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """The weights that were kept, as `torch.load(weights_only=True)` reads them, and how it went."""
+    """The final weights, readable by `torch.load(weights_only=True)`, and how training went."""
 
     weights: bytes
     val_loss: float | None

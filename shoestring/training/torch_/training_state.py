@@ -1,4 +1,4 @@
-"""Where a training is, and how that is put down and taken up again."""
+"""The state of a training, and its conversion to and from a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from shoestring.training.torch_.learner import Learner
 
 @dataclass(slots=True)
 class TrainingState:
-    """All that changes while a training goes on, but the learner itself. `seconds` and `spent_usd` are of earlier starts.
+    """Everything that changes during a training, except the learner.
 
-    `batch_rows` 0: as the recipe says. `safe`: where it was good enough last (`training/torch_/remedies.py`), to go back to; how often it
-    has gone back, and what share of the learning rate that left it.
+    `training_s` and `spent_usd` are those of earlier starts. `batch_rows` 0 means the recipe's batch
+    size. `rollback_point` is the last state that passed the skill guardrail
+    (`torch_/guardrail_actions.py`), `rollbacks` the number of times training went back to it, and
+    `rate_factor` the share of the learning rate that is left after them.
     """
 
     cursor: SampleCursor
@@ -46,6 +48,22 @@ class TrainingState:
     rate_factor: float = 1.0
 
 
+PLAIN_FIELDS = (
+    "samples",
+    "recent_losses",
+    "last_point_samples",
+    "best_loss",
+    "best_weights",
+    "plateau_learner",
+    "batch_rows",
+    "validation_share",
+    "rollback_point",
+    "rollbacks",
+    "rate_factor",
+)
+"""Fields that a checkpoint holds as they are: numbers, tensors, and lists and dictionaries of them."""
+
+
 def new_state(seed: int, settings: TrainSettings, rows: int) -> TrainingState:
     return TrainingState(
         SampleCursor(seed=seed),
@@ -55,68 +73,48 @@ def new_state(seed: int, settings: TrainSettings, rows: int) -> TrainingState:
 
 
 def to_checkpoint(
-    course: TrainingState, learner: Learner, seconds: float, spent_usd: Decimal
+    state: TrainingState, learner: Learner, training_s: float, spent_usd: Decimal
 ) -> dict[str, Any]:
-    """The state as tensors and plain values; seconds and dollars with those of this start."""
+    """Return the state as tensors and plain values. `training_s` and `spent_usd` include this start."""
     return {
         "learner": learner.state(),
-        "random": torch.get_rng_state(),
-        "cursor": course.cursor.model_dump(),
-        "schedule": asdict(course.schedule),
-        "stall": asdict(course.early_stopping),
-        "samples": course.samples,
-        "seconds": seconds,
+        "random_state": torch.get_rng_state(),
+        "cursor": state.cursor.model_dump(),
+        "schedule": asdict(state.schedule),
+        "early_stopping": asdict(state.early_stopping),
+        "training_s": training_s,
         "spent_usd": str(spent_usd),
-        "windows": [window.model_dump() for window in course.sample_ranges],
-        "points": [point.model_dump(mode="json") for point in course.points],
-        "losses": course.recent_losses,
-        "pointed": course.last_point_samples,
-        "best_loss": course.best_loss,
-        "best_weights": course.best_weights,
-        "plateau": course.plateau_learner,
-        "batch_rows": course.batch_rows,
-        "look_share": course.validation_share,
-        "changes": [change.model_dump(mode="json") for change in course.changes],
-        "safe": course.rollback_point,
-        "rolled_back": course.rollbacks,
-        "rate_share": course.rate_factor,
+        "sample_ranges": [each.model_dump() for each in state.sample_ranges],
+        "points": [point.model_dump(mode="json") for point in state.points],
+        "changes": [change.model_dump(mode="json") for change in state.changes],
+        **{name: getattr(state, name) for name in PLAIN_FIELDS},
     }
 
 
-def from_checkpoint(state: dict[str, Any], learner: Learner) -> TrainingState:
-    """Take a state up again, into `learner` and a course."""
-    learner.restore(state["learner"])
-    torch.set_rng_state(state["random"])
+def from_checkpoint(saved: dict[str, Any], learner: Learner) -> TrainingState:
+    """Restore a checkpoint: the learner and the random state in place, the rest as the returned state."""
+    learner.restore(saved["learner"])
+    torch.set_rng_state(saved["random_state"])
     return TrainingState(
-        cursor=SampleCursor(**state["cursor"]),
-        schedule=LearningRateSchedule(**state["schedule"]),
-        early_stopping=EarlyStopping(**state["stall"]),
-        samples=state["samples"],
-        training_s=state["seconds"],
-        spent_usd=Decimal(state["spent_usd"]),
-        sample_ranges=tuple(SampleRange(**window) for window in state["windows"]),
-        points=[CurvePoint(**point) for point in state["points"]],
-        recent_losses=state["losses"],
-        last_point_samples=state["pointed"],
-        best_loss=state["best_loss"],
-        best_weights=state["best_weights"],
-        plateau_learner=state["plateau"],
-        batch_rows=state.get("batch_rows", 0),
-        validation_share=state.get("look_share", 1.0),
-        changes=[AdaptationChange(**change) for change in state.get("changes", [])],
-        rollback_point=state.get("safe"),
-        rollbacks=state.get("rolled_back", 0),
-        rate_factor=state.get("rate_share", 1.0),
+        cursor=SampleCursor(**saved["cursor"]),
+        schedule=LearningRateSchedule(**saved["schedule"]),
+        early_stopping=EarlyStopping(**saved["early_stopping"]),
+        training_s=saved["training_s"],
+        spent_usd=Decimal(saved["spent_usd"]),
+        sample_ranges=tuple(SampleRange(**each) for each in saved["sample_ranges"]),
+        points=[CurvePoint(**point) for point in saved["points"]],
+        changes=[AdaptationChange(**change) for change in saved["changes"]],
+        **{name: saved[name] for name in PLAIN_FIELDS},
     )
 
 
-def stop_reason(course: TrainingState, settings: TrainSettings) -> str:
-    if course.schedule.decaying and course.samples >= course.schedule.end_samples:
-        return "signal validation stalled; the rest of the money is handed back"
-    if course.samples >= course.schedule.end_samples:
+def stop_reason(state: TrainingState, settings: TrainSettings) -> str:
+    if state.schedule.decaying and state.samples >= state.schedule.end_samples:
+        return "the validation loss stopped improving; the rest of the budget is returned"
+    if state.samples >= state.schedule.end_samples:
         return f"all {settings.max_epochs} epochs are done"
     return (
-        "the budget, or the deadline, is spent"
-        if course.samples
-        else "the budget, or the deadline, left no time for a first step"
+        "the budget or the deadline was reached"
+        if state.samples
+        else "the budget or the deadline left no time for a first step"
     )

@@ -1,0 +1,181 @@
+"""One start of a training: its state, and what the loop, the adaptation and the guardrails do to it
+between steps."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+import torch
+
+from shoestring.core import store_layout
+from shoestring.core.errors import StageFailed
+from shoestring.core.receipt import AdaptationChange, Lever
+from shoestring.core.record import record_bytes
+from shoestring.data.loading.shuffle import sample_indices
+from shoestring.spending.guard import Guard
+from shoestring.spending.spend_forecast import SpendTracker
+from shoestring.training.control.controller import TrainingController
+from shoestring.training.control.schedule import ScheduleProgress
+from shoestring.training.control.step_costs import StepCosts
+from shoestring.training.curve import CurvePoint, TrainingCurve
+from shoestring.training.torch_ import checkpoint
+from shoestring.training.torch_.learner import Learner, validation_batches
+from shoestring.training.torch_.net import TableNet
+from shoestring.training.torch_.task import TrainingTask
+from shoestring.training.torch_.training_state import from_checkpoint, new_state, to_checkpoint
+
+VALIDATIONS_PER_EPOCH = 2
+POINTS_PER_EPOCH = 20
+# A small table gets smaller batches, so that an epoch has at least this many steps, but no smaller than this.
+MIN_STEPS_PER_EPOCH, MIN_BATCH_ROWS = 32, 16
+EDGE_SAMPLE_ROWS = 50_000
+# A first step on a warm machine took 0.05-0.2 s. One on many rows takes this many times a validation of
+# as many rows.
+FIRST_STEP_S, STEP_PER_VALIDATION = 0.2, 6.0
+SIZING_ROWS = 4096
+
+
+class TrainingSession:
+    """One start of a training: a new one, or one resumed from its last checkpoint."""
+
+    def __init__(self, task: TrainingTask) -> None:
+        self.task, self.rows = task, len(task.train)
+        torch.set_num_threads(task.cores)
+        torch.manual_seed(task.seed)
+        sample = sample_indices(self.rows, task.seed, 0, 0, min(self.rows, EDGE_SAMPLE_ROWS))
+        self.learner = Learner(task.encoding, task.settings, task.train.take(sample), self.rows)
+        saved, self.checkpoint_note = checkpoint.load(task.store, task.run_id)
+        self.state = (
+            from_checkpoint(saved, self.learner) if saved else new_state(task.seed, task.settings, self.rows)
+        )
+        self.started_s = self.saved_s = task.clock.monotonic_s()
+        self.start_samples = self.state.samples
+        self.costs = StepCosts(self._estimate_validation_s())
+        self.recipe_rows = min(
+            task.settings.batch_rows,
+            max(MIN_BATCH_ROWS, self.rows // MIN_STEPS_PER_EPOCH),
+            self.validation_every_rows,
+        )
+        self.batch_rows = self.state.batch_rows or self.recipe_rows
+        row_s = self.costs.validation_s / len(task.validation)
+        step_s = max(FIRST_STEP_S, STEP_PER_VALIDATION * row_s * self.batch_rows)
+        self.guard = Guard(task.meter, step_s=step_s, exit_s=self.costs.exit_s)
+        self.controller = TrainingController(SpendTracker(task.adaptation_limits), self.batch_rows / step_s)
+        # Samples and dollars at the previous validation.
+        self.cost_mark: tuple[int, Decimal] | None = None
+
+    @property
+    def validation_every_rows(self) -> int:
+        """Rows between two validations. They depend on the size of the data alone, so that runs can be
+        compared."""
+        return max(1, self.rows // VALIDATIONS_PER_EPOCH)
+
+    def now_s(self) -> float:
+        return self.task.clock.monotonic_s()
+
+    def progress(self) -> ScheduleProgress:
+        now_s = self.now_s()
+        left_s = max(0.0, self.task.meter.seconds_left(now_s) - self.guard.exit_s)
+        return ScheduleProgress(
+            self.state.samples, self.rows, now_s - self.started_s, left_s, self.controller.rows_per_s
+        )
+
+    def spent_usd(self) -> Decimal:
+        """Return the dollars spent by the stage so far, in all starts."""
+        return self.state.spent_usd + self.task.meter.spent_usd(self.now_s())
+
+    def validate(self, net: TableNet) -> float:
+        """Return the validation loss of a net, and update the estimate of what a validation takes."""
+        started_s = self.now_s()
+        batches = validation_batches(self.task.validation, self.task.seed, self.state.validation_share)
+        loss = self.require_finite(self.learner.loss(batches, net))
+        self.costs.record_validation(self.now_s() - started_s)
+        self.guard.exit_s = self.costs.exit_s
+        return loss
+
+    def require_finite(self, loss: float) -> float:
+        """Return the loss. Raises StageFailed when it is not a finite number."""
+        if not math.isfinite(loss):
+            rate = self.task.settings.learning_rate
+            raise StageFailed(
+                f"training diverged at {self.state.samples} samples: the loss is {loss}. "
+                f"Lower train.learning_rate in the recipe (it is {rate:g}), "
+                "or look for infinite values in the numeric columns"
+            )
+        return loss
+
+    def record_train_loss(self, loss: float, rate: float) -> None:
+        """Record the loss of a step; `POINTS_PER_EPOCH` times an epoch, add their mean to the curve."""
+        state = self.state
+        state.recent_losses.append(loss)
+        if state.samples - state.last_point_samples >= self.rows / POINTS_PER_EPOCH:
+            state.last_point_samples = state.samples
+            mean = self.learner.to_metric(sum(state.recent_losses) / len(state.recent_losses))
+            state.recent_losses.clear()
+            self._add_point(rate, train_loss=mean)
+
+    def record_val_loss(self, loss: float, rate: float) -> None:
+        """Add a validation to the curve."""
+        self._add_point(rate, val_loss=loss)
+
+    def record_change(self, lever: Lever, before: str, after: str, reason: str) -> None:
+        """Record and report a change that the training made to itself."""
+        at, samples = self.task.clock.now(), self.state.samples
+        self.state.changes.append(
+            AdaptationChange(at=at, samples=samples, lever=lever, before=before, after=after, reason=reason)
+        )
+        self.report_progress()
+
+    def report_progress(self) -> None:
+        state = self.state
+        quality: dict[str, float] = {}
+        if state.best_loss < float("inf"):
+            quality[self.task.metric] = state.best_loss
+        self.task.report_progress(
+            state.schedule.phase(self.progress()),
+            state.samples,
+            self.start_samples,
+            quality,
+            tuple(state.changes),
+            self.controller.forecast,
+        )
+
+    def save(self) -> None:
+        """Write the curve and a checkpoint. Raises StoreFull."""
+        started_s = self.now_s()
+        training_s = self.state.training_s + started_s - self.started_s
+        saved = to_checkpoint(self.state, self.learner, training_s, self.spent_usd())
+        self.write_curve()
+        checkpoint.save(self.task.store, self.task.run_id, saved, self.state.samples)
+        self.saved_s = self.now_s()
+        self.costs.record_checkpoint(self.saved_s - started_s)
+        self.guard.exit_s = self.costs.exit_s
+
+    def write_curve(self) -> None:
+        task = self.task
+        curve = TrainingCurve(run_id=task.run_id, metric=task.metric, points=tuple(self.state.points))
+        task.store.put(store_layout.curve(task.run_id), record_bytes(curve))
+
+    def _add_point(self, rate: float, train_loss: float | None = None, val_loss: float | None = None) -> None:
+        state, at = self.state, self.progress()
+        state.points.append(
+            CurvePoint(
+                samples=state.samples,
+                epoch=state.samples / self.rows,
+                spent_usd=self.spent_usd(),
+                training_s=round(state.training_s + at.spent_s, 3),
+                train_loss=train_loss,
+                val_loss=val_loss,
+                learning_rate=rate,
+                phase=state.schedule.phase(at),
+            )
+        )
+        self.report_progress()
+
+    def _estimate_validation_s(self) -> float:
+        """Return the estimated seconds of a validation of the whole split, measured on a part of it."""
+        started_s = self.now_s()
+        part = next(self.task.validation.scan(SIZING_ROWS))
+        self.learner.loss([part], self.learner.average)
+        return (self.now_s() - started_s) * len(self.task.validation) / len(part)
