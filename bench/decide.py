@@ -168,7 +168,7 @@ def large(repeats: int) -> None:
         wall, cpu = zip(*(both_ms(partial(decide, asked)) for _ in range(repeats)), strict=True)
         recorded = median_ms(partial(record_bytes, decision), 5)
         limit = "-" if deadline_s is None else f"{deadline_s:.0f} s"
-        offers = f"{decision.candidates.first(len(LARGE_NEEDS)):,} combined"
+        offers = f"{decision.candidates.first_offer(len(LARGE_NEEDS)):,} combined"
         times = f"{statistics.median(wall):>9.1f} {statistics.median(cpu):>10.1f} {min(wall):>8.1f} {recorded:>9.1f}"
         chosen = "nothing" if decision.choice is None else f"{decision.choice.pool} {decision.choice.market}"
         print(f"{offers:<20} {limit:>9} {times} {len(record_bytes(decision)) / 2**20:>5.1f}  {chosen}")
@@ -204,7 +204,7 @@ def main() -> None:
                 median_ms(partial(replay, data), repeats),
             )
             shown = "  ".join(f"{each:8.1f}" for each in times)
-            offers = decision.candidates.first(len(NEEDS))
+            offers = decision.candidates.first_offer(len(NEEDS))
             limit = "-" if deadline_s is None else f"{deadline_s:.0f} s"
             print(
                 f"{name:<16} {limit:>8} {len(asked.pools):>5} {offers:>6}  {shown} {len(data) / 1024:>5.0f}"

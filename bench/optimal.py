@@ -26,9 +26,9 @@ from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Format, FormatSpeed, Market, MarketTerms, Need, Pool, Quote
 from shoestring.routing.candidates import Ints
 from shoestring.routing.decide import choose
+from shoestring.routing.offers.enumerate import enumerate_offers
+from shoestring.routing.offers.offer_table import OfferTable, full_offer_table
 from shoestring.routing.question import Question
-from shoestring.routing.offers.enumerate import candidates
-from shoestring.routing.offers.offer_costs import Rows, full_offer_table
 
 DAY = date(2026, 11, 1)
 SPEEDS = tuple(
@@ -171,7 +171,7 @@ def read_by(question: Question) -> list[list[int]]:
     return found
 
 
-def every_plan(question: Question, rows: Rows, formats: int) -> tuple[Ints, Ints, Ints]:
+def every_plan(question: Question, rows: OfferTable, formats: int) -> tuple[Ints, Ints, Ints]:
     """Expected micro-dollars, and micro-dollars and milliseconds at P95, of every plan whose formats follow on one another.
 
     An offer that reads several data sets is numbered by their formats, the last one's counting through first.
@@ -220,7 +220,7 @@ def limited(question: Question, est: Ints, p95: Ints, ms: Ints, rng: np.random.G
 
 def verdict(name: str, question: Question, rng: np.random.Generator) -> tuple[str, str, int]:
     """What it is, how the choice compares with the best of all plans, and how many plans there are."""
-    made = candidates(question)
+    made = enumerate_offers(question)
     est, p95, ms = every_plan(question, full_offer_table(made), len(made.formats))
     asked = limited(question, est, p95, ms, rng)
     fits = p95 <= microusd(asked.budget_usd)

@@ -29,11 +29,11 @@ from shoestring.core.money import microusd
 from shoestring.core.types import Need, Pool, Quote
 from shoestring.routing.candidates import NONE
 from shoestring.routing.decide import choose, decide
-from shoestring.routing.question import Question
-from shoestring.routing.offers.enumerate import candidates
-from shoestring.routing.offers.offer_costs import stage_offer_table
+from shoestring.routing.offers.enumerate import enumerate_offers
+from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.planner.partial_plans import Limits
 from shoestring.routing.planner.search import planned
+from shoestring.routing.question import Question
 
 RELEASE = "skypilot==0.14.1"
 STAGES = 5
@@ -103,7 +103,7 @@ def question(size: int) -> Question:
 
 def ours(asked: Question, repeats: int) -> tuple[list[float], int]:
     """Median seconds of a plan, of a choice and of a whole decision, and its total in micro-dollars."""
-    made = candidates(asked)
+    made = enumerate_offers(asked)
     took: dict[str, list[float]] = {"plan": [], "choice": [], "decision": []}
     for _ in range(max(repeats, 9)):
         for name, ask in (
@@ -122,7 +122,7 @@ def ours(asked: Question, repeats: int) -> tuple[list[float], int]:
 
 
 def costs(asked: Question) -> list[list[int]]:
-    made = candidates(asked)
+    made = enumerate_offers(asked)
     stages = (stage_offer_table(made, stage) for stage in range(STAGES))
     return [rows.est_microusd[rows.exclusion == NONE].tolist() for rows in stages]
 

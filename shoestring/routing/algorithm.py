@@ -5,14 +5,11 @@ from __future__ import annotations
 from shoestring.config.tariffs import HOURS_PER_MONTH
 from shoestring.core.record import digest
 from shoestring.pricing import calibration, learning, throughput
-from shoestring.routing.candidates import BYTES_PER_GB, MAX_ESTIMATE, MAX_PREEMPTIONS
+from shoestring.routing.candidates import BYTES_PER_GB, MAX_ESTIMATE, MAX_PREEMPTIONS, UNKNOWN_SIZE_RATIO
 from shoestring.routing.decision import Algorithm
 from shoestring.routing.question import COMPUTE_US_PER_ROW, MEMORY_HEAVY_GB
 
 ALGORITHM_VERSION = 2
-
-UNKNOWN_SIZE_RATIO = 1.0
-"""Bytes on disk for each byte of row, for a data set of unknown format."""
 
 TIE_BREAK = "total P95 dollars, total P95 seconds, then pool, market and format by name"
 
@@ -23,7 +20,7 @@ def _algorithm() -> Algorithm:
         "compute_us_per_row": str(COMPUTE_US_PER_ROW),
         "gpu_efficiency": str(throughput.GPU_EFFICIENCY),
         "gpu_memory_efficiency": str(throughput.MEMORY_EFFICIENCY),
-        "gpu_overlap": str(throughput.OVERLAP),
+        "gpu_overlap": str(throughput.SYNC_OVERLAP),
         "hours_per_month": str(HOURS_PER_MONTH),
         "learning": learning.CONSTANTS,
         "max_estimate": str(MAX_ESTIMATE),
@@ -36,9 +33,7 @@ def _algorithm() -> Algorithm:
         "z95": str(calibration.Z95),
     }
     text = "\n".join([str(ALGORITHM_VERSION), *(f"{name}={constants[name]}" for name in sorted(constants))])
-    return Algorithm(
-        algorithm_version=ALGORITHM_VERSION, constants=constants, sha256=digest(text.encode())
-    )
+    return Algorithm(algorithm_version=ALGORITHM_VERSION, constants=constants, sha256=digest(text.encode()))
 
 
 ALGORITHM = _algorithm()

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from shoestring.core.types import STANDARD_CLASS, Format, Market
 from shoestring.core.record import Record, record_bytes
+from shoestring.core.types import STANDARD_CLASS, Format, Market
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -28,6 +28,9 @@ Flags = npt.NDArray[np.bool_]
 MS_PER_HOUR = 3_600_000
 PPB = 1_000_000_000
 BYTES_PER_GB = 1e9
+
+UNKNOWN_SIZE_RATIO = 1.0
+"""Bytes on disk for each byte of row, for a data set of unknown format."""
 
 MAX_ESTIMATE = 10**15
 """Largest estimate in micro-dollars or milliseconds (a billion dollars, 30,000 years), so that sums fit 64 bits."""
@@ -200,12 +203,15 @@ class Candidates(ArrayRecord):
     pool: IntArray
     market: IntArray
     region: IntArray
-    machine: IntArray = Field(description="kind of machine; machines of one kind do the same work in the same time")
+    machine: IntArray = Field(
+        description="kind of machine; machines of one kind do the same work in the same time"
+    )
     usd_per_hour_micro: IntArray = Field(description="0: no accepted price")
     startup_ms: IntArray
     preemptions_ppb: IntArray = Field(description="preemptions in 1e9 hours")
     prepaid_ms: IntArray = Field(
-        np.zeros(0, dtype=np.int64), description="time covered by a commitment; empty: there are no commitments"
+        np.zeros(0, dtype=np.int64),
+        description="time covered by a commitment; empty: there are no commitments",
     )
     offers: tuple[StageOffers, ...]
 
@@ -225,3 +231,15 @@ class Candidates(ArrayRecord):
             len(self.pool) * len(each.reads) * len(each.writes) + (each.cached is not None)
             for each in self.offers[:stage]
         )
+
+
+def format_text(written: Format | None, storage_class: str) -> str:
+    """Return a stored format as text: "parquet", "parquet on STANDARD_IA"; empty for no data set."""
+    if written is None:
+        return ""
+    return f"{written} on {storage_class}" if storage_class != STANDARD_CLASS else str(written)
+
+
+def offer_text(pool: str, market: Market, writes: Format | None, storage_class: str = STANDARD_CLASS) -> str:
+    """Return an offer as text: "cpu-2 spot writing parquet"."""
+    return f"{pool} {market}" + (f" writing {format_text(writes, storage_class)}" if writes else "")

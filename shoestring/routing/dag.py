@@ -218,7 +218,11 @@ def stages_from(needs: Sequence[Need], stage: str) -> tuple[Need, ...]:
     before = build_dag(needs).before
     frontier, reached = [current], {current}
     while frontier:
-        frontier = [each for each in {earlier for index in frontier for earlier in before[index]} if each not in reached]
+        frontier = [
+            each
+            for each in {earlier for index in frontier for earlier in before[index]}
+            if each not in reached
+        ]
         reached |= set(frontier)
     return _keep_order(needs, [current, *(index for index in range(len(needs)) if index not in reached)])
 

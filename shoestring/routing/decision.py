@@ -21,7 +21,9 @@ class Choice(Record):
     pool: str
     market: Market
     format: Format | None
-    candidate: int = Field(NONE, description="number of the chosen candidate; -1: unknown, written before numbering")
+    candidate: int = Field(
+        NONE, description="number of the chosen candidate; -1: unknown, written before numbering"
+    )
     usd_per_hour: Usd
     est_usd: Usd
     p95_usd: Usd
@@ -143,6 +145,8 @@ class Decision(ArrayRecord):
     )
     placement: Placement | None
     algorithm: Algorithm
-    applied_policy: AppliedPolicy | None = Field(None, description="None: written before policy files existed")
+    applied_policy: AppliedPolicy | None = Field(
+        None, description="None: written before policy files existed"
+    )
     shadow: ShadowChoice | None = Field(None, description="by the other policy of a trial")
     made_by: str

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from shoestring.core.types import Market, Need, Placement, Pool, Toleration
-from shoestring.pricing.throughput import uses_gpu
+from shoestring.core.types import Placement, Toleration
 from shoestring.routing.decision import Decision
 
 GPU_RESOURCE = "nvidia.com/gpu"
@@ -21,26 +20,6 @@ KUBEFLOW_RUN_LABEL = "pipeline/runid"
 def is_stage(label: str) -> bool:
     """Is this the label of a stage's own pod?"""
     return label != SETTLE and not label.startswith(ROUTE)
-
-
-def place(pool: Pool, market: Market, need: Need, images: Mapping[str, str]) -> Placement:
-    """The whole machine, or the whole share of a node: all the cores and memory of the pool, since that is what its price is for.
-
-    Memory is asked for in decimal megabytes, because a pool's is in decimal gigabytes. So many GPUs are asked for as the stage can use.
-    `images` are full names by short ones; a name that is not among them is a full one.
-    """
-    terms, with_gpu = pool.markets[market], uses_gpu(need, pool)
-    image = "train-gpu" if with_gpu and need.image == "train" else need.image
-    return Placement(
-        node_selector=dict(terms.node_selector),
-        tolerations=terms.tolerations,
-        affinity={},
-        cpu=str(pool.cores),
-        memory=f"{int(pool.memory_gb * 1000)}M",
-        accelerator=GPU_RESOURCE if with_gpu else "",
-        accelerator_count=str(min(need.max_gpus, pool.gpu_count)) if with_gpu else "",
-        image=images.get(image, image),
-    )
 
 
 def placed(decision: Decision) -> Placement:

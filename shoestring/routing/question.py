@@ -32,7 +32,7 @@ from shoestring.routing.dag import UpstreamStage, build_dag
 
 ZERO_USD = usd("0")
 
-COMPUTE_OP_PER_ROW = 10_000.0
+COMPUTE_US_PER_ROW = 10.0
 """From here on a stage counts as compute-heavy: 10 us a row on a reference core, about ten times what reading takes."""
 
 MEMORY_HEAVY_GB = 16.0
@@ -83,7 +83,8 @@ class Question(Record):
     cached_format: Format | None = None
     cached_storage_class: StorageClassName = STANDARD_CLASS
     cached_later_stages: tuple[CachedOutcome, ...] = Field(
-        (), description="cached results of the following stages, in order, in a chain whose first stage is cached"
+        (),
+        description="cached results of the following stages, in order, in a chain whose first stage is cached",
     )
     budget_usd: Usd
     spent_usd: Usd = ZERO_USD
@@ -113,7 +114,9 @@ class Question(Record):
     rollback_reason: str = Field(
         "", description="why the candidate policy was rolled back; empty: it was not rolled back"
     )
-    notes: tuple[str, ...] = Field((), description="remarks on how the question was built; shown on the page only")
+    notes: tuple[str, ...] = Field(
+        (), description="remarks on how the question was built; shown on the page only"
+    )
     digests: dict[str, str] = Field(
         {}, description="sha256 of the world, recipe and other inputs of the question"
     )
@@ -126,7 +129,11 @@ class Question(Record):
     @property
     def arm(self) -> Arm:
         """The arm of the policy trial that this run belongs to."""
-        return self.candidate_policy.arm_of(self.run_id, self.rollback_reason) if self.candidate_policy else "live"
+        return (
+            self.candidate_policy.arm_of(self.run_id, self.rollback_reason)
+            if self.candidate_policy
+            else "live"
+        )
 
     @property
     def active_policy(self) -> Preferences:
@@ -140,7 +147,11 @@ class Question(Record):
         policy, candidate = self.active_policy, self.candidate_policy
         propensity = candidate.propensity(self.arm, self.rollback_reason) if candidate else 1.0
         return AppliedPolicy(
-            name=policy.name, version=policy.version, sha256=policy.sha256, arm=self.arm, propensity=propensity
+            name=policy.name,
+            version=policy.version,
+            sha256=policy.sha256,
+            arm=self.arm,
+            propensity=propensity,
         )
 
     @property
@@ -187,9 +198,13 @@ class Question(Record):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         if self.needs[0].stage != self.stage:
-            raise ValueError(f"the question is about {self.stage}, but its first need is {self.needs[0].stage}")
+            raise ValueError(
+                f"the question is about {self.stage}, but its first need is {self.needs[0].stage}"
+            )
         if sum(need.elastic for need in self.needs) > 1:
-            raise ValueError("more than one elastic stage: Shoestring cannot divide what is left between them")
+            raise ValueError(
+                "more than one elastic stage: Shoestring cannot divide what is left between them"
+            )
         build_dag(self.needs, self.upstream)
         measured = {speed.format for speed in self.speeds}
         stored = (
@@ -212,11 +227,15 @@ def stage_memory_gb(need: Need, rows: int) -> float:
 def workload_kind(need: Need, rows: int) -> WorkloadKind:
     """Return the kind of work of a stage, where its need does not name one.
 
-    compute: it can use a GPU, or takes COMPUTE_OP_PER_ROW operations a row or more over all its passes;
+    compute: it can use a GPU, or takes COMPUTE_US_PER_ROW or more over all its passes;
     memory: otherwise, if it takes MEMORY_HEAVY_GB or more; data: otherwise.
     """
     if need.workload is not None:
         return need.workload
-    if need.gpu == "must" or need.gpu_flop_per_row > 0 or need.op_per_row * need.passes >= COMPUTE_OP_PER_ROW:
+    if (
+        need.gpu == "must"
+        or need.gpu_flop_per_row > 0
+        or need.cpu_us_per_row * need.passes >= COMPUTE_US_PER_ROW
+    ):
         return "compute"
     return "memory" if stage_memory_gb(need, rows) >= MEMORY_HEAVY_GB else "data"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """A table. `right` names the columns of numbers."""
+class TextTable:
+    """A table of text. `right`: the columns to align right."""
 
     caption: str
     header: tuple[str, ...]
@@ -17,8 +17,8 @@ class Grid:
     note: str = ""
 
 
-def text_lines(grid: Grid) -> list[str]:
-    """The caption, then the table in aligned columns, indented."""
+def text_lines(grid: TextTable) -> list[str]:
+    """Return the caption, then the table in aligned and indented columns."""
     columns = list(zip(*[grid.header, *grid.rows], strict=True))
     widths = [max(map(len, column)) for column in columns]
     sides = [">" if name in grid.right else "<" for name in grid.header]
@@ -29,8 +29,8 @@ def text_lines(grid: Grid) -> list[str]:
     return lines + ([f"  {grid.note}"] if grid.note else [])
 
 
-def markdown_lines(grid: Grid) -> list[str]:
-    """The same as a Markdown table under a heading."""
+def markdown_lines(grid: TextTable) -> list[str]:
+    """Return the table in Markdown, under a heading."""
     rule = ("---:" if name in grid.right else "---" for name in grid.header)
     lines = [f"## {grid.caption}", "", f"| {' | '.join(grid.header)} |", f"|{'|'.join(rule)}|"]
     lines += [f"| {' | '.join(cell_of(cell) for cell in row)} |" for row in grid.rows]
@@ -38,5 +38,5 @@ def markdown_lines(grid: Grid) -> list[str]:
 
 
 def cell_of(text: str) -> str:
-    """Text as it may stand in a cell of a Markdown table."""
+    """Return text escaped for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("\n", " ")

@@ -12,8 +12,8 @@ from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Format, Need
 from shoestring.routing.candidates import Candidates, Ints
 from shoestring.routing.dag import UpstreamStage
+from shoestring.routing.offers.offer_table import full_offer_table
 from shoestring.routing.question import Question
-from shoestring.routing.offers.offer_costs import full_offer_table
 
 DIAMOND = (
     INGEST,

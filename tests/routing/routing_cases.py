@@ -22,9 +22,9 @@ from shoestring.core.types import (
     Quote,
 )
 from shoestring.routing.decide import choose
+from shoestring.routing.offers.enumerate import enumerate_offers
+from shoestring.routing.offers.offer_table import full_offer_table
 from shoestring.routing.question import Question
-from shoestring.routing.offers.enumerate import candidates
-from shoestring.routing.offers.offer_costs import full_offer_table
 
 PARQUET = FormatSpeed(
     format=Format.PARQUET,
@@ -165,7 +165,7 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
 def tightened(question: Question, more_money: float, more_time: float | None) -> Question:
     """The question with a budget just above the smallest that works, and a deadline just above the shortest; if any would do."""
     broke = question.model_copy(update={"budget_usd": Decimal(0), "deadline_left_s": None})
-    made = candidates(broke)
+    made = enumerate_offers(broke)
     columns = full_offer_table(made)
     if more_time is not None:
         shortest_s = 0.0

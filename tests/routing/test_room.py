@@ -11,10 +11,10 @@ from routing_cases import CPU_1, CPU_2, EVALUATE, FULL, INGEST, PREPROCESS, lapt
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Market, NodeCapacity, Pool, StockOut
 from shoestring.routing.analysis.replay import replay
-from shoestring.routing.decide import decide
 from shoestring.routing.candidates import RefusalCode
+from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
-from shoestring.routing.offers.offer_costs import stage_offer_table
+from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.pages.explain import as_markdown, as_text
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)

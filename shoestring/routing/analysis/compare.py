@@ -15,11 +15,10 @@ from shoestring.core.errors import UsageError
 from shoestring.core.money import Usd, from_microusd, microusd
 from shoestring.core.record import Record, StoredRecord
 from shoestring.routing.analysis.hindsight_pricing import Target
-from shoestring.routing.candidates import NONE
+from shoestring.routing.candidates import NONE, offer_text
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.offer_table import OfferTable, stage_offer_table
-from shoestring.routing.pages.text import offer
 from shoestring.routing.question import Question
 
 INPUT_GROUPS = {
@@ -160,7 +159,7 @@ def _why_not(decision: Decision, columns: OfferTable, row: int) -> RejectedOffer
     sentences = {refusal.candidate: refusal.sentence for refusal in decision.refusals}
     usable, price = bool(columns.exclusion[row] == NONE), int(columns.usd_per_hour_micro[row])
     return RejectedOffer(
-        offer=offer(pool, market, *decision.candidates.stored_format(columns.writes[row])),
+        offer=offer_text(pool, market, *decision.candidates.stored_format(columns.writes[row])),
         reason=sentences.get(row) or str(decision.refusal_codes[decision.refusal_index[row]]),
         usd_per_hour=from_microusd(price) if price else None,
         selected_at_usd_per_hour=_selected_at_price(decision.question, target) if usable else None,
@@ -172,7 +171,7 @@ def choice_text(choice: Choice | None) -> str:
     """Return pool, market and output format of a choice; "refused" if nothing was chosen."""
     if choice is None:
         return "refused"
-    return offer(choice.pool, choice.market, choice.format, choice.storage_class) + (
+    return offer_text(choice.pool, choice.market, choice.format, choice.storage_class) + (
         ", from the cache" if choice.cached else ""
     )
 

@@ -15,11 +15,10 @@ import numpy as np
 from shoestring.core.money import Usd, from_microusd
 from shoestring.core.record import Record
 from shoestring.core.types import STANDARD_CLASS, Format, Market, Pool, StorageClassName
-from shoestring.routing.candidates import Candidates, Ints, RefusalCode
+from shoestring.routing.candidates import Candidates, Ints, RefusalCode, format_text
 from shoestring.routing.dag import build_dag
-from shoestring.routing.decide import at_price, place_of
+from shoestring.routing.decide import named_step, step_cost
 from shoestring.routing.decision import Choice, Decision, PlannedStage
-from shoestring.routing.pages.text import lying
 from shoestring.routing.planner.chain_planner import chain_plans
 from shoestring.routing.planner.partial_plans import UNBOUNDED, PartialPlans, PlanStep, RunLimits, undominated
 from shoestring.routing.planner.stage_options import StageOptions, TargetKinds
@@ -161,9 +160,9 @@ def _plan(
     for stage in range(len(question.needs)):
         plans = following[stage][leaves]
         step = PlanStep(int(plans.target[index]), leaves, int(plans.writes[index]))
-        est += from_microusd(at_price(candidates, stage, step)[0])
-        pool, market, written, storage_class = place_of(candidates, stage, step)
-        offers.append(f"{pool} {market}" + (f" {lying(written, storage_class)}" if written else ""))
+        est += from_microusd(step_cost(candidates, stage, step).est_microusd)
+        pool, market, written, storage_class = named_step(candidates, stage, step)
+        offers.append(f"{pool} {market}" + (f" {format_text(written, storage_class)}" if written else ""))
         leaves, index = int(plans.leaves[index]), int(plans.next_index[index])
     fits = needs_micro <= limits.left_micro and needs_ms <= limits.left_ms
     return OutlinePlan(

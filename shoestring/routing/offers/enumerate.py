@@ -1,4 +1,4 @@
-"""Every offer for every remaining stage: stages x pools x markets x (format read, format written)."""
+"""The offers of every remaining stage: targets (pools x markets) x (format read, format written)."""
 
 from __future__ import annotations
 
@@ -15,85 +15,64 @@ from shoestring.core.record import Record
 from shoestring.core.types import Market, MarketTerms, NodeCapacity, Pool
 from shoestring.pricing.throughput import PoolArrays
 from shoestring.routing.candidates import (
-    MOST_MICRO,
+    MAX_ESTIMATE,
     NONE,
+    POLICY_CODES,
     PPB,
-    Cached,
+    REFUSAL_CODES,
+    CachedOffer,
     Candidates,
     Floats,
     Ints,
-    Lies,
     RefusalCode,
     StageOffers,
-    number_of,
-    up,
+    StoredFormats,
+    index_codes,
+    round_up,
+    stored_format_index,
 )
-from shoestring.routing.dag import FIRST_SOURCE, build_dag
+from shoestring.routing.dag import FIRST_SOURCE, Dag, build_dag
+from shoestring.routing.offers.factors import Fleet, InputDataset, StageFactors, policy_exclusions
 from shoestring.routing.question import Question
-from shoestring.routing.offers.factors import REASONS, Cost, Fleet, Input, coded, policed, stage_memory_gb
-from shoestring.routing.policy.preferences import BY_POLICY, kind_of
 
-WHERE = frozenset({"name", "node_pool", "startup_s", "region", "markets", "capacity"})
-"""What a pool says of the place where it is. All else it says of its machines, and decides how long work takes on them."""
+NOT_OF_MACHINE = frozenset({"name", "node_pool", "startup_s", "region", "markets", "capacity"})
+"""Fields of a pool that do not describe its machines. All others decide how long work takes on them."""
 
-MACHINE = itemgetter(*sorted(set(Pool.model_fields) - WHERE))
+MACHINE = itemgetter(*sorted(set(Pool.model_fields) - NOT_OF_MACHINE))
 NAME, PREEMPTIONS = attrgetter("name"), attrgetter("preemptions_per_hour")
 
 MARKETS = tuple(sorted(Market))
 MARKET_NUMBER = {id(market): number for number, market in enumerate(MARKETS)}
-"""By identity: hashing a member of an enumeration is slow."""
+"""Keyed by identity, because hashing a member of an enumeration is slow."""
 
 MICRO_PER_USD = Decimal("1E6")
 
 
-def candidates(question: Question) -> Candidates:
-    """What every offer is made of. Its order is that of names, whatever the order asked in."""
-    lies = tuple(
+def enumerate_offers(question: Question) -> Candidates:
+    """Return all offers of all stages of the question, as cost factors, ordered by name."""
+    tariffs, dag = question.tariffs, build_dag(question.needs, question.upstream)
+    formats = tuple(
         (written, storage_class)
         for written in sorted(speed.format for speed in question.speeds)
-        for storage_class in question.tariffs.all_storage_classes
+        for storage_class in tariffs.all_storage_classes
     )
-    fleet, shape = _fleet(question), build_dag(question.needs, question.upstream)
-    left = {
-        FIRST_SOURCE: Input(
-            (number_of(lies, question.reads_format, question.reads_storage_class),),
-            question.row_bytes,
-            question.data_region,
-        )
-    }
-    for place, each in enumerate(question.upstream):
-        left[FIRST_SOURCE - 1 - place] = Input(
-            (number_of(lies, each.format, each.storage_class),), each.row_bytes, question.tariffs.store_region
-        )
-    costs, offers, cached = list[Cost](), list[StageOffers](), dict[int, Cached]()
-    written = [tuple(range(len(lies))) if need.writes_bytes_per_row else (NONE,) for need in question.needs]
-    for stage, need in enumerate(question.needs):
-        inputs = tuple(left[source] for source in shape.sources[stage]) or (
-            Input((NONE,), 0, question.tariffs.store_region),
-        )
-        costs.append(Cost(question, need, fleet, inputs))
-        if there := _cached(question, fleet, lies, stage, cached.get(stage - 1), costs[stage]):
-            cached[stage], written[stage] = there, _beside(there, written[stage], lies)
-        if need.writes_bytes_per_row:
-            leaves = sorted({*written[stage], *([there.writes] if there else [])})
-            left[stage] = Input(tuple(leaves), need.writes_bytes_per_row, question.tariffs.store_region)
-    for stage, cost in enumerate(costs):
+    fleet = _fleet(question)
+    factors, written, cached = _stages(question, dag, fleet, formats)
+    offers = list[StageOffers]()
+    for stage, each in enumerate(factors):
         earlier_gb: Volumes = {}
-        for other in shape.not_after(stage):
-            earlier_gb = costs[other].transferred_gb(written[other], earlier_gb)
-        # By the time of a later stage there may be room again.
-        offers.append(
-            cost.offers(written[stage], earlier_gb, now=not stage).model_copy(
-                update={"cached": cached.get(stage)}
-            )
-        )
+        for other in dag.not_after(stage):
+            earlier_gb = factors[other].max_transferred_gb(written[other], earlier_gb)
+        # Only the current stage starts now: a later one may find capacity again.
+        found = each.offers(written[stage], earlier_gb, now=not stage)
+        offers.append(found.model_copy(update={"cached": cached.get(stage)}))
     return Candidates(
         stages=tuple(need.stage for need in question.needs),
         pools=fleet.names,
         markets=fleet.markets,
         regions=fleet.regions,
-        formats=tuple(written for written, _ in lies),
-        tiers=tuple(storage_class for _, storage_class in lies) if question.tariffs.storage_classes else (),
+        formats=tuple(written for written, _ in formats),
+        storage_classes=tuple(each for _, each in formats) if tariffs.storage_classes else (),
         pool=fleet.pool,
         market=fleet.market,
         region=fleet.region,
@@ -101,180 +80,233 @@ def candidates(question: Question) -> Candidates:
         usd_per_hour_micro=fleet.price,
         startup_ms=fleet.startup_ms,
         preemptions_ppb=fleet.preemptions_ppb,
-        free_ms=fleet.free_ms,
+        prepaid_ms=fleet.prepaid_ms,
         offers=tuple(offers),
     )
 
 
-def apply_policy_again(question: Question, candidates: Candidates) -> Candidates:
-    """The same offers with the exclusions of this question's policy instead of another's. Prices stay, and so does a cached outcome."""
+def _stages(
+    question: Question, dag: Dag, fleet: Fleet, formats: StoredFormats
+) -> tuple[list[StageFactors], list[tuple[int, ...]], dict[int, CachedOffer]]:
+    """Return, by stage, its factors, the indices of the formats it may write, and its cached result if it has one."""
+    store_region, none_read = (
+        question.tariffs.store_region,
+        InputDataset((NONE,), 0, question.tariffs.store_region),
+    )
+    first = stored_format_index(formats, question.reads_format, question.reads_storage_class)
+    datasets = {FIRST_SOURCE: InputDataset((first,), question.row_bytes, question.data_region)}
+    for index, each in enumerate(question.upstream):
+        stored = stored_format_index(formats, each.format, each.storage_class)
+        datasets[FIRST_SOURCE - 1 - index] = InputDataset((stored,), each.row_bytes, store_region)
+    factors, cached = list[StageFactors](), dict[int, CachedOffer]()
+    written = [
+        tuple(range(len(formats))) if need.writes_bytes_per_row else (NONE,) for need in question.needs
+    ]
+    for stage, need in enumerate(question.needs):
+        inputs = tuple(datasets[source] for source in dag.sources[stage]) or (none_read,)
+        factors.append(StageFactors(question, need, fleet, inputs))
+        if found := _cached(question, fleet, formats, stage, cached.get(stage - 1), factors[stage]):
+            cached[stage], written[stage] = found, _without_other_classes(found, written[stage], formats)
+        if need.writes_bytes_per_row:
+            leaves = sorted({*written[stage], *([found.writes] if found else [])})
+            datasets[stage] = InputDataset(tuple(leaves), need.writes_bytes_per_row, store_region)
+    return factors, written, cached
+
+
+def apply_policy(question: Question, candidates: Candidates) -> Candidates:
+    """Return the candidates with the exclusions of this question's policy in place of another policy's.
+
+    Prices and cached results stay the same.
+    """
     by_name = {pool.name: pool for pool in question.pools}
     pools = [by_name[name] for name in candidates.pools]
+    by_policy = frozenset(POLICY_CODES.values())
     offers = []
     for need, before in zip(question.needs, candidates.offers, strict=True):
-        workload_class = question.active_policy.workload_class(kind_of(need, stage_memory_gb(need, question.rows)))
-        kept = policed(workload_class, pools, candidates.markets, candidates.pool, candidates.market)
-        lasting = np.array(
-            [*(NONE if each in BY_POLICY else REASONS.index(each) for each in before.exclusions), NONE]
-        )[before.exclusion]
-        reasons, exclusion = coded(np.where(lasting != NONE, lasting, kept))
-        offers.append(before.model_copy(update={"exclusions": reasons, "exclusion": exclusion}))
+        workload = question.workload_class(need)
+        excluded = policy_exclusions(workload, pools, candidates.markets, candidates.pool, candidates.market)
+        numbers = (NONE if each in by_policy else REFUSAL_CODES.index(each) for each in before.exclusions)
+        other = np.array([*numbers, NONE])[before.exclusion]
+        exclusions, exclusion = index_codes(np.where(other != NONE, other, excluded))
+        offers.append(before.model_copy(update={"exclusions": exclusions, "exclusion": exclusion}))
     return candidates.model_copy(update={"offers": tuple(offers)})
 
 
-def _columns(nouns: Iterable[Record], *fields: str) -> list[list[Any]]:
-    """Fields of many nouns, each as a list, in one pass: they lie far apart in memory, and meeting them takes most of the time."""
-    flat = list(chain.from_iterable(map(itemgetter(*fields), map(vars, nouns))))
-    return [flat[place :: len(fields)] for place in range(len(fields))]
+def _columns(records: Iterable[Record], *fields: str) -> list[list[Any]]:
+    """Return fields of many records, each as a list.
+
+    One pass reads all fields: the records are scattered in memory, and fetching them takes most of the time.
+    """
+    flat = list(chain.from_iterable(map(itemgetter(*fields), map(vars, records))))
+    return [flat[index :: len(fields)] for index in range(len(fields))]
 
 
 def _fleet(question: Question) -> Fleet:
-    """Pools x the markets they declare or are quoted on, by name; arrays from here on."""
+    """Return the targets: each pool on each market that it declares or has a price for."""
     pools = tuple(sorted(question.pools, key=NAME))
-    names, places, startup_s, terms, rooms = _columns(pools, "name", "region", "startup_s", "markets", "capacity")
+    fields = ("name", "region", "startup_s", "markets", "capacity")
+    names, regions_of, startup_s, terms, capacities = _columns(pools, *fields)
     markets, price, rate = _markets(question, names, terms)
-    offered = ~np.isnan(rate)
-    slots = np.flatnonzero(offered | (price > 0))
-    pool, market = np.divmod(slots, max(len(markets), 1))
-    regions, region = _regions(question.tariffs, pools, places)
+    declared = ~np.isnan(rate)
+    targets = np.flatnonzero(declared | (price > 0))
+    pool, market = np.divmod(targets, max(len(markets), 1))
+    regions, region = _regions(question.tariffs, pools, regions_of)
     machines, machine = _machines(question, pools)
-    no_terms, no_price = REASONS.index(RefusalCode.MARKET_NOT_DECLARED), REASONS.index(RefusalCode.NO_PRICE)
+    undeclared, no_price = map(REFUSAL_CODES.index, (RefusalCode.MARKET_NOT_DECLARED, RefusalCode.NO_PRICE))
     return Fleet(
         pools=pools,
         names=tuple(names),
         markets=markets,
         regions=tuple(regions),
         machines=machines,
-        kinds=PoolArrays.from_pools(machines),
+        machine_arrays=PoolArrays.from_pools(machines),
         memory_gb=np.array([each.memory_gb for each in machines]),
         pool=pool,
         market=market,
         region=region[pool],
         machine=machine[pool],
-        price=price[slots],
-        startup_ms=up(np.array(startup_s, dtype=np.float64) * 1e3)[pool],
-        preemptions_ppb=up(np.nan_to_num(rate[slots]) * PPB),
-        free_ms=_free_ms(question, names, markets, pool, market),
-        exclusion=np.where(~offered[slots], no_terms, np.where(price[slots] > 0, NONE, no_price)),
-        shortage=_shortages(question, pools, rooms, markets, pool, market),
+        price=price[targets],
+        startup_ms=round_up(np.array(startup_s, dtype=np.float64) * 1e3)[pool],
+        preemptions_ppb=round_up(np.nan_to_num(rate[targets]) * PPB),
+        prepaid_ms=_prepaid_ms(question, names, markets, pool, market),
+        exclusion=np.where(~declared[targets], undeclared, np.where(price[targets] > 0, NONE, no_price)),
+        shortage=_shortages(question, pools, capacities, markets, pool, market),
     )
 
 
 def _markets(
     question: Question, names: list[str], terms: list[dict[Market, MarketTerms]]
 ) -> tuple[tuple[Market, ...], Ints, Floats]:
-    """All markets; of each pool on each, micro-dollars an hour (0: no price), and preemptions an hour (NaN: it does not declare it)."""
+    """Return all markets; and for each pool on each market its price in micro-dollars an hour (0: none) and its
+    preemptions an hour (NaN: the pool does not declare the market)."""
     number = dict(zip(names, range(len(names)), strict=True))
     of_pool, on_market, usd_per_hour = _columns(question.quotes, "pool", "market", "usd_per_hour")
     quoted = np.fromiter(map(number.get, of_pool, repeat(NONE)), np.int64)
-    quoted_on, declared_on = _numbers(on_market)[quoted != NONE], _numbers(chain.from_iterable(terms))
-    met = np.flatnonzero(np.bincount(np.append(quoted_on, declared_on)))
-    price: Ints = np.zeros(len(names) * len(met), dtype=np.int64)
-    # Of six places, as all dollars are.
+    known = quoted != NONE
+    quoted_on, declared_on = _numbers(on_market)[known], _numbers(chain.from_iterable(terms))
+    present = np.flatnonzero(np.bincount(np.append(quoted_on, declared_on)))
+    price: Ints = np.zeros(len(names) * len(present), dtype=np.int64)
+    # A quote has at most six decimal places, as every amount of dollars has.
     micro = np.fromiter(map(int, map(mul, usd_per_hour, repeat(MICRO_PER_USD))), np.int64)
-    price[quoted[quoted != NONE] * len(met) + np.searchsorted(met, quoted_on)] = micro[quoted != NONE]
+    price[quoted[known] * len(present) + np.searchsorted(present, quoted_on)] = micro[known]
     rate: Floats = np.full(len(price), np.nan)
     declared = np.repeat(np.arange(len(names)), np.fromiter(map(len, terms), np.int64))
     declared_rate = np.fromiter(map(PREEMPTIONS, chain.from_iterable(map(dict.values, terms))), np.float64)
-    rate[declared * len(met) + np.searchsorted(met, declared_on)] = declared_rate
-    return tuple(MARKETS[each] for each in met.tolist()), price, rate
+    rate[declared * len(present) + np.searchsorted(present, declared_on)] = declared_rate
+    return tuple(MARKETS[each] for each in present.tolist()), price, rate
 
 
 def _numbers(markets: Iterable[Market]) -> Ints:
-    """Places in MARKETS."""
+    """Return the indices of markets in MARKETS."""
     return np.fromiter(map(MARKET_NUMBER.__getitem__, map(id, markets)), np.int64)
 
 
-def _regions(tariffs: Tariffs, pools: Sequence[Pool], said: list[str]) -> tuple[list[str], Ints]:
-    """What pools' regions are called in routes, and which one is each pool's."""
-    places = [tariffs.route_end(each.provider, each.region) for each in pools] if tariffs.store_provider else said
-    regions = sorted(set(places))
-    in_region = {name: place for place, name in enumerate(regions)}
-    return regions, np.fromiter(map(in_region.__getitem__, places), np.int64)
+def _regions(tariffs: Tariffs, pools: Sequence[Pool], regions_of: list[str]) -> tuple[list[str], Ints]:
+    """Return the names of the pools' regions in egress routes, and the index of each pool's region."""
+    if tariffs.store_provider:
+        regions_of = [tariffs.route_end(each.provider, each.region) for each in pools]
+    regions = sorted(set(regions_of))
+    number = {name: index for index, name in enumerate(regions)}
+    return regions, np.fromiter(map(number.__getitem__, regions_of), np.int64)
 
 
-def _free_ms(
+def _prepaid_ms(
     question: Question, names: Sequence[str], markets: Sequence[str], pool: Ints, market: Ints
 ) -> Ints:
-    """By slot, for how long it is paid for; empty where nothing is."""
+    """Return, by target, the time that a commitment covers; empty where there are no commitments."""
     left_ms = {
-        (each.pool, each.market): min(each.left_ms, MOST_MICRO) for each in question.commitments if each.left_ms
+        (each.pool, each.market): min(each.left_ms, MAX_ESTIMATE)
+        for each in question.commitments
+        if each.left_ms
     }
     if not left_ms:
         return np.zeros(0, dtype=np.int64)
-    places = zip(pool.tolist(), market.tolist(), strict=True)
-    return np.array(
-        [left_ms.get((names[place], markets[column]), 0) for place, column in places], dtype=np.int64
-    )
+    targets = zip(pool.tolist(), market.tolist(), strict=True)
+    return np.array([left_ms.get((names[p], markets[m]), 0) for p, m in targets], dtype=np.int64)
 
 
 def _machines(question: Question, pools: Sequence[Pool]) -> tuple[tuple[Pool, ...], Ints]:
-    """One pool of each kind of machine, and the kind of each pool. What receipts taught of a pool makes it a kind of its own."""
-    taught = {each.pool for each in question.learned if each.pool}
-    said: Iterable[object] = map(MACHINE, map(vars, pools))
-    if taught:
-        said = (
-            (each, pool.name if pool.name in taught else "") for each, pool in zip(said, pools, strict=True)
+    """Return one pool of each kind of machine, and the kind of each pool.
+
+    A pool whose own speed was learned from receipts is a kind of its own.
+    """
+    learned = {each.pool for each in question.learned if each.pool}
+    keys: Iterable[object] = map(MACHINE, map(vars, pools))
+    if learned:
+        keys = (
+            (key, pool.name if pool.name in learned else "") for key, pool in zip(keys, pools, strict=True)
         )
     kinds: dict[object, int] = {}
-    kind = np.array([kinds.setdefault(each, len(kinds)) for each in said], dtype=np.int64)
+    kind = np.array([kinds.setdefault(each, len(kinds)) for each in keys], dtype=np.int64)
     _, first = np.unique(kind, return_index=True)
-    return tuple(pools[place] for place in first.tolist()), kind
+    return tuple(pools[index] for index in first.tolist()), kind
 
 
-def _is_full(room: NodeCapacity) -> bool:
-    """Is there no room for a pod now, nor a node that could be added? A later one may find room there."""
-    return not room.free_shares and room.nodes >= room.max_nodes
+def _is_full(capacity: NodeCapacity) -> bool:
+    """Return whether no pod fits now and no node can be added."""
+    return not capacity.free_shares and capacity.nodes >= capacity.max_nodes
 
 
 def _shortages(
     question: Question,
     pools: Sequence[Pool],
-    rooms: Sequence[NodeCapacity | None],
+    capacities: Sequence[NodeCapacity | None],
     markets: Sequence[str],
     pool: Ints,
     market: Ints,
 ) -> Ints:
-    """By slot: no room now, or a node pool that took no pod in time a moment ago; -1 where neither is known."""
-    full = np.array([room is not None and _is_full(room) for room in rooms], dtype=np.bool_)[pool]
-    short = np.where(full, REASONS.index(RefusalCode.NO_CAPACITY), NONE)
-    for found in question.stockouts:
-        if found.market in markets:
+    """Return, by target, the index in REFUSAL_CODES of a lack of capacity or a recent stock-out, or -1."""
+    full = np.array([each is not None and _is_full(each) for each in capacities], dtype=np.bool_)[pool]
+    short = np.where(full, REFUSAL_CODES.index(RefusalCode.NO_CAPACITY), NONE)
+    for stockout in question.stockouts:
+        if stockout.market in markets:
             out = np.array(
-                [(each.node_pool or each.name) == found.node_pool for each in pools], dtype=np.bool_
+                [(each.node_pool or each.name) == stockout.node_pool for each in pools], dtype=np.bool_
             )
-            short[out[pool] & (market == markets.index(found.market))] = REASONS.index(RefusalCode.STOCK_OUT)
+            at = out[pool] & (market == markets.index(stockout.market))
+            short[at] = REFUSAL_CODES.index(RefusalCode.STOCK_OUT)
     return short
 
 
-def _beside(there: Cached, written: tuple[int, ...], lies: Lies) -> tuple[int, ...]:
-    """Without other storage classes for the format that the result is there in: made anew it is the same bytes, which stay where they
-    lie."""
-    same = lies[there.writes][0] if there.writes >= 0 else None
+def _without_other_classes(
+    cached: CachedOffer, written: tuple[int, ...], formats: StoredFormats
+) -> tuple[int, ...]:
+    """Return the formats to write without other storage classes of the cached result's format.
+
+    Computing the result again gives the same bytes, and these stay on the storage class they are on.
+    """
+    same = formats[cached.writes][0] if cached.writes >= 0 else None
     return tuple(
-        number for number in written if number == there.writes or number < 0 or lies[number][0] is not same
+        each for each in written if each == cached.writes or each < 0 or formats[each][0] is not same
     )
 
 
 def _cached(
-    question: Question, fleet: Fleet, lies: Lies, stage: int, before: Cached | None, cost: Cost
-) -> Cached | None:
-    """The outcome that is there already, on the priced slot with room where a pod's start is cheapest; None if there is none.
+    question: Question,
+    fleet: Fleet,
+    formats: StoredFormats,
+    stage: int,
+    before: CachedOffer | None,
+    factors: StageFactors,
+) -> CachedOffer | None:
+    """Return the cached result of a stage as an offer; None: it is not cached.
 
-    Its start is all that such a pod takes: where a node has to be made for it, that is waited for and paid. A later stage's is found only
-    where what it reads is cached, too (`before`): nothing else is ever cheaper there.
+    It is placed on the target with a price and capacity where a pod starts at the lowest cost: start-up is all that
+    such a pod takes, including the wait for a new node. A later stage is looked up only where the stage before it is
+    cached, too (`before`), because nothing can be cheaper there.
     """
     writes_data = question.needs[stage].writes_bytes_per_row > 0
     if stage:
         if before is None or stage > len(question.cached_later_stages):
             return None
-        kept = question.cached_later_stages[stage - 1]
-        writes = number_of(lies, kept.format if writes_data else None, kept.storage_class)
-        return Cached(slot=before.slot, reads=before.writes, writes=writes)
-    able = np.flatnonzero((fleet.exclusion == NONE) & (fleet.shortage == NONE))
-    if not question.cached_outcome or not able.size:
+        later = question.cached_later_stages[stage - 1]
+        writes = stored_format_index(formats, later.format if writes_data else None, later.storage_class)
+        return CachedOffer(target=before.target, reads=before.writes, writes=writes)
+    usable = np.flatnonzero((fleet.exclusion == NONE) & (fleet.shortage == NONE))
+    if not question.cached_outcome or not usable.size:
         return None
-    price = fleet.price[able].astype(np.float64)
-    slot = int(able[np.lexsort((price, price * fleet.startup_ms[able]))[0]])
-    writes = number_of(lies, question.cached_format if writes_data else None, question.cached_storage_class)
-    return Cached(slot=slot, reads=next(iter(cost.ways)), writes=writes)
+    price = fleet.price[usable].astype(np.float64)
+    target = int(usable[np.lexsort((price, price * fleet.startup_ms[usable]))[0]])
+    written = question.cached_format if writes_data else None
+    writes = stored_format_index(formats, written, question.cached_storage_class)
+    return CachedOffer(target=target, reads=next(iter(factors.combinations)), writes=writes)

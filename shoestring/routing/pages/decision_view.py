@@ -8,11 +8,10 @@ from decimal import Decimal
 import numpy as np
 
 from shoestring.core.types import Market
-from shoestring.routing.candidates import NONE, RefusalCode
+from shoestring.routing.candidates import NONE, RefusalCode, format_text
 from shoestring.routing.dag import build_dag
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_table import stage_offer_table
-from shoestring.routing.pages.text import lying
 from shoestring.routing.question import Question
 
 
@@ -60,7 +59,7 @@ def offer_views(decision: Decision) -> list[OfferView]:
             row=row,
             pool=names.pools[columns.pool[row]],
             market=names.markets[columns.market[row]],
-            writes=lying(*names.stored_format(columns.writes[row])),
+            writes=format_text(*names.stored_format(columns.writes[row])),
             usd_per_hour_micro=int(columns.usd_per_hour_micro[row]),
             usable=bool(columns.exclusion[row] == NONE),
             verdict=verdicts.get(row, ""),

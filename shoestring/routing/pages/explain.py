@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.record import utc_text
+from shoestring.core.text import dollars, join_names, seconds
+from shoestring.routing.candidates import format_text, offer_text
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.pages.decision_view import budget_deductions, left_usd, offer_views
-from shoestring.routing.pages.text import dollars, later_stages, lying, not_all, offer, seconds
 from shoestring.routing.question import Question
-from shoestring.routing.text_table import Grid, cell_of, markdown_lines, text_lines
+from shoestring.routing.text_table import TextTable, cell_of, markdown_lines, text_lines
 
 MAX_OFFERS = 12
 """Offers that a page lists. The JSON holds all of them."""
@@ -26,7 +27,7 @@ class ExplainPage:
     title: str
     headline: str
     facts: OfferTable
-    grids: list[Grid]
+    grids: list[TextTable]
     footer: str
 
 
@@ -83,7 +84,7 @@ def _headline(decision: Decision) -> str:
             else f"the smallest budget that is enough is ${smallest}"
         )
         return f"refused: nothing fits; {needed}"
-    return offer(choice.pool, choice.market, choice.format, choice.storage_class) + (
+    return offer_text(choice.pool, choice.market, choice.format, choice.storage_class) + (
         ", from the cache" if choice.cached else ""
     )
 
@@ -131,7 +132,7 @@ def _limits(decision: Decision) -> OfferTable:
     question, choice = decision.question, decision.choice
     deducted = [f" - ${amount} {name}" for amount, name in budget_deductions(question)]
     reserved = (
-        f", of which ${choice.reserved_later_usd} is reserved for {later_stages(question)}"
+        f", of which ${choice.reserved_later_usd} is reserved for {join_names([need.stage for need in question.needs[1:]])}"
         if choice and choice.reserved_later_usd
         else ""
     )
@@ -146,7 +147,7 @@ def _limits(decision: Decision) -> OfferTable:
             "time",
             "no deadline" if question.deadline_left_s is None else f"{question.deadline_left_s:,.1f} s left",
         ),
-        *([("search", not_all(decision.optimality_gap_ppm))] if decision.optimality_gap_ppm != 0 else []),
+        *([("search", _gap_text(decision.optimality_gap_ppm))] if decision.optimality_gap_ppm != 0 else []),
         *_other_policy(decision),
         *(("note", note) for note in question.notes),
     ]
@@ -163,7 +164,7 @@ def _other_policy(decision: Decision) -> OfferTable:
     elif shadow.pool is None or shadow.market is None:
         would = f"{other} would choose nothing: {shadow.sentence}"
     else:
-        chosen = offer(shadow.pool, shadow.market, shadow.format, shadow.storage_class)
+        chosen = offer_text(shadow.pool, shadow.market, shadow.format, shadow.storage_class)
         would = f"{other} would choose {chosen}: ${shadow.est_usd} in {shadow.est_s:,.1f} s"
     chance = f"; this run used {applied.name} {applied.version} with probability {applied.propensity:.0%}"
     rollback = decision.question.rollback_reason
@@ -173,7 +174,7 @@ def _other_policy(decision: Decision) -> OfferTable:
     ]
 
 
-def _offers(decision: Decision) -> Grid:
+def _offers(decision: Decision) -> TextTable:
     offers = offer_views(decision)
     rows = [
         (
@@ -187,7 +188,7 @@ def _offers(decision: Decision) -> Grid:
     ]
     more = len(decision.refusal_index) - len(rows)
     note = f"and {more:,} more, each with its reason in the JSON" if more else ""
-    return Grid(
+    return TextTable(
         "Offers", ("pool", "market", "writes", "$/hour", "verdict"), rows, frozenset({"$/hour"}), note
     )
 
@@ -196,10 +197,10 @@ def _hourly(micro: int) -> str:
     return str(from_microusd(micro)) if micro else "-"
 
 
-def _later(decision: Decision) -> Grid:
+def _later(decision: Decision) -> TextTable:
     rows: OfferTable = [
         (
-            *(each.stage, each.pool, each.market, lying(each.format, each.storage_class) or "-"),
+            *(each.stage, each.pool, each.market, format_text(each.format, each.storage_class) or "-"),
             *(f"${each.est_usd}", f"{each.est_s:,.1f}", f"${each.reserved_usd}"),
         )
         for each in decision.plan
@@ -209,23 +210,30 @@ def _later(decision: Decision) -> Grid:
     note = (
         f"{elastic}: estimated for all passes, reserved for the minimum number of passes" if elastic else ""
     )
-    return Grid(
+    return TextTable(
         "Estimates of later stages", header, rows, frozenset({"expected", "seconds", "reserved"}), note
     )
 
 
-def _prices(decision: Decision) -> Grid:
+def _prices(decision: Decision) -> TextTable:
     quotes = sorted(decision.question.quotes, key=lambda quote: (quote.pool, quote.market))
     rows: OfferTable = [
         (quote.pool, quote.market, _hourly(microusd(quote.usd_per_hour)), str(quote.as_of), quote.source)
         for quote in quotes
     ]
-    return Grid("Prices", ("pool", "market", "$/hour", "as of", "source"), rows, frozenset({"$/hour"}))
+    return TextTable("Prices", ("pool", "market", "$/hour", "as of", "source"), rows, frozenset({"$/hour"}))
 
 
-def _rejected_prices(decision: Decision) -> Grid:
-    return Grid(
+def _rejected_prices(decision: Decision) -> TextTable:
+    return TextTable(
         "Rejected prices",
         ("row", "reason"),
         [(each.row, each.reason) for each in decision.question.rejected_prices],
     )
+
+
+def _gap_text(gap_ppm: int | None) -> str:
+    """Return how near the plan is to the best possible one, where the search did not compare all plans."""
+    if gap_ppm is None:
+        return "not all plans were compared, and one of the others may fit"
+    return f"not all plans were compared: this one is within {gap_ppm / 1e4:.2f}% of the best possible"

@@ -1,4 +1,7 @@
-"""Why each candidate of this stage was not taken: a code for all, and a sentence for those that a page shows first."""
+"""Why each candidate was refused: a code for all of them, and a sentence for those that a page shows first.
+
+Money is in whole micro-dollars, time in milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -7,147 +10,261 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.core.types import Market, Pool
-from shoestring.routing.candidates import NONE, Candidates, Ints, RefusalCode
+from shoestring.core.record import utc_text
+from shoestring.core.text import dollars, join_names, seconds
+from shoestring.core.types import Market, Need, NodeCapacity, Pool
+from shoestring.routing.candidates import (
+    NONE,
+    POLICY_CODES,
+    REFUSAL_CODES,
+    Candidates,
+    Flags,
+    Ints,
+    RefusalCode,
+    index_codes,
+)
 from shoestring.routing.decision import Refusal
+from shoestring.routing.planner.current_stage import CandidatePlans
 from shoestring.routing.question import Question
-from shoestring.routing.offers.factors import REASONS, coded
-from shoestring.routing.pages import text
-from shoestring.routing.planner.current_stage import Plans
-from shoestring.routing.planner.dag_lookahead import DagLookahead
 
-NUMBER = {reason: np.int8(number) for number, reason in enumerate(REASONS)}
-"""In REASONS, in as few bytes as will do: there is one for each candidate."""
+NUMBER = {code: np.int8(number) for number, code in enumerate(REFUSAL_CODES)}
+"""The index of each code in REFUSAL_CODES. One byte, because there is one for every candidate."""
 
-SPOKEN = 60
-"""Candidates whose refusals are put into words: more than anybody reads, and few enough to be written at once."""
+MAX_SENTENCES = 60
+"""Refusals that get a sentence: more than a reader looks at, and few enough to write at once."""
+
+UNSCHEDULABLE = "cordoned, not ready, or tainted by the cluster"
 
 
-def by_price(possible: np.ndarray[tuple[int], np.dtype[np.bool_]], est: Ints, most: int) -> list[int]:
-    """The first few candidates as a page lists them: those that could be used, the cheapest first, then the others by number."""
+def first_on_page(possible: Flags, est: Ints, maximum: int) -> list[int]:
+    """Return the candidates that a page lists first: the usable ones, cheapest first, then the others by number."""
     costs = est[possible]
-    if costs.size > most:
-        costs.partition(most - 1)
-        able = np.flatnonzero(possible & (est <= costs[most - 1]))
+    if costs.size > maximum:
+        costs.partition(maximum - 1)
+        usable = np.flatnonzero(possible & (est <= costs[maximum - 1]))
     else:
-        able = np.flatnonzero(possible)
+        usable = np.flatnonzero(possible)
     rows: list[int] = [
-        *able[np.argsort(est[able], kind="stable")].tolist(),
-        *np.flatnonzero(~possible)[:most].tolist(),
+        *usable[np.argsort(est[usable], kind="stable")].tolist(),
+        *np.flatnonzero(~possible)[:maximum].tolist(),
     ]
-    return rows[:most]
+    return rows[:maximum]
 
 
 class RefusalWriter:
-    """Everything that a refusal may have to say, looked up once. `best` is the candidate that was taken."""
+    """Finds the refusal code of every candidate, and writes the sentences."""
 
-    def __init__(self, question: Question, candidates: Candidates, plans: Plans, best: int | None) -> None:
-        self.question, self.candidates, self.plans, self.best = question, candidates, plans, best
-        self.here, self.limits = plans.here, plans.limits
-        self.later, self.waits = text.later_stages(question), text.waiting(question)
-        self.codes, self.code = self._codes()
+    def __init__(self, question: Question, candidates: Candidates, plans: CandidatePlans) -> None:
+        self.question, self.candidates, self.plans, self.chosen = question, candidates, plans, plans.chosen
+        self.current, self.limits = plans.current, plans.limits
+        self.with_later, self.delay = with_later_stages(question), delay_text(question)
+        self.codes, self.index = self._codes()
 
     @cached_property
     def _pools(self) -> dict[str, Pool]:
         return {pool.name: pool for pool in self.question.pools}
 
     def _codes(self) -> tuple[tuple[RefusalCode, ...], Ints]:
-        """The reasons that occur, and by candidate which of them it is; -1 for the one that was taken."""
-        here, plans, limits, best = self.here, self.plans, self.limits, self.plans.best
-        exclusions = np.array([*(NUMBER[each] for each in here.offers.exclusions), NONE], dtype=np.int8)
-        verdicts = [
-            (~here.possible, here.by_slot(exclusions[here.offers.exclusion], NONE)),
-            (~here.within_cap, NUMBER[RefusalCode.OVER_STAGE_BUDGET]),
-            (best.way != NONE, self._beaten()),
-            (~plans.followed, NUMBER[RefusalCode.LATER_STAGE_INFEASIBLE]),
+        """Return the codes that occur, and the index of each candidate's code; -1 for the chosen one."""
+        current, plans, limits, best = self.current, self.plans, self.limits, self.plans.best
+        exclusions = np.array([*(NUMBER[each] for each in current.offers.exclusions), NONE], dtype=np.int8)
+        conditions = [
+            (~current.possible, current.by_target(exclusions[current.offers.exclusion], NONE)),
+            (~current.within_cap, NUMBER[RefusalCode.OVER_STAGE_BUDGET]),
+            (best.way != NONE, self._worse_than_chosen()),
+            (~plans.has_continuation, NUMBER[RefusalCode.LATER_STAGE_INFEASIBLE]),
             (plans.needs_micro > limits.left_micro, NUMBER[RefusalCode.OVER_BUDGET]),
             (plans.needs_ms > limits.left_ms, NUMBER[RefusalCode.OVER_DEADLINE]),
         ]
-        code = np.full(len(here), NUMBER[RefusalCode.OVER_BUDGET_OR_DEADLINE])
-        # Of those that hold the first is said.
-        for holds, reason in reversed(verdicts):
-            np.copyto(code, reason, where=holds)
-        if self.best is not None:
-            code[self.best] = NONE
-        return coded(code)
+        code = np.full(len(current), NUMBER[RefusalCode.OVER_BUDGET_OR_DEADLINE])
+        # The first condition that holds decides.
+        for holds, number in reversed(conditions):
+            np.copyto(code, number, where=holds)
+        if self.chosen is not None:
+            code[self.chosen] = NONE
+        return index_codes(code)
 
-    def _beaten(self) -> npt.NDArray[np.int8]:
-        best, taken = self.plans.best, self.best
-        if taken is None:
+    def _worse_than_chosen(self) -> npt.NDArray[np.int8]:
+        best, chosen = self.plans.best, self.chosen
+        if chosen is None:
             return np.full(len(best.way), NONE, dtype=np.int8)
-        costlier = np.where(best.total > best.total[taken], NUMBER[RefusalCode.MORE_EXPENSIVE], NUMBER[RefusalCode.TIED])
-        return np.where(best.samples < best.samples[taken], NUMBER[RefusalCode.FEWER_SAMPLES], costlier)
+        more_expensive = best.total > best.total[chosen]
+        code = np.where(more_expensive, NUMBER[RefusalCode.MORE_EXPENSIVE], NUMBER[RefusalCode.TIED])
+        return np.where(best.samples < best.samples[chosen], NUMBER[RefusalCode.FEWER_SAMPLES], code)
 
-    def spoken(self) -> tuple[Refusal, ...]:
-        """The refusals of the candidates that a page lists first, by number."""
-        rows = sorted(by_price(self.here.possible, self.here.est, SPOKEN + 1))
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Return the refusals of the candidates that a page lists first, ordered by number."""
+        rows = sorted(first_on_page(self.current.possible, self.current.est, MAX_SENTENCES + 1))
         return tuple(
             Refusal(candidate=row, code=code, sentence=self._sentence(row, code))
             for row in rows
-            if row != self.best
-            for code in [self.codes[self.code[row]]]
+            if row != self.chosen
+            for code in [self.codes[self.index[row]]]
         )
 
     def _sentence(self, row: int, code: RefusalCode) -> str:
-        here, limits, best = self.here, self.limits, self.plans.best
-        # Of a large market nearly all are costlier: what is usual comes first.
+        current, best = self.current, self.plans.best
+        # In a large market nearly all are more expensive: the usual case comes first.
         match code:
             case RefusalCode.MORE_EXPENSIVE:
-                dearer_micro = int(best.total[row] - best.total[self.best])
-                return text.dearer(
-                    int(best.est[row]), int(here.p95[row]), dearer_micro, self.later, self.waits
-                )
+                more = dollars(int(best.total[row] - best.total[self.chosen]))
+                return f"{self._price(row)}, {more} more expensive{self.with_later}{self.delay}"
             case RefusalCode.TIED:
-                return text.as_good(int(best.est[row]), int(here.p95[row]))
+                return f"{self._price(row)}: tied with the choice, which comes first by P95 or by name"
             case RefusalCode.FEWER_SAMPLES:
-                return text.fewer_samples(
-                    int(best.samples[row]), int(best.samples[self.best] - best.samples[row])
-                )
+                samples = int(best.samples[row])
+                return f"{samples:,} samples expected, {int(best.samples[self.chosen]) - samples:,} fewer"
             case RefusalCode.OVER_STAGE_BUDGET:
-                return text.over_stage_budget(
-                    int(here.least_est[row]), int(here.least_p95[row]), limits.cap_micro(0)
-                )
+                price = price_text(int(current.min_est[row]), int(current.min_p95[row]))
+                return over_stage_budget(price, self.limits.cap_micro(0))
             case RefusalCode.LATER_STAGE_INFEASIBLE:
-                return self._blocked()
+                return self._later_stage_infeasible()
             case RefusalCode.OVER_BUDGET:
                 return self._over_budget(row)
             case RefusalCode.OVER_DEADLINE:
                 return self._over_deadline(row)
             case RefusalCode.OVER_BUDGET_OR_DEADLINE:
-                return text.over_either(self._over_budget(row), self._over_deadline(row))
+                both = f"{self._over_budget(row)}; {self._over_deadline(row)}"
+                return f"fits the budget or the deadline, but not both: {both}"
             case _:
-                return self._unusable(code, 0, row // here.width)
+                return self._unusable(code, 0, row // current.width)
+
+    def _price(self, row: int) -> str:
+        return price_text(int(self.plans.best.est[row]), int(self.current.p95[row]))
 
     def _over_budget(self, row: int) -> str:
-        keep_micro = int(self.plans.needs_micro[row] - self.here.least_p95[row])
-        return text.over_budget(
-            int(self.here.least_est[row]),
-            int(self.here.least_p95[row]),
-            self.limits.left_micro,
-            keep_micro,
-            self.later,
-        )
+        own_micro, left_micro = int(self.current.min_p95[row]), self.limits.left_micro
+        later_micro = int(self.plans.needs_micro[row]) - own_micro
+        left = f"{dollars(left_micro)} left"
+        if left_micro < 0:
+            left = f"nothing left: the budget is exceeded by {dollars(-left_micro)}"
+        later = join_names([need.stage for need in self.question.needs[1:]])
+        more = f" and {dollars(later_micro)} needed for {later}" if later_micro else ""
+        return f"{price_text(int(self.current.min_est[row]), own_micro)}, {left}{more}"
 
     def _over_deadline(self, row: int) -> str:
-        needs_ms = int(self.plans.needs_ms[row])
-        return text.over_deadline(needs_ms, self.limits.left_ms, self.plans.shortest_ms, self.later)
+        needs_ms, left_ms = int(self.plans.needs_ms[row]), max(self.limits.left_ms, 0)
+        shortest_ms = self.plans.shortest_ms
+        enough = (
+            "" if shortest_ms is None else f"; {seconds(shortest_ms)} would be enough for the fastest plan"
+        )
+        return f"{seconds(needs_ms)} at P95{self.with_later}, {seconds(left_ms)} left{enough}"
 
-    def _unusable(self, code: RefusalCode, stage: int, slot: int) -> str:
-        pool = self._pools[self.candidates.pools[self.candidates.pool[slot]]]
-        market: Market = self.candidates.markets[self.candidates.market[slot]]
-        return text.unusable(code, self.question, self.question.needs[stage], pool, market)
+    def _unusable(self, code: RefusalCode, stage: int, target: int) -> str:
+        pool = self._pools[self.candidates.pools[self.candidates.pool[target]]]
+        market: Market = self.candidates.markets[self.candidates.market[target]]
+        return unusable(code, self.question, self.question.needs[stage], pool, market)
 
-    def _blocked(self) -> str:
-        """The first later stage that nothing can take, and what keeps it off the first offer it has; empty when each has an offer."""
-        for stage, least in sorted(self.plans.ahead.blocked.items()):
-            why = "there is no pool"
-            exclusions = self.candidates.offers[stage].exclusion
-            if least is not None:
-                why = text.over_stage_budget(*least, self.limits.cap_micro(stage))
-            elif exclusions.size:
-                why = self._unusable(self.candidates.offers[stage].exclusions[exclusions[0]], stage, 0)
-            return text.could_not_follow(self.question.needs[stage].stage, why)
-        ahead = self.plans.ahead
-        if isinstance(ahead, DagLookahead) and ahead.beside_ms > self.limits.left_ms:
-            return text.late_beside(ahead.beside_ms, self.limits.left_ms)
+    def _later_stage_infeasible(self) -> str:
+        """Return the first later stage that no offer can run, and why its first offer cannot; empty: there is none."""
+        for stage, price in sorted(self.plans.lookahead.blocked.items()):
+            offers, reason = self.candidates.offers[stage], "there is no pool"
+            if price is not None:
+                reason = over_stage_budget(price_text(*price), self.limits.cap_micro(stage))
+            elif offers.exclusion.size:
+                reason = self._unusable(offers.exclusions[offers.exclusion[0]], stage, 0)
+            return f"{self.question.needs[stage].stage} cannot follow: {reason}"
+        parallel_ms, left_ms = self.plans.lookahead.parallel_ms, self.limits.left_ms
+        if parallel_ms > left_ms:
+            needed = f"the stages that do not wait for it take {seconds(parallel_ms)} at P95"
+            return f"{needed}, {seconds(max(left_ms, 0))} left"
         return ""
+
+
+def price_text(est_micro: int, p95_micro: int) -> str:
+    """Return a price as text: "$0.001000 expected (P95 $0.002000)"."""
+    return f"{dollars(est_micro)} expected (P95 {dollars(p95_micro)})"
+
+
+def over_stage_budget(price: str, cap_micro: int) -> str:
+    """Return the sentence for an offer above the stage's own budget."""
+    return f"{price}, the stage's own budget is {dollars(cap_micro)}"
+
+
+def with_later_stages(question: Question) -> str:
+    """Return the stages after this one as text: " with train and evaluate"; empty where there is none."""
+    later = join_names([need.stage for need in question.needs[1:]])
+    return f" with {later}" if later else ""
+
+
+def delay_text(question: Question) -> str:
+    """Return the price of delay as text; empty where the policy gives it none and plans are compared by money."""
+    prices = dict.fromkeys(question.delay_microusd_per_hour(need) for need in question.needs)
+    priced = [dollars(micro) for micro in prices if micro]
+    return f", with delay at {' or '.join(priced)} an hour" if priced else ""
+
+
+def unusable(code: RefusalCode, question: Question, need: Need, pool: Pool, market: Market) -> str:
+    """Return why a stage cannot run on a pool and market at any budget."""
+    node_pool = pool.node_pool or pool.name
+    match code:
+        case RefusalCode.TOO_LITTLE_MEMORY:
+            return f"needs {question.memory_gb(need):.2f} GB of memory, {pool.name} has {pool.memory_gb:g}"
+        case RefusalCode.NO_GPU:
+            return f"needs a GPU of known speed, {pool.name} has none"
+        case RefusalCode.TOO_LITTLE_GPU_MEMORY:
+            return f"needs {need.gpu_memory_gb:g} GB of GPU memory, {pool.name} has {pool.gpu_memory_gb:g}"
+        case RefusalCode.MARKET_NOT_DECLARED:
+            return (
+                f"{pool.name} has a price for {market}, but does not declare it: add {market} to its markets"
+            )
+        case RefusalCode.STOCK_OUT:
+            stockout = question.stockout(pool, market)
+            return f"excluded until {utc_text(stockout.until)}: {stockout.reason}" if stockout else ""
+        case RefusalCode.NO_CAPACITY:
+            return no_capacity(pool, pool.capacity)
+        case RefusalCode.NO_PRICE:
+            rows = (row for row in question.rejected_prices if row.row.startswith(f"{node_pool} {market} $"))
+            reasons = "; ".join(row.reason for row in rows)
+            return (
+                f"no accepted price: {reasons}" if reasons else f"no accepted price for {pool.name} {market}"
+            )
+        case _ if code in POLICY_CODES.values():
+            return not_allowed(code, question, need, pool, market)
+        case _:
+            raise ValueError(f"{code} does not make an offer unusable")
+
+
+def not_allowed(code: RefusalCode, question: Question, need: Need, pool: Pool, market: Market) -> str:
+    """Return why the policy excludes a pool and market for a stage."""
+    rules, kind = question.workload_class(need), question.workload_kind(need)
+    policy = f"policy {question.active_policy.title} allows {kind}-heavy work"
+    match code:
+        case RefusalCode.MARKET_NOT_ALLOWED:
+            return f"{policy} only on {' or '.join(rules.markets or ())}, this is {market}"
+        case RefusalCode.POOL_NOT_ALLOWED:
+            return f"{policy} only on pools like {' or '.join(rules.pools or ())}, this is {pool.name}"
+        case RefusalCode.HARDWARE_NOT_ALLOWED:
+            where = "only on machines with" if rules.hardware == "gpu" else "only on machines without"
+            return f"{policy} {where} GPUs, {pool.name} has {pool.gpu_count or 'none'}"
+        case RefusalCode.GPU_TYPE_NOT_ALLOWED:
+            gpu = pool.gpu or "one of unknown type"
+            return f"{policy} only on GPUs like {' or '.join(rules.gpus or ())}, {pool.name} has {gpu}"
+        case _:
+            rate, maximum = pool.markets[market].preemptions_per_hour, rules.max_preemptions_per_hour
+            where = f"only where it is preempted at most {maximum:g} times an hour"
+            return f"{policy} {where}, on {pool.name} {market} it is {rate:g} times"
+
+
+def no_capacity(pool: Pool, capacity: NodeCapacity | None) -> str:
+    """Return what the node with the most free capacity has, and what a pod of this pool requests."""
+    node_pool = pool.node_pool or pool.name
+    if capacity is None or not capacity.nodes:
+        return f"no capacity: {node_pool} has no nodes, and no autoscaler adds one"
+    several = capacity.nodes > 1
+    if capacity.unschedulable >= capacity.nodes:
+        nodes = (
+            f"the {capacity.nodes} nodes of {node_pool} take" if several else f"the node of {node_pool} takes"
+        )
+        return f"no capacity: {nodes} no pods: {UNSCHEDULABLE}"
+    free = [f"{capacity.free_cores:g} cores", f"{capacity.free_memory_gb:g} GB"]
+    requested = [f"{pool.cores} core{'s' if pool.cores > 1 else ''}", f"{pool.memory_gb:g} GB"]
+    if pool.gpu_count:
+        free, requested = [f"{capacity.free_gpus} GPUs", *free], ["1 GPU", *requested]
+    pods, closed = capacity.pending_pods, capacity.unschedulable
+    node = f"the emptiest of {capacity.nodes} nodes of {node_pool}" if several else f"the node of {node_pool}"
+    pending = f"; {pods} pod{'s are' if pods > 1 else ' is'} already pending" if pods else ""
+    tainted = (
+        f"; {closed} node{'s take' if closed > 1 else ' takes'} no pods: {UNSCHEDULABLE}" if closed else ""
+    )
+    return f"no capacity: {node} has {join_names(free)} free, a pod requests {join_names(requested)}{pending}{tainted}"

@@ -1,17 +1,18 @@
-"""The look-ahead, exact over the remaining chain of stages.
+"""The plan search, and its exact look-ahead over a chain of stages.
 
-What couples neighbours is the format: a stage reads what the last writer before it wrote. So, from the last stage backwards and for each
-format that a stage may find, the completions of the chain are combined and the dominated dropped (one that another beats or equals
-in expected cost, P95 dollars and P95 seconds can be replaced by it in any plan). What is left is small, and loses no optimum.
+In a chain, neighbouring stages are coupled only by the format: a stage reads what the last writer before it wrote. So, from
+the last stage backwards and for each format that a stage may find, the completions of the chain are combined and the
+dominated ones are dropped: a completion that another one beats or equals in expected cost, P95 dollars and P95 seconds
+can be replaced by it in any plan. Few are left, and no optimum is lost.
 
-The expected cost is dollars and, where a policy gives an hour of waiting a price, the expected time at that price.
+The expected cost is dollars and, where the policy gives an hour of delay a price, the expected time at that price.
 
-Ways to go on are compared by what they decide: more than the stages before them leave at least cannot be done, and within what
-they leave at most, less is no better.
+Completions are pruned further by what they decide: one that needs more than the earlier stages can leave is infeasible,
+and below what they leave in any case, needing less is no better.
 
-A stage of fixed work: the least expected cost of all that remains, among plans whose summed P95 fits money and deadline. A later
-elastic stage counts with all its passes in the cost and with its least in what has to fit.
-The elastic stage: the most expected samples with what the P95 of the later stages leaves of money and deadline; then the least cost.
+Fixed stage: minimise the expected cost of all that remains, among plans whose summed P95 fits money and deadline. A later
+elastic stage counts with all its passes in the cost, and with its fewest samples in what has to fit.
+Elastic stage: maximise the expected samples within what the P95 of the later stages leaves; then minimise the cost.
 """
 
 from __future__ import annotations
@@ -23,160 +24,220 @@ from itertools import accumulate
 import numpy as np
 
 from shoestring.routing.candidates import Candidates
-from shoestring.routing.question import Question
-from shoestring.routing.planner.pareto import Best, undominated
-from shoestring.routing.planner.partial_plans import UNBOUNDED, Limits, Span, Step, Ways, joined, nothing_more
+from shoestring.routing.dag import build_dag
+from shoestring.routing.planner.current_stage import CandidatePlans, CurrentStage
+from shoestring.routing.planner.dag.search import PLANS_PER_STATE, find_dag_plans
+from shoestring.routing.planner.partial_plans import (
+    UNBOUNDED,
+    NeedRange,
+    PartialPlans,
+    PlanStep,
+    Pruning,
+    RunLimits,
+    no_more_stages,
+    no_plans,
+    undominated,
+)
 from shoestring.routing.planner.stage_options import StageOptions, TargetKinds
+from shoestring.routing.question import Question
+
+
+def find_plans(
+    question: Question, candidates: Candidates, limits: RunLimits, rounds: tuple[int, ...] = PLANS_PER_STATE
+) -> CandidatePlans:
+    """Return every candidate's best plan: exact for a chain, and within a known gap for a large DAG.
+
+    Args:
+        question: what is decided.
+        candidates: the offers of the question.
+        limits: the money and the time that plans have to keep.
+        rounds: for a DAG, the number of partial plans to keep for one state, one round after the other.
+    """
+    current = CurrentStage(question, candidates, limits)
+    if build_dag(question.needs, question.upstream).is_chain:
+        return CandidatePlans(current, ChainLookahead(question, candidates, limits))
+    return find_dag_plans(question, candidates, current, rounds)
 
 
 class ChainLookahead:
-    """The stages after this one: for each stage, by the format it finds, the undominated ways to do it and all after it.
+    """The stages after the current one in a chain, with the plans that complete the chain (see `Lookahead`).
 
-    A format from which there is no way is not there. `least` has what the ways to go on need at least at P95, of money and of time,
-    whether they fit or not; `by_stage` those that may fit, from when `go_on` was called.
+    `blocked` holds the stages that no offer can run. `parallel_ms` is 0: in a chain nothing runs in parallel.
     """
 
-    def __init__(self, question: Question, candidates: Candidates, limits: Limits) -> None:
+    parallel_ms = 0
+
+    def __init__(self, question: Question, candidates: Candidates, limits: RunLimits) -> None:
         self.stages, self.limits = len(question.needs), limits
-        alike = TargetKinds(candidates)
-        self.own = {
-            stage: StageOptions(question, candidates, limits, stage, alike) for stage in range(1, self.stages)
+        kinds = TargetKinds(candidates)
+        self.options = {
+            stage: StageOptions(question, candidates, limits, stage, kinds) for stage in range(1, self.stages)
         }
-        # Stages that nothing can take, with what their first offer costs where only a cap of its own stands against it.
-        self.blocked = {stage: own.first() for stage, own in self.own.items() if not own.any()}
-        self.least: dict[int, dict[int, tuple[int, int]]] = {}
-        self.by_stage: dict[int, dict[int, Ways]] = {}
+        self.blocked = {
+            stage: each.first_offer_cost() for stage, each in self.options.items() if not each.any()
+        }
+        # By stage and format found: minimum dollars and minimum time at P95 of the completions, whether they fit or not.
+        self._needs: dict[int, dict[int, tuple[int, int]]] = {}
+        # By stage and format found: the undominated completions that may fit, once `search` was called.
+        self._plans: dict[int, dict[int, PartialPlans]] = {}
         for stage in range(self.stages - 1, 0, -1):
-            found = {reads: self._least(stage, reads) for reads in self.own[stage].offers.reads}
-            self.least[stage] = {reads: least for reads, least in found.items() if least is not None}
+            needs = {reads: self._min_needs_from(stage, reads) for reads in self.options[stage].offers.reads}
+            self._needs[stage] = {reads: each for reads, each in needs.items() if each is not None}
 
-    def _least(self, stage: int, reads: int) -> tuple[int, int] | None:
-        """None: there is no way."""
-        both = [
-            (micro + then[0], ms + then[1])
-            for leaves, (micro, ms) in self.own[stage].least(reads).items()
-            if (then := self.least_after(stage, leaves)) is not None
+    def _min_needs_from(self, stage: int, reads: int) -> tuple[int, int] | None:
+        """Return the minimum dollars and the minimum time from a stage to the end; None: there is no plan."""
+        sums = [
+            (micro + after[0], ms + after[1])
+            for leaves, (micro, ms) in self.options[stage].min_needs(reads).items()
+            if (after := self._min_needs_after(stage, leaves)) is not None
         ]
-        return (min(micro for micro, _ in both), min(ms for _, ms in both)) if both else None
+        return (min(micro for micro, _ in sums), min(ms for _, ms in sums)) if sums else None
 
-    def least_after(self, stage: int, leaves: int) -> tuple[int, int] | None:
-        """What the ways to go on after a stage need at least, each by itself; None: there is no way."""
-        return (0, 0) if stage + 1 == self.stages else self.least[stage + 1].get(leaves)
+    def _min_needs_after(self, stage: int, leaves: int) -> tuple[int, int] | None:
+        return (0, 0) if stage + 1 == self.stages else self._needs[stage + 1].get(leaves)
 
-    def go_on(self, before: Span, *, saving: bool) -> None:
-        """Find the ways that may fit after what needs so much. `saving`: what they leave over is of use to the stage before them."""
-        self.by_stage = {stage: {} for stage in self.own}
-        if (spans := self._spans(before)) is None:
+    def min_needs(self, leaves: int) -> tuple[int, int] | None:
+        """Return the minimum dollars and the minimum time of the plans after a format; None: there is no plan."""
+        return self._min_needs_after(0, leaves)
+
+    def search(self, current: NeedRange, *, saving: bool) -> None:
+        """Find the completions that may fit after what the current stage needs (see `Lookahead.search`)."""
+        self._plans = {stage: {} for stage in self.options}
+        if (ranges := self._need_ranges(current)) is None:
             return
-        every = [before, *spans.values()]
+        every = [current, *ranges.values()]
         for stage in range(self.stages - 1, 0, -1):
-            beside, earlier = ([*every[:stage], *every[stage + 1 :]], every[:stage])
-            enough = (0, 0) if saving else self._enough(beside)
-            own = self.own[stage]
-            parts = {reads: own.of(reads, spans[stage], enough[0], enough[1]) for reads in own.offers.reads}
-            found = {
-                reads: self._before(stage, each, earlier, saving=saving) for reads, each in parts.items()
-            }
-            self.by_stage[stage] = {reads: ways for reads, ways in found.items() if len(ways)}
+            others, earlier = [*every[:stage], *every[stage + 1 :]], every[:stage]
+            enough = (0, 0) if saving else self._sufficient(others)
+            options = self.options[stage]
+            for reads in options.offers.reads:
+                own = options.plans(reads, ranges[stage], *enough)
+                if len(plans := self._complete(stage, own, earlier, saving=saving)):
+                    self._plans[stage][reads] = plans
 
-    def _spans(self, before: Span) -> dict[int, Span] | None:
-        """What each stage's own offers need that fit beside the least of all others; None: those of one do not fit at all."""
-        spans = {stage: own.span() for stage, own in self.own.items()}
-        least = [each for each in (before, *spans.values()) if each is not None]
-        spare_micro = self.limits.left_micro - sum(each.least_micro for each in least)
-        spare_ms = self.limits.left_ms - sum(each.least_ms for each in least)
+    def _need_ranges(self, current: NeedRange) -> dict[int, NeedRange] | None:
+        """Return, by stage, the needs of the offers that fit with the minimum of all other stages.
+
+        None: no offer of some stage fits.
+        """
+        ranges = {stage: each.need_range() for stage, each in self.options.items()}
+        known = [each for each in (current, *ranges.values()) if each is not None]
+        spare_micro = self.limits.left_micro - sum(each.min_micro for each in known)
+        spare_ms = self.limits.left_ms - sum(each.min_ms for each in known)
         found = {}
-        for stage, span in spans.items():
-            fits = span
-            if span and (
-                span.most_micro - span.least_micro > spare_micro or span.most_ms - span.least_ms > spare_ms
+        for stage, each in ranges.items():
+            fits = each
+            if each and (
+                each.max_micro - each.min_micro > spare_micro or each.max_ms - each.min_ms > spare_ms
             ):
-                fits = self.own[stage].span(span.least_micro + spare_micro, span.least_ms + spare_ms)
+                fits = self.options[stage].need_range(each.min_micro + spare_micro, each.min_ms + spare_ms)
             if fits is None:
                 return None
             found[stage] = fits
         return found
 
-    def _enough(self, others: list[Span]) -> tuple[int, int]:
-        """What other stages leave whatever they take, of money and of time: less than that is no better."""
-        micro = self.limits.left_micro - sum(each.most_micro for each in others)
-        ms = self.limits.left_ms - sum(each.most_ms for each in others)
+    def _sufficient(self, others: list[NeedRange]) -> tuple[int, int]:
+        """Return the money and time that other stages leave in any case: needing less than that is no better."""
+        micro = self.limits.left_micro - sum(each.max_micro for each in others)
+        ms = self.limits.left_ms - sum(each.max_ms for each in others)
         return max(micro, 0), max(ms, 0)
 
-    def after(self, stage: int, leaves: int) -> Ways | None:
-        """The ways to go on after a stage."""
-        return nothing_more() if stage + 1 == self.stages else self.by_stage[stage + 1].get(leaves)
-
-    def _before(self, stage: int, own: list[Ways], earlier: list[Span], *, saving: bool) -> Ways:
-        """Each of a stage's own ways before each way to go on from what it leaves, of those that may fit."""
-        most_micro = self.limits.left_micro - sum(each.least_micro for each in earlier)
-        most_ms = self.limits.left_ms - sum(each.least_ms for each in earlier)
-        enough = (0, 0) if saving else self._enough(earlier)
+    def _complete(
+        self, stage: int, own: list[PartialPlans], earlier: list[NeedRange], *, saving: bool
+    ) -> PartialPlans:
+        """Return each offer of a stage combined with each completion after it, of those that may fit."""
+        max_micro = self.limits.left_micro - sum(each.min_micro for each in earlier)
+        max_ms = self.limits.left_ms - sum(each.min_ms for each in earlier)
+        micro, ms = (0, 0) if saving else self._sufficient(earlier)
+        prune = partial(undominated, sufficient_micro=micro, sufficient_ms=self.limits.sufficient_ms or ms)
         pairs = [
-            (here, after) for here in own if (after := self.after(stage, int(here.leaves[0]))) is not None
+            (each, after)
+            for each in own
+            if (after := self._continuations(stage, int(each.leaves[0]))) is not None
         ]
-        best = partial(undominated, enough_micro=enough[0], enough_ms=self.limits.enough_ms or enough[1])
-        return best_before(pairs, most_micro, most_ms, best)
+        return combine(pairs, max_micro, max_ms, prune)
 
-    def path(self, leaves: int, place: int) -> list[Step]:
-        """The offers of all later stages, of one way to go on from what this stage leaves."""
+    def _continuations(self, stage: int, leaves: int) -> PartialPlans | None:
+        return no_more_stages() if stage + 1 == self.stages else self._plans[stage + 1].get(leaves)
+
+    def continuations(self, leaves: int) -> PartialPlans | None:
+        """Return the plans after a format, by expected cost; None: there is none."""
+        return self._continuations(0, leaves)
+
+    def path(self, leaves: int, index: int) -> list[PlanStep]:
+        """Return the offers of all later stages in one of the continuations."""
         steps = []
         for stage in range(1, self.stages):
-            ways = self.by_stage[stage][leaves]
-            steps.append(Step(int(ways.slot[place]), leaves, int(ways.writes[place])))
-            leaves, place = int(ways.leaves[place]), int(ways.then[place])
+            plans = self._plans[stage][leaves]
+            steps.append(PlanStep(int(plans.target[index]), leaves, int(plans.writes[index])))
+            leaves, index = int(plans.leaves[index]), int(plans.next_index[index])
         return steps
 
-    def corners_after(self, leaves: int) -> Ways | None:
-        """The ways to go on after the first stage of which none needs less of both money and time, whatever they cost."""
-        return nothing_more() if self.stages == 1 else self._corners.get(leaves)
+    def trade_offs(self, leaves: int) -> PartialPlans | None:
+        """Return the plans after a format that are Pareto-optimal in dollars and time, whatever their expected cost."""
+        return no_more_stages() if self.stages == 1 else self._trade_offs.get(leaves)
 
     @cached_property
-    def _corners(self) -> dict[int, Ways]:
-        return chained(
-            self.own, StageOptions.corners, lambda _, p95, ms: undominated(p95, np.zeros_like(p95), ms)
-        )[1]
+    def _trade_offs(self) -> dict[int, PartialPlans]:
+        def prune(_: object, p95: np.ndarray, ms: np.ndarray) -> np.ndarray:
+            return undominated(p95, np.zeros_like(p95), ms)
+
+        return chain_plans(self.options, StageOptions.trade_offs, prune)[1]
 
 
-def chained(
-    own: Mapping[int, StageOptions], of: Callable[[StageOptions, int], list[Ways]], best: Best
-) -> dict[int, dict[int, Ways]]:
-    """Of stages to the end, by the format that each finds, the best ways to do it and all after it; within no limit."""
-    found: dict[int, dict[int, Ways]] = {}
-    for stage in sorted(own, reverse=True):
+def chain_plans(
+    options: Mapping[int, StageOptions],
+    plans_of: Callable[[StageOptions, int], list[PartialPlans]],
+    prune: Pruning,
+) -> dict[int, dict[int, PartialPlans]]:
+    """Return, by stage and format found, the completions of the chain that pruning keeps, without any limit.
+
+    Args:
+        options: the stages, by number; the last one is the end of the chain.
+        plans_of: returns one stage's own plans that read a format.
+        prune: returns the indices of the completions to keep.
+    """
+    found: dict[int, dict[int, PartialPlans]] = {}
+    for stage in sorted(options, reverse=True):
         found[stage] = {}
-        for reads in own[stage].offers.reads:
+        for reads in options[stage].offers.reads:
             pairs = []
-            for here in of(own[stage], reads):
-                after = found[stage + 1].get(int(here.leaves[0])) if stage + 1 in own else nothing_more()
+            for own in plans_of(options[stage], reads):
+                leaves = int(own.leaves[0])
+                after = found[stage + 1].get(leaves) if stage + 1 in options else no_more_stages()
                 if after is not None:
-                    pairs.append((here, after))
-            if len(kept := best_before(pairs, UNBOUNDED, UNBOUNDED, best)):
+                    pairs.append((own, after))
+            if len(kept := combine(pairs, UNBOUNDED, UNBOUNDED, prune)):
                 found[stage][reads] = kept
     return found
 
 
-def best_before(pairs: list[tuple[Ways, Ways]], most_micro: int, most_ms: int, best: Best) -> Ways:
-    """The best of each way to do some stages before each way to go on after it, of those that need no more than so much.
+def combine(
+    pairs: list[tuple[PartialPlans, PartialPlans]], max_micro: int, max_ms: int, prune: Pruning
+) -> PartialPlans:
+    """Return each first plan of a pair combined with each of its continuations, pruned and within the maxima.
 
-    Many thousands are compared and few are left: only these are made. What needs too much beats nothing that does not, so that it may
-    stay until then.
+    Thousands of combinations are compared and few are kept; only these are built. A plan above the maxima dominates no plan
+    within them, so it may be dropped after pruning.
     """
     if not pairs:
-        return joined([])
-    both = [
-        [(getattr(here, name)[:, None] + getattr(after, name)).ravel() for here, after in pairs]
+        return no_plans()
+    sums = [
+        [(getattr(first, name)[:, None] + getattr(after, name)).ravel() for first, after in pairs]
         for name in ("cost", "p95", "ms")
     ]
-    cost, p95, ms = map(np.concatenate, both)
-    places = best(cost, p95, ms)
-    places = places[(p95[places] <= most_micro) & (ms[places] <= most_ms)]
-    begins, own_begins = [0, *accumulate(map(len, both[0]))], [0, *accumulate(len(here) for here, _ in pairs)]
-    pair = np.searchsorted(begins, places, side="right") - 1
-    first, then = np.divmod(places - np.take(begins, pair), np.take([len(after) for _, after in pairs], pair))
-    first += np.take(own_begins, pair)
-    slot, writes, leaves = (
-        np.concatenate([getattr(here, name) for here, _ in pairs])[first]
-        for name in ("slot", "writes", "leaves")
+    cost, p95, ms = map(np.concatenate, sums)
+    kept = prune(cost, p95, ms)
+    kept = kept[(p95[kept] <= max_micro) & (ms[kept] <= max_ms)]
+    # A combination's index within its pair counts first plans, then continuations.
+    begins = [0, *accumulate(map(len, sums[0]))]
+    first_begins = [0, *accumulate(len(first) for first, _ in pairs)]
+    pair = np.searchsorted(begins, kept, side="right") - 1
+    width = np.take([len(after) for _, after in pairs], pair)
+    first, after_index = np.divmod(kept - np.take(begins, pair), width)
+    first += np.take(first_begins, pair)
+    target, writes, leaves = (
+        np.concatenate([getattr(each, name) for each, _ in pairs])[first]
+        for name in ("target", "writes", "leaves")
     )
-    return Ways(cost[places], p95[places], ms[places], slot, writes, leaves, then)
+    return PartialPlans(cost[kept], p95[kept], ms[kept], target, writes, leaves, after_index)

@@ -1,92 +1,97 @@
-"""The offers for the stage that is decided, and for each of them the best way to go on. Arrays go by candidate, in its stage's order."""
+"""The offers of the stage that is being decided, and the best plan for each. Arrays are indexed by candidate."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.routing.candidates import NONE, PPB, Candidates, Floats, Ints
+from shoestring.routing.candidates import NONE, PPB, Candidates, Flags, Floats, Ints
+from shoestring.routing.offers.offer_costs import OfferBlock, delay_cost
+from shoestring.routing.planner.partial_plans import (
+    CACHED,
+    UNBOUNDED,
+    BestPlans,
+    NeedRange,
+    PartialPlans,
+    PlanStep,
+    RunLimits,
+    undominated,
+)
+from shoestring.routing.planner.stage_options import Lookahead
 from shoestring.routing.question import Question
-from shoestring.routing.offers.offer_costs import Block, time_cost
-from shoestring.routing.planner.chain_planner import ChainLookahead
-from shoestring.routing.planner.dag_lookahead import DagLookahead
-from shoestring.routing.planner.pareto import undominated
-from shoestring.routing.planner.partial_plans import CACHED, UNBOUNDED, Limits, Span, Step, Ways, waiting
 
-Flags = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 
-AT_ONCE = 16_384
+BLOCK_OFFERS = 16_384
 """Offers that are priced at once."""
 
-MOST = np.iinfo(np.int64).max
 
+class CurrentStage:
+    """The costs of the stage's offers.
 
-class Here:
-    """What the stage's offers cost. `possible`: nothing stands against it at any budget; `usable`: it keeps to the stage's own, too."""
+    `possible`: not excluded at any budget; `usable`: within the stage's own budget, too. For an elastic stage `min_*` is for
+    the fewest samples worth starting for; for a fixed stage it is the same as the rest.
+    """
 
-    def __init__(self, question: Question, candidates: Candidates, limits: Limits) -> None:
-        self.limits, self.waiting = limits, waiting(question, 0)
+    def __init__(self, question: Question, candidates: Candidates, limits: RunLimits) -> None:
+        need, self.limits = question.needs[0], limits
+        self.delay_micro, self.elastic = question.delay_microusd_per_hour(need), need.elastic
         self.offers = offers = candidates.offers[0]
-        self.width, self.slots = len(offers.writes), len(candidates.pool)
-        block = Block(candidates, 0, np.arange(self.slots))
+        self.width, self.targets = len(offers.writes), len(candidates.pool)
+        block = OfferBlock(candidates, 0, np.arange(self.targets))
         fixed_us, fees = block.fixed_us(), block.fees_microusd()
-        self.est, self.est_ms = self._priced(block, fixed_us, fees)
-        self.p95, self.p95_ms = self._priced(block, fixed_us, fees, worst=True)
-        self.least_est, self.min_est_ms = self.est, self.est_ms
-        self.least_p95, self.min_p95_ms = self.p95, self.p95_ms
-        if question.needs[0].elastic:
-            self.least_est, self.min_est_ms = self._priced(block, fixed_us, fees, least=True)
-            self.least_p95, self.min_p95_ms = self._priced(block, fixed_us, fees, least=True, worst=True)
-        # Records from before an elastic stage tried anything hold what it would have been worth there.
-        self.tries = bool(
-            offers.worth_ppb_by_machine.any() and (not question.needs[0].elastic or question.exploration_sd)
+        self.est, self.est_ms = self._prices(block, fixed_us, fees)
+        self.p95, self.p95_ms = self._prices(block, fixed_us, fees, p95=True)
+        self.min_est, self.min_est_ms, self.min_p95, self.min_p95_ms = (
+            self.est,
+            self.est_ms,
+            self.p95,
+            self.p95_ms,
         )
-        self.worth = self._worth(candidates) if self.tries else np.broadcast_to(np.int64(0), len(self.est))
-        self.min_samples = self._with_cached(
-            np.broadcast_to(np.int64(offers.min_samples), self.slots * self.width), offers.samples
-        )
-        writes = self._with_cached(
-            np.tile(offers.writes, self.slots), offers.cached.writes if offers.cached else NONE
-        )
-        writing = question.needs[0].writes_bytes_per_row > 0
-        self.leaves = writes if writing else np.full(len(writes), offers.reads[0])
-        self.formats = (
-            sorted({*offers.writes, *([offers.cached.writes] if offers.cached else [])})
-            if writing
-            else [offers.reads[0]]
-        )
-        self.elastic = question.needs[0].elastic
-        # What plans are compared by, with all the work done.
-        self.cost = self.est + time_cost(self.est_ms, self.waiting)
-        self.cost -= self.worth
-        self.possible = self.by_slot(offers.exclusion == NONE, True)
-        self.within_cap = self.least_p95 <= limits.cap_micro(0)
+        if self.elastic:
+            self.min_est, self.min_est_ms = self._prices(block, fixed_us, fees, minimum=True)
+            self.min_p95, self.min_p95_ms = self._prices(block, fixed_us, fees, minimum=True, p95=True)
+        # A record may hold a bonus for an elastic stage that does not explore.
+        explores = not self.elastic or question.exploration_sd > 0
+        self.explores = bool(offers.exploration_ppb_by_machine.any() and explores)
+        self.bonus = self._bonus(candidates) if self.explores else np.broadcast_to(np.int64(0), len(self.est))
+        min_samples = np.broadcast_to(np.int64(offers.min_samples), self.targets * self.width)
+        self.min_samples = self._with_cached(min_samples, offers.samples)
+        cached = [offers.cached.writes] if offers.cached else []
+        if need.writes_bytes_per_row > 0:
+            self.leaves = self._with_cached(
+                np.tile(offers.writes, self.targets), cached[0] if cached else NONE
+            )
+            self.formats = sorted({*offers.writes, *cached})
+        else:
+            self.leaves, self.formats = np.full(len(self.est), offers.reads[0]), [offers.reads[0]]
+        # Plans are compared by this cost, with all the work done.
+        self.cost = self.est + delay_cost(self.est_ms, self.delay_micro) - self.bonus
+        self.possible = self.by_target(offers.exclusion == NONE, True)
+        self.within_cap = self.min_p95 <= limits.cap_micro(0)
         self.usable = self.possible & self.within_cap
 
-    def _priced(
-        self, block: Block, fixed_us: Floats, fees: Ints, *, least: bool = False, worst: bool = False
+    def _prices(
+        self, block: OfferBlock, fixed_us: Floats, fees: Ints, *, minimum: bool = False, p95: bool = False
     ) -> tuple[Ints, Ints]:
-        """Micro-dollars and milliseconds. So many at a time that what lies between them and their factors stays in a cache."""
-        micro, ms = (np.empty((self.slots, self.width), dtype=np.int64) for _ in range(2))
-        step = max(1, AT_ONCE // max(self.slots, 1))
-        for some in (slice(begin, begin + step) for begin in range(0, self.width, step)):
-            prices = block.prices(fixed_us[:, some], fees[:, some], least=least, worst=worst)
-            micro[:, some], ms[:, some] = prices.microusd[0].T, prices.ms[0].T
+        """Return micro-dollars and milliseconds. A few formats are priced at a time, so that the work fits a CPU cache."""
+        micro, ms = (np.empty((self.targets, self.width), dtype=np.int64) for _ in range(2))
+        step = max(1, BLOCK_OFFERS // max(self.targets, 1))
+        for part in (slice(begin, begin + step) for begin in range(0, self.width, step)):
+            prices = block.prices(fixed_us[:, part], fees[:, part], minimum=minimum, p95=p95)
+            micro[:, part], ms[:, part] = prices.microusd[0].T, prices.ms[0].T
         return self._with_cached(micro.ravel(), 0), self._with_cached(ms.ravel(), 0)
 
-    def _worth(self, candidates: Candidates) -> Ints:
-        """What is taken off the expected cost where plans are compared: finding out how fast the stage is there."""
-        shares = np.repeat(self.offers.worth_ppb_by_machine[candidates.machine] / PPB, self.width)
-        count = len(shares)
-        return self._with_cached(np.floor(self.est[:count] * shares).astype(np.int64), 0)
+    def _bonus(self, candidates: Candidates) -> Ints:
+        """Return the exploration bonus: what measuring the speed is worth, taken off the expected cost when comparing."""
+        shares = np.repeat(self.offers.exploration_ppb_by_machine[candidates.machine] / PPB, self.width)
+        return self._with_cached(np.floor(self.est[: len(shares)] * shares).astype(np.int64), 0)
 
-    def by_slot(self, values: Array, of_cached: int) -> Array:
-        """What holds for all offers on a slot, by offer."""
+    def by_target(self, values: Array, of_cached: int) -> Array:
+        """Return values by target as values by candidate."""
         return self._with_cached(np.repeat(values, self.width), of_cached)
 
     def _with_cached(self, values: Array, of_cached: int) -> Array:
@@ -96,202 +101,182 @@ class Here:
         return len(self.est)
 
     def is_cached(self, row: int) -> bool:
-        return row == self.slots * self.width
+        """Return whether a candidate is the cached result."""
+        return row == self.targets * self.width
 
-    def step(self, row: int) -> Step:
+    def step(self, row: int) -> PlanStep:
+        """Return the offer of a candidate."""
         if self.offers.cached and self.is_cached(row):
-            return Step(CACHED, self.offers.cached.reads, self.offers.cached.writes)
-        return Step(row // self.width, self.offers.reads[0], self.offers.writes[row % self.width])
+            return PlanStep(CACHED, self.offers.cached.reads, self.offers.cached.writes)
+        return PlanStep(row // self.width, self.offers.reads[0], self.offers.writes[row % self.width])
 
     def expected(self, rows: Ints, money_micro: int, time_ms: int) -> tuple[Ints, Ints, Ints]:
-        """Samples that money and time buy at the mean, their expected price, and that with the price of their time, less what they
-        find out. Fixed work is all done.
+        """Return the expected samples within money and time, their price, and the cost that plans are compared by.
 
-        Between its least and all of its passes an elastic stage's price and time grow linearly with its samples.
+        An elastic stage's price and time grow linearly between its fewest samples and all of them. A fixed stage does
+        all its work.
         """
         share = np.minimum(
-            _share(money_micro, self.least_est[rows], self.est[rows]),
+            _share(money_micro, self.min_est[rows], self.est[rows]),
             _share(time_ms, self.min_est_ms[rows], self.est_ms[rows]),
         )
-        least, most = self.min_samples[rows], self.offers.samples
-        samples = least + np.floor((most - least) * share).astype(np.int64)
-        est = self.least_est[rows] + np.ceil((self.est[rows] - self.least_est[rows]) * share).astype(np.int64)
-        ms = self.min_est_ms[rows] + np.ceil((self.est_ms[rows] - self.min_est_ms[rows]) * share).astype(
-            np.int64
+        minimum, min_est, min_ms = self.min_samples[rows], self.min_est[rows], self.min_est_ms[rows]
+        samples = minimum + np.floor((self.offers.samples - minimum) * share).astype(np.int64)
+        est = min_est + np.ceil((self.est[rows] - min_est) * share).astype(np.int64)
+        ms = min_ms + np.ceil((self.est_ms[rows] - min_ms) * share).astype(np.int64)
+        return (
+            samples,
+            est,
+            est + delay_cost(ms, self.delay_micro) - self.bonus_within(rows, money_micro, time_ms),
         )
-        return samples, est, est + time_cost(ms, self.waiting) - self.worth_within(rows, money_micro, time_ms)
 
-    def worth_within(self, rows: Ints, money_micro: int | Ints, time_ms: int | Ints) -> Ints:
-        """What finding out is worth where all the work fits at P95, too: no try takes samples from a training."""
-        if not self.tries:
-            return self.worth[rows]
+    def bonus_within(self, rows: Ints, money_micro: int | Ints, time_ms: int | Ints) -> Ints:
+        """Return the exploration bonus where all the work fits at P95: exploring must not cost a training samples."""
+        if not self.explores:
+            return self.bonus[rows]
         sure = (self.p95[rows] <= money_micro) & (self.p95_ms[rows] <= time_ms)
-        return np.where(sure, self.worth[rows], 0)
+        return np.where(sure, self.bonus[rows], 0)
 
 
-def _share(limit: int, least: Ints, most: Ints) -> Floats:
-    """How far from `least` to `most` a limit reaches, from 0 to 1."""
-    width = np.maximum(most - least, 1)
-    return np.where(limit >= most, 1.0, np.clip((limit - least) / width, 0.0, 1.0))
+def _share(limit: int, low: Ints, high: Ints) -> Floats:
+    """Return how far a limit reaches from `low` (0) to `high` (1)."""
+    width = np.maximum(high - low, 1)
+    return np.where(limit >= high, 1.0, np.clip((limit - low) / width, 0.0, 1.0))
 
 
-@dataclass(slots=True)
-class Best:
-    """For each candidate its best plan that fits: the place of the way to go on (-1: none fits, and the rest means nothing), samples and
-    price of this stage, the plan's expected cost, and what of money and time it needs at P95."""
+class CandidatePlans:
+    """The result of a plan search: every candidate of the current stage with its best plan.
 
-    way: Ints
-    samples: Ints
-    est: Ints
-    total: Ints
-    needs_micro: Ints
-    needs_ms: Ints
+    `needs_*`: what a candidate's plans need at least of money and of time. `has_continuation`: some plan follows it.
+    `chosen`: the best candidate; None: no plan fits. `optimality_gap_ppm`: upper bound on the distance from the best
+    possible plan, in parts per million. 0: exact. None: no plan was found, and one may still exist.
+    """
 
-    def better_of(self, other: Best) -> Flags:
-        """Take over the plans of `other` for the candidates that have better ones there; which those are."""
-        better: Flags = (
-            (self.way < 0)
-            | (other.samples > self.samples)
-            | ((other.samples == self.samples) & (other.total < self.total))
-        )
-        better &= other.way >= 0
-        for mine, theirs in ((getattr(self, name), getattr(other, name)) for name in Best.__slots__):
-            mine[better] = theirs[better]
-        return better
+    optimality_gap_ppm: int | None = 0
 
-    def first(self, but: int | None = None) -> int | None:
-        """The best candidate, `but` one: most samples, least expected cost, P95 price, P95 time; then the first by name."""
-        able = self.way >= 0
-        if but is not None:
-            able[but] = False
-        able &= self.samples == np.where(able, self.samples, -1).max(initial=-1)
-        able &= self.total == np.where(able, self.total, MOST).min(initial=MOST)
-        rows = np.flatnonzero(able)
-        for column in (self.needs_micro, self.needs_ms):
-            if rows.size:
-                rows = rows[column[rows] == column[rows].min()]
-        return int(rows[0]) if rows.size else None
-
-
-class Plans:
-    """Every candidate of this stage with the ways to go on."""
-
-    def __init__(self, here: Here, ahead: ChainLookahead | DagLookahead) -> None:
-        self.here, self.ahead, self.limits = here, ahead, here.limits
-        self.needs_micro, self.needs_ms = self._least()
-        self.followed = self.needs_micro < UNBOUNDED
-        self.needs_micro += here.least_p95
-        self.needs_ms += here.min_p95_ms
-        # Of fixed work samples and price are always these.
-        done = np.full(len(here), here.offers.samples), here.est.copy()
-        self.best = Best(
-            np.full(len(here), -1), *done, *(np.zeros(len(here), dtype=np.int64) for _ in range(3))
-        )
-        may_fit = (
-            here.usable
+    def __init__(self, current: CurrentStage, lookahead: Lookahead) -> None:
+        self.current, self.lookahead, self.limits = current, lookahead, current.limits
+        self.needs_micro, self.needs_ms = self._min_needs()
+        self.has_continuation = self.needs_micro < UNBOUNDED
+        self.needs_micro += current.min_p95
+        self.needs_ms += current.min_p95_ms
+        # A fixed stage always has these samples and this price.
+        done = np.full(len(current), current.offers.samples), current.est.copy()
+        zeros = (np.zeros(len(current), dtype=np.int64) for _ in range(3))
+        self.best = BestPlans(np.full(len(current), -1), *done, *zeros)
+        fits = (
+            current.usable
             & (self.needs_micro <= self.limits.left_micro)
             & (self.needs_ms <= self.limits.left_ms)
         )
-        if may_fit.any():
-            ahead.go_on(Span.of(here.least_p95[may_fit], here.min_p95_ms[may_fit]), saving=here.elastic)
-            for leaves in here.formats:
-                if (ways := ahead.after(0, leaves)) is not None:
-                    self._settle(np.flatnonzero(may_fit & (here.leaves == leaves)), ways)
+        if fits.any():
+            needs = NeedRange.of(current.min_p95[fits], current.min_p95_ms[fits])
+            lookahead.search(needs, saving=current.elastic)
+            for leaves in current.formats:
+                if (ways := lookahead.continuations(leaves)) is not None:
+                    self._choose_ways(np.flatnonzero(fits & (current.leaves == leaves)), ways)
+        self.chosen = self.best.first()
 
-    def _least(self) -> tuple[Ints, Ints]:
-        """By candidate: the least that the ways to go on from what it leaves need of money, and of time; no way: no end of it."""
-        # With a place for no format, which is the last one.
-        micro, ms = (np.full(max(self.here.formats) + 2, UNBOUNDED) for _ in range(2))
-        for leaves in self.here.formats:
-            if (least := self.ahead.least_after(0, leaves)) is not None:
-                micro[leaves], ms[leaves] = least
-        return micro[self.here.leaves], ms[self.here.leaves]
+    @cached_property
+    def path(self) -> list[PlanStep]:
+        """The offers of the later stages in the best plan; empty where there is none."""
+        row = self.chosen
+        if row is None:
+            return []
+        return self.lookahead.path(int(self.current.leaves[row]), int(self.best.way[row]))
 
-    def _settle(self, still: Ints, ways: Ways) -> None:
-        """The best way for each candidate. Ways come by expected cost: of fixed work, the first that fits is the cheapest."""
-        here, limits = self.here, self.limits
-        if not here.elastic:
-            still = self._settle_fixed(still, ways)
-        for place, (cost, p95, ms) in enumerate(
-            zip(ways.cost.tolist(), ways.p95.tolist(), ways.ms.tolist(), strict=True)
-        ):
-            if not still.size:
+    def _min_needs(self) -> tuple[Ints, Ints]:
+        """Return, by candidate, the minimum money and time of its continuations; UNBOUNDED where there is none."""
+        # The last element is for candidates that leave no format.
+        micro, ms = (np.full(max(self.current.formats) + 2, UNBOUNDED) for _ in range(2))
+        for leaves in self.current.formats:
+            if (needs := self.lookahead.min_needs(leaves)) is not None:
+                micro[leaves], ms[leaves] = needs
+        return micro[self.current.leaves], ms[self.current.leaves]
+
+    def _choose_ways(self, open_rows: Ints, ways: PartialPlans) -> None:
+        """Find the best continuation of each candidate. Continuations are sorted by expected cost."""
+        current, limits = self.current, self.limits
+        if not current.elastic:
+            open_rows = self._choose_fixed(open_rows, ways)
+        columns = (ways.cost.tolist(), ways.p95.tolist(), ways.ms.tolist())
+        for way, (cost, p95, ms) in enumerate(zip(*columns, strict=True)):
+            if not open_rows.size:
                 break
-            fit = (here.least_p95[still] <= limits.left_micro - p95) & (
-                here.min_p95_ms[still] <= limits.left_ms - ms
-            )
-            rows = still[fit]
-            done = self._take(rows, place, cost, p95, ms)
-            fit[np.flatnonzero(fit)[~done]] = False
-            still = still[~fit]
+            fits = current.min_p95[open_rows] <= limits.left_micro - p95
+            fits &= current.min_p95_ms[open_rows] <= limits.left_ms - ms
+            settled = self._take(open_rows[fits], way, cost, p95, ms)
+            fits[np.flatnonzero(fits)[~settled]] = False
+            open_rows = open_rows[~fits]
 
-    def _settle_fixed(self, rows: Ints, ways: Ways) -> Ints:
-        """Where money and time each bring about the same first way, that is it. The candidates of which that cannot be said."""
-        here, best = self.here, self.best
-        p95, ms, limits = here.least_p95[rows], here.min_p95_ms[rows], self.limits
-        place = np.maximum(_first(ways.p95, limits.left_micro - p95), _first(ways.ms, limits.left_ms - ms))
-        there = place < len(ways)
-        place = np.minimum(place, len(ways) - 1)
-        needs_micro, needs_ms = p95 + ways.p95[place], ms + ways.ms[place]
-        sure = there & (needs_micro <= limits.left_micro) & (needs_ms <= limits.left_ms)
-        at, way = rows[sure], place[sure]
-        best.way[at], best.total[at] = way, here.cost[at] + ways.cost[way]
-        best.needs_micro[at], best.needs_ms[at] = needs_micro[sure], needs_ms[sure]
-        return rows[there & ~sure]
+    def _choose_fixed(self, rows: Ints, ways: PartialPlans) -> Ints:
+        """Give each candidate the first continuation that fits: for a fixed stage it is the cheapest one.
 
-    def _take(self, rows: Ints, place: int, way_cost: int, keep_micro: int, keep_ms: int) -> Flags:
-        """Let the candidates go on in this way, where it is better than those before it. For which no later way can be better still."""
-        here, best = self.here, self.best
-        money = min(self.limits.left_micro - keep_micro, self.limits.cap_micro(0))
-        samples, est, cost = here.expected(rows, money, self.limits.left_ms - keep_ms)
-        total, needs_micro, needs_ms = (
-            cost + way_cost,
-            here.least_p95[rows] + keep_micro,
-            here.min_p95_ms[rows] + keep_ms,
+        Returns the candidates for which the first one within the money and the first one within the time do not settle it.
+        """
+        current, best, limits = self.current, self.best, self.limits
+        p95, ms = current.min_p95[rows], current.min_p95_ms[rows]
+        first = np.maximum(
+            _first_within(ways.p95, limits.left_micro - p95), _first_within(ways.ms, limits.left_ms - ms)
         )
-        # Later ways are dearer: no better with as many samples, unless fewer of them were bought before.
+        exists = first < len(ways)
+        first = np.minimum(first, len(ways) - 1)
+        needs_micro, needs_ms = p95 + ways.p95[first], ms + ways.ms[first]
+        sure = exists & (needs_micro <= limits.left_micro) & (needs_ms <= limits.left_ms)
+        at, way = rows[sure], first[sure]
+        best.way[at], best.total[at] = way, current.cost[at] + ways.cost[way]
+        best.needs_micro[at], best.needs_ms[at] = needs_micro[sure], needs_ms[sure]
+        return rows[exists & ~sure]
+
+    def _take(self, rows: Ints, way: int, way_cost: int, way_micro: int, way_ms: int) -> Flags:
+        """Give candidates this continuation where it is better than their best so far.
+
+        Returns which candidates are settled: no later continuation can be better.
+        """
+        current, best = self.current, self.best
+        money = min(self.limits.left_micro - way_micro, self.limits.cap_micro(0))
+        time_ms = self.limits.left_ms - way_ms
+        samples, est, cost = current.expected(rows, money, time_ms)
+        new = (cost + way_cost, current.min_p95[rows] + way_micro, current.min_p95_ms[rows] + way_ms)
+        # Later continuations cost more. They are better only with more samples, or if the price of the samples is lower.
         better = (best.way[rows] < 0) | (samples > best.samples[rows])
         same = ~better & (samples == best.samples[rows])
-        before = (best.total[rows], best.needs_micro[rows], best.needs_ms[rows])
-        for old, new in zip(before, (total, needs_micro, needs_ms), strict=True):
-            better |= same & (new < old)
-            same &= new == old
+        columns = (best.total, best.needs_micro, best.needs_ms)
+        for column, values in zip(columns, new, strict=True):
+            better |= same & (values < column[rows])
+            same &= values == column[rows]
         at = rows[better]
-        best.way[at], best.samples[at], best.est[at], best.total[at] = (
-            place,
-            samples[better],
-            est[better],
-            total[better],
-        )
-        best.needs_micro[at], best.needs_ms[at] = needs_micro[better], needs_ms[better]
-        settled: Flags = samples == here.offers.samples
-        if here.tries:
-            # With more money kept for it, what it finds out may yet count.
-            settled &= here.worth_within(rows, money, self.limits.left_ms - keep_ms) == here.worth[rows]
+        best.way[at], best.samples[at], best.est[at] = way, samples[better], est[better]
+        for column, values in zip(columns, new, strict=True):
+            column[at] = values[better]
+        settled: Flags = samples == current.offers.samples
+        if current.explores:
+            # A continuation that leaves more money may still earn the bonus.
+            settled &= current.bonus_within(rows, money, time_ms) == current.bonus[rows]
         return settled
 
     @cached_property
     def shortest_ms(self) -> int | None:
-        """The least time at P95 of any plan that the money allows."""
-        needs_micro, needs_ms = self.corners()
+        """The minimum P95 time of the plans that the money allows; None: it allows none."""
+        needs_micro, needs_ms = self.trade_offs()
         affordable_ms = needs_ms[needs_micro <= self.limits.left_micro]
         return int(affordable_ms.min()) if len(affordable_ms) else None
 
-    def corners(self) -> tuple[Ints, Ints]:
-        """What plans need of money and of time at P95, of those where less of the one means more of the other."""
-        micro, ms = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-        for leaves in self.here.formats:
-            if (ways := self.ahead.corners_after(leaves)) is not None:
-                rows = np.flatnonzero(self.here.usable & (self.here.leaves == leaves))
-                own = self.here.least_p95[rows], self.here.min_p95_ms[rows]
-                some = undominated(own[0], np.zeros_like(own[0]), own[1])
-                micro.append((own[0][some][:, None] + ways.p95).ravel())
-                ms.append((own[1][some][:, None] + ways.ms).ravel())
+    def trade_offs(self) -> tuple[Ints, Ints]:
+        """Return the P95 money and P95 time of plans, among them all where less of one means more of the other."""
+        current, micro, ms = self.current, [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        for leaves in current.formats:
+            if (ways := self.lookahead.trade_offs(leaves)) is not None:
+                rows = np.flatnonzero(current.usable & (current.leaves == leaves))
+                p95, own_ms = current.min_p95[rows], current.min_p95_ms[rows]
+                kept = undominated(p95, np.zeros_like(p95), own_ms)
+                micro.append((p95[kept][:, None] + ways.p95).ravel())
+                ms.append((own_ms[kept][:, None] + ways.ms).ravel())
         return np.concatenate(micro), np.concatenate(ms)
 
 
-def _first(values: Ints, limits: Ints) -> Ints:
-    """For each limit, the place of the first value that is within it; that after the last, where none is."""
+def _first_within(values: Ints, limits: Ints) -> Ints:
+    """Return, for each limit, the index of the first value within it, and len(values) where there is none."""
     lowest = np.minimum.accumulate(values)[::-1]
     found: Ints = len(values) - np.searchsorted(lowest, limits, side="right")
     return found

@@ -29,7 +29,7 @@ from pydantic import Field
 from shoestring.config.policy import MigrationPolicy, Policy
 from shoestring.core.record import Record
 from shoestring.core.types import Market, Need
-from shoestring.routing.text_table import Grid
+from shoestring.routing.text_table import TextTable
 
 PHASES_WITHOUT_MIGRATION = frozenset({"", "warm-up", "decay"})
 """Phases that a stage finishes on the pool where it began them: first steps, warm-up, learning-rate decay."""
@@ -114,7 +114,7 @@ class MigrationCheck(Record):
 MIGRATION_COLUMNS = ("pool", "$/hour", "1,000 samples", "remaining budget buys", "start-up")
 
 
-def migration_table(check: MigrationCheck) -> Grid:
+def migration_table(check: MigrationCheck) -> TextTable:
     """Return the last check of an attempt as a table: the current pool, the target and the decision."""
     running, target = check.running, check.target
     rows = [
@@ -130,7 +130,7 @@ def migration_table(check: MigrationCheck) -> Grid:
         f"phase {running.phase or 'first steps'}, {running.elapsed_s:,.0f} s on this pool, "
         f"${running.left_usd:.6f}{left_s} left for {running.samples_left:,.0f} samples"
     )
-    return Grid(
+    return TextTable(
         "Last migration check",
         MIGRATION_COLUMNS,
         rows,

@@ -19,22 +19,7 @@ from shoestring.core.money import Usd, usd
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import StoredRecord
 from shoestring.routing.decision import Choice, Decision, ShadowChoice
-from shoestring.routing.question import AppliedPolicy, Question
-
-
-def applied_policy_of(question: Question) -> AppliedPolicy:
-    """Return the policy that decides a question, with the probability that its run was assigned that
-    policy.
-    """
-    active, candidate = question.active_policy, question.candidate_policy
-    propensity = candidate.propensity(question.arm, question.rollback_reason) if candidate else 1.0
-    return AppliedPolicy(
-        name=active.name,
-        version=active.version,
-        sha256=active.sha256,
-        arm=question.arm,
-        propensity=propensity,
-    )
+from shoestring.routing.question import Question
 
 
 def shadow_question(question: Question, candidate: CandidatePolicy) -> Question:

@@ -1,0 +1,21 @@
+"""Numbers and names as text for messages and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def dollars(microusd: int) -> str:
+    """Return whole micro-dollars as dollars: "$0.001234"."""
+    whole, rest = divmod(abs(microusd), 1_000_000)
+    return f"{'-' if microusd < 0 else ''}${whole}.{rest:06d}"
+
+
+def seconds(ms: int) -> str:
+    """Return milliseconds as seconds: "1,234.5 s"."""
+    return f"{ms / 1000:,.1f} s"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return names as a list in words: "ingest, train and evaluate"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

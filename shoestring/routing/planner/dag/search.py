@@ -1,0 +1,87 @@
+"""The plan search over a DAG: exact where there are few partial plans, in rounds with a known gap where there are many.
+
+The first pass finds a plan for every candidate. Where it could not keep all partial plans, further rounds keep more, but only
+those that may lead to something better than what was found, until nothing better is possible or little is. A round is
+limited by the number of partial plans, never by seconds, so that the same question always has the same answer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoestring.routing.candidates import Candidates
+from shoestring.routing.planner.current_stage import CandidatePlans, CurrentStage
+from shoestring.routing.planner.dag.dag_planner import CostCeiling
+from shoestring.routing.planner.dag.lookahead import DagLookahead, LaterStages
+from shoestring.routing.planner.partial_plans import UNBOUNDED
+from shoestring.routing.question import Question
+
+PLANS_PER_STATE = (256, 1024)
+"""Partial plans to keep for one state of one group of stages, by round."""
+
+NEAR_PPM = 1000
+"""A plan within this many parts per million of the best possible cost or samples needs no further round."""
+
+
+def find_dag_plans(
+    question: Question, candidates: Candidates, current: CurrentStage, rounds: tuple[int, ...]
+) -> CandidatePlans:
+    """Return every candidate's best plan, with the gap to the best possible one."""
+    later = LaterStages(question, candidates, current.limits)
+    lookahead = DagLookahead(later, rounds[0])
+    plans = CandidatePlans(current, lookahead)
+    if not lookahead.is_exact:
+        _improve(later, plans, rounds)
+    return plans
+
+
+def _improve(later: LaterStages, plans: CandidatePlans, rounds: tuple[int, ...]) -> None:
+    """Replace plans by better ones, round by round, and set the path and the gap."""
+    current, path = plans.current, plans.path
+    for max_labels in rounds:
+        plans.optimality_gap_ppm = _gap_ppm(later, plans, max_labels)
+        if plans.optimality_gap_ppm is not None and plans.optimality_gap_ppm <= NEAR_PPM:
+            break
+        lookahead = DagLookahead(later, max_labels, _ceiling(later, plans))
+        better = plans.best.take_better(CandidatePlans(current, lookahead).best)
+        plans.chosen = row = plans.best.first()
+        if row is not None and better[row]:
+            path = lookahead.path(int(current.leaves[row]), int(plans.best.way[row]))
+        if lookahead.is_exact:
+            plans.optimality_gap_ppm = 0
+            break
+        plans.optimality_gap_ppm = _gap_ppm(later, plans, max_labels)
+    plans.path = path
+
+
+def _gap_ppm(later: LaterStages, plans: CandidatePlans, max_labels: int) -> int | None:
+    """Return how far the best plan may be from a lower bound on all plans; None: no plan was found, but one may exist."""
+    lookahead = DagLookahead(later, max_labels, _ceiling(later, plans), optimistic=True)
+    bound = CandidatePlans(plans.current, lookahead)
+    top, row = bound.chosen, plans.chosen
+    if top is None:
+        return 0
+    if row is None:
+        return None
+    samples, total = int(plans.best.samples[row]), int(plans.best.total[row])
+    if (fewer := int(bound.best.samples[top]) - samples) > 0:
+        return _ppm(fewer, int(bound.best.samples[top]))
+    return _ppm(max(0, total - int(bound.best.total[top])), total)
+
+
+def _ceiling(later: LaterStages, plans: CandidatePlans) -> CostCeiling:
+    """Return the limits above which no plan is better than the best one found.
+
+    The cost counts only for a fixed stage: there the best plan is the cheapest one.
+    """
+    current, limits, minima = plans.current, plans.limits, dict(later.minima)
+    rows, cost = np.flatnonzero(current.usable), UNBOUNDED
+    if len(rows):
+        minima[0] = int(current.cost[rows].min()), int(current.min_p95[rows].min())
+        if plans.chosen is not None and not current.elastic:
+            cost = int(plans.best.total[plans.chosen]) - 1
+    return CostCeiling(cost, limits.left_micro, limits.left_ms, minima)
+
+
+def _ppm(part: int, whole: int) -> int:
+    return -(-part * 10**6 // max(whole, 1))
