@@ -1,4 +1,4 @@
-"""How the benches run Shoestring: the real command, in a process of its own."""
+"""Helpers of the benches: run the real command in a separate process, with its time and peak memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 import psutil
 
 SHOESTRING = [sys.executable, "-m", "shoestring"]
-# Walking all processes takes tens of milliseconds: more often, and the bench would slow what it times.
+# Listing all processes takes tens of milliseconds, so sampling more often would slow what is timed.
 SAMPLE_S = 1.0
 
 
 @dataclass(frozen=True)
-class Ran:
-    """One finished command. `peak_bytes` is the most that its process tree held at once, sampled once a second."""
+class CommandResult:
+    """A finished command. `peak_bytes` is the peak memory of its process tree, sampled once a second."""
 
     code: int
     seconds: float
@@ -31,8 +31,8 @@ class Ran:
     stderr: str
 
 
-def tree(pid: int) -> list[psutil.Process]:
-    """A process and all below it, as far as they still live."""
+def process_tree(pid: int) -> list[psutil.Process]:
+    """Return a process and its living descendants."""
     try:
         root = psutil.Process(pid)
         return [root, *root.children(recursive=True)]
@@ -40,9 +40,10 @@ def tree(pid: int) -> list[psutil.Process]:
         return []
 
 
-def held_bytes(pid: int) -> int:
+def tree_rss_bytes(pid: int) -> int:
+    """Return the resident memory of a process and its descendants."""
     total = 0
-    for process in tree(pid):
+    for process in process_tree(pid):
         try:
             total += process.memory_info().rss
         except psutil.NoSuchProcess:
@@ -53,6 +54,7 @@ def held_bytes(pid: int) -> int:
 def start(
     *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.Popen[str]:
+    """Start the command, with captured output."""
     return subprocess.Popen(
         [*SHOESTRING, *arguments],
         stdout=subprocess.PIPE,
@@ -63,18 +65,21 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[str], began_s: float) -> Ran:
-    """Wait for it, and watch its memory meanwhile. A `--json` command's stdout becomes `summary`."""
+def wait_for(process: subprocess.Popen[str], began_s: float) -> CommandResult:
+    """Wait for the command and sample its memory. JSON output becomes `summary`."""
     peak = 0
     while process.poll() is None:
-        peak = max(peak, held_bytes(process.pid))
+        peak = max(peak, tree_rss_bytes(process.pid))
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(SAMPLE_S)
     out, err = process.communicate()
     seconds = time.monotonic() - began_s
-    return Ran(process.returncode, seconds, peak, json.loads(out) if out.startswith("{") else {}, out, err)
+    return CommandResult(
+        process.returncode, seconds, peak, json.loads(out) if out.startswith("{") else {}, out, err
+    )
 
 
-def shoestring(*arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Ran:
+def shoestring(*arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> CommandResult:
+    """Run the command to its end."""
     began_s = time.monotonic()
-    return finish(start(*arguments, env=env, cwd=cwd), began_s)
+    return wait_for(start(*arguments, env=env, cwd=cwd), began_s)

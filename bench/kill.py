@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 import psutil
-from cli import finish, shoestring, start, tree
+from cli import process_tree, shoestring, start, wait_for
 from machine import describe
 
 ROWS = 30_000
@@ -52,7 +52,7 @@ def slice_of_flights(folder: Path) -> Path:
 
 def find(pid: int, target: str) -> psutil.Process | None:
     """The process to kill: the launcher itself, a stage's child, or the frame above it."""
-    for process in tree(pid):
+    for process in process_tree(pid):
         try:
             if target == "run" and process.pid == pid:
                 return process
@@ -121,7 +121,7 @@ def trial(folder: Path, recipe: Path, target: str, delay_s: float) -> Trial:
     begun = time.monotonic()
     run = start("run", str(recipe), "--world", str(world), "--out", str(out), "--json")
     hit = kill_at(run.pid, target, delay_s)
-    finish(run, begun)
+    wait_for(run, begun)
     if not (begun := list(store.glob("runs/*/starts/1.json"))):
         # Killed before the run was admitted: there is nothing to go on with, nor anything to settle.
         return Trial(False, False, True, None, False, False, False, "")

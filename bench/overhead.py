@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 import psutil
-from cli import finish, start, tree
+from cli import process_tree, start, wait_for
 from machine import describe
 
 from shoestring.spending.guard import Guard
@@ -40,7 +40,7 @@ def guard_question_s() -> float:
 def watch_frames(pid: int, cpu_s: dict[str, list[float]], over: threading.Event) -> None:
     """CPU seconds of the training child's parent, from the first look to the last: its own imports are not in it."""
     while not over.wait(0.2):
-        for process in tree(pid):
+        for process in process_tree(pid):
             try:
                 line = process.cmdline()
                 if "shoestring.runtime.supervisor.child" not in line:
@@ -64,7 +64,7 @@ def main() -> None:
         run = start("run", "flights", "--store", str(store), "--out", str(out), "--json")
         watcher = threading.Thread(target=watch_frames, args=(run.pid, cpu_s, over))
         watcher.start()
-        ran = finish(run, began_s)
+        ran = wait_for(run, began_s)
         over.set()
         watcher.join()
         assert ran.code == 0, ran.stderr

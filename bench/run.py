@@ -8,11 +8,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from cli import Ran, shoestring
+from cli import CommandResult, shoestring
 from machine import describe
 
 
-def row(name: str, ran: Ran) -> str:
+def row(name: str, ran: CommandResult) -> str:
     summary = ran.summary
     stages = "  ".join(
         f"{stage['name']} {stage['seconds']:.2f} s ${stage['spent_usd']}{' cached' if stage['cache_hit'] else ''}"

@@ -18,7 +18,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import Run, read_records
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import publish
-from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.run_reader import read_run_story
 from shoestring.runtime.admission.admit import RunRequest, admit, after_waiting
 from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.settlement.settle import settle_run
@@ -34,7 +34,7 @@ def has_migrated(world: World, run_id: str) -> bool:
 
 def drive_pipeline(world: World, request: RunRequest, world_argument: str, out: Path, as_json: bool) -> None:
     """Drive the compiled pipeline and follow its heartbeats until it ends; after Ctrl-C, settle first."""
-    from shoestring.pipelines.drive import drive
+    from shoestring.pipelines.local_runner import run_locally
 
     finished = threading.Event()
     watcher = threading.Thread(
@@ -54,7 +54,7 @@ def drive_pipeline(world: World, request: RunRequest, world_argument: str, out: 
     }
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            drive(arguments, out / "log.txt")
+            run_locally(arguments, out / "log.txt")
     finally:
         # The exit step does not run after a Ctrl-C, or when the engine fails before it.
         settle_run(world, request.run_id)

@@ -85,9 +85,16 @@ def run_request(
         )
     if campaign is not None:
         raise UsageError(
-            f"{resume} was started with a recipe and keeps the campaign in it: --campaign applies to new "
-            "runs only"
+            f"{resume} was started with a recipe and keeps the campaign in it: "
+            "--campaign applies to new runs only"
         )
+    return resumed_request(world, resume, budget, deadline, seed)
+
+
+def resumed_request(
+    world: World, resume: str, budget: str | None, deadline: float | None, seed: int | None
+) -> RunRequest:
+    """Return the request of a resumed run. Raises UsageError, UnknownName."""
     run = open_run(world.store, resume)
     if seed not in (None, run.record.seed):
         raise UsageError(f"{resume} was started with seed {run.record.seed}: a resumed run keeps its seed")

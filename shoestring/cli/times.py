@@ -24,7 +24,7 @@ def parse_time(option: str, text: str | None) -> datetime | None:
 
 
 def parse_expiry(text: str) -> datetime:
-    """Parse a time, or a date, which stands for its last second. The zone is UTC unless the text names one.
+    """Parse a time, or a date, which means its last second. The zone is UTC unless the text names one.
     Raises UsageError.
     """
     try:

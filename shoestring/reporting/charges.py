@@ -247,24 +247,17 @@ def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tupl
         (charge, next((runs[name] for name in _possible_run_ids(charge) if name in runs), None))
         for charge in found
     ]
-    routed = [
-        (run.run_id, charge.entry.reservation)
-        for charge, run in with_runs
-        if run and charge.entry.stage != OVERHEAD
-    ]
+    entries = [(run.run_id, charge.entry) for charge, run in with_runs if run]
+    attempts = [(run_id, entry.reservation) for run_id, entry in entries if entry.stage != OVERHEAD]
     start_keys = [
-        store_layout.start(run.run_id, charge.entry.attempt)
-        for charge, run in with_runs
-        if run and charge.entry.stage == OVERHEAD
+        store_layout.start(run_id, entry.attempt) for run_id, entry in entries if entry.stage == OVERHEAD
     ]
     starts, unread_starts = read_records(store, start_keys, RunStart)
     started = {start.account: start for start in starts}
-    read_decisions, unread_decisions = read_records(
-        store, [store_layout.decision(*each) for each in routed], Decision
-    )
-    read_receipts, unread_receipts = read_records(
-        store, [store_layout.receipt(*each) for each in routed], Receipt
-    )
+    decision_keys = [store_layout.decision(*attempt) for attempt in attempts]
+    receipt_keys = [store_layout.receipt(*attempt) for attempt in attempts]
+    read_decisions, unread_decisions = read_records(store, decision_keys, Decision)
+    read_receipts, unread_receipts = read_records(store, receipt_keys, Receipt)
     decisions = {(each.question.run_id, str(each.question.attempt_id)): each for each in read_decisions}
     receipts = {(each.run_id, f"{each.stage}-{each.attempt}"): each for each in read_receipts}
     complete = [

@@ -18,7 +18,8 @@ from rich.text import Text
 
 from shoestring.core.interfaces import Clock, Store
 from shoestring.reporting import number_text
-from shoestring.reporting.run_story import RunReader, RunStory, StageStory
+from shoestring.reporting.run_reader import RunReader
+from shoestring.reporting.run_story import RunStory, StageStory
 from shoestring.reporting.summary import attempt_seconds, end_reason, placed_attempt
 
 POLL_INTERVAL_S = 0.5

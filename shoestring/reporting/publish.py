@@ -12,7 +12,7 @@ from shoestring.core.record import record_bytes
 from shoestring.data.run_records import open_run, read_record
 from shoestring.data.storage.blobs import open_blob
 from shoestring.reporting.html.page import page
-from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import RunSummary, summarise_run
 from shoestring.spending.audit import export as ledger_export
 from shoestring.training.model_record import ModelRecord

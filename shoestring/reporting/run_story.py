@@ -6,33 +6,24 @@ off.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
-from pydantic import BaseModel
-
-from shoestring.core import store_layout
-from shoestring.core.errors import NotInStore
-from shoestring.core.interfaces import Store
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import (
     AdmissionRefusal,
-    RecordType,
     RunRecord,
     RunStart,
-    open_run,
-    read_record,
 )
 from shoestring.evaluation.results import EvaluationResults
-from shoestring.reporting.charges import OVERHEAD, Charge, settled_charges
+from shoestring.reporting.charges import OVERHEAD, Charge
 from shoestring.routing.decision import Decision
 from shoestring.routing.policy.migration import MigrationCheck
 from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.account import AccountState
-from shoestring.spending.ledger.chain import AccountChain
 from shoestring.training.curve import TrainingCurve
 
 StageState = Literal["waiting", "placed", "running", "done", "reused", "stopped", "failed", "lost", "refused"]
@@ -211,114 +202,3 @@ class RunStory:
             attempt.heartbeat for attempt in stage.attempts if attempt.heartbeat and attempt.key in holds
         ]
         return sum((heartbeat.spent_usd for heartbeat in heartbeats), ZERO_USD)
-
-
-class RunReader:
-    """Reads one run repeatedly; records that cannot change are read once."""
-
-    def __init__(self, store: Store, run_id: str) -> None:
-        self._store, self._run_id = store, run_id
-        self._cache: dict[str, BaseModel] = {}
-        self._chains: dict[str, AccountChain] = {}
-
-    def read(self) -> RunStory:
-        """Return the current state of the run, without its curve and evaluation.
-
-        Raises:
-            UnknownName: there is no such run.
-            LedgerCorrupt: a ledger chain is broken.
-        """
-        run = open_run(self._store, self._run_id)
-        start_accounts = tuple(self._start_account(start) for start in run.starts)
-        attempts = self._attempts(start_accounts)
-        needs = attempts[0].decision.question.needs if attempts else ()
-        stages = tuple(
-            StageStory(need.stage, need.elastic, tuple(each for each in attempts if each.stage == need.stage))
-            for need in needs
-        )
-        refusal = None
-        if not start_accounts:
-            refusal = _read_if_present(self._store, store_layout.refusal(self._run_id), AdmissionRefusal)
-        charges = self._charges(run.record, attempts)
-        return RunStory(run.record, start_accounts, stages, None, None, charges, refusal)
-
-    def _attempts(self, start_accounts: tuple[StartAccount, ...]) -> list[AttemptStory]:
-        """Return all attempts, in the order in which they were routed."""
-        # Heartbeats before receipts: an attempt that ends in between then counts as ended, not as silent.
-        heartbeats = {
-            (each.stage, each.attempt): each
-            for each in self._read_all(store_layout.heartbeats(self._run_id), Heartbeat)
-        }
-        receipts = {
-            (each.stage, each.attempt): each
-            for each in self._read_all(store_layout.receipts(self._run_id), Receipt, immutable=True)
-        }
-        decisions = self._read_all(store_layout.decisions(self._run_id), Decision, immutable=True)
-        attempts = []
-        for decision in sorted(decisions, key=lambda each: each.question.asked_at):
-            question = decision.question
-            key = (question.stage, question.attempt)
-            earlier = [each for each in start_accounts if each.start.started_at <= question.asked_at]
-            check = None
-            if question.needs[0].elastic:
-                check_key = store_layout.migration_check(self._run_id, question.attempt_id)
-                check = _read_if_present(self._store, check_key, MigrationCheck)
-            start_account = earlier[-1] if earlier else None
-            attempts.append(
-                AttemptStory(decision, receipts.get(key), heartbeats.get(key), start_account, check)
-            )
-        return attempts
-
-    def _charges(self, run: RunRecord, attempts: list[AttemptStory]) -> tuple[Charge, ...]:
-        """Return the settled charges, with their records."""
-        by_key = {attempt.key: attempt for attempt in attempts}
-        found = [charge for chain in self._chains.values() for charge in settled_charges(chain)]
-        return tuple(
-            replace(
-                charge,
-                run=run,
-                decision=attempt.decision if attempt else None,
-                receipt=attempt.receipt if attempt else None,
-            )
-            for charge in found
-            for attempt in [by_key.get(charge.entry.reservation)]
-        )
-
-    def _read_all(
-        self, prefix: str, record_type: type[RecordType], *, immutable: bool = False
-    ) -> list[RecordType]:
-        found = []
-        for key in self._store.list(prefix):
-            cached = self._cache.get(key)
-            each = cached if isinstance(cached, record_type) else read_record(self._store, key, record_type)
-            if immutable:
-                self._cache[key] = each
-            found.append(each)
-        return found
-
-    def _start_account(self, start: RunStart) -> StartAccount:
-        chain = self._chains.setdefault(start.account, AccountChain(self._store, start.account))
-        chain.read_new()
-        last_entry_at = chain.entries[-1].entry.at if chain.entries else start.started_at
-        return StartAccount(start, chain.account.state(), last_entry_at)
-
-
-def read_run_story(store: Store, run_id: str) -> RunStory:
-    """Read all records of a run. Parts that do not exist, or not yet, are None.
-
-    Raises:
-        UnknownName: there is no such run.
-        LedgerCorrupt: a ledger chain is broken.
-    """
-    return replace(
-        RunReader(store, run_id).read(),
-        curve=_read_if_present(store, store_layout.curve(run_id), TrainingCurve),
-        evaluation=_read_if_present(store, store_layout.evaluation(run_id), EvaluationResults),
-    )
-
-
-def _read_if_present(store: Store, key: str, record_type: type[RecordType]) -> RecordType | None:
-    try:
-        return read_record(store, key, record_type)
-    except NotInStore:
-        return None

@@ -105,7 +105,7 @@ def _stage(story: RunStory, stage: StageStory, attempt: AttemptStory) -> StageSu
 
 
 def end_reason(story: RunStory) -> str:
-    """Why a run came to nothing, or to less than was asked."""
+    """Return why a run was refused, or ended before it was done; empty if it is done or running."""
     if story.status in ("done", "running"):
         return ""
     if not story.attempts:

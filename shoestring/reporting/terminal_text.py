@@ -7,11 +7,11 @@ from decimal import Decimal
 
 from shoestring.reporting import number_text
 from shoestring.reporting.actuals import Actuals, ActualsGroup
-from shoestring.reporting.exports.reconcile import Reconciliation
+from shoestring.reporting.exports.reconcile import Reconciliation, ReconciliationLine
 from shoestring.reporting.hindsight_report import HindsightReport
 from shoestring.routing.analysis.hindsight import Hindsight
-from shoestring.routing.pages.text import lying, offer
-from shoestring.routing.text_table import Grid, text_lines
+from shoestring.routing.candidates import format_text, offer_text
+from shoestring.routing.text_table import TextTable, text_lines
 
 EMPTY = "-"
 MAX_OFFERS_SHOWN = 12
@@ -32,7 +32,7 @@ def actuals_text(found: Actuals) -> str:
         return "\n".join(["nothing was settled in this period", *found.notes])
     names = found.group_by
     head = (*names, "attempts", "compared", "expected", "actual", "ratio", "error", "over P95")
-    estimates = Grid(
+    estimates = TextTable(
         "Estimate against actual, attempts that are done",
         head,
         [(*_group_cells(each, names), *_estimate_cells(each)) for each in _with_total(found)],
@@ -52,7 +52,7 @@ def actuals_text(found: Actuals) -> str:
         "use",
         "std dev",
     )
-    idle = Grid(
+    idle = TextTable(
         "Where the money went",
         head,
         [(*_group_cells(each, names), *_money_cells(each)) for each in _with_total(found)],
@@ -112,11 +112,16 @@ def hindsight_text(found: HindsightReport) -> str:
             ]
     else:
         rows = [(name, number_text.dollars(usd)) for name, usd in found.regret_by_stage.items()]
-        lines += [*text_lines(Grid("Regret by stage", ("stage", "regret"), rows, frozenset({"regret"}))), ""]
+        lines += [
+            *text_lines(TextTable("Regret by stage", ("stage", "regret"), rows, frozenset({"regret"}))),
+            "",
+        ]
     if found.regret_by_cause:
         causes = [(name, number_text.dollars(usd)) for name, usd in found.regret_by_cause.items()]
         lines += [
-            *text_lines(Grid("Regret by cause", ("assumption", "regret"), causes, frozenset({"regret"}))),
+            *text_lines(
+                TextTable("Regret by cause", ("assumption", "regret"), causes, frozenset({"regret"}))
+            ),
             "",
         ]
     paid, regret = number_text.dollars(found.paid_usd), number_text.dollars(found.regret_usd)
@@ -124,14 +129,14 @@ def hindsight_text(found: HindsightReport) -> str:
     return "\n".join([*lines, total, *found.notes])
 
 
-def alternatives_table(each: Hindsight) -> Grid:
+def alternatives_table(each: Hindsight) -> TextTable:
     """Return the offers of one choice as a table, cheapest in total first."""
     head = ("pool", "market", "writes", "expected", "stage", "time", "with later stages", "")
     rows = [
         (
             offer_option.pool,
             str(offer_option.market),
-            lying(offer_option.format, offer_option.storage_class) or EMPTY,
+            format_text(offer_option.format, offer_option.storage_class) or EMPTY,
             number_text.dollars(offer_option.expected_usd),
             number_text.dollars(offer_option.stage_usd),
             number_text.duration(offer_option.stage_s),
@@ -141,7 +146,7 @@ def alternatives_table(each: Hindsight) -> Grid:
         for offer_option in each.offers[:MAX_OFFERS_SHOWN]
     ]
     number = f", attempt {each.attempt}" if each.attempt > 1 else ""
-    return Grid(f"{each.stage}{number} of run {each.run_id}", head, rows, frozenset(head[3:7]))
+    return TextTable(f"{each.stage}{number} of run {each.run_id}", head, rows, frozenset(head[3:7]))
 
 
 def regret_text(each: Hindsight) -> str:
@@ -152,45 +157,25 @@ def regret_text(each: Hindsight) -> str:
     time_difference = number_text.duration(abs(each.regret_s)) + (
         " faster" if each.regret_s >= 0 else " slower"
     )
-    name = offer(best.pool, best.market, best.format, best.storage_class)
+    name = offer_text(best.pool, best.market, best.format, best.storage_class)
     cause = REGRET_CAUSES[each.main_cause] if each.main_cause else ""
     saved = number_text.dollars(each.regret_usd)
     return (
-        f"{number_text.dollars(each.paid_usd)} paid; {name} would have saved {saved} and been "
-        f"{time_difference}: "
-        f"{cause}"
+        f"{number_text.dollars(each.paid_usd)} paid; {name} would have saved {saved} "
+        f"and been {time_difference}: {cause}"
     )
 
 
 def reconciliation_text(found: Reconciliation) -> str:
     head = ("run", "stage", "ledger", "OpenCost", "fees", "idle", "shared", "other", "unexplained")
-    rows = [
-        (
-            each.run_id,
-            each.stage or "unknown",
-            number_text.dollars(each.ledger_usd) if each.found_in != "opencost" else EMPTY,
-            number_text.dollars(each.opencost_usd) if each.found_in != "ledger" else EMPTY,
-            *(
-                number_text.dollars(amount)
-                for amount in (
-                    each.fees_usd,
-                    each.idle_usd,
-                    each.shared_usd,
-                    each.other_usd,
-                    each.unexplained_usd,
-                )
-            ),
-        )
-        for each in found.lines
-    ]
+    rows = [_reconciliation_cells(each) for each in found.lines]
     note = (
         "fees (data transfer and storage) are in the ledger only; idle, shared and other (volumes, network) "
-        "are in "
-        "OpenCost only; unexplained: OpenCost minus ledger, each without these"
+        "are in OpenCost only; unexplained: OpenCost minus ledger, each without these"
     )
     caption = f"From {number_text.utc_time(found.since)} to {number_text.utc_time(found.until)}"
     lines = (
-        text_lines(Grid(caption, head, rows, frozenset(head[2:]), note))
+        text_lines(TextTable(caption, head, rows, frozenset(head[2:]), note))
         if rows
         else [f"{caption}: no pods of Shoestring"]
     )
@@ -204,13 +189,24 @@ def reconciliation_text(found: Reconciliation) -> str:
         ("other workloads", found.other_workloads_usd),
         ("OpenCost, total", found.opencost_usd),
     )
-    grid = Grid(
+    grid = TextTable(
         "Sums",
         ("", "dollars"),
         [(name, number_text.dollars(usd)) for name, usd in sums],
         frozenset({"dollars"}),
     )
     return "\n".join([*lines, "", *text_lines(grid), *found.notes])
+
+
+def _reconciliation_cells(line: ReconciliationLine) -> tuple[str, ...]:
+    amounts = (line.fees_usd, line.idle_usd, line.shared_usd, line.other_usd, line.unexplained_usd)
+    return (
+        line.run_id,
+        line.stage or "unknown",
+        number_text.dollars(line.ledger_usd) if line.found_in != "opencost" else EMPTY,
+        number_text.dollars(line.opencost_usd) if line.found_in != "ledger" else EMPTY,
+        *map(number_text.dollars, amounts),
+    )
 
 
 def percent_text(value: float | None) -> str:

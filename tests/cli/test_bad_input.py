@@ -1,4 +1,4 @@
-"""What a person can get wrong: each has its own sentence and its exit code, and starts nothing."""
+"""User errors: each has its own message and exit code, and starts nothing."""
 
 from pathlib import Path
 
@@ -21,21 +21,21 @@ def run(recipe: object, world: Path, tmp_path: Path, *more: object) -> Ran:
     )
 
 
-def test_an_unknown_recipe_lists_those_there_are(laptop: Path, tmp_path: Path) -> None:
+def test_an_unknown_recipe_lists_the_known_ones(laptop: Path, tmp_path: Path) -> None:
     ran = run("flihgts", laptop, tmp_path)
     assert ran.code == 2
     assert "no recipe called 'flihgts'" in ran.err
     assert "flights" in ran.err.replace("flihgts", "")
 
 
-def test_an_unknown_stage_lists_those_there_are(laptop: Path) -> None:
+def test_an_unknown_stage_lists_the_known_ones(laptop: Path) -> None:
     ran = shoestring("stage", "trian", "--run-id", "r", "--decision-key", "d", "--world", laptop)
     assert ran.code == 2
     assert "evaluate, ingest, preprocess, train" in ran.err
 
 
 def test_an_unknown_run_and_an_unknown_schema_are_bad_usage(laptop: Path, tmp_path: Path) -> None:
-    assert shoestring("run", "--resume", "nobody", "--world", laptop, "--store", tmp_path).code == 2
+    assert shoestring("run", "--resume", "no-such-run", "--world", laptop, "--store", tmp_path).code == 2
     assert shoestring("schema", "nothing").code == 2
 
 
@@ -59,7 +59,7 @@ def test_a_malformed_world_names_the_place(flights_slice: Path, laptop: Path, tm
 
 
 @pytest.mark.parametrize("price", ["-0.04", "0"])
-def test_a_price_that_cannot_be_is_not_believed(
+def test_an_impossible_price_is_rejected(
     price: str, flights_slice: Path, laptop: Path, tmp_path: Path
 ) -> None:
     world = changed(
@@ -81,16 +81,14 @@ def test_a_price_for_a_pool_that_does_not_exist_names_those_that_do(
     assert "cpu-1" in ran.err
 
 
-def test_a_world_to_plan_with_is_not_run_on(flights_slice: Path, tmp_path: Path) -> None:
+def test_a_planning_world_cannot_be_run_on(flights_slice: Path, tmp_path: Path) -> None:
     assert shoestring("world", "init", "--example", "cloud", "--out", tmp_path / "cloud.yaml").code == 0
     ran = run(flights_slice, tmp_path / "cloud.yaml", tmp_path)
     assert ran.code == 2
     assert "world init" in ran.err
 
 
-def test_a_target_that_is_not_there_lists_the_columns(
-    flights_slice: Path, laptop: Path, tmp_path: Path
-) -> None:
+def test_a_missing_target_column_lists_the_columns(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
     recipe = changed(flights_slice, flights_slice.parent / "no-target.yaml", target={"column": "lateness"})
     ran = run(recipe, laptop, tmp_path)
     assert ran.code == 2
@@ -105,7 +103,7 @@ def test_a_malformed_recipe_names_the_place(flights_slice: Path, laptop: Path, t
     assert "numerics" in ran.err
 
 
-def test_an_empty_data_file_is_said_to_be_empty(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+def test_an_empty_data_file_is_reported_as_empty(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.csv").touch()
     recipe = changed(flights_slice, tmp_path / "r.yaml", source={"flights": {"path": "empty.csv"}})
     ran = run(recipe, laptop, tmp_path)
@@ -114,9 +112,7 @@ def test_an_empty_data_file_is_said_to_be_empty(flights_slice: Path, laptop: Pat
     assert "empty" in ran.err.replace("empty.csv", "")
 
 
-def test_a_truncated_data_file_is_said_to_be_truncated(
-    flights_slice: Path, laptop: Path, tmp_path: Path
-) -> None:
+def test_a_truncated_data_file_is_reported(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
     import gzip
 
     whole = gzip.compress((flights_slice.parent / "flights.csv").read_bytes())
@@ -127,7 +123,7 @@ def test_a_truncated_data_file_is_said_to_be_truncated(
     assert "flights.csv.gz" in ran.err
 
 
-def test_a_ledger_entry_changed_by_hand_is_named(finished: Finished, tmp_path: Path) -> None:
+def test_an_edited_ledger_entry_is_named(finished: Finished, tmp_path: Path) -> None:
     import shutil
 
     ledger = shutil.copytree(finished.out / "ledger", tmp_path / "ledger")
@@ -156,7 +152,7 @@ def test_with_json_a_refusal_is_json_too(flights_slice: Path, laptop: Path, tmp_
         ({"month_usd": "0.001"}, "$0.003000 requested, $0.001000 left of $0.001000"),
     ],
 )
-def test_a_cap_of_whoever_pays_refuses_with_its_numbers(
+def test_a_cap_refuses_with_its_numbers(
     budgets: dict[str, str], why: str, flights_slice: Path, laptop: Path, tmp_path: Path
 ) -> None:
     ran = run(
@@ -172,13 +168,19 @@ def test_a_cap_of_whoever_pays_refuses_with_its_numbers(
     assert (ran.json["status"], why in ran.json["error"]) == ("refused", True)
 
 
-def test_there_is_nothing_to_sweep_on_one_machine(laptop: Path) -> None:
-    ran = shoestring("sweep", "--world", laptop)
+def test_the_old_name_of_reap_is_bad_usage_and_names_the_new_one() -> None:
+    ran = shoestring("sweep")
+    assert (ran.code, ran.out) == (2, "")
+    assert "`shoestring sweep` was renamed: use `shoestring reap`" in ran.err
+
+
+def test_reap_needs_the_world_of_a_cluster(laptop: Path) -> None:
+    ran = shoestring("reap", "--world", laptop)
     assert ran.code == 2
     assert "no folder of a cluster's world" in ran.err
 
 
-def test_a_plan_keeps_to_the_caps_of_whoever_pays(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+def test_a_plan_respects_the_caps(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
     world = changed(laptop, tmp_path / "w.yaml", budgets={"stages": {"train": "0.000001"}})
     ran = shoestring("plan", flights_slice, "--world", world, "--store", tmp_path / "store")
     assert ran.code == 1

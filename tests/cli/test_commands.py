@@ -1,4 +1,4 @@
-"""Every command but `run`, on a run that is finished: what it prints, what it writes and how it exits."""
+"""Every command except `run`, on a finished run: what it prints, what it writes, and its exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from commands import Finished, command, shoestring
 
 import shoestring as package
 from shoestring.backends.folder_store import FolderStore
-from shoestring.cli.pipeline import record_type_named
+from shoestring.cli import COMMANDS
+from shoestring.cli.authoring.schema import record_type_named
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -27,6 +28,17 @@ def decision(finished: Finished, stage: str = "train") -> Path:
 
 def run_id(finished: Finished) -> str:
     return str(finished.ran.json["run_id"])
+
+
+def test_help_lists_every_command_once_in_its_group() -> None:
+    ran = shoestring("--help")
+    assert ran.code == 0
+    headings = [f"{heading}:" for heading in COMMANDS]
+    assert [line for line in ran.out.splitlines() if line in headings] == headings
+    listed = [
+        line.split()[0] for line in ran.out.partition(headings[0])[2].splitlines() if line.startswith("  ")
+    ]
+    assert listed == [name for commands in COMMANDS.values() for name in commands]
 
 
 def test_world_init_names_this_machine_and_refuses_to_overwrite(tmp_path: Path) -> None:
@@ -54,7 +66,7 @@ def test_world_init_knows_its_examples(tmp_path: Path) -> None:
     assert not (tmp_path / "w.yaml").exists()
 
 
-def test_plan_decides_and_starts_nothing_and_says_the_same_again(finished: Finished, tmp_path: Path) -> None:
+def test_plan_starts_nothing_and_is_repeatable(finished: Finished, tmp_path: Path) -> None:
     store = tmp_path / "store"
     said = finished.again("plan", finished.recipe, store=store)
     assert said.code == 0, said.err
@@ -64,15 +76,15 @@ def test_plan_decides_and_starts_nothing_and_says_the_same_again(finished: Finis
     answers = [one.json for one in (first, second)]
     assert answers[0]["question"].pop("asked_at") != answers[1]["question"].pop("asked_at")
     assert answers[0] == answers[1]
-    assert [line["stage"] for line in answers[0]["table"]] == ["ingest", "preprocess", "train", "evaluate"]
-    assert [Decimal(each["est_usd"]) for each in answers[0]["front"]] == sorted(
-        Decimal(each["est_usd"]) for each in answers[0]["front"]
+    assert [line["stage"] for line in answers[0]["stages"]] == ["ingest", "preprocess", "train", "evaluate"]
+    assert [Decimal(each["est_usd"]) for each in answers[0]["pareto_front"]] == sorted(
+        Decimal(each["est_usd"]) for each in answers[0]["pareto_front"]
     )
     kept = set(FolderStore(store).list(""))
     assert {key.split("/")[0] for key in kept} == {"learned"}
 
 
-def test_a_plan_that_does_not_fit_says_what_would_and_exits_with_1(
+def test_a_plan_that_does_not_fit_reports_the_smallest_budget_and_exits_with_1(
     finished: Finished, tmp_path: Path
 ) -> None:
     ran = finished.again("plan", finished.recipe, "--budget", "0.000001", "--json", store=tmp_path)
@@ -81,7 +93,7 @@ def test_a_plan_that_does_not_fit_says_what_would_and_exits_with_1(
     assert Decimal(ran.json["smallest_budget_usd"]) > Decimal("0.000001")
 
 
-def test_explain_says_the_choice_its_price_and_its_reason(finished: Finished) -> None:
+def test_explain_prints_the_choice_its_price_and_its_reason(finished: Finished) -> None:
     made = json.loads(decision(finished).read_text())
     said = shoestring("explain", decision(finished))
     assert said.code == 0
@@ -92,7 +104,7 @@ def test_explain_says_the_choice_its_price_and_its_reason(finished: Finished) ->
     assert "|" in page.out
 
 
-def test_what_is_not_a_decision_is_bad_usage(finished: Finished, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_decision_is_bad_usage(finished: Finished, tmp_path: Path) -> None:
     receipt = finished.out / "receipts" / "train-1.json"
     for file, said in ((receipt, "is not a decision"), (tmp_path / "none.json", "cannot read")):
         for verb in ("explain", "replay"):
@@ -101,7 +113,7 @@ def test_what_is_not_a_decision_is_bad_usage(finished: Finished, tmp_path: Path)
             assert said in ran.err
 
 
-def test_a_decision_that_was_edited_does_not_replay(finished: Finished, tmp_path: Path) -> None:
+def test_an_edited_decision_does_not_replay(finished: Finished, tmp_path: Path) -> None:
     made = json.loads(decision(finished).read_text())
     made["choice"]["p95_usd"] = "0.123456"
     (tmp_path / "edited.json").write_text(json.dumps(made, sort_keys=True, indent=1) + "\n")
@@ -131,10 +143,10 @@ def test_a_decision_does_not_replay_on_code_with_another_constant(finished: Fini
     assert done.returncode == 1, done.stderr
     assert '-   "prior_log_sd": "0.5"' in done.stdout
     assert '+   "prior_log_sd": "0.6"' in done.stdout
-    assert "decides otherwise" in done.stderr
+    assert "decides differently" in done.stderr
 
 
-def test_the_ledger_is_shown_by_account_and_all_of_it(finished: Finished) -> None:
+def test_the_ledger_is_shown_by_account_and_as_a_whole(finished: Finished) -> None:
     one = finished.again("ledger", "show", run_id(finished), "--json").json
     every = finished.again("ledger", "show", "--json").json
     assert [account["account"] for account in one] == [run_id(finished)]
@@ -143,12 +155,12 @@ def test_the_ledger_is_shown_by_account_and_all_of_it(finished: Finished) -> Non
     assert {"ingest", "preprocess", "train", "evaluate", "overhead"} == set(one[0]["stages"])
     said = finished.again("ledger", "show", run_id(finished))
     assert f"train: ${one[0]['stages']['train']['spent_usd']} spent" in said.out
-    unknown = finished.again("ledger", "show", "nobody")
+    unknown = finished.again("ledger", "show", "no-such-run")
     assert unknown.code == 2
     assert run_id(finished) in unknown.err
 
 
-def test_the_ledger_verifies_in_words_and_in_json(finished: Finished, tmp_path: Path) -> None:
+def test_the_ledger_verifies_as_text_and_as_json(finished: Finished, tmp_path: Path) -> None:
     said = finished.again("ledger", "verify")
     assert said.code == 0
     assert "every hash, sequence and balance holds" in said.out
@@ -176,7 +188,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("name", ["world", "recipe", *WRITTEN])
-def test_a_schema_is_what_the_files_of_a_run_keep(name: str, finished: Finished) -> None:
+def test_the_files_of_a_run_match_their_schema(name: str, finished: Finished) -> None:
     ran = shoestring("schema", name)
     assert ran.code == 0
     schema, files = ran.json, files_of(finished, name)
@@ -187,7 +199,7 @@ def test_a_schema_is_what_the_files_of_a_run_keep(name: str, finished: Finished)
         assert set(schema.get("required", [])) <= set(content) <= set(schema["properties"])
 
 
-def test_a_report_is_written_again_with_everything_beside_it(finished: Finished, tmp_path: Path) -> None:
+def test_a_report_is_written_again_with_all_files(finished: Finished, tmp_path: Path) -> None:
     ran = finished.again("report", run_id(finished), "--out", tmp_path / "again")
     assert ran.code == 0, ran.err
     assert ran.out.strip() == str(tmp_path / "again" / "report.html")
@@ -199,11 +211,11 @@ def test_a_report_is_written_again_with_everything_beside_it(finished: Finished,
     # Other runs may have written to the month's account since.
     assert before <= again and all(name.startswith("ledger/20") for name in again - before)
     assert shoestring("ledger", "verify", "--store", tmp_path / "again" / "ledger").code == 0
-    assert finished.again("report", "nobody", "--out", tmp_path / "nobody").code == 2
-    assert not (tmp_path / "nobody").exists()
+    assert finished.again("report", "no-such-run", "--out", tmp_path / "no-such-run").code == 2
+    assert not (tmp_path / "no-such-run").exists()
 
 
-def test_watching_a_finished_run_says_how_it_went_and_returns(finished: Finished) -> None:
+def test_watching_a_finished_run_prints_its_stages_and_returns(finished: Finished) -> None:
     said = finished.again("watch", run_id(finished))
     assert said.code == 0
     assert [line.split(":")[0] for line in said.out.splitlines()] == [
@@ -229,7 +241,7 @@ def test_compile_writes_the_files_that_the_golden_folder_holds_and_names_them(tm
 
 
 @pytest.mark.parametrize("target", ["kfp", "argo"])
-def test_another_registry_is_in_every_compiled_file_in_the_place_of_ours(tmp_path: Path, target: str) -> None:
+def test_another_registry_replaces_the_default_in_every_compiled_file(tmp_path: Path, target: str) -> None:
     ran = shoestring(
         "compile", "--target", target, "--out", tmp_path, "--registry", "registry.example.com/ml/"
     )
@@ -239,14 +251,14 @@ def test_another_registry_is_in_every_compiled_file_in_the_place_of_ours(tmp_pat
     assert not any("ghcr.io/" in text for text in texts)
 
 
-def test_compiling_for_an_engine_that_nobody_knows_is_bad_usage(tmp_path: Path) -> None:
+def test_compiling_for_an_unknown_engine_is_bad_usage(tmp_path: Path) -> None:
     ran = shoestring("compile", "--target", "airflow", "--out", tmp_path)
     assert ran.code == 2
     assert "there is no target called 'airflow'; there is: kfp" in ran.err
 
 
 @pytest.mark.parametrize("target", ["kfp", "argo"])
-def test_one_pipeline_alone_is_compiled_as_it_is_among_all(tmp_path: Path, target: str) -> None:
+def test_one_pipeline_compiles_to_the_same_file_as_among_all(tmp_path: Path, target: str) -> None:
     options = ("compile", "--target", target, "--out")
     all_of_them = shoestring(*options, tmp_path / "all")
     ran = shoestring(*options, tmp_path / "one", "--pipeline", "shoestring.pipelines.train:train_pipeline")
@@ -267,7 +279,7 @@ def test_one_pipeline_alone_is_compiled_as_it_is_among_all(tmp_path: Path, targe
         ("shoestring.pipelines.train:CHAIN", "shoestring.pipelines.train:CHAIN is no pipeline"),
     ],
 )
-def test_compiling_what_is_no_pipeline_is_bad_usage_and_writes_nothing(
+def test_compiling_a_non_pipeline_is_bad_usage_and_writes_nothing(
     pipeline: str, said: str, tmp_path: Path
 ) -> None:
     ran = shoestring("compile", "--out", tmp_path / "out", "--pipeline", pipeline)
@@ -283,14 +295,14 @@ def test_compiling_into_a_file_is_bad_usage(tmp_path: Path) -> None:
     assert "has to be a folder" in ran.err
 
 
-def test_an_answer_for_machines_is_json_alone_also_when_it_is_no(finished: Finished) -> None:
-    ran = finished.again("ledger", "show", "nobody", "--json")
+def test_json_output_is_json_alone_even_for_a_refusal(finished: Finished) -> None:
+    ran = finished.again("ledger", "show", "no-such-run", "--json")
     assert ran.code == 2
     assert ran.json["status"] == "usage"
     assert ran.json["error"] in ran.err
 
 
-def test_a_folder_that_cannot_be_written_is_a_sentence(finished: Finished, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported(finished: Finished, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     ran = finished.again("report", run_id(finished), "--out", tmp_path / "taken" / "out")
     assert ran.code == 1

@@ -1,4 +1,6 @@
-"""A store that runs out of space: a sentence and an exit code. With more space, the next run settles what was left."""
+"""A store that runs out of space: the command fails with a sentence, and the next run settles
+what was left.
+"""
 
 from __future__ import annotations
 
@@ -44,23 +46,23 @@ def fill(disk: Path, left_bytes: int) -> None:
     assert abs(space.f_bavail * space.f_frsize - left_bytes) < 64 * 1024
 
 
-def check_that_it_says_so(ran: Ran) -> None:
+def check_reports_full_disk(ran: Ran) -> None:
     assert ran.code == 1
     assert "Traceback" not in ran.err
     assert "no space left" in ran.err.lower()
 
 
-def test_a_disk_with_no_room_to_measure_it_or_to_write_down_a_run_says_so(
+def test_a_disk_too_full_to_probe_or_to_record_a_run_is_reported(
     small_disk: Path, finished: Finished, tmp_path: Path
 ) -> None:
     fill(small_disk, 2 * MEGABYTE)
-    check_that_it_says_so(
+    check_reports_full_disk(
         finished.again("run", finished.recipe, "--out", tmp_path / "out", store=small_disk / "store")
     )
     (small_disk / "ballast").unlink()
     assert finished.again("plan", finished.recipe, store=small_disk / "store").code == 0
     fill(small_disk, 0)
-    check_that_it_says_so(
+    check_reports_full_disk(
         finished.again("run", finished.recipe, "--out", tmp_path / "out", store=small_disk / "store")
     )
     assert not (small_disk / "store" / "ledger").exists()
@@ -76,13 +78,13 @@ def held_usd(finished: Finished, store: Path) -> Decimal:
     )
 
 
-def test_a_disk_that_fills_up_ends_a_run_in_a_sentence_and_the_next_one_settles_it(
+def test_a_disk_that_fills_up_fails_the_run_and_the_next_run_settles_it(
     small_disk: Path, finished: Finished, tmp_path: Path
 ) -> None:
     store = small_disk / "store"
     assert finished.again("plan", finished.recipe, store=store).code == 0
     fill(small_disk, 32 * 1024)
-    check_that_it_says_so(finished.again("run", finished.recipe, "--out", tmp_path / "full", store=store))
+    check_reports_full_disk(finished.again("run", finished.recipe, "--out", tmp_path / "full", store=store))
     assert held_usd(finished, store) > 0, "it was meant to run out of space after its admission"
     assert mount(small_disk, "remount,size=64m")
     refused = finished.again(

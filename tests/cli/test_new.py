@@ -1,4 +1,4 @@
-"""`shoestring new`: what it writes compiles and passes its own test at once, and nothing of anybody's is written over."""
+"""`shoestring new`: its output compiles and passes its own test at once, and existing files are kept."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_stage_made_in_the_repository_passes_its_test_and_the_linter_at_once(r
     clean(repository, made)
 
 
-def test_a_package_of_ones_own_is_clean_and_is_not_written_over(tmp_path: Path) -> None:
+def test_a_new_package_is_clean_and_is_not_overwritten(tmp_path: Path) -> None:
     ran = new(tmp_path, "dedupe", "--into", "dedupe-rows")
     assert ran.code == 0, ran.err
     made = [tmp_path / line for line in ran.out.split("\n\n")[0].splitlines()]
@@ -76,7 +76,7 @@ def test_a_package_of_ones_own_is_clean_and_is_not_written_over(tmp_path: Path) 
     before = {path: path.read_bytes() for path in made}
     again = new(tmp_path, "dedupe", "--into", "dedupe-rows")
     assert again.code == 2
-    assert "there already" in again.err
+    assert "already exists" in again.err
     assert {path: path.read_bytes() for path in made} == before
 
 
@@ -91,15 +91,15 @@ def clean(folder: Path, made: list[Path], *but: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["dedupe"], "name one for a package of your own with --into DIR"),
+        (["dedupe"], "give the folder of your own package with --into DIR"),
         (["dedupe-rows", "--into", "mine"], "a stage cannot be called 'dedupe-rows'"),
         (["class", "--into", "mine"], "a stage cannot be called 'class'"),
-        (["train", "--into", "mine"], "there is a stage called train already"),
+        (["train", "--into", "mine"], "a stage called train already exists"),
         (["dedupe", "--into", "2nd"], "a package cannot be called '2nd'"),
         (["dedupe", "--into", "dedupe"], "would both be called dedupe"),
     ],
 )
-def test_a_name_that_will_not_do_is_bad_usage_and_writes_nothing(
+def test_an_invalid_name_is_bad_usage_and_writes_nothing(
     arguments: list[str], said: str, tmp_path: Path
 ) -> None:
     ran = new(tmp_path, *arguments)

@@ -1,4 +1,4 @@
-"""A price list is shown as it is believed; a newer one takes its place unless a price moved too far."""
+"""A price list is shown with its rejected rows; a newer one replaces it unless a price moved too far."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def row(machine: str, usd: str, market: str = "on-demand") -> str:
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Path:
-    path = tmp_path / "held.csv"
+def current(tmp_path: Path) -> Path:
+    path = tmp_path / "current.csv"
     path.write_text(HEAD + row("a", "0.20") + row("b", "0.40") + row("gone", "0.30") + row("c", "0.10"))
     return path
 
@@ -33,14 +33,14 @@ def newer(tmp_path: Path, *rows: str) -> Path:
     return path
 
 
-def test_the_list_of_the_package_is_shown_with_its_sources() -> None:
+def test_the_packaged_list_is_shown_with_its_sources() -> None:
     ran = shoestring("prices", "show", "--json")
-    assert ran.code == 0 and ran.json["quarantined"] == []
+    assert ran.code == 0 and ran.json["rejected"] == []
     assert {row["provider"] for row in ran.json["prices"]} == {"aws", "gcp", "azure"}
     assert all(row["source"] and row["as_of"] for row in ran.json["prices"])
 
 
-def test_what_is_not_believed_is_shown_with_why(tmp_path: Path) -> None:
+def test_rejected_rows_are_shown_with_reasons(tmp_path: Path) -> None:
     ran = shoestring(
         "prices", "show", newer(tmp_path, row("a", "0.20"), row("b", "700.0"), row("c", "cheap"))
     )
@@ -50,7 +50,7 @@ def test_what_is_not_believed_is_shown_with_why(tmp_path: Path) -> None:
     )
 
 
-def test_what_moving_bytes_costs_is_shown_with_what_is_taken_where_nothing_is_said(
+def test_transfer_prices_are_shown_with_the_default_for_undeclared_routes(
     laptop: Path, tmp_path: Path
 ) -> None:
     content = yaml.safe_load(laptop.read_text())
@@ -62,12 +62,12 @@ def test_what_moving_bytes_costs_is_shown_with_what_is_taken_where_nothing_is_sa
     path.write_text(yaml.safe_dump(content))
     ran = shoestring("prices", "show", "--world", path)
     assert ran.code == 0
-    assert "$0.000000 up to 100 GB, $0.090000 a month" in ran.out and "moving bytes away->local" in ran.out
-    assert "$0.120000 a GB is taken" in ran.out and "moving bytes local->away" not in ran.out
+    assert "$0.000000 up to 100 GB, $0.090000 a month" in ran.out and "transfer away->local" in ran.out
+    assert "$0.120000 a GB is taken" in ran.out and "transfer local->away" not in ran.out
     assert shoestring("prices", "show", "--world", path, "--json").json["tariffs"]["store_region"] == "local"
 
 
-def test_what_is_paid_for_is_shown_with_what_is_left_of_it(laptop: Path, tmp_path: Path) -> None:
+def test_commitments_are_shown_with_their_remaining_hours(laptop: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(laptop.read_text())
     deeds = [{"name": "deed", "pool": "cpu-1", "hours_per_month": 1460, "source": "a deed"}]
     content |= {
@@ -80,28 +80,26 @@ def test_what_is_paid_for_is_shown_with_what_is_left_of_it(laptop: Path, tmp_pat
     assert (
         ran.code == 0
         and "1,460.00 of 1,460" in ran.out
-        and "it ended on 2020-01-01: the on-demand price holds" in ran.out
+        and "it ended on 2020-01-01: the on-demand price applies" in ran.out
     )
-    (found,) = shoestring("prices", "show", "--world", path, "--json").json["committed"]
+    (found,) = shoestring("prices", "show", "--world", path, "--json").json["commitments"]
     assert (found["name"], found["pool"], found["used_hours"]) == ("deed", "cpu-1", 0)
     path.write_text(yaml.safe_dump(content | {"commitments": [deeds[0] | {"pool": "cpu-99"}]}))
     wrong = shoestring("prices", "show", "--world", path)
     assert wrong.code == 2 and "commitment deed: there is no pool called 'cpu-99'" in wrong.err
 
 
-def test_a_move_beyond_the_limit_is_told_and_not_taken(held: Path, tmp_path: Path) -> None:
+def test_a_change_beyond_the_limit_is_shown_and_not_applied(current: Path, tmp_path: Path) -> None:
     before, update = (
-        held.read_text(),
+        current.read_text(),
         newer(tmp_path, row("a", "0.26"), row("b", "0.42"), row("c", "0.10"), row("new", "1")),
     )
-    ran = shoestring("prices", "refresh", held, update)
-    assert ran.code == 1 and held.read_text() == before
-    assert (
-        "1 moved by more than 25%, 1 by less, 1 not at all; 1 appeared, 1 vanished, 0 not believed" in ran.out
-    )
-    assert "+30.0%" in ran.out and "give --accept to take them" in ran.err
-    found = shoestring("prices", "refresh", held, update, "--check", "--json")
-    assert (found.code, found.json["taken"], [move["percent"] for move in found.json["beyond"]]) == (
+    ran = shoestring("prices", "refresh", current, update)
+    assert ran.code == 1 and current.read_text() == before
+    assert "1 moved by more than 25%, 1 by less, 1 not at all; 1 appeared, 1 vanished, 0 rejected" in ran.out
+    assert "+30.0%" in ran.out and "give --accept to replace it" in ran.err
+    found = shoestring("prices", "refresh", current, update, "--check", "--json")
+    assert (found.code, found.json["replaced"], [move["percent"] for move in found.json["beyond"]]) == (
         1,
         False,
         [30.0],
@@ -111,28 +109,31 @@ def test_a_move_beyond_the_limit_is_told_and_not_taken(held: Path, tmp_path: Pat
         ["aws us-east-1 gone on-demand"],
     )
     assert (
-        shoestring("prices", "refresh", held, update, "--accept").code == 0
-        and held.read_text() == update.read_text()
+        shoestring("prices", "refresh", current, update, "--accept").code == 0
+        and current.read_text() == update.read_text()
     )
 
 
-def test_small_moves_are_taken_and_a_list_that_nobody_believes_is_not(held: Path, tmp_path: Path) -> None:
+def test_small_changes_are_applied_and_a_fully_rejected_list_is_not(current: Path, tmp_path: Path) -> None:
     update = newer(tmp_path, row("a", "0.21"))
-    assert shoestring("prices", "refresh", held, update).code == 0 and held.read_text() == update.read_text()
-    ran = shoestring("prices", "refresh", held, newer(tmp_path, row("a", "0")), "--accept")
+    assert (
+        shoestring("prices", "refresh", current, update).code == 0
+        and current.read_text() == update.read_text()
+    )
+    ran = shoestring("prices", "refresh", current, newer(tmp_path, row("a", "0")), "--accept")
     assert (
         ran.code == 2
-        and "no row of it is believed" in ran.err
-        and held.read_text() == HEAD + row("a", "0.21")
+        and "every row was rejected" in ran.err
+        and current.read_text() == HEAD + row("a", "0.21")
     )
-    assert shoestring("prices", "refresh", held, tmp_path / "none.csv").code == 2
+    assert shoestring("prices", "refresh", current, tmp_path / "none.csv").code == 2
 
 
 rows = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 500), max_size=6)
 
 
 @given(rows, rows)
-def test_every_price_of_either_list_is_told_once(old: dict[str, int], new: dict[str, int]) -> None:
+def test_every_price_of_either_list_is_counted_once(old: dict[str, int], new: dict[str, int]) -> None:
     def parsed(prices: dict[str, int]) -> list[PriceRow]:
         told = {"market": "spot", "as_of": "2026-07-30", "source": "list"}
         return [

@@ -1,7 +1,9 @@
-"""The normative rules of FOCUS 1.2 that can be checked in a file: which columns, types, nulls and values, and what they owe each other.
+"""The rules of FOCUS 1.2 that a file alone can show: columns, types, nulls, values, and relations between
+columns.
 
-From the specification's repository (FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec, tag v1.2: specification/columns and /attributes). Not
-checked here, because a file does not show them: agreement with an issued invoice or a published price list, identity across months.
+From the specification's repository (FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec, tag v1.2:
+specification/columns and /attributes). Not checked, because a file does not show them: agreement with an
+issued invoice or a published price list, and identity across months.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ def text(*, nullable: bool = True, allowed: set[str] | None = None) -> Column:
     return Column("string", nullable, frozenset(allowed or ()))
 
 
-# What has to be there: "Mandatory".
+# "Mandatory" columns.
 MANDATORY = {
     **dict.fromkeys(
         ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), Column("decimal", nullable=False)
@@ -123,7 +125,8 @@ MANDATORY = {
     "PricingUnit": text(),
     "ServiceCategory": text(nullable=False, allowed=SERVICE_CATEGORIES),
 }
-# "Recommended", and "Conditional" on what we do: unit prices, regions, resources, commitments, several pricing categories, tags.
+# "Recommended" columns, and "Conditional" ones that apply here: unit prices, regions, resources, commitments,
+# several pricing categories, tags.
 OTHER = {
     "ChargeFrequency": text(nullable=False, allowed=FREQUENCIES),
     "ServiceSubcategory": text(nullable=False, allowed=COMPUTE | NETWORKING | STORAGE),
@@ -153,14 +156,14 @@ COLUMNS = MANDATORY | OTHER
 
 
 def violations(file: str) -> list[str]:
-    """Each as `row: column: rule`; the header is row 0."""
+    """Return each violation as `row: column: rule`; the header is row 0."""
     reader = csv.DictReader(io.StringIO(file))
-    found = [f"0: {said}" for said in _header(list(reader.fieldnames or ()))]
+    found = [f"0: {message}" for message in _header(list(reader.fieldnames or ()))]
     rows = list(reader)
     for number, row in enumerate(rows, 1):
-        found += [f"{number}: {said}" for said in _cells(row)]
+        found += [f"{number}: {message}" for message in _cells(row)]
         if not found:
-            found += [f"{number}: {said}" for said in _owed(row)]
+            found += [f"{number}: {message}" for message in _owed(row)]
     return found or list(_across(rows))
 
 
@@ -193,7 +196,7 @@ def _cells(row: Row) -> Iterator[str]:
         if column.kind == "moment" and not MOMENT.fullmatch(value):
             yield f"{name}: {value!r} is not a moment in UTC"
         if column.kind == "object":
-            yield from (f"{name}: {said}" for said in _object(value))
+            yield from (f"{name}: {message}" for message in _object(value))
 
 
 def _object(value: str) -> Iterator[str]:
@@ -220,7 +223,7 @@ def _object(value: str) -> Iterator[str]:
 
 
 def _owed(row: Row) -> Iterator[str]:
-    """What the columns of one row owe each other."""
+    """Yield the violated relations between the columns of one row."""
     for name, (rule, holds) in ROW_RULES.items():
         if not holds(row):
             yield f"{name}: {rule}"
@@ -333,7 +336,9 @@ ROW_RULES: dict[str, tuple[str, Callable[[Row], bool]]] = {
 
 
 def _across(rows: list[Row]) -> Iterator[str]:
-    """One parent each: a service has one category and subcategory, a price one SKU, one unit price, and the same details."""
+    """Yield violations across rows: each service has one category and subcategory, each price one SKU, unit
+    price and details.
+    """
     for child, parents in (
         ("ServiceName", ("ServiceCategory", "ServiceSubcategory")),
         ("SkuPriceId", ("SkuId", "SkuPriceDetails", "PricingCategory", "RegionId")),

@@ -1,4 +1,4 @@
-"""Laws of the charts: ticks can be told apart, and nothing that is not a number is ever drawn."""
+"""Properties of the charts: tick labels are distinct, and only finite numbers are drawn."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.reporting.html.charts import (
-    CalibrationBin,
+    CalibrationPoint,
     LossPlot,
     MetricInterval,
     PhaseBand,
     bands,
     calibration,
+    dollar_labels,
     dots_and_whiskers,
     loss_chart,
-    money,
-    plain,
-    span,
+    number_labels,
+    padded_range,
     ticks,
 )
 
@@ -32,10 +32,10 @@ POINTS = st.lists(st.tuples(DOLLARS, LOSSES), max_size=30).map(
 
 
 @given(NUMBERS, NUMBERS, st.integers(2, 10))
-def test_ticks_are_few_evenly_spaced_and_inside(one: float, other: float, most: int) -> None:
-    low, high = span([one, other])
-    marks = ticks(low, high, most)
-    assert len(marks) <= most
+def test_ticks_are_few_evenly_spaced_and_inside(one: float, other: float, max_count: int) -> None:
+    low, high = padded_range([one, other])
+    marks = ticks(low, high, max_count)
+    assert len(marks) <= max_count
     steps = [b - a for a, b in itertools.pairwise(marks)]
     width = high - low
     assert all(math.isclose(step, steps[0], rel_tol=1e-6, abs_tol=1e-9 * width) for step in steps)
@@ -43,11 +43,11 @@ def test_ticks_are_few_evenly_spaced_and_inside(one: float, other: float, most: 
 
 
 @given(st.floats(1e-6, 1e6), st.integers(3, 10))
-def test_the_words_at_two_ticks_are_never_the_same(high: float, most: int) -> None:
-    for words in (plain, money):
-        marks = ticks(0.0, high, most)
-        said = [words(marks)(mark) for mark in marks]
-        assert len(set(said)) == len(said)
+def test_tick_labels_are_distinct(high: float, max_count: int) -> None:
+    for labels_of in (number_labels, dollar_labels):
+        marks = ticks(0.0, high, max_count)
+        labels = [labels_of(marks)(mark) for mark in marks]
+        assert len(set(labels)) == len(labels)
 
 
 @given(
@@ -57,8 +57,8 @@ def test_the_words_at_two_ticks_are_never_the_same(high: float, most: int) -> No
         max_size=20,
     )
 )
-def test_bands_cover_all_of_the_way_in_order(looks: list[tuple[int, str]]) -> None:
-    phases = [(float(at), name) for at, name in sorted(looks)]
+def test_bands_cover_the_whole_range_in_order(points: list[tuple[int, str]]) -> None:
+    phases = [(float(at), name) for at, name in sorted(points)]
     found = bands(phases, 1000.0)
     assert (found[0].start, found[-1].end) == (phases[0][0], 1000.0)
     assert all(one.end == other.start and one.name != other.name for one, other in itertools.pairwise(found))
@@ -69,7 +69,11 @@ def test_a_loss_chart_draws_numbers_only(
     train: tuple[tuple[float, float], ...], validation: tuple[tuple[float, float], ...], stop: float
 ) -> None:
     plot = LossPlot(
-        train=train, validation=validation, bands=(PhaseBand("stable", 0.0, stop),), stop_usd=stop, said="it went"
+        train=train,
+        validation=validation,
+        bands=(PhaseBand("stable", 0.0, stop),),
+        stop_usd=stop,
+        description="loss",
     )
     drawn = loss_chart("loss", "loss", plot, 354, 300)
     assert "nan" not in drawn
@@ -77,14 +81,14 @@ def test_a_loss_chart_draws_numbers_only(
 
 
 @given(st.lists(st.tuples(NUMBERS, st.one_of(st.none(), st.floats(0, 10))), min_size=1, max_size=5))
-def test_every_contender_is_drawn_with_its_value(scores: list[tuple[float, float | None]]) -> None:
+def test_every_scored_model_is_drawn_with_its_value(scores: list[tuple[float, float | None]]) -> None:
     measured = [
         MetricInterval(
             f"number {at}",
             value,
             None if by is None else value - by,
             None if by is None else value + by,
-            ours=at == 0,
+            is_model=at == 0,
         )
         for at, (value, by) in enumerate(scores)
     ]
@@ -96,7 +100,7 @@ def test_every_contender_is_drawn_with_its_value(scores: list[tuple[float, float
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(0, 10**9)), max_size=15))
 def test_calibration_stays_inside_its_square(found: list[tuple[float, float, int]]) -> None:
     drawn = calibration(
-        "calibration", "calibration", [CalibrationBin(*each, low=each[1], high=each[1]) for each in found]
+        "calibration", "calibration", [CalibrationPoint(*each, low=each[1], high=each[1]) for each in found]
     )
     assert drawn.count("<circle") == len(found)
     assert "nan" not in drawn

@@ -1,4 +1,4 @@
-"""The FOCUS export: held to the specification's rules, and to the ledger's micro-dollars."""
+"""The FOCUS export follows the specification's rules and sums to the ledger, to the micro-dollar."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from focus_rules import COLUMNS as KNOWN
 from focus_rules import MANDATORY, violations
-from recorded import Recording, far
-from stories import HOSTILE, STORIES, Story, done, resumed
+from recorded_run import Recording, far
+from run_stories import HOSTILE, STORIES, Story, done, resumed
 
 from shoestring.core.money import from_microusd, usd
 from shoestring.core.types import Market, MarketTerms, Pool
@@ -41,7 +41,7 @@ GPU = Pool(
 
 
 def reserved(folder: Path) -> Recording:
-    """On a machine that was bought long ago."""
+    """Record a run on a reserved machine."""
     run = Recording(folder, "4", (GPU,))
     run.start()
     run.route("ingest")
@@ -51,7 +51,7 @@ def reserved(folder: Path) -> Recording:
 
 
 def adjusted(folder: Path) -> Recording:
-    """By its pods' own times: one up, one down, one when the month is over."""
+    """Record a run with three adjustments: one up, one down, and one after the end of its month."""
     run = Recording(folder)
     run.start()
     for stage in ("ingest", "preprocess"):
@@ -100,7 +100,7 @@ def exported(run: Recording) -> str:
     return focus_csv(focus_rows(read_charges(run.store)[0], "laptop"))
 
 
-def stage_offer_table(file: str) -> list[dict[str, str]]:
+def csv_rows(file: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(file)))
 
 
@@ -114,7 +114,7 @@ def test_costs_sum_to_the_ledger_to_the_micro_dollar(story: Story, tmp_path: Pat
     run = story(tmp_path)
     charges, _ = read_charges(run.store)
     names = {charge.entry.account for charge in charges}
-    rows = stage_offer_table(exported(run))
+    rows = csv_rows(exported(run))
     for column in ("EffectiveCost", "ListCost", "ContractedCost"):
         assert sum((Decimal(row[column]) for row in rows), Decimal(0)) == sum(
             (run.ledger.state(name).spent_usd for name in names), Decimal(0)
@@ -133,13 +133,13 @@ def test_a_closed_month_is_what_the_month_account_took(tmp_path: Path) -> None:
     assert from_microusd(total_microusd(charges)) == run.ledger.state("2026-11").spent_usd > 0
 
 
-def test_the_columns_are_all_known_and_ours_say_so() -> None:
+def test_all_columns_are_in_the_specification_or_marked_as_extensions() -> None:
     assert set(COLUMNS) == set(KNOWN)
     assert list(COLUMNS) == sorted(COLUMNS)
     assert all(name.startswith("x_") for name in EXTENSION_COLUMNS)
 
 
-def test_what_each_thing_bought_has_a_row_of_its_own(tmp_path: Path) -> None:
+def test_each_part_of_a_charge_has_its_own_row(tmp_path: Path) -> None:
     run = done(tmp_path)
     charge = next(charge for charge in read_charges(run.store)[0] if charge.entry.reservation == "train-1")
     assert charge.receipt is not None
@@ -150,37 +150,35 @@ def test_what_each_thing_bought_has_a_row_of_its_own(tmp_path: Path) -> None:
         )
     )
     rows = list(focus_rows([half], "laptop"))
-    assert [row["x_Kind"] for row in rows] == ["computing", "cores"]
+    assert [row["x_Kind"] for row in rows] == ["compute", "idle_cores"]
     # An estimate is of the attempt, so that sums over rows are right.
     assert ["x_EstimatedCost" in row for row in rows] == [True, False]
-    assert [row["x_Kind"] for row in stage_offer_table(exported(run))].count("overhead") == 1
+    assert [row["x_Kind"] for row in csv_rows(exported(run))].count("overhead") == 1
 
 
-def test_data_is_charged_by_volume_beside_time(tmp_path: Path) -> None:
+def test_data_is_charged_by_volume(tmp_path: Path) -> None:
     run = far(tmp_path)
-    rows = {
-        (row["x_Stage"], row["x_Attempt"], row["x_Kind"]): row for row in stage_offer_table(exported(run))
-    }
-    moved, stored = rows["preprocess", "2", "moved"], rows["preprocess", "2", "stored"]
-    assert ("preprocess", "1", "stored") not in rows
+    rows = {(row["x_Stage"], row["x_Attempt"], row["x_Kind"]): row for row in csv_rows(exported(run))}
+    transfer, storage = rows["preprocess", "2", "transfer"], rows["preprocess", "2", "storage"]
+    assert ("preprocess", "1", "storage") not in rows
     (charge,) = [
         charge for charge in read_charges(run.store)[0] if charge.entry.reservation == "preprocess-2"
     ]
     assert charge.decision
     taken, left = stage_transfers(charge.decision.question, run.choice)
-    assert (moved["ServiceCategory"], moved["PricingUnit"]) == ("Networking", "GB")
-    assert Decimal(moved["PricingQuantity"]) == pytest.approx(Decimal(str(taken[0].gb + left.gb)))
-    assert Decimal(moved["BilledCost"]) == pytest.approx(
+    assert (transfer["ServiceCategory"], transfer["PricingUnit"]) == ("Networking", "GB")
+    assert Decimal(transfer["PricingQuantity"]) == pytest.approx(Decimal(str(taken[0].gb + left.gb)))
+    assert Decimal(transfer["BilledCost"]) == pytest.approx(
         Decimal(str(taken[0].gb * 0.02 + left.gb * 0.09)), abs=Decimal("0.000002")
     )
-    assert (stored["ServiceCategory"], stored["PricingUnit"]) == ("Storage", "GB-Months")
-    assert Decimal(stored["BilledCost"]) == pytest.approx(
+    assert (storage["ServiceCategory"], storage["PricingUnit"]) == ("Storage", "GB-Months")
+    assert Decimal(storage["BilledCost"]) == pytest.approx(
         Decimal(str(left.gb * 0.023 * 720 / 730)), abs=Decimal("0.000002")
     )
 
 
 def test_an_adjustment_is_a_correction_once_its_month_is_over(tmp_path: Path) -> None:
-    rows = [row for row in stage_offer_table(exported(adjusted(tmp_path))) if row["x_Kind"] == "adjustment"]
+    rows = [row for row in csv_rows(exported(adjusted(tmp_path))) if row["x_Kind"] == "adjustment"]
     assert [(row["EffectiveCost"], row["ChargeClass"]) for row in rows] == [
         ("0.000040", ""),
         ("0.000001", "Correction"),
@@ -190,8 +188,8 @@ def test_an_adjustment_is_a_correction_once_its_month_is_over(tmp_path: Path) ->
     assert {row["BillingPeriodStart"] for row in rows} == {"2026-11-01T00:00:00Z"}
 
 
-def test_a_reserved_machine_is_committed_and_was_billed_when_it_was_bought(tmp_path: Path) -> None:
-    row = stage_offer_table(exported(reserved(tmp_path)))[0]
+def test_a_reserved_machine_is_committed_and_billed_at_purchase(tmp_path: Path) -> None:
+    row = csv_rows(exported(reserved(tmp_path)))[0]
     assert (row["PricingCategory"], row["CommitmentDiscountStatus"], row["BilledCost"]) == (
         "Committed",
         "Used",
@@ -210,23 +208,23 @@ def test_spot_is_dynamic(tmp_path: Path) -> None:
     run.start()
     run.route("ingest")
     run.end(6.1, rows=1)
-    assert stage_offer_table(exported(run))[0]["PricingCategory"] == "Dynamic"
+    assert csv_rows(exported(run))[0]["PricingCategory"] == "Dynamic"
 
 
-def test_what_nobody_wrote_down_is_an_adjustment_without_a_price(tmp_path: Path) -> None:
-    row = stage_offer_table(exported(without_records(tmp_path)))[-1]
+def test_a_charge_without_records_is_an_adjustment_without_a_price(tmp_path: Path) -> None:
+    row = csv_rows(exported(without_records(tmp_path)))[-1]
     assert (row["ChargeCategory"], row["ListUnitPrice"], row["PricingQuantity"]) == ("Adjustment", "", "")
     assert row["EffectiveCost"] == "0.150000"
 
 
 def test_a_campaign_is_a_sub_account(tmp_path: Path) -> None:
-    row = stage_offer_table(exported(in_a_campaign(tmp_path)))[0]
+    row = csv_rows(exported(in_a_campaign(tmp_path)))[0]
     assert (row["SubAccountId"], row["SubAccountName"]) == ("spring", "spring")
     assert '"shoestring.dev/campaign": "spring"' in row["Tags"]
 
 
-def test_names_that_a_spreadsheet_would_trip_over_come_back_as_they_were(tmp_path: Path) -> None:
-    assert stage_offer_table(exported(STORIES["hostile"](tmp_path)))[0]["SkuId"] == HOSTILE
+def test_names_with_csv_special_characters_survive_a_round_trip(tmp_path: Path) -> None:
+    assert csv_rows(exported(STORIES["hostile"](tmp_path)))[0]["SkuId"] == HOSTILE
 
 
 WRONG = {
@@ -261,7 +259,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("column", sorted(WRONG))
-def test_the_rules_find_what_is_wrong(column: str, tmp_path: Path) -> None:
+def test_the_rules_find_violations(column: str, tmp_path: Path) -> None:
     rows = list(focus_rows(read_charges(done(tmp_path).store)[0], "laptop"))
     assert violations(focus_csv(rows)) == []
     rows[0] = rows[0] | {column: WRONG[column]}

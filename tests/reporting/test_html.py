@@ -1,4 +1,4 @@
-"""The page, for every way a run can go."""
+"""The report page, for every way a run can end."""
 
 from __future__ import annotations
 
@@ -8,18 +8,29 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from recorded import RUN_ID, STAGES, STALLED
-from stories import HOSTILE, STORIES, Story, done, failed, hostile, in_the_cloud, refused, resumed, running
+from recorded_run import RUN_ID, STAGES, STALLED
+from run_stories import (
+    HOSTILE,
+    STORIES,
+    Story,
+    done,
+    failed,
+    hostile,
+    in_the_cloud,
+    refused,
+    resumed,
+    running,
+)
 
 from shoestring.reporting.html.markup import VOID
 from shoestring.reporting.html.page import page
-from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.run_reader import read_run_story
 
 EVERY = pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 
 
 class Page(HTMLParser):
-    """Holds that every element is closed in its turn, and keeps what a test asks for."""
+    """A parser that checks that every element is closed in order, and records tags and words."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -46,7 +57,7 @@ class Page(HTMLParser):
     def text(self) -> str:
         return " ".join(" ".join(self.words).split())
 
-    def having(self, attribute: str) -> list[str]:
+    def values_of(self, attribute: str) -> list[str]:
         return [attributes[attribute] for _, attributes in self.tags if attribute in attributes]
 
 
@@ -59,25 +70,25 @@ def html_of(story: Story, folder: Path) -> str:
 
 
 @EVERY
-def test_the_page_is_well_formed_and_its_references_meet(story: Story, tmp_path: Path) -> None:
+def test_the_page_is_well_formed_and_its_references_resolve(story: Story, tmp_path: Path) -> None:
     made = page_of(story, tmp_path)
-    ids = made.having("id")
+    ids = made.values_of("id")
     assert len(ids) == len(set(ids))
-    wanted = {link.removeprefix("#") for link in made.having("href")} | {
-        name for each in made.having("aria-labelledby") for name in each.split()
+    wanted = {link.removeprefix("#") for link in made.values_of("href")} | {
+        name for each in made.values_of("aria-labelledby") for name in each.split()
     }
     assert wanted <= set(ids)
 
 
 @EVERY
-def test_the_page_asks_nothing_of_any_other_place(story: Story, tmp_path: Path) -> None:
+def test_the_page_loads_nothing_external(story: Story, tmp_path: Path) -> None:
     made = page_of(story, tmp_path)
     assert {"script", "link", "img", "iframe", "object", "image", "use"} & {
         name for name, _ in made.tags
     } == set()
-    assert made.having("src") == []
-    assert all(link.startswith("#") for link in made.having("href"))
-    style = files("shoestring.reporting").joinpath("report.css").read_text()
+    assert made.values_of("src") == []
+    assert all(link.startswith("#") for link in made.values_of("href"))
+    style = files("shoestring.reporting.html").joinpath("report.css").read_text()
     assert not re.search(r"url\(|@import|http", style)
 
 
@@ -94,7 +105,7 @@ def test_every_table_has_a_caption_and_every_chart_a_name_and_a_description(
 
 
 @EVERY
-def test_no_number_on_the_page_is_broken(story: Story, tmp_path: Path) -> None:
+def test_no_number_on_the_page_is_malformed(story: Story, tmp_path: Path) -> None:
     html = html_of(story, tmp_path)
     assert not re.search(r"\bnan\b|\binf\b|None|\dE[+-]\d", html)
 
@@ -112,38 +123,38 @@ def test_every_stage_has_its_row_and_every_decision_its_reason(tmp_path: Path) -
         assert f"shoestring replay runs/{RUN_ID}/decisions/{attempt.key}.json" in text
 
 
-def test_offers_beyond_the_first_eight_are_folded_away(tmp_path: Path) -> None:
+def test_offers_beyond_the_first_eight_are_folded(tmp_path: Path) -> None:
     html = html_of(in_the_cloud, tmp_path)
-    shown, _, rest = html.partition("<summary>The other 8 offers, and why not</summary>")
+    shown, _, rest = html.partition("<summary>The other 8 offers, and why they were rejected</summary>")
     assert shown.count("<caption>Offers for ingest: 16, the first 8</caption>") == 1
     assert "<caption>The other offers for ingest</caption>" in rest
 
 
-def test_a_page_of_a_run_that_is_done_shows_quality_beside_the_baselines(tmp_path: Path) -> None:
+def test_the_page_of_a_done_run_compares_quality_with_the_baselines(tmp_path: Path) -> None:
     text = page_of(done, tmp_path).text
     assert "0.4413 log loss 95% interval 0.4332 to 0.4494" in text
     assert "The model is better than class prior by 0.0599 log loss" in text
-    assert "There is no telling the model from gradient boosting" in text
+    assert "The model and gradient boosting are statistically tied" in text
     assert f"2,640,000 samples, 9.60 epochs, $0.000680: {STALLED}." in text
 
 
 def test_a_refused_run_shows_the_smallest_budget_and_the_command_for_it(tmp_path: Path) -> None:
     made = page_of(refused, tmp_path)
-    assert "A budget of $0.000200 is too small: $0.000518 is the smallest that would work." in made.text
+    assert "A budget of $0.000200 is too small: the smallest budget that is enough is $0.000518." in made.text
     assert "shoestring run flights --budget 0.000518" in made.text
-    assert "#stages" not in made.having("href")
+    assert "#stages" not in made.values_of("href")
 
 
-def test_a_failed_run_shows_why_and_how_to_go_on(tmp_path: Path) -> None:
+def test_a_failed_run_shows_the_reason_and_how_to_resume(tmp_path: Path) -> None:
     text = page_of(failed, tmp_path).text
     assert "Preprocess failed: ArrowInvalid: column 'dep_time' has 3 values that are no time." in text
     assert f"shoestring run --resume {RUN_ID}" in text
     assert "train not reached" in text
 
 
-def test_a_run_that_goes_on_shows_what_is_held(tmp_path: Path) -> None:
+def test_a_running_run_shows_its_reservations(tmp_path: Path) -> None:
     text = page_of(running, tmp_path).text
-    assert "Open holds" in text
+    assert "Open reservations" in text
     assert "train-1 $0.002131" in text
     assert "train running" in text
 
@@ -151,10 +162,10 @@ def test_a_run_that_goes_on_shows_what_is_held(tmp_path: Path) -> None:
 def test_a_resumed_run_shows_both_of_its_accounts(tmp_path: Path) -> None:
     text = page_of(resumed, tmp_path).text
     assert "started 2 times" in text
-    assert f"{RUN_ID}.2 inside 2026-11" in text
+    assert f"{RUN_ID}.2 in 2026-11" in text
 
 
-def test_whatever_the_records_hold_is_shown_as_words_and_never_as_markup(tmp_path: Path) -> None:
+def test_record_contents_are_escaped(tmp_path: Path) -> None:
     html = html_of(hostile, tmp_path)
     assert "<script" not in html.lower()
     assert "<img" not in html.lower()
@@ -164,7 +175,7 @@ def test_whatever_the_records_hold_is_shown_as_words_and_never_as_markup(tmp_pat
 
 
 def luminance(colour: str) -> float:
-    """WCAG 2.2, relative luminance."""
+    """Return the relative luminance of WCAG 2.2."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
@@ -173,8 +184,8 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("ink", ["ink", "muted", "accent"])
 @pytest.mark.parametrize("paper", ["page", "panel"])
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_text_can_be_read_in_both_schemes(ink: str, paper: str, scheme: int) -> None:
-    style = files("shoestring.reporting").joinpath("report.css").read_text()
+def test_text_has_enough_contrast_in_both_colour_schemes(ink: str, paper: str, scheme: int) -> None:
+    style = files("shoestring.reporting.html").joinpath("report.css").read_text()
     colours = dict(
         re.findall(r"--(\w+): (#[0-9a-f]{6});", style.split("@media (prefers-color-scheme: dark)")[scheme])
     )

@@ -1,4 +1,7 @@
-"""The live view, compared with what was looked at. After a change that is meant: look, then write golden/ anew (a failure shows it)."""
+"""The live view, compared with golden files.
+
+After an intended change, check the output of the failing test and update golden/.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from recorded import ROWS, RUN_ID, Recording
+from recorded_run import ROWS, RUN_ID, Recording
 from rich.console import Console
-from stories import STORIES, failed, resumed, running
+from run_stories import STORIES, failed, resumed, running
 
 from shoestring.reporting.live import LiveView, follow
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def shown(run: Recording, width: int) -> str:
+def rendered(run: Recording, width: int) -> str:
     out = io.StringIO()
     Console(file=out, width=width, color_system=None).print(
         LiveView(run.store, RUN_ID, run.clock).table(width)
@@ -28,14 +31,14 @@ def shown(run: Recording, width: int) -> str:
 
 @pytest.mark.parametrize("width", [130, 80])
 @pytest.mark.parametrize("name", ["running", "refused", "failed", "resumed"])
-def test_the_view_is_the_one_that_was_looked_at(name: str, width: int, tmp_path: Path) -> None:
-    assert shown(STORIES[name](tmp_path), width) == (GOLDEN / f"{name}-{width}.txt").read_text()
+def test_the_view_equals_its_golden_file(name: str, width: int, tmp_path: Path) -> None:
+    assert rendered(STORIES[name](tmp_path), width) == (GOLDEN / f"{name}-{width}.txt").read_text()
 
 
-def test_a_pod_that_says_nothing_for_long_is_said_to_be_silent(tmp_path: Path) -> None:
+def test_a_pod_without_heartbeats_is_shown_as_silent(tmp_path: Path) -> None:
     run = running(tmp_path)
     run.clock.sleep(30)
-    assert "silent 30.0 s" in shown(run, 130)
+    assert "silent 30.0 s" in rendered(run, 130)
 
 
 class Terminal(io.StringIO):
@@ -44,7 +47,7 @@ class Terminal(io.StringIO):
 
 
 def play(run: Recording) -> Iterator[None]:
-    """A short run, a step at a time."""
+    """Play a short run, one step at a time."""
     run.start()
     run.route("ingest", cached="cache/1.json")
     yield
@@ -59,7 +62,7 @@ def play(run: Recording) -> Iterator[None]:
 
 
 class PlayingClock:
-    """Sleeping is when the run goes on."""
+    """A clock that advances the run whenever it sleeps."""
 
     def __init__(self, run: Recording) -> None:
         self._run, self._steps = run, play(run)
@@ -84,13 +87,13 @@ def followed(
     return out.getvalue()
 
 
-def test_where_there_is_no_terminal_each_change_of_state_is_one_line(tmp_path: Path) -> None:
+def test_without_a_terminal_each_change_of_state_is_one_line(tmp_path: Path) -> None:
     assert followed(tmp_path, io.StringIO()).splitlines() == [
         "ingest: placed on cpu-1 on-demand, $0 to spend",
         "ingest: reused from the cache",
         "preprocess: placed on cpu-1 on-demand, $0.000088 to spend",
         "preprocess: running on cpu-1 on-demand, $0.000088 to spend",
-        "preprocess: done on cpu-1 on-demand, 7.00 s, $0.000078, 337k",
+        "preprocess: done on cpu-1 on-demand, 7.00 s, $0.000078, 337k rows",
     ]
 
 
@@ -118,7 +121,7 @@ def test_following_a_run_that_is_over_shows_it_once_and_returns(tmp_path: Path) 
         )
 
 
-def test_following_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_following_ends_when_done_returns_true(tmp_path: Path) -> None:
     assert followed(tmp_path, io.StringIO(), done=lambda: True).splitlines() == [
         "ingest: placed on cpu-1 on-demand, $0 to spend"
     ]

@@ -1,5 +1,8 @@
-"""The ledger beside OpenCost. The files are made here, in the form of opencost/opencost: core/pkg/opencost/allocation_json.go, wrapped as
-pkg/costmodel/router.go answers."""
+"""Reconciliation with OpenCost.
+
+The files are built here in the format of opencost/opencost: core/pkg/opencost/allocation_json.go, in the
+envelope of pkg/costmodel/router.go.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import NOON, RUN_ID, far
-from stories import done
+from recorded_run import NOON, RUN_ID, far
+from run_stories import done
 
 from shoestring.core.errors import UsageError
 from shoestring.core.money import from_microusd
@@ -87,16 +90,20 @@ def test_a_pod_is_known_by_its_labels_and_the_rest_of_its_cost_is_told_apart(cha
     )
     found = reconciled(charges, data)
     line = next(line for line in found.lines if line.stage == "train")
-    assert (line.where, line.ledger_usd, line.theirs_usd) == ("both", train_usd, train_usd + Decimal("0.5"))
-    assert (line.beside_usd, line.shared_usd, line.idle_usd, line.unexplained_usd) == tuple(
+    assert (line.found_in, line.ledger_usd, line.opencost_usd) == (
+        "both",
+        train_usd,
+        train_usd + Decimal("0.5"),
+    )
+    assert (line.other_usd, line.shared_usd, line.idle_usd, line.unexplained_usd) == tuple(
         map(Decimal, ("0.1", "0.25", "0.05", "0.1"))
     )
-    assert (found.idle_usd, found.unmounted_usd, found.elsewhere_usd) == (
+    assert (found.idle_usd, found.unmounted_usd, found.other_workloads_usd) == (
         Decimal(3),
         Decimal("0.5"),
         Decimal("0.2"),
     )
-    assert {line.where for line in found.lines if line.stage != "train"} == {"ledger"}
+    assert {line.found_in for line in found.lines if line.stage != "train"} == {"ledger"}
     assert "unexplained" in reconciliation_text(found)
 
 
@@ -120,7 +127,7 @@ def test_what_the_ledger_charges_for_data_is_in_no_pods_allocation(tmp_path: Pat
         max_size=8,
     )
 )
-def test_everything_sums_to_the_micro_dollar(
+def test_all_amounts_sum_to_the_micro_dollar(
     charges: list[Charge], made: list[tuple[int, str, bool, int]]
 ) -> None:
     pods = [
@@ -133,19 +140,19 @@ def test_everything_sums_to_the_micro_dollar(
         for number, (micro, stage, ours, beside) in enumerate(made)
     ]
     found = reconciled(charges, answer(*pods, allocation("c/__idle__", 1.5)))
-    assert found.theirs_usd == from_microusd(sum(micro for micro, *_ in made) + 1_500_000)
+    assert found.opencost_usd == from_microusd(sum(micro for micro, *_ in made) + 1_500_000)
     assert (
-        found.theirs_usd
-        == found.ours_of_theirs_usd
+        found.opencost_usd
+        == found.opencost_shoestring_usd
         + found.idle_usd
         + found.shared_usd
         + found.unmounted_usd
-        + found.elsewhere_usd
+        + found.other_workloads_usd
     )
-    assert sum((line.theirs_usd for line in found.lines), Decimal(0)) == found.ours_of_theirs_usd
+    assert sum((line.opencost_usd for line in found.lines), Decimal(0)) == found.opencost_shoestring_usd
     assert sum((line.ledger_usd for line in found.lines), Decimal(0)) == found.ledger_usd
-    explained = sum((line.idle_usd + line.shared_usd + line.beside_usd for line in found.lines), Decimal(0))
-    assert found.ours_of_theirs_usd - found.ledger_usd == explained + found.unexplained_usd
+    explained = sum((line.idle_usd + line.shared_usd + line.other_usd for line in found.lines), Decimal(0))
+    assert found.opencost_shoestring_usd - found.ledger_usd == explained + found.unexplained_usd
 
 
 @pytest.mark.parametrize(
@@ -172,25 +179,25 @@ def test_everything_sums_to_the_micro_dollar(
     ],
     ids=["kubeflow", "router", "exit-step", "aggregated", "pod-name"],
 )
-def test_a_pod_of_ours_is_known(made: dict[str, Any], stage: str) -> None:
+def test_a_shoestring_pod_is_recognised(made: dict[str, Any], stage: str) -> None:
     found = read_allocations(answer(made), {RUN_ID})
-    assert [(each.run, each.stage) for each in found] == [(RUN_ID, stage)]
+    assert [(each.run_id, each.stage) for each in found] == [(RUN_ID, stage)]
 
 
-def test_sets_of_several_days_are_read_and_an_empty_one_is_no_harm(charges: list[Charge]) -> None:
+def test_sets_of_several_days_are_read_and_empty_ones_are_skipped(charges: list[Charge]) -> None:
     one = allocation("c/n/ns/p/main", 1.25, LABELS)
     data = json.dumps({"code": 200, "data": [{one["name"]: one}, None, {}, {one["name"]: one}]}).encode()
     found = reconciled(charges, data)
-    assert found.ours_of_theirs_usd == Decimal("2.5")
+    assert found.opencost_shoestring_usd == Decimal("2.5")
 
 
-def test_only_charges_of_the_window_are_compared(charges: list[Charge]) -> None:
+def test_only_charges_of_the_period_are_compared(charges: list[Charge]) -> None:
     early = {"start": "2026-11-01T00:00:00Z", "end": "2026-11-02T00:00:00Z"}
     found = reconciled(charges, answer(allocation("c/n/ns/p/main", 1, LABELS, **early)))
-    assert (found.ledger_usd, [line.where for line in found.lines]) == (Decimal(0), ["theirs"])
+    assert (found.ledger_usd, [line.found_in for line in found.lines]) == (Decimal(0), ["opencost"])
 
 
-def test_a_charge_that_goes_on_after_the_window_is_said(charges: list[Charge]) -> None:
+def test_a_charge_that_ends_after_the_period_is_noted(charges: list[Charge]) -> None:
     short = {"start": DAY[0], "end": utc_text(NOON.replace(second=10))}
     assert (
         "ended after 2026-11-21 12:00 UTC"
@@ -212,11 +219,11 @@ def test_a_charge_that_goes_on_after_the_window_is_said(charges: list[Charge]) -
         (answer(allocation("a", 1, pvCost=[1])), "a number of dollars is expected"),
     ],
 )
-def test_what_is_no_such_answer_is_refused_with_the_place(data: bytes, said: str) -> None:
+def test_an_invalid_response_is_refused_with_the_place(data: bytes, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         read_allocations(data, set())
     assert said in str(refused.value)
 
 
-def test_labels_are_sanitised_as_prometheus_does() -> None:
+def test_labels_are_spelled_as_in_prometheus() -> None:
     assert prometheus_label("shoestring.dev/run") == "shoestring_dev_run"

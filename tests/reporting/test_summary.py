@@ -1,4 +1,4 @@
-"""What scripts rely on, for every way a run can go."""
+"""The summary that scripts rely on, for every way a run can end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from recorded import RUN_ID, STAGES, Recording
-from stories import (
+from recorded_run import RUN_ID, STAGES, Recording
+from run_stories import (
     STORIES,
     Story,
     done,
@@ -24,10 +24,10 @@ from stories import (
 from shoestring.core.errors import UnknownName
 from shoestring.core.money import usd
 from shoestring.core.record import record_bytes
-from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import RunSummary, summarise_run
 
-CONTRACT = {
+REQUIRED_FIELDS = {
     "name",
     "pool",
     "market",
@@ -46,7 +46,7 @@ def summary_of(run: Recording) -> RunSummary:
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_what_stages_and_overhead_spent_is_what_the_run_spent(story: Story, tmp_path: Path) -> None:
+def test_stages_and_overhead_sum_to_the_run(story: Story, tmp_path: Path) -> None:
     summary = summary_of(story(tmp_path))
     assert sum((stage.spent_usd for stage in summary.stages), summary.overhead_usd) == summary.spent_usd
     assert summary.spent_usd <= summary.budget_usd
@@ -67,54 +67,54 @@ def test_money_is_written_as_strings_and_read_back(story: Story, tmp_path: Path)
 
 def test_a_run_that_is_done_has_a_row_for_each_stage_in_the_order_of_their_decisions(tmp_path: Path) -> None:
     summary = summary_of(done(tmp_path))
-    assert (summary.status, summary.sentence, summary.starts) == ("done", "", 1)
+    assert (summary.status, summary.reason, summary.starts) == ("done", "", 1)
     assert [stage.name for stage in summary.stages] == STAGES
-    assert all(set(stage) >= CONTRACT for stage in json.loads(record_bytes(summary))["stages"])
+    assert all(set(stage) >= REQUIRED_FIELDS for stage in json.loads(record_bytes(summary))["stages"])
     assert [stage.cache_hit for stage in summary.stages] == [False] * 4
     assert summary.quality["log_loss"] == 0.4413
 
 
-def test_a_refused_run_says_the_smallest_budget_and_has_spent_nothing(tmp_path: Path) -> None:
+def test_a_refused_run_reports_the_smallest_budget_and_spent_nothing(tmp_path: Path) -> None:
     summary = summary_of(refused(tmp_path))
     assert (summary.status, summary.spent_usd, summary.starts, summary.stages) == ("refused", 0, 0, ())
     assert summary.budget_usd == Decimal("0.0002")
     assert summary.smallest_budget_usd is not None
-    assert f"${summary.smallest_budget_usd} is the smallest that would work" in summary.sentence
+    assert f"the smallest budget that is enough is ${summary.smallest_budget_usd}" in summary.reason
 
 
-def test_a_run_that_no_budget_would_help_says_why(tmp_path: Path) -> None:
+def test_a_run_that_no_budget_is_enough_for_reports_why(tmp_path: Path) -> None:
     summary = summary_of(impossible(tmp_path))
     assert (summary.status, summary.smallest_budget_usd) == ("refused", None)
-    assert "whatever the budget" in summary.sentence
-    assert "of memory, tiny has 0.01" in summary.sentence
+    assert "whatever the budget" in summary.reason
+    assert "of memory, tiny has 0.01" in summary.reason
 
 
-def test_a_failed_run_says_in_which_stage_and_why_once(tmp_path: Path) -> None:
+def test_a_failed_run_names_the_stage_and_the_reason_once(tmp_path: Path) -> None:
     summary = summary_of(failed(tmp_path))
     assert summary.status == "failed"
     assert [stage.state for stage in summary.stages] == ["done", "failed"]
-    assert summary.sentence.count("preprocess failed") == 1
-    assert "dep_time" in summary.sentence
+    assert summary.reason.count("preprocess failed") == 1
+    assert "dep_time" in summary.reason
 
 
-def test_a_run_that_was_told_to_stop_is_stopped(tmp_path: Path) -> None:
+def test_a_run_ended_by_sigterm_is_stopped(tmp_path: Path) -> None:
     summary = summary_of(stopped(tmp_path))
-    assert (summary.status, summary.sentence) == ("stopped", "ingest stopped: told to stop by SIGTERM")
+    assert (summary.status, summary.reason) == ("stopped", "ingest stopped: told to stop by SIGTERM")
 
 
-def test_a_run_whose_money_went_before_its_end_is_stopped_not_refused(tmp_path: Path) -> None:
+def test_a_run_that_spends_its_budget_before_its_end_is_stopped_not_refused(tmp_path: Path) -> None:
     summary = summary_of(refused_on_the_way(tmp_path))
     assert summary.status == "stopped"
     assert summary.spent_usd > 0
     assert summary.smallest_budget_usd is not None
-    assert "too small" in summary.sentence
+    assert "too small" in summary.reason
     assert [stage.name for stage in summary.stages] == ["ingest"]
 
 
-def test_a_run_that_goes_on_counts_what_its_pods_have_used_so_far(tmp_path: Path) -> None:
+def test_a_running_run_counts_what_its_pods_have_spent_so_far(tmp_path: Path) -> None:
     run = running(tmp_path)
     summary = summary_of(run)
-    assert (summary.status, summary.sentence) == ("running", "")
+    assert (summary.status, summary.reason) == ("running", "")
     train = summary.stages[-1]
     assert (train.name, train.state, train.seconds) == ("train", "running", 20.0)
     assert train.spent_usd == run.spent(20.0)
@@ -130,18 +130,18 @@ def test_a_resumed_run_has_one_row_a_stage_with_what_all_attempts_took(tmp_path:
     assert evaluate.attempts == 1
 
 
-def test_the_hour_between_two_starts_is_no_wall_time(tmp_path: Path) -> None:
+def test_the_hour_between_two_starts_is_not_wall_time(tmp_path: Path) -> None:
     assert 60 < summary_of(resumed(tmp_path)).wall_s < 120
 
 
-def test_a_pod_that_is_gone_when_the_books_are_closed_is_lost(tmp_path: Path) -> None:
+def test_a_pod_that_is_gone_when_the_account_is_closed_is_lost(tmp_path: Path) -> None:
     run = running(tmp_path)
     run.ledger.settle(run.account, run.hold, run.spent(21.0), "its pod is gone")
     run.close()
     summary = summary_of(run)
-    assert (summary.status, summary.sentence) == ("failed", "train was lost without a word")
+    assert (summary.status, summary.reason) == ("failed", "train was lost without a message")
 
 
-def test_an_unknown_run_lists_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_run_lists_the_known_runs(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=RUN_ID):
-        read_run_story(done(tmp_path).store, "nobody")
+        read_run_story(done(tmp_path).store, "no-such-run")

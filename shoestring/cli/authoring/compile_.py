@@ -12,7 +12,7 @@ import typer
 from shoestring.config.world import REGISTRY
 from shoestring.core.errors import UnknownName, UsageError
 
-# For each engine, the module with `compile_to(folder)`, which writes all files of that engine, and
+# For each engine, the module with `compile_all(folder)`, which writes all files of that engine, and
 # `write(pipeline, path)`, which writes one of them.
 TARGETS = {"kfp": "shoestring.pipelines.kubeflow", "argo": "shoestring.pipelines.argo"}
 
@@ -31,7 +31,10 @@ def compile_pipelines(
         str, typer.Option(help="registry of the route steps' image; for stages, set `images` in world.yaml")
     ] = REGISTRY,
 ) -> None:
-    """Write the pipelines, and each of their steps, as files of an engine; or one pipeline of your own."""
+    """Compile the pipelines and their steps for an engine.
+
+    With --pipeline, compile one pipeline of your own.
+    """
     if target not in TARGETS:
         raise UnknownName("target", target, list(TARGETS))
     if out.is_file():
@@ -44,15 +47,15 @@ def compile_pipelines(
         raise UsageError(
             f"compiling needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'"
         ) from None
-    for path in module.compile_to(out) if pipeline is None else compile_one(module, pipeline, out):
+    for path in module.compile_all(out) if pipeline is None else compile_one(module, pipeline, out):
         path.write_text(path.read_text().replace(f"{REGISTRY}/", f"{registry.rstrip('/')}/"))
         typer.echo(str(path))
 
 
 def compile_one(module: ModuleType, pipeline: str, out: Path) -> list[Path]:
     """Write OUT/NAME.yaml of one pipeline, where NAME is its own name. Raises UsageError."""
-    from shoestring.pipelines.kubeflow import imported
+    from shoestring.pipelines.kubeflow import import_pipeline
 
-    found = imported(pipeline)
+    found = import_pipeline(pipeline)
     out.mkdir(parents=True, exist_ok=True)
     return [module.write(found, out / f"{found.name}.yaml")]

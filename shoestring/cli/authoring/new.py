@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from shoestring.core.errors import UsageError
-from shoestring.runtime.admission.build_question import stage_names
+from shoestring.runtime.admission.stage_results import stage_names
 
 # The target of each template file. __stage__, __package__ and __name__ are replaced in paths and contents.
 REPOSITORY_FILES = {
@@ -70,8 +70,10 @@ def new(
         typer.Option(help="folder for a package of your own; default: add the stage to this repository"),
     ] = None,
 ) -> None:
-    """Create a stage: component, code, NEED and test; in a package of your own, also a small pipeline that
-    routes it.
+    """Create a stage that compiles and passes its test.
+
+    It has a component, code, a NEED and a test; in a package of your own, also a small pipeline that routes
+    it.
     """
     stage = check_identifier("a stage", name)
     if stage in stage_names():
@@ -80,8 +82,8 @@ def new(
         root = Path()
         if not (root / "shoestring" / "stages").is_dir() or not (root / "components").is_dir():
             raise UsageError(
-                "this folder is not Shoestring's repository: give the folder of your own package with --into "
-                "DIR"
+                "this folder is not Shoestring's repository: "
+                "give the folder of your own package with --into DIR"
             )
         paths = write_template("here", REPOSITORY_FILES, root, {"stage": stage})
         next_steps = f"""test it:   pytest {paths[-1]}
@@ -92,15 +94,10 @@ then:      shoestring compile --out tests/pipelines/golden"""
         package = check_identifier("a package", into.name.replace("-", "_"))
         if package == stage:
             raise UsageError(
-                f"the package and its stage would both be called {stage}: choose another folder or another "
-                "name"
+                f"the package and its stage would both be called {stage}: choose another folder or name"
             )
-        paths = write_template(
-            "own",
-            PACKAGE_FILES,
-            into,
-            {"stage": stage, "package": package, "name": package.replace("_", "-")},
-        )
+        names = {"stage": stage, "package": package, "name": package.replace("_", "-")}
+        paths = write_template("own", PACKAGE_FILES, into, names)
         next_steps = f"""test it:   cd {into} && python -m pytest
 compile:   cd {into} && shoestring compile --pipeline {package}.pipeline:pipeline
 image:     docker build --tag {package}:0.1.0 {into}"""

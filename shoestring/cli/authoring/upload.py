@@ -72,9 +72,15 @@ def pipeline_name(path: Path) -> str:
         ) from None
 
 
-def print_line(line: str, as_json: bool) -> None:
-    if not as_json:
-        typer.echo(line)
+def upload_file(client: Any, server: Any, file: Path | None, name: str) -> Any:
+    """Upload the compiled pipeline, or else the built-in one, under this name or its own."""
+    from shoestring.pipelines.kubeflow import PIPELINES, write
+    from shoestring.pipelines.upload import upload as send
+
+    default_name = pipeline_name(file) if file else PIPELINES["train"].name
+    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder:
+        compiled = file or write(PIPELINES["train"], Path(folder) / "train.yaml")
+        return send(client, server, compiled, name.strip() or default_name)
 
 
 def upload(
@@ -104,41 +110,33 @@ def upload(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Upload the pipeline to a Kubeflow server, as a new version if it changed; run it once, or on a
-    schedule.
+    """Upload the pipeline to a Kubeflow server, and run it.
+
+    A changed pipeline becomes a new version. It runs once, or on a schedule.
     """
     try:
-        from shoestring.pipelines.kubeflow import PIPELINES, write
-        from shoestring.pipelines.upload import Server, connect, schedule, start
-        from shoestring.pipelines.upload import upload as send
+        from shoestring.pipelines.upload import KfpServer, connect, schedule, start
     except ImportError as error:
         raise UsageError(
             f"uploading needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'"
         ) from None
     when = kfp_cron(cron) if cron is not None else ""
     arguments = run_arguments(recipe, budget, deadline, seed, run or bool(when))
-    default_name = pipeline_name(file) if file else PIPELINES["train"].name
-    server = Server(host.rstrip("/"), namespace, read_token(token_env), token_env or "")
+    server = KfpServer(host.rstrip("/"), namespace, read_token(token_env), token_env or "")
     client = connect(server)
-    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder:
-        compiled = file or write(PIPELINES["train"], Path(folder) / "train.yaml")
-        uploaded = send(client, server, compiled, name.strip() or default_name)
+    uploaded = upload_file(client, server, file, name)
     facts = {
         "pipeline": uploaded.pipeline,
         "pipeline_id": uploaded.pipeline_id,
         "version": uploaded.version,
         "version_id": uploaded.version_id,
     }
-    print_line(
-        f"{uploaded.pipeline}: version {uploaded.version} "
-        f"{'uploaded' if uploaded.is_new else 'exists already'}",
-        as_json,
-    )
+    state = "uploaded" if uploaded.is_new else "exists already"
+    lines = [f"{uploaded.pipeline}: version {uploaded.version} {state}"]
     if when:
         facts["recurring_run_id"] = schedule(client, server, uploaded, arguments, when)
-        print_line(f"schedule: {server.host}/#/recurringrun/details/{facts['recurring_run_id']}", as_json)
+        lines.append(f"schedule: {server.host}/#/recurringrun/details/{facts['recurring_run_id']}")
     if run:
         facts["run_id"] = start(client, server, uploaded, arguments)
-        print_line(f"run: {server.host}/#/runs/details/{facts['run_id']}", as_json)
-    if as_json:
-        typer.echo(json.dumps(facts))
+        lines.append(f"run: {server.host}/#/runs/details/{facts['run_id']}")
+    typer.echo(json.dumps(facts) if as_json else "\n".join(lines))

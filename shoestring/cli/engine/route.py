@@ -26,30 +26,19 @@ def route(
     upstream: Annotated[
         str, typer.Option(help="key of the manifest that the stage reads; empty for the first")
     ] = "",
-    also: Annotated[str, typer.Option(help="key of the second data set that the stage reads")] = "",
+    side_input: Annotated[str, typer.Option(help="key of a second object that the stage reads")] = "",
     world: WorldPathOption = "",
 ) -> None:
-    """Choose where the next stage runs, reserve its P95 cost, and explain the decision.
+    """Choose where the next stage runs, and reserve its cost.
 
     `patch` is the placement, as a patch of the pod's spec. A file `refused` means that a retry would not
     help.
     """
     out.mkdir(parents=True, exist_ok=True)
-    decision_path, page_path = out / "decision.json", out / "page.md"
+    decision_path = out / "decision.json"
+    inputs = (needs, world, run_id, recipe, budget, deadline, seed, upstream, side_input)
     try:
-        values = route_stage(
-            needs,
-            world,
-            run_id,
-            recipe,
-            budget,
-            deadline,
-            seed,
-            upstream,
-            also,
-            str(decision_path),
-            str(page_path),
-        )
+        values = route_stage(*inputs, str(decision_path), str(out / "page.md"))
     except (Refused, UsageError):
         (out / "refused").write_text("yes")
         raise

@@ -17,5 +17,5 @@ def settle(
     summary: Annotated[str, typer.Option(help="file to write the summary to, as JSON")] = "",
     world: WorldPathOption = "",
 ) -> None:
-    """Settle what is still reserved, close the run's account, and write the summary and the report."""
+    """Settle and close a run, and write its summary and report."""
     finish(open_world(world), run_id, page, summary)

@@ -10,7 +10,7 @@ import typer
 from shoestring.cli.options import RunIdOption, WorldPathOption
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.runtime import run as run_stage
-from shoestring.runtime.admission.build_question import stage_names
+from shoestring.runtime.admission.stage_results import stage_names
 
 
 def stage(
@@ -24,8 +24,9 @@ def stage(
     origin: Annotated[str, typer.Option(help="JSON that identifies the code of an author's own stage")] = "",
     world: WorldPathOption = "",
 ) -> None:
-    """Run one routed stage in this process, metered and settled, as its pod does. Prints the key of its
-    result.
+    """Run one routed stage in this process.
+
+    The stage is metered and settled, as in its pod. Prints the key of its result.
     """
     if not origin and name not in stage_names():
         raise UnknownName("stage", name, stage_names())

@@ -39,7 +39,7 @@ def approval_states(world: World) -> list[dict[str, Any]]:
 
 
 def list_approvals(world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """List the runs that wait for an approval, and the approvals given."""
+    """List pending and given approvals."""
     found = approval_states(open_world_at(world, store))
     if as_json:
         typer.echo(json.dumps(found, indent=1))

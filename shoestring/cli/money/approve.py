@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from shoestring.cli.options import JsonOption, StoreOption, WorldOption
 from shoestring.cli.run_request import budget_from_option
 from shoestring.cli.times import parse_expiry
 from shoestring.core.errors import UsageError
-from shoestring.data.run_records import open_run
+from shoestring.data.run_records import Run, open_run
 from shoestring.runtime.admission.approvals import current_budget, give_approval
 from shoestring.spending.approvals import DEFAULT_VALIDITY, Approval, read_approval_request
 
@@ -35,22 +36,21 @@ def approve(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Approve the budget of a run, or more of it. The ledger's store records who, how much and until when."""
+    """Approve the budget of a run, or more of it.
+
+    The store of the ledger records who approved how much, and until when.
+    """
     opened = open_world_at(world, store)
-    found, request, now = (
-        open_run(opened.store, run),
-        read_approval_request(opened.store, run),
-        opened.clock.now(),
-    )
+    found, request = open_run(opened.store, run), read_approval_request(opened.store, run)
+    now = opened.clock.now()
     if usd is None and request is None:
         raise UsageError(f"{run} has not requested an approval: give the amount with --usd")
+    default_usd = request.budget_usd if request else found.record.recipe.budget_usd
     approval = Approval(
         run_id=run,
         approved_by=by,
         approved_at=now,
-        amount_usd=budget_from_option(
-            usd, request.budget_usd if request else found.record.recipe.budget_usd, "--usd"
-        ),
+        amount_usd=budget_from_option(usd, default_usd, "--usd"),
         expires_at=parse_expiry(until) if until else now + DEFAULT_VALIDITY,
         reason=reason,
         pod=opened.pod,
@@ -59,14 +59,21 @@ def approve(
     raised = give_approval(opened, approval, account, total_usd)
     if as_json:
         typer.echo(json.dumps(approval.model_dump(mode="json"), indent=1))
-        return
-    typer.echo(
-        f"{by} approved ${approval.amount_usd} for {run}, until {approval.expires_at:%Y-%m-%d %H:%M} UTC"
-    )
-    if raised:
+    else:
+        print_approval(approval, found, total_usd if raised else None)
+
+
+def print_approval(approval: Approval, run: Run, raised_from_usd: Decimal | None) -> None:
+    """Print the approval and the next step. `raised_from_usd`: the earlier budget of a running run."""
+    until = f"{approval.expires_at:%Y-%m-%d %H:%M} UTC"
+    typer.echo(f"{approval.approved_by} approved ${approval.amount_usd} for {approval.run_id}, until {until}")
+    if raised_from_usd is not None:
         typer.echo(
-            f"{found.start.account} is running and had ${total_usd}: stages not routed yet may use the "
-            "additional amount"
+            f"{run.start.account} is running and had ${raised_from_usd}: "
+            "stages not routed yet may use the additional amount"
         )
-    elif not found.starts:
-        typer.echo(f"start it: shoestring run --resume {run}     (on a cluster: retry the run in its engine)")
+    elif not run.starts:
+        typer.echo(
+            f"start it: shoestring run --resume {approval.run_id}     (on a cluster: retry the run in its "
+            "engine)"
+        )

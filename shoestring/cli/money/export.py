@@ -35,8 +35,9 @@ def focus(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a month of the ledger as FOCUS 1.2 cost rows: for each attempt, one row for what it computed and
-    one for each idle part.
+    """Write a month of the ledger as FOCUS 1.2 cost rows.
+
+    Each attempt has one row for what it computed, and one for each idle part.
     """
     opened = open_world_at(world, store)
     name = ledger_month(opened.store, month)

@@ -27,7 +27,10 @@ def show_reconciliation(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the ledger with the costs that OpenCost or Kubecost allocated to its pods, by run and stage."""
+    """Compare the ledger with OpenCost or Kubecost.
+
+    The comparison is by run and stage, over the pods of Shoestring.
+    """
     try:
         data = file.read_bytes()
     except OSError as error:

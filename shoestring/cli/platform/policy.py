@@ -13,7 +13,7 @@ from shoestring.config.policy import CandidatePolicy, Policy, Preferences
 from shoestring.core.record import utc_text
 from shoestring.routing.analysis.off_policy import CostEstimate, PolicyComparison
 from shoestring.routing.policy.policy_trial import Rollback
-from shoestring.runtime.records.policy_trial import PolicyTrial, find_stored_rollback, policy_trials
+from shoestring.runtime.records.policy_trial import PolicyTrial, policy_trials, rollback_of
 
 app = typer.Typer(help="The policy in force, and a candidate policy on trial.", no_args_is_help=True)
 
@@ -23,7 +23,7 @@ def show(world: WorldOption = None, store: StoreOption = None, as_json: JsonOpti
     """Print the policy in force, and the candidate policy with its state."""
     opened = open_world_at(world, store)
     policy = opened.policy
-    rollback = find_stored_rollback(opened.store, policy.candidate) if policy.candidate else None
+    rollback = rollback_of(opened.store, policy.candidate) if policy.candidate else None
     if as_json:
         dumped: dict[str, Any] = {"policy": policy.model_dump(mode="json"), "sha256": policy.sha256}
         dumped |= {"candidate_sha256": policy.candidate.policy.sha256 if policy.candidate else None}
@@ -59,9 +59,10 @@ def policy_lines(what: str, policy: Preferences) -> list[str]:
         f"{what} {policy.title} ({policy.sha256[:12]}): an hour of delay costs ${policy.delay_usd_per_hour}"
     ]
     for kind, workload_class in sorted(policy.workload_classes.items()):
-        said = workload_class.model_dump(mode="json", exclude_defaults=True)
+        settings = workload_class.model_dump(mode="json", exclude_defaults=True)
         allowed = [
-            f"{name} {', '.join(value) if isinstance(value, list) else value}" for name, value in said.items()
+            f"{name} {', '.join(value) if isinstance(value, list) else value}"
+            for name, value in settings.items()
         ]
         lines.append(f"  {kind}-heavy work: {'; '.join(allowed) or 'anywhere'}")
     return lines
@@ -79,7 +80,10 @@ def candidate_lines(candidate: CandidatePolicy, rollback: Rollback | None) -> li
 
 @app.command()
 def compare(world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Estimate what each candidate policy would have cost, from its logged choices."""
+    """Estimate what each candidate policy would have cost.
+
+    Estimates follow from the choices that it logged.
+    """
     opened = open_world_at(world, store)
     found, notes = policy_trials(opened.store)
     if as_json:

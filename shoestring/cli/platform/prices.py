@@ -16,7 +16,7 @@ from rich.table import Table
 from shoestring.backends.local import WallClock
 from shoestring.cli.local_world import open_world_at
 from shoestring.cli.options import JsonOption, WorldOption
-from shoestring.config.world import CommittedHours
+from shoestring.config.world import CommittedHours, PriceBook
 from shoestring.core.errors import UsageError
 from shoestring.core.types import Quote
 from shoestring.pricing.catalogues import open_catalogue
@@ -25,9 +25,7 @@ from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile
 from shoestring.pricing.rows import PriceRow
 from shoestring.runtime.records.commitments import with_used_hours
 
-app = typer.Typer(
-    help="Price lists: their prices and rejected rows, and what a newer list changes.", no_args_is_help=True
-)
+app = typer.Typer(help="Show a price list, or replace it with a newer one.", no_args_is_help=True)
 
 
 AsOfOption = Annotated[
@@ -56,10 +54,10 @@ def show(
     provider: ProviderOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the prices of a list, and its rejected rows with reasons.
+    """Show the prices of a list, and its rejected rows.
 
-    With --world, show what the pools of that world cost, its prices for moving and storing data, and its
-    commitments.
+    With --world, show what the pools of that world cost, its prices for transferring and storing data, and
+    its commitments.
     """
     book, committed = None, tuple[CommittedHours, ...]()
     if world is not None:
@@ -69,7 +67,7 @@ def show(
         rejected, committed = book.rejected, with_used_hours(opened.store, book.committed)
     else:
         read = read_price_list(file, as_of, provider)
-        rows, rejected = read.rows, read.quarantined
+        rows, rejected = read.rows, read.rejected
     if as_json:
         world_facts = (
             {}
@@ -85,15 +83,17 @@ def show(
     ]
     print_table(("what", "per hour", "as of", "source"), lines)
     if book is not None:
-        print_table(("transfer", "price per GB"), book.tariffs.route_prices)
-        print_table(
-            ("storage of a GB", "per month", "reading it", "for at least"), book.tariffs.storage_prices
-        )
-        print_table(
-            ("committed", "commitment", "month", "hours left"), [commitment_row(each) for each in committed]
-        )
+        print_world_prices(book, committed)
     if rejected:
         print_table(("rejected row", "reason"), [(each.row, each.reason) for each in rejected])
+
+
+def print_world_prices(book: PriceBook, committed: Sequence[CommittedHours]) -> None:
+    """Print the prices of transfer and storage, and the commitments."""
+    print_table(("transfer", "price per GB"), book.tariffs.route_prices)
+    print_table(("storage of a GB", "per month", "reading it", "for at least"), book.tariffs.storage_prices)
+    commitments = [commitment_row(each) for each in committed]
+    print_table(("committed", "commitment", "month", "hours left"), commitments)
 
 
 @app.command()
@@ -101,7 +101,7 @@ def refresh(
     current: Annotated[Path, typer.Argument(help="the price list in use")],
     newer: Annotated[Path, typer.Argument(help="the newer price list")],
     limit_percent: Annotated[
-        float, typer.Option(min=0, help="a move beyond this is not replaced by itself")
+        float, typer.Option(min=0, help="largest change of a price, in percent, that needs no --accept")
     ] = LIMIT_PERCENT,
     accept: Annotated[
         bool, typer.Option("--accept", help="replace the list, however far prices moved")
@@ -111,22 +111,18 @@ def refresh(
     provider: ProviderOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Replace the current price list with a newer one, unless a price moved too far: then list those prices
-    and exit with 1.
+    """Replace the current price list with a newer one.
+
+    If a price moved too far, the list stays, those prices are listed, and the exit code is 1.
     """
     before, after = (read_price_list(str(path), as_of, provider) for path in (current, newer))
     if not after.rows:
         raise UsageError(f"{newer}: every row was rejected; {current} is unchanged")
     found = diff_price_lists(before.rows, after.rows, limit_percent)
-    replaced = (accept or not found.beyond) and not check
+    replaced = (accept or not found.over_limit) and not check
     if as_json:
-        typer.echo(
-            json.dumps(
-                found.model_dump(mode="json")
-                | {"rejected": to_dicts(after.quarantined), "replaced": replaced},
-                indent=1,
-            )
-        )
+        facts = {"rejected": to_dicts(after.rejected), "replaced": replaced}
+        typer.echo(json.dumps(found.model_dump(mode="json") | facts, indent=1))
     else:
         print_diff(found, after, limit_percent)
     if replaced:
@@ -134,9 +130,9 @@ def refresh(
         shutil.copyfile(newer, temporary)
         temporary.replace(current)
         typer.echo(f"{current} now holds the prices of {newer}", err=True)
-    elif not accept and found.beyond:
+    elif not accept and found.over_limit:
         typer.echo(
-            f"{current} is unchanged: {len(found.beyond)} prices moved by more than {limit_percent:g}%; "
+            f"{current} is unchanged: {len(found.over_limit)} prices moved by more than {limit_percent:g}%; "
             "give --accept to replace it",
             err=True,
         )
@@ -145,21 +141,21 @@ def refresh(
 
 def print_diff(found: PriceListDiff, after: ValidatedRows, limit_percent: float) -> None:
     changed = [
-        (move.what, f"${move.before_usd}", f"${move.after_usd}", f"{move.percent:+.1f}%")
-        for move in (*found.beyond, *found.within)
+        (move.name, f"${move.before_usd}", f"${move.after_usd}", f"{move.percent:+.1f}%")
+        for move in (*found.over_limit, *found.within_limit)
     ]
     if changed:
         print_table(("price", "from", "to", "by"), changed)
-    for what, names in (("appeared", found.appeared), ("vanished", found.vanished)):
+    for what, names in (("added", found.added), ("removed", found.removed)):
         if names:
             print_table((what,), [(name,) for name in names])
     typer.echo(
-        f"{len(found.beyond)} moved by more than {limit_percent:g}%, {len(found.within)} by less, "
-        f"{found.same} not at all; "
-        f"{len(found.appeared)} appeared, {len(found.vanished)} vanished, {len(after.quarantined)} rejected"
+        f"{len(found.over_limit)} moved by more than {limit_percent:g}%, {len(found.within_limit)} by less, "
+        f"{found.unchanged} not at all; "
+        f"{len(found.added)} added, {len(found.removed)} removed, {len(after.rejected)} rejected"
     )
-    if after.quarantined:
-        print_table(("rejected row", "reason"), [(each.row, each.reason) for each in after.quarantined])
+    if after.rejected:
+        print_table(("rejected row", "reason"), [(each.row, each.reason) for each in after.rejected])
 
 
 def commitment_row(each: CommittedHours) -> tuple[str, ...]:

@@ -12,7 +12,10 @@ from shoestring.runtime.settlement.reap import reap as reap_world
 
 
 def reap(world: ClusterWorldOption = "", as_json: JsonOption = False) -> None:
-    """Delete stage pods that no node started in time, so that they are routed again, and settle dead pods."""
+    """Delete pods that did not start in time, and settle dead pods.
+
+    Deleted stages are routed again.
+    """
     actions = reap_world(*open_reaper(world))
     if as_json:
         typer.echo(json.dumps(actions))

@@ -16,14 +16,13 @@ from shoestring.cli.run_request import budget_from_option, pipeline_needs
 from shoestring.core.canonical_json import json_text
 from shoestring.data.recipe import find_recipe
 from shoestring.routing.analysis.outline import OutlinePlan, StageOutline, pareto_front, stage_outlines
+from shoestring.routing.candidates import format_text
 from shoestring.routing.pages.explain import as_text
-from shoestring.routing.pages.text import lying
-from shoestring.routing.text_table import Grid, text_lines
+from shoestring.routing.text_table import TextTable, text_lines
 from shoestring.runtime.admission.admit import RunRequest, admission_decision, stage_budgets
 
 MAX_PLANS = 12
 """The approximate number of Pareto-optimal plans in the table; the JSON holds all of them."""
-
 
 MIN_SPEEDUP = 0.01
 """A plan is shown if it is faster than the plan shown before it by at least this fraction."""
@@ -37,8 +36,9 @@ def plan(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a run would choose and cost, stage by stage, and what faster plans would cost. Starts
-    nothing.
+    """Show what a run would choose and cost, stage by stage.
+
+    Also show what faster plans would cost. Starts nothing.
     """
     opened = open_world_at(world, store)
     found = find_recipe(recipe)
@@ -61,19 +61,13 @@ def plan(
     else:
         elastic = next((need.stage for need in decision.question.needs if need.elastic), None)
         grids = [_stages_table(stages), _pareto_table(plans, elastic)]
-        typer.echo(
-            "\n".join(
-                [
-                    as_text(decision),
-                    *(line for grid in grids if grid.rows for line in (*text_lines(grid), "")),
-                ]
-            )
-        )
+        lines = (line for grid in grids if grid.rows for line in (*text_lines(grid), ""))
+        typer.echo("\n".join([as_text(decision), *lines]))
     if decision.choice is None:
         raise typer.Exit(1)
 
 
-def _stages_table(lines: Sequence[StageOutline]) -> Grid:
+def _stages_table(lines: Sequence[StageOutline]) -> TextTable:
     rows = [
         (
             each.stage,
@@ -81,7 +75,7 @@ def _stages_table(lines: Sequence[StageOutline]) -> Grid:
             each.machine,
             each.market,
             each.region,
-            lying(each.format, each.storage_class) or "-",
+            format_text(each.format, each.storage_class) or "-",
             "$0 (cached)" if each.cached else f"${each.est_usd}",
             f"${each.p95_usd}",
             f"{each.est_s:,.1f}",
@@ -103,10 +97,10 @@ def _stages_table(lines: Sequence[StageOutline]) -> Grid:
         "P95 s",
         "rejected",
     )
-    return Grid("All stages", header, rows, frozenset({"expected", "P95", "seconds", "P95 s"}))
+    return TextTable("All stages", header, rows, frozenset({"expected", "P95", "seconds", "P95 s"}))
 
 
-def _pareto_table(plans: Sequence[OutlinePlan], elastic: str | None) -> Grid:
+def _pareto_table(plans: Sequence[OutlinePlan], elastic: str | None) -> TextTable:
     """Return the cheapest plan, the fastest plan and those between, each with the price of an hour saved
     against the row above.
     """
@@ -126,7 +120,7 @@ def _pareto_table(plans: Sequence[OutlinePlan], elastic: str | None) -> Grid:
     notes = [f"{elastic}: trained on all its epochs"] if elastic else []
     notes += [f"{len(plans) - len(shown)} more in --json"] if len(plans) > len(shown) else []
     header = ("expected", "P95", "P95 s", "an hour saved", "fits", "offers by stage")
-    return Grid("Cost against time", header, rows, frozenset(header[:4]), "; ".join(notes))
+    return TextTable("Cost against time", header, rows, frozenset(header[:4]), "; ".join(notes))
 
 
 def _spaced_plans(plans: Sequence[OutlinePlan]) -> list[OutlinePlan]:

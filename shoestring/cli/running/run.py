@@ -33,7 +33,7 @@ from shoestring.config.world import World
 from shoestring.core.errors import UsageError
 from shoestring.data.run_records import Run, open_run
 from shoestring.reporting.publish import export
-from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import summarise_run
 from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
@@ -56,6 +56,15 @@ def prepare_launch(world: World, folder: Path) -> Path:
     return folder
 
 
+def check_runnable(path: Path) -> None:
+    """Raises UsageError for a world that is for planning only."""
+    if read_world_file(path).purpose == "plan":
+        raise UsageError(
+            f"{path} is a world for planning only, so nothing can run on it: "
+            "create one with `shoestring world init`"
+        )
+
+
 def run(
     recipe: Annotated[str, typer.Argument(help="name of a recipe, or path of your own .yaml file")] = "",
     budget: BudgetOption = None,
@@ -73,7 +82,10 @@ def run(
     template: TemplateOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a recipe from raw data to an evaluated model, inside its budget."""
+    """Run a recipe, from raw data to an evaluated model.
+
+    The run stays inside its budget.
+    """
     if bool(recipe) == bool(resume):
         raise UsageError(
             "name a recipe, like `shoestring run flights`, or a run to resume: `shoestring run --resume RUN`"
@@ -90,24 +102,21 @@ def run(
         )
     opened = open_world_at(world, store)
     path = world or default_world_path()
-    if read_world_file(path).purpose == "plan":
-        raise UsageError(
-            f"{path} is a world for planning only, so nothing can run on it: create one with `shoestring "
-            "world init`"
-        )
+    check_runnable(path)
     request = run_request(opened, recipe, resume, budget, deadline, seed, campaign)
     if resume:
         check_not_running(opened, open_run(opened.store, resume))
     folder = prepare_launch(opened, out or Path("runs") / request.run_id)
     if not (resume and summarise_run(read_run_story(opened.store, resume)).status == "done"):
         start_run(opened, with_priority(request, priority), str(path.absolute()), folder, as_json, wait)
-    options = "".join(
-        f" {name} {value}"
-        for name, value in (("--world", world), ("--store", store), ("--out", out))
-        if value
-    )
     hints = (
         f"output of its steps: {folder / 'log.txt'}",
-        f"resume it: shoestring run --resume {request.run_id}{options}",
+        f"resume it: shoestring run --resume {request.run_id}{given_options(world, store, out)}",
     )
     print_run_end(export(opened.store, request.run_id, folder), str(folder / "report.html"), hints, as_json)
+
+
+def given_options(world: Path | None, store: Path | None, out: Path | None) -> str:
+    """Return these options as the user gave them, for the command that resumes the run."""
+    options = (("--world", world), ("--store", store), ("--out", out))
+    return "".join(f" {name} {value}" for name, value in options if value)

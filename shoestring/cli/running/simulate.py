@@ -81,7 +81,10 @@ def simulate(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run many synthetic pipelines through the real router and ledger, and report what they would spend."""
+    """Simulate many pipelines and report what they would spend.
+
+    The synthetic pipelines use the real router and ledger.
+    """
     found = with_trace(load_scenario(scenario), trace, tick, begins)
     files = [policy, against] if against else [policy]
     named = [(str(path) if path else "default policy", with_policy(found, path)) for path in files]

@@ -19,7 +19,7 @@ from shoestring.cli.options import (
 )
 from shoestring.data.run_records import open_run
 from shoestring.reporting.live import follow
-from shoestring.reporting.run_story import read_run_story
+from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import summarise_run
 
 
@@ -31,7 +31,10 @@ def watch(
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Follow a run live, by what its pods write into the store; with --on, by what the cluster reports."""
+    """Follow a run live.
+
+    The view shows what the pods of the run write to the store; with --on, what the cluster reports.
+    """
     if on:
         from shoestring.cli.argo_runs import watch_on
 

@@ -38,7 +38,10 @@ def show_actuals(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare expected with actual cost, and show the dollars that bought no computation."""
+    """Compare expected with actual costs.
+
+    Also show the dollars that bought no computation.
+    """
     names, begin, end = parse_grouping(by), parse_time("--since", since), parse_time("--until", until)
     charges, notes = read_charges(open_world_at(world, store).store, None, begin, end)
     found = compute_actuals(charges, names, begin, end, notes)

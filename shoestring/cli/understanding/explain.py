@@ -17,7 +17,7 @@ from shoestring.routing.analysis.compare import DecisionComparison, RejectedOffe
 from shoestring.routing.decision import Decision
 from shoestring.routing.pages.explain import as_markdown, as_text
 from shoestring.routing.policy.migration import MigrationCheck, migration_table
-from shoestring.routing.text_table import Grid, markdown_lines, text_lines
+from shoestring.routing.text_table import TextTable, markdown_lines, text_lines
 
 
 def explain(
@@ -42,8 +42,9 @@ def explain(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain a routing decision: the choice, its reasons and the rejected offers; or compare it with another
-    decision.
+    """Explain a routing decision, or compare it with another one.
+
+    The explanation lists the choice, its reasons and the rejected offers.
     """
     decision = Decision.model_validate_json(read_decision_file(file))
     if against is not None:
@@ -99,7 +100,7 @@ def _comparison_text(found: DecisionComparison) -> str:
         head,
         "",
         *text_lines(
-            Grid(
+            TextTable(
                 "Differing inputs",
                 ("inputs", "first -> second", "choice with these alone", "flips choice"),
                 rows,

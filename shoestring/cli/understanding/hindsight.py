@@ -1,4 +1,4 @@
-"""`shoestring hindsight`: past choices, priced by what the stages took."""
+"""`shoestring hindsight`: past choices, priced by the actual costs of their stages."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def show_hindsight(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Price the rejected alternatives by what the stages took: what the best choice would have saved, and the
-    cause.
+    """Price the rejected alternatives of past choices.
+
+    Prices follow from what the stages really cost. The result is what the best choice would have saved, and
+    the cause.
     """
     if prices not in ("then", "now"):
         raise UsageError(f"--prices: {prices!r} is unknown; choose then or now")

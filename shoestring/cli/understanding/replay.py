@@ -30,11 +30,12 @@ def replay(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make recorded decisions again from their own records and compare every byte. Exit code 1 if any
-    differs.
+    """Replay recorded decisions and compare every byte.
+
+    Each decision is made again from its own record. The exit code is 1 if any differs.
     """
     found = {name: _difference(data) for name, data in _decisions(target, world, store)}
-    differences = {name: said for name, said in found.items() if said is not None}
+    differences = {name: difference for name, difference in found.items() if difference is not None}
     if as_json:
         typer.echo(
             json.dumps(
@@ -45,14 +46,12 @@ def replay(
     elif len(found) == 1 and not differences:
         typer.echo(f"{next(iter(found))}: the same decision, byte for byte")
     else:
-        for name, said in differences.items():
-            lines = said.splitlines()
-            more = (
-                [f"... {len(lines) - MAX_LINES} more lines"]
-                if len(found) > 1 and len(lines) > MAX_LINES
-                else []
-            )
-            typer.echo("\n".join([f"{name}:", *(lines[:MAX_LINES] if more else lines), *more]))
+        max_lines = MAX_LINES if len(found) > 1 else None
+        for name, difference in differences.items():
+            lines = difference.splitlines()
+            typer.echo("\n".join([f"{name}:", *lines[:max_lines]]))
+            if max_lines is not None and len(lines) > max_lines:
+                typer.echo(f"... {len(lines) - max_lines} more lines")
         typer.echo(
             f"{len(found)} decisions replayed: {len(found) - len(differences)} the same, byte for byte"
         )
@@ -67,8 +66,9 @@ def replay(
 
 
 def _difference(data: bytes) -> str | None:
-    """Return the difference, or None. A record of another version cannot be replayed, which counts as a
-    difference.
+    """Return the difference, or None.
+
+    A record of another version cannot be replayed, which counts as a difference.
     """
     try:
         return replay_decision(data)

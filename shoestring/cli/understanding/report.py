@@ -19,7 +19,10 @@ def report(
     world: WorldOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Write a run's report and files again, from its current records."""
+    """Write the report and files of a run again.
+
+    They show the current state of its records.
+    """
     opened = open_world_at(world, store)
     open_run(opened.store, run_id)
     folder = out or Path("runs") / run_id

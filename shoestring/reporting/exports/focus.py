@@ -27,81 +27,22 @@ from shoestring.routing.offers.egress import billed_gb
 from shoestring.routing.placement import RUN_LABEL, STAGE_LABEL
 from shoestring.spending.ledger.entry import Entry
 
-COLUMNS = (
-    *(
-        "BilledCost",
-        "BillingAccountId",
-        "BillingAccountName",
-        "BillingCurrency",
-        "BillingPeriodEnd",
-        "BillingPeriodStart",
-    ),
-    *(
-        "ChargeCategory",
-        "ChargeClass",
-        "ChargeDescription",
-        "ChargeFrequency",
-        "ChargePeriodEnd",
-        "ChargePeriodStart",
-    ),
-    *(
-        "CommitmentDiscountCategory",
-        "CommitmentDiscountId",
-        "CommitmentDiscountName",
-        "CommitmentDiscountQuantity",
-    ),
-    *(
-        "CommitmentDiscountStatus",
-        "CommitmentDiscountType",
-        "CommitmentDiscountUnit",
-        "ConsumedQuantity",
-        "ConsumedUnit",
-    ),
-    *(
-        "ContractedCost",
-        "ContractedUnitPrice",
-        "EffectiveCost",
-        "InvoiceIssuerName",
-        "ListCost",
-        "ListUnitPrice",
-        "PricingCategory",
-    ),
-    *(
-        "PricingQuantity",
-        "PricingUnit",
-        "ProviderName",
-        "PublisherName",
-        "RegionId",
-        "RegionName",
-        "ResourceId",
-        "ResourceName",
-    ),
-    *(
-        "ResourceType",
-        "ServiceCategory",
-        "ServiceName",
-        "ServiceSubcategory",
-        "SkuId",
-        "SkuMeter",
-        "SkuPriceDetails",
-        "SkuPriceId",
-    ),
-    *("SubAccountId", "SubAccountName", "Tags"),
-)
-EXTENSION_COLUMNS = (
-    *(
-        "x_Attempt",
-        "x_DecisionKey",
-        "x_EstimatedCost",
-        "x_Kind",
-        "x_LedgerAccount",
-        "x_LedgerEntry",
-        "x_P95Cost",
-        "x_Recipe",
-        "x_RunId",
-    ),
-    *("x_Stage", "x_Status"),
-)
+COLUMN_NAMES = """
+BilledCost BillingAccountId BillingAccountName BillingCurrency BillingPeriodEnd BillingPeriodStart
+ChargeCategory ChargeClass ChargeDescription ChargeFrequency ChargePeriodEnd ChargePeriodStart
+CommitmentDiscountCategory CommitmentDiscountId CommitmentDiscountName CommitmentDiscountQuantity
+CommitmentDiscountStatus CommitmentDiscountType CommitmentDiscountUnit ConsumedQuantity ConsumedUnit
+ContractedCost ContractedUnitPrice EffectiveCost InvoiceIssuerName ListCost ListUnitPrice PricingCategory
+PricingQuantity PricingUnit ProviderName PublisherName RegionId RegionName ResourceId ResourceName
+ResourceType ServiceCategory ServiceName ServiceSubcategory SkuId SkuMeter SkuPriceDetails SkuPriceId
+SubAccountId SubAccountName Tags
+"""
+EXTENSION_COLUMN_NAMES = """
+x_Attempt x_DecisionKey x_EstimatedCost x_Kind x_LedgerAccount x_LedgerEntry x_P95Cost x_Recipe x_RunId
+x_Stage x_Status
+"""
+COLUMNS = tuple(COLUMN_NAMES.split())
+EXTENSION_COLUMNS = tuple(EXTENSION_COLUMN_NAMES.split())
 CAMPAIGN_TAG = "shoestring.dev/campaign"
 ISSUER = "Shoestring"
 HOURS = "Hours"

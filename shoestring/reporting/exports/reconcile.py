@@ -29,7 +29,7 @@ class ReconciliationLine(Record):
     )
     opencost_usd: Usd
     idle_usd: Usd = Field(
-        description="idle time of the cluster that theirs holds, found_in they were asked to share it out"
+        description="idle time of the cluster in OpenCost's costs, if it was asked to share idle costs"
     )
     shared_usd: Usd = Field(description="shared costs of other workloads in OpenCost's costs")
     other_usd: Usd = Field(
@@ -64,46 +64,34 @@ def reconcile(
     notes: tuple[str, ...] = (),
 ) -> Reconciliation:
     """Compare the charges and the allocations whose pods began in [since, until)."""
-    ours = [charge for charge in charges if since <= charge_started_at(charge) < until]
-    theirs = [each for each in allocations if since <= each.start < until]
-    late = sum(charge.entry.at > until for charge in ours)
-    late_note = (
-        (
-            f"{late} of these charges ended after {until:%Y-%m-%d %H:%M} UTC: the ledger counts them fully, "
-            "OpenCost in part",
-        )
-        if late
-        else ()
-    )
+    own_charges = [charge for charge in charges if since <= charge_started_at(charge) < until]
+    in_period = [each for each in allocations if since <= each.start < until]
+    late = sum(charge.entry.at > until for charge in own_charges)
+    if late:
+        ended = f"{late} of these charges ended after {until:%Y-%m-%d %H:%M} UTC"
+        notes = (f"{ended}: the ledger counts them fully, OpenCost in part", *notes)
     keys = sorted(
-        {_key(charge) for charge in ours}
-        | {(each.run_id, each.stage) for each in theirs if each.run_id is not None}
+        {_key(charge) for charge in own_charges}
+        | {(each.run_id, each.stage) for each in in_period if each.run_id is not None}
     )
-    lines = [
-        _reconcile_line(
-            key,
-            [charge for charge in ours if _key(charge) == key],
-            [each for each in theirs if (each.run_id, each.stage) == key],
-        )
-        for key in keys
-    ]
-    by_kind = {
-        kind: [each for each in theirs if each.kind == kind] for kind in ("idle", "shared", "unmounted")
+    lines = [_reconcile_line(key, own_charges, in_period) for key in keys]
+    totals = {
+        kind: _total(each for each in in_period if each.kind == kind)
+        for kind in ("idle", "shared", "unmounted")
     }
-    shoestring_allocations = [each for each in theirs if each.run_id is not None]
     return Reconciliation(
         since=since,
         until=until,
         lines=tuple(lines),
-        ledger_usd=from_microusd(sum(charge.paid_microusd for charge in ours)),
-        opencost_usd=_total(theirs),
-        opencost_shoestring_usd=_total(shoestring_allocations),
-        idle_usd=_total(by_kind["idle"]),
-        shared_usd=_total(by_kind["shared"]),
-        unmounted_usd=_total(by_kind["unmounted"]),
-        other_workloads_usd=_total(each for each in theirs if each.kind == "pod" and each.run_id is None),
+        ledger_usd=from_microusd(sum(charge.paid_microusd for charge in own_charges)),
+        opencost_usd=_total(in_period),
+        opencost_shoestring_usd=_total(each for each in in_period if each.run_id is not None),
+        idle_usd=totals["idle"],
+        shared_usd=totals["shared"],
+        unmounted_usd=totals["unmounted"],
+        other_workloads_usd=_total(each for each in in_period if each.kind == "pod" and each.run_id is None),
         unexplained_usd=sum((line.unexplained_usd for line in lines), from_microusd(0)),
-        notes=late_note + notes,
+        notes=notes,
     )
 
 
@@ -123,25 +111,25 @@ def _total(allocations: Iterable[Allocation]) -> Usd:
 
 
 def _reconcile_line(
-    key: tuple[str, str], charges: Sequence[Charge], allocations: Sequence[Allocation]
+    key: tuple[str, str], all_charges: Sequence[Charge], all_allocations: Sequence[Allocation]
 ) -> ReconciliationLine:
+    charges = [charge for charge in all_charges if _key(charge) == key]
+    allocations = [each for each in all_allocations if (each.run_id, each.stage) == key]
     fees = sum(charge.parts.fees_microusd for charge in charges)
-    ours, theirs = (
-        sum(charge.paid_microusd for charge in charges),
-        sum(each.total_microusd for each in allocations),
-    )
+    ledger = sum(charge.paid_microusd for charge in charges)
+    opencost = sum(each.total_microusd for each in allocations)
     idle, shared, other = (
         sum(getattr(each, f"{name}_microusd") for each in allocations) for name in ("idle", "shared", "other")
     )
     return ReconciliationLine(
         run_id=key[0],
         stage=key[1],
-        ledger_usd=from_microusd(ours),
+        ledger_usd=from_microusd(ledger),
         fees_usd=from_microusd(fees),
-        opencost_usd=from_microusd(theirs),
+        opencost_usd=from_microusd(opencost),
         idle_usd=from_microusd(idle),
         shared_usd=from_microusd(shared),
         other_usd=from_microusd(other),
-        unexplained_usd=from_microusd(theirs - (ours - fees) - idle - shared - other),
+        unexplained_usd=from_microusd(opencost - (ledger - fees) - idle - shared - other),
         found_in="both" if charges and allocations else "ledger" if charges else "opencost",
     )

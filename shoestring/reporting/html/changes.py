@@ -10,7 +10,7 @@ from shoestring.reporting.html.markup import Html, table
 from shoestring.reporting.run_story import AttemptStory, RunStory
 from shoestring.routing.policy.migration import MIGRATION_COLUMNS, migration_table
 
-HEADS = (("Attempt", "name"), ("At", ""), ("What", ""), ("Before", ""), ("After", ""), ("Reason", "why"))
+HEADS = (("Attempt", "name"), ("At", ""), ("What", ""), ("Before", ""), ("After", ""), ("Reason", "reason"))
 
 Row = tuple[str, str, str, str, str, str]
 
@@ -68,7 +68,7 @@ def migration_checks_table(story: RunStory) -> Html | None:
         (number_text.capitalized(name), "n" if number else "")
         for number, name in enumerate(MIGRATION_COLUMNS)
     )
-    heads = (("Attempt", "name"), *columns, ("Verdict", "why"))
+    heads = (("Attempt", "name"), *columns, ("Verdict", "reason"))
     caption = "The last migration check of each attempt: where it ran, and the best alternative."
     return table(caption, heads, rows, class_="stack") if rows else None
 

@@ -134,7 +134,7 @@ def dots_and_whiskers(
     marks = ticks(x.low, x.high, 5)
     rows = []
     for index, each in enumerate(measured):
-        y, kind = top + row_px * index + 32, "ours" if each.is_model else "other"
+        y, kind = top + row_px * index + 32, "model" if each.is_model else "baseline"
         rows += [line(x(mark), y - 9, x(mark), y + 9, "grid") for mark in marks]
         rows += [
             label(0, y - 16, each.name, class_=f"name {kind}"),
@@ -185,10 +185,10 @@ def calibration(key: str, title: str, bins: Sequence[CalibrationPoint]) -> Html:
     for each in bins:
         if each.low is not None and each.high is not None:
             drawn.append(
-                line(x(each.predicted), y(each.low), x(each.predicted), y(each.high), "whisker ours")
+                line(x(each.predicted), y(each.low), x(each.predicted), y(each.high), "whisker model")
             )
         radius = round(max(2.5, 12 * math.sqrt(each.rows / total)), 1)
-        drawn.append(tag("circle", cx=x(each.predicted), cy=y(each.observed), r=radius, class_="dot ours"))
+        drawn.append(tag("circle", cx=x(each.predicted), cy=y(each.observed), r=radius, class_="dot model"))
     axes = (
         x_axis(x, marks, number_labels(marks), top, bottom),
         y_axis(y, marks, number_labels(marks), left, width - 12),

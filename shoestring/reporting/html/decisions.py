@@ -11,6 +11,7 @@ from shoestring.core.money import from_microusd
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Head, Html, Row, scroll, table, tag, text
 from shoestring.reporting.run_story import AttemptStory
+from shoestring.routing.candidates import format_text
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.offer_table import OfferTable, stage_offer_table
 from shoestring.routing.pages.decision_view import (
@@ -20,7 +21,6 @@ from shoestring.routing.pages.decision_view import (
     offer_views,
     unlisted_counts,
 )
-from shoestring.routing.pages.text import lying
 from shoestring.routing.question import Question
 
 VISIBLE_OFFERS = 8
@@ -29,7 +29,7 @@ OFFER_HEADS: tuple[Head, ...] = (
     ("Price", "n"),
     ("Expected", "n"),
     ("P95", "n"),
-    ("Verdict", "said"),
+    ("Verdict", "full"),
 )
 LATER_HEADS: tuple[Head, ...] = (
     ("Stage", "name"),
@@ -45,7 +45,7 @@ PRICE_HEADS: tuple[Head, ...] = (
     ("As of", ""),
     ("Source", ""),
 )
-REJECTED_HEADS: tuple[Head, ...] = (("Price row", "name"), ("Reason", "said"))
+REJECTED_HEADS: tuple[Head, ...] = (("Price row", "name"), ("Reason", "full"))
 
 
 def decision_section(attempt: AttemptStory, run_id: str) -> Html:
@@ -61,7 +61,7 @@ def decision_section(attempt: AttemptStory, run_id: str) -> Html:
 
 
 def _chosen(choice: Choice) -> str:
-    writes = f", writing {lying(choice.format, choice.storage_class)}" if choice.format else ""
+    writes = f", writing {format_text(choice.format, choice.storage_class)}" if choice.format else ""
     return f"{choice.pool}, {choice.market}{writes}" + (", from the cache" if choice.cached else "")
 
 
@@ -118,8 +118,8 @@ def _offers(decision: Decision) -> Iterable[Html]:
             rest,
         )
     if more := unlisted_counts(decision):
-        told = ", ".join(f"{number_text.count(count)} {code}" for code, count in more.items())
-        yield tag("p", f"More rejected offers, each with its code in the JSON: {told}.", class_="note")
+        counts = ", ".join(f"{number_text.count(count)} {code}" for code, count in more.items())
+        yield tag("p", f"More rejected offers, each with its code in the JSON: {counts}.", class_="note")
 
 
 def _offer(decision: Decision, columns: OfferTable, offered: OfferView) -> tuple[object, ...]:
@@ -184,7 +184,7 @@ def _tables(decision: Decision) -> Iterable[Html]:
         (
             each.stage,
             f"{each.pool}, {each.market}",
-            lying(each.format, each.storage_class) or "no data set",
+            format_text(each.format, each.storage_class) or "no data set",
             _cost_s(each.est_usd, each.est_s),
             _cost_s(each.reserved_usd, each.reserved_s),
         )

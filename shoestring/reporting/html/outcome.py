@@ -9,7 +9,7 @@ from shoestring.reporting.html.markup import Head, Html, table, tag, text
 from shoestring.reporting.run_story import RunStory
 from shoestring.reporting.terminal_text import REGRET_CAUSES
 from shoestring.routing.analysis.hindsight import CounterfactualOffer, Hindsight
-from shoestring.routing.pages.text import lying
+from shoestring.routing.candidates import format_text
 
 ACTUAL_HEADS: tuple[Head, ...] = (
     ("Stage", "name"),
@@ -28,7 +28,7 @@ HINDSIGHT_HEADS: tuple[Head, ...] = (
     ("Chosen", "place"),
     ("Best", "place"),
     ("Regret", "n"),
-    ("Cause", "said"),
+    ("Cause", "full"),
 )
 
 
@@ -101,7 +101,7 @@ def _target_cell(option: CounterfactualOffer) -> Html:
         tag(
             "small",
             option.market,
-            f", {lying(option.format, option.storage_class)}" if option.format else None,
+            f", {format_text(option.format, option.storage_class)}" if option.format else None,
         ),
     )
 

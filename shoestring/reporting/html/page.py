@@ -19,7 +19,7 @@ from shoestring.reporting.summary import RunSummary, summarise_run
 
 def page(story: RunStory) -> str:
     """Return the complete report."""
-    style = files("shoestring.reporting").joinpath("report.css").read_text(encoding="utf-8")
+    style = files("shoestring.reporting.html").joinpath("report.css").read_text(encoding="utf-8")
     summary = summarise_run(story)
     sections = [(key, name, made) for key, name, made in _sections(story) if made is not None]
     head = tag(

@@ -9,7 +9,7 @@ from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Html, table, tag, text
 from shoestring.reporting.run_story import RunStory, StageStory, StartAccount
 from shoestring.reporting.summary import attempt_seconds, placed_attempt
-from shoestring.routing.pages.text import lying
+from shoestring.routing.candidates import format_text
 
 STATES = {
     "waiting": "not reached",
@@ -79,7 +79,7 @@ def _stage_row(story: RunStory, stage: StageStory) -> tuple[object, ...]:
             choice.pool,
             tag(
                 "small",
-                f"{choice.market}, {lying(choice.format, choice.storage_class)}"
+                f"{choice.market}, {format_text(choice.format, choice.storage_class)}"
                 if choice.format
                 else choice.market,
             ),

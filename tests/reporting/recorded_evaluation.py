@@ -1,4 +1,4 @@
-"""What training and evaluation leave of a run that went well. The numbers are made up; their shapes are real."""
+"""The curve and the evaluation of a successful run. The numbers are invented; their shapes are real."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shoestring.training.curve import CurvePoint, TrainingCurve
 
 
 def curve(run_id: str, stop_usd: Decimal, points: int = 120) -> TrainingCurve:
-    """Losses that fall and level off, with a phase for each part of the way."""
-    looks = []
+    """Return losses that fall and level off, with a phase for each part."""
+    points_so_far = []
     for number in range(points + 1):
         share = number / points
-        looks.append(
+        points_so_far.append(
             CurvePoint(
                 samples=number * 22_000,
                 epoch=number * 0.08,
@@ -26,37 +26,41 @@ def curve(run_id: str, stop_usd: Decimal, points: int = 120) -> TrainingCurve:
                 phase="warm-up" if share < 0.06 else "stable" if share < 0.8 else "decay",
             )
         )
-    return TrainingCurve(run_id=run_id, metric="log_loss", points=tuple(looks))
+    return TrainingCurve(run_id=run_id, metric="log_loss", points=tuple(points_so_far))
 
 
-def around(value: float, by: float) -> Score:
-    return Score(value=value, low=value - by, high=value + by)
+def score_with_interval(value: float, half_width: float) -> Score:
+    return Score(value=value, low=value - half_width, high=value + half_width)
 
 
 MODEL = ScoredModel(
     name="model",
     description="an embedding MLP after 9.6 epochs",
     scores={
-        "log_loss": around(0.4413, 0.0081),
-        "accuracy": around(0.8011, 0.011),
-        "auc": around(0.7412, 0.007),
+        "log_loss": score_with_interval(0.4413, 0.0081),
+        "accuracy": score_with_interval(0.8011, 0.011),
+        "auc": score_with_interval(0.7412, 0.007),
     },
 )
 PRIOR = ScoredModel(
     name="class prior",
     description="the shares of the classes in train",
-    scores={"log_loss": around(0.5012, 0.019), "accuracy": around(0.7711, 0.014), "auc": Score(value=0.5)},
-    difference={"log_loss": around(-0.0599, 0.011)},
+    scores={
+        "log_loss": score_with_interval(0.5012, 0.019),
+        "accuracy": score_with_interval(0.7711, 0.014),
+        "auc": Score(value=0.5),
+    },
+    difference={"log_loss": score_with_interval(-0.0599, 0.011)},
 )
 BOOSTING = ScoredModel(
     name="gradient boosting",
     description="scikit-learn's HistGradientBoostingClassifier, given the same seconds",
     scores={
-        "log_loss": around(0.4396, 0.0083),
-        "accuracy": around(0.8021, 0.011),
-        "auc": around(0.7466, 0.007),
+        "log_loss": score_with_interval(0.4396, 0.0083),
+        "accuracy": score_with_interval(0.8021, 0.011),
+        "auc": score_with_interval(0.7466, 0.007),
     },
-    difference={"log_loss": around(0.0017, 0.0021)},
+    difference={"log_loss": score_with_interval(0.0017, 0.0021)},
     fit=BaselineFit(
         limit_s=61.2,
         limit_reason="what training took",

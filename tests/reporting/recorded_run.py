@@ -1,4 +1,4 @@
-"""Runs as pods record them: real nouns, real decisions, a real ledger, in a real folder store. Only the work is made up."""
+"""A run of the flights recipe, written record by record with its ledger, without running its stages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from learned import curve, scorecard
+from recorded_evaluation import curve, scorecard
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.config.tariffs import Tariffs
+from shoestring.core import store_layout
 from shoestring.core.money import usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
@@ -21,7 +22,7 @@ from shoestring.data.run_records import RunRecord, RunStart
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.question import Question
-from shoestring.spending.heartbeat import Heartbeat, heartbeat_key
+from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -92,7 +93,9 @@ class RecordedClock:
 
 
 class Recording:
-    """Writes down a run step by step. Each step takes its own time on the clock. Data is charged where `tariffs` are given."""
+    """Writes the records of a run, step by step. Each step advances the clock; data is charged if `tariffs`
+    is given.
+    """
 
     def __init__(
         self,
@@ -147,7 +150,7 @@ class Recording:
         )
 
     def evaluated(self) -> None:
-        """A run from start to end, nothing cached."""
+        """Record a run from start to end, without cache hits."""
         self.start()
         for stage, seconds in (("ingest", 6.1), ("preprocess", 7.3)):
             self.route(stage)
@@ -202,14 +205,16 @@ class Recording:
             held_usd=state.held_usd if state else self.overhead_usd,
             pools=self.pools,
             quotes=quotes,
-            rejected_prices=(RejectedPrice(row="cpu-2 spot $0.20", reason="spot above on-demand: $0.20 over $0.08"),),
+            rejected_prices=(
+                RejectedPrice(row="cpu-2 spot $0.20", reason="spot above on-demand: $0.20 over $0.08"),
+            ),
             speeds=SPEEDS,
             tariffs=self.tariffs or Tariffs(),
             digests={"world": digest(b"world"), "recipe": digest(b"recipe")},
         )
 
     def route(self, stage: str, cached: str | None = None) -> Decision:
-        """Decide and reserve; what the router's own pod takes is 0.8 s."""
+        """Decide and reserve. The route step's own pod takes 0.8 s."""
         self.clock.sleep(0.8)
         decision = decide(self.question(stage, cached))
         number = self.attempts[stage] = decision.question.attempt
@@ -237,7 +242,7 @@ class Recording:
     def beat(
         self, seconds: float, phase: str = "", samples: int = 0, total: int | None = None, **quality: float
     ) -> None:
-        """A heartbeat so many seconds after the pod began, which is now."""
+        """Write a heartbeat this many seconds after the pod began, which is now."""
         question = self.decision.question
         began = self.clock.now()
         self.clock.sleep(seconds)
@@ -257,7 +262,7 @@ class Recording:
             total=total,
             quality=quality,
         )
-        self.store.put(heartbeat_key(RUN_ID, self.hold), record_bytes(beat))
+        self.store.put(store_layout.heartbeat(RUN_ID, self.hold), record_bytes(beat))
 
     def end(
         self,
@@ -266,7 +271,7 @@ class Recording:
         why: str = "",
         **outcome: Any,
     ) -> None:
-        """Settle and write the receipt of an attempt that took so many seconds, from now."""
+        """Settle an attempt that took this many seconds from now, and write its receipt."""
         question, choice = self.decision.question, self.choice
         began = self.clock.now()
         self.clock.sleep(seconds)
@@ -308,7 +313,7 @@ class Recording:
 
 
 def far(folder: Path) -> Recording:
-    """In another region than its data and its store; a first attempt at preprocess fails."""
+    """Record a run in another region than its data and its store; a first attempt at preprocess fails."""
     pool = Pool(name="far", cores=2, memory_gb=8, region="far")
     routes = {"local->far": usd("0.02"), "far->local": usd("0.09")}
     run = Recording(

@@ -1,4 +1,4 @@
-"""`--on CONTEXT` where there is nothing to run on, and what is said of a Workflow."""
+"""`--on CONTEXT` without a reachable cluster, and the text of a Workflow's steps."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import yaml
 from commands import Ran, shoestring
 
-from shoestring.backends.argo import as_progress, workflow_of
-from shoestring.cli.clusters import words
+from shoestring.backends.argo import find_workflow, parse_progress
+from shoestring.cli.argo_runs import step_text
 
 NOWHERE = {
     "apiVersion": "v1",
@@ -38,7 +38,7 @@ def test_a_context_that_the_kubeconfig_lacks_is_bad_usage(kubeconfig: dict[str, 
 
 
 @pytest.mark.parametrize("command", ["run", "watch"])
-def test_a_cluster_that_does_not_answer_is_a_sentence_with_its_address(
+def test_an_unreachable_cluster_is_reported_with_its_address(
     kubeconfig: dict[str, str], command: str
 ) -> None:
     ran = on(kubeconfig, command, "flights", "--on", "away")
@@ -46,15 +46,13 @@ def test_a_cluster_that_does_not_answer_is_a_sentence_with_its_address(
     assert "the cluster at http://127.0.0.1:1 does not answer" in ran.err
 
 
-def test_no_kubeconfig_is_a_sentence_that_says_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_reported_with_its_path(tmp_path: Path) -> None:
     ran = on({"KUBECONFIG": str(tmp_path / "none")}, "run", "flights", "--on", "away")
     assert (ran.code, "$KUBECONFIG" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize("option", [("--store", "/s"), ("--world", "/w"), ("--out", "/o")])
-def test_what_is_for_this_machine_does_not_go_with_a_cluster(
-    kubeconfig: dict[str, str], option: tuple[str, str]
-) -> None:
+def test_local_options_are_refused_for_a_cluster(kubeconfig: dict[str, str], option: tuple[str, str]) -> None:
     ran = on(kubeconfig, "run", "flights", "--on", "away", *option)
     assert (ran.code, option[0] in ran.err) == (2, True)
 
@@ -63,11 +61,11 @@ def test_a_template_without_a_cluster_is_bad_usage() -> None:
     ran = shoestring("run", "flights", "--template", "dedupe-rows")
     assert (
         ran.code,
-        "--template dedupe-rows is a pipeline on a cluster: name its context with --on" in ran.err,
+        "--template dedupe-rows is a pipeline on a cluster: name the kubeconfig context with --on" in ran.err,
     ) == (2, True)
 
 
-def test_a_wrong_budget_is_said_before_any_cluster_is_asked(kubeconfig: dict[str, str]) -> None:
+def test_an_invalid_budget_is_reported_before_the_cluster_is_contacted(kubeconfig: dict[str, str]) -> None:
     ran = on(kubeconfig, "run", "flights", "--on", "away", "--budget", "lots")
     assert (ran.code, "'lots'" in ran.err) == (2, True)
 
@@ -84,7 +82,7 @@ def node(name: str, template: str, started: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_a_workflow_is_told_as_its_pods_in_the_order_they_began_with_what_they_said() -> None:
+def test_a_workflow_is_reported_as_its_pods_in_start_order_with_their_messages() -> None:
     route = {
         "inputs": {"parameters": [{"name": "stage", "value": "train"}]},
         "boundaryID": "again",
@@ -99,18 +97,23 @@ def test_a_workflow_is_told_as_its_pods_in_the_order_they_began_with_what_they_s
         node("stage", "train", "1", message=said),
     ]
     status = {"phase": "Running", "nodes": dict(zip(("again", "end", "route", "stage"), nodes, strict=True))}
-    progress = as_progress({"metadata": {"name": "run"}, "status": status})
-    assert [words(step) for step in progress.steps] == [
+    progress = parse_progress({"metadata": {"name": "run"}, "status": status})
+    assert [step_text(step) for step in progress.steps] == [
         "train: running: main: Error (exit code 1): shoestring: nothing fits",
         "route train (attempt 2): running on n1",
         "settle: running",
     ]
-    assert (progress.summary, progress.is_over) == ("{}", False)
+    assert (progress.summary, progress.is_finished) == ("{}", False)
 
 
-def test_a_workflow_that_nobody_looked_at_yet_is_pending() -> None:
-    progress = as_progress({"metadata": {"name": "run"}})
-    assert (progress.phase, progress.steps, progress.summary, progress.is_over) == ("Pending", (), "", False)
+def test_a_workflow_without_status_is_pending() -> None:
+    progress = parse_progress({"metadata": {"name": "run"}})
+    assert (progress.phase, progress.steps, progress.summary, progress.is_finished) == (
+        "Pending",
+        (),
+        "",
+        False,
+    )
 
 
 def workflow_given(name: str, run_id: str | None, hour: int) -> dict[str, Any]:
@@ -119,9 +122,7 @@ def workflow_given(name: str, run_id: str | None, hour: int) -> dict[str, Any]:
     return {"metadata": meta, "spec": {"arguments": {"parameters": given}}}
 
 
-def test_a_run_is_found_by_the_id_that_it_was_given_and_by_its_workflows_uid_where_it_was_given_none() -> (
-    None
-):
+def test_a_run_is_found_by_its_id_or_else_by_its_workflows_uid() -> None:
     bare = {"metadata": workflow_given("bare", None, 1)["metadata"], "spec": {}}
     there = [
         workflow_given("old", "mine", 3),
@@ -129,5 +130,5 @@ def test_a_run_is_found_by_the_id_that_it_was_given_and_by_its_workflows_uid_whe
         workflow_given("none", None, 5),
         bare,
     ]
-    found = {asked: workflow_of(asked, there) for asked in ("mine", "uid-of-none", "uid-of-bare", "recipe")}
+    found = {asked: find_workflow(asked, there) for asked in ("mine", "uid-of-none", "uid-of-bare", "recipe")}
     assert [each and each["metadata"]["name"] for each in found.values()] == ["new", "none", "bare", None]

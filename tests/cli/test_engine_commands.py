@@ -1,4 +1,4 @@
-"""What an engine's containers call, called by hand: route, stage, settle."""
+"""The commands of an engine's containers, called by hand: route, stage, settle."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pods(laptop: Path, tmp_path: Path) -> Pods:
     return Pods(laptop, tmp_path / "store")
 
 
-def test_route_stage_and_settle_hand_on_files_and_a_stage_runs_once_on_its_reservation(
+def test_route_stage_and_settle_pass_files_and_a_stage_runs_once_per_reservation(
     pods: Pods, recipe: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -77,7 +77,7 @@ def test_route_stage_and_settle_hand_on_files_and_a_stage_runs_once_on_its_reser
 
 
 @pytest.mark.parametrize(("given", "seed"), [((), 5), (("--seed", "-1"), 5), (("--seed", "0"), 0)])
-def test_an_engine_that_gives_no_seed_gets_the_recipes(
+def test_without_a_seed_the_recipes_seed_is_used(
     pods: Pods, flights_slice: Path, given: tuple[str, ...], seed: int, tmp_path: Path
 ) -> None:
     routed = pods.route(
@@ -91,7 +91,7 @@ def test_an_engine_that_gives_no_seed_gets_the_recipes(
     assert json.loads((tmp_path / "decision.json").read_text())["question"]["seed"] == seed
 
 
-def test_a_router_that_refuses_says_why_and_the_exit_step_sums_it_up(
+def test_a_refused_route_gives_the_reason_and_the_exit_step_summarises_it(
     pods: Pods, recipe: str, tmp_path: Path
 ) -> None:
     refused = pods.route(recipe, tmp_path / "out", "--budget", "0.000001")
@@ -112,7 +112,7 @@ def test_a_router_that_refuses_says_why_and_the_exit_step_sums_it_up(
         ({"budget": "$5"}, "budget_usd: '$5' is not an amount of dollars"),
     ],
 )
-def test_what_an_engine_was_given_wrongly_is_a_sentence(
+def test_invalid_input_of_an_engine_is_reported(
     pods: Pods, recipe: str, given: dict[str, str], why: str, tmp_path: Path
 ) -> None:
     ran = pods.route(
@@ -125,5 +125,5 @@ def test_what_an_engine_was_given_wrongly_is_a_sentence(
     assert (ran.code, why in ran.err) == (2, True), ran.err
 
 
-def test_settling_a_run_that_never_was_is_bad_usage(pods: Pods) -> None:
+def test_settling_an_unknown_run_is_bad_usage(pods: Pods) -> None:
     assert pods.settle().code == 2

@@ -1,15 +1,18 @@
-"""The runs that a report has to read well for."""
+"""Runs in every state that a report has to show."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from recorded import ROWS, Recording
+from recorded_run import ROWS, Recording
 
 from shoestring.core.types import Market, MarketTerms, Pool
 
-HOSTILE = "<script>alert('x')</script> & \"quoted\" 'single' </style><img src=http://evil.example/x.png onerror=alert(1)>"
+HOSTILE = (
+    "<script>alert('x')</script> & \"quoted\" 'single' </style><img src=http://evil.example/x.png "
+    "onerror=alert(1)>"
+)
 BOTH = {Market.ON_DEMAND: MarketTerms(), Market.SPOT: MarketTerms(preemptions_per_hour=0.2)}
 CLOUD = tuple(
     Pool(name=name, cores=cores, memory_gb=4 * cores, startup_s=45, markets=BOTH)
@@ -29,7 +32,7 @@ def done(folder: Path) -> Recording:
 
 
 def in_the_cloud(folder: Path) -> Recording:
-    """Many offers, and a budget a million times what is spent."""
+    """Record a run with many offers, and a budget a million times its cost."""
     run = Recording(folder, "4200", CLOUD, "list price")
     run.evaluated()
     return run
@@ -42,7 +45,7 @@ def refused(folder: Path) -> Recording:
 
 
 def impossible(folder: Path) -> Recording:
-    """No budget would change it."""
+    """Record a run for which no budget is enough."""
     run = Recording(folder, "1", (Pool(name="tiny", cores=1, memory_gb=0.01),))
     run.route("ingest")
     return run
@@ -88,7 +91,7 @@ def stopped(folder: Path) -> Recording:
 
 
 def refused_on_the_way(folder: Path) -> Recording:
-    """Ingest took so long that what is left does not suffice for the others."""
+    """Record a run whose ingest took so long that the rest of the budget is not enough."""
     run = Recording(folder, "0.000518")
     run.start()
     run.route("ingest")
@@ -100,7 +103,7 @@ def refused_on_the_way(folder: Path) -> Recording:
 
 
 def resumed(folder: Path) -> Recording:
-    """Lost in training; an hour later begun again, and finished."""
+    """Record a run that was lost in training, and an hour later resumed and finished."""
     run = Recording(folder)
     run.start()
     for stage, seconds in (("ingest", 6.1), ("preprocess", 7.3)):
@@ -122,7 +125,7 @@ def resumed(folder: Path) -> Recording:
 
 
 def hostile(folder: Path) -> Recording:
-    """Whatever a person, a price list or an exception can put into the records."""
+    """Record a run with markup wherever a user, a price list or an exception can put text."""
     run = Recording(folder, "0.003", (Pool(name=HOSTILE, cores=1, memory_gb=4),), HOSTILE)
     run.start()
     run.route("ingest")
