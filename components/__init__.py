@@ -1,1 +1,1 @@
-"""What Kubeflow Pipelines sees: one file a step, a signature and one call."""
+"""The components that Kubeflow Pipelines runs: one file for each step, with a signature and one call."""

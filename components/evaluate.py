@@ -13,7 +13,7 @@ def evaluate(
     model: str,
     metrics: dsl.Output[dsl.Metrics],
 ) -> str:
-    """Open the sealed test split once and compare with the baselines; returns the evaluation's key."""
+    """Evaluate the model once on the test split against the baselines; return the evaluation's key."""
     from shoestring.runtime import run
 
     return run(

@@ -5,7 +5,7 @@ from shoestring.config.world import IMAGES
 
 @dsl.component(base_image=IMAGES["base"], install_kfp_package=False)
 def ingest(world: str, run_id: str, job_id: str, decision_key: str, dataset: dsl.Output[dsl.Dataset]) -> str:
-    """Read the recipe's source tables, check every row, and keep them as a data set; returns its manifest's key."""
+    """Read the recipe's source tables, check every row and write a data set; return its manifest's key."""
     from shoestring.runtime import run
 
     return run(

@@ -7,7 +7,7 @@ from shoestring.config.world import IMAGES
 def preprocess(
     world: str, run_id: str, job_id: str, decision_key: str, data: str, dataset: dsl.Output[dsl.Dataset]
 ) -> str:
-    """Join, split and encode a data set; returns the encoded manifest's key."""
+    """Join, split and encode a data set; return the key of the encoded manifest."""
     from shoestring.runtime import run
 
     return run(

@@ -16,7 +16,7 @@ def route(
     deadline_s: float,
     seed: int,
     upstream: str,
-    also: str,
+    side_input: str,
     decision: dsl.Output[dsl.Artifact],
     page: dsl.Output[dsl.Markdown],
 ) -> NamedTuple(
@@ -31,7 +31,7 @@ def route(
     image=str,
     decision_key=str,
 ):
-    """Choose where the next stage runs, reserve what it may cost, and say why."""
+    """Choose where the next stage runs, reserve its P95 cost, and explain the decision."""
     from collections import namedtuple
 
     from shoestring.runtime import route
@@ -45,7 +45,7 @@ def route(
         deadline_s,
         seed,
         upstream,
-        also,
+        side_input,
         decision.path,
         page.path,
         job_id,

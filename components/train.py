@@ -7,7 +7,7 @@ from shoestring.config.world import IMAGES
 def train(
     world: str, run_id: str, job_id: str, decision_key: str, data: str, model: dsl.Output[dsl.Model]
 ) -> str:
-    """Train inside the budget, always leaving an annealed model; returns the model's key."""
+    """Train within the budget, which always ends with an annealed model; return the model's key."""
     from shoestring.runtime import run
 
     return run(

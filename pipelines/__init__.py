@@ -1,1 +1,1 @@
-"""Who follows whom, for Kubeflow Pipelines."""
+"""The pipelines, for Kubeflow Pipelines and for Argo Workflows."""

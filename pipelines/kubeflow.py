@@ -1,4 +1,4 @@
-"""The pipelines and components as the files that Kubeflow Pipelines reads."""
+"""The pipelines and components as files for Kubeflow Pipelines."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from typing import Any
 from kfp import compiler
 
 from shoestring import components
-from shoestring.pipelines.train import train_pipeline
 from shoestring.core.errors import UsageError
+from shoestring.pipelines.train import train_pipeline
 
 PIPELINES = {"train": train_pipeline}
 
 
-def compile_to(folder: Path) -> list[Path]:
-    """Write every pipeline as FOLDER/NAME.yaml and every component as FOLDER/components/NAME.yaml; returns what was written."""
+def compile_all(folder: Path) -> list[Path]:
+    """Write each pipeline as FOLDER/NAME.yaml and each component as FOLDER/components/NAME.yaml; return the
+    paths.
+    """
     (folder / "components").mkdir(parents=True, exist_ok=True)
     written = [write(pipeline, folder / f"{name}.yaml") for name, pipeline in PIPELINES.items()]
     for name in sorted(module.name for module in pkgutil.iter_modules(components.__path__)):
@@ -27,25 +29,26 @@ def compile_to(folder: Path) -> list[Path]:
     return written
 
 
-def imported(said: str) -> Any:
-    """A pipeline of somebody's own, MODULE:NAME, where this folder is on Python's path. Raises UsageError."""
-    module, _, name = said.partition(":")
+def import_pipeline(reference: str) -> Any:
+    """Return an author's own pipeline, MODULE:NAME, with the current folder on Python's path.
+
+    Raises UsageError.
+    """
+    module, _, name = reference.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), name)
+        pipeline = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(
-            f"no pipeline {said!r} ({error}): MODULE:NAME, as Python would import it from {Path.cwd()}"
+            f"no pipeline {reference!r} ({error}): write MODULE:NAME, as Python imports it from {Path.cwd()}"
         ) from None
-    if (
-        getattr(getattr(getattr(found, "component_spec", None), "implementation", None), "graph", None)
-        is None
-    ):
-        raise UsageError(f"{said} is no pipeline: it has to be a function under KFP's @dsl.pipeline")
-    return found
+    implementation = getattr(getattr(pipeline, "component_spec", None), "implementation", None)
+    if getattr(implementation, "graph", None) is None:
+        raise UsageError(f"{reference} is not a pipeline: it must be a function with KFP's @dsl.pipeline")
+    return pipeline
 
 
 def write(pipeline: Any, path: Path) -> Path:
-    """A pipeline or a component as KFP's YAML; the name of `path` ends in .yaml."""
+    """Write a pipeline or a component as KFP's YAML. The name of `path` must end in .yaml."""
     compiler.Compiler().compile(pipeline, str(path))
     return path

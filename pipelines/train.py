@@ -1,4 +1,6 @@
-"""ingest -> preprocess -> train -> evaluate, each behind its router, and an exit step that always runs."""
+"""ingest -> preprocess -> train -> evaluate, each with a router in front of it, and an exit step that always
+runs.
+"""
 
 from kfp import dsl
 
@@ -6,7 +8,7 @@ from shoestring.components.evaluate import evaluate
 from shoestring.components.ingest import ingest
 from shoestring.components.preprocess import preprocess
 from shoestring.components.train import train
-from shoestring.pipelines.routed import RunParameters, routed, settled
+from shoestring.pipelines.routed import RunParameters, routed, settle_step
 from shoestring.stages import evaluate as evaluate_stage
 from shoestring.stages import ingest as ingest_stage
 from shoestring.stages import preprocess as preprocess_stage
@@ -17,7 +19,7 @@ CHAIN = (ingest_stage.NEED, preprocess_stage.NEED, train_stage.NEED, evaluate_st
 
 @dsl.pipeline(
     name="shoestring-train",
-    description="A model inside a budget: every stage is routed, metered and settled.",
+    description="Trains a model within a budget: every stage is routed, metered and settled.",
 )
 def train_pipeline(
     recipe: str,
@@ -27,12 +29,13 @@ def train_pipeline(
     deadline_s: float = 0.0,
     seed: int = -1,
 ) -> None:
-    """`recipe` is JSON. `run_id` and `world` empty: the engine's own id of the run, and the world that is mounted.
+    """Train and evaluate the model of a recipe, which is JSON.
 
-    `budget_usd` empty, `deadline_s` 0 and `seed` -1: the recipe's own. A budget is dollars as text, like "0.05".
+    Empty `run_id` and `world`: the engine's id of the run, and the mounted world. Empty `budget_usd`,
+    `deadline_s` 0 and `seed` -1: the recipe's values. A budget is dollars as text, like "0.05".
     """
     run = RunParameters(world, run_id, recipe, budget_usd, deadline_s, seed)
-    with dsl.ExitHandler(settled(run), name="spend"):
+    with dsl.ExitHandler(settle_step(run), name="spend"):
         raw = routed(ingest, CHAIN, run)
         rows = routed(preprocess, CHAIN[1:], run, upstream=raw.outputs["Output"], data=raw.outputs["Output"])
         model = routed(train, CHAIN[2:], run, upstream=rows.outputs["Output"], data=rows.outputs["Output"])
@@ -41,7 +44,7 @@ def train_pipeline(
             CHAIN[3:],
             run,
             upstream=rows.outputs["Output"],
-            also=model.outputs["Output"],
+            side_input=model.outputs["Output"],
             data=rows.outputs["Output"],
             model=model.outputs["Output"],
         )

@@ -1,6 +1,6 @@
-"""Send a compiled pipeline to a Kubeflow Pipelines server, with KFP's own client, and have it run there.
+"""Upload a compiled pipeline to a Kubeflow Pipelines server with KFP's client, and run it there.
 
-KFP's client has errors of its own, which are renamed here: kfp is not known in shoestring/, where others are.
+The errors of KFP's client are renamed here, because the rest of shoestring does not import kfp.
 """
 
 from __future__ import annotations
@@ -24,16 +24,20 @@ from kfp import Client
 
 from shoestring.core.errors import ClusterError, ShoestringError, UsageError
 
-# A task's user (`securityContext`) is the newest thing in a compiled pipeline: before 2.16 the server takes it for an unknown field
-# and fails (kubeflow/pipelines#12832, kubeflow/kale#687). Node affinity from a router's output came with 2.14.
-OLDEST = (2, 16)
-ANSWERS_WITHIN_S = 20
+# The newest feature that a compiled pipeline uses is a task's user (`securityContext`): servers before 2.16
+# fail at it as an unknown field (kubeflow/pipelines#12832, kubeflow/kale#687). Node affinity from a router's
+# output came with 2.14.
+MIN_VERSION = (2, 16)
+TIMEOUT_S = 20
 CA_VARIABLE = "SSL_CERT_FILE"
 
 
 @dataclass(frozen=True)
-class Server:
-    """Where to, and as whom. `token` and `namespace` empty: none; `token_variable`: where the token came from."""
+class KfpServer:
+    """A server and the account on it.
+
+    Empty: no token, no namespace. `token_variable`: the environment variable of the token.
+    """
 
     host: str
     namespace: str = ""
@@ -42,8 +46,8 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Uploaded:
-    """What is on the server now."""
+class UploadedPipeline:
+    """A pipeline and a version of it on a server. `is_new`: this upload created the version."""
 
     pipeline: str
     pipeline_id: str
@@ -52,28 +56,26 @@ class Uploaded:
     is_new: bool
 
 
-def connect(server: Server) -> Client:
-    """A client of a server that answered, is a KFP of a fit age, and has namespaces if and only if one is named.
+def connect(server: KfpServer) -> Client:
+    """Return a client of a server, after checks of its version and of whether it has namespaces.
 
     Raises:
-        UsageError: --host is no KFP, or --namespace does not fit it.
-        ClusterError: it cannot be reached, does not let us in, or is too old.
+        UsageError: --host is not a KFP server, or --namespace is missing or superfluous.
+        ClusterError: the server cannot be reached, denies access or is too old.
     """
     if not re.match(r"https?://[^/]", server.host):
         raise UsageError(
-            f"--host {server.host!r}: begin it with http:// or https://, as in http://localhost:8080"
+            f"--host {server.host!r}: it must begin with http:// or https://, as in http://localhost:8080"
         )
-    with said_plainly(server):
-        health = ask_health(server)
+    with plain_errors(server):
+        health = get_health(server)
         tag = str(health.get("tag_name", ""))
-        if (found := re.match(r"v?(\d+)\.(\d+)", tag)) and (int(found[1]), int(found[2])) < OLDEST:
-            raise ClusterError(f"{server.host} is Kubeflow Pipelines {tag}: {needed()}")
+        if (found := re.match(r"v?(\d+)\.(\d+)", tag)) and (int(found[1]), int(found[2])) < MIN_VERSION:
+            raise ClusterError(f"{server.host} is Kubeflow Pipelines {tag}: {version_requirement()}")
         if health.get("multi_user") and not server.namespace:
-            raise UsageError(
-                f"{server.host} keeps every user's pipelines in a namespace: name yours with --namespace"
-            )
+            raise UsageError(f"{server.host} is multi-user: name your namespace with --namespace")
         if server.namespace and not health.get("multi_user"):
-            raise UsageError(f"{server.host} has no namespaces for its users: leave --namespace out")
+            raise UsageError(f"{server.host} is single-user: omit --namespace")
         return Client(
             host=server.host,
             namespace=server.namespace,
@@ -82,14 +84,14 @@ def connect(server: Server) -> Client:
         )
 
 
-def needed() -> str:
-    return f"{'.'.join(map(str, OLDEST))} or newer is needed, where a pipeline can say as which user its pods run"
+def version_requirement() -> str:
+    return f"{'.'.join(map(str, MIN_VERSION))} or newer is needed, in which a pipeline can set its pods' user"
 
 
-def ask_health(server: Server) -> dict[str, Any]:
-    """What a KFP server says of itself: its version, and whether users have namespaces.
+def get_health(server: KfpServer) -> dict[str, Any]:
+    """Return a KFP server's health: its version, and whether users have namespaces.
 
-    Asked before KFP's client asks, which would try for 25 s.
+    This request comes before KFP's client makes its own, which would be retried for 25 s.
     """
     settings = kfp_server_api.Configuration(host=server.host.rstrip("/"))
     settings.ssl_ca_cert = os.environ.get(CA_VARIABLE)
@@ -108,7 +110,7 @@ def ask_health(server: Server) -> dict[str, Any]:
                 response_type="object",
                 auth_settings=["Bearer"],
                 _return_http_data_only=True,
-                _request_timeout=ANSWERS_WITHIN_S,
+                _request_timeout=TIMEOUT_S,
             )
 
         try:
@@ -119,41 +121,52 @@ def ask_health(server: Server) -> dict[str, Any]:
             with contextlib.suppress(kfp_server_api.ApiException):
                 if isinstance(get("/apis/v1beta1/healthz"), dict):
                     raise ClusterError(
-                        f"{server.host} is a Kubeflow Pipelines of version 1: {needed()}"
+                        f"{server.host} is Kubeflow Pipelines version 1: {version_requirement()}"
                     ) from None
             answer = None
     if not isinstance(answer, dict) or "multi_user" not in answer:
         raise UsageError(
-            f"{server.host} answers, but not as a Kubeflow Pipelines server: name the address of its API, "
-            "which behind a login is not that of the page that you see"
+            f"{server.host} answers, but is not a Kubeflow Pipelines server: give the address of its API, "
+            "which differs from that of the web page behind a login"
         )
     return answer
 
 
-def upload(client: Client, server: Server, compiled: Path, name: str) -> Uploaded:
-    """Make the pipeline, or a new version of it, unless a version of the very same content is there. Raises ClusterError.
+def upload(client: Client, server: KfpServer, compiled: Path, name: str) -> UploadedPipeline:
+    """Create the pipeline, or a new version of it, unless a version of the same content exists.
 
-    The version that a pipeline is made with has the pipeline's name, so that its content cannot be told: it may be sent once more.
+    Raises ClusterError.
+
+    A pipeline's first version has the pipeline's name, which does not show its content: the same content may
+    be uploaded once more.
     """
     digest = hashlib.sha256(compiled.read_bytes()).hexdigest()[:12]
     version_name = f"{version('shoestring')}-{digest}"
-    with said_plainly(server):
-        found = client.list_pipelines(filter=named(name), namespace=server.namespace or None).pipelines
+    with plain_errors(server):
+        found = client.list_pipelines(filter=name_filter(name), namespace=server.namespace or None).pipelines
         if not found:
             pipeline = client.upload_pipeline(str(compiled), name, namespace=server.namespace or None)
             first = client.list_pipeline_versions(
                 pipeline.pipeline_id, page_size=1, sort_by="created_at desc"
             ).pipeline_versions[0]
-            return Uploaded(name, pipeline.pipeline_id, first.display_name, first.pipeline_version_id, True)
+            return UploadedPipeline(
+                name, pipeline.pipeline_id, first.display_name, first.pipeline_version_id, True
+            )
         pipeline_id = found[0].pipeline_id
-        there = client.list_pipeline_versions(pipeline_id, filter=named(version_name)).pipeline_versions
-        made = there[0] if there else client.upload_pipeline_version(str(compiled), version_name, pipeline_id)
-        return Uploaded(name, pipeline_id, version_name, made.pipeline_version_id, not there)
+        existing = client.list_pipeline_versions(
+            pipeline_id, filter=name_filter(version_name)
+        ).pipeline_versions
+        made = (
+            existing[0]
+            if existing
+            else client.upload_pipeline_version(str(compiled), version_name, pipeline_id)
+        )
+        return UploadedPipeline(name, pipeline_id, version_name, made.pipeline_version_id, not existing)
 
 
-def start(client: Client, server: Server, uploaded: Uploaded, arguments: dict[str, Any]) -> str:
-    """Run it now; the run's id. Raises ClusterError."""
-    with said_plainly(server):
+def start(client: Client, server: KfpServer, uploaded: UploadedPipeline, arguments: dict[str, Any]) -> str:
+    """Run the pipeline once; return the run's id. Raises ClusterError."""
+    with plain_errors(server):
         experiment = client.create_experiment(uploaded.pipeline, namespace=server.namespace or None)
         run = client.run_pipeline(
             experiment.experiment_id,
@@ -165,17 +178,21 @@ def start(client: Client, server: Server, uploaded: Uploaded, arguments: dict[st
         return str(run.run_id)
 
 
-def schedule(client: Client, server: Server, uploaded: Uploaded, arguments: dict[str, Any], cron: str) -> str:
-    """Run it again and again; the schedule's id. It takes the place of the pipeline's schedule, if there is one: two would spend twice.
+def schedule(
+    client: Client, server: KfpServer, uploaded: UploadedPipeline, arguments: dict[str, Any], cron: str
+) -> str:
+    """Run the pipeline on a schedule; return the schedule's id.
 
-    `cron` begins with seconds, as KFP's do. Each run has an account of its own: its id is the engine's, as no `run_id` is among its
-    arguments. Raises ClusterError.
+    It replaces an earlier schedule, since two would spend twice.
+
+    `cron` has KFP's six fields, of which the first is seconds. Each run has its own account: its id is the
+    engine's, because `arguments` has no `run_id`. Raises ClusterError.
     """
-    with said_plainly(server):
+    with plain_errors(server):
         experiment = client.create_experiment(uploaded.pipeline, namespace=server.namespace or None)
         before = (
             client.list_recurring_runs(
-                experiment_id=experiment.experiment_id, filter=named(uploaded.pipeline)
+                experiment_id=experiment.experiment_id, filter=name_filter(uploaded.pipeline)
             ).recurring_runs
             or []
         )
@@ -193,43 +210,45 @@ def schedule(client: Client, server: Server, uploaded: Uploaded, arguments: dict
         return str(made.recurring_run_id)
 
 
-def named(name: str) -> str:
-    """A filter of a list, in KFP's JSON."""
+def name_filter(name: str) -> str:
+    """Return a filter of a list by display name, in KFP's JSON."""
     return json.dumps({"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]})
 
 
 @contextlib.contextmanager
-def said_plainly(server: Server) -> Iterator[None]:
-    """Keep the client's prints and warnings off the terminal, and turn its errors into sentences."""
+def plain_errors(server: KfpServer) -> Iterator[None]:
+    """Keep the client's prints and warnings off the terminal, and rename its errors. Raises ClusterError."""
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     except kfp_server_api.ApiException as error:
-        raise refusal(server, error) from None
+        raise server_error(server, error) from None
     except urllib3.exceptions.HTTPError as error:
-        raise ClusterError(f"{server.host} cannot be reached: {network(error)}") from None
+        raise ClusterError(f"{server.host} cannot be reached: {network_problem(error)}") from None
 
 
-def refusal(server: Server, error: kfp_server_api.ApiException) -> ShoestringError:
-    said = " ".join(str(message(error.body) or error.reason).split())
+def server_error(server: KfpServer, error: kfp_server_api.ApiException) -> ShoestringError:
+    message = " ".join(str(error_message(error.body) or error.reason).split())
     if error.status == 401:
-        how = (
-            f"the token in ${server.token_variable} is not, or no longer, good"
+        fix = (
+            f"the token in ${server.token_variable} is invalid or expired"
             if server.token
-            else "name a token with --token-env"
+            else "name a token's environment variable with --token-env"
         )
-        return ClusterError(f"{server.host} asks who you are: {how} ({said})")
+        return ClusterError(f"{server.host} requires authentication: {fix} ({message})")
     if error.status == 403:
         where = f" in the namespace {server.namespace}" if server.namespace else ""
         return ClusterError(
-            f"{server.host} does not let you do that{where}: ask whoever keeps it for the right ({said})"
+            f"{server.host} denies permission{where}: ask its administrator for the right ({message})"
         )
-    return ClusterError(f"{server.host} would not (HTTP {error.status}): {said}")
+    return ClusterError(f"{server.host} refused the request (HTTP {error.status}): {message}")
 
 
-def message(body: Any) -> str:
-    """What KFP says is wrong: in `message` or `error_message` of a JSON body, or the body itself."""
+def error_message(body: Any) -> str:
+    """Return KFP's message: `message` or `error_message` of a JSON body, else the first 300 characters of the
+    body.
+    """
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
     try:
         found = json.loads(text)
@@ -242,18 +261,19 @@ def message(body: Any) -> str:
     )
 
 
-def network(error: urllib3.exceptions.HTTPError) -> str:
+def network_problem(error: urllib3.exceptions.HTTPError) -> str:
+    """Return why a server cannot be reached, with the likely fix."""
     reason = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
     match reason:
         case urllib3.exceptions.NameResolutionError():
-            return "no such host; is its name right?"
+            return "no such host; check its name"
         case urllib3.exceptions.NewConnectionError():
-            return "nothing listens there; is the server up, or its port forwarded?"
+            return "the connection was refused; check that the server runs and that its port is forwarded"
         case urllib3.exceptions.TimeoutError():
-            return f"no answer within {ANSWERS_WITHIN_S} s"
+            return f"no answer within {TIMEOUT_S} s"
         case urllib3.exceptions.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(reason):
             return (
-                f"its certificate is not trusted ({reason}): name the file of its authority in ${CA_VARIABLE}"
+                f"its certificate is not trusted ({reason}): set ${CA_VARIABLE} to the file of its authority"
             )
         case _:
             return " ".join(str(reason).split())

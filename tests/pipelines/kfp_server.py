@@ -1,7 +1,10 @@
-"""The far end of an upload: a process that answers the few v2beta1 calls that KFP's client makes, and writes each of them down.
+"""A server for uploads: a process that answers the v2beta1 calls that KFP's client makes, and logs each of
+them.
 
-It refuses what KFP 2.17's API server refuses (backend/src/apiserver/{main.go,server/pipeline_upload_server.go}): an unknown pipeline or
-version, a name that is taken, a file that is no pipeline, nobody's token, a namespace where there are none, and none where there are.
+It refuses what KFP 2.17's API server refuses
+(backend/src/apiserver/{main.go,server/pipeline_upload_server.go}): an unknown pipeline or version, a name
+that is taken, a file that is no pipeline, nobody's token, a namespace where there are none, and none where
+there are.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class Refusal(Exception):
 
 @dataclass
 class Asked:
-    """One request. `body`: JSON, or the documents of the file that was sent."""
+    """One request. `body`: JSON, or the documents of an uploaded file."""
 
     method: str
     path: str
@@ -41,7 +44,7 @@ class Asked:
 
 @dataclass
 class Kfp:
-    """What is on the server: by kind, in the order of making."""
+    """The objects on the server, by kind, in the order of their creation."""
 
     multi_user: bool
     things: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -59,7 +62,7 @@ class Kfp:
         return found[0]
 
     def named(self, kind: str, asked: Asked, **also: str | None) -> list[dict[str, Any]]:
-        """Newest first, as a list sorted by its making is; filtered as the query says."""
+        """Return objects newest first, filtered by the query."""
         predicates = json.loads(asked.query.get("filter", "{}")).get("predicates", [])
         wanted = {predicate["key"]: predicate["stringValue"] for predicate in predicates} | also
         return [
@@ -208,11 +211,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Write no log."""
 
 
 def main() -> None:
-    """Print the port, then serve until killed; every request is a line of JSON in the file that the first argument names."""
+    """Print the port, then serve until killed. Each request becomes a line of JSON in the file of the first
+    argument.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("requests", type=Path)
     parser.add_argument("--tag", default="2.17.0")

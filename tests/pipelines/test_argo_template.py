@@ -1,4 +1,4 @@
-"""The WorkflowTemplate: held to a golden file, to the pipeline that Kubeflow is given, and to the commands that its containers call."""
+"""The WorkflowTemplate equals a golden file and matches the Kubeflow pipeline and the commands of the CLI."""
 
 import json
 from itertools import pairwise
@@ -10,14 +10,16 @@ import yaml
 from kfp import dsl
 from typer.main import get_command
 
-from shoestring.components.route import route
-from shoestring.pipelines.argo import KEPT_S, compile_to, stage_pod, stages_of
-from shoestring.pipelines.routed import RunParameters, own, routed
-from shoestring.pipelines.train import CHAIN, train_pipeline
 from shoestring.cli import app
+from shoestring.components.route import route
 from shoestring.config.policy import Policy
 from shoestring.core.errors import UsageError
 from shoestring.data.recipe import Recipe, find_recipe
+from shoestring.pipelines.argo import WORKFLOW_TTL_S, compile_all
+from shoestring.pipelines.argo_templates import stage_template
+from shoestring.pipelines.routed import RunParameters, own_stage, routed
+from shoestring.pipelines.stage_graph import routed_stages
+from shoestring.pipelines.train import CHAIN, train_pipeline
 from shoestring.stages import ingest
 from shoestring.stages.work import Origin
 
@@ -33,7 +35,7 @@ INPUTS = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("argo")
-    compile_to(path)
+    compile_all(path)
     return path
 
 
@@ -55,23 +57,23 @@ def arguments(template: dict[str, Any], task: str) -> dict[str, str]:
     )
 
 
-def test_they_are_the_golden_files(folder: Path) -> None:
+def test_the_compiled_files_equal_the_golden_files(folder: Path) -> None:
     names = ("shoestring-train.yaml", "runs/flights.yaml")
     assert {name: (folder / name).read_text() for name in names} == {
         name: (GOLDEN / "argo" / name).read_text() for name in names
     }, "if the change is meant: shoestring compile --target argo --out tests/pipelines/golden/argo"
 
 
-def test_pods_are_kept_until_long_after_the_sweeper_closed_a_run_without_an_exit_step() -> None:
+def test_workflows_are_kept_until_long_after_the_reaper_closed_their_runs() -> None:
     policy = Policy.model_validate(yaml.safe_load((ROOT / "manifests/base/policy.yaml").read_text()))
-    assert 12 * max(policy.abandoned_after_s, Policy().abandoned_after_s) <= KEPT_S
+    assert 12 * max(policy.abandoned_after_s, Policy().abandoned_after_s) <= WORKFLOW_TTL_S
 
 
-def test_the_stages_are_those_of_the_kubeflow_pipeline_and_read_what_its_steps_read() -> None:
-    stages = stages_of(train_pipeline)
+def test_the_stages_and_their_inputs_equal_those_of_the_kubeflow_pipeline() -> None:
+    stages = routed_stages(train_pipeline)
     assert [stage.name for stage in stages] == [need.stage for need in CHAIN]
     assert {stage.name: stage.inputs for stage in stages} == INPUTS
-    assert [(stage.upstream, stage.also) for stage in stages] == [
+    assert [(stage.upstream, stage.side_input) for stage in stages] == [
         ("", ""),
         ("ingest", ""),
         ("preprocess", ""),
@@ -99,7 +101,7 @@ def test_every_attempt_at_a_stage_is_routed_and_gets_its_keys(stage: str, templa
     assert templates[stage]["podSpecPatch"] == "{{inputs.parameters.patch}}"
 
 
-def test_every_container_calls_a_command_with_options_that_it_has(templates: dict[str, Any]) -> None:
+def test_every_container_calls_an_existing_command_with_valid_options(templates: dict[str, Any]) -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     called = {
         name: template["container"]["args"] for name, template in templates.items() if "container" in template
@@ -118,7 +120,7 @@ def test_every_container_calls_a_command_with_options_that_it_has(templates: dic
         assert needed <= set(words)
 
 
-def test_what_a_template_hands_on_is_what_the_next_one_takes(templates: dict[str, Any]) -> None:
+def test_every_template_is_given_exactly_its_inputs(templates: dict[str, Any]) -> None:
     for template in templates.values():
         for task in template.get("dag", {}).get("tasks", []):
             taken = {
@@ -128,28 +130,28 @@ def test_what_a_template_hands_on_is_what_the_next_one_takes(templates: dict[str
             assert set(values(task.get("arguments", {}).get("parameters", []))) == taken, task["name"]
 
 
-def test_a_run_that_ships_is_the_recipe(folder: Path) -> None:
+def test_a_built_in_run_carries_its_recipe(folder: Path) -> None:
     run = yaml.safe_load((folder / "runs/flights.yaml").read_text())
     (recipe,) = run["spec"]["arguments"]["parameters"]
     assert Recipe.model_validate_json(recipe["value"]) == find_recipe("flights")
 
 
-def test_an_authors_own_stage_is_told_which_code_does_its_work() -> None:
+def test_an_authors_own_stage_gets_its_origin() -> None:
     @dsl.component(base_image="python:3.11")
     def mine(world: str, run_id: str, job_id: str, decision_key: str, origin: str) -> str:
         return decision_key
 
     @dsl.pipeline
     def authors(recipe: str) -> None:
-        routed(mine, (ingest.NEED,), RunParameters("", "", recipe, "", 0.0, 0), origin=own(ingest))
+        routed(mine, (ingest.NEED,), RunParameters("", "", recipe, "", 0.0, 0), origin=own_stage(ingest))
 
-    (stage,) = stages_of(authors)
-    assert Origin.model_validate_json(stage.origin) == own(ingest)
-    words = stage_pod(stage)["container"]["args"]
+    (stage,) = routed_stages(authors)
+    assert Origin.model_validate_json(stage.origin) == own_stage(ingest)
+    words = stage_template(stage)["container"]["args"]
     assert words[words.index("--origin") + 1] == stage.origin
 
 
-def test_an_input_that_argo_would_lose_is_refused() -> None:
+def test_an_input_that_is_no_stage_output_is_refused() -> None:
     @dsl.component(base_image="python:3.11")
     def mine(world: str, run_id: str, job_id: str, decision_key: str, origin: str, words: str) -> str:
         return decision_key
@@ -157,23 +159,27 @@ def test_an_input_that_argo_would_lose_is_refused() -> None:
     @dsl.pipeline
     def authors(recipe: str) -> None:
         routed(
-            mine, (ingest.NEED,), RunParameters("", "", recipe, "", 0.0, 0), origin=own(ingest), words="two"
+            mine,
+            (ingest.NEED,),
+            RunParameters("", "", recipe, "", 0.0, 0),
+            origin=own_stage(ingest),
+            words="two",
         )
 
     with pytest.raises(UsageError, match="mine has an input words"):
-        stages_of(authors)
+        routed_stages(authors)
 
 
-def test_a_routed_step_that_is_no_stage_of_ours_cannot_be_run_by_argo() -> None:
+def test_argo_refuses_a_routed_task_that_is_not_a_stage() -> None:
     @dsl.component(base_image="python:3.11")
     def theirs(cpu: str) -> None: ...
 
     @dsl.pipeline
     def foreign() -> None:
         fixed = dict.fromkeys(
-            ("needs", "world", "run_id", "job_id", "recipe", "budget_usd", "upstream", "also"), ""
+            ("needs", "world", "run_id", "job_id", "recipe", "budget_usd", "upstream", "side_input"), ""
         )
         theirs(cpu=route(**fixed, deadline_s=0.0, seed=0).outputs["cpu"])
 
     with pytest.raises(UsageError, match="route: a router whose task is not a stage"):
-        stages_of(foreign)
+        routed_stages(foreign)

@@ -1,4 +1,4 @@
-"""The compiled pipeline and components, held to golden files and to what KFP's driver silently demands."""
+"""The compiled pipeline and components equal golden files and meet the unwritten demands of KFP's driver."""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from shoestring.pipelines.kubeflow import compile_to
 from shoestring.backends.kubernetes.world_files import FILES
+from shoestring.pipelines.kubeflow import compile_all
 
 GOLDEN = Path(__file__).parent / "golden"
 STAGES = ("ingest", "preprocess", "train", "evaluate")
@@ -17,9 +17,9 @@ Compiled = tuple[Path, dict[str, Any], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    """The folder of all files, and the two documents of the training pipeline."""
+    """Return the folder of all files and the two documents of the training pipeline."""
     folder = tmp_path_factory.mktemp("compiled")
-    compile_to(folder)
+    compile_all(folder)
     pipeline, platform = yaml.safe_load_all((folder / "train.yaml").read_text())
     return folder, pipeline, platform
 
@@ -45,17 +45,17 @@ def executors(platform: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_they_are_the_golden_files(compiled: Compiled) -> None:
+def test_the_compiled_files_equal_the_golden_files(compiled: Compiled) -> None:
     assert files(compiled[0]) == files(GOLDEN), (
         f"if the change is meant: shoestring compile --out {GOLDEN.relative_to(Path.cwd())}"
     )
 
 
-def test_every_step_is_a_file_of_its_own_too(compiled: Compiled) -> None:
+def test_every_component_has_its_own_file(compiled: Compiled) -> None:
     assert {path.stem for path in (compiled[0] / "components").iterdir()} == {*STAGES, "route", "settle"}
 
 
-def test_the_engines_cache_is_off_on_every_task(compiled: Compiled) -> None:
+def test_kfps_cache_is_off_for_every_task(compiled: Compiled) -> None:
     found = tasks(compiled[1])
     assert len([name for name in found if "route" in name]) == 4
     assert {
@@ -63,7 +63,7 @@ def test_the_engines_cache_is_off_on_every_task(compiled: Compiled) -> None:
     } == set()
 
 
-def test_every_pod_has_the_world_the_stores_credentials_and_its_own_name(compiled: Compiled) -> None:
+def test_every_pod_has_the_world_the_credentials_and_its_identity(compiled: Compiled) -> None:
     found = executors(compiled[2])
     assert set(found) == set(compiled[1]["deploymentSpec"]["executors"])
     for given in found.values():
@@ -88,14 +88,14 @@ def test_no_pod_is_root_and_each_can_write_to_tmp(compiled: Compiled) -> None:
         assert [volume["mountPath"] for volume in given["emptyDirMounts"]] == ["/tmp"]
 
 
-def test_every_pod_is_labelled_with_what_it_does(compiled: Compiled) -> None:
+def test_every_pod_has_the_label_of_its_step(compiled: Compiled) -> None:
     labels = [
         given["podMetadata"]["labels"]["shoestring.dev/stage"] for given in executors(compiled[2]).values()
     ]
     assert sorted(labels) == sorted([*STAGES, *(f"route-{stage}" for stage in STAGES), "settle"])
 
 
-def test_the_exit_step_follows_everything_whatever_became_of_it(compiled: Compiled) -> None:
+def test_the_exit_step_runs_after_everything_even_after_a_failure(compiled: Compiled) -> None:
     root = compiled[1]["root"]["dag"]["tasks"]
     assert root["settle"]["triggerPolicy"] == {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}
     assert root["settle"]["dependentTasks"] == [name for name in root if name != "settle"]
@@ -120,7 +120,7 @@ def test_every_part_of_a_placement_comes_from_the_stages_own_router(stage: str, 
     assert placed["nodeAffinity"][0]["nodeAffinityJson"]["taskOutputParameter"]["producerTask"] == router
 
 
-def test_a_routers_outputs_have_the_types_that_the_driver_does_not_drop(compiled: Compiled) -> None:
+def test_a_routers_outputs_have_the_types_that_the_driver_accepts(compiled: Compiled) -> None:
     outputs = compiled[1]["components"]["comp-route"]["outputDefinitions"]["parameters"]
     types = {name: output["parameterType"] for name, output in outputs.items()}
     assert types == {

@@ -1,4 +1,4 @@
-"""`shoestring upload` against a server process: what goes over the wire, and what is said when the server says no."""
+"""`shoestring upload` against a server process: its requests, and its messages when the server refuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parent / "golden" / "train.yaml"
 
 
 def upload(host: str, *more: str, env: dict[str, str] | None = None) -> Ran:
-    """The command in this process: importing KFP's client takes seconds."""
+    """Run the command in this process, since importing KFP's client takes seconds."""
     done = CliRunner().invoke(app, ["upload", "--host", host, *more], env=env)
     error = done.exception
     if isinstance(error, ShoestringError):
@@ -41,7 +41,7 @@ class Server:
         return upload(self.host, *more, env=env)
 
     def requests(self, *kinds: str) -> list[dict[str, Any]]:
-        """Those that change something, or of these kinds, in order."""
+        """Return the requests that change something, or are of these kinds, in order."""
         found = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
         return [asked for asked in found if asked["method"] in (kinds or ("POST", "DELETE"))]
 
@@ -73,7 +73,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         process.wait()
 
 
-def test_a_pipeline_is_made_once_and_the_very_same_file_is_sent_no_third_time(serve: Serve) -> None:
+def test_a_pipeline_is_created_once_and_the_same_file_is_not_sent_a_third_time(serve: Serve) -> None:
     server = serve()
     first, second, third = (server.upload("--json") for _ in range(3))
     assert [first.code, second.code, third.code] == [0, 0, 0], first.err + second.err + third.err
@@ -88,7 +88,7 @@ def test_a_pipeline_is_made_once_and_the_very_same_file_is_sent_no_third_time(se
     assert (first.json["pipeline_id"], first.err) == (third.json["pipeline_id"], "")
 
 
-def test_a_run_is_given_the_recipe_and_the_budget_and_names_what_was_uploaded(serve: Serve) -> None:
+def test_a_run_gets_the_recipe_and_the_budget_and_the_uploaded_version(serve: Serve) -> None:
     server = serve()
     ran = server.upload("--name", "mine", "--run", "--recipe", "flights", "--budget", "0.004")
     assert ran.code == 0, ran.err
@@ -106,7 +106,7 @@ def test_a_run_is_given_the_recipe_and_the_budget_and_names_what_was_uploaded(se
     assert ran.out.splitlines() == ["mine: version mine uploaded", f"run: {server.host}/#/runs/details/run-1"]
 
 
-def test_a_run_is_given_a_deadline_and_a_seed_where_they_are_named_and_else_the_recipes(serve: Serve) -> None:
+def test_a_run_gets_the_deadline_and_seed_of_the_options_or_of_the_recipe(serve: Serve) -> None:
     server = serve()
     ran = server.upload("--run", "--recipe", "flights", "--deadline", "600", "--seed", "3")
     assert ran.code == 0, ran.err
@@ -115,9 +115,7 @@ def test_a_run_is_given_a_deadline_and_a_seed_where_they_are_named_and_else_the_
     assert (parameters["deadline_s"], parameters["seed"]) == (600.0, 3)
 
 
-def test_a_compiled_pipeline_of_ones_own_is_sent_as_it_is_and_called_as_it_calls_itself(
-    serve: Serve, tmp_path: Path
-) -> None:
+def test_an_own_compiled_pipeline_is_sent_unchanged_under_its_own_name(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(GOLDEN.read_text().replace("name: shoestring-train", "name: mine"))
     server = serve()
     assert server.upload("--file", str(tmp_path / "mine.yaml")).out.splitlines() == [
@@ -126,7 +124,7 @@ def test_a_compiled_pipeline_of_ones_own_is_sent_as_it_is_and_called_as_it_calls
     assert server.requests()[0]["body"] == list(yaml.safe_load_all((tmp_path / "mine.yaml").read_text()))
 
 
-def test_a_schedule_takes_the_place_of_the_one_before(serve: Serve) -> None:
+def test_a_schedule_replaces_the_earlier_one(serve: Serve) -> None:
     server = serve()
     first = server.upload("--cron", "0 3 * * *", "--recipe", "flights", "--json")
     second = server.upload("--cron", "30 4 * * 1", "--recipe", "flights", "--budget", "0.01", "--json")
@@ -142,7 +140,7 @@ def test_a_schedule_takes_the_place_of_the_one_before(serve: Serve) -> None:
     assert second.json["recurring_run_id"] != first.json["recurring_run_id"]
 
 
-def test_where_users_have_namespaces_everything_goes_into_theirs_with_their_token(serve: Serve) -> None:
+def test_on_a_multi_user_server_everything_is_in_the_users_namespace(serve: Serve) -> None:
     server = serve("--multi-user", "--token", "secret")
     line = ("--namespace", "team", "--token-env", "KFP_TOKEN", "--run", "--recipe", "flights")
     for _ in range(2):
@@ -183,7 +181,7 @@ def test_where_users_have_namespaces_everything_goes_into_theirs_with_their_toke
         ([], ["--namespace", "team"], 2, "leave --namespace out"),
     ],
 )
-def test_a_server_that_will_not_do_is_a_sentence_and_nothing_is_left_on_it(
+def test_an_unsuitable_server_is_reported_and_left_unchanged(
     options: list[str], line: list[str], code: int, said: str, serve: Serve
 ) -> None:
     server = serve(*options)
@@ -195,9 +193,7 @@ def test_a_server_that_will_not_do_is_a_sentence_and_nothing_is_left_on_it(
     assert [asked for asked in server.requests() if "--deny" not in options] == []
 
 
-def test_the_command_says_json_alone_on_stdout_and_nothing_else_anywhere(
-    serve: Serve, tmp_path: Path
-) -> None:
+def test_the_command_prints_only_json_on_stdout(serve: Serve, tmp_path: Path) -> None:
     server = serve()
     # KFP's client reads, and may write, a file in the home folder.
     ran = shoestring(
@@ -207,12 +203,12 @@ def test_the_command_says_json_alone_on_stdout_and_nothing_else_anywhere(
     assert set(ran.json) == {"pipeline", "pipeline_id", "version", "version_id", "run_id"}
 
 
-def test_a_server_whose_version_is_not_told_is_taken_at_its_word(serve: Serve) -> None:
+def test_a_server_without_a_version_is_accepted(serve: Serve) -> None:
     ran = serve("--tag", "unknown").upload()
     assert ran.code == 0, ran.err
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused_until_its_authority_is_named(
+def test_an_untrusted_certificate_is_refused_until_its_authority_is_configured(
     serve: Serve, tmp_path: Path
 ) -> None:
     both = tmp_path / "server.pem"
@@ -250,7 +246,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_until_its_authority_is
         ("localhost:8080", 2, "begin it with http:// or https://"),
     ],
 )
-def test_a_host_that_is_not_there_is_a_sentence(host: str, code: int, said: str) -> None:
+def test_an_unreachable_host_is_reported_in_one_sentence(host: str, code: int, said: str) -> None:
     ran = upload(host)
     assert ran.code == code
     assert said in ran.err
@@ -270,7 +266,7 @@ def test_a_host_that_is_not_there_is_a_sentence(host: str, code: int, said: str)
         (["--run", "--recipe", "nobody"], "there is no recipe called 'nobody'"),
     ],
 )
-def test_a_command_that_is_wrong_is_refused_before_the_server_is_asked(line: list[str], said: str) -> None:
+def test_wrong_options_are_refused_before_the_server_is_asked(line: list[str], said: str) -> None:
     ran = upload("http://127.0.0.1:9", *line)
     assert ran.code == 2
     assert said in ran.err

@@ -1,4 +1,4 @@
-"""Laws over the manifests as they are written: no cluster, no kubectl."""
+"""Checks of the manifest files, without a cluster and kubectl."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from shoestring.pipelines.argo import workflow_template
-from shoestring.pipelines.kubeflow import PIPELINES
-from shoestring.pipelines.routed import CREDENTIALS, IDENTITY, WORLD_FILES
 from shoestring.backends.kubernetes.world_files import ClusterWorldFile, NodePool, PoolsFile, PricesFile
 from shoestring.backends.local import WORLD_MOUNT_PATH
 from shoestring.config.budgets import Budgets
@@ -20,6 +17,9 @@ from shoestring.config.policy import Policy
 from shoestring.config.world import IMAGES
 from shoestring.config.yaml_files import parse
 from shoestring.core.errors import WorldError
+from shoestring.pipelines.argo import workflow_template
+from shoestring.pipelines.kubeflow import PIPELINES
+from shoestring.pipelines.routed import CREDENTIALS, IDENTITY_FIELDS, WORLD_FILES
 from shoestring.pricing.rows import parse_rows
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ RULES = [(path, rule) for path, document in OBJECTS for rule in document.get("ru
 
 
 def pods(node: Any) -> Iterator[dict[str, Any]]:
-    """Every pod spec inside a document."""
+    """Yield every pod spec inside a document."""
     if isinstance(node, dict):
         if "containers" in node:
             yield node
@@ -62,7 +62,7 @@ def kustomization(folder: Path) -> dict[str, Any]:
 
 
 def below(folder: Path) -> list[Path]:
-    """A folder and those that it builds on."""
+    """Return a folder and the folders that it builds on."""
     others = [(folder / name).resolve() for name in kustomization(folder)["resources"]]
     return [folder, *(found for other in others if other.is_dir() for found in below(other))]
 
@@ -72,11 +72,11 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
 
 
 def written(folder: Path, name: str) -> Path:
-    """The file that an overlay's ConfigMap is made of: its own, else that of what it builds on."""
+    """Return the file of an overlay's ConfigMap: its own, else that of its base."""
     return next(path for place in below(folder) if (path := place / f"{name}.yaml").exists())
 
 
-def test_only_an_overlay_names_a_tag() -> None:
+def test_only_overlays_name_image_tags() -> None:
     for path in MANIFESTS.rglob("*.yaml"):
         for image in re.findall(r"^[ -]*image: *(\S+)", path.read_text(), re.M):
             assert ":" not in image.rpartition("/")[2], f"{path}: {image}"
@@ -95,7 +95,7 @@ def test_only_an_overlay_names_a_tag() -> None:
         assert {f"{name}:{tags[name]}" for name in ours} <= set(IMAGES.values())
 
 
-def test_every_pod_is_one_that_the_restricted_level_takes() -> None:
+def test_every_pod_passes_the_restricted_level() -> None:
     assert PODS
     for path, pod in PODS:
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"], path
@@ -118,19 +118,19 @@ def test_every_pod_is_one_that_the_restricted_level_takes() -> None:
             ), path
 
 
-def test_the_namespaces_of_our_own_enforce_the_restricted_level() -> None:
+def test_shoestrings_namespaces_enforce_the_restricted_level() -> None:
     assert of_kind("Namespace")
     for namespace in of_kind("Namespace"):
         assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_no_rule_grants_all_of_anything_nor_a_secret() -> None:
+def test_no_rule_grants_a_wildcard_or_a_secret() -> None:
     for path, rule in RULES:
         granted = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
         assert not granted & {"*", "secrets", "escalate", "bind", "impersonate"}, path
 
 
-def test_every_rule_is_in_the_table_of_verbs() -> None:
+def test_every_rule_is_in_the_table_of_rights() -> None:
     table = (ROOT / "docs" / "cluster.md").read_text()
     rows = [line for line in table.splitlines() if line.startswith("|")]
     for path, rule in RULES:
@@ -141,7 +141,7 @@ def test_every_rule_is_in_the_table_of_verbs() -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
-def test_what_an_overlay_says_of_its_world_is_what_a_router_reads(overlay: Path) -> None:
+def test_the_world_files_of_an_overlay_are_valid(overlay: Path) -> None:
     files = {
         name: parse(written(overlay, name).read_text(), noun, name, WorldError) for name, noun in DATA.items()
     }
@@ -165,7 +165,7 @@ def found_on_kind() -> dict[str, str]:
     return {each["shoestring.dev/pool"]: each["shoestring.dev/market"] for each in labels}
 
 
-def test_what_the_pools_of_kind_declare_is_what_its_nodes_carry() -> None:
+def test_the_pools_of_kind_match_the_labels_of_its_nodes() -> None:
     declared = parse(
         (MANIFESTS / "overlays/kind/pools.yaml").read_text(), PoolsFile, "pools", WorldError
     ).pools
@@ -177,7 +177,7 @@ def test_what_the_pools_of_kind_declare_is_what_its_nodes_carry() -> None:
     )
 
 
-def test_what_the_compiled_pipelines_ask_for_is_applied() -> None:
+def test_the_objects_that_compiled_pipelines_name_are_in_the_manifests() -> None:
     templates = [
         template
         for pipeline in PIPELINES.values()
@@ -196,13 +196,17 @@ def test_what_the_compiled_pipelines_ask_for_is_applied() -> None:
         assert made == {f"shoestring-{name}" for name in WORLD_FILES}
 
 
-def test_the_sweeper_sees_the_world_and_itself_as_a_stage_does() -> None:
-    (sweeper,) = [pod for _, pod in PODS if pod.get("serviceAccountName") == "shoestring-sweeper"]
-    (box,) = sweeper["containers"]
+def test_the_reaper_has_the_same_world_and_identity_as_a_stage() -> None:
+    (reaper,) = [pod for _, pod in PODS if pod.get("serviceAccountName") == "shoestring-reaper"]
+    (box,) = reaper["containers"]
     env = {each["name"]: each for each in box["env"]}
-    assert env.keys() == {*CREDENTIALS, *IDENTITY}
-    assert {name: env[name]["valueFrom"]["fieldRef"]["fieldPath"] for name in IDENTITY} == IDENTITY
-    assert {mount["name"]: mount["mountPath"] for mount in box["volumeMounts"]}["world"] == str(WORLD_MOUNT_PATH)
-    (world,) = [volume["projected"]["sources"] for volume in sweeper["volumes"] if volume["name"] == "world"]
+    assert env.keys() == {*CREDENTIALS, *IDENTITY_FIELDS}
+    assert {
+        name: env[name]["valueFrom"]["fieldRef"]["fieldPath"] for name in IDENTITY_FIELDS
+    } == IDENTITY_FIELDS
+    assert {mount["name"]: mount["mountPath"] for mount in box["volumeMounts"]}["world"] == str(
+        WORLD_MOUNT_PATH
+    )
+    (world,) = [volume["projected"]["sources"] for volume in reaper["volumes"] if volume["name"] == "world"]
     paths = {source["configMap"]["name"]: source["configMap"]["items"][0]["path"] for source in world}
     assert paths == {f"shoestring-{name}": f"{name}/{name}.yaml" for name in WORLD_FILES}

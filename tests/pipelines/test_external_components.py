@@ -1,4 +1,4 @@
-"""Components that know nothing of us, routed: what they are given, what they are spared, and how they are settled."""
+"""Routed external components: their inputs, their unchanged parts, and their settlement."""
 
 from pathlib import Path
 from typing import Any
@@ -7,15 +7,15 @@ import pytest
 import yaml
 from kfp import dsl
 
-from shoestring.pipelines.drive import drive
-from shoestring.pipelines.kubeflow import write
-from shoestring.pipelines.routed import RunParameters, own, routed, settled
 from shoestring.backends.local import open_local_world
 from shoestring.core.errors import UsageError
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need
 from shoestring.data.recipe import find_recipe
 from shoestring.data.run_records import read_record
+from shoestring.pipelines.kubeflow import write
+from shoestring.pipelines.local_runner import run_locally
+from shoestring.pipelines.routed import RunParameters, own_stage, routed, settle_step
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.stages import ingest as some_module
@@ -55,7 +55,7 @@ def parameters(recipe: str = "", run_id: str = "", world: str = "") -> RunParame
 @dsl.pipeline(name="strange")
 def strange(recipe: str, run_id: str = "", world: str = "") -> None:
     run, chain = parameters(recipe, run_id, world), (NEED, Need(stage="shout", setup_s=1.0))
-    with dsl.ExitHandler(settled(run), name="spend"):
+    with dsl.ExitHandler(settle_step(run), name="spend"):
         waited = routed(wait, chain, run, seconds=1.0)
         routed(shout, chain[1:], run, text=waited.outputs["Output"])
 
@@ -63,7 +63,7 @@ def strange(recipe: str, run_id: str = "", world: str = "") -> None:
 @dsl.pipeline(name="waiting")
 def waiting(recipe: str, run_id: str = "", world: str = "") -> None:
     run = parameters(recipe, run_id, world)
-    with dsl.ExitHandler(settled(run), name="spend"):
+    with dsl.ExitHandler(settle_step(run), name="spend"):
         routed(wait, (NEED,), run, seconds=4.0)
 
 
@@ -76,7 +76,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
 
 
 @pytest.mark.parametrize(("name", "image"), [("wait", "python:3.11"), ("shout", "alpine:3.20")])
-def test_a_stranger_is_placed_and_labelled_and_is_otherwise_left_as_it_is(
+def test_an_external_component_is_placed_and_labelled_and_not_changed_otherwise(
     name: str, image: str, compiled: tuple[dict[str, Any], dict[str, Any]]
 ) -> None:
     pipeline, platform = compiled
@@ -93,7 +93,7 @@ def test_a_stranger_is_placed_and_labelled_and_is_otherwise_left_as_it_is(
     assert platform[f"exec-{name}"]["podMetadata"]["labels"] == {"shoestring.dev/stage": name}
 
 
-def test_a_strangers_inputs_are_those_that_it_has_and_kfps_cache_is_off_for_it(
+def test_an_external_component_keeps_its_inputs_and_its_cache_is_off(
     compiled: tuple[dict[str, Any], dict[str, Any]],
 ) -> None:
     tasks = next(
@@ -105,17 +105,18 @@ def test_a_strangers_inputs_are_those_that_it_has_and_kfps_cache_is_off_for_it(
         assert not tasks[name]["cachingOptions"].get("enableCache")
 
 
-def test_a_stranger_on_a_laptop_is_settled_at_the_time_to_the_next_step(
+def test_an_external_component_on_a_laptop_is_settled_at_the_time_to_the_next_step(
     flights_slice: Path, laptop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
     recipe = find_recipe(str(flights_slice))
     arguments = {"recipe": recipe.model_dump_json(), "run_id": "r", "world": str(laptop)}
-    assert drive(arguments, tmp_path / "log.txt", waiting), (tmp_path / "log.txt").read_text()[-4000:]
+    assert run_locally(arguments, tmp_path / "log.txt", waiting), (tmp_path / "log.txt").read_text()[-4000:]
     world = open_local_world(laptop, store=tmp_path / "store")
     receipt = read_record(world.store, "runs/r/receipts/wait-1.json", Receipt)
     assert receipt.status == "done"
-    # When a process began is known to the second: the kernel counts from a boot of which it gives whole seconds.
+    # When a process began is known to the second: the kernel counts from a boot of which it gives whole
+    # seconds.
     assert receipt.seconds >= 3.0
     assert 0 < receipt.spent_usd <= receipt.p95_usd
     state = Ledger(world.store, world.clock, str(world.pod)).state("r")
@@ -129,11 +130,11 @@ def test_a_stranger_on_a_laptop_is_settled_at_the_time_to_the_next_step(
     [
         (greedy, {"cpu_limit": "1"}, "has an input cpu_limit, which KFP overwrites"),
         (worded, {}, "has an input origin, which is a word of routed"),
-        (wait, {"seconds": 1.0, "origin": own(some_module)}, "does not say which code does its work"),
+        (wait, {"seconds": 1.0, "origin": own_stage(some_module)}, "does not say which code does its work"),
         (waiting, {}, "is a pipeline: route its steps"),
     ],
 )
-def test_a_component_that_would_go_wrong_without_a_word_is_refused_with_one(
+def test_a_component_that_would_fail_silently_is_refused(
     component: Any, inputs: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
@@ -144,7 +145,7 @@ def test_a_component_that_would_go_wrong_without_a_word_is_refused_with_one(
 
 
 @pytest.mark.parametrize("name", ["settle", "route-trains"])
-def test_no_stage_is_called_what_a_pod_that_is_none_is_called(name: str) -> None:
+def test_no_stage_has_the_label_of_a_router_or_an_exit_step(name: str) -> None:
     with pytest.raises(UsageError, match=f"wait cannot be a stage called {name}"):
 
         @dsl.pipeline(name="refused")

@@ -1,4 +1,6 @@
-"""Run the compiled pipeline with KFP's local runner: the very file that a cluster is given, in processes of this machine."""
+"""Run a compiled pipeline with KFP's local runner: the same file that a cluster runs, in processes of this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,18 @@ from shoestring.pipelines.kubeflow import write
 from shoestring.pipelines.train import train_pipeline
 
 
-def drive(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipeline) -> bool:
-    """Compile, load and run; what the steps print goes to `log`. Returns whether every step succeeded.
+def run_locally(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipeline) -> bool:
+    """Compile, load and run a pipeline; append what its steps print to `log`.
 
-    The runner deletes its workspace and its artifacts go with the temporary folder: all that matters is in our store by then.
+    Return True if every step succeeded.
+
+    The runner deletes its workspace, and its artifacts are in a temporary folder: all results are in
+    Shoestring's store by then.
     """
     with (
         tempfile.TemporaryDirectory(prefix="shoestring-kfp-") as folder,
         log.open("a", encoding="utf-8", buffering=1) as out,
-        quiet(out),
+        redirect_output(out),
     ):
         compiled = write(pipeline, Path(folder) / "pipeline.yaml")
         local.init(
@@ -33,15 +38,17 @@ def drive(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipeline) 
         try:
             run(**arguments)
         except RuntimeError as error:
-            # The runner has no error of its own: a failed step is a RuntimeError, and what failed is in the receipts.
+            # The runner raises RuntimeError for a failed step. The receipts say what failed.
             print(error, file=out)
             return False
         return True
 
 
 @contextlib.contextmanager
-def quiet(out: TextIO) -> Iterator[None]:
-    """Send the runner's prints and logs to `out`, and drop its warnings: they are about image names, which it does not use."""
+def redirect_output(out: TextIO) -> Iterator[None]:
+    """Send the runner's prints and logs to `out`, and drop its warnings about image names, which it does not
+    use.
+    """
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,0 +1,218 @@
+"""The templates of a WorkflowTemplate for Argo Workflows: route, stage, the pair of them, the run, and the exit step."""
+
+from __future__ import annotations
+
+import json
+
+from shoestring.backends.local import WORLD_MOUNT_PATH
+from shoestring.config.world import IMAGES
+from shoestring.pipelines.routed import CREDENTIALS, IDENTITY_FIELDS, STAGE_LABEL, WORLD_FILES
+from shoestring.pipelines.stage_graph import RoutedStage, Yaml
+from shoestring.routing.placement import ROUTE, RUN_LABEL, SETTLE
+
+# Always: also when the pod was deleted, as pods on preempted spot machines are.
+RETRY = {"limit": "2", "retryPolicy": "Always"}
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+SCRATCH = "/tmp"
+
+
+def parameter_values(values: dict[str, str]) -> list[Yaml]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def declare_parameters(*names: str) -> Yaml:
+    return {"parameters": [{"name": name} for name in names]}
+
+
+def file_outputs(**paths: str) -> Yaml:
+    """Return output parameters whose values are read from files."""
+    return {"parameters": [{"name": name, "valueFrom": {"path": path}} for name, path in paths.items()]}
+
+
+def forward_inputs(*names: str) -> dict[str, str]:
+    """Return inputs of a template, to be passed on under the same names."""
+    return {name: f"{{{{inputs.parameters.{name}}}}}" for name in names}
+
+
+def pod_template(
+    name: str, label: str, account: str, command: list[str], inputs: list[str], outputs: Yaml
+) -> Yaml:
+    """Return a template of one container, which `container_defaults()` completes."""
+    return {
+        "name": name,
+        "inputs": declare_parameters(*inputs),
+        "outputs": outputs,
+        "metadata": {"labels": {STAGE_LABEL: label, RUN_LABEL: "{{workflow.parameters.run_id}}"}},
+        "serviceAccountName": account,
+        "container": {"args": [*command, "--run-id", "{{workflow.parameters.run_id}}"]},
+    }
+
+
+def container_defaults() -> Yaml:
+    """Return what all containers have: the world's files, the store's credentials, the pod's identity, no
+    root.
+    """
+    credentials = [
+        {
+            "name": name,
+            "valueFrom": {"secretKeyRef": {"name": "shoestring-s3", "key": name, "optional": True}},
+        }
+        for name in CREDENTIALS
+    ]
+    identity = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in IDENTITY_FIELDS.items()
+    ]
+    files = [
+        {"name": name, "mountPath": f"{WORLD_MOUNT_PATH}/{name}", "readOnly": True} for name in WORLD_FILES
+    ]
+    return {
+        "image": IMAGES["base"],
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["shoestring"],
+        "env": [*credentials, *identity],
+        "volumeMounts": [*files, {"name": "scratch", "mountPath": SCRATCH}],
+        # Argo then shows a router's refusal as the message of its pod.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": RESTRICTED,
+    }
+
+
+def executor_patch() -> str:
+    """Return a patch that restricts Argo's own containers like ours; their defaults do not pass a
+    `restricted` namespace.
+    """
+    containers = {
+        kind: [{"name": name, "securityContext": RESTRICTED}]
+        for kind, name in (("initContainers", "init"), ("containers", "wait"))
+    }
+    return json.dumps(containers)
+
+
+def router_template() -> Yaml:
+    """Return the template of the router, which all stages share."""
+    out = f"{SCRATCH}/routed"
+    options = {
+        "--needs": "{{inputs.parameters.needs}}",
+        "--upstream": "{{inputs.parameters.upstream}}",
+        "--side-input": "{{inputs.parameters.side_input}}",
+        "--recipe": "{{workflow.parameters.recipe}}",
+        "--budget": "{{workflow.parameters.budget_usd}}",
+        "--deadline": "{{workflow.parameters.deadline_s}}",
+        "--seed": "{{workflow.parameters.seed}}",
+        "--out": out,
+    }
+    command = ["route", *(word for option in options.items() for word in option)]
+    # Outputs have defaults, because Argo drops all outputs of a pod if one file is missing, and a router that
+    # refuses writes only the last of them.
+    files = {
+        "patch": ("patch", ""),
+        "decision_key": ("decision_key", ""),
+        "page": ("page.md", ""),
+        "refused": ("refused", "no"),
+    }
+    outputs = [
+        {"name": name, "valueFrom": {"path": f"{out}/{file}", "default": default}}
+        for name, (file, default) in files.items()
+    ]
+    # An output of the whole workflow: a retryStrategy cannot read any other output of a task within its
+    # template.
+    outputs[-1]["globalName"] = "refused"
+    return pod_template(
+        "route",
+        f"{ROUTE}{{{{inputs.parameters.stage}}}}",
+        "shoestring-router",
+        command,
+        ["stage", "needs", "upstream", "side_input"],
+        {"parameters": outputs},
+    )
+
+
+def stage_template(stage: RoutedStage) -> Yaml:
+    """Return the template of a stage, in the pod that its router's patch describes."""
+    key = f"{SCRATCH}/key"
+    inputs = [
+        word
+        for name, producer in stage.inputs.items()
+        for word in ("--input", f"{name}={{{{inputs.parameters.{producer}}}}}")
+    ]
+    origin = ["--origin", stage.origin] if stage.origin else []
+    decision = ["--decision-key", "{{inputs.parameters.decision_key}}"]
+    command = ["stage", stage.name, *decision, "--key-to", key, *origin, *inputs]
+    template = pod_template(
+        stage.name,
+        stage.name,
+        "shoestring-stage",
+        command,
+        ["patch", "decision_key", *stage.producers],
+        file_outputs(key=key),
+    )
+    return template | {"podSpecPatch": "{{inputs.parameters.patch}}"}
+
+
+def routed_template(stage: RoutedStage) -> Yaml:
+    """Return the template of route and stage, which are retried together: a lost pod needs a placement for
+    the current prices.
+
+    It is not retried after a refusal, since the router would refuse again.
+    """
+    producers = {"upstream": stage.upstream, "side_input": stage.side_input}
+    inputs = {
+        name: forward_inputs(producer)[producer] if producer else "" for name, producer in producers.items()
+    }
+    routing = {"stage": stage.name, "needs": stage.needs} | inputs
+    decided = {name: f"{{{{tasks.route.outputs.parameters.{name}}}}}" for name in ("patch", "decision_key")}
+    return {
+        "name": f"{stage.name}-routed",
+        "inputs": declare_parameters(*stage.producers),
+        "outputs": {
+            "parameters": [
+                {"name": "key", "valueFrom": {"parameter": "{{tasks.stage.outputs.parameters.key}}"}}
+            ]
+        },
+        "retryStrategy": RETRY | {"expression": "'{{workflow.outputs.parameters.refused}}' != 'yes'"},
+        "dag": {
+            "tasks": [
+                {
+                    "name": "route",
+                    "template": "route",
+                    "arguments": {"parameters": parameter_values(routing)},
+                },
+                {
+                    "name": "stage",
+                    "template": stage.name,
+                    "depends": "route",
+                    "arguments": {"parameters": parameter_values(decided | forward_inputs(*stage.producers))},
+                },
+            ]
+        },
+    }
+
+
+def run_template(stages: list[RoutedStage]) -> Yaml:
+    """Return the template of the whole run, which begins with a manual approval if one is asked for."""
+    tasks: list[Yaml] = [
+        {"name": "approve", "template": "approve", "when": "{{workflow.parameters.approve}} == yes"}
+    ]
+    for stage in stages:
+        keys = {producer: f"{{{{tasks.{producer}.outputs.parameters.key}}}}" for producer in stage.producers}
+        task = {
+            "name": stage.name,
+            "template": f"{stage.name}-routed",
+            "depends": " && ".join(stage.producers) or "approve",
+        }
+        tasks.append(task | {"arguments": {"parameters": parameter_values(keys)}})
+    return {"name": "run", "dag": {"tasks": tasks}}
+
+
+def settle_template() -> Yaml:
+    """Return the template of the exit step."""
+    summary = f"{SCRATCH}/summary.json"
+    command = ["settle", "--summary", summary]
+    template = pod_template("settle", SETTLE, "shoestring-settle", command, [], file_outputs(summary=summary))
+    # Exit code 2: there is nothing to settle, since no router got as far as writing the run's record.
+    return template | {"retryStrategy": RETRY | {"expression": "lastRetry.exitCode != '2'"}}
