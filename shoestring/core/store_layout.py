@@ -5,10 +5,12 @@ cache/KEY.json                        the result of a computation, and its input
 datasets/NAME/VERSION.json            manifests
 runs/RUN_ID/...                       the records of one run
 ledger/ACCOUNT/...                    the chains of the ledger, with approvals next to them
-pending/ACCOUNT/NUMBER/               entries that concurrent writers propose for one number; useless afterwards
+pending/ACCOUNT/NUMBER/               entries that concurrent writers propose for one number; useless
+    afterwards
 jobs/JOB_ID.json                      the run that an engine knows under its own id
 commitments/NAME/MONTH/NUMBER.json    prepaid hours, claimed by attempts
-learned/...                           receipts, probes, fingerprints, stock-outs: what later runs are priced by
+learned/...                           receipts, probes, fingerprints, stock-outs: input to the prices of later
+    runs
 
 An attempt is written STAGE-NUMBER, as `AttemptId` prints it.
 """
@@ -40,7 +42,8 @@ def check_key(key: str) -> str:
     """
     if "\\" in key or not key.isprintable() or any(part in ("", ".", "..") for part in key.split("/")):
         raise StoreError(
-            f"{key!r} cannot name an object: parts between single slashes, without backslashes or control characters"
+            f"{key!r} cannot name an object: parts between single slashes, without backslashes or control "
+            "characters"
         )
     return key
 

@@ -1,11 +1,11 @@
-"""Runs in processes of their own that reach for one month's last money at the same moment."""
+"""Runs in separate processes that reserve the rest of one month's cap at the same moment."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from typing import Any
 
-from store_places import Place, at_once
+from store_locations import StoreLocation, at_once
 
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import BudgetExceeded
@@ -15,9 +15,9 @@ from shoestring.spending.ledger.ledger import Ledger
 MONTH_CAP_USD, RUN_CAP_USD = Decimal("1.50"), Decimal("1.00")
 
 
-def open_run(me: int, gate: Any, place: Place, month: str) -> str:
-    """What the ledger said to this run: nothing, or its no."""
-    ledger = Ledger(place.open(), WallClock(), f"pod-{me}")
+def open_run(me: int, gate: Any, location: StoreLocation, month: str) -> str:
+    """Return the ledger's refusal of this run; empty if it was admitted."""
+    ledger = Ledger(location.open(), WallClock(), f"pod-{me}")
     gate.wait()
     try:
         ledger.open(f"{month}-run-{me}", RUN_CAP_USD, month)
@@ -26,12 +26,12 @@ def open_run(me: int, gate: Any, place: Place, month: str) -> str:
     return ""
 
 
-def race(place: Place, month: str, runs: int = 2) -> tuple[list[str], Decimal]:
-    """What each run was told, and what the month holds afterwards; the books are verified."""
-    store = place.open()
+def race(location: StoreLocation, month: str, runs: int = 2) -> tuple[list[str], Decimal]:
+    """Return each run's refusal and the month's balance afterwards; the ledger is verified."""
+    store = location.open()
     ledger = Ledger(store, WallClock())
     ledger.open(month, MONTH_CAP_USD)
-    said = at_once(runs, open_run, place, month)
+    said = at_once(runs, open_run, location, month)
     state = Ledger(store, WallClock()).state(month)
     verify(store, {month: (state.head_hash,)})
     return said, state.held_usd

@@ -1,4 +1,4 @@
-"""One S3 server for all tests, a prefix of its own for each, and a store on either side of the seam."""
+"""One S3 server for all tests, with a separate prefix for each, and each kind of store."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from s3_server import ADMIN, S3Server, environment
 from small_s3 import QuickClock, SmallS3, small_s3
-from store_places import Place
+from store_locations import StoreLocation
 
 from shoestring.backends.memory import MemoryStore
-from shoestring.backends.s3.store import PROOF_KEY, S3Store, open_s3_store
+from shoestring.backends.s3.store import S3Store, open_s3_store
+from shoestring.core.store_layout import CONDITIONAL_WRITE_PROOF
 
 FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
@@ -34,29 +35,46 @@ def s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def s3_proof(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """That the server honours conditions: proven once, and laid into every test's prefix."""
-    return Place(tmp_path_factory.mktemp("proof"), s3_server.place()).open().fetch(PROOF_KEY).read_bytes()
+    """The proof that the server honours conditional writes, made once and copied into every test's prefix."""
+    return (
+        StoreLocation(tmp_path_factory.mktemp("proof"), s3_server.location())
+        .open()
+        .fetch(CONDITIONAL_WRITE_PROOF)
+        .read_bytes()
+    )
 
 
 @pytest.fixture
-def s3_place(s3_server: S3Server, s3_proof: bytes, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    place = s3_server.place(f"test/{uuid.uuid4().hex}")
-    s3_server.minio().put_object(place.bucket, place.root + PROOF_KEY, io.BytesIO(s3_proof), len(s3_proof))
-    return Place(tmp_path_factory.mktemp("scratch"), place)
+def s3_location(
+    s3_server: S3Server, s3_proof: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> StoreLocation:
+    location = s3_server.location(f"test/{uuid.uuid4().hex}")
+    s3_server.minio().put_object(
+        location.bucket, location.root + CONDITIONAL_WRITE_PROOF, io.BytesIO(s3_proof), len(s3_proof)
+    )
+    return StoreLocation(tmp_path_factory.mktemp("scratch"), location)
 
 
 @pytest.fixture(params=["a folder", "s3"])
-def shared_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where a store lies, to be opened by whoever needs it: this process or another."""
-    return Place(tmp_path / "store") if request.param == "a folder" else request.getfixturevalue("s3_place")
+def shared_location(request: pytest.FixtureRequest, tmp_path: Path) -> StoreLocation:
+    """The location of a store, which this process or another can open."""
+    return (
+        StoreLocation(tmp_path / "store")
+        if request.param == "a folder"
+        else request.getfixturevalue("s3_location")
+    )
 
 
 @pytest.fixture(params=["a folder", "s3", "memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """The same, and one that no other process can open."""
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> StoreLocation:
+    """The same, and a store in memory, which no other process can open."""
     if request.param == "memory":
-        return Place(tmp_path, memory=MemoryStore())
-    return Place(tmp_path / "store") if request.param == "a folder" else request.getfixturevalue("s3_place")
+        return StoreLocation(tmp_path, memory=MemoryStore())
+    return (
+        StoreLocation(tmp_path / "store")
+        if request.param == "a folder"
+        else request.getfixturevalue("s3_location")
+    )
 
 
 @pytest.fixture
@@ -78,6 +96,6 @@ def clock() -> QuickClock:
 
 @pytest.fixture
 def store(small: SmallS3, tmp_path: Path, clock: QuickClock) -> S3Store:
-    found = open_s3_store(small.place(), tmp_path / "scratch", clock)
+    found = open_s3_store(small.location(), tmp_path / "scratch", clock)
     small.asked.clear()
     return found

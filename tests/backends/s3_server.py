@@ -1,4 +1,4 @@
-"""A real S3 server, SeaweedFS, on ports of its own; it can be killed and started again on what it had written."""
+"""A real S3 server, SeaweedFS, on separate ports. It can be killed and restarted with its data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import urllib3
 from minio import Minio
 
-from shoestring.backends.s3.store import S3Place
+from shoestring.backends.s3.location import S3Location
 
 BUCKET = "shoestring"
 ADMIN = ("admin", "admins-secret")
@@ -62,7 +62,7 @@ def _is_free(port: int) -> bool:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Each free together with the port 10,000 above it, which SeaweedFS takes for its own talk."""
+    """Return ports that are free together with the port 10,000 above, which SeaweedFS uses for gRPC."""
     found: list[int] = []
     while len(found) < count:
         port = random.SystemRandom().randrange(12_000, 30_000)
@@ -73,7 +73,7 @@ def _free_ports(count: int) -> list[int]:
 
 @dataclass
 class S3Server:
-    """`volumes` x 16 MiB is all that it holds."""
+    """A SeaweedFS server with a capacity of `volumes` x 16 MiB."""
 
     folder: Path
     volumes: int = 16
@@ -84,8 +84,8 @@ class S3Server:
     def endpoint(self) -> str:
         return f"127.0.0.1:{self.ports[0]}"
 
-    def place(self, prefix: str = "", bucket: str = BUCKET) -> S3Place:
-        return S3Place(endpoint=self.endpoint, bucket=bucket, prefix=prefix, secure=False)
+    def location(self, prefix: str = "", bucket: str = BUCKET) -> S3Location:
+        return S3Location(endpoint=self.endpoint, bucket=bucket, prefix=prefix, secure=False)
 
     def minio(self, identity: tuple[str, str] = ADMIN) -> Minio:
         pool = urllib3.PoolManager(retries=False)
@@ -95,7 +95,8 @@ class S3Server:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "s3.json").write_text(json.dumps(IDENTITIES))
         s3, filer, volume, master = self.ports
-        # A master without a past elects itself at once; one that was killed waits for an answer to its election.
+        # A master without a past elects itself at once; one that was killed waits for an answer to its
+        # election.
         election = "200ms" if self.process else "10s"
         command = [
             *(
@@ -137,7 +138,7 @@ class S3Server:
                 time.sleep(0.05)
 
     def kill(self) -> None:
-        """SIGKILL: it can finish nothing."""
+        """End the server by SIGKILL, so that it finishes no request."""
         assert self.process
         self.process.kill()
         self.process.wait()

@@ -1,4 +1,6 @@
-"""A clock that does not wait, and a small HTTP server that keeps objects as S3 does, with the faults that real ones have; no signatures."""
+"""A clock that does not wait, and a small HTTP server that stores objects like S3, with faults but without
+signatures.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from shoestring.backends.local import WallClock
-from shoestring.backends.s3.store import S3Place
+from shoestring.backends.s3.location import S3Location
 
 LARGE_BYTES = 50_000_000
 
@@ -23,8 +25,9 @@ LARGE_BYTES = 50_000_000
 class SmallS3:
     """`conditions`: what it makes of If-None-Match: "kept", "ignored", or "looked at" first, in two steps.
 
-    `mishaps`: what goes wrong with the next requests, as "VERB what", first come first served:
-    "lost" (done, and no answer), "late" (done, and says that it failed), "unheard" (neither), "cut" (half of the answer), or a status.
+    `mishaps`: what goes wrong with the next requests, as "VERB what", first come first served: "lost" (done,
+    and no answer), "late" (done, and says that it failed), "unheard" (neither), "cut" (half of the answer),
+    or a status.
     """
 
     conditions: str = "kept"
@@ -34,8 +37,8 @@ class SmallS3:
     lock: threading.Lock = field(default_factory=threading.Lock)
     port: int = 0
 
-    def place(self) -> S3Place:
-        return S3Place(endpoint=f"127.0.0.1:{self.port}", bucket="shoestring", secure=False)
+    def location(self) -> S3Location:
+        return S3Location(endpoint=f"127.0.0.1:{self.port}", bucket="shoestring", secure=False)
 
     def write(self, key: str, data: bytes, only_new: bool) -> int:
         with self.lock:
@@ -76,7 +79,10 @@ class Handler(BaseHTTPRequestHandler):
         elif mishap.isdecimal():
             self.answer(
                 int(mishap),
-                f"<Error><Code>Some{self.command.title()}</Code><Message>of &quot;{mishap}&quot;</Message></Error>".encode(),
+                (
+                    f"<Error><Code>Some{self.command.title()}</Code>"
+                    f"<Message>of &quot;{mishap}&quot;</Message></Error>"
+                ).encode(),
             )
         elif self.command == "PUT":
             status = small.write(key, data, self.headers.get("If-None-Match") == "*")
@@ -106,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class QuickClock(WallClock):
-    """Sleeps are over at once, and count."""
+    """A clock whose sleeps return at once and advance it."""
 
     def __init__(self) -> None:
         self.slept_s = 0.0

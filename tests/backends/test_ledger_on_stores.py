@@ -1,4 +1,4 @@
-"""The books are the same on every store, also on one that times out, loses its answers, or lists what was there a while ago."""
+"""The ledger is equal on every store, also on one that times out, loses responses or returns stale lists."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_places import Place
+from store_locations import StoreLocation
 
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, StoreError
 from shoestring.core.interfaces import Store
-from shoestring.spending.audit.verify import Verification, verify
+from shoestring.spending.audit.verification import Verification
+from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.parent_accounts import campaign_account
 
@@ -26,13 +27,17 @@ CENT = Decimal("0.01")
 
 
 class FaultyStore:
-    """Fails at a third of its writes: before it or after it; or writes, and says that something was there already."""
+    """A store that fails at a third of its writes: before or after the write, or with a wrong "exists
+    already".
+    """
 
     def __init__(self, store: Store, seed: int) -> None:
         self._store, self._dice = store, random.Random(seed)
         self.fetch, self.faults = store.fetch, 0
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
+    ) -> bool:
         fault = self._dice.choice(["before", "after", "no answer", *["none"] * 6])
         self.faults += fault != "none"
         if fault == "before":
@@ -43,13 +48,15 @@ class FaultyStore:
         return wrote and not (fault == "no answer" and if_absent)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """What was there, less the newest half."""
+        """Return a stale list, without the newest half."""
         keys = list(self._store.list(prefix))
         return iter(keys[: len(keys) // 2])
 
 
 class JumpingClock(WallClock):
-    """Set forth and back, by up to a quarter of a year, each time that it is looked at; what counts seconds since a start does not jump."""
+    """A wall clock that jumps by up to a quarter of a year at each reading. Its monotonic clock does not
+    jump.
+    """
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
@@ -59,7 +66,7 @@ class JumpingClock(WallClock):
 
 
 def insist(ask: Any, *given: Any, **also: Any) -> None:
-    """As a caller does whose store failed: the same request again."""
+    """Repeat a request, as callers do after the store failed."""
     for _ in range(50):
         with suppress(StoreError):
             ask(*given, **also)
@@ -85,9 +92,9 @@ def counted(found: Verification) -> dict[str, tuple[Decimal, Decimal, int]]:
     return {state.account: (state.spent_usd, state.held_usd, state.entries) for state in found.accounts}
 
 
-def test_a_month_of_runs_is_the_same_on_every_store(place: Place) -> None:
-    a_month(Ledger(place.open(), WallClock()))
-    found = verify(place.open(), {})
+def test_a_month_of_runs_is_equal_on_every_store(location: StoreLocation) -> None:
+    a_month(Ledger(location.open(), WallClock()))
+    found = verify(location.open(), {})
     once = (Decimal("0.28"), Decimal(0))
     assert counted(found) == {
         MONTH: (Decimal("0.56"), 0, 7),
@@ -99,13 +106,13 @@ def test_a_month_of_runs_is_the_same_on_every_store(place: Place) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_store_that_fails_and_loses_its_answers_makes_no_entry_too_few_and_none_twice(
-    place: Place, seed: int
+def test_a_store_that_fails_and_loses_responses_has_every_entry_once(
+    location: StoreLocation, seed: int
 ) -> None:
-    faulty = FaultyStore(place.open(), seed)
+    faulty = FaultyStore(location.open(), seed)
     a_month(Ledger(faulty, WallClock()))
     assert faulty.faults > 10
-    found = verify(place.open(), {})
+    found = verify(location.open(), {})
     assert {state.account: state.entries for state in found.accounts} == {
         MONTH: 7,
         SPRING: 7,
@@ -115,20 +122,20 @@ def test_a_store_that_fails_and_loses_its_answers_makes_no_entry_too_few_and_non
     assert (found.spent_usd, found.held_usd, found.unfinished) == (Decimal("0.56"), 0, ())
 
 
-def test_a_list_that_is_old_hides_no_account_from_whoever_writes_or_verifies(place: Place) -> None:
-    a_month(Ledger(place.open(), WallClock()))
-    behind = FaultyStore(place.open(), 0)
+def test_a_stale_list_hides_no_account_from_writers_and_verification(location: StoreLocation) -> None:
+    a_month(Ledger(location.open(), WallClock()))
+    behind = FaultyStore(location.open(), 0)
     assert len({key.split("/")[1] for key in behind.list("ledger/")}) < 4
-    assert counted(verify(behind, {})) == counted(verify(place.open(), {}))
+    assert counted(verify(behind, {})) == counted(verify(location.open(), {}))
     assert Ledger(behind, WallClock()).state("two").closed
 
 
-def test_writers_that_race_for_a_campaigns_last_money_share_what_there_is(place: Place) -> None:
-    Ledger(place.open(), WallClock()).open(MONTH, CENT * 100)
-    Ledger(place.open(), WallClock()).open(SPRING, CENT * 10)
+def test_racing_writers_share_the_rest_of_a_campaigns_cap(location: StoreLocation) -> None:
+    Ledger(location.open(), WallClock()).open(MONTH, CENT * 100)
+    Ledger(location.open(), WallClock()).open(SPRING, CENT * 10)
 
     def ask(me: int) -> int:
-        ledger, granted = Ledger(place.open(), WallClock(), f"pod-{me}"), 0
+        ledger, granted = Ledger(location.open(), WallClock(), f"pod-{me}"), 0
         for number in range(4):
             with suppress(BudgetExceeded, LedgerConflict):
                 ledger.open(f"run-{me}-{number}", CENT, MONTH, campaign=SPRING)
@@ -137,20 +144,20 @@ def test_writers_that_race_for_a_campaigns_last_money_share_what_there_is(place:
 
     with ThreadPoolExecutor(4) as writers:
         granted = sum(writers.map(ask, range(4)))
-    month, campaign = (Ledger(place.open(), WallClock()).state(name) for name in (MONTH, SPRING))
+    month, campaign = (Ledger(location.open(), WallClock()).state(name) for name in (MONTH, SPRING))
     assert (granted, campaign.left_usd, month.held_usd, campaign.held_usd) == (10, 0, CENT * 10, CENT * 10)
-    assert verify(place.open(), {}).unfinished == ()
+    assert verify(location.open(), {}).unfinished == ()
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_clocks_that_jump_move_no_money_and_hide_no_entry(place: Place, seed: int) -> None:
-    a_month(Ledger(FaultyStore(place.open(), seed), JumpingClock(seed)))
-    asked = Ledger(place.open(), JumpingClock(seed + 10))
+def test_jumping_clocks_change_no_amount_and_hide_no_entry(location: StoreLocation, seed: int) -> None:
+    a_month(Ledger(FaultyStore(location.open(), seed), JumpingClock(seed)))
+    asked = Ledger(location.open(), JumpingClock(seed + 10))
     asked.open("three", CENT, MONTH, campaign=SPRING)
     asked.reserve("three", "train-1", "train", 1, CENT)
     for sweeper in range(3):
-        Ledger(place.open(), JumpingClock(seed + 20 + sweeper)).repair_parent(MONTH)
-    found = verify(place.open(), {})
+        Ledger(location.open(), JumpingClock(seed + 20 + sweeper)).repair_parent(MONTH)
+    found = verify(location.open(), {})
     assert {state.account: state.entries for state in found.accounts} == {
         MONTH: 8,
         SPRING: 8,
@@ -165,13 +172,14 @@ def test_clocks_that_jump_move_no_money_and_hide_no_entry(place: Place, seed: in
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_crowd_on_stores_that_fail_lose_answers_and_list_late_writes_each_entry_once(
-    place: Place, seed: int
-) -> None:
-    Ledger(place.open(), WallClock()).open("run", CENT * 14)
+def test_many_writers_on_faulty_stores_write_each_entry_once(location: StoreLocation, seed: int) -> None:
+    Ledger(location.open(), WallClock()).open("run", CENT * 14)
 
     def ask(me: int) -> int:
-        ledger, granted = Ledger(FaultyStore(place.open(), 10 * seed + me), JumpingClock(me), f"pod-{me}"), 0
+        ledger, granted = (
+            Ledger(FaultyStore(location.open(), 10 * seed + me), JumpingClock(me), f"pod-{me}"),
+            0,
+        )
         for number in range(5):
             with suppress(BudgetExceeded):
                 insist(ledger.reserve, "run", f"work-{me}-{number}", "work", number, CENT)
@@ -180,6 +188,6 @@ def test_a_crowd_on_stores_that_fail_lose_answers_and_list_late_writes_each_entr
 
     with ThreadPoolExecutor(4) as writers:
         granted = sum(writers.map(ask, range(4)))
-    state = Ledger(place.open(), WallClock()).state("run")
+    state = Ledger(location.open(), WallClock()).state("run")
     assert (granted, state.held_usd, state.entries) == (14, CENT * 14, 15)
-    verify(place.open(), {"run": (state.head_hash,)})
+    verify(location.open(), {"run": (state.head_hash,)})

@@ -1,4 +1,4 @@
-"""What GPUs do while a stage runs: of a recording of two, and where there is none."""
+"""The use of GPUs while a stage runs: of two simulated GPUs, and without a GPU."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from types import SimpleNamespace
 import pytest
 
 from shoestring.backends.local import PsutilTelemetry
-from shoestring.backends.nvml import NvmlTelemetry, opened
+from shoestring.backends.nvml import NvmlTelemetry, open_nvml
 from shoestring.core.types import Pool
-from shoestring.runtime.supervisor.gpu_use import GpuUsage
+from shoestring.runtime.supervisor.attempt import GpuUsage
 from shoestring.spending.energy import joules
 
 
 class NotSupported(Exception):
-    """As the library says of what a card does not tell."""
+    """The library's error for a value that a card does not report."""
 
 
 class TwoGpus:
-    """Busy for 50% and 100%, with 1 and 3 GB in use; each question on energy finds 250 J more on each."""
+    """Two GPUs at 50% and 100% utilisation with 1 and 3 GB in use. Each reading adds 250 J to each GPU's
+    energy.
+    """
 
     NVMLError = NotSupported
 
@@ -46,10 +48,10 @@ class TwoGpus:
         return self.millijoules
 
 
-def test_what_gpus_did_is_counted_from_the_first_look() -> None:
+def test_gpu_use_is_counted_from_the_first_reading() -> None:
     telemetry, use = NvmlTelemetry(PsutilTelemetry(), TwoGpus()), GpuUsage()
     for _ in range(3):
-        use.look(telemetry.usage(os.getpid()))
+        use.add_sample(telemetry.usage(os.getpid()))
     assert (use.busy, use.peak_memory_bytes) == (0.75, 4 * 10**9)
     # 125 + 250 at first, then 375 + 500, then 625 + 750.
     assert use.joules == 1000.0
@@ -58,18 +60,18 @@ def test_what_gpus_did_is_counted_from_the_first_look() -> None:
     assert joules(pool, 10.0, 0.0) == 2 * 70.0 * 10
 
 
-def test_a_sum_without_a_gpu_that_counts_no_energy_is_no_sum() -> None:
+def test_the_energy_is_unknown_if_one_gpu_reports_none() -> None:
     telemetry, use = NvmlTelemetry(PsutilTelemetry(), TwoGpus(tells_energy=False)), GpuUsage()
-    use.look(telemetry.usage(os.getpid()))
+    use.add_sample(telemetry.usage(os.getpid()))
     assert (use.joules, use.busy) == (None, 0.75)
 
 
-def test_without_a_driver_a_process_is_all_that_is_told() -> None:
-    if opened() is not None:
+def test_without_a_driver_only_the_processs_use_is_reported() -> None:
+    if open_nvml() is not None:
         pytest.skip("this machine has a GPU")
     use = GpuUsage()
     usage = NvmlTelemetry(PsutilTelemetry()).usage(os.getpid())
-    use.look(usage)
+    use.add_sample(usage)
     assert usage.rss_bytes > 0 and (usage.gpu_joules, usage.gpu_busy, usage.gpu_memory_bytes) == (
         None,
         None,

@@ -199,7 +199,7 @@ def test_a_price_is_validated_as_the_price_of_a_whole_node() -> None:
 
 def test_a_price_of_a_missing_pool_is_rejected_with_a_sentence() -> None:
     book = price_shares(listing(quote("gone", "9")), take_snapshot([node("a")], [], []), Tariffs(), DAY)
-    assert [row.reason for row in book.rejected] == ["there is no pool called gone now"]
+    assert [row.reason for row in book.rejected] == ["there is no pool called gone any more"]
 
 
 def test_running_and_starting_pods_take_capacity_and_finished_pods_do_not() -> None:

@@ -1,4 +1,4 @@
-"""Pools that nobody declared are priced by what their nodes' labels say of provider, region, zone and machine."""
+"""Undeclared pools are priced by the provider, region, zone and machine in their nodes' labels."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
+from api_objects import node
 from book_laws import BookLaws, listed
-from nodes import node
 
-from shoestring.backends.kubernetes.pools import Seen, priced, see
+from shoestring.backends.kubernetes.pools import ClusterSnapshot, price_shares, take_snapshot
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook
 from shoestring.core.types import Market
@@ -56,16 +56,16 @@ azure,us-central1,,n2-standard-4,,0,4,on-demand,0.9000,2026-10-01,a name of anot
 """
 
 
-def seen(*labels: dict[str, str]) -> Seen:
+def seen(*labels: dict[str, str]) -> ClusterSnapshot:
     nodes = [
         node(f"node-{number}", labels=each, gpus=int("accelerator" in "".join(each)))
         for number, each in enumerate(labels)
     ]
-    return see(nodes, [], [])
+    return take_snapshot(nodes, [], [])
 
 
 def book(*labels: dict[str, str]) -> PriceBook:
-    return priced(listed(LIST), seen(*labels), Tariffs(default_usd_per_gb=Decimal(0)), TODAY)
+    return price_shares(listed(LIST), seen(*labels), Tariffs(default_usd_per_gb=Decimal(0)), TODAY)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def book(*labels: dict[str, str]) -> PriceBook:
         (AKS, Market.ON_DEMAND, "0.192000"),
     ],
 )
-def test_a_node_costs_what_the_list_asks_for_its_machine_where_it_is(
+def test_a_node_costs_the_listed_price_of_its_machine_in_its_region(
     labels: dict[str, str], market: Market, usd: str
 ) -> None:
     (whole,) = (
@@ -91,9 +91,7 @@ def _whole(labels: dict[str, str]) -> str:
     return seen(labels).pools[-1].name
 
 
-def test_a_pool_in_zones_with_prices_of_their_own_costs_the_dearest_of_them_unless_it_is_declared_to_be_in_one() -> (
-    None
-):
+def test_a_pool_in_several_zones_costs_the_most_expensive_zone_unless_one_is_declared() -> None:
     assert max(quote.usd_per_hour for quote in book(KARPENTER).quotes) == Decimal("0.090000")
 
 
@@ -106,20 +104,20 @@ def test_a_pool_in_zones_with_prices_of_their_own_costs_the_dearest_of_them_unle
         {"cloud.google.com/gke-nodepool": "a"},
     ],
 )
-def test_where_labels_name_nothing_that_a_list_asks_a_price_for_there_is_none(labels: dict[str, str]) -> None:
-    """Not that of another region, machine or provider."""
+def test_labels_that_no_list_prices_give_no_price(labels: dict[str, str]) -> None:
+    """The price of another region, machine or provider is not used."""
     assert seen(labels).pools and book(labels).quotes == ()
 
 
-def test_a_pool_of_machines_of_two_kinds_has_no_price_of_either() -> None:
+def test_a_pool_of_two_machine_types_has_no_price() -> None:
     assert book(GKE, GKE | {MACHINE: "g6.xlarge"}).quotes == ()
 
 
 class TestPoolsKnownByTheirLabels(BookLaws):
-    """All that is true of any book is true of pools that were discovered."""
+    """The laws of price books hold for discovered pools, too."""
 
     def listing(self) -> PriceListing:
         return listed(LIST)
 
     def pools(self):  # type: ignore[no-untyped-def]
-        return seen(GKE, GKE_SPOT, EKS, AKS, KARPENTER).wholes
+        return seen(GKE, GKE_SPOT, EKS, AKS, KARPENTER).whole_nodes

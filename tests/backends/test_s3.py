@@ -1,4 +1,4 @@
-"""S3 when it is not as it should be: waited for while it is away, and a lost answer is not an object too many."""
+"""Faults of S3: requests are retried while it is down, and a lost response creates no second object."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from s3_server import ADMIN, BUCKET, S3Server, environment
 from small_s3 import QuickClock, SmallS3
-from store_places import FORKS, Place
+from store_locations import FORKS, StoreLocation
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import WallClock
-from shoestring.backends.s3.store import S3Place, S3Store, open_s3_store
-from shoestring.backends.s3.wire import MOST_BYTES
+from shoestring.backends.s3.client import MAX_OBJECT_BYTES
+from shoestring.backends.s3.location import S3Location
+from shoestring.backends.s3.store import S3Store, open_s3_store
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("credentials")
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a//b", "a/", "../a", "a/./b", "a\\b", "a\nb"])
-def test_a_key_that_would_leave_its_folder_is_refused(store: S3Store, key: str) -> None:
+def test_a_malformed_key_is_refused(store: S3Store, key: str) -> None:
     with pytest.raises(StoreError, match="cannot name an object"):
         store.put(key, b"")
     with pytest.raises(StoreError, match="cannot name an object"):
@@ -35,7 +36,7 @@ def test_a_key_that_would_leave_its_folder_is_refused(store: S3Store, key: str) 
 
 
 @pytest.mark.parametrize("mishap", ["PUT lost", "PUT late", "PUT unheard", "PUT 503", "PUT 409", "PUT 500"])
-def test_a_write_whose_answer_was_lost_is_still_ours_and_there_once(
+def test_a_write_with_a_lost_response_is_ours_and_written_once(
     store: S3Store, small: SmallS3, mishap: str
 ) -> None:
     small.mishaps = [mishap]
@@ -44,7 +45,7 @@ def test_a_write_whose_answer_was_lost_is_still_ours_and_there_once(
     assert small.objects["ledger/run/00000001.json"] == b"ours"
 
 
-def test_a_write_whose_answer_was_lost_is_not_ours_when_somebody_else_had_written(
+def test_a_write_with_a_lost_response_is_not_ours_if_another_writer_was_first(
     store: S3Store, small: SmallS3, tmp_path: Path
 ) -> None:
     small.objects["ledger/run/00000001.json"] = b"theirs"
@@ -56,14 +57,14 @@ def test_a_write_whose_answer_was_lost_is_not_ours_when_somebody_else_had_writte
         assert not store.put("ledger/run/00000001.json", tmp_path / "ours", if_absent=True)
 
 
-def test_equal_bytes_of_somebody_else_are_theirs_when_no_answer_was_lost(
+def test_equal_bytes_of_another_writer_are_theirs_if_no_response_was_lost(
     store: S3Store, small: SmallS3
 ) -> None:
     small.objects["learned/it"] = b"same"
     assert not store.put("learned/it", b"same", if_absent=True)
 
 
-def test_a_ledger_whose_answers_are_lost_again_and_again_has_every_entry_once(
+def test_a_ledger_with_repeatedly_lost_responses_has_every_entry_once(
     store: S3Store, small: SmallS3, clock: QuickClock, tmp_path: Path
 ) -> None:
     ledger = Ledger(store, clock)
@@ -80,14 +81,14 @@ def test_a_ledger_whose_answers_are_lost_again_and_again_has_every_entry_once(
     assert verify(there, {"run": (state.head_hash,)}).entries == 21 + 2
 
 
-def test_a_download_that_is_cut_short_is_made_again(store: S3Store, small: SmallS3, tmp_path: Path) -> None:
+def test_a_truncated_download_is_repeated(store: S3Store, small: SmallS3, tmp_path: Path) -> None:
     small.objects["blobs/it"] = b"x" * 3_000_000
     small.mishaps = ["GET cut", "GET unheard", "GET 503"]
     assert store.fetch("blobs/it").read_bytes() == b"x" * 3_000_000
     assert [path.name for path in (tmp_path / "scratch/blobs").iterdir()] == ["it"]
 
 
-def test_what_is_named_by_its_content_is_fetched_once_and_a_miss_is_asked_again(
+def test_immutable_objects_are_fetched_once_and_a_missing_one_is_asked_for_again(
     store: S3Store, small: SmallS3
 ) -> None:
     with pytest.raises(NotInStore):
@@ -99,14 +100,14 @@ def test_what_is_named_by_its_content_is_fetched_once_and_a_miss_is_asked_again(
     assert small.asked == ["GET blobs/it", "GET blobs/it", *["GET ledger/run/head.json"] * 3]
 
 
-def test_a_file_that_is_there_already_is_not_sent(store: S3Store, small: SmallS3, tmp_path: Path) -> None:
+def test_an_existing_file_is_not_sent(store: S3Store, small: SmallS3, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * 5_000_000)
     assert store.put("blobs/it", tmp_path / "large", if_absent=True)
     assert not store.put("blobs/it", tmp_path / "large", if_absent=True)
     assert small.asked == ["HEAD blobs/it", "PUT blobs/it", "HEAD blobs/it"]
 
 
-def test_a_server_that_is_away_for_a_minute_is_waited_for_and_nothing_is_lost(
+def test_requests_are_retried_while_the_server_is_down_for_a_minute(
     store: S3Store, small: SmallS3, clock: QuickClock
 ) -> None:
     small.mishaps = ["PUT 503"] * 10_000
@@ -121,7 +122,7 @@ def test_a_server_that_is_away_for_a_minute_is_waited_for_and_nothing_is_lost(
     assert 60 < clock.slept_s < 70
 
 
-def test_a_server_that_is_full_says_so_and_nothing_of_it_is_there(store: S3Store, small: SmallS3) -> None:
+def test_a_full_server_is_reported_and_nothing_is_written(store: S3Store, small: SmallS3) -> None:
     small.mishaps = ["PUT 507"]
     with pytest.raises(
         StoreFull, match=r'PUT shoestring/blobs/it at http://\S+: no space left \(507 SomePut of "507"\)'
@@ -131,22 +132,20 @@ def test_a_server_that_is_full_says_so_and_nothing_of_it_is_there(store: S3Store
 
 
 @pytest.mark.parametrize("status", [301, 400, 404, 501])
-def test_an_answer_that_makes_no_sense_is_an_error_and_not_a_no(
-    store: S3Store, small: SmallS3, status: int
-) -> None:
+def test_an_unexpected_response_is_an_error(store: S3Store, small: SmallS3, status: int) -> None:
     small.mishaps = [f"PUT {status}"]
     with pytest.raises(StoreError, match=rf"PUT shoestring/blobs/it at \S+: {status} SomePut"):
         store.put("blobs/it", b"x", if_absent=True)
 
 
-def test_a_scratch_folder_that_is_full_is_said_so_and_left_as_it_was(
+def test_a_full_scratch_folder_is_reported_and_left_unchanged(
     store: S3Store, small: SmallS3, tmp_path: Path
 ) -> None:
     small.objects |= {"blobs/large": b"x" * 9_000_000, "blobs/small": b"y"}
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
     try:
-        with pytest.raises(StoreFull, match=r"cannot keep blobs/large in \S+scratch: .*ephemeral storage"):
+        with pytest.raises(StoreFull, match=r"cannot write blobs/large to \S+scratch: .*ephemeral storage"):
             store.fetch("blobs/large")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -158,9 +157,9 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def put_sparse(place: S3Place, folder: Path) -> None:
+def put_sparse(location: S3Location, folder: Path) -> None:
     os.environ |= environment(ADMIN)
-    store = open_s3_store(place, folder / "scratch", WallClock())
+    store = open_s3_store(location, folder / "scratch", WallClock())
     before = peak_bytes()
     store.put("blobs/large", folder / "large", if_absent=True)
     assert peak_bytes() - before < 32_000_000
@@ -169,30 +168,31 @@ def put_sparse(place: S3Place, folder: Path) -> None:
 def test_a_large_file_is_streamed(small: SmallS3, tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as file:
         file.truncate(400_000_000)
-    process = FORKS.Process(target=put_sparse, args=(small.place(), tmp_path))
+    process = FORKS.Process(target=put_sparse, args=(small.location(), tmp_path))
     process.start()
     process.join()
     assert process.exitcode == 0
 
 
-def test_a_file_that_s3_would_not_take_is_refused_before_it_is_sent(
+def test_a_file_above_the_s3_limit_is_refused_before_it_is_sent(
     store: S3Store, small: SmallS3, tmp_path: Path
 ) -> None:
     with (tmp_path / "large").open("wb") as file:
-        file.truncate(MOST_BYTES + 1)
+        file.truncate(MAX_OBJECT_BYTES + 1)
     with pytest.raises(
-        StoreError, match=f"has {MOST_BYTES + 1} bytes, and S3 takes {MOST_BYTES} in one piece"
+        StoreError,
+        match=f"has {MAX_OBJECT_BYTES + 1} bytes, and S3 takes {MAX_OBJECT_BYTES} bytes in one request",
     ):
         store.put("blobs/it", tmp_path / "large")
     assert small.asked == []
 
 
-def test_more_keys_than_a_server_lists_at_once_are_listed_and_folders_of_a_console_are_not(
-    s3_server: S3Server, s3_place: Place
+def test_all_pages_of_a_list_are_read_and_console_folders_are_left_out(
+    s3_server: S3Server, s3_location: StoreLocation
 ) -> None:
-    store = s3_place.open()
-    assert s3_place.s3
-    s3_server.minio().put_object(BUCKET, f"{s3_place.s3.root}runs/folder/", io.BytesIO(b""), 0)
+    store = s3_location.open()
+    assert s3_location.s3
+    s3_server.minio().put_object(BUCKET, f"{s3_location.s3.root}runs/folder/", io.BytesIO(b""), 0)
     keys = [f"runs/{number:04d}" for number in range(1_010)]
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda key: store.put(key, b""), keys))

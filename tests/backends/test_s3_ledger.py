@@ -1,4 +1,4 @@
-"""The books on a real S3 server: many writers, two runs for one cap, and a server that is killed in the middle of it."""
+"""The ledger on a real S3 server: many writers, two runs for one cap, and a server killed meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cap_races import RUN_CAP_USD, race
 from s3_server import S3Server
-from store_places import Place, at_once
+from store_locations import StoreLocation, at_once
 
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import BudgetExceeded
@@ -24,9 +24,9 @@ from shoestring.spending.ledger.ledger import Ledger
 WRITERS, ASKS_EACH = 4, 10
 
 
-def reserve_many(me: int, gate: Any, place: Place) -> tuple[list[str], list[str]]:
-    """The holds that were granted, and those that were refused."""
-    ledger = Ledger(place.open(), WallClock(), f"pod-{me}")
+def reserve_many(me: int, gate: Any, location: StoreLocation) -> tuple[list[str], list[str]]:
+    """Return the reservations that were granted, and those that were refused."""
+    ledger = Ledger(location.open(), WallClock(), f"pod-{me}")
     granted, refused = list[str](), list[str]()
     gate.wait()
     for number in range(ASKS_EACH):
@@ -39,10 +39,10 @@ def reserve_many(me: int, gate: Any, place: Place) -> tuple[list[str], list[str]
     return granted, refused
 
 
-def test_processes_that_append_at_once_lose_nothing_double_nothing_and_keep_the_cap(s3_place: Place) -> None:
-    store, clock = s3_place.open(), WallClock()
+def test_concurrent_processes_lose_no_entry_double_none_and_keep_the_cap(s3_location: StoreLocation) -> None:
+    store, clock = s3_location.open(), WallClock()
     Ledger(store, clock).open("run", Decimal("0.30"))
-    answers = at_once(WRITERS, reserve_many, s3_place)
+    answers = at_once(WRITERS, reserve_many, s3_location)
     granted = {hold for answer in answers for hold in answer[0]}
     refused = {hold for answer in answers for hold in answer[1]}
     state = Ledger(store, clock).state("run")
@@ -53,16 +53,21 @@ def test_processes_that_append_at_once_lose_nothing_double_nothing_and_keep_the_
 
 
 @pytest.mark.parametrize("month", ["2026-01", "2026-02", "2026-03"])
-def test_of_two_runs_for_one_cap_one_is_told_what_it_lacked(s3_place: Place, month: str) -> None:
-    said, held_usd = race(s3_place, month)
+def test_of_two_runs_for_one_cap_one_is_refused_with_the_missing_amount(
+    s3_location: StoreLocation, month: str
+) -> None:
+    said, held_usd = race(s3_location, month)
     loser = f"{month}-run-{said.index(max(said))}"
-    assert sorted(said) == ["", f"reserve {loser} of {month}: $1.000000 requested, $0.500000 left of $1.500000"]
+    assert sorted(said) == [
+        "",
+        f"reserve {loser} of {month}: $1.000000 requested, $0.500000 left of $1.500000",
+    ]
     assert held_usd == RUN_CAP_USD
 
 
 @pytest.fixture
 def mortal(s3_server: S3Server) -> Iterator[S3Server]:
-    """A server of this test's own. Its credentials are those of the other."""
+    """A separate server for this test, with the same credentials."""
     with tempfile.TemporaryDirectory(dir=s3_server.folder.parent) as folder:
         server = S3Server(Path(folder))
         try:
@@ -72,15 +77,15 @@ def mortal(s3_server: S3Server) -> Iterator[S3Server]:
             server.kill()
 
 
-def test_a_server_killed_in_the_middle_of_writes_loses_nothing_and_doubles_nothing(
+def test_a_server_killed_during_writes_loses_no_entry_and_doubles_none(
     mortal: S3Server, tmp_path: Path
 ) -> None:
-    place = Place(tmp_path, mortal.place())
-    Ledger(place.open(), WallClock()).open("run", Decimal(1))
+    location = StoreLocation(tmp_path, mortal.location())
+    Ledger(location.open(), WallClock()).open("run", Decimal(1))
     over, written = threading.Event(), list[str]()
 
     def write_on() -> None:
-        store = place.open()
+        store = location.open()
         ledger = Ledger(store, WallClock())
         while not over.is_set():
             hold = f"work-{len(written)}"
@@ -100,7 +105,7 @@ def test_a_server_killed_in_the_middle_of_writes_loses_nothing_and_doubles_nothi
             mortal.start()
         over.set()
         writing.result()
-    store = place.open()
+    store = location.open()
     state = Ledger(store, WallClock()).state("run")
     assert set(state.reservations) == set(written)
     assert state.entries == 1 + len(written)

@@ -80,7 +80,7 @@ def test_an_unknown_storage_class_is_reported_with_the_setting_to_correct(s3_loc
     store = s3_location.open()
     with pytest.raises(
         UsageError,
-        match=r"has no storage class STANDARD-IA \(400 .*\): correct that name in storage_classes of world\.yaml",
+        match=r"has no storage class STANDARD-IA \(400 .*\): correct its name in storage_classes of world\.yaml",
     ):
         put_blob(store, b"data", "STANDARD-IA")
     assert list(store.list("blobs/")) == []

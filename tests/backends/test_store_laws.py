@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from store_locations import StoreLocation, at_once
 
-from shoestring.core.errors import NotInStore
+from shoestring.core.errors import NotInStore, StoreError
 
 LAWS = examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 # No control characters and no backslash: some servers take it for a slash. No dot alone.
@@ -63,6 +63,15 @@ def test_a_missing_object_is_named(location: StoreLocation) -> None:
     with pytest.raises(NotInStore, match="the store has no runs/one"):
         store.fetch("runs/one")
     assert list(store.list("runs/")) == []
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a//b", "a/", "../a", "a/./b", "a\\b", "a\nb"])
+def test_all_stores_refuse_the_same_malformed_keys(location: StoreLocation, key: str) -> None:
+    store = location.open()
+    with pytest.raises(StoreError, match="cannot name an object"):
+        store.put(key, b"")
+    with pytest.raises(StoreError, match="cannot name an object"):
+        store.fetch(key)
 
 
 def test_every_reader_sees_a_replaced_object(location: StoreLocation) -> None:

@@ -32,7 +32,11 @@ from shoestring.core.types import Market, Placement
 from shoestring.runtime.open_world import open_world
 
 FILE_TEXTS = {
-    "world": "name: lab\nstore: {endpoint: 127.0.0.1:1, bucket: shoestring, secure: false}\nimages: {train: registry.example/train:2}\n",
+    "world": """
+name: lab
+store: {endpoint: 127.0.0.1:1, bucket: shoestring, secure: false}
+images: {train: registry.example/train:2}
+""",
     "pools": """
 pools:
   - name: cpu-spot
@@ -303,7 +307,10 @@ def test_a_missing_cluster_is_reported_in_one_sentence(tmp_path: Path) -> None:
         "this pod has no /var/run/secrets/kubernetes.io/serviceaccount/token: give it a service account"
         in in_pod.stderr
     )
-    away = "import urllib3; from shoestring.backends.kubernetes.api import KubeApi; KubeApi('http://127.0.0.1:1', urllib3.PoolManager(), dict).get('/', 'x')"
+    away = (
+        "import urllib3; from shoestring.backends.kubernetes.api import KubeApi; "
+        "KubeApi('http://127.0.0.1:1', urllib3.PoolManager(), dict).get('/', 'x')"
+    )
     assert "ClusterError: the cluster at http://127.0.0.1:1 does not answer" in run_python(away).stderr
 
 

@@ -1,11 +1,11 @@
-"""Pools that nobody declared are known by their nodes' labels; what cannot be known is named."""
+"""Undeclared pools are found by their nodes' labels; nodes without a usable label are reported."""
 
 from __future__ import annotations
 
 import pytest
-from nodes import node, only, room, taint
+from api_objects import node, only, room, taint
 
-from shoestring.backends.kubernetes.pools import see
+from shoestring.backends.kubernetes.pools import take_snapshot
 from shoestring.backends.kubernetes.world_files import NodePool
 from shoestring.core.types import Market
 
@@ -49,39 +49,41 @@ CPU = NodePool(name="cpu", labels={"pool": "cpu"})
         ({"node.kubernetes.io/instance-type": "m7i.large"}, "m7i.large", Market.ON_DEMAND),
     ],
 )
-def test_a_pool_that_nobody_declared_is_known_by_its_clouds_labels(
+def test_an_undeclared_pool_is_found_by_its_clouds_labels(
     labels: dict[str, str], name: str, market: Market
 ) -> None:
-    pool = only(see([node("a", cpu="1500m", labels=labels | {"kubernetes.io/hostname": "a"})], [], []))
+    pool = only(
+        take_snapshot([node("a", cpu="1500m", labels=labels | {"kubernetes.io/hostname": "a"})], [], [])
+    )
     assert (pool.name, pool.node_pool) == (f"{name}/1", name)
     assert list(pool.markets) == [market]
     assert pool.markets[market].node_selector.items() <= labels.items()
 
 
-def test_what_a_node_is_tainted_with_in_passing_is_not_tolerated() -> None:
+def test_transient_taints_are_not_tolerated() -> None:
     passing = [taint("node.kubernetes.io/disk-pressure"), taint("ToBeDeletedByClusterAutoscaler", "1")]
     nodes = [
         node("a", cpu="1500m", taints=[taint("spot", "true"), *passing]),
         node("b", cpu="1500m", taints=[taint("spot", "true")]),
     ]
-    pool = only(see(nodes, [], []))
+    pool = only(take_snapshot(nodes, [], []))
     assert [toleration.key for toleration in pool.markets[Market.ON_DEMAND].tolerations] == ["spot"]
     assert (room(pool).unschedulable, room(pool).free_shares) == (1, 1)
 
 
-def test_nodes_that_run_the_cluster_are_nobodys_room() -> None:
+def test_control_plane_nodes_are_no_capacity() -> None:
     control = {"node-role.kubernetes.io/control-plane": "", "pool": "cpu"}
     assert (
-        see(
+        take_snapshot(
             [node("a", labels=control, taints=[taint("node-role.kubernetes.io/control-plane")])], [], [CPU]
         ).shares
         == ()
     )
-    assert see([node("a", labels=control)], [], []).shares == ()
-    assert see([node("a", labels=control)], [], [CPU]).shares != ()
+    assert take_snapshot([node("a", labels=control)], [], []).shares == ()
+    assert take_snapshot([node("a", labels=control)], [], [CPU]).shares != ()
 
 
-def test_what_cannot_be_used_is_named_with_its_mend() -> None:
+def test_unused_nodes_are_reported_with_the_fix() -> None:
     nodes = [
         node("plain-1", labels={}),
         node("plain-2", labels={}),
@@ -90,10 +92,12 @@ def test_what_cannot_be_used_is_named_with_its_mend() -> None:
         node("small", cpu="900m", labels={"pool": "small"}),
         node("twice", labels={"cloud.google.com/gke-nodepool": "cpu"}),
     ]
-    assert see(nodes, [], [CPU]).notes == (
-        "node plain-1 and 1 more: no label tells the pool; label them shoestring.dev/pool=NAME to have them used",
-        "cpu is the name of two node pools; {'cloud.google.com/gke-nodepool': 'cpu'} is not used: declare it in pools.yaml by another",
-        "mixed has nodes bought on-demand and spot: declare two pools in pools.yaml, told apart by a label",
-        "cpu has no nodes, and pools.yaml does not say what its machine is: it is not used",
-        "small is not used: beside its daemonsets, 0.9 cores are left on a node",
+    assert take_snapshot(nodes, [], [CPU]).notes == (
+        "node plain-1 and 1 more: no label names the pool; label the nodes shoestring.dev/pool=NAME to have "
+        "them used",
+        "cpu is the name of two node pools; {'cloud.google.com/gke-nodepool': 'cpu'} is not used: "
+        "declare it in pools.yaml under another name",
+        "mixed has on-demand and spot nodes: declare two pools in pools.yaml, which a label tells apart",
+        "cpu has no nodes, and pools.yaml does not describe its machine: it is not used",
+        "small is not used: its daemonsets leave 0.9 cores on a node",
     )

@@ -1,4 +1,4 @@
-"""A place that can be sent to another process, which opens its own store there."""
+"""A store's location, which can be sent to another process that opens its own store there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import WallClock
 from shoestring.backends.memory import MemoryStore
-from shoestring.backends.s3.store import S3Place, open_s3_store
+from shoestring.backends.s3.location import S3Location
+from shoestring.backends.s3.store import open_s3_store
 from shoestring.core.interfaces import Store
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -22,14 +23,15 @@ FORKS.set_forkserver_preload(
 
 
 @dataclass(frozen=True)
-class Place:
-    """`folder`: of the store itself, or, when that is on S3, of what its readers fetch, each in a folder of its own.
+class StoreLocation:
+    """`folder`: of the store itself, or, when that is on S3, of what its readers fetch, each in a folder of
+    its own.
 
     `memory`: the store of this process alone, which no other can open.
     """
 
     folder: Path
-    s3: S3Place | None = None
+    s3: S3Location | None = None
     memory: MemoryStore | None = None
 
     def open(self) -> Store:
@@ -41,7 +43,9 @@ class Place:
 
 
 def at_once(count: int, work: Callable[..., Any], *given: Any) -> list[Any]:
-    """What `work(number, gate, *given)` returns in each of so many processes, which meet at the gate."""
+    """Return the results of `work(number, gate, *given)` in `count` processes, which start together at the
+    gate.
+    """
     gate, results = FORKS.Barrier(count), FORKS.SimpleQueue()
     processes = [
         FORKS.Process(target=_report, args=(results, work, number, gate, *given)) for number in range(count)

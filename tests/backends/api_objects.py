@@ -1,11 +1,11 @@
-"""Nodes and pods as the API tells of them, for tests of pools."""
+"""Nodes and pods in the API's JSON, for tests of pools."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from shoestring.backends.kubernetes.node_facts import NodeFacts, PodFacts, node_facts, pod_facts
-from shoestring.backends.kubernetes.pools import Seen
+from shoestring.backends.kubernetes.node_info import NodeInfo, PodInfo, parse_node, parse_pod
+from shoestring.backends.kubernetes.pools import ClusterSnapshot
 from shoestring.core.types import NodeCapacity, Pool
 
 Item = dict[str, Any]
@@ -14,7 +14,7 @@ Item = dict[str, Any]
 def node_item(
     name: str, cpu: str = "4", memory: str = "16Gi", labels: dict[str, str] | None = None, **spec: Any
 ) -> Item:
-    """A ready node. `gpus`, `ready` and `pods` are taken out of `spec`."""
+    """A ready node. `gpus`, `ready` and `pods` are removed from `spec`."""
     gpus, ready, pods = spec.pop("gpus", 0), spec.pop("ready", True), spec.pop("pods", 110)
     resources = {"cpu": cpu, "memory": memory, "pods": str(pods)} | (
         {"nvidia.com/gpu": str(gpus)} if gpus else {}
@@ -31,14 +31,14 @@ def node_item(
 
 def node(
     name: str, cpu: str = "4", memory: str = "16Gi", labels: dict[str, str] | None = None, **spec: Any
-) -> NodeFacts:
-    return node_facts(node_item(name, cpu, memory, labels, **spec))
+) -> NodeInfo:
+    return parse_node(node_item(name, cpu, memory, labels, **spec))
 
 
 def pod_item(
     on: str = "", cpu: str = "0", memory: str = "0", gpus: int = 0, owner: str = "ReplicaSet", **spec: Any
 ) -> Item:
-    """A pod on a node, or one that waits. `phase` is taken out of `spec`."""
+    """A pod on a node, or a pending pod. `phase` is removed from `spec`."""
     phase = spec.pop("phase", "Running" if on else "Pending")
     requests = {"cpu": cpu, "memory": memory} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     containers = [{"name": "main", "resources": {"requests": requests}}]
@@ -51,8 +51,8 @@ def pod_item(
 
 def pod(
     on: str = "", cpu: str = "0", memory: str = "0", gpus: int = 0, owner: str = "ReplicaSet", **spec: Any
-) -> PodFacts:
-    found = pod_facts(pod_item(on, cpu, memory, gpus, owner, **spec))
+) -> PodInfo:
+    found = parse_pod(pod_item(on, cpu, memory, gpus, owner, **spec))
     assert found
     return found
 
@@ -66,10 +66,10 @@ def room(pool: Pool) -> NodeCapacity:
     return pool.capacity
 
 
-def by_name(seen: Seen) -> dict[str, Pool]:
+def by_name(seen: ClusterSnapshot) -> dict[str, Pool]:
     return {share.pool.name: share.pool for share in seen.shares}
 
 
-def only(seen: Seen) -> Pool:
+def only(seen: ClusterSnapshot) -> Pool:
     assert len(seen.shares) == 1, [share.pool.name for share in seen.shares]
     return seen.shares[0].pool

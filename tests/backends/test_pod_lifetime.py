@@ -1,4 +1,4 @@
-"""When a pod lived, and what the cluster says of its end, read off its status."""
+"""The lifetime of a pod and the reason of its end, from its status."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shoestring.backends.kubernetes.api import moment_of
-from shoestring.backends.kubernetes.cluster import life_of
+from shoestring.backends.kubernetes.api import response_time
+from shoestring.backends.kubernetes.pod_lifetime import pod_lifetime
 
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-07-30T10:00:00Z"}
 WAITS = {
@@ -70,13 +70,13 @@ def pod(
         (pod("Pending", waits_for("ContainerCreating")), "ContainerCreating"),
     ],
 )
-def test_a_pod_that_has_a_node_is_alive_since_it_was_given_one(found: dict[str, Any], why: str) -> None:
-    life = life_of(found, at(8))
+def test_a_pod_with_a_node_is_alive_since_it_was_scheduled(found: dict[str, Any], why: str) -> None:
+    life = pod_lifetime(found, at(8))
     assert (life.alive, life.started_at, life.finished_at, life.reason) == (True, at(0), None, why)
 
 
-def test_a_pod_that_no_node_took_is_alive_and_has_not_begun() -> None:
-    life = life_of(pod("Pending", conditions=(WAITS,)), at(8))
+def test_a_pending_pod_is_alive_and_has_not_started() -> None:
+    life = pod_lifetime(pod("Pending", conditions=(WAITS,)), at(8))
     assert (life.alive, life.started_at, life.finished_at, life.reason) == (True, None, None, "Pending")
 
 
@@ -104,28 +104,29 @@ def test_a_pod_that_no_node_took_is_alive_and_has_not_begun() -> None:
         (pod("Failed", ended(6, "Error", 137), reason="DeadlineExceeded"), 6, "DeadlineExceeded"),
     ],
 )
-def test_a_pod_that_ended_did_so_with_its_last_container_and_says_why(
+def test_a_finished_pod_ended_with_its_last_container_and_gives_the_reason(
     found: dict[str, Any], minute: int, why: str
 ) -> None:
-    life = life_of(found, at(8))
+    life = pod_lifetime(found, at(8))
     assert (life.alive, life.started_at, life.finished_at, life.reason) == (False, at(0), at(minute), why)
 
 
-def test_of_a_pod_that_was_given_up_nothing_but_the_books_says_when() -> None:
-    life = life_of(
-        pod("Failed", waits_for("ImagePullBackOff"), conditions=(SCHEDULED, TURNED), reason="GivenUp"), at(8)
+def test_the_end_of_a_pod_that_timed_out_is_not_read_from_its_status() -> None:
+    life = pod_lifetime(
+        pod("Failed", waits_for("ImagePullBackOff"), conditions=(SCHEDULED, TURNED), reason="TimedOut"), at(8)
     )
     assert (life.alive, life.started_at, life.finished_at) == (False, at(0), None)
 
 
-def test_memory_that_an_init_container_ran_out_of_is_told_too() -> None:
+def test_an_init_container_that_ran_out_of_memory_is_reported() -> None:
     assert (
-        life_of(pod("Failed", initContainerStatuses=[ended(2, "OOMKilled", 137)]), at(8)).reason == "OOMKilled"
+        pod_lifetime(pod("Failed", initContainerStatuses=[ended(2, "OOMKilled", 137)]), at(8)).reason
+        == "OOMKilled"
     )
 
 
-def test_where_no_condition_tells_when_it_was_scheduled_its_start_stands_in() -> None:
-    assert life_of(
+def test_without_a_scheduling_condition_the_start_time_is_used() -> None:
+    assert pod_lifetime(
         pod("Running", RUNS, conditions=(), startTime="2026-07-30T10:02:00Z"), at(8)
     ).started_at == at(2)
 
@@ -135,29 +136,29 @@ LEFT_BEHIND = {"metadata": {"deletionTimestamp": "2026-07-30T10:07:00Z"}} | pod(
 )
 
 
-def test_a_deleted_pod_has_its_grace_and_a_minute_more() -> None:
-    assert life_of(LEFT_BEHIND, at(6)).alive and life_of(LEFT_BEHIND, at(8)).alive
+def test_a_deleted_pod_is_alive_until_a_minute_after_its_grace_period() -> None:
+    assert pod_lifetime(LEFT_BEHIND, at(6)).alive and pod_lifetime(LEFT_BEHIND, at(8)).alive
 
 
-def test_a_pod_whose_node_does_not_answer_any_more_ended_when_it_should_have() -> None:
-    life = life_of(LEFT_BEHIND, at(8) + timedelta(seconds=1))
+def test_a_pod_on_an_unreachable_node_ended_with_its_grace_period() -> None:
+    life = pod_lifetime(LEFT_BEHIND, at(8) + timedelta(seconds=1))
     assert (life.alive, life.started_at, life.finished_at) == (False, at(0), at(7))
 
 
-def test_a_deleted_pod_that_ended_did_so_with_its_last_container() -> None:
+def test_a_deleted_pod_that_finished_ended_with_its_last_container() -> None:
     found = {"metadata": {"deletionTimestamp": "2026-07-30T10:07:00Z"}} | pod(
         "Failed", ended(5, "Error", 143)
     )
-    assert life_of(found, at(30)).finished_at == at(5)
+    assert pod_lifetime(found, at(30)).finished_at == at(5)
 
 
 @pytest.mark.parametrize("off_s", [-3600, 0, 3600])
-def test_how_old_a_pod_is_does_not_depend_on_the_clock_of_its_node(off_s: int) -> None:
-    life = life_of(pod("Running", RUNS), at(8))
+def test_the_age_of_a_pod_does_not_depend_on_the_clock_of_its_node(off_s: int) -> None:
+    life = pod_lifetime(pod("Running", RUNS), at(8))
     assert life.age_s(at(8) + timedelta(seconds=off_s)) == 480.0
 
 
-def test_a_server_says_when_it_answered_and_one_that_does_not_is_no_trouble() -> None:
-    assert moment_of({"date": "Thu, 30 Jul 2026 10:08:00 GMT"}) == at(8)
-    assert moment_of({}) is None
-    assert moment_of({"date": "yesterday"}) is None
+def test_the_server_time_is_read_from_the_date_header_if_there_is_one() -> None:
+    assert response_time({"date": "Thu, 30 Jul 2026 10:08:00 GMT"}) == at(8)
+    assert response_time({}) is None
+    assert response_time({"date": "yesterday"}) is None

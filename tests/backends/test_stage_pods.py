@@ -1,4 +1,4 @@
-"""What the API server says of a pod that has not begun, as the sweeper sees it."""
+"""Pending pods as the API shows them to the reaper."""
 
 from __future__ import annotations
 
@@ -43,9 +43,11 @@ def item(labels: dict[str, str], *, node: str | None = None, **status: Any) -> d
         ({}, ""),
     ],
 )
-def test_a_run_is_known_by_our_label_and_else_by_kubeflows(labels: dict[str, str], run_id: str) -> None:
+def test_a_run_is_identified_by_shoestrings_label_or_else_by_kubeflows(
+    labels: dict[str, str], run_id: str
+) -> None:
     pod = stage_pod(item(STAGE | labels, conditions=[UNSCHEDULABLE]), NOW)
-    assert (pod.run_id, pod.stage, pod.pod_uid, pod.version) == (run_id, "train", "ns.7d9f.a.pod", "42")
+    assert (pod.run_id, pod.stage, str(pod.ref), pod.version) == (run_id, "train", "ns.7d9f.a.pod", "42")
     assert pod.since == datetime(2026, 7, 30, 10, tzinfo=UTC)
     assert (pod.node, pod.reason) == ("", UNSCHEDULABLE["message"])
 
@@ -66,22 +68,22 @@ def waits(reason: str, message: str = "") -> dict[str, Any]:
         ([], ""),
     ],
 )
-def test_on_a_node_it_waits_for_its_containers(containers: list[dict[str, Any]], why: str) -> None:
+def test_a_pod_on_a_node_waits_for_its_containers(containers: list[dict[str, Any]], why: str) -> None:
     scheduled = [{"type": "PodScheduled", "status": "True"}]
     pod = stage_pod(item(STAGE, node="worker", conditions=scheduled, containerStatuses=containers), NOW)
     assert (pod.node, pod.reason) == ("worker", why)
 
 
-def test_a_pod_that_nobody_has_looked_at_yet_waits_for_no_stated_reason() -> None:
+def test_a_pod_that_the_scheduler_has_not_seen_has_no_reason() -> None:
     assert stage_pod(item(STAGE), NOW).reason == ""
 
 
-def test_of_a_runs_pods_only_a_stage_is_ever_given_up() -> None:
+def test_only_pods_of_stages_are_ever_ended() -> None:
     labels = [{"shoestring.dev/stage": name} for name in ("train", "settle", "route-train", "router")]
     assert [pod.stage for pod in stage_pods(map(item, labels), NOW)] == ["train", "router"]
 
 
-def test_only_what_has_not_begun_and_is_not_leaving_waits() -> None:
+def test_only_a_pod_that_has_not_started_and_is_not_deleted_is_pending() -> None:
     leaving = item(STAGE)
     leaving["metadata"]["deletionTimestamp"] = "2026-07-30T10:05:00Z"
     pods = [item(STAGE), item(STAGE, phase="Running"), item(STAGE, phase="Failed"), leaving]
@@ -93,7 +95,7 @@ def test_only_what_has_not_begun_and_is_not_leaving_waits() -> None:
     ]
 
 
-def test_a_node_has_a_pod_from_the_moment_that_it_took_it() -> None:
+def test_a_pods_lifetime_begins_when_a_node_takes_it() -> None:
     taken = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-07-30T10:02:00Z"}]
     pod = stage_pod(item(STAGE, node="worker", conditions=taken), NOW)
     assert (pod.since, pod.lifetime.started_at) == (

@@ -1,4 +1,6 @@
-"""Many writers of one account write together, on every store: none lost, none doubled, no cap passed, whoever of them dies when."""
+"""Group commit of many writers of one account, on every store: no entry is lost or doubled and no cap
+exceeded, even when writers die.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +14,21 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from store_places import Place
+from store_locations import StoreLocation
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import WallClock
+from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, StoreError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
 from shoestring.spending.audit.export import LedgerFolderStore, export_accounts
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.account_checkpoint import MIN_INTERVAL, checkpoint_key, load_checkpoint
+from shoestring.spending.ledger.account_checkpoint import MIN_INTERVAL, load_checkpoint
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.chain_writer import ChainWriter
-from shoestring.spending.ledger.entry import (
-    NO_ENTRY,
-    Entry,
-    StoredObject,
-    entry_key,
-    read_entry,
-    read_object,
-)
-from shoestring.spending.ledger.group_commit import PendingEntry, chain_next, pending_prefix
+from shoestring.spending.ledger.entry import NO_ENTRY, Entry, StoredObject, read_entry, read_object
+from shoestring.spending.ledger.group_commit import PendingEntry, chain_next
 from shoestring.spending.ledger.ledger import Ledger
 
 CENT = Decimal("0.01")
@@ -49,27 +45,31 @@ def wish_for(account: str, hold: str, microusd: int = 10_000, keep: int = 0) -> 
         "amount_microusd": microusd,
     }
     draft = Entry.model_validate(
-        {"account": account, "number": 1, "prev": NO_ENTRY, "at": WallClock().now(), "pod_uid": hold} | about
+        {"account": account, "number": 1, "prev": NO_ENTRY, "at": WallClock().now(), "writer": hold} | about
     )
     return PendingEntry(draft=draft, min_left_microusd=keep)
 
 
 def leave(store: Store, number: int, *wishes: PendingEntry) -> None:
     for wish in wishes:
-        store.put(f"{pending_prefix('run', number)}{wish.draft.reservation}.json", record_bytes(wish))
+        store.put(
+            f"{store_layout.pending_entries('run', number)}{wish.draft.reservation}.json", record_bytes(wish)
+        )
 
 
 def crowded(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
-    """A ledger with an account whose last writer, of entry 2, saw others."""
+    """A ledger with an account whose last entry, number 2, was contended."""
     Ledger(store, WallClock()).open("run", cap_usd, parent=None)
     account = ChainWriter(store, WallClock()).latest("run")
-    written = StoredObject((chain_next(account, wish_for("run", "first", 0).draft, WallClock()),), contended=True)
-    store.put(entry_key("run", 2), written.data, if_absent=True)
+    written = StoredObject(
+        (chain_next(account, wish_for("run", "first", 0).draft, WallClock()),), contended=True
+    )
+    store.put(store_layout.ledger_entry("run", 2), written.data, if_absent=True)
     return Ledger(store, WallClock(), "me")
 
 
-def test_whoever_writes_for_others_writes_what_all_wished_for_at_once(place: Place) -> None:
-    store = place.open()
+def test_one_writer_commits_the_pending_entries_of_all(location: StoreLocation) -> None:
+    store = location.open()
     ledger = crowded(store)
     leave(store, 3, *(wish_for("run", f"theirs-{number}") for number in range(20)))
     ledger.reserve("run", "mine", "work", 1, CENT)
@@ -77,19 +77,19 @@ def test_whoever_writes_for_others_writes_what_all_wished_for_at_once(place: Pla
     assert written and written.contended
     holds = [sealed.entry.reservation for sealed in written.entries]
     assert holds[0] == "mine" and sorted(holds[1:]) == sorted(f"theirs-{number}" for number in range(20))
-    assert {sealed.entry.reservation: sealed.entry.pod_uid for sealed in written.entries} == {
+    assert {sealed.entry.reservation: sealed.entry.writer for sealed in written.entries} == {
         hold: hold for hold in holds
     } | {"mine": "me"}
-    assert verify(place.open(), {}).accounts[1].entries == 23
+    assert verify(location.open(), {}).accounts[1].entries == 23
     assert all(read_entry(store, "run", number) == written.entries[number - 3] for number in range(3, 24))
     assert (
-        Ledger(place.open(), WallClock()).reserve("run", "theirs-7", "work", 1, CENT).entry.pod_uid
+        Ledger(location.open(), WallClock()).reserve("run", "theirs-7", "work", 1, CENT).entry.writer
         == "theirs-7"
     )
 
 
-def test_a_wish_that_does_not_fit_is_left_out_and_refused_to_whoever_had_it(place: Place) -> None:
-    store = place.open()
+def test_a_pending_entry_above_the_cap_is_left_out_and_refused(location: StoreLocation) -> None:
+    store = location.open()
     ledger = crowded(store, CENT * 3)
     leave(
         store,
@@ -100,14 +100,14 @@ def test_a_wish_that_does_not_fit_is_left_out_and_refused_to_whoever_had_it(plac
         wish_for("run", "d"),
     )
     ledger.reserve("run", "mine", "work", 1, CENT)
-    state = Ledger(place.open(), WallClock()).state("run")
+    state = Ledger(location.open(), WallClock()).state("run")
     assert (state.left_usd, len(state.reservations), "a" in state.reservations) == (0, 4, False)
     with pytest.raises(BudgetExceeded):
         ledger.reserve("run", "a", "work", 1, CENT * 2)
 
 
-def test_a_wish_for_a_number_that_somebody_took_is_never_granted_later(place: Place) -> None:
-    store = place.open()
+def test_a_pending_entry_for_a_taken_number_is_never_committed_later(location: StoreLocation) -> None:
+    store = location.open()
     ledger = crowded(store)
     unaware = Ledger(store, WallClock())
     unaware._writer._known["run"] = ChainWriter(store, WallClock()).latest("run")
@@ -116,7 +116,7 @@ def test_a_wish_for_a_number_that_somebody_took_is_never_granted_later(place: Pl
     leave(store, 2, wish_for("run", "late"))
     leave(store, 5, wish_for("run", "early"))
     ledger.reserve("run", "mine", "work", 1, CENT)
-    assert set(Ledger(place.open(), WallClock()).state("run").reservations) == {"first", "alone", "mine"}
+    assert set(Ledger(location.open(), WallClock()).state("run").reservations) == {"first", "alone", "mine"}
 
 
 @pytest.mark.parametrize(
@@ -138,22 +138,22 @@ def test_a_wish_for_a_number_that_somebody_took_is_never_granted_later(place: Pl
         "of the request that is made",
     ],
 )
-def test_what_is_no_wish_for_this_account_is_nobodys_harm(place: Place, damage: bytes) -> None:
-    store = place.open()
+def test_a_malformed_pending_entry_is_ignored(location: StoreLocation, damage: bytes) -> None:
+    store = location.open()
     ledger = crowded(store)
-    store.put(f"{pending_prefix('run', 3)}damage.json", damage)
+    store.put(f"{store_layout.pending_entries('run', 3)}damage.json", damage)
     leave(store, 3, wish_for("run", "theirs"))
     assert ledger.reserve("run", "mine", "work", 1, CENT).entry.amount_microusd == 10_000
-    assert set(Ledger(place.open(), WallClock()).state("run").reservations) == {"first", "mine", "theirs"}
-    verify(place.open(), {})
+    assert set(Ledger(location.open(), WallClock()).state("run").reservations) == {"first", "mine", "theirs"}
+    verify(location.open(), {})
 
 
-def test_the_crowd_is_over_when_nobody_joins(place: Place) -> None:
-    ledger = crowded(place.open())
+def test_group_commit_ends_when_no_writer_joins(location: StoreLocation) -> None:
+    ledger = crowded(location.open())
     for number in range(3):
         ledger.reserve("run", f"mine-{number}", "work", 1, CENT)
-    assert not [key for key in place.open().list("wishes/") if "/00000004/" in key]
-    written = read_object(place.open(), "run", 5)
+    assert not [key for key in location.open().list("pending/") if "/00000004/" in key]
+    written = read_object(location.open(), "run", 5)
     assert written and not written.contended
 
 
@@ -161,13 +161,15 @@ NEVER = 10**9
 
 
 class Mortal:
-    """A millisecond away; from its n-th write on its process is gone: just before it, or just after it."""
+    """A store 1 ms away whose process dies at its n-th write: just before it, or just after it."""
 
     def __init__(self, store: Store, at: int, wrote: bool) -> None:
         self._store, self._left, self._wrote = store, at, wrote
         self.fetch = store.fetch
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
+    ) -> bool:
         time.sleep(0.001)
         self._left -= 1
         if self._left == 0 and self._wrote:
@@ -181,16 +183,14 @@ class Mortal:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_writers_of_which_some_die_lose_nothing_that_was_answered_and_double_nothing(
-    place: Place, seed: int
-) -> None:
+def test_writers_that_die_lose_no_confirmed_entry_and_double_none(location: StoreLocation, seed: int) -> None:
     dice, gate = random.Random(seed), threading.Barrier(WRITERS)
     deaths = [(dice.randrange(2, 20), dice.random() < 0.5) for _ in range(2)]
-    crowded(place.open(), CENT * (WRITERS * ASKS_EACH - 6))
+    crowded(location.open(), CENT * (WRITERS * ASKS_EACH - 6))
 
     def ask(me: int) -> tuple[set[str], set[str]]:
         at, wrote = deaths[me] if me < len(deaths) else (NEVER, False)
-        ledger = Ledger(Mortal(place.open(), at, wrote), WallClock(), f"pod-{me}")
+        ledger = Ledger(Mortal(location.open(), at, wrote), WallClock(), f"pod-{me}")
         granted, refused = set[str](), set[str]()
         gate.wait()
         for number in range(ASKS_EACH):
@@ -205,7 +205,7 @@ def test_writers_of_which_some_die_lose_nothing_that_was_answered_and_double_not
     with ThreadPoolExecutor(WRITERS) as writers:
         answers = list(writers.map(ask, range(WRITERS)))
     granted, refused = (set[str]().union(*told) for told in zip(*answers, strict=True))
-    store = place.open()
+    store = location.open()
     found = verify(store, {})
     holds = set(found.accounts[1].reservations) - {"first"}
     assert granted <= holds and not refused & holds
@@ -214,15 +214,15 @@ def test_writers_of_which_some_die_lose_nothing_that_was_answered_and_double_not
     assert alive <= granted | refused
 
 
-def test_two_who_ask_for_the_same_get_the_same_entry_and_one_who_asks_for_another_is_told(
-    place: Place,
+def test_equal_requests_get_the_same_entry_and_a_different_one_is_refused(
+    location: StoreLocation,
 ) -> None:
-    crowded(place.open())
+    crowded(location.open())
 
     def ask(me: int) -> str:
         try:
             return (
-                Ledger(place.open(), WallClock())
+                Ledger(location.open(), WallClock())
                 .reserve("run", "one", "work", 1, CENT * (1 + me // 3))
                 .sha256
             )
@@ -238,7 +238,7 @@ def test_two_who_ask_for_the_same_get_the_same_entry_and_one_who_asks_for_anothe
 
 @pytest.fixture
 def together(tmp_path: Path) -> FolderStore:
-    """Entries 3 to 12 of `run` lie in one object."""
+    """A store in which entries 3 to 12 of `run` are in one object."""
     store = FolderStore(tmp_path / "store")
     ledger = crowded(store)
     leave(store, 3, *(wish_for("run", f"theirs-{number}") for number in range(9)))
@@ -247,8 +247,8 @@ def together(tmp_path: Path) -> FolderStore:
 
 
 @pytest.mark.parametrize("change", ["a byte", "one less", "one twice", "last two", "its form"])
-def test_a_change_among_entries_that_are_together_is_found(together: FolderStore, change: str) -> None:
-    path = together.root / entry_key("run", 3)
+def test_a_change_inside_a_group_of_entries_is_found(together: FolderStore, change: str) -> None:
+    path = together.root / store_layout.ledger_entry("run", 3)
     written = read_object(together, "run", 3)
     assert written
     entries = written.entries
@@ -264,13 +264,15 @@ def test_a_change_among_entries_that_are_together_is_found(together: FolderStore
         verify(together, {})
 
 
-def test_a_stray_entry_beside_those_that_are_together_is_found(together: FolderStore) -> None:
-    (together.root / entry_key("run", 5)).write_bytes((together.root / entry_key("run", 2)).read_bytes())
-    with pytest.raises(LedgerCorrupt, match=r"00000005\.json: lies among entries that are together"):
+def test_a_stray_entry_next_to_a_group_is_found(together: FolderStore) -> None:
+    (together.root / store_layout.ledger_entry("run", 5)).write_bytes(
+        (together.root / store_layout.ledger_entry("run", 2)).read_bytes()
+    )
+    with pytest.raises(LedgerCorrupt, match=r"00000005\.json: has the number of an entry that is in a batch"):
         verify(together, {})
 
 
-def test_what_was_written_together_is_exported_and_counted_entry_by_entry(
+def test_a_group_of_entries_is_exported_and_counted_entry_by_entry(
     together: FolderStore, tmp_path: Path
 ) -> None:
     export_accounts(together, tmp_path / "copy", "run")
@@ -279,7 +281,7 @@ def test_what_was_written_together_is_exported_and_counted_entry_by_entry(
     assert len(list((tmp_path / "copy/run").glob("0*.json"))) == whole.accounts[1].entries == 12
 
 
-def test_a_long_account_that_many_wrote_is_known_to_a_new_writer_by_its_checkpoint(tmp_path: Path) -> None:
+def test_a_new_writer_reads_a_long_account_from_its_checkpoint(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     ledger, entries = crowded(store), 2
     while entries <= MIN_INTERVAL:
@@ -291,8 +293,8 @@ def test_a_long_account_that_many_wrote_is_known_to_a_new_writer_by_its_checkpoi
     assert Ledger(store, WallClock()).state("run") == ledger.state("run")
     # Of what the checkpoint stands for, only the object that it was written at is read.
     for number in AccountChain(store, "run").object_numbers - {kept.object_number}:
-        (store.root / entry_key("run", number)).unlink()
+        (store.root / store_layout.ledger_entry("run", number)).unlink()
     assert Ledger(store, WallClock()).state("run") == ledger.state("run")
-    (store.root / checkpoint_key("run")).unlink()
+    (store.root / store_layout.ledger_checkpoint("run")).unlink()
     with pytest.raises(LedgerCorrupt, match="is missing"):
         Ledger(store, WallClock()).state("run")
