@@ -1,4 +1,6 @@
-"""YAML files that a person writes: parsed once, with every number exactly as written, and old keys named by their new names."""
+"""YAML files that a person writes: parsed once, with every number exactly as written, and old keys named by
+their new names.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from shoestring.core.errors import UsageError
-from shoestring.core.record import Record, validation_message
+from shoestring.core.record import SCHEMA_VERSION, Record, other_version, validation_message
 
 ParsedFile = TypeVar("ParsedFile", bound=Record)
 
@@ -18,10 +20,17 @@ RENAMED_KEYS = {
     "abandoned_s": "abandoned_after_s",
     "batch_factor": "max_batch_factor",
     "bounds": "adaptation_limits",
+    "budget_times": "budget_factor",
+    "budgets": "stage_budgets_usd",
+    "chains": "pipeline_kinds",
+    "clock_skew_s": "clock_skew_sd_s",
     "compute_minutes": "core_minutes",
     "core_gops": "core_speed",
+    "deadline_times": "deadline_factor",
     "dwell_s": "min_dwell_s",
+    "embedding_dim_max": "max_embedding_dim",
     "every_s": "check_every_s",
+    "fails_share": "failed_share",
     "gco2_g": "co2_g",
     "grids": "carbon_grids",
     "least": "min",
@@ -31,6 +40,7 @@ RENAMED_KEYS = {
     "least_saving": "min_saving",
     "leaving_s": "pod_exit_s",
     "look_again_s": "poll_s",
+    "lost_per_hour": "pods_lost_per_hour",
     "margin_again": "extra_saving_per_migration",
     "most": "max",
     "most_gpus": "max_gpus",
@@ -42,7 +52,11 @@ RENAMED_KEYS = {
     "most_wait_s": "max_delay_s",
     "moved_gb": "transferred_gb",
     "moving_markets": "floating_markets",
+    "only": "pools",
     "op_per_row": "cpu_us_per_row, in microseconds: the old value divided by 1000",
+    "per_hour": "pipelines_per_hour",
+    "preemption_times": "preemption_factor",
+    "recorded": "recorded_file",
     "remedy": "action",
     "room": "capacity",
     "router_waits_s": "budget_wait_s",
@@ -50,7 +64,9 @@ RENAMED_KEYS = {
     "second_look": "migration",
     "stockout_s": "stockout_ttl_s",
     "storage_tiers": "storage_classes",
+    "sweep_s": "reap_every_s",
     "tiers": "workload_classes",
+    "unknown_share": "category_dropout",
     "unnamed_usd_per_gb": "default_usd_per_gb",
     "usd_per_hour_of_waiting": "delay_usd_per_hour",
     "waiting": "start",
@@ -59,7 +75,9 @@ RENAMED_KEYS = {
 
 
 class _ExactLoader(yaml.SafeLoader):
-    """Load a number with a decimal point as a Decimal, so that money needs no quotes: the float 0.003 is not 0.003."""
+    """Load a number with a decimal point as a Decimal, so that money needs no quotes: the float 0.003 is not
+    0.003.
+    """
 
     def construct_exact(self, node: yaml.ScalarNode) -> Decimal | float:
         try:
@@ -75,7 +93,8 @@ def read_text(path: Path, missing: str, wrong: type[UsageError]) -> str:
     """Return the text of a file.
 
     Raises:
-        wrong: with the sentence `missing` if there is no such file, otherwise with the reason why it cannot be read.
+        wrong: with the sentence `missing` if there is no such file, otherwise with the reason why it cannot
+            be read.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -91,7 +110,8 @@ def parse(
     """Parse YAML text into a record. `place` names the text in messages; `hint` is added at their end.
 
     Raises:
-        wrong: the text is not YAML, or a field is wrong; names the field, and the new name of a key that was renamed.
+        wrong: the text is not YAML, or a field is wrong; names the field, and the new name of a key that was
+            renamed.
     """
     try:
         # _ExactLoader is a SafeLoader: it makes plain values only.
@@ -105,9 +125,14 @@ def parse(
 
 
 def _renamed(error: ValidationError) -> str:
-    """Return one sentence for each key that has a new name; empty if there is none."""
-    found = [each["loc"] for each in error.errors() if each["type"] == "extra_forbidden"]
-    old = [loc for loc in found if loc[-1] in RENAMED_KEYS]
-    return "; ".join(
-        f"{'.'.join(map(str, loc))} has a new name: write {RENAMED_KEYS[str(loc[-1])]}" for loc in old
-    )
+    """Return a sentence for an old schema version and for each key that has a new name; empty if there is
+    none.
+    """
+    sentences = []
+    for found in error.errors():
+        place, key = ".".join(map(str, found["loc"])), str(found["loc"][-1]) if found["loc"] else ""
+        if key == "schema_version":
+            sentences.append(f"{other_version(found['input'])}: write schema_version: {SCHEMA_VERSION}")
+        elif found["type"] == "extra_forbidden" and key in RENAMED_KEYS:
+            sentences.append(f"{place} has a new name: write {RENAMED_KEYS[key]}")
+    return "; ".join(sentences)
