@@ -55,7 +55,7 @@ def replayed_by_changed_code(folder: Path, name: str, before: str, after: str) -
 
 def test_the_same_code_elsewhere_replays_to_the_same_bytes(tmp_path: Path) -> None:
     assert (
-        replayed_by_changed_code(tmp_path, "tariffs.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 730.0")
+        replayed_by_changed_code(tmp_path, "config/tariffs.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 730.0")
         == "identical"
     )
 
@@ -64,15 +64,15 @@ def test_the_same_code_elsewhere_replays_to_the_same_bytes(tmp_path: Path) -> No
     ("name", "before", "after", "line"),
     [
         (
-            "tariffs.py",
+            "config/tariffs.py",
             "HOURS_PER_MONTH = 730.0",
             "HOURS_PER_MONTH = 720.0",
             '+   "hours_per_month": "720.0",',
         ),
         ("pricing/learning.py", "PRIOR_LOG_SD = 0.5", "PRIOR_LOG_SD = 0.6", '+   "prior_log_sd": "0.6",'),
         (
-            "routing/here.py",
-            "self.total, MOST).min(initial=MOST)",
+            "routing/planner/partial_plans.py",
+            "self.total, MAX_INT).min(initial=MAX_INT)",
             "self.total, -1).max(initial=-1)",
             '+  "pool": "cpu-2",',
         ),
