@@ -8,7 +8,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: run test test-all bytecode lint bench images image-gpu kind clean
+.PHONY: reference run test test-all bytecode lint bench images image-gpu kind clean
 
 run: $(VENV)/ready
 	$(BIN)/shoestring run flights
@@ -27,6 +27,10 @@ bytecode: $(VENV)/ready
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+# docs/cli.md and docs/components.md, from the code.
+reference: $(VENV)/ready
+	$(BIN)/python docs/reference.py
 
 bench: $(VENV)/ready
 	for claim in bench/[a-z]*.py; do $(BIN)/python $$claim || exit 1; done

@@ -13,7 +13,16 @@ def evaluate(
     model: str,
     metrics: dsl.Output[dsl.Metrics],
 ) -> str:
-    """Evaluate the model once on the test split against the baselines; return the evaluation's key."""
+    """Evaluate the model once on the test split against the baselines; return the evaluation's key.
+
+    Args:
+        world: path of the world; empty: the mounted files
+        run_id: id of the run; empty: `job_id`
+        job_id: id that Kubeflow gives the run
+        decision_key: key of the stage's decision, from its route step
+        data: key of the manifest that the stage reads
+        model: key of the model record
+    """
     from shoestring.runtime import run
 
     return run(

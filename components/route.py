@@ -31,7 +31,21 @@ def route(
     image=str,
     decision_key=str,
 ):
-    """Choose where the next stage runs, reserve its P95 cost, and explain the decision."""
+    """Choose where the next stage runs, reserve its P95 cost, and explain the decision.
+
+    Args:
+        needs: cost models of this stage and of all stages that do not precede it, as JSON; compiled by
+            `routed()`
+        world: path of the world; empty: the mounted files
+        run_id: id of the run; empty: `job_id`
+        job_id: id that Kubeflow gives the run
+        recipe: the recipe as JSON
+        budget_usd: dollars for the whole run; empty: the recipe's budget
+        deadline_s: seconds for the whole run; 0: the recipe's deadline
+        seed: random seed; below 0: the recipe's seed
+        upstream: key of the manifest that the stage reads; empty: none
+        side_input: key of a second object that the stage reads; empty: none
+    """
     from collections import namedtuple
 
     from shoestring.runtime import route

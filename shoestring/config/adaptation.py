@@ -1,4 +1,4 @@
-"""What a running stage may change of itself, as data."""
+"""How far a running training may adapt without a person, as data."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from shoestring.core.record import Record
 
 
 class AdaptationLimits(Record):
-    """How far a training may go by itself when its spend drifts, gentlest first. Beyond this it needs a person, who changes the policy."""
+    """The adaptations that a training may make when its spend deviates from the plan, mildest first."""
 
     length: bool = Field(
         True,
-        description="end sooner or later than planned, annealed; false: the plan stands, and where the money ends the run is cut off",
+        description="it may change its planned length and end annealed; false: the plan is kept, and the "
+        "end of the budget stops it",
     )
     min_validation_share: float = Field(
         0.25,
         gt=0,
         le=1,
-        description="share of signal validation that a look has to read; 1: all of it, always",
+        description="minimum share of signal validation that each validation reads; 1: always all",
     )
     max_batch_factor: float = Field(
         2.0,
         ge=1,
         le=8,
-        description="how much larger than the recipe's a batch may get, its flat range; 1: as the recipe says, always",
+        description="maximum batch size as a multiple of the recipe's; 1: always the recipe's",
     )
-    pool: bool = Field(True, description="ask to be placed anew")
+    pool: bool = Field(True, description="it may ask to migrate to another pool")

@@ -1,4 +1,4 @@
-"""Caps in dollars that whoever pays has set."""
+"""Caps in dollars, set by the person who pays."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ CampaignName = Annotated[str, Field(pattern=f"^{CAMPAIGN_NAME}$")]
 
 
 class Campaign(Record):
-    """Many runs that share a budget, however many months they take. Days are whole, in UTC; None: no first or last one."""
+    """A budget that many runs share, over any number of months.
+
+    Days are whole days in UTC; null: no limit.
+    """
 
     cap_usd: Usd = Field(
-        gt=0, description="all runs of the campaign together, beside what their months allow"
+        gt=0, description="cap of all runs of the campaign together; the monthly cap applies as well"
     )
-    first_day: date | None = Field(None, description="before it no run of the campaign begins")
+    first_day: date | None = Field(None, description="no run of the campaign starts before this day")
     last_day: date | None = Field(
-        None, description="after it no run of the campaign begins; one that is under way goes on"
+        None, description="no run of the campaign starts after this day; a running one continues"
     )
 
     @model_validator(mode="after")
@@ -33,16 +36,16 @@ class Campaign(Record):
 
 
 class Budgets(Record):
-    """Caps that whoever pays has set (`budgets.yaml`), beside those of a recipe or a command line. None: no cap."""
+    """The caps of `budgets.yaml`. Those of a recipe or the command line apply as well. Null: no cap."""
 
-    month_usd: Usd | None = Field(None, description="all runs of a calendar month (UTC) together")
-    run_usd: Usd | None = Field(None, description="the most that one run may be given")
-    stages: dict[str, Usd] = Field({}, description="the most that one stage of a run may take")
+    month_usd: Usd | None = Field(None, description="cap of all runs of a calendar month (UTC) together")
+    run_usd: Usd | None = Field(None, description="maximum budget of one run")
+    stages: dict[str, Usd] = Field({}, description="maximum spend of one stage of a run, by the stage's name")
     campaigns: dict[CampaignName, Campaign] = Field(
-        {}, description="by name; a recipe, or `run --campaign NAME`, puts a run into one"
+        {}, description="campaigns by name; a recipe or `run --campaign NAME` assigns a run to one"
     )
     approve_above_usd: Usd | None = Field(
         None,
         ge=0,
-        description="a run with a budget above this begins only after `shoestring approve RUN --by NAME`",
+        description="a run with a larger budget starts only after `shoestring approve RUN --by NAME`",
     )

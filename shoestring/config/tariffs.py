@@ -1,12 +1,13 @@
-"""What holding and moving bytes costs: prices a person declares, and their arithmetic.
+"""The cost of storing and transferring bytes: declared prices, and their arithmetic.
 
-moved   = over the tiers of a route, price x the part of the volume that lies in the tier; nothing inside a region
-          where it is not known how much of the month the route has moved before, as if it were what makes it dearest
-held    = GB x price a GB-month x hours / 730, for the least days of the shelf at least
-read    = GB x what the shelf asks for a GB that is read, each time that a stage reads it
+transfer  = over the tiers of a route, price x the part of the volume inside the tier; free inside a region.
+            Where the volume carried this month is uncertain, the most expensive possible volume is used.
+storage   = GB x price per GB-month x hours / 730, for at least the minimum days of the storage class
+retrieval = GB x the storage class's price per GB read, for each stage that reads the data
 
-Tiers are marginal: the second one's price is paid for what lies above the first one's end, and for no more.
-A GB is what the tariff's own list counts in; sizes here are in 1e9 bytes, which is 7% dearer where a provider bills by 2^30.
+Tiers are marginal: the price of the second tier applies only to the volume above the end of the first.
+A GB is the unit of the provider's list. Sizes here are in 1e9 bytes; a provider that bills by 2^30 bytes
+charges 7% less for them.
 """
 
 from __future__ import annotations
@@ -29,83 +30,85 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 HOURS_PER_MONTH = 730.0
-NOTHING: Mapping[str, float] = {}
+NO_VOLUMES: Mapping[str, float] = {}
 ARROW, ANY = "->", "*"
 ARCHIVE_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
-"""Storage classes of S3 from which an object has to be restored, for hours, before it can be read."""
+"""Storage classes of S3 whose objects must be restored, for hours, before they can be read."""
 
-# What the large clouds list for a GB to anywhere, in their first tier that is not free: GCP's premium network 0.12, AWS 0.09, Azure 0.087
-# (2026-07-30). Between regions of one of them it is 0.01 to 0.16, mostly 0.02.
+# List prices per GB to the internet, first paid tier: GCP premium network 0.12, AWS 0.09, Azure 0.087
+# (2026-07-30). Between two regions of one provider: 0.01 to 0.16, mostly 0.02.
 DEFAULT_USD_PER_GB = Decimal("0.120000")
-"""A GB over a route that no tariff names, where nothing is declared."""
+"""Dollars per GB over a route without a declared price, if the tariffs declare no default."""
 
 
-def _at_least_nothing(amount: Decimal) -> Decimal:
+def _not_negative(amount: Decimal) -> Decimal:
     if amount < 0:
-        raise ValueError(f"${amount} is not a price: it has to be 0 or more")
+        raise ValueError(f"${amount} is not a price: it must be 0 or more")
     return amount
 
 
-Price = Annotated[Usd, AfterValidator(_at_least_nothing)]
+TariffUsd = Annotated[Usd, AfterValidator(_not_negative)]
 
 
 class PriceTier(Record):
-    """A price a GB, up to a volume of a month. Of the last tier: without end."""
+    """A price per GB up to a monthly volume. The last tier has no upper end."""
 
     up_to_gb: float | None = Field(
-        None, gt=0, description="where the tier ends, in GB of a month; None: nowhere"
+        None, gt=0, description="upper end of the tier, in GB per month; null: none"
     )
-    usd_per_gb: Price
+    usd_per_gb: TariffUsd
 
 
 class StorageClass(Record):
-    """A storage class. What lies on it is read at once, at the store's ordinary speed."""
+    """The prices of a storage class. Its objects can be read at once, at the store's usual speed."""
 
-    usd_per_gb_month: Price
-    retrieval_usd_per_gb: Price = Field(Decimal("0.000000"), description="to read it, each time")
+    usd_per_gb_month: TariffUsd
+    retrieval_usd_per_gb: TariffUsd = Field(Decimal("0.000000"), description="price per GB for each read")
     min_days: float = Field(
-        0.0, ge=0, description="days that are charged at least, however soon it is deleted"
+        0.0, ge=0, description="minimum billed days, even if the object is deleted earlier"
     )
 
     def billed_hours(self, hours: float) -> float:
-        """For how long it charges what is held so long."""
+        """Return the billed hours of an object that is stored for `hours`."""
         return max(hours, self.min_days * 24)
 
 
 class Tariffs(Record):
-    """What holding and moving bytes costs.
+    """The cost of storing and transferring bytes.
 
-    A route is 'from->to' by region; `*` stands for any region, `internet` for what leaves the cloud. Of several that fit, the one that
-    names most is used, and of 'a->*' and '*->b' the first. A pair that none fits costs `default_usd_per_gb`; a region to itself, nothing.
-    Regions of another provider than the store's are written PROVIDER/REGION, where both are told: then their names may be alike.
+    A route is 'from->to' by region; `*` matches any region, `internet` any target outside the cloud. Of
+    several matching routes the most specific one applies, and of 'a->*' and '*->b' the first. A pair without
+    a route costs `default_usd_per_gb`; transfers inside a region are free. Regions of a provider other than
+    the store's are written PROVIDER/REGION, since two providers may use the same region name.
     """
 
-    storage_usd_per_gb_month: Price = Field(
-        Decimal("0.023000"), description=f"of the shelf that is called {STANDARD_CLASS}"
+    storage_usd_per_gb_month: TariffUsd = Field(
+        Decimal("0.023000"), description=f"price of the storage class {STANDARD_CLASS}"
     )
     storage_held_hours: float = Field(
-        24.0, ge=0, description="how long an intermediate is kept, for its price"
+        24.0, ge=0, description="hours for which the storage of an intermediate data set is charged"
     )
     storage_classes: dict[str, StorageClass] = Field(
-        {}, description="other storage classes, by the name that the store knows them by"
+        {}, description="further storage classes, by their names in the store"
     )
-    egress_usd_per_gb: dict[str, Price | tuple[PriceTier, ...]] = Field(
-        {}, description="by route: a price, or tiers of them"
+    egress_usd_per_gb: dict[str, TariffUsd | tuple[PriceTier, ...]] = Field(
+        {}, description="by route: one price, or a list of tiers"
     )
-    default_usd_per_gb: Price | None = Field(
+    default_usd_per_gb: TariffUsd | None = Field(
         None,
-        description=f"of a pair of regions that no route fits; None: {DEFAULT_USD_PER_GB}, and every decision says so",
+        description=f"price for region pairs that no route matches; null: {DEFAULT_USD_PER_GB}, noted in "
+        "every decision",
     )
     transferred_gb: dict[str, float] = Field(
-        {}, description="by route: what others than this store's runs have moved this month"
+        {}, description="by route: GB transferred this month by others than this store's runs"
     )
     store_region: str = "local"
     store_provider: str = Field(
-        "", description="whose region that is: aws, gcp, ...; empty: that of every pool"
+        "", description="provider of the store's region: aws, gcp, ...; empty: the provider of every pool"
     )
 
     @model_validator(mode="after")
-    def _holds_together(self) -> Self:
+    def _is_consistent(self) -> Self:
         for route in (*self.egress_usd_per_gb, *self.transferred_gb):
             ends = route.split(ARROW)
             if len(ends) != 2 or not all(ends):
@@ -114,16 +117,16 @@ class Tariffs(Record):
                 )
         if unpriced := sorted(set(self.transferred_gb) - set(self.egress_usd_per_gb)):
             raise ValueError(
-                f"transferred_gb names {', '.join(unpriced)}, which egress_usd_per_gb has no price for"
+                f"transferred_gb names {', '.join(unpriced)}, for which egress_usd_per_gb has no price"
             )
         for name in self.storage_classes:
-            _can_be_a_shelf(name)
+            _check_storage_class(name)
         for route, tiers in self.egress_usd_per_gb.items():
-            _tiers_rise(route, _tiers(tiers))
+            _check_tiers(route, _tiers(tiers))
         return self
 
     def storage_class(self, name: str = STANDARD_CLASS) -> StorageClass:
-        """A storage class by its name. Raises KeyError."""
+        """Return a storage class by its name. Raises KeyError."""
         return (
             StorageClass(usd_per_gb_month=self.storage_usd_per_gb_month)
             if name == STANDARD_CLASS
@@ -131,7 +134,7 @@ class Tariffs(Record):
         )
 
     def route_end(self, provider: str, region: str) -> str:
-        """What a pool's region is called in routes."""
+        """Return the name of a pool's region in routes."""
         return (
             f"{provider}/{region}"
             if provider and self.store_provider and provider != self.store_provider
@@ -140,21 +143,21 @@ class Tariffs(Record):
 
     @property
     def all_storage_classes(self) -> dict[str, StorageClass]:
-        """All storage classes: the standard one, then the others by name."""
+        """Return all storage classes: the standard class, then the others by name."""
         return {name: self.storage_class(name) for name in (STANDARD_CLASS, *sorted(self.storage_classes))}
 
     @property
     def is_tiered(self) -> bool:
-        """Does it matter how much of a month was moved before?"""
+        """Whether the price depends on the volume already transferred in the month."""
         return any(not isinstance(price, Decimal) for price in self.egress_usd_per_gb.values())
 
     @property
     def default_price_usd_per_gb(self) -> Decimal:
-        """Dollars a GB, of a pair of regions that no route fits."""
+        """Return dollars per GB for region pairs that no route matches."""
         return DEFAULT_USD_PER_GB if self.default_usd_per_gb is None else self.default_usd_per_gb
 
     def tiers(self, source: str, target: str) -> tuple[PriceTier, ...]:
-        """What moving from one region to another costs."""
+        """Return the price tiers of a transfer between two regions."""
         route = self.route(source, target)
         if route is not None:
             return _tiers(self.egress_usd_per_gb[route])
@@ -162,23 +165,25 @@ class Tariffs(Record):
 
     @property
     def route_prices(self) -> list[tuple[str, str]]:
-        """Each route and what a GB over it costs, for a person."""
+        """Return each route with its price per GB, as text."""
         unnamed = _tiers(self.default_price_usd_per_gb)
-        return [(route, _said(_tiers(price))) for route, price in self.egress_usd_per_gb.items()] + [
-            ("any other pair", _said(unnamed))
+        return [(route, _tiers_text(_tiers(price))) for route, price in self.egress_usd_per_gb.items()] + [
+            ("any other pair", _tiers_text(unnamed))
         ]
 
     @property
     def storage_prices(self) -> list[tuple[str, ...]]:
-        """Each storage class, and what a GB costs to keep there for a month, to be read, and is charged for at least, for a person."""
-        shelves = self.all_storage_classes.items()
+        """Return each storage class with its monthly price, retrieval price and minimum days, as text."""
+        classes = self.all_storage_classes.items()
         return [
             (name, f"${each.usd_per_gb_month}", f"${each.retrieval_usd_per_gb}", f"{each.min_days:g} days")
-            for name, each in shelves
+            for name, each in classes
         ]
 
     def assumed_routes(self, regions: Iterable[str]) -> dict[str, str]:
-        """By route between these regions and the store's that no tariff names, what is taken for it: a sentence."""
+        """Return a sentence for each route between these regions and the store that has no declared price, by
+        route.
+        """
         if self.default_usd_per_gb is not None:
             return {}
         store = self.store_region
@@ -188,13 +193,18 @@ class Tariffs(Record):
             if region != store
             for each in ((store, region), (region, store))
         ]
-        why = f"no route of egress_usd_per_gb fits, so ${DEFAULT_USD_PER_GB} a GB is taken: name it there, or declare default_usd_per_gb"
+        reason = (
+            f"no route of egress_usd_per_gb matches, so ${DEFAULT_USD_PER_GB} per GB is assumed: "
+            "add the route, or declare default_usd_per_gb"
+        )
         return {
-            f"{source}{ARROW}{target}": why for source, target in ends if self.route(source, target) is None
+            f"{source}{ARROW}{target}": reason
+            for source, target in ends
+            if self.route(source, target) is None
         }
 
     def route(self, source: str, target: str) -> str | None:
-        """The route that prices what moves from one region to another; None: there is none."""
+        """Return the route whose price applies between two regions; None if no route matches."""
         if source == target:
             return None
         named = (
@@ -210,44 +220,48 @@ def _tiers(price: Decimal | tuple[PriceTier, ...]) -> tuple[PriceTier, ...]:
     return (PriceTier(usd_per_gb=price),) if isinstance(price, Decimal) else price
 
 
-def _said(tiers: Sequence[PriceTier]) -> str:
+def _tiers_text(tiers: Sequence[PriceTier]) -> str:
     ends = [
         f"${tier.usd_per_gb}" + (f" up to {tier.up_to_gb:g} GB" if tier.up_to_gb else "") for tier in tiers
     ]
     return f"{', '.join(ends)} a month" if len(ends) > 1 else ends[0]
 
 
-def _can_be_a_shelf(name: str) -> None:
+def _check_storage_class(name: str) -> None:
     """Raises ValueError."""
     if name.casefold() == STANDARD_CLASS:
         raise ValueError(
-            f"storage_classes: the shelf called {name} is storage_usd_per_gb_month; give this one another name"
+            f"storage_classes: the price of {name} is storage_usd_per_gb_month; choose another name for "
+            "this class"
         )
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise ValueError(
-            f"storage_classes: {name!r} is no storage class: write it as the store does, like STANDARD_IA"
+            f"storage_classes: {name!r} is not a storage class: write its name in the store, such as "
+            "STANDARD_IA"
         )
     if name.upper() in ARCHIVE_CLASSES:
         raise ValueError(
-            f"storage_classes: what lies on {name} cannot be read before it is restored, and stages read at once: leave it out"
+            f"storage_classes: objects on {name} must be restored before they can be read, and stages read "
+            "at once: leave it out"
         )
 
 
-def _tiers_rise(route: str, tiers: tuple[PriceTier, ...]) -> None:
+def _check_tiers(route: str, tiers: tuple[PriceTier, ...]) -> None:
     ends = [tier.up_to_gb for tier in tiers]
     if not ends or ends[-1] is not None:
-        raise ValueError(
-            f"egress_usd_per_gb: {route}: the last tier has to be without up_to_gb, for all that is more"
-        )
+        raise ValueError(f"egress_usd_per_gb: {route}: the last tier must have no up_to_gb")
     below = [end for end in ends[:-1] if end is not None]
     if len(below) != len(ends) - 1 or any(second <= first for first, second in pairwise(below)):
         raise ValueError(
-            f"egress_usd_per_gb: {route}: up_to_gb has to rise from tier to tier: {', '.join(map(str, ends))}"
+            f"egress_usd_per_gb: {route}: up_to_gb must increase from tier to tier: "
+            f"{', '.join(map(str, ends))}"
         )
 
 
 def tiered_microusd(tiers: Sequence[PriceTier], gb: Floats, transferred_gb: Floats | float = 0.0) -> Ints:
-    """What each of these volumes costs after `transferred_gb` of the month: each tier's price for the part that lies in it, rounded up."""
+    """Return the cost of each volume after `transferred_gb` of the month, each part at the price of its tier,
+    rounded up.
+    """
     micro = np.zeros_like(gb, dtype=np.float64)
     low = 0.0
     for tier in tiers:
@@ -259,10 +273,10 @@ def tiered_microusd(tiers: Sequence[PriceTier], gb: Floats, transferred_gb: Floa
 
 
 def highest_microusd(tiers: Sequence[PriceTier], gb: Floats, least_gb: float, most_gb: float) -> Ints:
-    """The most that each of these volumes may cost, where between `least_gb` and `most_gb` of the month were moved before.
+    """Return the maximum cost of each volume, if between `least_gb` and `most_gb` of the month precede it.
 
-    What a volume costs is linear in what was moved before it, but where its first or its last GB comes to a tier's end: there, or at
-    the least or the most, it is dearest.
+    The cost is piecewise linear in the preceding volume: its maximum is at `least_gb`, at `most_gb`, or where
+    the first or the last GB reaches the end of a tier.
     """
     ends = [tier.up_to_gb for tier in tiers if tier.up_to_gb is not None]
     if most_gb <= least_gb or not ends:
@@ -280,10 +294,12 @@ Volumes = Mapping[str, float]
 
 
 def egress_microusd(
-    tariffs: Tariffs, source: str, target: str, gb: Floats, earlier_gb: Volumes = NOTHING
+    tariffs: Tariffs, source: str, target: str, gb: Floats, earlier_gb: Volumes = NO_VOLUMES
 ) -> Ints:
-    """What moving each of these volumes from one region to another costs. `earlier_gb`: by route, the most that may have moved before it
-    beside what is known to have."""
+    """Return the cost of transferring each volume between two regions, in micro-dollars.
+
+    `earlier_gb`: by route, the maximum volume that may precede it, in addition to the volume that is known.
+    """
     if source == target:
         return np.zeros(len(gb), dtype=np.int64)
     route = tariffs.route(source, target) or ""
@@ -296,9 +312,12 @@ def egress_microusd(
 def egress_table(
     tariffs: Tariffs, routes: Sequence[tuple[str, str]], gb: Floats, earlier_gb: Sequence[Volumes] = ()
 ) -> Ints:
-    """Micro-dollars for each of these (from, to) and each of these volumes: len(routes) x len(gb). `earlier_gb`: for each of the routes."""
+    """Return micro-dollars for each (from, to) pair and each volume, as an array of len(routes) x len(gb).
+
+    `earlier_gb`: for each of the routes, the volumes that may precede it.
+    """
     if not earlier_gb:
-        # Each price once, however many pairs of regions it is for.
+        # Each price is computed once, whatever the number of region pairs that share it.
         named = [(tariffs.route(*ends), ends[0] == ends[1]) for ends in routes]
         priced = {
             name: egress_microusd(tariffs, *ends, gb)
@@ -313,16 +332,20 @@ def egress_table(
     return np.stack(rows) if rows else np.zeros((0, len(gb)), dtype=np.int64)
 
 
-def held_microusd(shelf: StorageClass, gb: Floats, hours: float) -> Ints:
-    """What keeping each of these volumes so long costs."""
-    return _up(gb * float(shelf.usd_per_gb_month.scaleb(6)) * (shelf.billed_hours(hours) / HOURS_PER_MONTH))
+def storage_microusd(storage_class: StorageClass, gb: Floats, hours: float) -> Ints:
+    """Return the cost of storing each volume for `hours`, in micro-dollars."""
+    return _up(
+        gb
+        * float(storage_class.usd_per_gb_month.scaleb(6))
+        * (storage_class.billed_hours(hours) / HOURS_PER_MONTH)
+    )
 
 
-def read_microusd(shelf: StorageClass, gb: Floats) -> Ints:
-    """What reading each of these volumes once costs, beside moving it."""
-    return _up(gb * float(shelf.retrieval_usd_per_gb.scaleb(6)))
+def retrieval_microusd(storage_class: StorageClass, gb: Floats) -> Ints:
+    """Return the cost of reading each volume once, without its transfer, in micro-dollars."""
+    return _up(gb * float(storage_class.retrieval_usd_per_gb.scaleb(6)))
 
 
 def _up(micro: Floats) -> Ints:
-    """Rounded up to the micro-dollar, but for what the last bits of a product add to a whole one."""
+    """Return micro-dollars rounded up, except for the rounding error in the last bits of a product."""
     return np.minimum(np.ceil(np.round(micro, 4)), MAX_USD * 10**6).astype(np.int64)

@@ -1,4 +1,6 @@
-"""The world that a run sees: its policy, budgets and images, and the interfaces to its prices, cluster and store."""
+"""The world that a run sees: its policy, budgets and images, and the interfaces to its prices, cluster and
+store.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,18 @@ from shoestring.core.types import Market, Pool, Quote, RejectedPrice
 
 REGISTRY = "ghcr.io/shoestring-ml"
 IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.2.0" for name in ("base", "train", "train-gpu")}
-"""The published images, by the names that a Need uses. A world may have others under these names; any other name is a full one already."""
+"""The published images, by the names that a Need uses.
+
+A world may map these names to other images; any other name is a full image name.
+"""
 
 
 class CommittedHours(Record):
-    """Machine-hours of a month that are paid for already, as they bear on one pool and market. `part`: how many of them an hour there
-    takes; `used_hours`: those that attempts have claimed."""
+    """Prepaid machine-hours of a month, as they apply to one pool and market.
+
+    `hours_per_hour`: committed hours that one hour of the pool uses. `used_hours`: hours that attempts have
+    claimed.
+    """
 
     name: str
     pool: str
@@ -40,13 +48,13 @@ class CommittedHours(Record):
 
     @property
     def left_ms(self) -> int:
-        """For how long the pool is free."""
+        """Return for how many milliseconds the pool is prepaid."""
         return int(self.left_hours / self.hours_per_hour * 3_600_000)
 
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
-    """What the provider's prices became at the door."""
+    """The validated prices: accepted quotes, rejected rows, tariffs and commitments."""
 
     quotes: tuple[Quote, ...]
     rejected: tuple[RejectedPrice, ...]
@@ -58,16 +66,17 @@ class Prices(Protocol):
     def book(self) -> PriceBook: ...
 
     def current_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
-        """What an hour of what was quoted costs by now, as the world's own files say. None: nothing that can be believed."""
+        """Return the current price of a quote from the world's own files; None if no valid price is found."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One of each.
+    """Everything that a run depends on outside itself: the settings of its owners, and one of each interface.
 
-    `images`: full names, by the names that a Need uses. `notes`: sentences on what of the world's own files and nodes could not be used,
-    and what was used instead; those on nodes are there once pools or prices have been asked for.
+    `images`: full image names, by the names that a Need uses. `notes`: sentences on world files and nodes
+    that could not be used, and their replacement; those on nodes appear after the first read of pools or
+    prices.
     """
 
     name: str

@@ -12,8 +12,8 @@ _FORM = re.compile(r"(?P<stage>.+)-(?P<number>[0-9]+)")
 class AttemptId:
     """One attempt at a stage of a run.
 
-    It prints as `STAGE-N`, for example `train-2`. The ledger names the attempt's reservation so, and the store
-    names its records so. `number` is 1 for the first attempt.
+    It prints as `STAGE-N`, for example `train-2`. The ledger names the attempt's reservation so, and the
+    store names its records so. `number` is 1 for the first attempt.
     """
 
     run_id: str

@@ -1,4 +1,7 @@
-"""JSON as text, the same bytes as the standard library's in a third of its time for what is small: with an indent, that is not in C."""
+"""Canonical JSON: the same bytes as the standard library writes, in a third of the time for small values.
+
+The standard library's C encoder does not indent, so indented output is slow there.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,17 @@ _SCALARS: dict[type, Callable[[Any], str]] = {
 
 
 def json_text(value: Any) -> str:
-    """What json.dumps(value, sort_keys=True, indent=1, allow_nan=False) returns, of dicts, lists and what they hold.
+    """Return json.dumps(value, sort_keys=True, indent=1, allow_nan=False) of a value made of dicts, lists and
+    scalars.
 
     Raises:
-        ValueError: a number that JSON has not.
+        ValueError: NaN or an infinity, which JSON cannot represent.
     """
     return _one(value, "\n")
 
 
 def _written(value: Any, line: str) -> str:
-    """A dict or a list. `line`: a new line and the indent of what it stands in."""
+    """Return the text of a dict or a list. `line`: a newline and the indent of the enclosing value."""
     inner = line + " "
     if isinstance(value, dict):
         pairs = [f"{quoted(key)}: {_one(each, inner)}" for key, each in sorted(value.items())]

@@ -1,4 +1,4 @@
-"""Data sets as the store holds them: manifests, their parts, and how an encoded one is read."""
+"""Data sets in the store: manifests, their parts, and the encoding of a data set that models read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class DatasetPart(Record):
 
 
 class Feature(Record):
-    """An encoded input column. `cardinality` counts codes, 0 being 'unknown or missing'; 0 for a number."""
+    """An encoded input column.
+
+    `cardinality` is the number of codes, where code 0 is 'unknown or missing'; 0 for a numeric column.
+    """
 
     name: str
     kind: Literal["categorical", "numeric"]
@@ -31,29 +34,31 @@ class Feature(Record):
 
 
 class Encoding(Record):
-    """How an encoded data set is to be read: int32 codes, standardised float32, target column `y`, and `_group` where groups were split."""
+    """The encoding of a data set: int32 codes, standardised float32, target column `y`, and `_group` if it
+    was split by group.
+    """
 
     features: tuple[Feature, ...]
     task: Literal["binary", "multiclass", "regression"]
     classes: tuple[str, ...] = ()
     train_prior: tuple[float, ...] = Field(
-        (), description="class shares in train; for regression (mean, standard deviation)"
+        (), description="class frequencies in the train split; for regression (mean, standard deviation)"
     )
 
 
 class Manifest(StoredRecord):
-    """A version of a data set: what it holds, where, and from what it was made."""
+    """One version of a data set: its contents, their location, and its inputs."""
 
     name: str
     format: Format
     storage_class: StorageClassName = STANDARD_CLASS
     columns: dict[str, str] = Field(description="column -> Arrow type")
-    splits: dict[str, tuple[DatasetPart, ...]] = Field(description="split or table name -> its parts")
+    splits: dict[str, tuple[DatasetPart, ...]] = Field(description="name of a split or table -> its parts")
     rows: int
     row_bytes: int = Field(description="bytes of one row, decoded")
     size_bytes: int
     parents: tuple[str, ...] = ()
     settings_sha256: str
-    quarantined: dict[str, int] = Field({}, description="reason -> rows left out")
-    quarantine: str | None = Field(None, description="key of the blob that holds the rows left out")
+    quarantined: dict[str, int] = Field({}, description="reason -> quarantined rows")
+    quarantine: str | None = Field(None, description="key of the blob with the quarantined rows")
     encoding: Encoding | None = None

@@ -61,7 +61,8 @@ class BudgetTooSmall(Refused):
         self.budget_usd, self.smallest_usd, self.sentences = budget_usd, smallest_usd, sentences
         reasons = "\n  ".join(sentences)
         super().__init__(
-            f"a budget of ${budget_usd} is too small: the smallest that is enough is ${smallest_usd}\n  {reasons}"
+            f"a budget of ${budget_usd} is too small: the smallest that is enough is ${smallest_usd}\n  "
+            f"{reasons}"
         )
 
 
@@ -80,7 +81,10 @@ class ApprovalNeeded(Refused):
 
 
 class NotYet(Refused):
-    """The policy starts the run later; a retry at `until` is accepted. `urgently`: so is a retry with high priority now."""
+    """The policy starts the run later; a retry at `until` is accepted.
+
+    `urgently`: so is a retry with high priority now.
+    """
 
     def __init__(self, sentence: str, until: datetime, *, urgently: bool = False) -> None:
         self.sentence, self.until = sentence, until
@@ -133,7 +137,8 @@ class NotAllowed(ClusterError):
     def __init__(self, right: str, answer: str) -> None:
         self.right = right
         super().__init__(
-            f"the cluster does not allow this service account to {right} ({answer}): see manifests/base/accounts.yaml"
+            f"the cluster does not allow this service account to {right} ({answer}): see "
+            "manifests/base/accounts.yaml"
         )
 
 

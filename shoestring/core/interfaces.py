@@ -1,5 +1,7 @@
-"""The five places where the outside comes in, and a sixth for the sweeper alone. Each has at most three verbs; ask for the one you need,
-not for the World."""
+"""The interfaces to the outside: cluster, store, telemetry and clock, and one that only the reaper is given.
+
+Each has at most three methods. A function takes the interface that it needs, not the whole World.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ from shoestring.core.types import STANDARD_CLASS, Placement, Pool
 
 @dataclass(frozen=True, slots=True)
 class PodLifetime:
-    """When a pod lived, by the cluster's clock. `finished_at` is None while it runs, and also when it is gone and nobody saw it end.
+    """Start and end of a pod, by the cluster's clock.
 
-    `why`: what the cluster says of its end (OOMKilled, Evicted, ...); empty when it says nothing. `asked_at`: what its clock said when
-    it answered; None where it is the clock of whoever asked.
+    `finished_at` is None while it runs, and when the pod vanished unobserved.
+
+    `reason`: the cluster's reason for the end (OOMKilled, Evicted, ...); empty if it gives none. `asked_at`:
+    the cluster's clock at its answer; None where the caller's own clock applies.
     """
 
     alive: bool
@@ -28,7 +32,11 @@ class PodLifetime:
     asked_at: datetime | None = None
 
     def age_s(self, now: datetime) -> float:
-        """Seconds from its start to when its cluster answered, else to `now`: a node's clock may be minutes off. 0: not known."""
+        """Return the seconds from its start to the cluster's answer, or to `now`; a node's clock may be
+        minutes off.
+
+        0: unknown.
+        """
         return (
             max(0.0, ((self.asked_at or now) - self.started_at).total_seconds()) if self.started_at else 0.0
         )
@@ -36,7 +44,9 @@ class PodLifetime:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """What a process uses now, and what the GPUs of its machine say: joules since somebody began to count; None where nobody does."""
+    """The current use of a process, and of the machine's GPUs: joules since the counter started, None without
+    a counter.
+    """
 
     cpu_s: float
     rss_bytes: int
@@ -49,7 +59,10 @@ class Cluster(Protocol):
     def pools(self) -> tuple[Pool, ...]: ...
 
     def apply_placement(self, placement: Placement) -> dict[str, str]:
-        """Apply to this process what the engine did not (on a cluster: nothing). Returns environment for its children."""
+        """Apply the parts of the placement that the engine did not (on a cluster: none).
+
+        Returns environment variables for children.
+        """
         ...
 
     def lifetime(self, pod: PodRef) -> PodLifetime:
@@ -61,18 +74,23 @@ class Store(Protocol):
     """Objects under keys. Keys under `blobs/` are digests and never change."""
 
     def fetch(self, key: str) -> Path:
-        """A local file with the object's bytes, not to be written to. Raises NotInStore."""
+        """Return a read-only local file with the object's bytes. Raises NotInStore."""
         ...
 
     def put(
         self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS
     ) -> bool:
-        """Write whole or not at all, durably. False: `if_absent` and it was there. A Path is copied. `storage_class`: the storage class to put it
-        on, where the store has any. Raises StoreFull."""
+        """Write the whole object durably, or nothing. Returns False if `if_absent` is set and the key exists.
+
+        A Path is copied. `storage_class` applies where the store has storage classes.
+
+        Raises:
+            StoreFull: no space is left.
+        """
         ...
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys that start with `prefix`, sorted."""
+        """Return the keys that start with `prefix`, sorted."""
         ...
 
 
@@ -90,8 +108,11 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StagePod:
-    """A stage's pod. `run_id`: what its labels call the run. `since`: when it was made; `node`: the one that took it, empty while none has.
-    `waits`: it has not begun; `why`: what the cluster says it waits for. `version`: as it was seen."""
+    """A stage's pod as the cluster lists it.
+
+    `run_id`: the run's name in its labels. `since`: its creation. `node`: empty until it is scheduled.
+    `pending`: it has not started, and `reason` is the cluster's reason. `version`: the version that was read.
+    """
 
     ref: ClusterPod
     run_id: str
@@ -105,12 +126,12 @@ class StagePod:
 
 
 class PendingPods(Protocol):
-    """Not in the World: only the sweeper may end pods."""
+    """Stage pods and the right to end them. Not part of the World: only the reaper has it."""
 
     def pods(self) -> tuple[StagePod, ...]:
-        """All stage pods that there are, less those that ended well."""
+        """Return all stage pods except those that succeeded."""
         ...
 
     def end(self, pod: StagePod) -> bool:
-        """End a pod, if it is still as it was seen. False: it is not."""
+        """End a pod. Returns False, and does nothing, if it has changed since it was read."""
         ...

@@ -1,4 +1,6 @@
-"""Money: `Decimal` to six places at the edges, whole micro-dollars in arrays and in the ledger, never a float."""
+"""Money: `Decimal` to six places in the interfaces, whole micro-dollars in arrays and in the ledger, never a
+float.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ from typing import Annotated
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 MICRO = Decimal("0.000001")
-# Whole micro-dollars of it, and sums of thousands of them, stay within 64 bits.
+# In micro-dollars this amount, and the sum of thousands of such amounts, fits into 64 bits.
 MAX_USD = 1_000_000_000
 
 
 def usd(value: object) -> Decimal:
     """Parse an amount of dollars, rounded up to the micro-dollar.
 
-    A float is refused: it cannot hold a tenth of a cent, and a ledger that rounds by accident is not a ledger.
+    A float is refused: it cannot represent a tenth of a cent exactly.
 
     Raises:
         ValueError: not a finite decimal number, or a float.
@@ -35,14 +37,14 @@ def usd(value: object) -> Decimal:
     except InvalidOperation:
         raise ValueError(f"{value!r} is not an amount of dollars: write it like '0.003'") from None
     if not amount.is_finite():
-        raise ValueError(f"{value!r} is not an amount of dollars: it has to be finite")
+        raise ValueError(f"{value!r} is not an amount of dollars: it must be finite")
     if abs(amount) >= MAX_USD:
-        raise ValueError(f"{value!r} is more than the ${MAX_USD:,} that the books can hold")
+        raise ValueError(f"{value!r} is more than the ledger's maximum of ${MAX_USD:,}")
     return amount.quantize(MICRO, rounding=ROUND_CEILING)
 
 
 def budget(text: str) -> Decimal:
-    """Parse a cap that a person wrote, rounded down: up would be more than was allowed.
+    """Parse a cap that a person wrote, rounded down: rounding up would allow more than the person did.
 
     Raises:
         ValueError: not an amount above zero.
@@ -54,17 +56,17 @@ def budget(text: str) -> Decimal:
             f"{text!r} is not an amount of dollars below ${MAX_USD:,}: write it like 0.003"
         ) from None
     if amount_usd <= 0:
-        raise ValueError(f"${amount_usd} is not a budget: it has to be above 0")
+        raise ValueError(f"${amount_usd} is not a budget: it must be above 0")
     return amount_usd
 
 
 def microusd(amount_usd: Decimal) -> int:
-    """Whole micro-dollars of an amount in dollars."""
+    """Return an amount in dollars as whole micro-dollars, rounded up."""
     return int(amount_usd.scaleb(6).to_integral_value(rounding=ROUND_CEILING))
 
 
 def from_microusd(amount_microusd: int) -> Decimal:
-    """The amount in dollars of whole micro-dollars."""
+    """Return whole micro-dollars as an amount in dollars."""
     return Decimal(int(amount_microusd)).scaleb(-6)
 
 

@@ -1,4 +1,4 @@
-"""What one attempt at a stage really took."""
+"""The receipt of one attempt: its true time, cost and result."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from shoestring.core.record import Record, StoredRecord
 from shoestring.core.types import STANDARD_CLASS, Format, Hardware, Market, StageOutcome, StorageClassName
 
 Cause = Literal["", "money", "stop-requested", "code", "memory", "store", "lost", "migrated", "guardrail"]
-"""Why an attempt was not done: trying again may help with all but money, code and guardrail. Empty when it was done."""
+"""Why an attempt did not finish; empty if it did.
+
+A retry can help with all causes except money, code and guardrail.
+"""
 
 
 class PricePoint(Record):
-    """What a pod costs an hour, from a moment on."""
+    """The hourly price of a pod from one moment on."""
 
     at: AwareDatetime
     usd_per_hour: Usd
 
 
-Lever = Literal["length", "looks", "batch", "pool", "guardrail"]
-"""What a running stage may change of itself, gentlest first; and what a guardrail made it do."""
+Lever = Literal["length", "validation", "batch", "pool", "guardrail"]
+"""The settings that a running stage may adapt, mildest first, and the changes that a guardrail forces."""
 
 
 class AdaptationChange(Record):
-    """What a running stage changed of itself, and the sentence that says why, with the numbers."""
+    """One adaptation of a running stage, with its reason as a sentence with numbers."""
 
     at: AwareDatetime
     samples: int
@@ -42,10 +45,10 @@ class AdaptationChange(Record):
 
 
 class SpendForecast(Record):
-    """What a stage will have spent at its planned end, by its recent pace and the price now.
+    """The forecast spend of a stage at its planned end, from its recent pace and the current price.
 
-    `low_usd` and `high_usd`: by the quickest and the slowest of the last windows. `needed_s`: from now to there; `left_s`: until the
-    money or the time ends.
+    `low_usd` and `high_usd` use the fastest and the slowest of the last windows. `needed_s` is the time to
+    the planned end; `left_s` the time until the budget or the deadline ends.
     """
 
     planned_samples: int
@@ -55,19 +58,22 @@ class SpendForecast(Record):
     high_usd: Usd
     limit_usd: Usd
     needed_s: float
-    left_s: float | None = Field(description="null: nothing ends it")
+    left_s: float | None = Field(description="null: neither ends it")
 
 
 class ResourceUsage(Record):
-    """What a stage's attempt used beside money, by its frame. `joules` are reckoned, not metered: declared watts by the cores' use."""
+    """The resources that an attempt used, measured by its supervisor.
+
+    `joules` is an estimate: declared watts x utilisation.
+    """
 
     joules: float = 0.0
-    core_minutes: float = Field(0.0, description="of one core at work")
-    co2_g: float | None = Field(None, description="null: the region's grid is not known")
+    core_minutes: float = Field(0.0, description="minutes of one busy core")
+    co2_g: float | None = Field(None, description="null: the carbon intensity of the region is unknown")
 
 
 class Receipt(StoredRecord):
-    """What one attempt at a stage really took. It teaches the next decision."""
+    """The true time, cost and result of one attempt at a stage. Later decisions learn from it."""
 
     run_id: str
     stage: str
@@ -87,31 +93,27 @@ class Receipt(StoredRecord):
     p95_usd: Usd
     est_s: float
     prior_s: float = Field(
-        0.0, description="seconds the prior predicts for what was really done; 0 = teaches nothing"
+        0.0,
+        description="predicted seconds for the work that was really done, before learning; 0: teaches "
+        "nothing",
     )
-    work: str = Field(
-        "", description="what the stage did; empty in what was written before that was told apart"
-    )
-    hardware: Hardware | None = Field(
-        None, description="what did its per-row work; None in what was written before that was kept"
-    )
+    work: str = Field("", description="name of the work, by which speeds are learned")
+    hardware: Hardware | None = Field(None, description="hardware that did the per-row work")
     spent_usd: Usd
     committed_usd: Usd = Field(
-        usd("0"), description="of what it took, paid for by a commitment and so not spent"
+        usd("0"), description="part of its cost that a commitment had prepaid; not in spent_usd"
     )
     fees_usd: Usd = Field(
-        usd("0"), description="of what it spent, for moving its data and holding what it wrote: not for time"
+        usd("0"), description="part of spent_usd for data transfer and storage, not for time"
     )
     prices: tuple[PricePoint, ...] = Field(
-        (), description="what its pod cost an hour, each from when on; empty: as was decided, all along"
+        (), description="hourly prices of its pod, each from a moment on; empty: the decided price throughout"
     )
-    policy_sha256: str = Field("", description="of the policy that its place was chosen by")
-    candidate_sha256: str = Field(
-        "", description="of the policy that was on trial for a share of the runs; empty: none was"
-    )
+    policy_sha256: str = Field("", description="digest of the policy that chose the offer")
+    candidate_sha256: str = Field("", description="digest of the candidate policy on trial; empty: none")
     live_policy_est_usd: Usd | None = Field(
         None,
-        description="what the policy in force expected of its own choice; None: nothing would have fitted",
+        description="estimate of the live policy for its own choice; null: no offer fitted",
     )
     started_at: AwareDatetime
     finished_at: AwareDatetime
@@ -119,23 +121,25 @@ class Receipt(StoredRecord):
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
     gpu_busy: float | None = Field(
-        None, description="share of the time in which its GPUs computed, as NVML says; None: nobody measured"
+        None, description="share of time in which its GPUs computed, from NVML; null: not measured"
     )
     peak_gpu_memory_bytes: int = 0
     usage: ResourceUsage = ResourceUsage()
     changes: tuple[AdaptationChange, ...] = Field(
         (),
-        description="what it changed of itself, in order; those of earlier attempts that it went on from included",
+        description="its adaptations, in order, with those of the attempts that it resumed from",
     )
     forecast: SpendForecast | None = Field(
-        None, description="the last one, of what it would have spent at its planned end"
+        None, description="the last forecast of the spend at its planned end"
     )
     outcome: StageOutcome | None = None
     ledger_head: str
 
     @property
     def teaches(self) -> bool:
-        """Can its time be held against the prior's: it did all its work, or was moved and its samples are known."""
+        """Whether its time can be compared with the prediction: it finished, or it migrated and its samples
+        are known.
+        """
         return (
             (self.status == "done" or self.cause == "migrated")
             and self.prior_s > 0

@@ -11,13 +11,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from shoestring.core.canonical_json import json_text
 
 SCHEMA_VERSION: Final = 3
-"""The version of every stored object, world file and compiled pipeline. It rises when one of them changes its form."""
+"""The version of every stored object, world file and compiled pipeline.
+
+It rises when one of them changes its form.
+"""
 
 
 class Record(BaseModel):
-    """A frozen value. Unknown fields are refused: a misspelt setting must not be silently ignored."""
+    """A frozen value. Unknown fields are refused, so that a misspelt setting is never ignored."""
 
-    # Built at first use: a process pays for the nouns that it meets, not for all of them.
+    # Validators are built at first use: a process builds those of the records that it handles, not all.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
@@ -28,17 +31,17 @@ class StoredRecord(Record):
 
 
 def utc_text(moment: datetime) -> str:
-    """A moment as it is written everywhere: UTC, milliseconds, Z."""
+    """Return a moment in the form that all records use: UTC, milliseconds, Z."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def record_bytes(noun: BaseModel) -> bytes:
-    """The one way a noun is written down: JSON with sorted keys, so that equal values are equal bytes."""
-    return (json_text(noun.model_dump(mode="json")) + "\n").encode()
+def record_bytes(record: BaseModel) -> bytes:
+    """Return a record as JSON with sorted keys: equal values give equal bytes."""
+    return (json_text(record.model_dump(mode="json")) + "\n").encode()
 
 
 def digest(data: bytes) -> str:
-    """SHA-256, in hex."""
+    """Return the SHA-256 digest, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -48,8 +51,8 @@ def validation_message(error: ValidationError) -> str:
     A record of another schema version differs in many fields: then the version is all that the message names.
     """
     for found in error.errors():
-        if found["loc"] == ("schema_version",):
-            return other_version(found["input"])
+        if found["loc"] and found["loc"][-1] == "schema_version":
+            return other_version("2 or older" if found["type"] == "missing" else found["input"])
     return "; ".join(
         f"{'.'.join(str(step) for step in found['loc']) or 'the file'}: {found['msg']}"
         for found in error.errors()
@@ -58,4 +61,7 @@ def validation_message(error: ValidationError) -> str:
 
 def other_version(found: object) -> str:
     """Return the sentence that refuses what another version of Shoestring wrote."""
-    return f"schema version {found} is not readable: this version of Shoestring reads schema version {SCHEMA_VERSION}"
+    return (
+        f"schema version {found} is not readable: this version of Shoestring reads schema version "
+        f"{SCHEMA_VERSION}"
+    )

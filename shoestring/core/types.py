@@ -1,6 +1,7 @@
-"""The nouns everyone shares: frozen values, parsed once at the door, units in the names.
+"""The types that every package shares: frozen values, parsed once where they enter, with units in their
+names.
 
-Times are UTC. Every record that is written carries `schema_version`, so that an old one can be told from a broken one.
+Times are UTC.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Market(StrEnum):
 
 
 class Format(StrEnum):
-    """How a data set lies in the store."""
+    """The file format of a data set's partitions."""
 
     PARQUET = "parquet"
     ARROW = "arrow"
@@ -32,86 +33,84 @@ class Format(StrEnum):
 
 
 STANDARD_CLASS = "standard"
-"""The storage class of what nobody said anything of."""
+"""The storage class of an object that names none."""
 
 StorageClassName = Annotated[
     str, Field(description="storage class of the store", exclude_if=lambda name: name == STANDARD_CLASS)
 ]
-"""Left out of records where it is the standard one."""
+"""Records leave it out when it is the standard class."""
 
 Access = Literal["none", "scan", "shuffled"]
 WorkloadKind = Literal["compute", "data", "memory"]
 
 
 class Need(Record):
-    """What a stage costs, as data: `route` reads this and imports nothing of the stage's author."""
+    """The cost model of a stage, as data: the route step reads it without importing the stage itself."""
 
     stage: str
     after: tuple[str, ...] | None = Field(
         None,
         exclude_if=lambda names: names is None,
-        description="stages that it waits for, and reads what they leave; none: it waits for nothing. null: the one before it",
+        description="upstream stages whose results it reads; an empty list: none; null: the stage before it",
     )
     work: str = Field(
         "",
-        description="what it does, if its speed differs by that: a model's name. Empty: what the recipe is called",
+        description="what it computes, if its speed depends on that: a model's name; empty: the recipe's "
+        "name",
     )
     elastic: bool = Field(
         False,
-        description="takes as many samples as its budget buys (training), instead of a fixed amount of work",
+        description="processes as many samples as its budget buys (training), not a fixed amount of work",
     )
     setup_s: float = Field(
         1.0, ge=0, description="seconds before the first row on a reference core: imports, model building"
     )
     cpu_us_per_row: float = Field(
-        0.0, ge=0, description="operations per input row; a reference core does 1e9 a second"
+        0.0,
+        ge=0,
+        description="microseconds that a reference core (1e9 useful operations/s) takes per input row",
     )
     parallel_fraction: float = Field(
         0.0, ge=0, le=1, description="share of the per-row work that more cores speed up (Amdahl)"
     )
     reads: Access = Field("none", description="how rows are read from the upstream data set")
-    passes: float = Field(1.0, gt=0, description="times a row is read; for an elastic stage, the most times")
+    passes: float = Field(
+        1.0, gt=0, description="times that each row is read; for an elastic stage, the maximum"
+    )
     min_passes: float = Field(
-        0.0, ge=0, description="elastic only: fewer passes than this are not worth starting for"
+        0.0, ge=0, description="elastic stages only: with fewer passes it is not started"
     )
     writes_bytes_per_row: int = Field(
-        0, ge=0, description="bytes written per input row, before the format's size ratio; 0 = no data set"
+        0, ge=0, description="bytes written per input row, before the format's size ratio; 0: no data set"
     )
     memory_fixed_gb: float = Field(0.3, ge=0)
     memory_bytes_per_row: float = Field(0.0, ge=0)
     gpu: Literal["no", "may", "must"] = "no"
     gpu_flop_per_row: float = Field(
-        0.0, ge=0, description="floating point operations per row when a GPU does the per-row work"
+        0.0, ge=0, description="floating-point operations per row when a GPU does the per-row work"
     )
     gpu_bytes_per_row: float = Field(
-        0.0, ge=0, description="bytes per row between a GPU and its memory that its arithmetic waits for"
+        0.0, ge=0, description="bytes per row between the GPU and its memory that the arithmetic waits for"
     )
     gpu_memory_gb: float = Field(0.0, ge=0)
     max_gpus: int = Field(
-        1,
-        ge=1,
-        description="GPUs that it can use at once; a machine with more is priced as if it had so many",
+        1, ge=1, description="GPUs that it can use at once; further GPUs are paid for and idle"
     )
-    step_rows: int = Field(1, ge=1, description="rows that each GPU takes between two synchronisations")
-    sync_bytes: float = Field(
-        0.0, ge=0, description="bytes that all GPUs agree on at each: of gradients, usually"
-    )
+    step_rows: int = Field(1, ge=1, description="rows that each GPU processes between two synchronisations")
+    sync_bytes: float = Field(0.0, ge=0, description="bytes per synchronisation, usually the gradients")
     checkpoint_s: float = Field(
-        0.0, ge=0, description="seconds to write a checkpoint and leave; what a notice of preemption costs"
+        0.0, ge=0, description="seconds to write a checkpoint and exit: the cost of a preemption notice"
     )
     workload: WorkloadKind | None = Field(
-        None,
-        description="the storage_class of a policy that it belongs to; None: by the rule of routing/preferences.py",
+        None, description="workload class of the policy that applies to it; null: derived from its needs"
     )
     image: str = Field(
-        "base",
-        min_length=1,
-        description="what its pod is made of: base, train, or the full name of an image of one's own",
+        "base", min_length=1, description="image of its pod: base, train, train-gpu, or a full image name"
     )
 
 
 class Toleration(Record):
-    """A Kubernetes toleration; the names are Kubernetes' own."""
+    """A Kubernetes toleration, with the names of the Kubernetes API."""
 
     key: str | None = None
     operator: Literal["Exists", "Equal"] = "Exists"
@@ -120,91 +119,91 @@ class Toleration(Record):
 
 
 class MarketTerms(Record):
-    """What a pool asks of a pod, and threatens it with, on one market."""
+    """What a pool requires of a pod on one market, and how often it preempts pods there."""
 
-    node_selector: dict[str, str] = {}
+    node_selector: dict[str, str] = Field({})
     tolerations: tuple[Toleration, ...] = ()
     preemptions_per_hour: float = Field(0.0, ge=0)
 
 
 class NodeCapacity(Record):
-    """What a node pool has left for a share of this size, now. Known only where nodes and pods may be read."""
+    """The free capacity of a node pool for shares of one size, now.
+
+    Known only where nodes and pods may be listed.
+    """
 
     nodes: int = Field(ge=0)
     unschedulable: int = Field(
-        0,
-        ge=0,
-        description="of those nodes, those that take no pod: cordoned, not ready, or tainted by the cluster",
+        0, ge=0, description="nodes that accept no pod: cordoned, not ready, or with undeclared taints"
     )
     max_nodes: int = Field(
-        ge=0,
-        description="nodes that an autoscaler may grow the pool to; as many as there are, where it has none",
+        ge=0, description="maximum size of the pool under its autoscaler; the number of nodes if it has none"
     )
-    free_shares: int = Field(ge=0, description="shares of this size that the nodes could take at once")
+    free_shares: int = Field(ge=0, description="shares of this size that fit on the nodes at once")
     free_cores: float = Field(description="on the node with the most free cores")
     free_memory_gb: float = Field(description="on that same node")
     free_gpus: int = Field(0, description="on that same node")
-    pending_pods: int = Field(0, ge=0, description="pods that wait for the pool already")
+    pending_pods: int = Field(0, ge=0, description="pods that wait for this pool")
 
 
 class Pool(Record):
-    """A kind of machine a stage can be placed on, whole or a share of a node: as the cluster reports it, or as a file declares it."""
+    """A machine type that a stage can run on, whole or as a share of a node, as a cluster reports it or a
+    file declares it.
+    """
 
     name: str = Field(min_length=1)
     node_pool: str | None = Field(
-        None, description="the node pool that this is a share of; None: a machine of its own"
+        None, description="the node pool that it is a share of; null: a whole machine"
     )
     cores: int = Field(ge=1)
     memory_gb: float = Field(gt=0)
     core_speed: float = Field(
-        1.0, gt=0, description="1e9 useful operations a second of one core; 1 = the reference core"
+        1.0, gt=0, description="speed of one core; 1: the reference core, 1e9 useful operations/s"
     )
     gpu: str | None = None
     gpu_count: int = Field(0, ge=0)
     gpu_memory_gb: float = Field(0.0, ge=0)
     gpu_tflops: float = Field(0.0, ge=0, description="peak dense bf16/fp16 TFLOP/s of one GPU")
     gpu_memory_gb_s: float = Field(
-        0.0, ge=0, description="1e9 bytes a second between one GPU and its memory; 0: by its name"
+        0.0, ge=0, description="memory bandwidth of one GPU, 1e9 bytes/s; 0: from the GPU's name"
     )
     gpu_link_gb_s: float = Field(
-        0.0, ge=0, description="1e9 bytes a second from one of its GPUs to the next; 0: by its name"
+        0.0,
+        ge=0,
+        description="bandwidth between two GPUs of the machine, 1e9 bytes/s; 0: from the GPU's name",
     )
     nodes: int = Field(
-        1,
-        ge=1,
-        description="such machines that it takes together, at one price; more than one: only to plan with",
+        1, ge=1, description="machines in the pool's price, used together; above 1 only for `shoestring plan`"
     )
     network_gb_s: float = Field(
-        1.25, gt=0, description="1e9 bytes a second from one of those machines to the next; 1.25: 10 Gbit/s"
+        1.25, gt=0, description="network bandwidth between two such machines, 1e9 bytes/s; 1.25 is 10 Gbit/s"
     )
     startup_s: float = Field(
-        0.0, ge=0, description="seconds from asking for the pod to its first line, billed"
+        0.0, ge=0, description="billed seconds between the request for the pod and its first line of output"
     )
-    power_w: float = Field(
-        0.0, ge=0, description="watts with all of it at work; 0: by its cores, and its GPUs' name"
-    )
+    power_w: float = Field(0.0, ge=0, description="watts at full load; 0: from its cores and its GPUs' name")
     region: str = "local"
     provider: str = Field(
-        "", description="who sells the machine: aws, gcp, ...; with the machine's name, price lists price it"
+        "", description="aws, gcp, ...: with the machine's name, price lists can price the pool"
     )
     zone: str = ""
     machine: str = Field("", description="the machine's name in price lists: n2-standard-4, p5.48xlarge, ...")
-    markets: dict[Market, MarketTerms] = {Market.ON_DEMAND: MarketTerms()}
-    capacity: NodeCapacity | None = Field(None, description="None: not known, so nothing is refused for it")
+    markets: dict[Market, MarketTerms] = Field({Market.ON_DEMAND: MarketTerms()})
+    capacity: NodeCapacity | None = Field(
+        None, description="null: unknown, so no offer is rejected for capacity"
+    )
 
 
 class Hardware(Record):
-    """What does a stage's per-row work on a pool: its cores, or GPUs of a type."""
+    """The hardware that does a stage's per-row work on a pool: its cores, or GPUs of one type."""
 
     kind: Literal["cores", "gpu"]
-    type: str = Field(description="of a GPU, its name; of a core, its speed")
-    count: int = Field(ge=1, description="that the stage uses")
+    type: str = Field(description="the name of the GPU, or the speed of the core")
+    count: int = Field(ge=1, description="number that the stage uses")
     gflop_s: float = Field(
-        gt=0, description="1e9 operations a second of one: a GPU's peak, a core's useful ones"
+        gt=0, description="1e9 operations/s of one: a GPU's peak, a core's useful operations"
     )
-    gb_s: float = Field(
-        0.0, ge=0, description="1e9 bytes a second between one GPU and its memory; 0: not known"
-    )
+    gb_s: float = Field(0.0, ge=0, description="memory bandwidth of one GPU, 1e9 bytes/s; 0: unknown")
 
     @property
     def name(self) -> str:
@@ -212,7 +211,10 @@ class Hardware(Record):
 
 
 class Quote(Record):
-    """A price that passed quarantine: what is paid, after discounts. `list_usd_per_hour`: before them, where there are any."""
+    """An accepted price, after discounts.
+
+    `list_usd_per_hour`: the price before discounts, if there are any.
+    """
 
     pool: str
     market: Market
@@ -223,14 +225,17 @@ class Quote(Record):
 
 
 class RejectedPrice(Record):
-    """A price row that was not believed, and the sentence that says why."""
+    """A row of a price list that was rejected, and the reason, as a sentence."""
 
     row: str
     reason: str
 
 
 class FormatSpeed(Record):
-    """What one format costs on the store's volume: seconds = rows x ns/1e9 + bytes / (bytes/s). From the probe."""
+    """The cost of one format on the store's volume: seconds = rows x ns / 1e9 + bytes / (bytes/s).
+
+    Measured by the probe.
+    """
 
     format: Format
     write_ns_per_row: int
@@ -239,7 +244,7 @@ class FormatSpeed(Record):
     scan_bytes_per_s: int
     take_ns_per_row: int
     take_bytes_per_s: int
-    size_ratio: float = Field(gt=0, description="bytes on disk for each byte of row")
+    size_ratio: float = Field(gt=0, description="bytes on disk per byte of row data")
 
 
 class VolumeProbe(StoredRecord):
@@ -251,25 +256,33 @@ class VolumeProbe(StoredRecord):
 
 
 class LearnedSpeed(Record):
-    """What receipts taught about a stage on a pool, or on any pool with its hardware: true seconds over the prior's, as a log-normal
-    whose P95 is that of the errors which were made before."""
+    """The ratio of true to predicted seconds of a stage on a pool, learned from receipts, as a log-normal
+    distribution.
+
+    Its P95 is that of the prediction errors made so far.
+    """
 
     stage: str
-    pool: str | None = Field(None, description="None: any pool with this hardware that is not named")
-    hardware: str = Field(
-        "", description="name of the hardware; empty in what was written before there was one"
+    pool: str | None = Field(
+        None, description="null: every pool with this hardware that has no entry of its own"
     )
+    hardware: str = Field("", description="name of the hardware")
     runs: int = Field(
-        ge=0, description="of this work on this pool, or on this hardware; 0: learned from others like it"
+        ge=0, description="runs of this work on this pool or hardware; 0: learned from similar ones only"
     )
     log_mean: float
     log_sd: float = Field(ge=0)
-    log_p95: float | None = Field(None, description="log of the P95; None: the log-normal's")
-    unknown_log_sd: float = Field(0.0, ge=0, description="the part of log_sd that runs there would take away")
+    log_p95: float | None = Field(None, description="logarithm of the P95; null: that of the log-normal")
+    unknown_log_sd: float = Field(
+        0.0, ge=0, description="the part of log_sd that further runs there would remove"
+    )
 
 
 class Placement(Record):
-    """The exact values that reach a pod. KFP's driver wants dict, list, dict and strings: see docs/design.md."""
+    """The exact values that reach a pod.
+
+    KFP's driver accepts only these types: dict, list, dict and strings.
+    """
 
     node_selector: dict[str, str]
     tolerations: tuple[Toleration, ...]
@@ -282,7 +295,7 @@ class Placement(Record):
 
 
 class StockOut(StoredRecord):
-    """A node pool that took no pod within the queue delay, and until when that is remembered."""
+    """A node pool that accepted no pod within the queue delay. Routers avoid it until `until`."""
 
     node_pool: str
     market: Market
@@ -292,15 +305,11 @@ class StockOut(StoredRecord):
 
 
 class StageOutcome(Record):
-    """What a stage leaves behind. `key` is what the next stage is given."""
+    """The result of a stage. `key` is what the next stage receives."""
 
     key: str
-    artifact: str = Field(
-        "", description="key of the object that an engine shows to people; empty: `key` itself"
-    )
+    artifact: str = Field("", description="key of the object that an engine shows to people; empty: `key`")
     rows: int = 0
     samples: int = 0
-    metrics: dict[str, float] = {}
-    stop_reason: str = Field(
-        "", description="why it stopped before its work was all done; empty when it did all"
-    )
+    metrics: dict[str, float] = Field({})
+    stop_reason: str = Field("", description="why it stopped before all work was done; empty: all was done")

@@ -80,7 +80,7 @@ def route(
     """
     opened = open_world(world)
     parsed = parse_argument("the recipe", recipe, Recipe)
-    stages = parse_argument("the list of stages", needs, RemainingStages)
+    stages = parse_argument("the compiled pipeline's list of stages", needs, RemainingStages)
     request = RunRequest(
         run_id=run_id,
         recipe=parsed,

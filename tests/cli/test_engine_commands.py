@@ -9,12 +9,13 @@ import pytest
 from commands import Ran, shoestring
 
 from shoestring.core.datasets import Manifest
+from shoestring.core.record import SCHEMA_VERSION
 from shoestring.data.recipe import read_recipe
 from shoestring.reporting.summary import RunSummary
 from shoestring.runtime.admission.build_question import RemainingStages
 from shoestring.stages import ingest
 
-NEEDS = RemainingStages(needs=(ingest.NEED,)).model_dump_json()
+NEEDS = RemainingStages(schema_version=SCHEMA_VERSION, needs=(ingest.NEED,)).model_dump_json()
 
 
 class Pods:
@@ -106,8 +107,12 @@ def test_a_refused_route_gives_the_reason_and_the_exit_step_summarises_it(
     [
         ({"recipe": "{}"}, "the recipe, as JSON: name: Field required"),
         ({"recipe": "flights"}, "the recipe, as JSON"),
-        ({"needs": "[]"}, "the list of stages, as JSON"),
-        ({"needs": '{"needs": []}'}, "no stages"),
+        ({"needs": "[]"}, "the compiled pipeline's list of stages, as JSON"),
+        (
+            {"needs": '{"needs": []}'},
+            "schema version 2 or older is not readable: this version of Shoestring reads schema version",
+        ),
+        ({"needs": '{"schema_version": 3, "needs": []}'}, "no stages"),
         ({"budget": "lots"}, "budget_usd: 'lots' is not an amount of dollars"),
         ({"budget": "$5"}, "budget_usd: '$5' is not an amount of dollars"),
     ],

@@ -96,15 +96,15 @@ def test_a_change_beyond_the_limit_is_shown_and_not_applied(current: Path, tmp_p
     )
     ran = shoestring("prices", "refresh", current, update)
     assert ran.code == 1 and current.read_text() == before
-    assert "1 moved by more than 25%, 1 by less, 1 not at all; 1 appeared, 1 vanished, 0 rejected" in ran.out
+    assert "1 moved by more than 25%, 1 by less, 1 not at all; 1 added, 1 removed, 0 rejected" in ran.out
     assert "+30.0%" in ran.out and "give --accept to replace it" in ran.err
     found = shoestring("prices", "refresh", current, update, "--check", "--json")
-    assert (found.code, found.json["replaced"], [move["percent"] for move in found.json["beyond"]]) == (
+    assert (found.code, found.json["replaced"], [move["percent"] for move in found.json["over_limit"]]) == (
         1,
         False,
         [30.0],
     )
-    assert (found.json["appeared"], found.json["vanished"]) == (
+    assert (found.json["added"], found.json["removed"]) == (
         ["aws us-east-1 new on-demand"],
         ["aws us-east-1 gone on-demand"],
     )
@@ -142,11 +142,11 @@ def test_every_price_of_either_list_is_counted_once(old: dict[str, int], new: di
         ]
 
     found = diff_price_lists(parsed(old), parsed(new))
-    assert len(found.beyond) + len(found.within) + len(found.appeared) + len(
-        found.vanished
-    ) + found.same == len(old.keys() | new.keys())
-    assert len(found.appeared) == len(new.keys() - old.keys()) and len(found.vanished) == len(
+    assert len(found.over_limit) + len(found.within_limit) + len(found.added) + len(
+        found.removed
+    ) + found.unchanged == len(old.keys() | new.keys())
+    assert len(found.added) == len(new.keys() - old.keys()) and len(found.removed) == len(
         old.keys() - new.keys()
     )
-    for move in (*found.beyond, *found.within):
-        assert (abs(move.percent) > 25) is (move in found.beyond)
+    for move in (*found.over_limit, *found.within_limit):
+        assert (abs(move.percent) > 25) is (move in found.over_limit)

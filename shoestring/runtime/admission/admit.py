@@ -19,6 +19,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.money import usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
+from shoestring.core.text import join_names
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, RunStart, open_run
@@ -27,7 +28,6 @@ from shoestring.routing.dag import build_dag
 from shoestring.routing.decide import choose, smallest_plan_costs
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
-from shoestring.routing.pages.text import listed
 from shoestring.routing.question import Question
 from shoestring.runtime.admission.approvals import approval_for, check_run_limits
 from shoestring.runtime.admission.build_question import StageRequest, build_question
@@ -124,7 +124,7 @@ def stage_request_at_start(
         stage_budgets=stage_budgets,
         deadline_left_s=request.deadline_s,
         began_at=world.clock.now(),
-        notes=(f"{listed(cached)} costs nothing: the results are cached",) if cached else (),
+        notes=(f"{join_names(cached)} costs nothing: the results are cached",) if cached else (),
         origin=request.origin,
         metered=request.metered,
     )

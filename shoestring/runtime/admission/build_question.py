@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Literal
 
 from pydantic import Field
 
@@ -33,8 +34,12 @@ from shoestring.stages.work import Origin
 
 
 class RemainingStages(Record):
-    """The stages from this one to the end, in order. `routed()` compiles it into the router's arguments."""
+    """The stages from this one to the end, in order. `routed()` compiles it into the router's arguments.
 
+    `schema_version` has no default, so that it is always written.
+    """
+
+    schema_version: Literal[3]
     needs: tuple[Need, ...]
     origin: Origin | None = Field(
         None, description="None: a built-in stage, whose code and settings the router knows"

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from shoestring.config.world import CommittedHours
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import DataError, NotInStore, StoreError
 from shoestring.core.interfaces import Store
 from shoestring.core.money import MICRO
@@ -27,7 +28,6 @@ from shoestring.core.record import Record, record_bytes
 from shoestring.data.run_records import read_record
 from shoestring.routing.candidates import MS_PER_HOUR
 from shoestring.routing.decision import Decision
-from shoestring.routing.question import Question
 
 # Stands for "all hours are used" where the claims cannot be read.
 MAX_HOURS = 1e9
@@ -77,8 +77,8 @@ def _used_hours(store: Store, name: str, month: str) -> float:
     return last.total_claimed_ms / MS_PER_HOUR if last else 0.0
 
 
-def claim_ms(store: Store, committed: CommittedHours, question: Question, pod: PodRef, ms: int) -> int:
-    """Claim at most `ms` machine-milliseconds for the attempt of `question`; return how many it got.
+def claim_ms(store: Store, committed: CommittedHours, attempt: AttemptId, pod: PodRef, ms: int) -> int:
+    """Claim at most `ms` machine-milliseconds for an attempt; return how many it got.
 
     Raises StoreError: the claim may or may not be in the store, so the caller must not count on it.
     """
@@ -91,8 +91,8 @@ def claim_ms(store: Store, committed: CommittedHours, question: Question, pod: P
             return 0
         claim = HoursClaim(
             number=number,
-            run_id=question.run_id,
-            reservation=str(question.attempt_id),
+            run_id=attempt.run_id,
+            reservation=str(attempt),
             pod=pod,
             claimed_ms=granted_ms,
             total_claimed_ms=claimed_before_ms + granted_ms,
@@ -116,6 +116,6 @@ def committed_usd(
         return Decimal(0)
     needed_ms = max(1, int(seconds * 1000 * committed.hours_per_hour))
     with suppress(StoreError, DataError):
-        granted_ms = claim_ms(store, committed, question, pod, needed_ms)
+        granted_ms = claim_ms(store, committed, question.attempt_id, pod, needed_ms)
         return (cost_usd * granted_ms / needed_ms).quantize(MICRO, rounding=ROUND_DOWN)
     return Decimal(0)

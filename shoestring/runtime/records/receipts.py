@@ -164,7 +164,7 @@ def lost_result(
             pod=None,
             status="lost",
             cause="lost",
-            reason=reason or "its pod never began",
+            reason=reason or "its pod never started",
             spent_usd=spent_usd,
             started_at=now,
             finished_at=now,

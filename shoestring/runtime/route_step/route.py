@@ -11,12 +11,12 @@ from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
 from shoestring.core.record import digest, record_bytes
+from shoestring.core.text import join_names
 from shoestring.data.run_records import Run, read_record
 from shoestring.data.storage.blobs import put_blob
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.pages.explain import as_markdown
-from shoestring.routing.pages.text import listed
 from shoestring.routing.placement import driver_outputs
 from shoestring.routing.question import Question
 from shoestring.runtime.admission.admit import (
@@ -95,7 +95,7 @@ def request_differences(run: Run, request: RunRequest) -> tuple[str, ...]:
     if not (differences := [text for text, differing in differs.items() if differing]):
         return ()
     return (
-        f"{run.run_id} keeps what it was started with: {listed(differences)}; use a new run id to change it",
+        f"{run.run_id} keeps what it was started with: {join_names(differences)}; use a new run id to change it",
     )
 
 
