@@ -74,7 +74,7 @@ def build_price_book(
 
 
 def _no_pool(name: str, names: Sequence[str]) -> str:
-    return f"there is no pool called {name!r}; there is: {', '.join(names)}"
+    return f"there is no pool called {name!r}; known: {', '.join(names)}"
 
 
 def validated_book(listing: PriceListing, pools: Sequence[Pool], tariffs: Tariffs, today: date) -> PriceBook:

@@ -131,7 +131,8 @@ class PriceList(Record):
     prices: tuple[dict[str, Any], ...] = Field(
         (),
         description="rows of pool, market, usd_per_hour (on a cluster: of a whole node), as_of, source; "
-        "instead of pool, a provider's machine, region and zone; an impossible price is rejected, with the reason",
+        "instead of pool, a provider's machine, region and zone; an impossible price is rejected, "
+        "with the reason",
     )
     catalogues: tuple[Annotated[CatalogueFile, BeforeValidator(_file_from_name)], ...] = Field(
         (), description="price lists, CSV or YAML; an impossible price is rejected, with the reason"

@@ -128,7 +128,7 @@ def _market(value: object) -> Market:
     try:
         return Market(str(value))
     except ValueError:
-        raise RowError(f"{value!r} is not a market; there is: {', '.join(Market)}") from None
+        raise RowError(f"{value!r} is not a market; known: {', '.join(Market)}") from None
 
 
 def _price(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> tuple[Decimal, ExchangeRate | None]:
@@ -144,7 +144,7 @@ def _price(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> tuple[D
     if currency == "USD":
         return price, None
     if currency not in rates:
-        declared = f"there is: {', '.join(sorted(rates))}" if rates else "there is none"
+        declared = f"known: {', '.join(sorted(rates))}" if rates else "known: none"
         raise RowError(
             f"no exchange rate for {currency!r} ({declared}): declare it in `rates`, with its date"
         )

@@ -1,8 +1,8 @@
 """Approvals: a person allows a run to spend more than its policy allows without one.
 
-Admission asks for an approval, a person gives it by name, and the ledger entry that uses it names its digest. The store keeps
-an approval next to the chain of its run's account, under the digest of its bytes. So `verify` finds an approval that was
-changed, or removed after it was used.
+Admission asks for an approval, a person gives it by name, and the ledger entry that uses it names its digest.
+The store keeps an approval next to the chain of its run's account, under the digest of its bytes. So `verify`
+finds an approval that was changed, or removed after it was used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.spending.ledger.entry import Entry
 
 ENTRY_MARGIN_S = 300
-"""An approval that expires within this time is not used: the entry that uses it must be written before, also to a slow store."""
+"""An approval that expires within this time is not used: the entry that uses it must be written before, also
+to a slow store.
+"""
 DEFAULT_VALIDITY = timedelta(days=7)
 
 
@@ -101,7 +103,9 @@ def valid_approval(found: Mapping[str, Approval], amount_usd: Decimal, now: date
 
 
 def why_insufficient(found: Mapping[str, Approval], amount_usd: Decimal, now: datetime) -> str:
-    """Return why the newest approval does not allow `amount_usd` now; an empty string if there is no approval."""
+    """Return why the newest approval does not allow `amount_usd` now; an empty string if there is no
+    approval.
+    """
     if not found:
         return ""
     last = max(found.values(), key=lambda approval: approval.approved_at)

@@ -11,7 +11,9 @@ from shoestring.pricing.gpus import find_gpu
 
 JOULES_PER_KWH = 3_600_000
 CORE_W = 3.5
-"""Power of one busy vCPU: the mean over AWS machines in Cloud Carbon Footprint's methodology. An idle one, at 0.74 W, is not counted."""
+"""Power of one busy vCPU: the mean over AWS machines in Cloud Carbon Footprint's methodology. An idle one, at
+0.74 W, is not counted.
+"""
 BOARD_W = {
     "T4": 70.0,
     "L4": 72.0,
@@ -23,12 +25,13 @@ BOARD_W = {
     "H200": 700.0,
     "B200": 1000.0,
 }
-"""Power of one GPU at full load, by the first word of its name in `pricing/gpus.py` (NVIDIA's data sheets)."""
+"""Power of one GPU at full load, by the first word of its name in `pricing/gpus.py` (NVIDIA data sheets)."""
 UNKNOWN_BOARD_W = 300.0
 
 
 def joules(pool: Pool, seconds: float, cpu_s: float, gpu_joules: float | None = None) -> float:
-    """Return the energy of a stage that had a pool for `seconds` and used `cpu_s` seconds of its cores, in joules.
+    """Return the energy of a stage that had a pool for `seconds` and used `cpu_s` seconds of its cores, in
+    joules.
 
     `gpu_joules` is what its GPUs measured. When it is None, they count as busy all the time.
     """
@@ -47,7 +50,9 @@ def board_w(gpu: str) -> float:
 def resource_usage(
     pool: Pool, seconds: float, cpu_s: float, g_per_kwh: float | None, gpu_joules: float | None = None
 ) -> ResourceUsage:
-    """Return what an attempt has used so far. `g_per_kwh`: grams of CO2 per kWh in its region, None if unknown."""
+    """Return what an attempt has used so far. `g_per_kwh`: grams of CO2 per kWh in its region, None if
+    unknown.
+    """
     spent_j = joules(pool, seconds, cpu_s, gpu_joules)
     return ResourceUsage(
         joules=round(spent_j, 3),

@@ -17,7 +17,9 @@ UNSUPERVISED = "unsupervised"
 
 
 class Heartbeat(StoredRecord):
-    """The last heartbeat of one attempt. `spent_usd` is measured by the supervisor's clock, from the pod's start."""
+    """The last heartbeat of one attempt. `spent_usd` is measured by the supervisor's clock, from the pod's
+    start.
+    """
 
     run_id: str
     stage: str

@@ -30,10 +30,12 @@ class Settlement:
 def lost_reservations(
     state: AccountState, heartbeats: Mapping[str, Heartbeat], is_alive: Callable[[PodRef], bool]
 ) -> tuple[Settlement, ...]:
-    """Return the settlements of the account's reservations whose pods are lost. `heartbeats` is by reservation.
+    """Return the settlements of the account's reservations whose pods are lost. `heartbeats` is by
+    reservation.
 
     - Without a heartbeat nothing ran: $0.
-    - A dead pod pays from its start to one interval after its last heartbeat, plus fees, at most the reserved amount.
+    - A dead pod pays from its start to one interval after its last heartbeat, plus fees, at most the reserved
+      amount.
     - A pod that is alive settles itself. An unsupervised component is settled at the end of its run.
     """
     found = []
@@ -67,8 +69,8 @@ def settle_lost_pods(
 ) -> list[str]:
     """Settle the reservations that lost pods of a run left in its account. Returns a sentence for each.
 
-    Only for a run that routes no more stages: a reservation whose pod has not started yet looks like one whose pod never
-    will. `exclude` names reservations to leave as they are.
+    Only for a run that routes no more stages: a reservation whose pod has not started yet looks like one
+    whose pod never will. `exclude` names reservations to leave as they are.
 
     Raises:
         UnknownName: there is no such account.

@@ -1,4 +1,6 @@
-"""The cost of elapsed time, and how much time is left. Plain arithmetic on whole micro-dollars and nanoseconds."""
+"""The cost of elapsed time, and how much time is left. Plain arithmetic on whole micro-dollars and
+nanoseconds.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,15 @@ def cost_usd(usd_per_hour: Decimal, seconds: float) -> Decimal:
 
 
 def costs_usd(spans: Iterable[tuple[Decimal, float]]) -> Decimal:
-    """Return the cost of spans of (dollars an hour, seconds). The sum is rounded up to the micro-dollar once."""
+    """Return the cost of spans of (dollars an hour, seconds). The sum is rounded up to the micro-dollar."""
     total = sum(microusd(usd_per_hour) * max(0, round(seconds * 1e9)) for usd_per_hour, seconds in spans)
     return from_microusd(-(-total // NS_PER_HOUR))
 
 
 def cost_between_usd(prices: Sequence[PricePoint], began: datetime, ended: datetime) -> Decimal:
-    """Return the cost of a pod from `began` to `ended` at its prices. The first price counts from the beginning."""
+    """Return the cost of a pod from `began` to `ended` at its prices. The first price counts from the
+    beginning.
+    """
     turns = [began, *(max(began, price.at) for price in prices[1:]), max(began, ended)]
     spans = [(before, min(after, turns[-1])) for before, after in pairwise(turns)]
     lasted = [(after - before).total_seconds() for before, after in spans]
@@ -45,9 +49,10 @@ def cost_between_usd(prices: Sequence[PricePoint], began: datetime, ended: datet
 class Meter:
     """The meter of one attempt at a stage.
 
-    Moments (`*_s`) are `Clock.monotonic_s()` values, which agree across the processes of a machine. `limit_usd` is what may be
-    spent before the exit, whose cost is not included. `deadline_s` None means no deadline. `rate_changes` are the prices that
-    replaced `usd_per_hour` since the start. Only the owner of the meter changes it, by `update`.
+    Moments (`*_s`) are `Clock.monotonic_s()` values, which agree across the processes of a machine.
+    `limit_usd` is what may be spent before the exit, whose cost is not included. `deadline_s` None means no
+    deadline. `rate_changes` are the prices that replaced `usd_per_hour` since the start. Only the owner of
+    the meter changes it, by `update`.
     """
 
     usd_per_hour: Decimal
@@ -57,7 +62,9 @@ class Meter:
     rate_changes: RateChanges = ()
 
     def update(self, limit_usd: Decimal, rate_changes: RateChanges, deadline_s: float | None) -> None:
-        """Replace the limit, the prices and the deadline. `rate_changes` holds all price changes since the start."""
+        """Replace the limit, the prices and the deadline. `rate_changes` holds all price changes since the
+        start.
+        """
         self.limit_usd, self.rate_changes, self.deadline_s = limit_usd, rate_changes, deadline_s
 
     @property

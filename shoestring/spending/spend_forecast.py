@@ -1,7 +1,9 @@
-"""Forecasts what a training will have spent at its planned end, and chooses what to change when the spend drifts.
+"""Forecasts what a training will have spent at its planned end, and chooses what to change when the spend
+drifts.
 
-Pure: values in, values out. A window is `WINDOW_STEPS` steps; its pace is the seconds that a row took. The median pace of the
-last few windows predicts the next ones, so that neither a slow step nor a fast window changes anything.
+Pure: values in, values out. A window is `WINDOW_STEPS` steps; its pace is the seconds that a row took. The
+median pace of the last few windows predicts the next ones, so that neither a slow step nor a fast window
+changes anything.
 """
 
 from __future__ import annotations
@@ -18,11 +20,17 @@ from shoestring.core.receipt import Lever, SpendForecast
 WINDOW_STEPS = 16
 WINDOWS = 5
 FIRST_WINDOWS, DWELL_WINDOWS, AGREEING_WINDOWS = 3, 6, 2
-"""Windows before the first plan; windows between two changes; consecutive windows outside the band that make a drift."""
+"""Windows before the first plan; windows between two changes; consecutive windows outside the band that make
+a drift.
+"""
 DRIFT_BAND = 0.15
-"""A forecast further than this share from the limit is drift. On a quiet machine, windows of one training differ by a tenth."""
+"""A forecast further than this share from the limit is drift. On a quiet machine, windows of one training
+differ by a tenth.
+"""
 VALIDATION_BELOW, BATCH_BELOW, POOL_BELOW = 0.8, 0.67, 0.5
-"""Below this share of the first plan's samples, the lever is used: validate on less, a larger batch, another pool."""
+"""Below this share of the first plan's samples, the lever is used: validate on less, a larger batch, another
+pool.
+"""
 VALIDATION_TIME_SHARE = 0.05
 """Validation that takes less than this share of the remaining time is not reduced."""
 BATCH_GAIN = 0.05
@@ -33,9 +41,9 @@ BATCH_GAIN = 0.05
 class TrainingPosition:
     """How far a training is.
 
-    `spent_s` is the seconds that the spent money buys at the current price. `left_s` is the time until money or deadline end,
-    without the exit. Every `validation_every_rows` rows a validation takes `validation_s` and reads `validation_share` of the
-    signal validation split.
+    `spent_s` is the seconds that the spent money buys at the current price. `left_s` is the time until money
+    or deadline end, without the exit. Every `validation_every_rows` rows a validation takes `validation_s`
+    and reads `validation_share` of the signal validation split.
     """
 
     samples: int
@@ -70,9 +78,10 @@ class PlanChange:
 class SpendTracker:
     """The state of the forecast between windows.
 
-    `recent_s_per_row` are the paces of the last windows. `planned_samples` is the planned end, and `planned_s_per_row` the pace
-    that it was planned with. While a larger batch is on trial, `trial_from_s_per_row` and `trial_from_rows` are the pace and
-    the batch before it; `larger_batch_rejected`: the trial brought no gain.
+    `recent_s_per_row` are the paces of the last windows. `planned_samples` is the planned end, and
+    `planned_s_per_row` the pace that it was planned with. While a larger batch is on trial,
+    `trial_from_s_per_row` and `trial_from_rows` are the pace and the batch before it;
+    `larger_batch_rejected`: the trial brought no gain.
     """
 
     limits: AdaptationLimits
@@ -128,8 +137,8 @@ class SpendTracker:
     def _levers(self, at: TrainingPosition) -> tuple[LeverFunction, ...]:
         """Return the levers that may be used now, mildest first.
 
-        While the learning rate anneals, only the planned end may change. The stronger levers wait until the planned end is
-        affordable, if the policy lets it change, and otherwise for a lasting drift.
+        While the learning rate anneals, only the planned end may change. The stronger levers wait until the
+        planned end is affordable, if the policy lets it change, and otherwise for a lasting drift.
         """
         strong = (
             self.drifting_windows == 0 if self.limits.length else self.drifting_windows >= AGREEING_WINDOWS
@@ -192,7 +201,9 @@ class SpendTracker:
         return self.spend_ratio(at) > 1 or self.planned_samples < at.max_samples
 
     def _is_above(self, share: float, at: TrainingPosition, urgent: bool) -> bool:
-        """Return whether more than `share` of the first plan is still affordable. Never when the change is urgent."""
+        """Return whether more than `share` of the first plan is still affordable. Never when the change is
+        urgent.
+        """
         first = max(1, min(self.initial_samples, at.max_samples))
         return not urgent and self.affordable_samples(at) / first >= share
 
@@ -204,8 +215,8 @@ class SpendTracker:
         needed_s = self.needed_s(at)
         reason = (
             f"the planned end needs {needed_s:,.1f} s, ${_usd(at, needed_s)}, and {at.left_s:,.1f} s, "
-            f"${_usd(at, at.left_s)}, are left: {_rate(self.s_per_row)} rows/s at ${at.usd_per_hour} an hour, "
-            f"planned with {_rate(self.planned_s_per_row)} rows/s"
+            f"${_usd(at, at.left_s)}, are left: {_rate(self.s_per_row)} rows/s "
+            f"at ${at.usd_per_hour} an hour, planned with {_rate(self.planned_s_per_row)} rows/s"
         )
         before, after = f"{self.planned_samples:,} samples", f"{samples:,} samples"
         change = PlanChange("length", before, after, reason, samples)

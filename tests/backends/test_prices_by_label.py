@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 from api_objects import node
-from book_laws import BookLaws, listed
+from price_book_laws import BookLaws, listed
 
 from shoestring.backends.kubernetes.pools import ClusterSnapshot, price_shares, take_snapshot
 from shoestring.config.tariffs import Tariffs

@@ -15,24 +15,24 @@ def own(count: int) -> np.ndarray:
     return np.ones(count, dtype=bool)
 
 
-def test_before_the_first_run_it_is_the_normals() -> None:
+def test_before_the_first_run_the_p95_is_that_of_the_normal() -> None:
     assert calibrated_p95(np.zeros(0), own(0)) == Z95
 
 
 @given(arrays(np.float64, st.integers(1, 60), elements=st.floats(-50, 50)))
-def test_a_run_that_was_off_by_more_than_any_never_lowers_it(off: np.ndarray) -> None:
+def test_a_larger_error_never_lowers_the_p95(off: np.ndarray) -> None:
     before = calibrated_p95(off, own(len(off)))
     worse = off.copy()
     worse[0] = 200
     assert calibrated_p95(worse, own(len(off))) >= before - 1e-9
 
 
-def test_runs_that_are_always_foretold_lower_it_below_the_normals_and_wild_ones_raise_it() -> None:
+def test_exact_predictions_lower_the_p95_and_large_errors_raise_it() -> None:
     assert calibrated_p95(np.zeros(100), own(100)) < 0.5
     assert calibrated_p95(np.tile([0.0, 5.0], 50), own(100)) == pytest.approx(5, abs=0.1)
 
 
-def test_of_exchangeable_runs_19_in_20_stay_below_it_whatever_they_are_like() -> None:
+def test_19_in_20_exchangeable_runs_stay_below_the_p95_for_any_distribution() -> None:
     random = np.random.default_rng(0)
     for draw in (
         random.standard_normal,
@@ -44,9 +44,13 @@ def test_of_exchangeable_runs_19_in_20_stay_below_it_whatever_they_are_like() ->
         assert 0.935 <= held <= 0.965
 
 
-def test_other_works_and_what_is_long_ago_count_less() -> None:
+def test_other_works_and_old_runs_count_less() -> None:
     calm, wild = np.zeros(100), np.full(100, 4.0)
-    assert calibrated_p95(np.concatenate([wild, calm]), own(200)) <= calibrated_p95(np.concatenate([calm, wild]), own(200))
+    assert calibrated_p95(np.concatenate([wild, calm]), own(200)) <= calibrated_p95(
+        np.concatenate([calm, wild]), own(200)
+    )
     mixed, of_wild = np.tile([0.0, 4.0], 50), np.tile([False, True], 50)
     mixed[1::40] = 4.0
-    assert calibrated_p95(np.where(of_wild, mixed, 0.0), ~of_wild) <= calibrated_p95(np.where(of_wild, mixed, 0.0), of_wild)
+    assert calibrated_p95(np.where(of_wild, mixed, 0.0), ~of_wild) <= calibrated_p95(
+        np.where(of_wild, mixed, 0.0), of_wild
+    )

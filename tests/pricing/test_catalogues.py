@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from book_laws import BookLaws, listed, pools_of
+from price_book_laws import BookLaws, listed, pools_of
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.errors import WorldError
@@ -41,12 +41,12 @@ g2-standard-4,europe-west1,inf,4,16.0,1,L4,24.0,False,,gcp,nvidia,
 DATED = {"as_of": TODAY, "provider": "aws"}
 
 
-class TestTheListOfThePackage(BookLaws):
+class TestDefaultCatalogue(BookLaws):
     def listing(self) -> PriceListing:
         return PriceListing((), PriceList(), (default_catalogue(),))
 
 
-class TestALaptop(BookLaws):
+class TestLaptop(BookLaws):
     def listing(self) -> PriceListing:
         rows = [
             {
@@ -64,22 +64,22 @@ class TestALaptop(BookLaws):
         return (Pool(name="cpu-1", cores=1, memory_gb=8), Pool(name="cpu-2", cores=2, memory_gb=8))
 
 
-class TestASkyPilotListOfAWS(BookLaws):
+class TestSkyPilotListOfAWS(BookLaws):
     def listing(self) -> PriceListing:
         return listed(SKYPILOT_AWS, **DATED)
 
 
-class TestASkyPilotListOfGCP(BookLaws):
+class TestSkyPilotListOfGCP(BookLaws):
     def listing(self) -> PriceListing:
         return listed(SKYPILOT_GCP, **DATED)
 
 
-class TestAListOfGpuhunt(BookLaws):
+class TestGpuhuntList(BookLaws):
     def listing(self) -> PriceListing:
         return listed(GPUHUNT, **DATED)
 
 
-class TestADiscountedList(BookLaws):
+class TestDiscountedList(BookLaws):
     def listing(self) -> PriceListing:
         terms = PriceList.model_validate(
             {"discounts": [{"share": "0.4", "market": "on-demand"}, {"share": "0.1", "provider": "g*"}]}
@@ -102,7 +102,7 @@ def whys(listing: PriceListing) -> list[str]:
     ]
 
 
-def test_a_line_of_skypilot_is_a_price_on_demand_and_one_on_spot() -> None:
+def test_a_skypilot_line_gives_an_on_demand_and_a_spot_price() -> None:
     assert quotes_of(listed(SKYPILOT_AWS, **DATED)) == {
         ("aws/us-east-1/use1-az2/m6i.xlarge", Market.ON_DEMAND): "0.192",
         ("aws/us-east-1/use1-az2/p5.48xlarge", Market.ON_DEMAND): "55.04",
@@ -114,20 +114,20 @@ def test_a_line_of_skypilot_is_a_price_on_demand_and_one_on_spot() -> None:
     }
 
 
-def test_what_cannot_be_true_in_a_list_is_said_with_its_numbers() -> None:
+def test_impossible_rows_are_rejected_with_their_numbers() -> None:
     (why,) = whys(listed(SKYPILOT_AWS, **DATED))
     assert why.endswith("spot at $0.192000 an hour is not below on-demand at $0.192000")
     said = "\n".join(whys(listed(SKYPILOT_GCP, as_of=TODAY)))
-    assert "$0.000000 an hour is not a price: nobody gives us-central1-a n2-standard-2 away" in said
-    assert said.count("it says again what another row says") == 2
+    assert "$0.000000 an hour is not a price: us-central1-a n2-standard-2 is not free" in said
+    assert said.count("it repeats another row") == 2
     assert (
-        said.count("row 4: us-central1 on-demand: no pool")
-        == said.count("row 4: us-central1 spot: no pool")
+        said.count("row 4: us-central1 on-demand: missing pool")
+        == said.count("row 4: us-central1 spot: missing pool")
         == 1
     )
     assert [why.partition(": usd_per_hour: ")[2] for why in whys(listed(GPUHUNT, as_of=TODAY))] == [
-        "'nan' is not an amount of dollars: it has to be finite",
-        "'inf' is not an amount of dollars: it has to be finite",
+        "'nan' is not an amount of dollars: it must be finite",
+        "'inf' is not an amount of dollars: it must be finite",
     ]
 
 
@@ -137,32 +137,30 @@ HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,so
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("aws,r,m,96,,0,on-demand,,2026-07-30,list", "no usd_per_hour; a row has pool"),
+        ("aws,r,m,96,,0,on-demand,,2026-07-30,list", "missing usd_per_hour; a row has pool"),
         ("aws,r,m,96,,0,sopt,1,2026-07-30,list", "'sopt' is not a market"),
         ("aws,r,m,96,,0,on-demand,cheap,2026-07-30,list", "'cheap' is not an amount of dollars"),
-        ("aws,r,m,96,,0,on-demand,1,30 July,list", "'30 July' is not a day"),
-        ("aws,r,m,96,,0,on-demand,1,,list", "no as_of"),
+        ("aws,r,m,96,,0,on-demand,1,30 July,list", "'30 July' is not a date"),
+        ("aws,r,m,96,,0,on-demand,1,,list", "missing as_of"),
         ("aws,r,m,many,,0,on-demand,1,2026-07-30,list", "cores: 'many' is not a number"),
         ("aws,r,m,96,T4,half,on-demand,1,2026-07-30,list", "gpu_count: 'half' is not a whole number"),
         ("aws,r,m,96,,0,on-demand,1,2026-07-30,list,and,more", "unknown field more"),
-        ("aws,r,m,96,H100,0,on-demand,1,2026-07-30,list", "it names a GPU, H100, and counts none"),
-        ("aws,r,m,96,,8,on-demand,1,2026-07-30,list", "it counts 8 GPUs and names none"),
+        ("aws,r,m,96,H100,0,on-demand,1,2026-07-30,list", "it names a GPU, H100, but counts none"),
+        ("aws,r,m,96,,8,on-demand,1,2026-07-30,list", "it counts 8 GPUs but names none"),
         (
             "aws,r,m,96,H100,8,on-demand,0.05,2026-07-30,list",
-            "too little to be a price: 96 cores and 8 GPUs cost more than $0.2080",
+            "too low for a price: 96 cores and 8 GPUs cost more than $0.2080",
         ),
         ("aws,r,m,4,,0,on-demand,11,2026-07-30,list", "4 cores and 0 GPUs cost less than $10.00"),
         ("aws,r,m,4,,0,on-demand,0.2,2027-07-30,list", "it is dated 2027-07-30, and today is 2026-11-01"),
         (
             "aws,r,m,4,,0,on-demand,0.2,2025-07-30,list",
-            "it is 459 days old, and on-demand prices are believed for 366",
+            "it is 459 days old, and on-demand prices are accepted for 366",
         ),
-        ("aws,r,m,4,,0,spot,0.2,2026-04-30,list", "it is 185 days old, and spot prices are believed for"),
+        ("aws,r,m,4,,0,spot,0.2,2026-04-30,list", "it is 185 days old, and spot prices are accepted for"),
     ],
 )
-def test_a_row_of_a_list_that_cannot_be_is_set_aside_by_its_line_and_what_is_wrong(
-    line: str, why: str
-) -> None:
+def test_an_impossible_row_of_a_list_is_rejected_by_line_with_the_reason(line: str, why: str) -> None:
     (said,) = whys(listed(HEAD + line))
     assert why in said
     assert validated_book(listed(HEAD + line), [], TARIFFS, TODAY).quotes == ()
@@ -173,14 +171,14 @@ def test_a_row_of_a_list_that_cannot_be_is_set_aside_by_its_line_and_what_is_wro
     [
         (
             "",
-            "list.csv is not a price list: its first line has to name the columns machine, market; or instance_name",
+            "list.csv is not a price list: its first line must name the columns machine, market; or instance_name",
         ),
         ("a,b\n1,2\n", "is not a price list"),
         (GPUHUNT, r"list.csv has no dates: write \{file: list.csv, as_of: 2026-07-30\} in `catalogues`"),
         (HEAD + '"' + "x" * 200_000, "list.csv is not CSV: line"),
     ],
 )
-def test_a_file_that_is_no_price_list_is_refused_with_what_to_write(text: str, what: str) -> None:
+def test_a_file_that_is_not_a_price_list_is_refused_with_the_fix(text: str, what: str) -> None:
     with pytest.raises(WorldError, match=what):
         listed(text).catalogues[0].read({})
 
@@ -196,7 +194,7 @@ def test_a_list_may_be_yaml(tmp_path: Path) -> None:
         ("aws us-east-1 m6i.xlarge", Decimal("0.080000"))
     ]
     assert "must be a string or a Decimal, not nan" in bad[0].reason
-    with pytest.raises(WorldError, match=r"no price list at .*none.csv: mend `catalogues`"):
+    with pytest.raises(WorldError, match=r"no price list at .*none.csv: fix `catalogues`"):
         open_catalogue(CatalogueFile(file="none.csv"), tmp_path)
 
 
@@ -225,7 +223,7 @@ def mine(usd_per_hour: str, **fields: object) -> PriceRow:
     return PriceRow.model_validate(told | {"usd_per_hour": usd_per_hour} | fields)
 
 
-def test_of_the_rows_that_price_a_pool_the_one_that_says_most_wins() -> None:
+def test_the_most_specific_row_prices_a_pool() -> None:
     rows = [
         mine("0.20"),
         mine("0.21", region="us-east-1"),
@@ -246,7 +244,7 @@ def test_of_the_rows_that_price_a_pool_the_one_that_says_most_wins() -> None:
         assert quotes_of(listing, pool(zone=zone)) == {("p", Market.ON_DEMAND): expected}
 
 
-def test_a_pool_that_may_be_in_any_zone_costs_what_the_dearest_does() -> None:
+def test_a_pool_in_any_zone_costs_as_much_as_the_most_expensive_zone() -> None:
     rows = tuple(
         mine(price, region="us-east-1", zone=zone)
         for zone, price in (("a", "0.20"), ("b", "0.23"), ("c", "0.21"))
@@ -254,7 +252,7 @@ def test_a_pool_that_may_be_in_any_zone_costs_what_the_dearest_does() -> None:
     assert quotes_of(PriceListing(rows, PriceList()), pool()) == {("p", Market.ON_DEMAND): "0.23"}
 
 
-def test_a_spot_price_of_one_list_is_held_against_the_on_demand_price_of_another() -> None:
+def test_a_spot_price_is_compared_with_the_on_demand_price_of_another_list() -> None:
     named = PriceRow.model_validate(
         {"pool": "p", "market": "on-demand", "as_of": TODAY, "source": "mine", "usd_per_hour": "0.1"}
     )
@@ -265,7 +263,7 @@ def test_a_spot_price_of_one_list_is_held_against_the_on_demand_price_of_another
     ]
 
 
-def test_discounts_count_one_after_the_other_and_the_list_price_is_kept() -> None:
+def test_discounts_compound_and_the_list_price_stays_in_the_quote() -> None:
     terms = PriceList.model_validate(
         {
             "discounts": [
@@ -294,18 +292,18 @@ def test_a_price_in_another_currency_is_as_old_as_the_older_of_itself_and_its_ra
     assert (row.usd_per_hour, row.as_of, row.source) == (
         Decimal("0.220000"),
         date(2026, 10, 1),
-        "list, at $1.100000 a EUR (ECB)",
+        "list, at $1.100000 per EUR (ECB)",
     )
     with pytest.raises(
         WorldError,
-        match=r"no exchange rate for 'CHF' \(there is: EUR\): declare it in `rates`, with its date",
+        match=r"no exchange rate for 'CHF' \(known: EUR\): declare it in `rates`, with its date",
     ):
         parse_rows([raw | {"currency": "CHF"}], file.rates)
     with pytest.raises(WorldError, match="usd_per_hour is in dollars: write per_hour and currency"):
         parse_rows([{**raw, "usd_per_hour": "1"}], file.rates)
 
 
-def test_a_declared_age_holds_for_a_pools_own_rows_too() -> None:
+def test_a_declared_maximum_age_applies_to_a_pools_own_rows_too() -> None:
     named = PriceRow.model_validate(
         {"pool": "p", "market": "on-demand", "as_of": "2020-01-01", "source": "mine", "usd_per_hour": "0.1"}
     )
@@ -316,10 +314,10 @@ def test_a_declared_age_holds_for_a_pools_own_rows_too() -> None:
         TARIFFS,
         TODAY,
     ).rejected
-    assert doubt.reason == "it is 2496 days old, and on-demand prices are believed for 30"
+    assert doubt.reason == "it is 2496 days old, and on-demand prices are accepted for 30 days"
 
 
-def test_the_list_of_the_package_covers_the_gpus_on_three_clouds_with_a_source_a_row() -> None:
+def test_the_packages_list_covers_the_gpus_of_three_clouds_with_a_source_per_row() -> None:
     rows, bad = default_catalogue().read({})
     assert not bad and all(
         row.source and row.cores and row.memory_gb and row.gpu_count is not None for row in rows
@@ -331,7 +329,7 @@ def test_the_list_of_the_package_covers_the_gpus_on_three_clouds_with_a_source_a
         assert {bool(row.gpu) for row in rows if row.provider == provider} == {True, False}
 
 
-def test_a_gpu_machine_at_the_price_of_its_cores_is_told_by_its_other_regions() -> None:
+def test_a_gpu_machine_at_the_price_of_its_cores_is_rejected_by_its_other_regions() -> None:
     asked = {"r1": "29.39", "r2": "32.00", "r3": "31.10", "r4": "44.00", "odd": "6.51"}
     lines = "".join(
         f"gcp,{region},a2,96,A100,8,on-demand,{usd},2026-10-01,list\n" for region, usd in asked.items()
@@ -346,6 +344,6 @@ def test_a_gpu_machine_at_the_price_of_its_cores_is_told_by_its_other_regions() 
         f"gcp/{region}//a2" for region in asked if region != "odd"
     }
     assert [each.reason.partition(" as if")[0] for each in book.rejected] == [
-        "$6.510000 an hour is less than half of the $31.100000 that its other regions ask,",
-        "on-demand beside it is not believed: $6.510000 an hour is less than half of the $31.100000 that its other regions ask,",
+        "$6.510000 an hour is less than half of the median $31.100000 of its regions,",
+        "its on-demand price was rejected: $6.510000 an hour is less than half of the median $31.100000 of its regions,",
     ]

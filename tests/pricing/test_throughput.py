@@ -52,7 +52,7 @@ def test_a_gpu_is_as_fast_as_its_arithmetic_or_as_its_host() -> None:
     assert row_seconds(need.model_copy(update={"gpu_flop_per_row": 1.0}), GPU) == pytest.approx(1e-4)
 
 
-def test_a_gpu_waits_for_its_memory_where_that_is_known() -> None:
+def test_a_gpu_is_limited_by_its_memory_bandwidth_if_known() -> None:
     need = Need(stage="s", gpu="must", gpu_flop_per_row=1e6, gpu_bytes_per_row=1e9)
     assert row_seconds(need, GPU) == pytest.approx(1e6 / (65e12 * GPU_EFFICIENCY))
     by_name = GPU.model_copy(update={"gpu": "Tesla-T4"})
@@ -72,18 +72,18 @@ def test_a_gpu_waits_for_its_memory_where_that_is_known() -> None:
         ({"gpu": "must", "gpu_memory_gb": 24.0}, False),
     ],
 )
-def test_a_gpu_is_used_when_the_stage_can_and_it_is_large_enough(fields: dict[str, Any], used: bool) -> None:
+def test_a_gpu_is_used_if_the_stage_can_and_it_is_large_enough(fields: dict[str, Any], used: bool) -> None:
     assert uses_gpu(Need(stage="s", **fields), GPU) is used
 
 
-def test_a_stage_that_uses_one_gpu_is_priced_for_one_however_many_there_are() -> None:
+def test_a_stage_that_uses_one_gpu_is_priced_for_one() -> None:
     one = LARGE.model_copy(update={"max_gpus": 1})
     assert row_seconds(one, EIGHT) == pytest.approx(1e12 / (312e12 * GPU_EFFICIENCY))
     assert hardware_of(one, EIGHT).name == "1 x A100"
     assert hardware_of(LARGE, EIGHT).name == "8 x A100"
 
 
-def test_several_gpus_wait_for_each_other() -> None:
+def test_several_gpus_synchronise() -> None:
     alone = 1e12 / (312e12 * GPU_EFFICIENCY)
     sync_s = 1e9 * 2 * 7 / 8 / (300e9 * MEMORY_EFFICIENCY)
     assert row_seconds(LARGE, EIGHT) == pytest.approx(((10 * alone) ** 2 + sync_s**2) ** 0.5 / 80)
@@ -92,9 +92,7 @@ def test_several_gpus_wait_for_each_other() -> None:
 
 
 @given(st.integers(1, 16), st.floats(0, 1e10), st.integers(1, 1000))
-def test_more_machines_never_cost_less_per_row_for_each_gpu_and_never_do_it_more_than_so_many_times_faster(
-    nodes: int, sync_bytes: float, rows: int
-) -> None:
+def test_more_machines_never_speed_up_more_than_linearly(nodes: int, sync_bytes: float, rows: int) -> None:
     need = LARGE.model_copy(update={"max_gpus": 1024, "sync_bytes": sync_bytes, "step_rows": rows})
     one, several = (row_seconds(need, EIGHT.model_copy(update={"nodes": count})) for count in (1, nodes))
     assert several * nodes >= one * (1 - 1e-9)
@@ -107,7 +105,7 @@ def test_more_machines_never_cost_less_per_row_for_each_gpu_and_never_do_it_more
         max_size=5,
     )
 )
-def test_many_pools_cost_what_each_costs_alone(pools: list[Pool]) -> None:
+def test_many_pools_take_as_long_as_each_alone(pools: list[Pool]) -> None:
     need = LARGE.model_copy(
         update={"gpu": "may", "cpu_us_per_row": 1000.0, "parallel_fraction": 0.5, "gpu_bytes_per_row": 1e8}
     )
@@ -115,7 +113,7 @@ def test_many_pools_cost_what_each_costs_alone(pools: list[Pool]) -> None:
     assert np.all(np.isfinite(together)) and together.tolist() == [row_seconds(need, pool) for pool in pools]
 
 
-def test_an_a100_is_told_by_its_memory_and_cores_by_their_speed() -> None:
+def test_an_a100_is_identified_by_its_memory_and_cores_by_their_speed() -> None:
     large = EIGHT.model_copy(update={"gpu": "NVIDIA-A100-SXM4-80GB", "gpu_memory_gb": 85.9})
     assert (hardware_of(LARGE, large).type, hardware_of(LARGE, large).gb_s) == ("A100 80GB", 2039.0)
     assert hardware_of(Need(stage="s"), EIGHT).name == "96 x 1 Gop/s core"

@@ -13,8 +13,8 @@ from clocks import StillClock
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from some_books import check, copy_books, cut
-from spending_world import MONTH, BusyStore, fast_folder
+from example_ledger import check, copy_books, cut
+from faulty_stores import MONTH, BusyStore, fast_folder
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
@@ -36,7 +36,7 @@ def test_a_store_and_its_ledger_folder_verify_alike(store):
     )
 
 
-def test_a_cut_tail_is_seen_from_the_ledger_folder_too(store):
+def test_a_removed_chain_end_is_found_from_the_ledger_folder_too(store):
     cut(store, "run-2", 3)
     for path in (store.root, store.root / "ledger"):
         with pytest.raises(LedgerCorrupt, match="a receipt names its entry"):
@@ -48,7 +48,7 @@ def test_a_folder_without_a_ledger_is_a_usage_error(tmp_path):
         open_ledger_folder(tmp_path)
 
 
-def test_a_ledger_that_was_deleted_whole_is_missed_by_the_receipts(store):
+def test_receipts_reveal_a_ledger_that_was_deleted(store):
     shutil.rmtree(store.root / "ledger")
     with pytest.raises(LedgerCorrupt, match="run-1: a receipt names its entry"):
         verify(*open_ledger_folder(store.root))
@@ -62,7 +62,7 @@ def out(store, tmp_path) -> Path:
     return tmp_path / "out"
 
 
-def test_an_export_verifies_alone_and_says_what_it_does_not_carry(store, out, tmp_path):
+def test_an_export_verifies_alone_and_names_what_it_does_not_contain(store, out, tmp_path):
     alone = tmp_path / "elsewhere"
     shutil.move(out, alone)
     shutil.move(alone / "ledger", alone / "books")
@@ -75,7 +75,7 @@ def test_an_export_verifies_alone_and_says_what_it_does_not_carry(store, out, tm
 
 @examples(40)
 @given(st.data())
-def test_any_changed_byte_of_an_export_is_seen(data):
+def test_any_changed_byte_of_an_export_is_found(data):
     with fast_folder() as folder:
         export_accounts(copy_books(folder / "store"), folder / "out/ledger", "run-1")
         path = data.draw(st.sampled_from(sorted((folder / "out/ledger").rglob("*.json"))))
@@ -87,7 +87,7 @@ def test_any_changed_byte_of_an_export_is_seen(data):
             verify(*open_ledger_folder(folder / "out"))
 
 
-def test_an_export_without_the_account_it_is_of_is_broken(out):
+def test_an_export_without_its_own_account_is_refused(out):
     shutil.rmtree(out / "ledger/run-1")
     with pytest.raises(
         LedgerCorrupt, match=r"run-1/00000001\.json: is missing: this export is of that account"
@@ -95,14 +95,14 @@ def test_an_export_without_the_account_it_is_of_is_broken(out):
         verify(*open_ledger_folder(out))
 
 
-def test_an_export_that_was_changed_in_form_only_is_seen(out):
+def test_an_export_with_changed_formatting_is_found(out):
     marker = out / "ledger/export.json"
     marker.write_text(json.dumps(json.loads(marker.read_bytes()), sort_keys=True))
     with pytest.raises(LedgerCorrupt, match=r"export\.json: was changed"):
         verify(*open_ledger_folder(out))
 
 
-def test_an_export_made_while_its_run_ends_holds(store, tmp_path):
+def test_an_export_made_while_its_run_ends_verifies(store, tmp_path):
     ledger = Ledger(store, StillClock())
     ledger.settle("run-2", "evaluate-1", Decimal("0.05"))
     busy = BusyStore(
@@ -113,7 +113,7 @@ def test_an_export_made_while_its_run_ends_holds(store, tmp_path):
     assert [state.closed for state in found.accounts] == [False, True]
 
 
-def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(store, tmp_path):
+def test_an_export_replaces_an_older_export_and_no_other_files(store, tmp_path):
     folder, other = tmp_path / "out/ledger", copy_books(tmp_path / "other")
     export_accounts(store, folder, "run-1", "run-2")
     Ledger(other, StillClock()).set_cap("run-2", Decimal("7"))

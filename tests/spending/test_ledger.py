@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 from clocks import NOON, StillClock
-from spending_world import MONTH, DyingStore, LateStore
+from faulty_stores import MONTH, DyingStore, LateStore
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
@@ -43,14 +43,14 @@ def ledger(store, clock) -> Ledger:
     return ledger
 
 
-def test_a_run_lies_inside_the_month_in_which_it_was_opened(ledger):
+def test_a_runs_account_is_inside_the_month_in_which_it_was_opened(ledger):
     assert ledger.state("run").parent == MONTH
     month = ledger.state(MONTH)
     assert (month.cap_usd, month.left_usd, month.parent) == (None, None, None)
     assert month.reservations["run"].amount_usd == Decimal("1.00")
 
 
-def test_closing_gives_the_month_back_what_was_not_spent(ledger):
+def test_closing_returns_unspent_money_to_the_month(ledger):
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.50"))
     ledger.settle("run", "train-1", Decimal("0.123456"))
     ledger.close("run")
@@ -63,10 +63,11 @@ def test_closing_gives_the_month_back_what_was_not_spent(ledger):
     assert month.settled_usd == {"run": Decimal("0.123456")}
 
 
-def test_a_hold_never_exceeds_what_is_left(ledger):
+def test_a_reservation_never_exceeds_what_is_left(ledger):
     ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.70"))
     with pytest.raises(
-        BudgetExceeded, match=r"reserve evaluate-1 of run: \$0\.400000 asked, \$0\.300000 left of \$1\.000000"
+        BudgetExceeded,
+        match=r"reserve evaluate-1 of run: \$0\.400000 requested, \$0\.300000 left of \$1\.000000",
     ) as refused:
         ledger.reserve("run", "evaluate-1", "evaluate", 1, Decimal("0.40"))
     assert (refused.value.asked_usd, refused.value.left_usd, refused.value.cap_usd) == (
@@ -78,23 +79,23 @@ def test_a_hold_never_exceeds_what_is_left(ledger):
     assert ledger.state("run").left_usd == 0
 
 
-def test_what_must_follow_is_kept_back(ledger):
+def test_money_for_later_stages_stays_free(ledger):
     with pytest.raises(
         BudgetExceeded,
-        match=r"\(\$0\.500000 kept for what must follow\): \$0\.600000 asked, \$0\.500000 left",
+        match=r"\(\$0\.500000 reserved for later stages\): \$0\.600000 requested, \$0\.500000 left",
     ):
         ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.60"), min_left_usd=Decimal("0.50"))
     ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.50"), min_left_usd=Decimal("0.50"))
-    with pytest.raises(BudgetExceeded, match="kept for what must follow"):
+    with pytest.raises(BudgetExceeded, match="reserved for later stages"):
         ledger.extend("run", "ingest-1", Decimal("0.000001"), min_left_usd=Decimal("0.50"))
     assert ledger.state("run").held_usd == Decimal("0.50")
 
 
-def test_a_stage_has_a_cap_of_its_own(ledger):
+def test_a_stage_has_its_own_cap(ledger):
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.40"))
     ledger.settle("run", "train-1", Decimal("0.35"))
     with pytest.raises(
-        BudgetExceeded, match=r"of stage train in run: \$0\.300000 asked, \$0\.250000 left of \$0\.600000"
+        BudgetExceeded, match=r"of stage train in run: \$0\.300000 requested, \$0\.250000 left of \$0\.600000"
     ):
         ledger.reserve("run", "train-2", "train", 2, Decimal("0.30"))
     ledger.reserve("run", "train-2", "train", 2, Decimal("0.25"))
@@ -106,9 +107,9 @@ def test_a_stage_has_a_cap_of_its_own(ledger):
     )
 
 
-def test_a_settlement_above_its_hold_is_refused(ledger):
+def test_a_settlement_above_its_reservation_is_refused(ledger):
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.40"))
-    with pytest.raises(BudgetExceeded, match=r"\$0\.400001 asked, \$0\.400000 left"):
+    with pytest.raises(BudgetExceeded, match=r"\$0\.400001 requested, \$0\.400000 left"):
         ledger.settle("run", "train-1", Decimal("0.400001"))
     ledger.extend("run", "train-1", Decimal("0.000001"))
     ledger.settle("run", "train-1", Decimal("0.400001"))
@@ -127,7 +128,7 @@ def test_an_adjustment_stays_between_zero_and_the_cap(ledger):
     assert ledger.state("run").spent_usd == 0
 
 
-def test_an_account_that_holds_money_cannot_be_closed(ledger):
+def test_an_account_with_open_reservations_cannot_be_closed(ledger):
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.40"))
     with pytest.raises(LedgerConflict, match="holds money for train-1"):
         ledger.close("run")
@@ -145,19 +146,22 @@ def test_closing_is_final(ledger):
     assert ledger.state(MONTH).held_usd == 0
 
 
-def test_more_money_for_a_run_is_more_money_held_in_its_month(ledger):
+def test_raising_a_runs_cap_reserves_more_in_its_month(ledger):
     ledger.set_cap("run", Decimal("1.50"))
-    assert ledger.state("run").cap_usd == ledger.state(MONTH).reservations["run"].amount_usd == Decimal("1.50")
+    assert (
+        ledger.state("run").cap_usd == ledger.state(MONTH).reservations["run"].amount_usd == Decimal("1.50")
+    )
     with pytest.raises(LedgerConflict, match="can only be raised"):
         ledger.set_cap("run", Decimal("1.20"))
 
 
-def test_a_month_with_a_cap_bounds_its_runs(store, clock):
+def test_a_months_cap_limits_its_runs(store, clock):
     ledger = Ledger(store, clock)
     ledger.open(MONTH, Decimal("2"))
     ledger.open("run-1", Decimal("1.5"))
     with pytest.raises(
-        BudgetExceeded, match=r"reserve run-2 of 2026-11: \$1\.000000 asked, \$0\.500000 left of \$2\.000000"
+        BudgetExceeded,
+        match=r"reserve run-2 of 2026-11: \$1\.000000 requested, \$0\.500000 left of \$2\.000000",
     ):
         ledger.open("run-2", Decimal("1"))
     assert account_names(store) == [MONTH, "run-1"]
@@ -166,7 +170,7 @@ def test_a_month_with_a_cap_bounds_its_runs(store, clock):
     assert ledger.state("run-1").cap_usd == Decimal("1.5")
 
 
-def test_a_months_cap_follows_whoever_sets_it_up_and_down_as_far_as_it_is_kept_to(store, clock):
+def test_a_months_cap_can_rise_and_fall_but_not_below_what_is_used(store, clock):
     ledger = Ledger(store, clock)
     ledger.open("run-1", Decimal("1.5"))
     assert ledger.state(MONTH).cap_usd is None
@@ -178,23 +182,27 @@ def test_a_months_cap_follows_whoever_sets_it_up_and_down_as_far_as_it_is_kept_t
     ):
         ledger.set_cap(MONTH, Decimal("1.4"))
     with pytest.raises(
-        BudgetExceeded, match=r"reserve run-2 of 2026-11: \$0\.100000 asked, \$0\.000000 left of \$1\.500000"
+        BudgetExceeded,
+        match=r"reserve run-2 of 2026-11: \$0\.100000 requested, \$0\.000000 left of \$1\.500000",
     ):
         ledger.open("run-2", Decimal("0.1"))
     verify(store, {})
 
 
-def test_a_cap_that_is_not_kept_to_breaks_the_books(store, clock):
+def test_verify_reports_a_cap_below_what_is_used(store, clock):
     ledger = Ledger(store, clock)
     ledger.open("run-1", Decimal("1.5"))
     ledger.set_cap(MONTH, Decimal("2"))
     sealed = read_entry(store, MONTH, 3)
-    store.put(store_layout.ledger_entry(MONTH, 3), record_bytes(hash_entry(sealed.entry.model_copy(update={"cap_microusd": 1_000_000}))))
+    store.put(
+        store_layout.ledger_entry(MONTH, 3),
+        record_bytes(hash_entry(sealed.entry.model_copy(update={"cap_microusd": 1_000_000}))),
+    )
     with pytest.raises(LedgerCorrupt, match="so its cap cannot be"):
         Ledger(store, clock).state(MONTH)
 
 
-def test_accounts_can_lie_three_deep(store, clock):
+def test_accounts_can_be_nested_three_deep(store, clock):
     ledger = Ledger(store, clock)
     ledger.open("campaign", Decimal("3"))
     ledger.open("run", Decimal("2"), parent="campaign")
@@ -205,7 +213,7 @@ def test_accounts_can_lie_three_deep(store, clock):
     assert [ledger.state(name).spent_usd for name in ("run", "campaign", MONTH)] == [Decimal("0.5")] * 3
 
 
-def test_an_accounts_hold_in_its_parent_is_settled_by_closing_it_and_not_by_hand(ledger):
+def test_a_reservation_in_a_parent_is_settled_only_by_closing_the_child(ledger):
     with pytest.raises(LedgerConflict, match="settled when that account closes"):
         ledger.settle(MONTH, "run", Decimal(0))
 
@@ -216,9 +224,7 @@ def die_between_month_and_run(store: FolderStore, clock: StillClock, run: str) -
         Ledger(DyingStore(store.root, 3, wrote=False), clock).open(run, Decimal("0.50"))
 
 
-def test_a_reservation_that_never_became_an_account_is_released_after_its_lease_and_not_before(
-    store, clock, ledger
-):
+def test_a_reservation_for_an_unopened_account_is_released_after_its_lease(store, clock, ledger):
     die_between_month_and_run(store, clock, "late")
     clock.sleep(LEASE_S - 1)
     assert ledger.repair_parent(MONTH) == []
@@ -228,11 +234,11 @@ def test_a_reservation_that_never_became_an_account_is_released_after_its_lease_
         "late in 2026-11: $0.500000 held, settled at $0.000000"
     ]
     assert ledger.state(MONTH).held_usd == Decimal("1.00")
-    with pytest.raises(LedgerConflict, match="nobody had opened it in time"):
+    with pytest.raises(LedgerConflict, match="it was not opened in time"):
         ledger.open("late", Decimal("0.50"))
 
 
-def test_a_reservation_left_in_the_month_before_is_released_at_once(store):
+def test_a_reservation_left_in_the_previous_month_is_released_at_once(store):
     clock = StillClock(datetime(2026, 11, 30, 23, 59, 59, tzinfo=UTC))
     ledger = Ledger(store, clock)
     ledger.open("other", Decimal("1"))
@@ -243,52 +249,52 @@ def test_a_reservation_left_in_the_month_before_is_released_at_once(store):
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.2"))
     ledger.settle("run", "train-1", Decimal("0.2"))
     assert verify(store, {}).unfinished == (
-        "run was opened inside 2026-12 after all, and 2026-11 still holds $0.500000 for it",
+        "run was opened inside 2026-12 only, and 2026-11 still holds $0.500000 for it",
     )
     assert ledger.repair_parent("2026-11") == ["run in 2026-11: $0.500000 held, settled at $0.000000"]
     assert list(ledger.state("2026-12").reservations) == ["run"]
     assert verify(store, {}).unfinished == ()
 
 
-def test_entries_say_who_wrote_them_and_when(ledger, clock):
+def test_entries_name_their_writer_and_time(ledger, clock):
     clock.sleep(5)
     entry = ledger.reserve("run", "train-1", "train", 1, Decimal("0.1")).entry
-    assert (entry.pod_uid, entry.at, entry.stage, entry.attempt) == (
+    assert (entry.writer, entry.at, entry.stage, entry.attempt) == (
         "host.1.2",
         NOON + timedelta(seconds=5),
         "train",
         1,
     )
     settled = ledger.settle("run", "train-1", Decimal(0), "cached").entry
-    assert (settled.stage, settled.attempt, settled.why) == ("train", 1, "cached")
+    assert (settled.stage, settled.attempt, settled.reason) == ("train", 1, "cached")
 
 
-def test_a_float_is_not_money(ledger):
+def test_a_float_is_refused_as_money(ledger):
     with pytest.raises(ValueError, match="money must be"):
         ledger.reserve("run", "train-1", "train", 1, 0.1)
 
 
 @pytest.mark.parametrize("name", ["", "../run", "a/b", ".hidden", "a b", "x" * 129])
-def test_a_name_that_could_leave_the_ledgers_folder_is_refused(ledger, name):
+def test_an_account_name_that_could_leave_the_ledger_folder_is_refused(ledger, name):
     with pytest.raises(UsageError, match="cannot name an account"):
         ledger.open(name, Decimal(1))
 
 
-def test_asking_for_an_account_that_is_not_there_names_those_that_are(ledger):
-    with pytest.raises(UnknownName, match="there is no account called 'rum'; there is: 2026-11, run"):
+def test_an_unknown_account_is_answered_with_the_known_ones(ledger):
+    with pytest.raises(UnknownName, match="there is no account called 'rum'; known: 2026-11, run"):
         ledger.state("rum")
     with pytest.raises(LedgerConflict, match="has not been opened"):
         ledger.reserve("rum", "train-1", "train", 1, Decimal("0.1"))
 
 
-def test_a_hint_that_is_ahead_of_the_chain_is_a_tail_that_was_cut_off(store, clock, ledger):
+def test_a_head_hint_ahead_of_the_chain_means_a_removed_end(store, clock, ledger):
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.1"))
     (store.root / "ledger/run/00000002.json").unlink()
-    with pytest.raises(LedgerCorrupt, match=r"00000002\.json: is missing, and head\.json knows of 2 entries"):
+    with pytest.raises(LedgerCorrupt, match=r"00000002\.json: is missing, and head\.json names 2 entries"):
         Ledger(store, clock).state("run")
 
 
-def test_a_hint_that_is_behind_or_gone_does_no_harm(store, clock, ledger):
+def test_a_head_hint_that_is_behind_or_missing_changes_nothing(store, clock, ledger):
     first = ledger.state("run").head_hash
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.1"))
     store.put(store_layout.ledger_head("run"), record_bytes(HeadHint(number=1, sha256=first)))
@@ -297,7 +303,7 @@ def test_a_hint_that_is_behind_or_gone_does_no_harm(store, clock, ledger):
     assert Ledger(store, clock).reserve("run", "train-2", "train", 2, Decimal("0.1")).entry.number == 3
 
 
-def test_a_store_that_remembers_what_was_not_there_is_waited_for(store, clock, ledger):
+def test_the_writer_waits_for_a_store_with_delayed_visibility(store, clock, ledger):
     late = Ledger(LateStore(store.root, looks=5), clock)
     late.state("run")
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.4"))
@@ -306,9 +312,11 @@ def test_a_store_that_remembers_what_was_not_there_is_waited_for(store, clock, l
     assert late.reserve("run", "ingest-1", "ingest", 1, Decimal("0.6")).entry.number == 3
 
 
-def test_a_store_that_never_shows_what_it_says_is_there_is_given_up(store, clock, ledger):
+def test_the_wait_for_an_object_that_never_appears_times_out(store, clock, ledger):
     late = Ledger(LateStore(store.root, looks=10**9), clock)
     late.state("run")
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.4"))
-    with pytest.raises(StoreError, match=r"says that ledger/run/00000002\.json is there, but cannot find it"):
+    with pytest.raises(
+        StoreError, match=r"reports that ledger/run/00000002\.json exists, but cannot find it"
+    ):
         late.reserve("run", "train-2", "train", 2, Decimal("0.1"))

@@ -12,7 +12,7 @@ from clocks import StillClock
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from spending_world import MONTH, DyingStore, ForgetfulStore, fast_folder, writes_of
+from faulty_stores import MONTH, DyingStore, ForgetfulStore, fast_folder, writes_of
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, ShoestringError, StoreError
@@ -42,7 +42,7 @@ class Book:
 
     cap: Decimal
     train_cap: Decimal
-    holds: dict[str, Decimal] = field(default_factory=dict)
+    reservations: dict[str, Decimal] = field(default_factory=dict)
     settled: dict[str, Decimal] = field(default_factory=dict)
     reserved: dict[str, Decimal] = field(default_factory=dict)
     first_settled: dict[str, Decimal] = field(default_factory=dict)
@@ -153,7 +153,7 @@ def do(ledger: Ledger, verb: str, hold: str, amount: Decimal, keep: Decimal) -> 
 
 @laws
 @given(st.lists(st.tuples(st.integers(0, 2), asked), max_size=25), amounts, amounts)
-def test_every_verb_does_what_plain_bookkeeping_says_whoever_asks(asking, cap_usd, train_cap_usd):
+def test_every_operation_agrees_with_a_plain_bookkeeping_model(asking, cap_usd, train_cap_usd):
     with fast_folder() as folder:
         store, clock = FolderStore(folder), StillClock()
         writers = [Ledger(store, clock, f"pod-{number}") for number in range(3)]
@@ -185,7 +185,7 @@ def test_every_verb_does_what_plain_bookkeeping_says_whoever_asks(asking, cap_us
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 60)), max_size=20),
     st.integers(0, 150),
 )
-def test_accounts_inside_one_account_never_pass_its_cap(asking, cap_microusd):
+def test_child_accounts_never_exceed_their_parents_cap(asking, cap_microusd):
     with fast_folder() as folder:
         store, clock = FolderStore(folder), StillClock()
         writers = [Ledger(store, clock) for _ in range(2)]
@@ -219,7 +219,7 @@ def test_accounts_inside_one_account_never_pass_its_cap(asking, cap_microusd):
     ],
     ids=["open", "reserve", "extend", "settle", "adjust", "set_cap", "close"],
 )
-def test_the_same_request_is_the_same_entry_whoever_repeats_it(tmp_path, ask: Callable):
+def test_a_repeated_request_gives_the_same_entry(tmp_path, ask: Callable):
     store, clock = FolderStore(tmp_path), StillClock()
     ledger = begun(Ledger(store, clock, "first"))
     once = ask(ledger)
@@ -266,7 +266,7 @@ def a_whole_run(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
-def test_a_writer_that_dies_at_any_write_leaves_books_that_hold_and_whoever_asks_again_completes_them(
+def test_a_writer_that_dies_at_any_write_leaves_a_valid_ledger_that_a_repeat_completes(
     wrote: bool,
 ):
     whole = Decimal("0.46")
@@ -283,7 +283,7 @@ def test_a_writer_that_dies_at_any_write_leaves_books_that_hold_and_whoever_asks
             assert (again.state("run").entries, again.state(MONTH).entries) == (9, 4)
 
 
-def test_a_store_that_loses_its_answers_makes_no_second_entry(tmp_path):
+def test_a_store_that_loses_its_answers_gets_no_second_entry(tmp_path):
     a_whole_run(Ledger(ForgetfulStore(tmp_path), StillClock()))
     found = verify(FolderStore(tmp_path), {})
     assert [state.entries for state in found.accounts] == [4, 9]
@@ -291,7 +291,7 @@ def test_a_store_that_loses_its_answers_makes_no_second_entry(tmp_path):
 
 
 @pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
-def test_sweeping_a_month_gives_back_what_died_between_two_accounts(wrote: bool):
+def test_repairing_a_month_releases_what_crashed_writers_left(wrote: bool):
     for at in range(1, writes_of(a_whole_run) + 1):
         with fast_folder() as folder:
             store, clock = FolderStore(folder), StillClock()

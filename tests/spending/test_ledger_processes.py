@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from spending_world import fast_folder
+from faulty_stores import fast_folder
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import WallClock
@@ -36,7 +36,7 @@ def reserve_many(root: Path, writer: int, gate: multiprocessing.synchronize.Barr
             (root / f"refused-{writer}-{number}").touch()
 
 
-def test_processes_that_append_at_once_lose_nothing_double_nothing_and_keep_the_cap(tmp_path):
+def test_concurrent_processes_lose_and_duplicate_nothing_and_respect_the_cap(tmp_path):
     store, clock = FolderStore(tmp_path), WallClock()
     Ledger(store, clock).open("run", Decimal("0.60"))
     spawn = multiprocessing.get_context("spawn")
@@ -70,7 +70,7 @@ def live_runs(root: Path, writer: int) -> None:
         ledger.close(run)
 
 
-def test_a_writer_killed_at_any_moment_leaves_a_chain_that_holds():
+def test_a_writer_killed_at_any_moment_leaves_a_valid_chain():
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload(["shoestring.backends.local", "shoestring.spending.ledger.ledger"])
     dice = random.Random(7)
@@ -108,13 +108,13 @@ def tiny_disk(tmp_path) -> Iterator[Path]:
     subprocess.run(["umount", disk], check=True)
 
 
-def test_a_full_disk_is_said_so_and_leaves_nothing_half_written(tiny_disk):
+def test_a_full_disk_is_reported_and_leaves_nothing_half_written(tiny_disk):
     store, clock = FolderStore(tiny_disk), WallClock()
     ledger = Ledger(store, clock)
     ledger.open("run", Decimal("1"))
     (tiny_disk / "ballast").write_bytes(b"x" * 20_000)
     granted = 0
-    with pytest.raises(StoreFull, match=r"no space left for ledger/run/.*nothing of it was written"):
+    with pytest.raises(StoreFull, match=r"no space left for ledger/run/.*nothing of the object was written"):
         for number in range(64):
             ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.01"))
             granted = number + 1

@@ -27,18 +27,18 @@ ROUNDING_S = 1e-6
 
 @given(prices, durations)
 @example(Decimal("0.04"), 90.0)
-def test_a_cost_is_the_exact_price_rounded_up_to_the_micro_dollar(usd_per_hour, seconds):
+def test_a_cost_is_exact_and_rounded_up_to_the_micro_dollar(usd_per_hour, seconds):
     exact = Fraction(usd_per_hour) * round(seconds * 1e9) / (3600 * 10**9)
     cost = Fraction(cost_usd(usd_per_hour, seconds))
     assert exact <= cost < exact + Fraction(MICRO)
 
 
-def test_noise_in_a_float_costs_nothing():
+def test_float_rounding_noise_costs_nothing():
     assert cost_usd(Decimal("3.6"), 0.1 + 0.2) == cost_usd(Decimal("3.6"), 0.3) == Decimal("0.000300")
 
 
 @given(prices, moments, durations, durations)
-def test_time_never_gives_money_back(usd_per_hour, started_s, first_s, more_s):
+def test_spend_never_falls_with_time(usd_per_hour, started_s, first_s, more_s):
     meter = Meter(usd_per_hour, started_s, Decimal(1), None)
     assert 0 <= meter.spent_usd(started_s + first_s) <= meter.spent_usd(started_s + first_s + more_s)
 
@@ -63,7 +63,7 @@ def test_spending_to_the_last_second_left_stays_within_limit_and_deadline(
 
 
 @given(st.integers(1, 100_000_000).map(from_microusd), st.integers(1, 10_000_000).map(from_microusd))
-def test_no_more_than_a_moment_of_the_limit_is_left_unused(usd_per_hour, limit_usd):
+def test_at_most_a_moment_of_the_limit_stays_unused(usd_per_hour, limit_usd):
     meter = Meter(usd_per_hour, 0.0, limit_usd, None)
     assert meter.spent_usd(meter.ends_s + 2e-6) >= limit_usd
 
@@ -72,7 +72,7 @@ def test_no_more_than_a_moment_of_the_limit_is_left_unused(usd_per_hour, limit_u
     ("limit_usd", "deadline_s", "left_s"),
     [("0.01", None, 36), ("0.01", 1020.0, 20), ("0.01", 900.0, 0), ("-1", None, 0)],
 )
-def test_money_or_time_whichever_ends_first(limit_usd, deadline_s, left_s):
+def test_a_meter_ends_at_the_limit_or_the_deadline_whichever_is_first(limit_usd, deadline_s, left_s):
     meter = Meter(Decimal(1), 1000.0, Decimal(limit_usd), deadline_s)
     assert meter.seconds_left(1000.0) == pytest.approx(left_s, abs=1e-5)
 
@@ -86,7 +86,7 @@ def test_money_or_time_whichever_ends_first(limit_usd, deadline_s, left_s):
     leaving=st.floats(0, 0.5),
     slowness=st.lists(st.floats(0.3, 1), min_size=1, max_size=30),
 )
-def test_training_that_asks_the_guard_never_overruns(
+def test_training_that_obeys_the_guard_never_overruns(
     usd_per_hour, paid_s, due_in, started_s, first, leaving, slowness
 ):
     """While a step takes at most SLOWEST_TIMES the slowest that is remembered, and leaving all of what was reserved for it."""
@@ -111,7 +111,7 @@ def test_training_that_asks_the_guard_never_overruns(
 
 
 @given(step=st.floats(0.05, 1), exit_s=st.floats(0, 10))
-def test_the_guard_leaves_no_more_than_one_slow_step_and_the_exit_unused(step, exit_s):
+def test_the_guard_leaves_at_most_one_slow_step_and_the_exit_unused(step, exit_s):
     meter = Meter(Decimal(1), 0.0, Decimal("0.01"), None)
     guard, now_s = Guard(meter, step_s=step, exit_s=exit_s), 0.0
     while guard.may_step(now_s):
@@ -129,7 +129,7 @@ def test_one_slow_step_is_forgotten_in_time():
     assert guard.may_step(0.0)
 
 
-def test_a_machine_that_costs_nothing_may_always_step():
+def test_on_a_free_machine_every_step_is_allowed():
     assert Guard(Meter(Decimal(0), 0.0, Decimal(0), None), step_s=1.0, exit_s=1.0).may_step(1e9)
 
 
@@ -137,7 +137,7 @@ moved = st.lists(st.tuples(st.floats(0, 1e4), st.decimals("0.000001", "100", pla
 
 
 @given(st.decimals("0.000001", "100", places=6), moved, st.floats(0, 1e5))
-def test_what_was_spent_is_each_price_for_as_long_as_it_was_in_force(
+def test_spend_is_the_sum_over_prices_of_price_times_duration(
     first: Decimal, gaps: list[tuple[float, Decimal]], rest_s: float
 ):
     """The receipt's own sum agrees, and one more second never costs less than nothing."""
@@ -167,7 +167,7 @@ def test_what_was_spent_is_each_price_for_as_long_as_it_was_in_force(
     st.floats(1, 1e4),
     st.floats(0, 0.99),
 )
-def test_after_a_price_moved_the_money_lasts_to_the_last_moment_that_it_pays_for(
+def test_after_a_price_change_the_limit_lasts_to_the_last_affordable_moment(
     before: Decimal, after: Decimal, seconds: float, share: float
 ):
     meter = Meter(before, 0.0, cost_usd(before, seconds), None)

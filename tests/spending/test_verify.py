@@ -13,8 +13,8 @@ from clocks import NOON, StillClock
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from some_books import check, copy_books, cut
-from spending_world import MONTH, BusyStore, DyingStore, fast_folder
+from example_ledger import check, copy_books, cut
+from faulty_stores import MONTH, BusyStore, DyingStore, fast_folder
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
@@ -31,7 +31,7 @@ def store(tmp_path) -> FolderStore:
     return copy_books(tmp_path)
 
 
-def test_books_that_hold_are_added_up_with_every_dollar_once(store):
+def test_a_valid_ledger_is_summed_with_every_dollar_once(store):
     found = verify(store, load_anchors(store))
     assert [state.account for state in found.accounts] == [MONTH, "run-1", "run-2"]
     assert (found.cap_usd, found.spent_usd, found.held_usd) == (
@@ -86,7 +86,9 @@ def tamper(data: st.DataObject, files: list[Path]) -> None:
             path.write_bytes(
                 record_bytes(
                     hash_entry(
-                        entry.model_copy(update={"reason": entry.reason + data.draw(st.text("abc", min_size=1))})
+                        entry.model_copy(
+                            update={"reason": entry.reason + data.draw(st.text("abc", min_size=1))}
+                        )
                     )
                 )
             )
@@ -99,7 +101,7 @@ def tamper(data: st.DataObject, files: list[Path]) -> None:
 
 @examples(150)
 @given(st.data())
-def test_any_change_of_any_one_file_is_seen(data):
+def test_any_change_of_any_file_is_found(data):
     with fast_folder() as folder:
         store = copy_books(folder)
         tamper(data, sorted((folder / "ledger").rglob("*.json")))
@@ -107,7 +109,7 @@ def test_any_change_of_any_one_file_is_seen(data):
             check(store)
 
 
-def test_the_first_entry_that_does_not_hold_is_named(store):
+def test_the_first_wrong_entry_is_named(store):
     path = store.root / store_layout.ledger_entry("run-2", 4)
     path.write_text(path.read_text().replace("300000", "100000"))
     with pytest.raises(
@@ -141,7 +143,7 @@ def rewrite(store: FolderStore, account: str, number: int, **changes: object) ->
     ],
     ids=["a run that is over", "a run that goes on", "the month"],
 )
-def test_a_chain_that_was_rewritten_with_all_its_hashes_is_seen(store, account, number, changes):
+def test_a_chain_rewritten_with_all_its_hashes_is_found(store, account, number, changes):
     rewrite(store, account, number, **changes)
     with pytest.raises(LedgerCorrupt):
         check(store)
@@ -154,7 +156,10 @@ CHILD = {"kind": "settle", "id": "settle/x", "reservation": "run-2", "child": "r
     ("account", "forged"),
     [
         ("run-2", {"kind": "reserve", "id": "x", "reservation": "x", "amount_microusd": 10_000_000}),
-        ("run-2", {"kind": "reserve", "id": "x", "reservation": "x", "stage": "train", "amount_microusd": 600_001}),
+        (
+            "run-2",
+            {"kind": "reserve", "id": "x", "reservation": "x", "stage": "train", "amount_microusd": 600_001},
+        ),
         ("run-2", {"kind": "reserve", "id": "x", "reservation": "x", "amount_microusd": -1}),
         ("run-2", {"kind": "reserve", "id": "x", "reservation": "train-1", "amount_microusd": 1}),
         ("run-2", {"kind": "reserve", "id": "x", "reservation": "evaluate-1", "amount_microusd": 1}),
@@ -162,7 +167,10 @@ CHILD = {"kind": "settle", "id": "settle/x", "reservation": "run-2", "child": "r
         ("run-2", {"kind": "settle", "id": "x", "reservation": "evaluate-1", "amount_microusd": 100_001}),
         ("run-2", {"kind": "settle", "id": "x", "reservation": "evaluate-1", "amount_microusd": -1}),
         ("run-2", {"kind": "settle", "id": "x", "reservation": "train-1", "amount_microusd": 1}),
-        ("run-2", {"kind": "settle", "id": "settle/train-1", "reservation": "evaluate-1", "amount_microusd": 1}),
+        (
+            "run-2",
+            {"kind": "settle", "id": "settle/train-1", "reservation": "evaluate-1", "amount_microusd": 1},
+        ),
         ("run-2", {"kind": "adjust", "id": "x", "reservation": "train-1", "amount_microusd": -200_001}),
         ("run-2", {"kind": "open", "id": "x", "cap_microusd": 9_000_000}),
         ("run-2", {"kind": "cap", "id": "x", "cap_microusd": 9_000_000}),
@@ -178,11 +186,14 @@ CHILD = {"kind": "settle", "id": "settle/x", "reservation": "run-2", "child": "r
         (MONTH, CHILD | {"child_hash": "a" * 64}),
         (MONTH, CHILD | {"child": None}),
         (MONTH, CHILD | {"child": "run-1", "child_hash": "a" * 64}),
-        (MONTH, {"kind": "adjust", "id": "x", "reservation": "run-1", "child": "run-1", "amount_microusd": -1}),
+        (
+            MONTH,
+            {"kind": "adjust", "id": "x", "reservation": "run-1", "child": "run-1", "amount_microusd": -1},
+        ),
     ],
     ids=str,
 )
-def test_an_entry_with_good_hashes_that_breaks_a_rule_is_seen(store, account, forged):
+def test_an_entry_with_valid_hashes_that_breaks_a_rule_is_found(store, account, forged):
     state = Ledger(store, StillClock()).state(account)
     entry = Entry(account=account, number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
     store.put(store_layout.ledger_entry(account, entry.number), record_bytes(hash_entry(entry)))
@@ -190,7 +201,7 @@ def test_an_entry_with_good_hashes_that_breaks_a_rule_is_seen(store, account, fo
         check(store)
 
 
-def test_a_settlement_that_names_another_entry_than_the_closing_one_is_seen(store):
+def test_a_settlement_by_an_entry_that_did_not_close_the_child_is_found(store):
     state, first = Ledger(store, StillClock()).state(MONTH), read_entry(store, "run-2", 1)
     entry = Entry(
         account=MONTH,
@@ -206,7 +217,7 @@ def test_a_settlement_that_names_another_entry_than_the_closing_one_is_seen(stor
 
 
 @pytest.mark.parametrize("reserved_for", ["run-2", "run-3"])
-def test_a_cap_that_no_reservation_of_its_own_covers_is_seen(store, reserved_for):
+def test_a_cap_that_its_own_reservation_does_not_cover_is_found(store, reserved_for):
     ledger = Ledger(store, StillClock())
     ledger.open("run-3", Decimal("5"))
     state, month = ledger.state("run-2"), AccountChain(store, MONTH)
@@ -220,7 +231,7 @@ def test_a_cap_that_no_reservation_of_its_own_covers_is_seen(store, reserved_for
         check(store)
 
 
-def test_an_account_copied_under_another_name_is_seen(store):
+def test_an_account_copied_under_another_name_is_found(store):
     shutil.copytree(store.root / "ledger/run-1", store.root / "ledger/run-3")
     with pytest.raises(LedgerCorrupt, match=r"run-3/00000001\.json: is entry 1 of run-1: it was moved here"):
         check(store)
@@ -242,13 +253,13 @@ def test_an_account_copied_under_another_name_is_seen(store):
         (MONTH, 0, "run-1/00000001.json: is inside 2026-11, which is missing"),
     ],
 )
-def test_a_tail_that_was_cut_off_is_seen_by_whoever_named_an_entry_of_it(store, account, keep, says):
+def test_a_removed_chain_end_is_found_through_accounts_that_name_its_entries(store, account, keep, says):
     cut(store, account, keep)
     with pytest.raises(LedgerCorrupt, match=says):
         check(store)
 
 
-def test_a_parent_that_settled_other_than_what_was_spent_is_seen(store):
+def test_a_parent_that_settled_another_amount_than_was_spent_is_found(store):
     cut(store, MONTH, 4)
     closing, last = read_entry(store, "run-1", 7), read_entry(store, MONTH, 4)
     content = {
@@ -271,7 +282,7 @@ def test_a_parent_that_settled_other_than_what_was_spent_is_seen(store):
         (9, "run-3 is closed and not settled in 2026-11 yet"),
     ],
 )
-def test_a_crash_between_two_accounts_is_pending_and_not_broken(store, at, says):
+def test_a_crash_between_two_accounts_is_unfinished_and_not_corrupt(store, at, says):
     dying = Ledger(DyingStore(store.root, at - 2, wrote=False), StillClock())
     with pytest.raises(StoreError):
         dying.open("run-3", Decimal("1"))
@@ -281,13 +292,13 @@ def test_a_crash_between_two_accounts_is_pending_and_not_broken(store, at, says)
     assert says in found.as_text()
 
 
-def test_books_that_grow_while_they_are_verified_hold(store):
+def test_a_ledger_that_grows_during_verification_is_valid(store):
     meanwhile = functools.partial(Ledger(store, StillClock()).set_cap, "run-2", Decimal("2"))
     busy = BusyStore(store.root, store_layout.ledger_entry("run-1", 1), meanwhile)
     assert verify(busy, load_anchors(store)).cap_usd == Decimal("3")
 
 
-def test_a_receipt_that_cannot_be_read_is_named(store):
+def test_an_unreadable_receipt_is_reported(store):
     store.put("runs/run-1/receipts/train-1.json", b"{}")
     with pytest.raises(DataError, match=r"runs/run-1/receipts/train-1\.json is not a receipt"):
         load_anchors(store)

@@ -18,7 +18,9 @@ from shoestring.spending.ledger.entry import HeadHint
 
 
 class LedgerExport(StoredRecord):
-    """Marks a folder as an export, and names the accounts it must hold. Other accounts that they name may be missing."""
+    """Marks a folder as an export, and names the accounts it must hold. Other accounts that they name may be
+    missing.
+    """
 
     accounts: tuple[str, ...]
 

@@ -16,9 +16,9 @@ from shoestring.spending.ledger.settled_index import SettledReservation
 class Verification(Record):
     """A ledger that was found correct.
 
-    The totals count every dollar once, in the account where it is reserved for work, and not again in the parents.
-    `unfinished` is what writers left between two accounts, or have yet to write; `Ledger.repair_parent` finishes it.
-    `not_in_export` is what an export does not contain.
+    The totals count every dollar once, in the account where it is reserved for work, and not again in the
+    parents. `unfinished` is what writers left between two accounts, or have yet to write;
+    `Ledger.repair_parent` finishes it. `not_in_export` is what an export does not contain.
     """
 
     accounts: tuple[AccountState, ...]

@@ -1,4 +1,6 @@
-"""Verifies a ledger from its entries alone: every hash, sequence and balance, and every entry that names one of another account."""
+"""Verifies a ledger from its entries alone: every hash, sequence and balance, and every entry that names one
+of another account.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ Anchors = Mapping[str, tuple[str, ...]]
 def verify(store: Store, anchors: Anchors) -> Verification:
     """Verify a whole ledger, also while others write to it.
 
-    It finds: a changed byte; a missing, duplicated or moved entry; a stray file; an entry that breaks a rule of the accounts
-    (above a cap, below zero, settled above its reservation); and a removed end of a chain, if a head hint, a receipt or
-    another account names one of the removed entries.
+    It finds: a changed byte; a missing, duplicated or moved entry; a stray file; an entry that breaks a rule
+    of the accounts (above a cap, below zero, settled above its reservation); and a removed end of a chain, if
+    a head hint, a receipt or another account names one of the removed entries.
 
     Raises:
         LedgerCorrupt: names the first entry that is wrong.
@@ -47,13 +49,17 @@ def verify(store: Store, anchors: Anchors) -> Verification:
     for run, heads in sorted(anchors.items()):
         for head in heads:
             if not any(chain.find(head) for chain in chains.values()):
-                reason = f"a receipt names its entry {head[:12]}..., which no chain has: the end of a chain was removed"
+                reason = (
+                    f"a receipt names its entry {head[:12]}..., which no chain has: a chain's end was removed"
+                )
                 raise LedgerCorrupt(run, 0, reason)
     return summarize(chains, export)
 
 
 def load_anchors(store: Store, prefix: str = store_layout.RUNS) -> Anchors:
-    """Return the ledger heads that the receipts under `prefix` name, by run. Raises DataError for a damaged receipt."""
+    """Return the ledger heads that the receipts under `prefix` name, by run. Raises DataError for a damaged
+    receipt.
+    """
     heads: dict[str, list[str]] = {}
     for key in store.list(prefix):
         if not key.endswith(".json") or "receipts" not in key.split("/"):

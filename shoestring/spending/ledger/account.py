@@ -40,8 +40,9 @@ class StageBalance(Record):
 class AccountState(Record):
     """An account after its last entry.
 
-    `held_usd` is the sum of the open reservations. `left_usd` is what can still be reserved. `cap_usd` and `left_usd` are None
-    when there is no limit. `cap_raised_usd` is the cap minus the cap that the account was opened with.
+    `held_usd` is the sum of the open reservations. `left_usd` is what can still be reserved. `cap_usd` and
+    `left_usd` are None when there is no limit. `cap_raised_usd` is the cap minus the cap that the account was
+    opened with.
     """
 
     account: str

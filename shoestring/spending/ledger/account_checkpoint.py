@@ -1,6 +1,8 @@
-"""Checkpoints of accounts: the state of an account at one of its entries, so that a new writer of a long chain reads only its end.
+"""Checkpoints of accounts: the state of an account at one of its entries, so that a new writer of a long
+chain reads only its end.
 
-A checkpoint is a hint, like the head hint. The entries alone define the account, and `verify` compares the two.
+A checkpoint is a hint, like the head hint. The entries alone define the account, and `verify` compares the
+two.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from shoestring.spending.ledger.entry import AccountName, Sha256, is_none
 from shoestring.spending.ledger.settled_index import RequestIndex, SettledReservations
 
 MIN_INTERVAL, CHAIN_SHARE = 128, 256
-"""Entries between two checkpoints: at least 128, and for a long chain at least 1/256 of its length, which bounds the cost of writing."""
+"""Entries between two checkpoints: at least 128, and for a long chain at least 1/256 of its length, which
+bounds the cost of writing.
+"""
 
 
 class StoredReservation(Record):
@@ -136,7 +140,8 @@ def load_checkpoint(store: Store, name: str) -> Account | None:
         raise LedgerCorrupt(
             name,
             0,
-            "its checkpoint.json was changed: verify the entries, then delete it (a later entry writes a new one)",
+            "its checkpoint.json was changed: verify the entries, then delete it "
+            "(a later entry writes a new one)",
         )
     return _restore(found.checkpoint)
 
@@ -160,7 +165,9 @@ def _restore(saved: AccountCheckpoint) -> Account:
 
 
 def compare_checkpoint(saved: Account, computed: Account) -> None:
-    """Compare a checkpoint with the account that was computed from its entries. Raises LedgerCorrupt if they differ."""
+    """Compare a checkpoint with the account that was computed from its entries. Raises LedgerCorrupt if they
+    differ.
+    """
     same_history = (
         saved.requests.pack() == computed.requests.pack() and saved.settled.all() == computed.settled.all()
     )
@@ -168,7 +175,7 @@ def compare_checkpoint(saved: Account, computed: Account) -> None:
         raise LedgerCorrupt(
             saved.name,
             saved.number,
-            "does not give the state that checkpoint.json has for the account at that entry: delete that file",
+            "does not give the state that checkpoint.json has for that entry: delete that file",
         )
 
 

@@ -28,10 +28,12 @@ class OpenReservation:
 class Balances:
     """What the entries of one account add up to.
 
-    `cap_microusd` None means no limit. `cap_entry` is the number of the entry that set the cap, and `object_number` the number
-    of the object that holds the last entry. The dicts by stage are in micro-dollars.
+    `cap_microusd` None means no limit. `cap_entry` is the number of the entry that set the cap, and
+    `object_number` the number of the object that holds the last entry. The dicts by stage are in
+    micro-dollars.
 
-    Each update is O(1), also after a restore from a checkpoint: `requests` and `settled` unpack their history when it is needed.
+    Each update is O(1), also after a restore from a checkpoint: `requests` and `settled` unpack their history
+    when it is needed.
     """
 
     def __init__(self, name: str) -> None:

@@ -11,9 +11,9 @@ from shoestring.spending.ledger.entry import HashedEntry, StoredObject, read_obj
 class AccountChain:
     """All entries of an account so far, and the account that they give.
 
-    `child_reservations` maps the hash of an entry to the child account that it reserved for, and the micro-dollars.
-    `object_numbers` are the numbers of the objects that hold the entries. `checkpoint` is the account as of its checkpoint;
-    it is compared with the entries while reading.
+    `child_reservations` maps the hash of an entry to the child account that it reserved for, and the
+    micro-dollars. `object_numbers` are the numbers of the objects that hold the entries. `checkpoint` is the
+    account as of its checkpoint; it is compared with the entries while reading.
     """
 
     def __init__(self, store: Store, name: str, last: int = 0) -> None:
@@ -30,7 +30,9 @@ class AccountChain:
         self.read_new()
 
     def read_new(self) -> bool:
-        """Read the entries that were appended since the last read. Returns whether there were any. Raises LedgerCorrupt."""
+        """Read the entries that were appended since the last read. Returns whether there were any. Raises
+        LedgerCorrupt.
+        """
         before = self.account.number
         while stored := read_object(self._store, self.account.name, self.account.number + 1):
             self._append_object(stored)
@@ -54,7 +56,8 @@ class AccountChain:
     def find(self, sha256: str) -> HashedEntry | None:
         """Return the entry with this hash, or None.
 
-        If it is unknown, new entries are read first: another account may name an entry that was appended since the last read.
+        If it is unknown, new entries are read first: another account may name an entry that was appended
+        since the last read.
         """
         if sha256 not in self._by_hash:
             self.read_new()

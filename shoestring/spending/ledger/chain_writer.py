@@ -1,8 +1,9 @@
 """Appends entries to the chains of a store, concurrently with any number of other writers.
 
-A writer puts its entry under the next number, if that number is free. If another writer took it, the writer reads the new
-entries, checks the caps again, and tries the number after them. So the caps hold among writers that do not know each other,
-and a writer that dies leaves no lock. Under contention, writers write batches (`group_commit.py`).
+A writer puts its entry under the next number, if that number is free. If another writer took it, the writer
+reads the new entries, checks the caps again, and tries the number after them. So the caps hold among writers
+that do not know each other, and a writer that dies leaves no lock. Under contention, writers write batches
+(`group_commit.py`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ CONTENTION_FRESH_S = 0.2
 """For this long, the last object that a writer read is taken to be the newest when deciding how to write."""
 
 SYSTEM_RANDOM = SystemRandom()
-"""Random numbers that differ between processes, also after a fork, so that writers that collided continue at different times."""
+"""Random numbers that differ between processes, also after a fork, so that writers that collided continue at
+different times.
+"""
 
 
 class ChainWriter:
@@ -59,7 +62,8 @@ class ChainWriter:
         self.store, self._clock, self._rng = store, clock, rng
         self._accounts: dict[str, Account] = {}
         self._group = GroupCommit(store, clock, rng)
-        # By account: the objects that this writer read last, the newest at the end, and when it read the newest.
+        # By account: the objects that this writer read last, the newest at the end, and when it read the
+        # newest.
         self._recent: defaultdict[str, deque[StoredObject]] = defaultdict(
             partial(deque, maxlen=SEQUENTIAL_READS)
         )
@@ -69,7 +73,8 @@ class ChainWriter:
         """Return the account with all its entries, reading only those that are new. Raises LedgerCorrupt."""
         account, hint = self._accounts.get(check_account_name(name)), None
         if account is None:
-            # The hint is read before the entries: if it is ahead of them, no race explains it, and the end was removed.
+            # The hint is read before the entries: if it is ahead of them, no race explains it, and the end
+            # was removed.
             hint = read_head(self.store, name)
             account = self._catch_up(Account(name), hint)
         objects = 0
@@ -87,11 +92,15 @@ class ChainWriter:
         return account
 
     def cached(self, name: str) -> Account:
-        """Return the account as this writer read it last, which may be out of date. `append` checks against the store."""
+        """Return the account as this writer read it last, which may be out of date. `append` checks against
+        the store.
+        """
         return self._accounts.get(check_account_name(name)) or self.latest(name)
 
     def _catch_up(self, account: Account, hint: HeadHint | None) -> Account:
-        """Bring the account to the head hint: by a checkpoint, if that is far ahead, and then by parallel reads."""
+        """Bring the account to the head hint: by a checkpoint, if that is far ahead, and then by parallel
+        reads.
+        """
         if hint is None:
             return account
         name = account.name
@@ -131,8 +140,8 @@ class ChainWriter:
     def append(self, draft: Entry, min_left_microusd: int = 0) -> HashedEntry:
         """Write `draft` as the next entry of its account, exactly once, concurrently with other writers.
 
-        It starts from the cached account. When that turns out to be out of date (the number is taken, or the entry is refused),
-        the new entries are read and the draft is checked again.
+        It starts from the cached account. When that turns out to be out of date (the number is taken, or the
+        entry is refused), the new entries are read and the draft is checked again.
         """
         account, is_fresh, has_lost = self.cached(draft.account), False, False
         if self._is_contended(account) and not self._was_just_read(account):
@@ -156,7 +165,8 @@ class ChainWriter:
                 return stored.entries[0]
             self._wait_for_entry(account, number)
             if not self._is_contended(account):
-                # The losers retry at different times: the first to get a number tells the others of the contention.
+                # The losers retry at different times: the first to get a number tells the others of the
+                # contention.
                 self._clock.sleep(self._rng.uniform(0, self._clock.monotonic_s() - began_s))
             # Losing a number to an entry that was not read yet is no sign of contention.
             has_lost, is_fresh = is_fresh, True
@@ -181,7 +191,9 @@ class ChainWriter:
         return self._clock.monotonic_s() - self._read_at_s[account.name] <= CONTENTION_FRESH_S
 
     def _put(self, stored: StoredObject) -> bool:
-        """Put the object. Returns False if its number is taken. A store may fail and have written it all the same."""
+        """Put the object. Returns False if its number is taken. A store may fail and have written it all the
+        same.
+        """
         entry = stored.entries[0].entry
         key = store_layout.ledger_entry(entry.account, entry.number)
         try:
@@ -204,17 +216,20 @@ class ChainWriter:
                 account_checkpoint.write_checkpoint(self.store, account)
 
     def _same_request(self, draft: Entry, hashed: HashedEntry) -> HashedEntry:
-        """Return the entry that the same request wrote before. Raises LedgerConflict if its content differs."""
+        """Return the entry that this request wrote before. Raises LedgerConflict if its content differs."""
         position = {"number", "prev", "at", "writer"}
         if draft.model_dump(exclude=position) != hashed.entry.model_dump(exclude=position):
             raise LedgerConflict(
                 draft.account,
-                f"already has {draft.id!r} as entry {hashed.entry.number}, with other content: read its state first",
+                f"already has {draft.id!r} as entry {hashed.entry.number}, with other content: "
+                "read its state first",
             )
         return hashed
 
     def _wait_for_entry(self, account: Account, number: int) -> None:
-        """Wait until the entry that took `number` can be read. Raises StoreError after `VISIBILITY_TIMEOUT_S`."""
+        """Wait until the entry that took `number` can be read. Raises StoreError after
+        `VISIBILITY_TIMEOUT_S`.
+        """
         until_s = self._clock.monotonic_s() + VISIBILITY_TIMEOUT_S
         while account.number < number and not self._apply_next(account):
             if self._clock.monotonic_s() > until_s:

@@ -1,8 +1,8 @@
 """The entries of the ledger, and how they are stored.
 
-Each account has a chain of entries. An entry is one request to the account, and contains the hash of the entry before it.
-An object in the store holds one entry, or a batch of consecutive entries under the number of the first. Writers that met
-contention write batches (`group_commit.py`).
+Each account has a chain of entries. An entry is one request to the account, and contains the hash of the
+entry before it. An object in the store holds one entry, or a batch of consecutive entries under the number of
+the first. Writers that met contention write batches (`group_commit.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_ENTRY = "0" * 64
 PARALLEL_READS = 16
 """Objects that are read at the same time: the number of connections that the S3 store keeps open."""
 SEQUENTIAL_READS = 8
-"""Up to this many entries are read one after another. For so few, starting threads costs more than it saves."""
+"""Up to this many entries are read one after another: starting threads would cost more than it saves."""
 READ_WINDOW = 8 * PARALLEL_READS
 """Entries that one round of parallel reads covers, so that a wrong hint costs few useless requests."""
 MAX_BATCH_ENTRIES = 64
@@ -54,8 +54,9 @@ def is_none(value: object) -> bool:
 class Entry(StoredRecord):
     """One request to an account. Amounts are whole micro-dollars.
 
-    `id` names the request: a request that is sent twice is written once. `amount_microusd` is the amount that a `reserve`
-    reserves, that an `extend` adds, that a `settle` settles at, or by which an `adjust` changes a settled reservation.
+    `id` names the request: a request that is sent twice is written once. `amount_microusd` is the amount that
+    a `reserve` reserves, that an `extend` adds, that a `settle` settles at, or by which an `adjust` changes a
+    settled reservation.
     """
 
     model_config = ConfigDict(strict=True)
@@ -123,7 +124,9 @@ class EntryBatch(Record):
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """The content of one object. `contended`: more than one writer wanted its number; it is then stored as a batch."""
+    """The content of one object. `contended`: more than one writer wanted its number; it is then stored as a
+    batch.
+    """
 
     entries: tuple[HashedEntry, ...]
     contended: bool = False
@@ -136,8 +139,8 @@ class StoredObject:
 class HeadHint(Record):
     """A hint at an account's last entry, in `head.json`.
 
-    The hint may be behind the chain, so readers do not rely on it. A hint that is ahead of the chain shows that entries
-    were removed from the chain's end.
+    The hint may be behind the chain, so readers do not rely on it. A hint that is ahead of the chain shows
+    that entries were removed from the chain's end.
     """
 
     model_config = ConfigDict(strict=True)
@@ -154,7 +157,8 @@ def parse_object(data: bytes) -> StoredObject:
     """Parse an object of a chain.
 
     Raises:
-        ValueError: the data holds no entries, an entry does not have its hash, or the bytes are not in canonical form.
+        ValueError: the data holds no entries, an entry does not have its hash, or the bytes are not in
+            canonical form.
     """
     is_batch = data.startswith(BATCH_PREFIX)
     entries = (
@@ -197,8 +201,8 @@ def read_entry(store: Store, account: str, number: int) -> HashedEntry | None:
 def read_objects(store: Store, account: str, after: int, last: int) -> Iterator[StoredObject]:
     """Yield the objects that hold entries `after` + 1 to `last`, in order, reading several in parallel.
 
-    On S3 each object takes a round trip. It ends at the first missing object. For at most `SEQUENTIAL_READS` entries it
-    yields nothing: the caller reads those one after another. Raises LedgerCorrupt.
+    On S3 each object takes a round trip. It ends at the first missing object. For at most `SEQUENTIAL_READS`
+    entries it yields nothing: the caller reads those one after another. Raises LedgerCorrupt.
     """
     if last - after <= SEQUENTIAL_READS:
         return
@@ -222,7 +226,8 @@ def read_head(store: Store, account: str) -> HeadHint | None:
     """Return the head hint, or None if there is none.
 
     Raises:
-        LedgerCorrupt: the hint is damaged. The store writes objects whole, so a damaged one was changed later.
+        LedgerCorrupt: the hint is damaged. The store writes objects whole, so a damaged one was changed
+            later.
     """
     try:
         data = store.fetch(store_layout.ledger_head(account)).read_bytes()

@@ -1,12 +1,15 @@
-"""Group commit: under contention, writers of one account propose entries, and one of them writes all proposals in one object.
+"""Group commit: under contention, writers of one account propose entries, and one of them writes all
+proposals in one object.
 
-A proposal is for one number. Once an object exists under that number, the proposal was either written in it or not, so no
-proposal is written later, when its writer no longer waits. A writer whose proposal was left out proposes it again for a later
-number. Correctness does not depend on who collects the proposals: one writer claims to, the others wait for it, and if it
-died they collect themselves. The conditional write of the number decides.
+A proposal is for one number. Once an object exists under that number, the proposal was either written in it
+or not, so no proposal is written later, when its writer no longer waits. A writer whose proposal was left out
+proposes it again for a later number. Correctness does not depend on who collects the proposals: one writer
+claims to, the others wait for it, and if it died they collect themselves. The conditional write of the number
+decides.
 
-A writer that got a number after it lost one marks its object as contended (`StoredObject.contended`), and so does a writer of
-a batch. The next writers see the mark and propose. It ends with a writer that no other writer joins.
+A writer that got a number after it lost one marks its object as contended (`StoredObject.contended`), and so
+does a writer of a batch. The next writers see the mark and propose. It ends with a writer that no other
+writer joins.
 """
 
 from __future__ import annotations
@@ -33,15 +36,17 @@ from shoestring.spending.ledger.entry import (
     hash_entry,
 )
 
-# All pauses are multiples of how long the writer's own proposal took to write, so that they suit a local disk as well as a
-# distant or a busy server. Each pause is twice the one before it.
+# All pauses are multiples of how long the writer's own proposal took to write, so that they suit a local disk
+# as well as a distant or a busy server. Each pause is twice the one before it.
 COLLECT_ROUNDS, FIRST_COLLECT_PAUSE = 4, 2.0
-"""Times that the collecting writer lists the proposals until their number stops growing, and the first pause."""
+"""Times that the collecting writer lists the proposals, at most, and the first pause."""
 POLLS, FIRST_POLL_PAUSE, LONGEST_POLL_PAUSE = 6, 8.0, 16.0
 """Times that a waiting writer looks for the object, and the first and the longest pause."""
 LONGEST_PAUSE_S = 2.0
 EAGER_CLAIMERS, PATIENT_POLLS = 4, 2
-"""Of as many writers as the last batch had, this many claim to collect at once; the others after two polls without an object."""
+"""Of as many writers as the last batch had, this many claim to collect at once; the others after two polls
+without an object.
+"""
 
 
 class PendingEntry(StoredRecord):
@@ -96,7 +101,9 @@ class GroupCommit:
         return False
 
     def _collect(self, folder: str, own: str, expected: int, pause_s: float) -> Iterator[PendingEntry]:
-        """Yield the other writers' proposals, once there are `expected` of them or their number stops growing."""
+        """Yield the other writers' proposals, once there are `expected` of them or their number stops
+        growing.
+        """
         keys = list[str]()
         for collect_round in range(COLLECT_ROUNDS):
             self._clock.sleep(min(LONGEST_PAUSE_S, pause_s * 2**collect_round))
@@ -120,7 +127,9 @@ class GroupCommit:
         return None
 
     def _batch(self, account: Account, own: PendingEntry, others: Iterator[PendingEntry]) -> StoredObject:
-        """Return the proposals that may follow each other. The writer of another one sees that it was left out."""
+        """Return the proposals that may follow each other. The writer of another one sees that it was left
+        out.
+        """
         trial, entries = account.copy(), list[HashedEntry]()
         for pending in (own, *others):
             if len(entries) == MAX_BATCH_ENTRIES:

@@ -1,7 +1,7 @@
 """The operations of the ledger.
 
-Each account has one hash chain. An entry is written only where none exists (`chain_writer.py`). An account can lie inside
-others: a run's account inside its month's and its campaign's (`parent_accounts.py`).
+Each account has one hash chain. An entry is written only where none exists (`chain_writer.py`). An account
+can lie inside others: a run's account inside its month's and its campaign's (`parent_accounts.py`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from shoestring.spending.ledger.parent_accounts import ParentAccounts, is_root_a
 class Ledger:
     """Reads and writes the accounts of a store. Amounts are in dollars; a float is refused (ValueError).
 
-    One thread uses an object; any number of objects and processes use a store. Each request has an id, and gives the same
-    entry however often it is made. The same id with other content raises LedgerConflict.
+    One thread uses an object; any number of objects and processes use a store. Each request has an id, and
+    gives the same entry however often it is made. The same id with other content raises LedgerConflict.
 
-    All operations raise LedgerCorrupt for a damaged chain, StoreFull or StoreError when the entry could not be written, and
-    LedgerConflict when the account is not in a state for the request.
+    All operations raise LedgerCorrupt for a damaged chain, StoreFull or StoreError when the entry could not
+    be written, and LedgerConflict when the account is not in a state for the request.
     """
 
     def __init__(self, store: Store, clock: Clock, writer: str = "", rng: Random = SYSTEM_RANDOM) -> None:
@@ -52,13 +52,13 @@ class Ledger:
     ) -> HashedEntry:
         """Open an account.
 
-        Its cap is reserved in `parent` (None: the current month) and, if given, in the account `campaign`. Accounts of months
-        and campaigns have no parents. A month's account is opened when it does not exist. `approval` is the digest of the
-        approval that allows the cap.
+        Its cap is reserved in `parent` (None: the current month) and, if given, in the account `campaign`.
+        Accounts of months and campaigns have no parents. A month's account is opened when it does not exist.
+        `approval` is the digest of the approval that allows the cap.
 
         Raises:
-            BudgetExceeded: a parent has too little left. Nothing stays reserved in the other one, and the account's name
-                cannot be used any more.
+            BudgetExceeded: a parent has too little left. Nothing stays reserved in the other one, and the
+                account's name cannot be used any more.
         """
         caps = {stage: _micro(cap) for stage, cap in sorted((stage_caps or {}).items())}
         cap = None if cap_usd is None else _micro(cap_usd)
@@ -82,7 +82,8 @@ class Ledger:
         min_left_usd: Decimal = Decimal(0),
         decision_key: str = "",
     ) -> HashedEntry:
-        """Reserve money for one attempt at a stage, if `min_left_usd` is still free after it, for later stages.
+        """Reserve money for one attempt at a stage, if `min_left_usd` is still free after it, for later
+        stages.
 
         Raises:
             BudgetExceeded: the cap of the account or of the stage would be exceeded.
@@ -137,8 +138,9 @@ class Ledger:
     def set_cap(self, account: str, cap_usd: Decimal, approval: str | None = None) -> HashedEntry:
         """Set the cap of an account.
 
-        In an account with parents, the cap can only rise, and the parents reserve the difference. An account without parents
-        can have any cap that it has not exceeded. `approval` is the digest of the approval that allows the cap.
+        In an account with parents, the cap can only rise, and the parents reserve the difference. An account
+        without parents can have any cap that it has not exceeded. `approval` is the digest of the approval
+        that allows the cap.
 
         Raises:
             BudgetExceeded: a parent has too little left.
@@ -146,7 +148,8 @@ class Ledger:
         cap, current = _micro(cap_usd), self._chains.latest(account)
         if not current.parents and current.number and current.cap_microusd == cap:
             return self._chains.entry(account, current.cap_entry)
-        # A root account's cap may fall and rise again, so its request ids also name the entry of the cap before.
+        # A root account's cap may fall and rise again, so its request ids also name the entry of the cap
+        # before.
         request = f"cap/{cap}" if current.parents else f"cap/{current.cap_entry}/{cap}"
         if before := current.requests.entry_number(request):
             return self._chains.entry(account, before)
@@ -170,7 +173,8 @@ class Ledger:
     def ensure_cap(self, account: str, cap_usd: Decimal) -> None:
         """Open an account that has no parents with this cap, or set its cap if it differs.
 
-        It costs as much as one entry, however long the chain is: unlike `state`, it reads no settled reservations.
+        It costs as much as one entry, however long the chain is: unlike `state`, it reads no settled
+        reservations.
         """
         current = self._chains.latest(account)
         if not current.number:
@@ -202,7 +206,9 @@ class Ledger:
         return current.state()
 
     def repair_parent(self, parent: str) -> list[str]:
-        """Settle what crashed writers left in the account of a month or a campaign. Returns a sentence for each."""
+        """Settle what crashed writers left in the account of a month or a campaign. Returns a sentence for
+        each.
+        """
         return self._parents.repair(parent)
 
     def _opened_before(self, account: str, cap: int | None, caps: dict[str, int]) -> HashedEntry:
@@ -219,7 +225,9 @@ class Ledger:
         return f"{self._rng.getrandbits(128):032x}"
 
     def _draft(self, account: str, *, amount: Decimal | None = None, **content: Any) -> Entry:
-        """Return an entry without its position. Stage and attempt are taken from the entry that reserved the money."""
+        """Return an entry without its position. Stage and attempt are taken from the entry that reserved the
+        money.
+        """
         if amount is not None:
             content["amount_microusd"] = _micro(amount)
         if (name := content.get("reservation")) and content["kind"] != "reserve":

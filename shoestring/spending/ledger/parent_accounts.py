@@ -1,8 +1,9 @@
-"""Accounts inside accounts: the cap of a run's account is reserved in its month's account, and in its campaign's if it has one.
+"""Accounts inside accounts: the cap of a run's account is reserved in its month's account, and in its
+campaign's if it has one.
 
-The cap is reserved in each parent before the child account is opened, and settled there when the child closes. A writer that
-dies in between leaves a reservation in a parent. The same request made again completes it, or `repair` settles it after
-`LEASE_S`.
+The cap is reserved in each parent before the child account is opened, and settled there when the child
+closes. A writer that dies in between leaves a reservation in a parent. The same request made again completes
+it, or `repair` settles it after `LEASE_S`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ MONTH_ACCOUNT = re.compile(r"\d{4}-\d{2}")
 # No run's account ends in this suffix: the part after the dot of such an account is a number.
 CAMPAIGN_ACCOUNT = re.compile(rf"({CAMPAIGN_NAME})\.campaign")
 LEASE_S = 600
-"""Age at which a reservation in a parent counts as abandoned if its child was never opened. Opening takes a few writes."""
+"""Age at which a reservation in a parent counts as abandoned if its child was never opened. Opening takes a
+few writes.
+"""
 
 
 def campaign_account(campaign: str) -> str:
@@ -32,7 +35,9 @@ def campaign_account(campaign: str) -> str:
 
 
 def is_root_account(account: str) -> bool:
-    """Return whether the account has no parents: a month or a campaign. So a campaign may last several months."""
+    """Return whether the account has no parents: a month or a campaign. So a campaign may last several
+    months.
+    """
     return bool(MONTH_ACCOUNT.fullmatch(account) or CAMPAIGN_ACCOUNT.fullmatch(account))
 
 
@@ -43,10 +48,12 @@ class ParentAccounts:
         self._chains, self._clock, self._writer = chains, clock, writer
 
     def reserve_in_all(self, parents: tuple[str, ...], child: str, cap: int | None) -> tuple[str, ...]:
-        """Reserve the child's cap (in micro-dollars) in all parents, or in none. Returns the hashes of the entries.
+        """Reserve the child's cap (in micro-dollars) in all parents, or in none. Returns the hashes of the
+        entries.
 
         Raises:
-            BudgetExceeded, LedgerConflict: from the parent that refused. The child's name cannot be used any more.
+            BudgetExceeded, LedgerConflict: from the parent that refused. The child's name cannot be used any
+                more.
         """
         if cap is None and parents:
             raise LedgerConflict(child, f"is inside {parents[0]}, so it needs a cap")
@@ -72,12 +79,15 @@ class ParentAccounts:
                 self.settle(parent, child)
 
     def _close_before_open(self, parent: str, child: str, entry_hash: str, reason: str) -> None:
-        """Close a child account that was never opened, so that it cannot be opened any more. Raises LedgerConflict."""
+        """Close a child account that was never opened, so that it cannot be opened any more. Raises
+        LedgerConflict.
+        """
         about = {"parent": parent, "parent_hash": entry_hash, "reason": reason}
         self._chains.append(self.draft(child, kind="close", id="close", **about))
 
     def reserve_at_least(self, child: str, cap: int) -> tuple[str, ...]:
-        """Raise the child's reservations to `cap` micro-dollars. Returns the hashes of the entries that cover it.
+        """Raise the child's reservations to `cap` micro-dollars. Returns the hashes of the entries that cover
+        it.
 
         All parents are checked before the first of them is written to.
 
@@ -96,7 +106,7 @@ class ParentAccounts:
         )
 
     def _extension(self, parent: str, child: str, cap: int) -> Entry | None:
-        """Return the entry that raises the child's reservation to `cap`, or None if it covers `cap` already."""
+        """Return the entry that raises the child's reservation to `cap`, or None if it covers `cap`."""
         open_ = self._chains.latest(parent).reservations.get(child)
         if open_ is None:
             raise LedgerConflict(child, "was closed by another writer in the meantime")
@@ -106,7 +116,9 @@ class ParentAccounts:
         return self.draft(parent, kind="extend", id=f"extend/{child}/{cap}", **about)
 
     def settle(self, parent: str, child: str) -> HashedEntry:
-        """Settle the parent's reservation at what the closed child spent; at $0 if the child was opened without that parent."""
+        """Settle the parent's reservation at what the closed child spent; at $0 if the child was opened
+        without that parent.
+        """
         closed = self._chains.latest(child)
         is_inside = parent in closed.parents
         spent = closed.spent_microusd if is_inside else 0
@@ -136,7 +148,8 @@ class ParentAccounts:
         return done
 
     def _close_unopened(self, parent: str, child: str, open_: OpenReservation) -> bool:
-        """Close a child that was not opened within the lease, so that its delayed writer can no longer open it.
+        """Close a child that was not opened within the lease, so that its delayed writer can no longer open
+        it.
 
         Returns False if the lease still runs, or the child was opened after all.
         """
@@ -152,7 +165,8 @@ class ParentAccounts:
     def _lease_start(self, parent: str, child: str, open_: OpenReservation) -> datetime:
         """Return when the lease began.
 
-        If the reserving writer's clock was ahead of this one's, the earliest time of the entries after it counts.
+        If the reserving writer's clock was ahead of this one's, the earliest time of the entries after it
+        counts.
         """
         if open_.reserved_at <= self._clock.now():
             return open_.reserved_at

@@ -1,4 +1,6 @@
-"""The rules for the next entry of an account. Writers check them before they append, and readers for each entry they read."""
+"""The rules for the next entry of an account. Writers check them before they append, and readers for each
+entry they read.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ def check_entry(account: Balances, entry: Entry, min_left_microusd: int = 0) -> 
     """Check that `entry` may come next, with at least `min_left_microusd` still free after it.
 
     Raises:
-        BudgetExceeded: it would exceed the cap of the account or of the stage, or settle above the reserved amount.
-        LedgerConflict: the account or the reservation is not in a state for it.
+        BudgetExceeded: it would exceed the cap of the account or of the stage, or settle above the reserved
+            amount. LedgerConflict: the account or the reservation is not in a state for it.
     """
     if entry.kind == "open" or (entry.kind == "close" and not account.number and entry.parent):
         _check_first(account, entry)
@@ -62,7 +64,9 @@ def _check_first(account: Balances, entry: Entry) -> None:
 
 
 def _check_cap(account: Balances, entry: Entry) -> None:
-    """Check a new cap. Inside parents a cap can only rise; without parents it can be anything not yet exceeded."""
+    """Check a new cap. Inside parents a cap can only rise; without parents it can be anything not yet
+    exceeded.
+    """
     if entry.cap_microusd is None:
         raise LedgerConflict(account.name, "cannot be given a cap without an amount")
     cap = from_microusd(entry.cap_microusd)

@@ -25,19 +25,17 @@ def parsed(content: dict[str, Any]) -> WorldFile:
 
 
 @given(st.integers(1, 256), st.floats(0.5, 2000), st.lists(st.just(("NVIDIA L4", 24.0)), max_size=2))
-def test_every_pool_of_a_laptop_has_a_price_that_is_believed(
+def test_every_pool_of_a_laptop_has_an_accepted_price(
     cores: int, memory_gb: float, gpus: list[tuple[str, float]]
 ) -> None:
     world = parsed(laptop_world(cores, memory_gb, "~/store", TODAY, gpus))
     book = FilePrices(world).book()
-    assert not book.rejected and {quote.pool for quote in book.quotes} == {
-        pool.name for pool in world.pools
-    }
+    assert not book.rejected and {quote.pool for quote in book.quotes} == {pool.name for pool in world.pools}
     assert world.purpose == "run" and max(pool.cores for pool in world.pools) == cores
     assert len({pool.name for pool in world.pools}) == len(world.pools)
 
 
-def test_a_laptop_is_so_many_cores_at_four_cents() -> None:
+def test_a_laptop_costs_four_cents_per_core_hour() -> None:
     world = parsed(laptop_world(6, 15.5, "~/store", TODAY))
     prices = {quote.pool: quote.usd_per_hour for quote in FilePrices(world).book().quotes}
     assert prices == {
@@ -60,11 +58,11 @@ def test_a_laptop_is_so_many_cores_at_four_cents() -> None:
         ("?", 20),
     ],
 )
-def test_a_gpu_is_known_by_the_longest_part_of_its_name(name: str, tflops: float) -> None:
+def test_a_gpu_is_found_by_the_longest_part_of_its_name(name: str, tflops: float) -> None:
     assert peak_tflops(name) == tflops
 
 
-def test_the_example_cluster_is_believed_and_every_price_is_dated() -> None:
+def test_the_example_clusters_prices_are_accepted_and_dated() -> None:
     world = parsed(cloud_world("~/store"))
     book = FilePrices(world).book()
     assert not book.rejected and world.purpose == "plan" and world.store == "~/store"
@@ -75,7 +73,7 @@ def test_the_example_cluster_is_believed_and_every_price_is_dated() -> None:
     assert {quote.market for quote in book.quotes} == {Market.SPOT, Market.ON_DEMAND}
 
 
-def test_a_written_world_opens(tmp_path: Path) -> None:
+def test_a_world_template_opens(tmp_path: Path) -> None:
     path = tmp_path / "world.yaml"
     path.write_text(yaml.safe_dump(cloud_world(str(tmp_path)), sort_keys=False))
     assert len(open_local_world(path).prices.book().quotes) == 14

@@ -62,20 +62,20 @@ def doubts(*rows: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("wrong", "what"),
     [
-        (without("source"), r"price row 2 \(cpu\): no source; a row has pool"),
-        (without("pool"), r"price row 2 \(no pool\): no pool"),
-        (row(as_of=None), "no as_of"),
-        (row(source=""), "no source"),
+        (without("source"), r"price row 2 \(cpu\): missing source; a row has pool"),
+        (without("pool"), r"price row 2 \(no pool\): missing pool"),
+        (row(as_of=None), "missing as_of"),
+        (row(source=""), "missing source"),
         (row(usd_per_day="1"), "unknown field usd_per_day"),
-        (row(market="sopt"), "'sopt' is not a market; there is: spot, on-demand, reserved"),
-        (row(pool="cpux"), "no pool called 'cpux'; there is: cpu, gpu, tpu"),
+        (row(market="sopt"), "'sopt' is not a market; known: spot, on-demand, reserved"),
+        (row(pool="cpux"), "no pool called 'cpux'; known: cpu, gpu, tpu"),
         (row(usd_per_hour="cheap"), "'cheap' is not an amount of dollars"),
         (row(usd_per_hour=True), "True"),
-        (row(usd_per_hour=Decimal("nan")), "has to be finite"),
-        (row(as_of="30 July"), "'30 July' is not a day: write it like 2026-07-30"),
+        (row(usd_per_hour=Decimal("nan")), "must be finite"),
+        (row(as_of="30 July"), "'30 July' is not a date: write it like 2026-07-30"),
     ],
 )
-def test_a_malformed_row_is_refused_by_number_and_by_what_is_wrong(wrong: dict[str, Any], what: str) -> None:
+def test_a_malformed_row_is_refused_by_number_with_the_reason(wrong: dict[str, Any], what: str) -> None:
     with pytest.raises(WorldError, match=what):
         book_of(row(), wrong)
 
@@ -83,11 +83,11 @@ def test_a_malformed_row_is_refused_by_number_and_by_what_is_wrong(wrong: dict[s
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
-        ([row(usd_per_hour="0")], "$0.000000 an hour is not a price: nobody gives cpu away"),
-        ([row(usd_per_hour="-0.10")], "$-0.100000 an hour is not a price: nobody gives cpu away"),
+        ([row(usd_per_hour="0")], "$0.000000 an hour is not a price: cpu is not free"),
+        ([row(usd_per_hour="-0.10")], "$-0.100000 an hour is not a price: cpu is not free"),
         (
             [row("tpu", "700.0")],
-            "$700.000000 an hour is a placeholder, not a price: lists write it for 'unknown'",
+            "$700.000000 an hour is a placeholder, not a price: price lists write it for 'unknown'",
         ),
         (
             [row(), row(usd_per_hour="0.16", market="spot")],
@@ -99,11 +99,11 @@ def test_a_malformed_row_is_refused_by_number_and_by_what_is_wrong(wrong: dict[s
         ),
     ],
 )
-def test_an_unbelievable_price_is_set_aside_with_its_numbers(rows: list[dict[str, Any]], why: str) -> None:
+def test_an_impossible_price_is_rejected_with_its_numbers(rows: list[dict[str, Any]], why: str) -> None:
     assert doubts(*rows) == [why]
 
 
-def test_the_rest_of_the_book_is_used() -> None:
+def test_the_other_rows_are_still_used() -> None:
     """A placeholder beside a price makes no liar of it."""
     book = book_of(row("tpu", "700.0"), row("tpu", "2.70", source="older"), row())
     assert [(quote.pool, quote.usd_per_hour) for quote in book.quotes] == [
@@ -113,7 +113,7 @@ def test_the_rest_of_the_book_is_used() -> None:
     assert len(book.rejected) == 1
 
 
-def test_rows_that_disagree_are_both_set_aside_and_rows_that_agree_are_one() -> None:
+def test_disagreeing_rows_are_both_rejected_and_equal_rows_count_once() -> None:
     assert (
         doubts(row(), row(usd_per_hour="0.20"))
         == ["rows for cpu on-demand disagree: $0.160000, $0.200000; keep one"] * 2
@@ -122,12 +122,12 @@ def test_rows_that_disagree_are_both_set_aside_and_rows_that_agree_are_one() -> 
     assert [quote.as_of for quote in book.quotes] == [date(2026, 8, 30)] and not book.rejected
 
 
-def test_spot_is_not_compared_with_an_on_demand_price_that_is_not_believed() -> None:
+def test_spot_is_not_compared_with_a_rejected_on_demand_price() -> None:
     book = book_of(row(usd_per_hour="-1"), row(usd_per_hour="0.05", market="spot"))
     assert [quote.market for quote in book.quotes] == [Market.SPOT]
 
 
-def test_a_gpu_may_cost_what_cores_may_not() -> None:
+def test_a_gpu_machine_may_cost_more_than_cores() -> None:
     assert doubts(row("gpu", "14.24")) == [] and len(doubts(row("cpu", "14.24"))) == 1
 
 
@@ -154,16 +154,16 @@ def book_with(*commitments: dict[str, Any]) -> PriceBook:
         ),
     ],
 )
-def test_a_commitment_that_cannot_be_is_refused_with_what_to_write(wrong: dict[str, Any], what: str) -> None:
+def test_an_impossible_commitment_is_refused_with_the_fix(wrong: dict[str, Any], what: str) -> None:
     with pytest.raises(ValidationError, match=what):
         book_with(wrong)
 
 
-def test_commitments_of_one_name_or_of_no_pool_are_refused() -> None:
+def test_commitments_with_duplicate_names_or_unknown_pools_are_refused() -> None:
     with pytest.raises(ValidationError, match="commitments named twice: deed"):
         book_with(committed(), committed())
     with pytest.raises(
-        WorldError, match="commitment deed: there is no pool called 'cpux'; there is: cpu, gpu, tpu"
+        WorldError, match="commitment deed: there is no pool called 'cpux'; known: cpu, gpu, tpu"
     ):
         book_with(committed(pool="cpux"))
 
@@ -171,22 +171,22 @@ def test_commitments_of_one_name_or_of_no_pool_are_refused() -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"until_day": "2026-10-31"}, "it ended on 2026-10-31: the on-demand price holds"),
+        ({"until_day": "2026-10-31"}, "it ended on 2026-10-31: the on-demand price applies"),
         ({"from_day": "2026-11-02"}, "it begins on 2026-11-02"),
         (
             {"market": "spot"},
-            "no spot price of cpu is believed, so nobody knows what it costs when the hours are used up",
+            "no spot price of cpu was accepted, so the price after the hours are used up is unknown",
         ),
-        ({"pool": "", "machine": "n2"}, "it covers none of the pools that there are: n2"),
+        ({"pool": "", "machine": "n2"}, "it covers none of the pools: n2"),
     ],
 )
-def test_a_commitment_that_covers_nothing_now_is_set_aside_with_why(fields: dict[str, Any], why: str) -> None:
+def test_an_inactive_commitment_is_rejected_with_the_reason(fields: dict[str, Any], why: str) -> None:
     book = book_with(committed(**fields))
     assert book.committed == () and [each.reason for each in book.rejected] == [why]
 
 
 @given(st.integers(1, 10**6))
-def test_a_price_written_without_quotes_in_yaml_is_the_price_that_was_written(micro: int) -> None:
+def test_an_unquoted_yaml_price_is_read_exactly(micro: int) -> None:
     written = format(Decimal(micro).scaleb(-6), "f")
     text = f"store: s\npools: [{{name: cpu, cores: 1, memory_gb: 1}}]\nprices: [{{usd_per_hour: {written}, as_of: 2026-07-30}}]"
     (read,) = parse(text, WorldFile, "world.yaml", WorldError).prices
@@ -203,7 +203,7 @@ prices = st.integers(-10, 200).map(lambda cents: f"{cents / 100}") | st.sampled_
         max_size=12,
     )
 )
-def test_what_is_believed_is_positive_single_and_cheaper_on_spot(rows: list[dict[str, Any]]) -> None:
+def test_accepted_prices_are_positive_unique_and_lower_on_spot(rows: list[dict[str, Any]]) -> None:
     book = book_of(*rows)
     believed = {(quote.pool, quote.market): quote.usd_per_hour for quote in book.quotes}
     assert len(believed) == len(book.quotes) and all(price > 0 for price in believed.values())

@@ -30,8 +30,8 @@ from shoestring.spending.ledger.ledger import Ledger
 def approval(amount: str = "5", days: float = 1, by: str = "ann", at: float = 0) -> Approval:
     return Approval(
         run_id="run",
-        by=by,
-        at=NOON + timedelta(seconds=at),
+        approved_by=by,
+        approved_at=NOON + timedelta(seconds=at),
         amount_usd=Decimal(amount),
         expires_at=NOON + timedelta(days=days),
         pod=PodRef.parse("host.1.2"),
@@ -43,25 +43,25 @@ def store(tmp_path: Path) -> FolderStore:
     return FolderStore(tmp_path / "store")
 
 
-def test_of_several_that_are_enough_the_last_counts_and_one_that_is_not_says_why(store):
+def test_the_newest_sufficient_approval_counts_and_an_insufficient_one_gives_the_reason(store):
     first, last = write_approval(store, approval("5")), write_approval(store, approval("6", at=9, by="bob"))
     write_approval(store, approval("1", at=10))
     found = read_approvals(store, "run")
     assert valid_approval(found, Decimal("5"), NOON) == last
     assert valid_approval({first: found[first]}, Decimal("5"), NOON) == first
     assert valid_approval(found, Decimal("6.000001"), NOON) is None
-    assert why_insufficient(found, Decimal("7"), NOON) == "ann allowed it $1.000000, which is less"
+    assert why_insufficient(found, Decimal("7"), NOON) == "ann approved $1.000000, which is less"
     assert why_insufficient({}, Decimal("7"), NOON) == ""
 
 
-def test_one_that_ends_before_an_entry_could_be_written_does_not_count(store):
+def test_an_approval_that_expires_within_the_margin_does_not_count(store):
     sha256 = write_approval(store, approval())
     found, end = read_approvals(store, "run"), NOON + timedelta(days=1)
     assert valid_approval(found, Decimal("5"), end - timedelta(seconds=ENTRY_MARGIN_S + 1)) == sha256
     assert valid_approval(found, Decimal("5"), end - timedelta(seconds=ENTRY_MARGIN_S)) is None
     assert (
         why_insufficient(found, Decimal("5"), end)
-        == "that of ann is good until 2026-11-22 12:00 UTC, and it is 2026-11-22 12:00"
+        == "the approval of ann expires at 2026-11-22 12:00 UTC, and it is 2026-11-22 12:00"
     )
 
 
@@ -73,44 +73,44 @@ def used(store: FolderStore) -> str:
     return sha256
 
 
-def test_books_with_an_approval_hold_also_where_they_were_exported_to(store, used, tmp_path):
+def test_a_ledger_with_an_approval_verifies_also_after_an_export(store, used, tmp_path):
     verify(store, {})
     export_accounts(store, tmp_path / "copy", "run")
     verify(*open_ledger_folder(tmp_path / "copy"))
     (tmp_path / "copy/run/approvals" / f"{used}.json").unlink()
-    with pytest.raises(LedgerCorrupt, match=rf"names the approval {used[:12]}\.\.\., which is not there"):
+    with pytest.raises(LedgerCorrupt, match=rf"names the approval {used[:12]}\.\.\., which does not exist"):
         verify(*open_ledger_folder(tmp_path / "copy"))
 
 
 @pytest.mark.parametrize("by", ["eve", ""])
-def test_one_that_was_changed_is_found_by_whoever_reads_it(store, used, by):
+def test_a_changed_approval_is_reported_to_every_reader(store, used, by):
     path = store.root / store_layout.approval("run", used)
-    path.write_bytes(path.read_bytes().replace(b'"by": "ann"', f'"by": "{by}"'.encode()))
+    path.write_bytes(path.read_bytes().replace(b'"approved_by": "ann"', f'"approved_by": "{by}"'.encode()))
     for look in (lambda: verify(store, {}), lambda: read_approvals(store, "run")):
-        with pytest.raises(LedgerCorrupt, match="was changed since it was given"):
+        with pytest.raises(LedgerCorrupt, match="was changed after it was given"):
             look()
 
 
-def test_one_that_is_put_under_another_runs_name_is_found(store, used):
+def test_an_approval_copied_to_another_run_is_reported(store, used):
     store.put(store_layout.approval("other", used), record_bytes(approval()))
-    with pytest.raises(LedgerCorrupt, match="was changed since it was given"):
+    with pytest.raises(LedgerCorrupt, match="was changed after it was given"):
         read_approvals(store, "other")
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (approval("4.999999"), r"has a cap of \$5\.000000, and the approval .* of ann is over \$4\.999999"),
-        (approval(days=-1), r"was written after the approval .* of ann had ended"),
+        (approval("4.999999"), r"has a cap of \$5\.000000, but the approval .* of ann allows \$4\.999999"),
+        (approval(days=-1), r"was written after the approval .* of ann had expired"),
     ],
 )
-def test_a_cap_that_its_approval_does_not_allow_breaks_the_books(store, given, why):
+def test_verify_reports_a_cap_that_its_approval_does_not_allow(store, given, why):
     Ledger(store, StillClock()).open("run", Decimal("5"), approval=write_approval(store, given))
     with pytest.raises(LedgerCorrupt, match=why):
         verify(store, {})
 
 
-def test_a_raised_cap_names_its_approval_too(store, used):
+def test_a_raised_cap_names_its_approval(store, used):
     ledger = Ledger(store, StillClock())
     more = write_approval(store, approval("8", at=1))
     assert ledger.set_cap("run", Decimal("8"), more).entry.approval == more

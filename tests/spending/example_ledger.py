@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from clocks import NOON, StillClock
-from spending_world import fast_folder
+from faulty_stores import fast_folder
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.pod_ref import PodRef

@@ -9,7 +9,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from some_receipts import A100, CPU, H100, NEED, T4, gpu_pool, receipt, receipts
+from example_receipts import A100, CPU, H100, NEED, T4, gpu_pool, receipt, receipts
 
 from shoestring.core.types import LearnedSpeed, Pool
 from shoestring.pricing.learning import learn
@@ -28,7 +28,7 @@ def log_of(learned: tuple[LearnedSpeed, ...], pool: Pool) -> float:
     ].log_mean
 
 
-def test_what_was_never_seen_has_the_priors_spread() -> None:
+def test_an_unknown_stage_has_the_priors_factors() -> None:
     unseen = runtime_factor(NEED, CPU, ())
     assert (unseen.mean, unseen.p95) == (pytest.approx(math.exp(0.125)), pytest.approx(2.2760, abs=1e-3))
     assert learn([], [NEED], [CPU]) == ()
@@ -47,7 +47,7 @@ def test_one_run_moves_the_estimate_most_of_the_way() -> None:
 
 @examples(25)
 @given(st.floats(0.02, 50))
-def test_many_equal_runs_teach_their_ratio_and_narrow_the_spread(ratio: float) -> None:
+def test_many_equal_runs_teach_their_ratio_and_narrow_the_factors(ratio: float) -> None:
     few, many = (learn(receipts([10.0 * ratio] * runs), [NEED], [CPU])[0] for runs in (5, 100))
     assert math.exp(many.log_mean) == pytest.approx(ratio, rel=0.03)
     assert many.log_sd < 0.15 and many.log_sd <= few.log_sd
@@ -55,7 +55,7 @@ def test_many_equal_runs_teach_their_ratio_and_narrow_the_spread(ratio: float) -
 
 @examples(25)
 @given(st.lists(st.floats(1, 100), min_size=1, max_size=20), st.randoms())
-def test_the_order_of_receipts_teaches_nothing(seconds: list[float], random: Any) -> None:
+def test_the_order_of_receipts_does_not_matter(seconds: list[float], random: Any) -> None:
     given_in = receipts(seconds)
     before = learn(given_in, [NEED], [CPU])
     random.shuffle(given_in)
@@ -69,14 +69,14 @@ def test_the_p95_is_never_below_the_mean(seconds: list[float]) -> None:
     assert 0 < found.mean <= found.p95 < math.inf
 
 
-def test_a_pool_never_seen_starts_from_its_hardware() -> None:
+def test_an_unknown_pool_starts_from_its_hardware() -> None:
     twin = CPU.model_copy(update={"name": "twin"})
     learned = learn(receipts([30.0] * 5), [NEED], [CPU, twin])
     assert [(each.pool, each.runs) for each in learned] == [(None, 5), ("cpu", 5)]
     assert math.log(2) < log_of(learned, twin) <= math.log(3)
 
 
-def test_hardware_never_seen_starts_from_the_work_on_others_of_its_kind() -> None:
+def test_unknown_hardware_starts_from_the_work_on_other_hardware_of_its_kind() -> None:
     """The prior is three times too fast wherever the work ran: so it will be elsewhere; on cores, nobody knows."""
     seen = [*receipts([30.0] * 4, **ran_on(T4)), *receipts([30.0] * 4, **ran_on(A100))]
     learned = learn(seen, [NEED], [T4, A100, H100])
@@ -86,7 +86,7 @@ def test_hardware_never_seen_starts_from_the_work_on_others_of_its_kind() -> Non
 
 
 @pytest.mark.parametrize("times", [0.3, 0.5, 2.0, 4.0])
-def test_what_all_gpus_that_were_seen_are_off_by_is_no_slope_that_the_next_goes_on_along(
+def test_an_error_common_to_all_observed_gpus_is_not_extrapolated(
     times: float,
 ) -> None:
     """Two kinds of A100, as far off as each other, say nothing of how a faster GPU differs from them."""
@@ -95,7 +95,7 @@ def test_what_all_gpus_that_were_seen_are_off_by_is_no_slope_that_the_next_goes_
     assert log_of(learn(seen, [NEED], [A100, larger, H100]), H100) == pytest.approx(math.log(times), abs=0.15)
 
 
-def test_a_work_never_run_starts_from_the_others_on_that_hardware() -> None:
+def test_an_unknown_work_starts_from_other_works_on_that_hardware() -> None:
     """Every work is twice as slow on T4, and as foretold on A100."""
     seen = []
     for number in range(6):
@@ -112,7 +112,7 @@ def test_a_work_that_gains_less_from_faster_arithmetic_is_expected_to_gain_less_
     assert log_of(learned, H100) > math.log(2.4) * 0.9
 
 
-def test_one_run_that_was_far_off_makes_no_other_pool_impossible() -> None:
+def test_one_outlier_makes_no_other_pool_impossible() -> None:
     two_cores = CPU.model_copy(update={"name": "two", "cores": 2})
     learned = learn(receipts([200.0]), [NEED], [CPU, two_cores])
     there, elsewhere = runtime_factor(NEED, CPU, learned), runtime_factor(NEED, two_cores, learned)
@@ -120,13 +120,13 @@ def test_one_run_that_was_far_off_makes_no_other_pool_impossible() -> None:
     assert elsewhere.mean < 3 * there.mean and elsewhere.p95 < 30 * there.mean
 
 
-def test_what_is_long_ago_counts_less() -> None:
+def test_old_runs_count_less() -> None:
     early, late = [10.0] * 60, [20.0] * 60
     (grew,), (shrank,) = (learn(receipts(each), [NEED], [CPU]) for each in (early + late, late + early))
     assert grew.log_mean > math.log(1.8) and shrank.log_mean < math.log(1.15)
 
 
-def test_old_receipts_teach_by_the_name_of_their_pool() -> None:
+def test_receipts_without_hardware_teach_by_the_name_of_their_pool() -> None:
     old = receipts([30.0] * 5, work="", hardware=None)
     (of_pool,) = learn(old, [NEED], [CPU])
     assert of_pool.log_mean > math.log(2) and of_pool.runs == 5
@@ -144,11 +144,11 @@ def test_old_receipts_teach_by_the_name_of_their_pool() -> None:
         receipt(5, cache_hit=True),
     ],
 )
-def test_a_run_that_did_not_finish_its_own_work_teaches_nothing(useless: Any) -> None:
+def test_a_run_that_did_not_finish_its_work_teaches_nothing(useless: Any) -> None:
     assert learn([useless], [NEED], [CPU]) == ()
 
 
-def test_a_record_from_before_hardware_was_kept_is_looked_up_by_its_pool() -> None:
+def test_a_learned_speed_without_hardware_is_found_by_its_pool() -> None:
     old = LearnedSpeed.model_validate(
         {"stage": "train", "pool": "cpu", "runs": 3, "log_mean": 1.0, "log_sd": 0.0}
     )
@@ -156,7 +156,7 @@ def test_a_record_from_before_hardware_was_kept_is_looked_up_by_its_pool() -> No
     assert mean.tolist() == pytest.approx([math.e, math.exp(0.125)]) and p95[0] == mean[0]
 
 
-def test_finding_out_is_worth_less_the_more_is_known_and_nothing_before_the_first_run() -> None:
+def test_the_exploration_bonus_falls_with_knowledge_and_is_zero_before_the_first_run() -> None:
     assert exploration_bonus(NEED, [T4, A100], (), 1.0).tolist() == [0.0, 0.0]
     few, many = (learn(receipts([30.0] * runs, **ran_on(T4)), [NEED], [T4, A100]) for runs in (1, 20))
     t4_few, a100_few = exploration_bonus(NEED, [T4, A100], few, 1.0).tolist()

@@ -21,7 +21,9 @@ FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
 class ForgetfulStore(FolderStore):
     """Writes, and then says that the object was there already."""
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
+    ) -> bool:
         wrote = super().put(key, data, if_absent=if_absent, storage_class=storage_class)
         return wrote and not if_absent
 
@@ -61,7 +63,9 @@ class DyingStore(FolderStore):
         super().__init__(root)
         self.left, self._wrote = at, wrote
 
-    def put(self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard") -> bool:
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
+    ) -> bool:
         self.left -= 1
         if self.left == 0 and self._wrote:
             super().put(key, data, if_absent=if_absent, storage_class=storage_class)

@@ -14,7 +14,7 @@ from clocks import NOON, StillClock
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from spending_world import fast_folder
+from faulty_stores import fast_folder
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import LocalCluster
@@ -60,10 +60,10 @@ def ledger(store) -> Ledger:
 
 
 def beat(
-    store: FolderStore, pod: str, *, after_s: float, usd_per_hour: str = "1.8", hold: str = "train-1"
+    store: FolderStore, pod: str, *, after_s: float, usd_per_hour: str = "1.8", reservation: str = "train-1"
 ) -> Heartbeat:
-    stage, _, attempt = hold.partition("-")
-    said = Heartbeat(
+    stage, _, attempt = reservation.partition("-")
+    heartbeat = Heartbeat(
         run_id="run",
         stage=stage,
         attempt=int(attempt),
@@ -75,15 +75,15 @@ def beat(
         interval_s=2.0,
         spent_usd=Decimal(0),
     )
-    store.put(store_layout.heartbeat("run", hold), record_bytes(said))
-    return said
+    store.put(store_layout.heartbeat("run", reservation), record_bytes(heartbeat))
+    return heartbeat
 
 
 def swept(ledger: Ledger, store: FolderStore) -> list[str]:
     return settle_lost_pods(ledger, store, LocalCluster(()), "run", "run", exclude={"overhead"})
 
 
-def test_a_pod_that_never_began_costs_nothing(ledger, store):
+def test_a_pod_that_never_started_costs_nothing(ledger, store):
     assert swept(ledger, store) == [
         "run: train-1 settled at $0.000000 of $0.050000: no heartbeat: its pod never started"
     ]
@@ -104,33 +104,34 @@ def test_a_dead_pod_is_never_charged_above_its_reservation(ledger, store, dead):
     assert ledger.state("run").settled_usd == {"train-1": Decimal("0.05")}
 
 
-def test_a_pod_that_lives_settles_for_itself(ledger, store):
+def test_a_live_pod_is_left_to_settle_itself(ledger, store):
     beat(store, uid_of(os.getpid()), after_s=18.0)
     assert swept(ledger, store) == []
     assert ledger.state("run").reservations["train-1"].amount_usd == Decimal("0.05")
 
 
-def test_sweeping_twice_says_nothing_the_second_time(ledger, store, dead):
+def test_settling_lost_pods_twice_reports_nothing_the_second_time(ledger, store, dead):
     beat(store, dead, after_s=18.0)
     assert len(swept(ledger, store)) == 1
     assert swept(Ledger(store, StillClock()), store) == []
 
 
-def test_a_heartbeat_that_cannot_be_read_is_named(ledger, store):
+def test_an_unreadable_heartbeat_is_reported(ledger, store):
     store.put(store_layout.heartbeat("run", "train-1"), b"{}")
     with pytest.raises(DataError, match=r"runs/run/heartbeats/train-1\.json is not a heartbeat"):
         swept(ledger, store)
 
 
-def test_only_what_exists_is_swept(ledger, store):
+def test_lost_pods_of_an_unknown_account_are_refused(ledger, store):
     with pytest.raises(UnknownName):
         settle_lost_pods(ledger, store, LocalCluster(()), "rum", "rum")
 
 
-def test_an_attempt_that_said_nothing_has_no_heartbeat(store):
+def test_an_attempt_without_heartbeats_has_none(store):
     assert last_heartbeat(store, "run", "train-1") is None
 
 
+ALIVE, DEAD = "host.1.1000", "host.2.1000"
 names = st.sampled_from(["a-1", "b-1", "c-2"])
 
 
@@ -141,24 +142,24 @@ names = st.sampled_from(["a-1", "b-1", "c-2"])
         names, st.tuples(st.booleans(), st.floats(0, 1e5), st.integers(0, 10**7).map(from_microusd))
     ),
 )
-def test_what_is_settled_is_never_negative_never_above_the_hold_and_only_for_the_dead(holds, beats):
+def test_only_dead_pods_are_settled_between_zero_and_their_reservation(reservations, beats):
     with fast_folder() as folder:
         store = FolderStore(folder)
         ledger = Ledger(store, StillClock())
         ledger.open("run", Decimal(10))
-        for name, amount_usd in holds.items():
+        for name, amount_usd in reservations.items():
             ledger.reserve("run", name, name[0], 1, amount_usd)
-        said = {
+        heartbeats = {
             name: beat(
-                store, "alive" if lives else "dead", after_s=after_s, usd_per_hour=str(price), hold=name
+                store, ALIVE if lives else DEAD, after_s=after_s, usd_per_hour=str(price), reservation=name
             )
             for name, (lives, after_s, price) in beats.items()
         }
         settled = {
-            found.hold: found.actual_usd
-            for found in lost_reservations(ledger.state("run"), said, lambda uid: uid == "alive")
+            found.reservation: found.actual_usd
+            for found in lost_reservations(ledger.state("run"), heartbeats, lambda pod: str(pod) == ALIVE)
         }
-        assert set(settled) == {name for name in holds if name not in beats or not beats[name][0]}
+        assert set(settled) == {name for name in reservations if name not in beats or not beats[name][0]}
         for name, actual_usd in settled.items():
-            assert 0 <= actual_usd <= holds[name]
+            assert 0 <= actual_usd <= reservations[name]
             assert name in beats or actual_usd == 0

@@ -111,9 +111,7 @@ def test_one_slow_window_changes_nothing(at: int, times: float) -> None:
 
 
 @given(st.floats(1.5, 20), st.integers(10, 40), st.booleans())
-def test_drift_is_answered_by_a_plan_that_ends_inside_the_money(
-    times: float, after: int, by_price: bool
-) -> None:
+def test_drift_leads_to_a_plan_that_ends_within_the_limit(times: float, after: int, by_price: bool) -> None:
     """A slower machine, or a dearer one: the same."""
     machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600).run(after)
     if by_price:
@@ -134,7 +132,7 @@ def test_drift_is_answered_by_a_plan_that_ends_inside_the_money(
 
 
 @given(st.lists(st.sampled_from([0.3, 1.0, 4.0]), min_size=20, max_size=200))
-def test_whatever_happens_changes_are_a_dwell_apart(turns: list[float]) -> None:
+def test_changes_are_at_least_a_dwell_apart(turns: list[float]) -> None:
     machine = Machine(budget_usd=1.0, validation_s=2.0)
     for times in turns:
         machine.window(times)
@@ -142,7 +140,7 @@ def test_whatever_happens_changes_are_a_dwell_apart(turns: list[float]) -> None:
     assert all(later - earlier >= DWELL_WINDOWS for earlier, later in pairwise(numbers))
 
 
-def test_a_machine_that_gets_quicker_is_given_a_longer_plan_and_no_more_than_there_is_to_learn() -> None:
+def test_a_faster_machine_gets_a_longer_plan_up_to_all_samples() -> None:
     machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600, max_samples=150_000).run(20)
     assert machine.drift.planned_samples == pytest.approx(100_000, rel=0.01)
     machine.pace /= 4
@@ -151,7 +149,7 @@ def test_a_machine_that_gets_quicker_is_given_a_longer_plan_and_no_more_than_the
     assert machine.drift.planned_samples == machine.samples == 150_000
 
 
-def test_a_run_that_ends_before_its_money_does_is_left_alone() -> None:
+def test_a_run_that_ends_before_its_money_is_unchanged() -> None:
     machine = Machine(budget_usd=1.0, max_samples=60_000).run(20)
     machine.pace *= 3
     assert machine.run(100).moves == []
@@ -163,7 +161,7 @@ def slowed(times: float, **kinds: object) -> Machine:
     return machine.run(300)
 
 
-def test_levers_are_moved_from_the_gentlest_on() -> None:
+def test_levers_are_used_mildest_first() -> None:
     machine = slowed(7.0, validation_s=6.0, larger_is_quicker=1.5)
     assert list(dict.fromkeys(machine.levers())) == ["length", "validation", "batch", "pool"]
     assert machine.validation_share == AdaptationLimits().min_validation_share
@@ -173,11 +171,11 @@ def test_levers_are_moved_from_the_gentlest_on() -> None:
         assert any(sign.isdigit() for sign in move.reason)
 
 
-def test_a_larger_batch_that_is_no_quicker_is_taken_back_once_and_for_all() -> None:
+def test_a_larger_batch_without_gain_is_reverted_for_good() -> None:
     machine = slowed(4.0)
     batches = [move for _, move in machine.moves if move.lever == "batch"]
     assert [move.value for move in batches] == [2048, 1024]
-    assert "not 5% more" in batches[1].reason
+    assert "the gain is less than 5%" in batches[1].reason
 
 
 @pytest.mark.parametrize(
@@ -189,26 +187,30 @@ def test_a_larger_batch_that_is_no_quicker_is_taken_back_once_and_for_all() -> N
         (AdaptationLimits(pool=False), "pool"),
     ],
 )
-def test_what_the_policy_does_not_allow_is_not_done(bounds: AdaptationLimits, missing: str) -> None:
+def test_changes_that_the_policy_forbids_are_not_made(bounds: AdaptationLimits, missing: str) -> None:
     levers = slowed(6.0, validation_s=2.0, larger_is_quicker=1.5, bounds=bounds).levers()
     assert missing not in levers
     assert levers
 
 
-def test_in_the_annealing_only_its_end_may_move() -> None:
+def test_while_annealing_only_the_planned_end_may_change() -> None:
     machine = Machine(budget_usd=400 * WINDOW_ROWS * 0.001 / 3600, validation_s=1.0).run(20)
     machine.pace, machine.annealing = machine.pace * 6, True
     assert set(machine.run(300).levers()) == {"length"}
 
 
-def test_gentleness_is_in_order() -> None:
+def test_thresholds_are_ordered_mildest_first() -> None:
     assert 1 > VALIDATION_BELOW > BATCH_BELOW > POOL_BELOW > 0
 
 
 @given(st.floats(0.5, 2), st.integers(FIRST_WINDOWS, 60))
-def test_the_forecast_lies_between_its_ends_and_holds_the_money(times: float, windows: int) -> None:
+def test_the_forecast_is_between_its_bounds_and_contains_the_limit(times: float, windows: int) -> None:
     machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600)
-    assert machine.drift.forecast(machine.standing(), Decimal(0)) is None if machine.drift.recent_s_per_row else True
+    assert (
+        machine.drift.forecast(machine.standing(), Decimal(0)) is None
+        if machine.drift.recent_s_per_row
+        else True
+    )
     machine.run(windows)
     machine.pace *= times
     machine.run(WINDOWS)

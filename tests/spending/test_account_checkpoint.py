@@ -12,7 +12,7 @@ import pytest
 from clocks import StillClock
 from hypothesis import given
 from hypothesis import strategies as st
-from spending_world import MONTH, fast_folder
+from faulty_stores import MONTH, fast_folder
 from test_ledger_laws import amounts, asked, do, laws
 
 from shoestring.backends.folder_store import FolderStore
@@ -70,7 +70,7 @@ def store(tmp_path: Path, clock: StillClock) -> FolderStore:
 
 @laws
 @given(asking=st.lists(asked, max_size=12), cap_usd=amounts)
-def test_an_account_that_goes_on_from_a_checkpoint_is_the_account(asking, cap_usd):
+def test_an_account_restored_from_a_checkpoint_continues_like_the_original(asking, cap_usd):
     store, clock = MemoryStore(), StillClock()
     ledger, went_on = Ledger(store, clock), []
     ledger.open("run", cap_usd, stage_caps={"train": cap_usd})
@@ -88,7 +88,7 @@ def test_an_account_that_goes_on_from_a_checkpoint_is_the_account(asking, cap_us
             compare_checkpoint(account, true)
 
 
-def test_a_new_writer_of_a_long_account_reads_what_came_after_its_last_checkpoint(store, clock):
+def test_a_new_writer_reads_only_the_entries_after_the_last_checkpoint(store, clock):
     counting = CountingStore(store.root)
     ledger = Ledger(counting, clock)
     ledger.reserve("run", "one-more", "work", 1, Decimal("0.001"))
@@ -100,13 +100,16 @@ def test_a_new_writer_of_a_long_account_reads_what_came_after_its_last_checkpoin
     assert ledger.state("run") == whole.state() == Ledger(store, clock).state("run")
 
 
-def test_what_was_asked_before_a_checkpoint_is_still_the_same_entry_and_a_name_is_had_once(store, clock):
+def test_requests_from_before_a_checkpoint_stay_idempotent(store, clock):
     again, before = Ledger(store, clock), Ledger(store, clock).state("run").entries
-    assert again.reserve("run", "work-2", "work", 2, Decimal("0.002"), decision_key="for a test").entry.number == 2
+    assert (
+        again.reserve("run", "work-2", "work", 2, Decimal("0.002"), decision_key="for a test").entry.number
+        == 2
+    )
     assert again.settle("run", "work-4", Decimal("0.001")).entry.kind == "settle"
     with pytest.raises(LedgerConflict, match="with other content"):
         again.reserve("run", "work-2", "work", 2, Decimal("0.003"))
-    with pytest.raises(LedgerConflict, match="settled work-4 already, at"):
+    with pytest.raises(LedgerConflict, match="already settled work-4 at"):
         again.extend("run", "work-4", Decimal("0.001"))
     again.adjust("run", "work-4", Decimal("-0.0005"), "true times")
     assert again.state("run").entries == before + 1
@@ -114,7 +117,7 @@ def test_what_was_asked_before_a_checkpoint_is_still_the_same_entry_and_a_name_i
 
 
 @pytest.mark.parametrize("where", ["gone", "of an older entry"])
-def test_a_checkpoint_that_is_gone_or_old_does_no_harm(store, clock, where):
+def test_a_missing_or_old_checkpoint_changes_nothing(store, clock, where):
     state = Ledger(store, clock).state("run")
     path = store.root / store_layout.ledger_checkpoint("run")
     path.unlink()
@@ -127,9 +130,9 @@ def test_a_checkpoint_that_is_gone_or_old_does_no_harm(store, clock, where):
     verify(store, {})
 
 
-def test_a_damaged_checkpoint_is_named(store, clock):
+def test_a_damaged_checkpoint_is_reported(store, clock):
     path = store.root / store_layout.ledger_checkpoint("run")
-    path.write_bytes(path.read_bytes().replace(b'"spent": ', b'"spent": 1', 1))
+    path.write_bytes(path.read_bytes().replace(b'"spent_microusd": ', b'"spent_microusd": 1', 1))
     for look in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
         with pytest.raises(
             LedgerCorrupt, match=r"checkpoint\.json was changed: verify the entries, then delete it"
@@ -147,16 +150,23 @@ def lie(store: FolderStore, **said: object) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [{"spent": 0}, {"cap": 20_000_000}, {"reservations": {}}, {"requests": ""}, {"settled": ()}, {"cap_entry": 7}],
+    [
+        {"spent_microusd": 0},
+        {"cap_microusd": 20_000_000},
+        {"reservations": {}},
+        {"requests": ""},
+        {"settled": ()},
+        {"cap_entry": 7},
+    ],
 )
-def test_a_checkpoint_that_lies_is_found_by_verify(store, said):
+def test_verify_finds_a_checkpoint_that_differs_from_the_entries(store, said):
     verify(store, {})
     lie(store, **said)
-    with pytest.raises(LedgerCorrupt, match=r"does not come to what checkpoint\.json says"):
+    with pytest.raises(LedgerCorrupt, match=r"does not give the state that checkpoint\.json has"):
         verify(store, {})
 
 
-def test_a_chain_that_was_cut_off_before_its_checkpoint_is_found_by_whoever_looks(store, clock):
+def test_a_chain_cut_off_before_its_checkpoint_is_reported_to_every_reader(store, clock):
     at = json.loads((store.root / store_layout.ledger_checkpoint("run")).read_bytes())["checkpoint"]["number"]
     for number in range(at, LONG + 2):
         (store.root / store_layout.ledger_entry("run", number)).unlink(missing_ok=True)
@@ -168,7 +178,7 @@ def test_a_chain_that_was_cut_off_before_its_checkpoint_is_found_by_whoever_look
         verify(store, {})
 
 
-def test_checkpoints_are_as_far_apart_as_the_chain_is_long():
+def test_the_interval_between_checkpoints_grows_with_the_chain():
     due = [number for number in range(1, 200_001) if checkpoint_is_due(number)]
     apart = [after - before for before, after in pairwise(due)]
     assert due[0] == MIN_INTERVAL == apart[0]
@@ -176,7 +186,7 @@ def test_checkpoints_are_as_far_apart_as_the_chain_is_long():
     assert all(number / 512 <= gap for gap, number in zip(apart, due[1:], strict=True))
 
 
-def test_a_cap_is_held_to_however_often_it_is_asked_for_and_reads_no_more_of_a_longer_account():
+def test_ensuring_a_cap_reads_no_more_of_a_longer_chain():
     with fast_folder() as folder:
         hold_to_a_cap(CountingStore(folder), StillClock())
 

@@ -87,17 +87,17 @@ class BookLaws:
     def book(self, listing: PriceListing | None = None) -> PriceBook:
         return validated_book(listing or self.listing(), self.pools(), Tariffs(), self.today)
 
-    def test_it_prices_something(self) -> None:
+    def test_some_quotes_exist(self) -> None:
         assert self.book().quotes
 
-    def test_prices_are_above_nothing_in_whole_micro_dollars_and_never_above_the_list(self) -> None:
+    def test_prices_are_positive_whole_micro_dollars_and_not_above_the_list_price(self) -> None:
         for quote in self.book().quotes:
             assert quote.usd_per_hour > 0 and quote.usd_per_hour == quote.usd_per_hour.quantize(MICRO)
             assert quote.usd_per_hour not in PLACEHOLDERS and quote.usd_per_hour <= (
                 quote.list_usd_per_hour or quote.usd_per_hour
             )
 
-    def test_a_pool_and_market_have_one_price_and_prices_are_in_order(self) -> None:
+    def test_a_pool_and_market_have_one_quote_and_quotes_are_sorted(self) -> None:
         keys = [(quote.pool, quote.market) for quote in self.book().quotes]
         assert keys == sorted(set(keys))
 
@@ -109,12 +109,12 @@ class BookLaws:
         for (pool, market), price in listed.items():
             assert market != Market.SPOT or price < listed.get((pool, Market.ON_DEMAND), price + 1)
 
-    def test_every_price_has_a_source_and_a_day_that_has_come(self) -> None:
+    def test_every_quote_has_a_source_and_no_future_date(self) -> None:
         assert all(
             quote.source and quote.as_of <= self.today + timedelta(days=1) for quote in self.book().quotes
         )
 
-    def test_no_machine_costs_what_its_cores_and_gpus_cannot(self) -> None:
+    def test_no_machine_costs_more_than_its_cores_and_gpus_can(self) -> None:
         pools, most = (
             {pool.name: pool for pool in self.pools()},
             {row.machine.lower(): row.cores or 0 for row in self.all_rows()},
@@ -122,12 +122,9 @@ class BookLaws:
         for quote in self.book().quotes:
             pool = pools[quote.pool]
             cores = Decimal(str(max(pool.cores, most.get(pool.machine.lower(), 0))))
-            assert (
-                quote.usd_per_hour
-                <= cores * MAX_USD_PER_CORE_HOUR + pool.gpu_count * MAX_USD_PER_GPU_HOUR
-            )
+            assert quote.usd_per_hour <= cores * MAX_USD_PER_CORE_HOUR + pool.gpu_count * MAX_USD_PER_GPU_HOUR
 
-    def test_every_row_of_a_pool_is_quoted_or_outdone_or_set_aside_with_a_sentence(self) -> None:
+    def test_every_row_of_a_pool_is_quoted_superseded_or_rejected_with_a_reason(self) -> None:
         book, pools = self.book(), self.pools()
         said = Counter(each.row for each in book.rejected)
         assert all(each.reason for each in book.rejected)
@@ -140,7 +137,7 @@ class BookLaws:
                     row.description
                 )
 
-    def test_what_is_paid_for_is_of_a_pool_and_market_with_a_price_and_once(self) -> None:
+    def test_committed_hours_are_of_a_quoted_pool_and_market_and_unique(self) -> None:
         book, listing, pools = self.book(), self.listing(), self.pools()
         named = [
             Commitment(name=f"c{number}", pool=pool.name, hours_per_month=9, source="deed")
@@ -148,7 +145,9 @@ class BookLaws:
         ]
         again = [each.model_copy(update={"name": f"z{each.name}"}) for each in named]
         found = self.book(
-            replace(listing, price_list=listing.price_list.model_copy(update={"commitments": (*named, *again)}))
+            replace(
+                listing, price_list=listing.price_list.model_copy(update={"commitments": (*named, *again)})
+            )
         )
         on_demand = {quote.pool for quote in book.quotes if quote.market is Market.ON_DEMAND}
         assert found.quotes == book.quotes and sorted(each.pool for each in found.committed) == sorted(
@@ -157,7 +156,7 @@ class BookLaws:
         assert all(not each.name.startswith("z") and each.left_hours == 9 for each in found.committed)
         assert len(found.rejected) == len(book.rejected) + 2 * len(pools) - len(on_demand)
 
-    def test_moving_bytes_between_regions_that_no_tariff_names_is_said_and_never_free(self) -> None:
+    def test_transfers_without_a_declared_price_are_reported_and_not_free(self) -> None:
         pools, tariffs = self.pools(), Tariffs(store_region="nowhere", store_provider="nobody")
         told = {
             each.row
@@ -166,7 +165,7 @@ class BookLaws:
         }
         places = {tariffs.route_end(pool.provider, pool.region) for pool in pools}
         assert told == {
-            f"moving bytes {way}" for place in places for way in (f"nowhere->{place}", f"{place}->nowhere")
+            f"transfer {way}" for place in places for way in (f"nowhere->{place}", f"{place}->nowhere")
         }
         for place in places:
             assert egress_microusd(tariffs, "nowhere", place, np.array([1.0]))[0] > 0
@@ -182,9 +181,11 @@ class BookLaws:
         )
 
     @pytest.mark.parametrize("poison", POISONS)
-    def test_a_poisoned_row_is_set_aside_and_changes_no_price(self, poison: str) -> None:
+    def test_a_poisoned_row_is_rejected_and_changes_no_quote(self, poison: str) -> None:
         listing, book = self.listing(), self.book()
-        clean = [row for row in self.all_rows() if row.description not in {each.row for each in book.rejected}]
+        clean = [
+            row for row in self.all_rows() if row.description not in {each.row for each in book.rejected}
+        ]
         for row in [
             row
             for row in clean

@@ -11,7 +11,7 @@ import pytest
 from clocks import NOON, StillClock
 from hypothesis import given
 from hypothesis import strategies as st
-from spending_world import MONTH, DyingStore, fast_folder, writes_of
+from faulty_stores import MONTH, DyingStore, fast_folder, writes_of
 from test_ledger_laws import laws
 
 from shoestring.backends.folder_store import FolderStore
@@ -57,7 +57,7 @@ def held(ledger: Ledger) -> tuple[Decimal, Decimal]:
     return ledger.state(MONTH).held_usd, ledger.state(SPRING).held_usd
 
 
-def test_months_and_campaigns_lie_in_nothing_and_no_run_is_taken_for_one():
+def test_months_and_campaigns_are_root_accounts_and_runs_are_not():
     assert [is_root_account(name) for name in (MONTH, SPRING, "spring", "spring.2", "spring.campaign.2")] == [
         True,
         True,
@@ -67,7 +67,7 @@ def test_months_and_campaigns_lie_in_nothing_and_no_run_is_taken_for_one():
     ]
 
 
-def test_a_run_in_a_campaign_is_held_settled_and_released_in_both_accounts(store, ledger):
+def test_a_run_in_a_campaign_is_reserved_settled_and_released_in_both_parents(store, ledger):
     ledger.open("run", Decimal("1"), campaign=SPRING)
     assert held(ledger) == (Decimal("1"), Decimal("1"))
     ledger.set_cap("run", Decimal("1.5"))
@@ -83,10 +83,10 @@ def test_a_run_in_a_campaign_is_held_settled_and_released_in_both_accounts(store
 
 
 @pytest.mark.parametrize(("asked", "lacks"), [("2.5", SPRING), ("3.5", MONTH)])
-def test_a_run_that_one_of_its_accounts_has_no_money_for_is_held_in_neither(store, ledger, asked, lacks):
+def test_a_run_that_one_parent_cannot_afford_is_reserved_in_neither(store, ledger, asked, lacks):
     left = {SPRING: "2.000000", MONTH: "3.000000"}[lacks]
     with pytest.raises(
-        BudgetExceeded, match=rf"reserve run of {lacks}: \${asked}00000 asked, \${left} left of \${left}"
+        BudgetExceeded, match=rf"reserve run of {lacks}: \${asked}00000 requested, \${left} left of \${left}"
     ):
         ledger.open("run", Decimal(asked), campaign=SPRING)
     assert held(ledger) == (0, 0)
@@ -94,7 +94,7 @@ def test_a_run_that_one_of_its_accounts_has_no_money_for_is_held_in_neither(stor
     ledger.open("run.2", Decimal("1"), campaign=SPRING)
 
 
-def test_more_money_is_refused_by_either_account_and_then_held_in_neither(ledger):
+def test_a_higher_cap_that_one_parent_cannot_afford_is_reserved_in_neither(ledger):
     ledger.open("run", Decimal("1"), campaign=SPRING)
     ledger.open("other", Decimal("1.5"))
     with pytest.raises(BudgetExceeded, match="extend run of 2026-11"):
@@ -105,7 +105,7 @@ def test_more_money_is_refused_by_either_account_and_then_held_in_neither(ledger
     assert held(ledger) == (Decimal("1"), Decimal("1"))
 
 
-def test_a_campaign_goes_on_over_the_turn_of_a_month_and_keeps_its_cap(store):
+def test_a_campaign_spans_months_and_keeps_its_cap(store):
     clock = StillClock(datetime(2026, 11, 30, 23, 59, tzinfo=UTC))
     ledger = Ledger(store, clock)
     ledger.open(SPRING, Decimal("2"))
@@ -113,7 +113,7 @@ def test_a_campaign_goes_on_over_the_turn_of_a_month_and_keeps_its_cap(store):
     clock.sleep(120)
     with pytest.raises(
         BudgetExceeded,
-        match=r"reserve december of spring\.campaign: \$1\.000000 asked, \$0\.500000 left of \$2",
+        match=r"reserve december of spring\.campaign: \$1\.000000 requested, \$0\.500000 left of \$2",
     ):
         ledger.open("december", Decimal("1"), campaign=SPRING)
     ledger.reserve("november", "train-1", "train", 1, Decimal("1"))
@@ -125,7 +125,7 @@ def test_a_campaign_goes_on_over_the_turn_of_a_month_and_keeps_its_cap(store):
     assert verify(store, {}).unfinished == ()
 
 
-def test_a_campaign_that_was_never_opened_holds_nothing_for_anybody(ledger):
+def test_a_campaign_that_was_never_opened_reserves_nothing(ledger):
     with pytest.raises(LedgerConflict, match="has not been opened"):
         ledger.open("run", Decimal("1"), campaign=campaign_account("nobodys"))
     assert held(ledger) == (0, 0)
@@ -141,7 +141,7 @@ def a_whole_run(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
-def test_a_writer_that_dies_at_any_write_is_completed_by_asking_again(wrote: bool):
+def test_a_repeated_request_completes_a_writer_that_died_at_any_write(wrote: bool):
     for at in range(1, writes_of(a_whole_run) + 1):
         with fast_folder() as folder:
             store, clock = FolderStore(folder), StillClock()
@@ -157,7 +157,7 @@ def test_a_writer_that_dies_at_any_write_is_completed_by_asking_again(wrote: boo
 
 @pytest.mark.parametrize("wrote", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("order", [(MONTH, SPRING), (SPRING, MONTH)], ids=["month first", "campaign first"])
-def test_what_a_writer_that_died_left_in_either_account_is_swept(wrote: bool, order: tuple[str, str]):
+def test_repair_settles_what_a_dead_writer_left_in_either_parent(wrote: bool, order: tuple[str, str]):
     for at in range(1, writes_of(a_whole_run) + 1):
         with fast_folder() as folder:
             store, clock = FolderStore(folder), StillClock()
@@ -184,7 +184,7 @@ asks = st.lists(
 
 @laws
 @given(asks, st.integers(0, 150), st.integers(0, 150))
-def test_whatever_is_asked_neither_account_passes_its_cap_and_both_agree(asking, month_cap, campaign_cap):
+def test_neither_parent_exceeds_its_cap_and_both_agree(asking, month_cap, campaign_cap):
     store, clock = MemoryStore(), StillClock()
     writers = [Ledger(store, clock) for _ in range(2)]
     writers[0].open(MONTH, from_microusd(month_cap))
@@ -225,25 +225,26 @@ def campaign_holds(found) -> list[str]:
         (
             1,
             {"campaign_hash": "0" * 64},
-            r"names entry 000000000000\.\.\. of spring\.campaign, which is not there",
+            r"names entry 000000000000\.\.\. of spring\.campaign, which is missing",
         ),
-        (1, {"campaign": "autumn.campaign"}, r"is inside autumn\.campaign, which is not here"),
+        (1, {"campaign": "autumn.campaign"}, r"is inside autumn\.campaign, which is missing"),
         (1, {"cap_microusd": 2_500_000}, r"is not what entry .* reserved"),
-        (1, {"parent": None, "parent_hash": None}, "has to be inside a month as well"),
+        (1, {"parent": None, "parent_hash": None}, "must be inside a month as well"),
     ],
 )
-def test_an_account_that_names_what_its_campaign_did_not_reserve_breaks_the_books(
-    store, ledger, number, change, why
-):
+def test_verify_reports_an_account_whose_campaign_did_not_reserve_its_cap(store, ledger, number, change, why):
     ledger.open("run", Decimal("1"), campaign=SPRING)
     sealed = read_entry(store, "run", number)
     (store.root / "ledger/run/head.json").unlink()
-    store.put(store_layout.ledger_entry("run", number), record_bytes(hash_entry(sealed.entry.model_copy(update=change))))
+    store.put(
+        store_layout.ledger_entry("run", number),
+        record_bytes(hash_entry(sealed.entry.model_copy(update=change))),
+    )
     with pytest.raises(LedgerCorrupt, match=why):
         verify(store, {})
 
 
-def test_the_export_of_a_run_holds_its_campaigns_chain_too(store, ledger, tmp_path):
+def test_the_export_of_a_run_contains_its_campaigns_chain(store, ledger, tmp_path):
     ledger.open("run", Decimal("1"), campaign=SPRING)
     ledger.open("other", Decimal("0.5"), campaign=SPRING)
     export_accounts(store, tmp_path / "copy", "run")
@@ -252,7 +253,7 @@ def test_the_export_of_a_run_holds_its_campaigns_chain_too(store, ledger, tmp_pa
     assert len(found.not_in_export) == 2
 
 
-def test_entries_from_before_there_were_campaigns_keep_their_bytes_and_hashes(store, ledger):
+def test_entries_without_a_campaign_leave_the_campaign_fields_out(store, ledger):
     ledger.open("run", Decimal("1"))
     data = store.fetch(store_layout.ledger_entry("run", 1)).read_bytes()
     assert not {b"campaign", b"campaign_hash", b"approval"} & set(data.replace(b'"', b" ").split())
@@ -265,7 +266,7 @@ def die_between_the_accounts(store: FolderStore, clock: StillClock) -> None:
         )
 
 
-def test_a_hold_by_a_clock_that_was_years_ahead_is_released_by_what_came_after_it(store, ledger, clock):
+def test_a_reservation_made_by_a_clock_years_ahead_is_released(store, ledger, clock):
     die_between_the_accounts(store, StillClock(NOON + timedelta(days=1000)))
     clock.sleep(LEASE_S)
     assert ledger.repair_parent(MONTH) == []
@@ -277,7 +278,7 @@ def test_a_hold_by_a_clock_that_was_years_ahead_is_released_by_what_came_after_i
     verify(store, {})
 
 
-def test_a_clock_that_goes_back_changes_no_order_and_no_cap(store, ledger, clock):
+def test_a_clock_that_goes_back_changes_neither_order_nor_caps(store, ledger, clock):
     for hours in (0, -5000, 3, -1):
         clock.sleep(hours * 3600)
         ledger.open(f"run-{hours}", Decimal("0.25"), parent=MONTH, campaign=SPRING)
@@ -286,11 +287,11 @@ def test_a_clock_that_goes_back_changes_no_order_and_no_cap(store, ledger, clock
     verify(store, {})
 
 
-def test_a_late_opener_is_not_closed_by_the_sweep_that_it_raced(store, clock, ledger):
+def test_a_late_opener_is_not_closed_by_a_concurrent_repair(store, clock, ledger):
     """The sweeper saw nothing there, and the account is opened before its own entry is."""
     ledger.open("run", Decimal("1"), campaign=SPRING)
     sealed = read_entry(store, MONTH, 2)
-    with pytest.raises(LedgerConflict, match="is open already"):
+    with pytest.raises(LedgerConflict, match="is already open"):
         books = ChainWriter(store, clock)
         books.append(
             ParentAccounts(books, clock, "").draft(
