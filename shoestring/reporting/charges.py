@@ -94,9 +94,9 @@ class Charge:
 
     @property
     def pool(self) -> Pool | None:
-        choice = self.decision.choice if self.decision else None
-        pools = self.decision.question.pools if self.decision else ()
-        return next((pool for pool in pools if choice and pool.name == choice.pool), None)
+        if self.decision is None or self.decision.choice is None:
+            return None
+        return self.decision.question.pool(self.decision.choice.pool)
 
     @property
     def market(self) -> Market:

@@ -1,4 +1,7 @@
-"""The constants that a decision rests on, and their digest. Raise ALGORITHM_VERSION when choices are made differently."""
+"""The constants that a decision rests on, and their digest.
+
+Raise ALGORITHM_VERSION with every change of how choices are made.
+"""
 
 from __future__ import annotations
 

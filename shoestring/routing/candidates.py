@@ -1,11 +1,11 @@
 """The candidates of a decision: every offer of every remaining stage, stored as integer cost factors.
 
-A target is a pool on a market. An offer is a target, the format a stage reads and the format it writes. Offers are
-not stored one by one: 10,000 targets x 6 formats read x 6 formats written are 360,000 offers a stage, but only 10,000
-prices, a few hundred kinds of machine and two rows of six formats. These factors are rounded when they are computed,
-recorded, and only then multiplied (offers/offer_costs.py) and compared, so a replay reproduces every offer exactly.
-Where the store has several storage classes, each (format, storage class) pair counts as a format of its own, because
-storing and reading it has its own price.
+A target is a pool on a market. An offer is a target, the format a stage reads and the format it writes.
+Offers are not stored one by one: 10,000 targets x 6 formats read x 6 formats written are 360,000 offers a
+stage, but only 10,000 prices, a few hundred kinds of machine and two rows of six formats. These factors are
+rounded when they are computed, recorded, and only then multiplied (offers/offer_costs.py) and compared, so a
+replay reproduces every offer exactly. Where the store has several storage classes, each (format, storage
+class) pair counts as a format of its own, because storing and reading it has its own price.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNKNOWN_SIZE_RATIO = 1.0
 """Bytes on disk for each byte of row, for a data set of unknown format."""
 
 MAX_ESTIMATE = 10**15
-"""Largest estimate in micro-dollars or milliseconds (a billion dollars, 30,000 years), so that sums fit 64 bits."""
+"""Largest estimate in micro-dollars (a billion dollars) or milliseconds, so that sums fit 64 bits."""
 
 MAX_US = 10**18
 """Largest duration in microseconds. At most a few of these are added before they are divided."""
@@ -42,7 +42,7 @@ MAX_PREEMPTIONS = 50.0
 """Largest number of expected preemptions of one offer. Above it the exponential would only overflow."""
 
 NONE = -1
-"""Index that stands for no format or an unknown one. It selects the last element of a row, which is reserved for it."""
+"""Index of no format, or of an unknown one: it selects the last element of a row, reserved for it."""
 
 StoredFormats = tuple[tuple[Format, str], ...]
 """The ways a data set can be stored: a format on a storage class."""
@@ -151,10 +151,11 @@ class CachedOffer(Record):
 class StageOffers(ArrayRecord):
     """The cost factors of one stage's offers.
 
-    `reads` and `writes` hold the indices of the formats it may find and leave; -1 is no format, or an unknown one.
-    `exclusion` holds, by target, an index into `exclusions`; -1 means not excluded. Fields that end in `_by_machine`
-    are indexed by kind of machine, `_by_format` by format with the unknown one last, `_by_region` by region and
-    then by format. Transfer into a region includes retrieval from the storage class of the data set.
+    `reads` and `writes` hold the indices of the formats it may find and leave; -1 is no format, or an unknown
+    one. `exclusion` holds, by target, an index into `exclusions`; -1 means not excluded. Fields that end in
+    `_by_machine` are indexed by kind of machine, `_by_format` by format with the unknown one last,
+    `_by_region` by region and then by format. Transfer into a region includes retrieval from the storage
+    class of the data set.
     """
 
     reads: tuple[int, ...]
@@ -172,7 +173,7 @@ class StageOffers(ArrayRecord):
     p95_ppb_by_machine: IntArray
     exploration_ppb_by_machine: IntArray = Field(
         np.zeros(0, dtype=np.int64),
-        description="exploration bonus: the share of the expected cost that measuring the speed there is worth",
+        description="exploration bonus, as a share of the expected cost: what measuring the speed is worth",
     )
     scan_us_by_format: IntArray
     write_us_by_format: IntArray
@@ -185,9 +186,9 @@ class StageOffers(ArrayRecord):
 class Candidates(ArrayRecord):
     """All offers of all remaining stages, as cost factors.
 
-    Targets are sorted by pool, then market; `pool`, `market` and `region` hold, by target, indices into the lists of
-    names. Offers are numbered by stage, then target, then format read, then format written, with a cached result last
-    in its stage.
+    Targets are sorted by pool, then market; `pool`, `market` and `region` hold, by target, indices into the
+    lists of names. Offers are numbered by stage, then target, then format read, then format written, with a
+    cached result last in its stage.
     """
 
     stages: tuple[str, ...]
@@ -226,7 +227,7 @@ class Candidates(ArrayRecord):
         return self.stored_formats[index] if index >= 0 else (None, STANDARD_CLASS)
 
     def first_offer(self, stage: int) -> int:
-        """Return the number of a stage's first offer; for the stage after the last, the number of all offers."""
+        """Return the number of a stage's first offer; after the last stage, the count of all offers."""
         return sum(
             len(self.pool) * len(each.reads) * len(each.writes) + (each.cached is not None)
             for each in self.offers[:stage]

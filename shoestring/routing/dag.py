@@ -1,8 +1,8 @@
 """The stages of a question as a DAG: which stage waits for which, and which data sets each stage reads.
 
-A stage waits for the stages named in `Need.after` (where it is not set, for the stage before it) and reads what they
-leave. A stage that writes no data set passes on the one it read, so an evaluation after a training reads the data set
-that the training read.
+A stage waits for the stages named in `Need.after` (where it is not set, for the stage before it) and reads
+what they leave. A stage that writes no data set passes on the one it read, so an evaluation after a training
+reads the data set that the training read.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from shoestring.core.record import Record
 from shoestring.core.types import STANDARD_CLASS, Format, Need, StorageClassName
 
 FIRST_SOURCE = -1
-"""The source number of the data set that the first stage reads. -2 is that of the first upstream stage, -3 of the
-second, and so on."""
+"""The source number of the data set that the first stage reads. -2 is that of the first upstream stage, -3 of
+the second, and so on."""
 
 MAX_DATASETS_READ = 4
-"""Data sets that one stage may read. Each combination of formats they can be stored in is priced separately."""
+"""Data sets that one stage may read. Each combination of their formats is priced separately."""
 
 MAX_OPEN_DATASETS = 6
-"""Data sets that may be written and not yet fully read at once. The planner keeps one state per combination of formats."""
+"""Data sets that may be open (written, not fully read) at once. Each combination of formats is a state."""
 
 
 class UpstreamStage(Record):
     """A stage that others wait for and that is already routed: it is done or running.
 
-    `format` and `row_bytes` describe the data set it leaves. With 0 bytes it leaves none, and passes on what the
-    stages in `after` leave.
+    `format` and `row_bytes` describe the data set it leaves. With 0 bytes it leaves none, and passes on what
+    the stages in `after` leave.
     """
 
     stage: str
@@ -46,8 +46,9 @@ class UpstreamStage(Record):
 class Dag:
     """The dependencies of the stages, by stage.
 
-    `before`: the stages it waits for. `sources`: the data sets it reads, each the number of the stage that writes it, or
-    negative for one that exists already (FIRST_SOURCE). `ready_ms`: milliseconds until running stages let it start.
+    `before`: the stages it waits for. `sources`: the data sets it reads, each the number of the stage that
+    writes it, or negative for one that exists already (FIRST_SOURCE). `ready_ms`: milliseconds until running
+    stages let it start.
     """
 
     before: tuple[tuple[int, ...], ...]
@@ -61,7 +62,7 @@ class Dag:
         return follows and all(len(each) <= 1 for each in self.sources) and not any(self.ready_ms)
 
     def not_after(self, stage: int) -> list[int]:
-        """Return the stages that can run before or in parallel with a stage: all that do not come after it."""
+        """Return the stages that can run before a stage or in parallel with it."""
         later = {stage}
         for other in range(stage + 1, len(self.before)):
             if later & set(self.before[other]):
@@ -105,49 +106,62 @@ def build_dag(needs: Sequence[Need], upstream: Sequence[UpstreamStage] = ()) -> 
     """Return the DAG of the stages.
 
     Raises:
-        ValueError: two stages have one name; a stage waits for itself, for a later one or for an unknown one; or
-            stages read, or keep open, too many data sets.
+        ValueError: two stages have one name; a stage waits for itself, a later stage or an unknown one; or
+            too many data sets are read or open at once.
     """
     number = {need.stage: index for index, need in enumerate(needs)}
     routed = {each.stage: index for index, each in enumerate(upstream)}
-    if any(need.after is not None for need in needs):
-        if len(number.keys() | routed.keys()) < len(needs) + len(upstream):
-            raise ValueError("two stages have the same name: it is unclear which of them the others wait for")
+    unique = len(number.keys() | routed.keys()) == len(needs) + len(upstream)
+    if not unique and any(need.after is not None for need in needs):
+        raise ValueError("two stages have the same name: it is unclear which of them the others wait for")
     unknown = {name for name in needs[0].after or () if name not in number and name not in routed}
     _check_names(needs, number, routed, unknown)
-    before, sources, ready = list[tuple[int, ...]](), list[tuple[int, ...]](), list[int]()
+    before, ready_ms = list[tuple[int, ...]](), list[int]()
+    for stage in range(len(needs)):
+        names = _names_before(needs, stage)
+        before.append(tuple(sorted({number[name] for name in names if name in number})))
+        waits_s = (upstream[routed[name]].ready_s for name in names if name in routed)
+        ready_ms.append(max((round(each * 1000) for each in waits_s), default=0))
+    dag = Dag(tuple(before), tuple(_sources(needs, upstream, number, routed)), tuple(ready_ms))
+    if not dag.is_chain and (width := dag.max_open_datasets()) > MAX_OPEN_DATASETS:
+        raise ValueError(
+            f"{width} data sets are open at once, and the planner allows {MAX_OPEN_DATASETS}: "
+            "join some of them earlier"
+        )
+    return dag
+
+
+def _sources(
+    needs: Sequence[Need],
+    upstream: Sequence[UpstreamStage],
+    number: Mapping[str, int],
+    routed: Mapping[str, int],
+) -> list[tuple[int, ...]]:
+    """Return the data sets that each stage reads. Raises ValueError: a stage reads too many."""
+    sources = list[tuple[int, ...]]()
 
     def datasets_of(name: str) -> tuple[int, ...]:
         """Return the data sets that are available after the named stage."""
         if name in number:
             return (number[name],) if needs[number[name]].writes_bytes_per_row else sources[number[name]]
-        if name in routed:
-            stage = upstream[routed[name]]
-            if stage.row_bytes:
-                return (FIRST_SOURCE - 1 - routed[name],)
-            return tuple(source for each in stage.after for source in datasets_of(each))
-        return (FIRST_SOURCE,) if name in unknown else ()
+        if name not in routed:
+            return (FIRST_SOURCE,) if name in (needs[0].after or ()) else ()
+        stage = upstream[routed[name]]
+        if stage.row_bytes:
+            return (FIRST_SOURCE - 1 - routed[name],)
+        return tuple(source for each in stage.after for source in datasets_of(each))
 
     for stage, need in enumerate(needs):
         names = _names_before(needs, stage)
         known = [name for name in names if stage or name in number or name in routed]
         read = sorted({source for name in known for source in datasets_of(name)})
-        before.append(tuple(sorted({number[name] for name in names if name in number})))
         sources.append(tuple(read) if read or stage else (FIRST_SOURCE,))
-        ready.append(
-            max((round(upstream[routed[name]].ready_s * 1000) for name in names if name in routed), default=0)
-        )
         if len(read) > MAX_DATASETS_READ:
             raise ValueError(
                 f"{need.stage} reads {len(read)} data sets, and the planner allows {MAX_DATASETS_READ}: "
                 "join some of them in an earlier stage"
             )
-    dag = Dag(tuple(before), tuple(sources), tuple(ready))
-    if not dag.is_chain and (width := dag.max_open_datasets()) > MAX_OPEN_DATASETS:
-        raise ValueError(
-            f"{width} data sets are open at once, and the planner allows {MAX_OPEN_DATASETS}: join some of them earlier"
-        )
-    return dag
+    return sources
 
 
 def _names_before(needs: Sequence[Need], stage: int) -> tuple[str, ...]:
@@ -175,9 +189,8 @@ def _check_names(
                     raise ValueError(f"the stages wait for each other in a cycle: {' after '.join(cycle)}")
                 raise ValueError(f"{need.stage} comes after {name}, which is listed later: list {name} first")
             if stage and name not in number and name not in routed and name not in unknown:
-                raise ValueError(
-                    f"{need.stage} comes after {name}, which does not exist; the stages are {', '.join(number)}"
-                )
+                known = ", ".join(number)
+                raise ValueError(f"{need.stage} comes after {name}, which does not exist: there is {known}")
 
 
 def _cycle(needs: Sequence[Need], number: Mapping[str, int], start: int) -> list[str]:
@@ -195,10 +208,11 @@ def _cycle(needs: Sequence[Need], number: Mapping[str, int], start: int) -> list
 
 
 def read_combinations(formats: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    """Return the ways to read data sets that can be stored in these formats, by the number that offers know them by.
+    """Return the ways to read data sets that can be stored in these formats, by the number that offers know
+    them by.
 
-    The number is the format itself for one data set; for several it counts the combinations, the formats of the last
-    data set first; it is -1 where nothing is read.
+    The number is the format itself for one data set; for several it counts the combinations, the formats of
+    the last data set first; it is -1 where nothing is read.
     """
     if not formats:
         return {-1: ()}
@@ -230,7 +244,8 @@ def stages_from(needs: Sequence[Need], stage: str) -> tuple[Need, ...]:
 def _keep_order(needs: Sequence[Need], indices: list[int]) -> tuple[Need, ...]:
     """Return some of the stages, in the order of `indices`.
 
-    A stage that waited implicitly for the one before it names that one in `after` where its predecessor changed.
+    A stage that waited implicitly for the one before it names that one in `after` where its predecessor
+    changed.
     """
     named = {name for index in indices for name in needs[index].after or ()}
 

@@ -16,7 +16,8 @@ from shoestring.pricing.throughput import uses_gpu
 from shoestring.routing.algorithm import ALGORITHM
 from shoestring.routing.candidates import MS_PER_HOUR, Candidates, offer_text
 from shoestring.routing.decision import Choice, Decision, PlannedStage, ShadowChoice
-from shoestring.routing.offers.enumerate import apply_policy, enumerate_offers
+from shoestring.routing.offers.apply_policy import apply_policy
+from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_costs import FREE, OfferCost, offer_cost
 from shoestring.routing.pages.refusals import RefusalWriter, delay_text, with_later_stages
 from shoestring.routing.placement import GPU_RESOURCE
@@ -32,8 +33,8 @@ MADE_BY = f"shoestring routing {ALGORITHM.algorithm_version}"
 def decide(question: Question) -> Decision:
     """Choose pool, market and format for this stage, with a plan for the stages that remain.
 
-    When nothing fits, `choice` is None, every candidate is refused, and `smallest_budget_usd` is the smallest run budget that
-    would be enough for this same question (None: no budget is enough).
+    When nothing fits, `choice` is None, every candidate is refused, and `smallest_budget_usd` is the smallest
+    run budget that would be enough for this same question (None: no budget is enough).
     """
     return choose(question, enumerate_offers(question))
 
@@ -125,9 +126,9 @@ def named_step(candidates: Candidates, stage: int, step: PlanStep) -> tuple[str,
 def place_stage(pool: Pool, market: Market, need: Need, images: Mapping[str, str]) -> Placement:
     """Return the placement of a stage: a whole machine, or a whole share of a node.
 
-    It requests all cores and all memory of the pool, because the price is for all of them, and as many GPUs as the stage can
-    use. Memory is in decimal megabytes, as a pool's is in decimal gigabytes. `images` maps short names to full ones; any
-    other name is a full one.
+    It requests all cores and all memory of the pool, because the price is for all of them, and as many GPUs
+    as the stage can use. Memory is in decimal megabytes, as a pool's is in decimal gigabytes. `images` maps
+    short names to full ones; any other name is a full one.
     """
     terms, with_gpu = pool.markets[market], uses_gpu(need, pool)
     image = "train-gpu" if with_gpu and need.image == "train" else need.image
@@ -214,7 +215,7 @@ class ChoiceBuilder:
         )
 
     def _allowance(self, cost: OfferCost) -> tuple[int, int]:
-        """Return the money and the time that an elastic stage may use: for all passes, or as far as both limits allow."""
+        """Return the money and the time that an elastic stage may use, at most for all its passes."""
         current, row, limits, best = self.plans.current, self.row, self.plans.limits, self.plans.best
         min_micro, min_ms = int(current.min_p95[row]), int(current.min_p95_ms[row])
         money_micro = min(limits.left_micro - int(best.needs_micro[row]) + min_micro, limits.cap_micro(0))
@@ -227,7 +228,7 @@ class ChoiceBuilder:
         return micro, max(min(time_ms, int(current.p95_ms[row]), time_for_money), min_ms)
 
     def _est_ms(self, samples: int) -> int:
-        """Return the expected time of `samples` samples, rounded up: linear between the fewest and all of them."""
+        """Return the expected time of the samples, rounded up. It is linear between the fewest and all."""
         current, row = self.plans.current, self.row
         min_ms, max_ms, fewest = (
             int(column[row]) for column in (current.min_est_ms, current.est_ms, current.min_samples)

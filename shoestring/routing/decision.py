@@ -1,4 +1,4 @@
-"""The decision: the question, all candidates, the choice, and the reason why each other candidate was refused."""
+"""The decision: the question, its candidates, the choice, and why each other candidate was refused."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ class Choice(Record):
     pool: str
     market: Market
     format: Format | None
-    candidate: int = Field(
-        NONE, description="number of the chosen candidate; -1: unknown, written before numbering"
-    )
+    candidate: int = Field(NONE, description="number of the chosen candidate; -1: not recorded")
     usd_per_hour: Usd
     est_usd: Usd
     p95_usd: Usd
@@ -40,7 +38,7 @@ class Choice(Record):
     transfer_in_usd: Usd = Field(
         ZERO_USD,
         exclude_if=lambda paid: not paid,
-        description="part of the price: retrieving what it reads from storage and moving it to the pool's region",
+        description="part of the price: retrieving what it reads and moving it to the pool's region",
     )
     transfer_out_usd: Usd = Field(
         ZERO_USD,
@@ -58,13 +56,14 @@ class Choice(Record):
         return self.transfer_in_usd + self.transfer_out_usd + self.storage_usd
 
     def incurred_usd(self, *, done: bool) -> Decimal:
-        """Return the fees that a started attempt owes. An unfinished one has read its input and written nothing."""
+        """Return the fees that a started attempt owes. An unfinished one has written nothing."""
         return self.fees_usd if done else self.transfer_in_usd
 
     def prior_s_of(self, samples: int) -> float:
         """Return the seconds that the prior predicts for the work done, to compare with a receipt's seconds.
 
-        The work is `samples` samples for an elastic stage and all of it for a fixed one. A cached result takes 0 s.
+        The work is `samples` samples for an elastic stage and all of it for a fixed one. A cached result
+        takes 0 s.
         """
         if self.objective == "min-cost" or not self.samples:
             return self.prior_s
@@ -72,7 +71,7 @@ class Choice(Record):
 
 
 class PlannedStage(Record):
-    """The plan for one later stage. `reserved_*`: what is reserved for it (elastic: for its minimum of samples)."""
+    """The plan for one later stage. `reserved_*` is for the fewest samples of an elastic stage."""
 
     stage: str
     pool: str
@@ -94,7 +93,7 @@ class Refusal(Record):
 
 
 class Algorithm(Record):
-    """The constants that the code used. They are recorded only: a replay with other constants shows the difference."""
+    """The constants that the code used. A replay with other constants shows the difference."""
 
     algorithm_version: int
     constants: dict[str, str]
@@ -102,7 +101,7 @@ class Algorithm(Record):
 
 
 class ShadowChoice(Record):
-    """The choice of the policy that does not apply to this run; it has no effect. `pool` is None where nothing fits."""
+    """The choice of the other policy of a trial, without effect. `pool` is None where nothing fits."""
 
     name: str
     version: int
@@ -123,9 +122,9 @@ class ShadowChoice(Record):
 class Decision(ArrayRecord):
     """The decision artifact.
 
-    `choice` is None when nothing fits; then `smallest_budget_usd` is the smallest run budget that would be enough
-    (None: no budget is enough). `refusal_index` holds, by candidate of this stage, an index into `refusal_codes`,
-    and -1 for the chosen one. `refusals` explains the candidates that a page shows first.
+    `choice` is None when nothing fits; then `smallest_budget_usd` is the smallest run budget that would be
+    enough (None: no budget is enough). `refusal_index` holds, by candidate of this stage, an index into
+    `refusal_codes`, and -1 for the chosen one. `refusals` explains the candidates that a page shows first.
     """
 
     schema_version: Literal[3] = SCHEMA_VERSION
@@ -140,8 +139,8 @@ class Decision(ArrayRecord):
     optimality_gap_ppm: int | None = Field(
         0,
         exclude_if=lambda ppm: ppm == 0,
-        description="upper bound on the distance from the best possible cost or samples, in parts per million, where "
-        "the DAG has too many plans to compare all; null: no plan was found, and one may still exist",
+        description="upper bound on the distance from the best cost or samples, in parts per million,"
+        " where a DAG has too many plans to compare all; null: no plan was found, but one may exist",
     )
     placement: Placement | None
     algorithm: Algorithm

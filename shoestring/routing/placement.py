@@ -10,7 +10,8 @@ from shoestring.core.types import Placement, Toleration
 from shoestring.routing.decision import Decision
 
 GPU_RESOURCE = "nvidia.com/gpu"
-# By these a stage's pod is known on a cluster; a router's has the stage's name after ROUTE, the exit step's says SETTLE.
+# By these a stage's pod is known on a cluster; a router's has the stage's name after ROUTE, the exit step's
+# says SETTLE.
 STAGE_LABEL, RUN_LABEL = "shoestring.dev/stage", "shoestring.dev/run"
 ROUTE, SETTLE = "route-", "settle"
 # Kubeflow's own, on every pod: its job id, which is the run's id there.
@@ -34,8 +35,9 @@ def placed(decision: Decision) -> Placement:
 def driver_outputs(decision: Decision, decision_key: str) -> dict[str, Any]:
     """What the route step returns: a dict, a list, a dict and strings, nothing else.
 
-    KFP's driver reads a selector that is a string as an empty one, and an accelerator count that is a number as none, both without a
-    word; an empty cpu or memory fails the stage. An accelerator of "" is how a pod without one is asked for.
+    KFP's driver reads a selector that is a string as an empty one, and an accelerator count that is a number
+    as none, both without a word; an empty cpu or memory fails the stage. An accelerator of "" is how a pod
+    without one is asked for.
 
     Raises:
         ValueError: the decision chose nothing.
@@ -55,9 +57,11 @@ def driver_outputs(decision: Decision, decision_key: str) -> dict[str, Any]:
 
 
 def argo_patch(decision: Decision) -> str:
-    """The same placement as a patch of the pod's spec, in JSON. Argo calls the container that does a template's work `main`.
+    """The same placement as a patch of the pod's spec, in JSON. Argo calls the container that does a
+    template's work `main`.
 
-    Requests are limits, so that a pod gets what its price is for. What the placement leaves empty, the patch does not touch.
+    Requests are limits, so that a pod gets what its price is for. What the placement leaves empty, the patch
+    does not touch.
 
     Raises:
         ValueError: the decision chose nothing.

@@ -1,8 +1,9 @@
-"""The question that a decision answers: the stages, budget, deadline, pools, prices and policy it rests on."""
+"""The question that a decision answers: its stages, budget, deadline, pools, prices and policy."""
 
 from __future__ import annotations
 
 from decimal import Decimal
+from math import ceil
 from typing import Self
 
 from pydantic import AwareDatetime, Field, model_validator
@@ -33,10 +34,10 @@ from shoestring.routing.dag import UpstreamStage, build_dag
 ZERO_USD = usd("0")
 
 COMPUTE_US_PER_ROW = 10.0
-"""From here on a stage counts as compute-heavy: 10 us a row on a reference core, about ten times what reading takes."""
+"""A stage is compute-heavy from 10 us a row on a reference core: about ten times what reading takes."""
 
 MEMORY_HEAVY_GB = 16.0
-"""From here on a stage counts as memory-heavy: more than a general-purpose machine has for four cores."""
+"""A stage is memory-heavy from 16 GB: more than a general-purpose machine has for four cores."""
 
 
 class CachedOutcome(Record):
@@ -61,10 +62,11 @@ class Question(Record):
     """Everything a choice rests on; `decide` reads nothing else.
 
     `needs` holds this stage and then every stage that still has to be routed, each behind those it waits for
-    (routing/dag.py); at most one is elastic. `upstream` holds the stages they wait for that are already routed.
-    `row_bytes`, `reads_format` and `reads_storage_class` describe the data set this stage reads (`reads_format` None:
-    Shoestring did not write it, and the need prices its reading). `cached_format` and `cached_storage_class` describe
-    the data set of the cached result. `speeds` must hold every format named here, and at least one if a stage writes.
+    (routing/dag.py); at most one is elastic. `upstream` holds the stages they wait for that are already
+    routed. `row_bytes`, `reads_format` and `reads_storage_class` describe the data set this stage reads
+    (`reads_format` None: Shoestring did not write it, and the need prices its reading). `cached_format` and
+    `cached_storage_class` describe the data set of the cached result. `speeds` must hold every format named
+    here, and at least one if a stage writes.
     """
 
     run_id: str
@@ -84,7 +86,7 @@ class Question(Record):
     cached_storage_class: StorageClassName = STANDARD_CLASS
     cached_later_stages: tuple[CachedOutcome, ...] = Field(
         (),
-        description="cached results of the following stages, in order, in a chain whose first stage is cached",
+        description="in a chain whose first stage is cached: cached results of the stages after it",
     )
     budget_usd: Usd
     spent_usd: Usd = ZERO_USD
@@ -105,8 +107,8 @@ class Question(Record):
         0.0,
         ge=0,
         exclude_if=lambda sd: sd == 0,
-        description="standard deviations by which the speed of an unmeasured pool is scored optimistically for an "
-        "elastic stage; 0: no exploration",
+        description="standard deviations by which an elastic stage scores the speed of an unmeasured pool "
+        "optimistically; 0: no exploration",
     )
     images: dict[str, str] = IMAGES
     preferences: Preferences = Field(Preferences(), description="of the live policy")
@@ -114,9 +116,7 @@ class Question(Record):
     rollback_reason: str = Field(
         "", description="why the candidate policy was rolled back; empty: it was not rolled back"
     )
-    notes: tuple[str, ...] = Field(
-        (), description="remarks on how the question was built; shown on the page only"
-    )
+    notes: tuple[str, ...] = Field((), description="remarks on how the question was built, for pages")
     digests: dict[str, str] = Field(
         {}, description="sha256 of the world, recipe and other inputs of the question"
     )
@@ -239,3 +239,9 @@ def workload_kind(need: Need, rows: int) -> WorkloadKind:
     ):
         return "compute"
     return "memory" if stage_memory_gb(need, rows) >= MEMORY_HEAVY_GB else "data"
+
+
+def sample_range(need: Need, rows: int) -> tuple[int, int]:
+    """Return the fewest samples worth starting for, and all samples. For a fixed stage both are the same."""
+    maximum = int(rows * need.passes)
+    return (min(maximum, ceil(rows * need.min_passes)) if need.elastic else maximum), maximum

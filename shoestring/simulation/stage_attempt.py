@@ -15,22 +15,14 @@ from shoestring.core.receipt import Cause
 from shoestring.core.record import record_bytes
 from shoestring.core.types import StockOut
 from shoestring.routing.decision import Choice, Decision
-from shoestring.routing.offers.factors import sample_range
-from shoestring.runtime.records.receipts import receipt_for
+from shoestring.routing.question import sample_range
+from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
 from shoestring.runtime.supervisor.attempt_lock import lock_attempt
 from shoestring.runtime.supervisor.background_io import ANSWER_TIMEOUT_S
+from shoestring.runtime.supervisor.extension import EXTEND_AHEAD_S, EXTEND_AHEAD_SHARE, extend_or_stop
 from shoestring.runtime.supervisor.run_stage import settle_attempt
-from shoestring.runtime.supervisor.spend_limits import update_price
-from shoestring.runtime.supervisor.supervisor import (
-    CHECK_EVERY_S,
-    EXTEND_AHEAD_S,
-    EXTEND_AHEAD_SHARE,
-    GRACE_S,
-    POLL_EVERY_S,
-    extend_or_stop,
-    make_heartbeat,
-)
+from shoestring.runtime.supervisor.supervisor import CHECK_EVERY_S, GRACE_S, POLL_EVERY_S, make_heartbeat
 from shoestring.simulation.event_loop import Process, ProcessDied
 from shoestring.simulation.simulated_world import PipelineRun, SimulatedPod, Simulation
 from shoestring.spending.guard import SLOWEST_FACTOR
@@ -164,7 +156,7 @@ def run_work(
         if loop.now_s >= min(pod_lost_s, ends_s, fails_s):
             break
         if loop.now_s >= next_price_change_s:
-            update_price(attempt)
+            attempt.update_price()
         extend_or_stop(attempt, loop.ledger, answers)
         if attempt.stop_reason:
             return (yield from stop_attempt(simulation, pipeline, attempt, done))
@@ -268,18 +260,20 @@ def finish_stage(
     if need.writes_bytes_per_row:
         pipeline.upstream = choice
     simulation.add_receipt(
-        receipt_for(
+        make_receipt(
             attempt.decision,
-            now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
-            now,
-            samples,
-            decision_key="",
-            pod=world.pod,
-            status="done",
-            spent_usd=spent_usd,
-            fees_usd=choice.fees_usd,
-            prices=attempt.prices(),
-            ledger_head="",
+            AttemptResult(
+                decision_key="",
+                pod=world.pod,
+                status="done",
+                spent_usd=spent_usd,
+                fees_usd=choice.fees_usd,
+                prices=attempt.prices(),
+                ledger_head="",
+                samples=samples,
+                started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
+                finished_at=now,
+            ),
         )
     )
     if not need.elastic:

@@ -17,7 +17,6 @@ from shoestring.routing.offers.offer_table import OfferTable, stage_offer_table
 from shoestring.routing.pages.decision_view import (
     OfferView,
     budget_deductions,
-    left_usd,
     offer_views,
     unlisted_counts,
 )
@@ -77,7 +76,7 @@ def _refusal(decision: Decision) -> str:
 def _money_text(question: Question, choice: Choice | None) -> str:
     chosen = [f"{number_text.dollars(amount)} {name}" for amount, name in budget_deductions(question)]
     parts = [
-        f"{number_text.dollars(left_usd(question))} left of {number_text.dollars(question.budget_usd)}"
+        f"{number_text.dollars(question.left_usd)} left of {number_text.dollars(question.budget_usd)}"
         + (f" ({', '.join(chosen)})" if chosen else "")
     ]
     if choice and choice.reserved_later_usd:

@@ -251,16 +251,16 @@ def _selected_at_price(question: Question, target: Target) -> Decimal | None:
 
     Bisection applies because a lower price never makes the offer less attractive.
     """
-    mine = [quote for quote in question.quotes if (quote.pool, quote.market) == target]
+    own = question.quote(*target)
 
     def selected(micro: int) -> bool:
         new = {"usd_per_hour": from_microusd(micro)}
-        changed = tuple(quote.model_copy(update=new) if quote in mine else quote for quote in question.quotes)
+        changed = tuple(quote.model_copy(update=new) if quote is own else quote for quote in question.quotes)
         return _is_selected(question.model_copy(update={"quotes": changed}), target)
 
-    if not mine or not selected(1):
+    if own is None or not selected(1):
         return None
-    return from_microusd(_last_true(1, microusd(mine[0].usd_per_hour), selected))
+    return from_microusd(_last_true(1, microusd(own.usd_per_hour), selected))
 
 
 def _selected_at_budget(question: Question, target: Target) -> Decimal | None:

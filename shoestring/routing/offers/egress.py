@@ -56,7 +56,7 @@ def transferred_gb_by_route(question: Question, choice: Choice) -> Volumes:
 
 
 def billed_gb(question: Question, choice: Choice) -> tuple[float, float, float]:
-    """Return what the fees are charged for: GB read, GB written and GB-months stored; 0 where the fee is $0."""
+    """Return what fees are charged for: GB read, GB written and GB-months stored; 0 where a fee is $0."""
     read, written = stage_transfers(question, choice)
     tariffs = question.tariffs
     hours = tariffs.storage_class(choice.storage_class).billed_hours(tariffs.storage_held_hours)

@@ -17,7 +17,6 @@ from shoestring.pricing.throughput import PoolArrays
 from shoestring.routing.candidates import (
     MAX_ESTIMATE,
     NONE,
-    POLICY_CODES,
     PPB,
     REFUSAL_CODES,
     CachedOffer,
@@ -27,12 +26,11 @@ from shoestring.routing.candidates import (
     RefusalCode,
     StageOffers,
     StoredFormats,
-    index_codes,
     round_up,
     stored_format_index,
 )
 from shoestring.routing.dag import FIRST_SOURCE, Dag, build_dag
-from shoestring.routing.offers.factors import Fleet, InputDataset, StageFactors, policy_exclusions
+from shoestring.routing.offers.factors import Fleet, InputDataset, StageFactors
 from shoestring.routing.question import Question
 
 NOT_OF_MACHINE = frozenset({"name", "node_pool", "startup_s", "region", "markets", "capacity"})
@@ -88,11 +86,8 @@ def enumerate_offers(question: Question) -> Candidates:
 def _stages(
     question: Question, dag: Dag, fleet: Fleet, formats: StoredFormats
 ) -> tuple[list[StageFactors], list[tuple[int, ...]], dict[int, CachedOffer]]:
-    """Return, by stage, its factors, the indices of the formats it may write, and its cached result if it has one."""
-    store_region, none_read = (
-        question.tariffs.store_region,
-        InputDataset((NONE,), 0, question.tariffs.store_region),
-    )
+    """Return, by stage, its factors, the formats that it may write, and its cached result if any."""
+    store_region = question.tariffs.store_region
     first = stored_format_index(formats, question.reads_format, question.reads_storage_class)
     datasets = {FIRST_SOURCE: InputDataset((first,), question.row_bytes, question.data_region)}
     for index, each in enumerate(question.upstream):
@@ -103,7 +98,9 @@ def _stages(
         tuple(range(len(formats))) if need.writes_bytes_per_row else (NONE,) for need in question.needs
     ]
     for stage, need in enumerate(question.needs):
-        inputs = tuple(datasets[source] for source in dag.sources[stage]) or (none_read,)
+        inputs = tuple(datasets[source] for source in dag.sources[stage]) or (
+            InputDataset((NONE,), 0, store_region),
+        )
         factors.append(StageFactors(question, need, fleet, inputs))
         if found := _cached(question, fleet, formats, stage, cached.get(stage - 1), factors[stage]):
             cached[stage], written[stage] = found, _without_other_classes(found, written[stage], formats)
@@ -111,25 +108,6 @@ def _stages(
             leaves = sorted({*written[stage], *([found.writes] if found else [])})
             datasets[stage] = InputDataset(tuple(leaves), need.writes_bytes_per_row, store_region)
     return factors, written, cached
-
-
-def apply_policy(question: Question, candidates: Candidates) -> Candidates:
-    """Return the candidates with the exclusions of this question's policy in place of another policy's.
-
-    Prices and cached results stay the same.
-    """
-    by_name = {pool.name: pool for pool in question.pools}
-    pools = [by_name[name] for name in candidates.pools]
-    by_policy = frozenset(POLICY_CODES.values())
-    offers = []
-    for need, before in zip(question.needs, candidates.offers, strict=True):
-        workload = question.workload_class(need)
-        excluded = policy_exclusions(workload, pools, candidates.markets, candidates.pool, candidates.market)
-        numbers = (NONE if each in by_policy else REFUSAL_CODES.index(each) for each in before.exclusions)
-        other = np.array([*numbers, NONE])[before.exclusion]
-        exclusions, exclusion = index_codes(np.where(other != NONE, other, excluded))
-        offers.append(before.model_copy(update={"exclusions": exclusions, "exclusion": exclusion}))
-    return candidates.model_copy(update={"offers": tuple(offers)})
 
 
 def _columns(records: Iterable[Record], *fields: str) -> list[list[Any]]:
@@ -177,8 +155,8 @@ def _fleet(question: Question) -> Fleet:
 def _markets(
     question: Question, names: list[str], terms: list[dict[Market, MarketTerms]]
 ) -> tuple[tuple[Market, ...], Ints, Floats]:
-    """Return all markets; and for each pool on each market its price in micro-dollars an hour (0: none) and its
-    preemptions an hour (NaN: the pool does not declare the market)."""
+    """Return all markets; and for each pool on each market its price in micro-dollars an hour (0: none) and
+    its preemptions an hour (NaN: the pool does not declare the market)."""
     number = dict(zip(names, range(len(names)), strict=True))
     of_pool, on_market, usd_per_hour = _columns(question.quotes, "pool", "market", "usd_per_hour")
     quoted = np.fromiter(map(number.get, of_pool, repeat(NONE)), np.int64)
@@ -291,9 +269,9 @@ def _cached(
 ) -> CachedOffer | None:
     """Return the cached result of a stage as an offer; None: it is not cached.
 
-    It is placed on the target with a price and capacity where a pod starts at the lowest cost: start-up is all that
-    such a pod takes, including the wait for a new node. A later stage is looked up only where the stage before it is
-    cached, too (`before`), because nothing can be cheaper there.
+    It is placed on the target with a price and capacity where a pod starts at the lowest cost: start-up is
+    all that such a pod takes, including the wait for a new node. A later stage is looked up only where the
+    stage before it is cached, too (`before`), because nothing can be cheaper there.
     """
     writes_data = question.needs[stage].writes_bytes_per_row > 0
     if stage:

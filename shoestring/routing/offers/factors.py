@@ -1,7 +1,8 @@
 """The cost factors of one stage's offers: tables by kind of machine, by format and by region.
 
-    reading   = scan: one pass over the rows in their format;  shuffled: the same once, to decode, then samples x one
-                random read of a packed record from memory (a loader keeps what it decoded)
+    reading   = scan: one pass over the rows in their format
+                shuffled: the same once, to decode, then samples x one random read of a packed record from
+                memory (a loader keeps what it decoded)
     work      = samples x (row seconds + random read)
     transfer  = bytes read into the pool's region, from their storage class, and bytes written out of it
     storage   = bytes written x time stored, on their storage class
@@ -46,7 +47,7 @@ from shoestring.routing.candidates import (
     round_up,
 )
 from shoestring.routing.dag import read_combinations
-from shoestring.routing.question import Question
+from shoestring.routing.question import Question, sample_range
 
 Table = TypeVar("Table", Floats, Ints)
 
@@ -55,10 +56,9 @@ Table = TypeVar("Table", Floats, Ints)
 class Fleet:
     """All targets, sorted by pool, then market; arrays are indexed by target.
 
-    `pools` are sorted by name, and `names` holds their names. `price` is in micro-dollars an hour, 0 where no price was
-    accepted. `exclusion` and `shortage` are indices into REFUSAL_CODES or -1: an exclusion holds at any time, a shortage
-    only for a pod that is started now. `machines` has one pool of each kind; machines of one kind do the same work in
-    the same time.
+    `pools` are sorted by name, and `names` holds their names. `price` is in micro-dollars an hour, 0 where no
+    price was accepted. `exclusion` and `shortage` are indices into REFUSAL_CODES or -1: an exclusion holds at
+    any time, a shortage for a pod started now. `machines` has one pool of each kind of machine.
     """
 
     pools: tuple[Pool, ...]
@@ -82,7 +82,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class InputDataset:
-    """A data set that a stage reads: the indices of the formats it can be stored in, its bytes a row, its region."""
+    """A data set that a stage reads: the formats it can be stored in, its bytes a row, its region."""
 
     formats: tuple[int, ...]
     row_bytes: int
@@ -90,7 +90,7 @@ class InputDataset:
 
 
 def machine_exclusions(question: Question, need: Need, fleet: Fleet) -> Ints:
-    """Return, by kind of machine, why it cannot run a stage at any price: an index into REFUSAL_CODES, or -1."""
+    """Return, by kind of machine, an index into REFUSAL_CODES where it cannot run a stage, or -1."""
     machines = fleet.machine_arrays
     no_gpu = (need.gpu == "must") & ~np.asarray(gpu_mask(need, machines), dtype=np.bool_)
     has_gpu = (machines.gpu_count > 0) & (machines.gpu_tflops > 0)
@@ -102,7 +102,7 @@ def machine_exclusions(question: Question, need: Need, fleet: Fleet) -> Ints:
 def policy_exclusions(
     workload: WorkloadClass, pools: Sequence[Pool], markets: Sequence[Market], pool: Ints, market: Ints
 ) -> Ints:
-    """Return, by target, why the policy excludes it for a class of work: an index into REFUSAL_CODES, or -1."""
+    """Return, by target, an index into REFUSAL_CODES where the policy excludes it, or -1."""
     if workload is ANY_PLACEMENT:
         return np.full(len(pool), NONE)
     numbers = {"": NONE} | {key: REFUSAL_CODES.index(code) for key, code in POLICY_CODES.items()}
@@ -110,12 +110,6 @@ def policy_exclusions(
     return np.array(
         [numbers[workload.violated_key(pools[p], markets[m])] for p, m in targets], dtype=np.int64
     )
-
-
-def sample_range(need: Need, rows: int) -> tuple[int, int]:
-    """Return the minimum of samples worth starting for, and the maximum; for a fixed stage both are all of them."""
-    maximum = int(rows * need.passes)
-    return (min(maximum, ceil(rows * need.min_passes)) if need.elastic else maximum), maximum
 
 
 class StageFactors:
@@ -131,14 +125,15 @@ class StageFactors:
         formats = sorted(question.speeds, key=lambda speed: speed.format)
         self.speeds = [speed for speed in formats for _ in self.storage_classes]
         self.min_samples, self.max_samples = sample_range(need, question.rows)
+        self.write_gb = self._sizes_gb(need.writes_bytes_per_row)
 
     def offers(self, writes: tuple[int, ...], earlier_gb: Volumes, *, now: bool) -> StageOffers:
         """Return the factors of every offer.
 
         Args:
-            writes: indices of the formats that the stage may write.
-            earlier_gb: by route, the most that other stages may have transferred before; egress tiers are shared.
-            now: the pod would start now, so targets without capacity are excluded.
+            writes: indices of the formats that the stage may write. earlier_gb: by route, the most that other
+            stages may have transferred before; egress tiers are shared. now: the pod would start now, so
+            targets without capacity are excluded.
         """
         need, machines = self.need, self.fleet.machine_arrays
         take_s, row_s = self._take_s(), row_seconds(need, machines)
@@ -171,7 +166,7 @@ class StageFactors:
     def _exclusions(self, *, now: bool) -> Ints:
         """Return, by target, an index into REFUSAL_CODES, or -1.
 
-        The policy comes last: where it excludes a target, nothing else does, and another policy may allow the target.
+        The policy comes last: it excludes a target only where nothing else does.
         """
         fleet, workload = self.fleet, self.question.workload_class(self.need)
         by_machine = machine_exclusions(self.question, self.need, fleet)
@@ -208,7 +203,7 @@ class StageFactors:
         return np.array([*(rows * (row_s + row_bytes / bytes_per_s) for row_s, bytes_per_s in speeds), 0.0])
 
     def _take_s(self) -> float:
-        """Return the seconds of one random read, at the speed of packed records or else of the first format."""
+        """Return the seconds of one random read: of packed records, or else of the first format."""
         if self.need.reads != "shuffled" or not self.speeds:
             return 0.0
         packed = next((speed for speed in self.speeds if speed.format is Format.PACKED), self.speeds[0])
@@ -227,7 +222,7 @@ class StageFactors:
         return self.question.rows * row_bytes / BYTES_PER_GB * ratios
 
     def _transfer_in_microusd(self, earlier_gb: Volumes) -> Ints:
-        """Return the price of retrieving the inputs and moving them to the pool, by region and formats read."""
+        """Return the price of retrieving and moving the inputs, by region of the pool and formats read."""
         earlier, tariffs = self._earlier_gb(earlier_gb), self.question.tariffs
         tables = [
             egress_table(tariffs, self._routes_in(given), self._read_gb(given), earlier)
@@ -237,15 +232,15 @@ class StageFactors:
         return self._sum_inputs(tables).ravel()
 
     def _transfer_out_microusd(self, earlier_gb: Volumes) -> Ints:
-        """Return the price of moving the result to the store, by region and format, after the stage read its inputs."""
+        """Return the price of moving the result to the store, by region and format.
+
+        The inputs of the stage count as transferred before it.
+        """
         earlier = self._earlier_gb(earlier_gb, *self.inputs)
-        return egress_table(self.question.tariffs, self._routes_out(), self._write_gb(), earlier).ravel()
+        return egress_table(self.question.tariffs, self._routes_out(), self.write_gb, earlier).ravel()
 
     def _read_gb(self, given: InputDataset) -> Floats:
         return self._sizes_gb(0 if self.need.reads == "none" else given.row_bytes)
-
-    def _write_gb(self) -> Floats:
-        return self._sizes_gb(self.need.writes_bytes_per_row)
 
     def _routes_in(self, given: InputDataset) -> list[tuple[str, str]]:
         return [(given.region, region) for region in self.fleet.regions]
@@ -273,7 +268,7 @@ class StageFactors:
         tariffs, maxima = self.question.tariffs, dict(earlier_gb)
         if not tariffs.is_tiered:
             return maxima
-        write_gb = _max_gb(self._write_gb(), writes)
+        write_gb = _max_gb(self.write_gb, writes)
         read = self._earlier_gb(earlier_gb, *self.inputs)
         for volumes, ends in zip(read, self._routes_out(), strict=True):
             after = add_volume(volumes, tariffs.route(*ends), write_gb)
@@ -282,10 +277,10 @@ class StageFactors:
 
     def _storage_microusd(self) -> Ints:
         hours = self.question.tariffs.storage_held_hours
-        return self._by_storage_class(lambda each, gb: storage_microusd(each, gb, hours), self._write_gb())
+        return self._by_storage_class(lambda each, gb: storage_microusd(each, gb, hours), self.write_gb)
 
     def _by_storage_class(self, microusd: Callable[[StorageClass, Floats], Ints], gb: Floats) -> Ints:
-        """Return the price of each size on its storage class; the last, of an unknown format, on the standard one."""
+        """Return the price of each size on its storage class; of the unknown format, on the standard one."""
         index = np.append(np.arange(len(self.speeds)) % len(self.storage_classes), 0)
         prices = np.stack([microusd(each, gb) for each in self.storage_classes])
         by_format: Ints = prices[index, np.arange(len(gb))]
@@ -293,7 +288,7 @@ class StageFactors:
 
 
 def add_volume(volumes: Volumes, route: str | None, gb: float) -> Volumes:
-    """Return the volumes with `gb` more on a route. Route None (same region, or in no tariff) adds nothing."""
+    """Return the volumes with `gb` more on a route. None (same region, or no tariff) adds nothing."""
     return {**volumes, route: volumes.get(route, 0.0) + gb} if route is not None and gb else volumes
 
 

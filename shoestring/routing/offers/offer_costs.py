@@ -1,17 +1,22 @@
 """The time and price of offers, computed from their recorded factors.
 
-It uses only operations that IEEE 754 rounds identically everywhere, so that every machine computes the same offers from
-the same record, to the last digit.
+It uses only operations that IEEE 754 rounds identically everywhere, so that every machine computes the same
+offers from the same record, to the last digit.
 
-    ms       = start-up + factor x prior + lost to preemption      factor: mean or P95 of true over prior (pricing/learning)
+    ms       = start-up + factor x prior + lost to preemption
+               factor: mean or P95 of true over prior seconds (pricing/learning.py)
     prior    = setup + computing and random reads + scan in the format read + writing in the format written
-    microusd = usd_per_hour x ms + transfer in and out + storage          ms: at the mean, less what a commitment covers
+    microusd = usd_per_hour x ms + transfer in and out + storage
+               at the mean, less the time that a commitment covers
 
 Time lost to preemption, at a rate of r an hour over T hours of running, with each start costing s:
-    without checkpoints (restarts from scratch)   (e^rT - 1) s + ((e^rT - 1) / rT - 1) T     repeated trials, exponential lifetimes
-    with checkpoints (checkpoint_ms > 0)          rT (s + setup + checkpoint)
-    at P95, in addition, 1.645 sqrt(rT) more preemptions (Poisson, normal approximation), each of which costs a start and half
-    the work, or a start and the checkpoint.
+
+    without checkpoints            (e^rT - 1) s + ((e^rT - 1) / rT - 1) T
+                                   restarts from scratch: repeated trials, exponential lifetimes
+    with them (checkpoint_ms > 0)  rT (s + setup + checkpoint)
+    at P95, in addition            1.645 sqrt(rT) more preemptions (Poisson, normal approximation), each of
+                                   which costs a start and half the work, or a start, the setup and the
+                                   checkpoint
 """
 
 from __future__ import annotations
@@ -39,7 +44,8 @@ POWERS_OF_TWO: Floats = np.ldexp(1.0, np.arange(74))
 def portable_expm1(z: Floats) -> Floats:
     """Return e^z - 1 for 0 <= z <= 50, identical on every machine. Library versions differ in the last bit.
 
-    Cody and Waite's reduction by powers of two, then the Taylor series to the 15th term, which is below 1e-17 there.
+    Cody and Waite's reduction by powers of two, then the Taylor series to the 15th term, which is below 1e-17
+    there.
     """
     exponent = np.floor(z * 1.4426950408889634 + 0.5)
     rest = (z - exponent * 0.693147180369123816490) - exponent * 1.90821492927058770002e-10
@@ -70,14 +76,17 @@ def delay_cost(ms: Ints, microusd_per_hour: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class BlockPrices:
-    """Time and price of a block of offers, [formats read, formats written, targets], at the mean or at P95."""
+    """Time and price of a block of offers: [formats read, formats written, targets]."""
 
     ms: Ints
     microusd: Ints
 
 
 class OfferBlock:
-    """The offers of one stage on some targets. Arrays are [formats read, formats written, targets], or broadcast to it."""
+    """The offers of one stage on some targets.
+
+    Arrays are [formats read, formats written, targets], or broadcast to it.
+    """
 
     def __init__(self, candidates: Candidates, stage: int, targets: Ints) -> None:
         self.offers, self.targets = candidates.offers[stage], targets
@@ -91,13 +100,16 @@ class OfferBlock:
         self.preemptible = np.flatnonzero(self.preemptions_per_ms)
 
     def fixed_us(self) -> Floats:
-        """Return the time that does not grow with the samples, without the setup: reading once and writing."""
+        """Return the time of reading once and writing, which does not grow with the samples."""
         scan_us = self.offers.scan_us_by_format[list(self.offers.reads)][:, None]
         write_us = self.offers.write_us_by_format[list(self.offers.writes)][None, :]
         return (scan_us + write_us)[:, :, None].astype(np.float64)
 
     def transfer_by_region(self) -> tuple[Ints, Ints]:
-        """Return the transfer price into a region, [formats read, regions], and out of it, [formats written, regions]."""
+        """Return the transfer price into each region and out of it.
+
+        The first is [formats read, regions], the second [formats written, regions].
+        """
         into = self.offers.transfer_in_microusd_by_region.reshape(-1, len(self.offers.scan_us_by_format))
         out = self.offers.transfer_out_microusd_by_region.reshape(-1, self.formats)
         return into[:, list(self.offers.reads)].T, out[:, list(self.offers.writes)].T
@@ -165,8 +177,8 @@ class OfferBlock:
 class OfferCost:
     """The parts of one offer's time and price, in milliseconds and micro-dollars.
 
-    `p95_min_*`: at P95, for the fewest samples worth starting for. `prior_*`: before receipts, start-up and preemption
-    are counted; `prior_fixed_ms` is the part that does not grow with the samples.
+    `p95_min_*`: at P95, for the fewest samples worth starting for. `prior_*`: before receipts, start-up and
+    preemption are counted; `prior_fixed_ms` is the part that does not grow with the samples.
     """
 
     est_microusd: int

@@ -23,10 +23,10 @@ PRICE_COLUMNS = (
 class OfferTable:
     """Offers as columns.
 
-    `est_*` and `p95_*` are for all of a stage's work (an elastic stage: all its passes), `min_*` for the fewest samples
-    worth starting for (a fixed stage: the same). `prior_ms` is the prediction of the throughput model before receipts,
-    start-up and preemption are counted; `fixed_ms` is its part that does not grow with the samples. `exclusion` is an
-    index into the stage's exclusions.
+    `est_*` and `p95_*` are for all of a stage's work (an elastic stage: all its passes), `min_*` for the
+    fewest samples worth starting for (a fixed stage: the same). `prior_ms` is the prediction of the
+    throughput model before receipts, start-up and preemption are counted; `fixed_ms` is its part that does
+    not grow with the samples. `exclusion` is an index into the stage's exclusions.
     """
 
     stage: Ints

@@ -77,11 +77,6 @@ def unlisted_counts(decision: Decision) -> dict[RefusalCode, int]:
     return {code: count for code, count in zip(decision.refusal_codes, counts, strict=True) if count}
 
 
-def left_usd(question: Question) -> Decimal:
-    """Return what is left of the run's budget in dollars, before reserving for later stages."""
-    return question.budget_usd - question.spent_usd - question.held_usd
-
-
 def budget_deductions(question: Question) -> list[tuple[Decimal, str]]:
     """Return the amounts already spent or held, in dollars, each with its name; zero amounts are omitted."""
     return [

@@ -10,14 +10,14 @@ from shoestring.core.text import dollars, join_names, seconds
 from shoestring.routing.candidates import format_text, offer_text
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.offer_table import stage_offer_table
-from shoestring.routing.pages.decision_view import budget_deductions, left_usd, offer_views
+from shoestring.routing.pages.decision_view import budget_deductions, offer_views
 from shoestring.routing.question import Question
 from shoestring.routing.text_table import TextTable, cell_of, markdown_lines, text_lines
 
 MAX_OFFERS = 12
 """Offers that a page lists. The JSON holds all of them."""
 
-OfferTable = list[tuple[str, ...]]
+PageRows = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ExplainPage:
 
     title: str
     headline: str
-    facts: OfferTable
+    facts: PageRows
     grids: list[TextTable]
     footer: str
 
@@ -89,7 +89,7 @@ def _headline(decision: Decision) -> str:
     )
 
 
-def _choice_facts(decision: Decision, choice: Choice) -> OfferTable:
+def _choice_facts(decision: Decision, choice: Choice) -> PageRows:
     samples = f", {choice.samples:,} samples" if choice.objective == "max-samples" else ""
     p95 = "at most" if choice.objective == "max-samples" else "P95"
     return [
@@ -101,7 +101,7 @@ def _choice_facts(decision: Decision, choice: Choice) -> OfferTable:
     ]
 
 
-def _commitment(question: Question, choice: Choice) -> OfferTable:
+def _commitment(question: Question, choice: Choice) -> PageRows:
     found = question.commitment(choice.pool, choice.market)
     if found is None:
         return []
@@ -128,16 +128,17 @@ def _parts(decision: Decision, choice: Choice) -> str:
     return ", ".join(times + [f"{name} {dollars(micro)}" for name, micro in fees if micro])
 
 
-def _limits(decision: Decision) -> OfferTable:
+def _limits(decision: Decision) -> PageRows:
     question, choice = decision.question, decision.choice
     deducted = [f" - ${amount} {name}" for amount, name in budget_deductions(question)]
+    later = [need.stage for need in question.needs[1:]]
     reserved = (
-        f", of which ${choice.reserved_later_usd} is reserved for {join_names([need.stage for need in question.needs[1:]])}"
+        f", of which ${choice.reserved_later_usd} is reserved for {join_names(later)}"
         if choice and choice.reserved_later_usd
         else ""
     )
     sums = f"${question.budget_usd} budget{''.join(deducted)}" + (
-        f" = {dollars(microusd(left_usd(question)))} left" if deducted else ""
+        f" = {dollars(microusd(question.left_usd))} left" if deducted else ""
     )
     declared = question.stage_budgets.get(question.stage)
     return [
@@ -153,7 +154,7 @@ def _limits(decision: Decision) -> OfferTable:
     ]
 
 
-def _other_policy(decision: Decision) -> OfferTable:
+def _other_policy(decision: Decision) -> PageRows:
     """Return what the other policy of a trial would choose, and why the candidate was rolled back."""
     shadow, applied = decision.shadow, decision.applied_policy
     if shadow is None or applied is None:
@@ -198,7 +199,7 @@ def _hourly(micro: int) -> str:
 
 
 def _later(decision: Decision) -> TextTable:
-    rows: OfferTable = [
+    rows: PageRows = [
         (
             *(each.stage, each.pool, each.market, format_text(each.format, each.storage_class) or "-"),
             *(f"${each.est_usd}", f"{each.est_s:,.1f}", f"${each.reserved_usd}"),
@@ -217,7 +218,7 @@ def _later(decision: Decision) -> TextTable:
 
 def _prices(decision: Decision) -> TextTable:
     quotes = sorted(decision.question.quotes, key=lambda quote: (quote.pool, quote.market))
-    rows: OfferTable = [
+    rows: PageRows = [
         (quote.pool, quote.market, _hourly(microusd(quote.usd_per_hour)), str(quote.as_of), quote.source)
         for quote in quotes
     ]

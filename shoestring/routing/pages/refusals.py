@@ -37,7 +37,7 @@ UNSCHEDULABLE = "cordoned, not ready, or tainted by the cluster"
 
 
 def first_on_page(possible: Flags, est: Ints, maximum: int) -> list[int]:
-    """Return the candidates that a page lists first: the usable ones, cheapest first, then the others by number."""
+    """Return the candidates that a page lists first: usable ones by price, then the others."""
     costs = est[possible]
     if costs.size > maximum:
         costs.partition(maximum - 1)
@@ -156,7 +156,7 @@ class RefusalWriter:
         return unusable(code, self.question, self.question.needs[stage], pool, market)
 
     def _later_stage_infeasible(self) -> str:
-        """Return the first later stage that no offer can run, and why its first offer cannot; empty: there is none."""
+        """Return which later stage no offer can run, and why its first offer cannot; empty: none."""
         for stage, price in sorted(self.plans.lookahead.blocked.items()):
             offers, reason = self.candidates.offers[stage], "there is no pool"
             if price is not None:
@@ -188,7 +188,7 @@ def with_later_stages(question: Question) -> str:
 
 
 def delay_text(question: Question) -> str:
-    """Return the price of delay as text; empty where the policy gives it none and plans are compared by money."""
+    """Return the price of delay as text; empty where the policy gives it none."""
     prices = dict.fromkeys(question.delay_microusd_per_hour(need) for need in question.needs)
     priced = [dollars(micro) for micro in prices if micro]
     return f", with delay at {' or '.join(priced)} an hour" if priced else ""
@@ -267,4 +267,5 @@ def no_capacity(pool: Pool, capacity: NodeCapacity | None) -> str:
     tainted = (
         f"; {closed} node{'s take' if closed > 1 else ' takes'} no pods: {UNSCHEDULABLE}" if closed else ""
     )
-    return f"no capacity: {node} has {join_names(free)} free, a pod requests {join_names(requested)}{pending}{tainted}"
+    needed = f"{join_names(free)} free, a pod requests {join_names(requested)}"
+    return f"no capacity: {node} has {needed}{pending}{tainted}"

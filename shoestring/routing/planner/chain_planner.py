@@ -1,18 +1,21 @@
 """The plan search, and its exact look-ahead over a chain of stages.
 
-In a chain, neighbouring stages are coupled only by the format: a stage reads what the last writer before it wrote. So, from
-the last stage backwards and for each format that a stage may find, the completions of the chain are combined and the
-dominated ones are dropped: a completion that another one beats or equals in expected cost, P95 dollars and P95 seconds
-can be replaced by it in any plan. Few are left, and no optimum is lost.
+In a chain, neighbouring stages are coupled only by the format: a stage reads what the last writer before it
+wrote. So, from the last stage backwards and for each format that a stage may find, the completions of the
+chain are combined and the dominated ones are dropped: a completion that another one beats or equals in
+expected cost, P95 dollars and P95 seconds can be replaced by it in any plan. Few are left, and no optimum is
+lost.
 
-The expected cost is dollars and, where the policy gives an hour of delay a price, the expected time at that price.
+The expected cost is dollars and, where the policy gives an hour of delay a price, the expected time at that
+price.
 
-Completions are pruned further by what they decide: one that needs more than the earlier stages can leave is infeasible,
-and below what they leave in any case, needing less is no better.
+Completions are pruned further by what they decide: one that needs more than the earlier stages can leave is
+infeasible, and below what they leave in any case, needing less is no better.
 
-Fixed stage: minimise the expected cost of all that remains, among plans whose summed P95 fits money and deadline. A later
-elastic stage counts with all its passes in the cost, and with its fewest samples in what has to fit.
-Elastic stage: maximise the expected samples within what the P95 of the later stages leaves; then minimise the cost.
+Fixed stage: minimise the expected cost of all that remains, among plans whose summed P95 fits money and
+deadline. A later elastic stage counts with all its passes in the cost, and with its fewest samples in what
+has to fit. Elastic stage: maximise the expected samples within what the P95 of the later stages leaves; then
+minimise the cost.
 """
 
 from __future__ import annotations
@@ -76,7 +79,8 @@ class ChainLookahead:
         self.blocked = {
             stage: each.first_offer_cost() for stage, each in self.options.items() if not each.any()
         }
-        # By stage and format found: minimum dollars and minimum time at P95 of the completions, whether they fit or not.
+        # By stage and format found: minimum dollars and minimum time at P95 of the completions, whether they
+        # fit or not.
         self._needs: dict[int, dict[int, tuple[int, int]]] = {}
         # By stage and format found: the undominated completions that may fit, once `search` was called.
         self._plans: dict[int, dict[int, PartialPlans]] = {}
@@ -97,7 +101,7 @@ class ChainLookahead:
         return (0, 0) if stage + 1 == self.stages else self._needs[stage + 1].get(leaves)
 
     def min_needs(self, leaves: int) -> tuple[int, int] | None:
-        """Return the minimum dollars and the minimum time of the plans after a format; None: there is no plan."""
+        """Return the minimum dollars and minimum time of the plans after a format; None: there is none."""
         return self._min_needs_after(0, leaves)
 
     def search(self, current: NeedRange, *, saving: bool) -> None:
@@ -137,7 +141,7 @@ class ChainLookahead:
         return found
 
     def _sufficient(self, others: list[NeedRange]) -> tuple[int, int]:
-        """Return the money and time that other stages leave in any case: needing less than that is no better."""
+        """Return the money and time that other stages leave in any case. Needing less is no better."""
         micro = self.limits.left_micro - sum(each.max_micro for each in others)
         ms = self.limits.left_ms - sum(each.max_ms for each in others)
         return max(micro, 0), max(ms, 0)
@@ -174,7 +178,7 @@ class ChainLookahead:
         return steps
 
     def trade_offs(self, leaves: int) -> PartialPlans | None:
-        """Return the plans after a format that are Pareto-optimal in dollars and time, whatever their expected cost."""
+        """Return the plans after a format that are Pareto-optimal in P95 dollars and P95 time."""
         return no_more_stages() if self.stages == 1 else self._trade_offs.get(leaves)
 
     @cached_property
@@ -217,8 +221,8 @@ def combine(
 ) -> PartialPlans:
     """Return each first plan of a pair combined with each of its continuations, pruned and within the maxima.
 
-    Thousands of combinations are compared and few are kept; only these are built. A plan above the maxima dominates no plan
-    within them, so it may be dropped after pruning.
+    Thousands of combinations are compared and few are kept; only these are built. A plan above the maxima
+    dominates no plan within them, so it may be dropped after pruning.
     """
     if not pairs:
         return no_plans()

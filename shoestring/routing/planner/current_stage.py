@@ -1,4 +1,4 @@
-"""The offers of the stage that is being decided, and the best plan for each. Arrays are indexed by candidate."""
+"""The offers of the current stage, and the best plan for each. Arrays are indexed by candidate."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ BLOCK_OFFERS = 16_384
 class CurrentStage:
     """The costs of the stage's offers.
 
-    `possible`: not excluded at any budget; `usable`: within the stage's own budget, too. For an elastic stage `min_*` is for
-    the fewest samples worth starting for; for a fixed stage it is the same as the rest.
+    `possible`: not excluded at any budget; `usable`: within the stage's own budget, too. For an elastic stage
+    `min_*` is for the fewest samples worth starting for; for a fixed stage it is the same as the rest.
     """
 
     def __init__(self, question: Question, candidates: Candidates, limits: RunLimits) -> None:
@@ -77,7 +77,10 @@ class CurrentStage:
     def _prices(
         self, block: OfferBlock, fixed_us: Floats, fees: Ints, *, minimum: bool = False, p95: bool = False
     ) -> tuple[Ints, Ints]:
-        """Return micro-dollars and milliseconds. A few formats are priced at a time, so that the work fits a CPU cache."""
+        """Return micro-dollars and milliseconds.
+
+        A few formats are priced at a time, so that the arrays fit a CPU cache.
+        """
         micro, ms = (np.empty((self.targets, self.width), dtype=np.int64) for _ in range(2))
         step = max(1, BLOCK_OFFERS // max(self.targets, 1))
         for part in (slice(begin, begin + step) for begin in range(0, self.width, step)):
@@ -86,7 +89,7 @@ class CurrentStage:
         return self._with_cached(micro.ravel(), 0), self._with_cached(ms.ravel(), 0)
 
     def _bonus(self, candidates: Candidates) -> Ints:
-        """Return the exploration bonus: what measuring the speed is worth, taken off the expected cost when comparing."""
+        """Return the exploration bonus: what measuring the speed is worth when plans are compared."""
         shares = np.repeat(self.offers.exploration_ppb_by_machine[candidates.machine] / PPB, self.width)
         return self._with_cached(np.floor(self.est[: len(shares)] * shares).astype(np.int64), 0)
 
@@ -111,10 +114,11 @@ class CurrentStage:
         return PlanStep(row // self.width, self.offers.reads[0], self.offers.writes[row % self.width])
 
     def expected(self, rows: Ints, money_micro: int, time_ms: int) -> tuple[Ints, Ints, Ints]:
-        """Return the expected samples within money and time, their price, and the cost that plans are compared by.
+        """Return the expected samples within money and time, their price, and the cost that plans are
+        compared by.
 
-        An elastic stage's price and time grow linearly between its fewest samples and all of them. A fixed stage does
-        all its work.
+        An elastic stage's price and time grow linearly between its fewest samples and all of them. A fixed
+        stage does all its work.
         """
         share = np.minimum(
             _share(money_micro, self.min_est[rows], self.est[rows]),
@@ -131,7 +135,7 @@ class CurrentStage:
         )
 
     def bonus_within(self, rows: Ints, money_micro: int | Ints, time_ms: int | Ints) -> Ints:
-        """Return the exploration bonus where all the work fits at P95: exploring must not cost a training samples."""
+        """Return the bonus where all the work fits at P95: exploring must not cost a training samples."""
         if not self.explores:
             return self.bonus[rows]
         sure = (self.p95[rows] <= money_micro) & (self.p95_ms[rows] <= time_ms)
@@ -147,9 +151,10 @@ def _share(limit: int, low: Ints, high: Ints) -> Floats:
 class CandidatePlans:
     """The result of a plan search: every candidate of the current stage with its best plan.
 
-    `needs_*`: what a candidate's plans need at least of money and of time. `has_continuation`: some plan follows it.
-    `chosen`: the best candidate; None: no plan fits. `optimality_gap_ppm`: upper bound on the distance from the best
-    possible plan, in parts per million. 0: exact. None: no plan was found, and one may still exist.
+    `needs_*`: what a candidate's plans need at least of money and of time. `has_continuation`: some plan
+    follows it. `chosen`: the best candidate; None: no plan fits. `optimality_gap_ppm`: upper bound on the
+    distance from the best possible plan, in parts per million. 0: exact. None: no plan was found, and one may
+    still exist.
     """
 
     optimality_gap_ppm: int | None = 0
@@ -186,7 +191,7 @@ class CandidatePlans:
         return self.lookahead.path(int(self.current.leaves[row]), int(self.best.way[row]))
 
     def _min_needs(self) -> tuple[Ints, Ints]:
-        """Return, by candidate, the minimum money and time of its continuations; UNBOUNDED where there is none."""
+        """Return, by candidate, the minimum money and time of its continuations; UNBOUNDED for none."""
         # The last element is for candidates that leave no format.
         micro, ms = (np.full(max(self.current.formats) + 2, UNBOUNDED) for _ in range(2))
         for leaves in self.current.formats:
@@ -212,7 +217,8 @@ class CandidatePlans:
     def _choose_fixed(self, rows: Ints, ways: PartialPlans) -> Ints:
         """Give each candidate the first continuation that fits: for a fixed stage it is the cheapest one.
 
-        Returns the candidates for which the first one within the money and the first one within the time do not settle it.
+        Returns the candidates for which the first one within the money and the first one within the time do
+        not settle it.
         """
         current, best, limits = self.current, self.best, self.limits
         p95, ms = current.min_p95[rows], current.min_p95_ms[rows]
@@ -238,7 +244,8 @@ class CandidatePlans:
         time_ms = self.limits.left_ms - way_ms
         samples, est, cost = current.expected(rows, money, time_ms)
         new = (cost + way_cost, current.min_p95[rows] + way_micro, current.min_p95_ms[rows] + way_ms)
-        # Later continuations cost more. They are better only with more samples, or if the price of the samples is lower.
+        # Later continuations cost more. They are better only with more samples, or if the price of the
+        # samples is lower.
         better = (best.way[rows] < 0) | (samples > best.samples[rows])
         same = ~better & (samples == best.samples[rows])
         columns = (best.total, best.needs_micro, best.needs_ms)
@@ -263,7 +270,7 @@ class CandidatePlans:
         return int(affordable_ms.min()) if len(affordable_ms) else None
 
     def trade_offs(self) -> tuple[Ints, Ints]:
-        """Return the P95 money and P95 time of plans, among them all where less of one means more of the other."""
+        """Return P95 money and P95 time of plans, including all that are Pareto-optimal in the two."""
         current, micro, ms = self.current, [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         for leaves in current.formats:
             if (ways := self.lookahead.trade_offs(leaves)) is not None:

@@ -1,4 +1,5 @@
-"""Partial plans: plans for some of the stages, the limits they have to keep, and Pareto pruning of dominated ones.
+"""Partial plans: plans for some of the stages, the limits they have to keep, and Pareto pruning of dominated
+ones.
 
 The planner compares plans by three sums: the expected cost, the P95 dollars and the P95 time.
 """
@@ -38,12 +39,12 @@ GRID_MIN_POINTS = 512
 """From more points than this on, a grid removes most dominated points first."""
 
 GRID_STEPS = {1: 1024, 2: 128}
-"""Maximum steps of the grid along each axis, where the points differ in one of dollars and time, or in both."""
+"""Maximum steps of the grid along each axis, by the number of axes in which the points differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What the rest of the run may use. `caps`: the stage budgets that the user declared, by number of the stage."""
+    """What the rest of the run may use. `caps`: the stage budgets that the user declared, by stage."""
 
     left_micro: int
     left_ms: int
@@ -89,7 +90,8 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class PartialPlans:
-    """Plans for some consecutive stages, one an index: three sums, the offer of the first stage, and what follows.
+    """Plans for some consecutive stages, one an index: three sums, the offer of the first stage, and what
+    follows.
 
     `next_index` is an index into the partial plans that continue from the format `leaves`.
     """
@@ -132,8 +134,9 @@ ANY_NEED = NeedRange(0, UNBOUNDED, 0, UNBOUNDED)
 class BestPlans:
     """The best feasible plan of each candidate.
 
-    `way`: the index of its continuation, -1 where no plan fits and the other columns mean nothing. `samples`, `est`: of this
-    stage. `total`: expected cost of the plan. `needs_*`: what the plan needs of money and of time at P95.
+    `way`: the index of its continuation, -1 where no plan fits and the other columns mean nothing. `samples`,
+    `est`: of this stage. `total`: expected cost of the plan. `needs_*`: what the plan needs of money and of
+    time at P95.
     """
 
     way: Ints
@@ -189,8 +192,8 @@ def undominated(
 ) -> Ints:
     """Return the indices of the points that no other point dominates or equals, in lexicographic order.
 
-    Of equal points the first is kept. P95 dollars below `sufficient_micro`, and time below `sufficient_ms`, count as equal
-    to these; there, less only breaks ties.
+    Of equal points the first is kept. P95 dollars below `sufficient_micro`, and time below `sufficient_ms`,
+    count as equal to these; there, less only breaks ties.
     """
     dollars = np.maximum(p95, sufficient_micro) if sufficient_micro else p95
     time = np.maximum(ms, sufficient_ms) if sufficient_ms else ms
@@ -206,7 +209,8 @@ def undominated(
 def dominated_on_grid(points: Points, others: Points) -> Flags:
     """Return which points one of the others dominates, as far as a grid of dollars and time shows it.
 
-    The grid finds most of them at once. It misses points that are dominated from within the same step of the grid.
+    The grid finds most of them at once. It misses points that are dominated from within the same step of the
+    grid.
     """
     axes_of = [(others[i],) if points is others else (others[i], points[i]) for i in (1, 2)]
     ends = [
@@ -233,7 +237,8 @@ def _cells(steps: Sequence[Ints], count: int) -> Ints:
 def _grid_steps(values: Sequence[Ints], low: int, high: int, count: int) -> tuple[Ints, Ints]:
     """Return the step of each of the first and of the last values: numbers below `count`, a power of two.
 
-    Steps rise with the values. Only the lowest value has step 0; above it, each doubling has about as many steps.
+    Steps rise with the values. Only the lowest value has step 0; above it, each doubling has about as many
+    steps.
     """
     # The bits of positive floating-point numbers rise as the numbers do, and roughly as their logarithm.
     first, last = (int(np.float64(value).view(np.int64)) for value in (2, max(high - low + 1, 2)))
@@ -249,7 +254,7 @@ def _grid_steps(values: Sequence[Ints], low: int, high: int, count: int) -> tupl
 
 
 def _undominated_sorted(p95: Ints, ms: Ints) -> Ints:
-    """Return the indices of points, sorted by cost, that no earlier point dominates or equals in the other two."""
+    """Return the indices of points, sorted by cost, that no earlier one dominates in the other two."""
     if p95.size < 2:
         return np.arange(p95.size)
     for same, other in ((p95, ms), (ms, p95)):

@@ -2,9 +2,11 @@
 
 The options of a stage are its undominated offers, by the formats that they read and write.
 
-10,000 targets are pruned before their formats are considered. Pruning removes no optimal plan and changes no tie-break. It drops
-    a target that another target of its kind undercuts: cheaper, preempted no more often, same transfer prices;
-    a target whose best case is worse than another's worst case, within each of a few groups of formats that take about as long.
+10,000 targets are pruned before their formats are considered. Pruning removes no optimal plan and changes no
+tie-break. It drops
+    a target that another target of its kind undercuts: cheaper, preempted no more often, same transfer
+    prices; a target whose best case is worse than another's worst case, within each of a few groups of
+    formats that take about as long.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Lookahead(Protocol):
 
     @property
     def blocked(self) -> Mapping[int, tuple[int, int] | None]:
-        """Stages that no offer can run, with the cost of their first offer where only a stage budget excludes it."""
+        """Stages that no offer can run, with their first offer's price if only a stage budget excludes it."""
         ...
 
     @property
@@ -62,7 +64,7 @@ class Lookahead(Protocol):
         ...
 
     def min_needs(self, leaves: int) -> tuple[int, int] | None:
-        """Return the minimum dollars and the minimum time of the plans after a format; None: there is no plan."""
+        """Return the minimum dollars and minimum time of the plans after a format; None: there is none."""
         ...
 
     def continuations(self, leaves: int) -> PartialPlans | None:
@@ -70,7 +72,7 @@ class Lookahead(Protocol):
         ...
 
     def trade_offs(self, leaves: int) -> PartialPlans | None:
-        """Return the plans after a format that are Pareto-optimal in dollars and time, whatever their expected cost."""
+        """Return the plans after a format that are Pareto-optimal in P95 dollars and P95 time."""
         ...
 
     def path(self, leaves: int, index: int) -> list[PlanStep]:
@@ -81,8 +83,8 @@ class Lookahead(Protocol):
 class TargetKinds:
     """Targets grouped by kind.
 
-    Targets of one kind do the same work in the same time, start alike, pay the same transfer prices in every stage, and
-    have the same prepaid time. Only their prices and preemption rates differ.
+    Targets of one kind do the same work in the same time, start alike, pay the same transfer prices in every
+    stage, and have the same prepaid time. Only their prices and preemption rates differ.
     """
 
     def __init__(self, candidates: Candidates) -> None:
@@ -90,8 +92,8 @@ class TargetKinds:
 
     @cached_property
     def _columns(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """By target: its kind; a number that rises by kind, then price; a number that falls by kind, then rises with
-        the preemption rate. Then the order of the second column."""
+        """By target: its kind; a number that rises by kind, then price; a number that falls by kind, then
+        rises with the preemption rate. Then the order of the second column."""
         candidates = self.candidates
         width, kind = len(candidates.formats) + 1, candidates.machine
         fees = [
@@ -112,7 +114,7 @@ class TargetKinds:
         return kind, price, preempted + candidates.preemptions_ppb, np.argsort(price, kind="stable")
 
     def not_undercut(self, usable: Flags, by_micro: int) -> Ints:
-        """Return the usable targets that no other of their kind undercuts by `by_micro` micro-dollars an hour."""
+        """Return the usable targets that no other of their kind undercuts by this much an hour."""
         by_kind, by_price, by_preemption, order = self._columns
         order = order[usable[order]]
         kind, price, preempted = by_kind[order], by_price[order], by_preemption[order]
@@ -152,7 +154,7 @@ class StageOptions:
         return offers > PRUNE_ABOVE_OFFERS
 
     def _min_price_difference(self) -> int:
-        """Return a difference in hourly price that makes any offer at least a micro-dollar more expensive after rounding."""
+        """Return a difference in hourly price that makes any offer at least a micro-dollar more expensive."""
         offers, block = self.offers, OfferBlock(self.candidates, self.stage, np.zeros(0, dtype=np.int64))
         work_us = offers.min_work_us_by_machine + offers.setup_us_by_machine + block.fixed_us().min()
         factor = np.minimum(offers.mean_ppb_by_machine, offers.p95_ppb_by_machine) / (PPB * 1e3)
@@ -160,7 +162,7 @@ class StageOptions:
         return int(2 * MS_PER_HOUR / max(min_ms, 1.0)) + 1
 
     def _promising(self, block: OfferBlock, groups: int) -> Ints:
-        """Return the indices of the targets that, in some group of formats, no other target is certain to dominate."""
+        """Return the indices of targets that, in some group of formats, no other surely dominates."""
         kept = np.zeros(len(block.targets), dtype=np.bool_)
         for best, worst in self._best_and_worst(block, groups):
             # Only a target that stays within the cap in every format of the group may remove others.
@@ -200,7 +202,7 @@ class StageOptions:
         return self.offers.cached is not None or bool(self.within_cap.any())
 
     def first_offer_cost(self) -> tuple[int, int] | None:
-        """Return the expected and P95 price of the first offer; None: more than the stage budget excludes it."""
+        """Return the price, expected and at P95, of the first offer; None: it is excluded anyway."""
         if not self.offers.exclusion.size or self.offers.exclusion[0] != NONE:
             return None
         block = OfferBlock(self.candidates, self.stage, np.zeros(1, dtype=np.int64))
@@ -209,7 +211,7 @@ class StageOptions:
         return int(mean.microusd[0, 0, 0]), int(p95.microusd[0, 0, 0])
 
     def min_needs(self, reads: int) -> dict[int, tuple[int, int]]:
-        """Return, by format left, the minimum P95 dollars and the minimum P95 time of the offers that read a format."""
+        """Return, by format left, the minimum P95 dollars and P95 time of the offers that read a format."""
         found = {}
         row = self.offers.reads.index(reads)
         for column, writes in enumerate(self.offers.writes):
@@ -247,7 +249,10 @@ class StageOptions:
         return self._pruned(reads, fits, lambda _, p95, ms: undominated(p95, np.zeros_like(p95), ms))
 
     def _pruned(self, reads: int, fits: Flags, prune: Pruning) -> list[PartialPlans]:
-        """Return what pruning keeps of the offers that fit, [formats written, targets], and the cached result."""
+        """Return what pruning keeps of the offers that fit, and the cached result.
+
+        `fits` is [formats written, targets].
+        """
         row, parts = self.offers.reads.index(reads), []
         for column, writes in enumerate(self.offers.writes):
             at = fits[column]
@@ -270,7 +275,7 @@ class StageOptions:
 
 
 def _format_groups(fixed_us: Floats, maximum: int) -> list[Flags]:
-    """Return pairs of formats, [read, written], in at most `maximum` groups, split where the times differ most."""
+    """Return pairs of formats, [read, written], in groups, split where their times differ most."""
     values = np.unique(fixed_us)
     gaps = np.sort(np.argsort(np.diff(values), kind="stable")[::-1][: maximum - 1])
     group = np.searchsorted(values[gaps], fixed_us, side="left")

@@ -79,7 +79,6 @@ def make_receipt(decision: Decision, result: AttemptResult) -> Receipt:
     question, choice, need = decision.question, decision.choice, decision.question.needs[0]
     if choice is None:
         raise StageFailed(f"{question.attempt_id} cannot have a receipt: its decision chose nothing")
-    pools = (pool for pool in question.pools if pool.name == choice.pool)
     trial = trial_fields(decision)
     return Receipt(
         run_id=question.run_id,
@@ -101,7 +100,7 @@ def make_receipt(decision: Decision, result: AttemptResult) -> Receipt:
         est_s=choice.est_s,
         prior_s=choice.prior_s_of(result.samples) if result.samples is not None else 0.0,
         work=need.work,
-        hardware=next((hardware_of(need, pool) for pool in pools), None),
+        hardware=hardware_of(need, question.pool(choice.pool)),
         spent_usd=result.spent_usd,
         committed_usd=result.committed_usd,
         fees_usd=result.fees_usd,

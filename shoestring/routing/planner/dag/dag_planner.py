@@ -1,15 +1,16 @@
-"""Plans the stages of a DAG after the first: exact while there are few partial plans, with a bound where there are many.
+"""Plans the stages of a DAG after the first: exact while there are few partial plans, with a bound where
+there are many.
 
-Stages are coupled by what lies between them: the format of a data set, the time at which it is ready, and the shared
-budget. So stages are planned from the end, each after all that wait for it. The planned stages form groups that are
-independent of each other. For each combination of formats that a group reads from outside, it keeps the labels that no
-other dominates in expected cost, P95 dollars and P95 times. A stage merges the groups that read it or wait for it
-(dollars add up, the longest of the times counts) and is put before them with its own offers. A chain is one group with
-one time.
+Stages are coupled by what lies between them: the format of a data set, the time at which it is ready, and the
+shared budget. So stages are planned from the end, each after all that wait for it. The planned stages form
+groups that are independent of each other. For each combination of formats that a group reads from outside, it
+keeps the labels that no other dominates in expected cost, P95 dollars and P95 times. A stage merges the
+groups that read it or wait for it (dollars add up, the longest of the times counts) and is put before them
+with its own offers. A chain is one group with one time.
 
-No optimum is lost as long as no group has more than `max_labels` labels for one state. Beyond that, similar labels are
-thinned out. How much that may have cost is known from planning once more with each lot of similar labels replaced by their
-minimum in every row: no plan can be better than that.
+No optimum is lost as long as no group has more than `max_labels` labels for one state. Beyond that, similar
+labels are thinned out. How much that may have cost is known from planning once more with each lot of similar
+labels replaced by their minimum in every row: no plan can be better than that.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class OptionsOfStage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CostCeiling:
-    """Upper limits of expected cost, P95 dollars and P95 time. Labels that cannot stay below them are dropped.
+    """Upper limits of expected cost, P95 dollars and P95 time. Labels that cannot stay below them are
+    dropped.
 
     `minima`: by stage, the minimum cost and the minimum P95 dollars of its offers.
     """
@@ -66,8 +68,8 @@ class CostCeiling:
 class StageGroup:
     """Planned stages with their labels by state.
 
-    `reads`: the outside stages whose data sets they read; a state holds the formats of these. `waits`: the outside stages
-    that they wait for; the rows of the sums after PARALLEL are the times after these.
+    `reads`: the outside stages whose data sets they read; a state holds the formats of these. `waits`: the
+    outside stages that they wait for; the rows of the sums after PARALLEL are the times after these.
     """
 
     reads: tuple[int, ...]
@@ -80,7 +82,8 @@ EMPTY_GROUP = StageGroup((), (), {(): Labels(np.zeros((3, 1), dtype=np.int64), n
 
 
 class BackPointers:
-    """How each label was made, one a column: stage, target, format read, format written, and the label after it.
+    """How each label was made, one a column: stage, target, format read, format written, and the label after
+    it.
 
     Where the stage is -1, two groups were merged, and the target and the last row are the two labels.
     """
@@ -148,7 +151,7 @@ class DagPlanner:
         self.reads_first, self.by_state = bool(whole.reads), whole.by_state
 
     def plans_after(self, leaves: int) -> Labels | None:
-        """Return the plans of all stages after the first, where it leaves this format; None: there is none."""
+        """Return the plans of all later stages, where the first one leaves this format; None: none."""
         return self.by_state.get((leaves,) if self.reads_first else ())
 
     def _merge(self, groups: list[StageGroup]) -> StageGroup:
@@ -228,7 +231,8 @@ class DagPlanner:
             for each in waits
         ]
         sums = np.stack([own.cost[first] + after[COST], own.p95[first] + after[P95], parallel, *times])
-        # Where there are many, labels that their own lot dominates are not kept until the other lots are made.
+        # Where there are many, labels that their own lot dominates are not kept until the other lots are
+        # made.
         kept = undominated_labels(sums, timed=self.timed)
         return sums[:, kept], first[kept], then[kept]
 
@@ -258,6 +262,6 @@ def _all_pairs(first: int, second: int) -> tuple[Ints, Ints]:
 
 
 def _time_after(group: StageGroup, sums: Ints, stage: int) -> Ints:
-    """Return, by label, the time from the end of an outside stage on; 0 where the group does not wait for it."""
+    """Return, by label, the time after the end of an outside stage; 0 where the group does not wait."""
     row: Ints = sums[PARALLEL]
     return sums[PARALLEL + 1 + group.waits.index(stage)] if stage in group.waits else np.zeros_like(row)

@@ -1,7 +1,8 @@
 """Labels: partial plans of a DAG as columns of sums, with Pareto pruning in any number of rows.
 
-The rows of a column are the expected cost, the P95 dollars, and P95 times: first the longest time of the stages that do
-not wait for an unplanned one; then, for each unplanned stage that some of them wait for, the time from its end on.
+The rows of a column are the expected cost, the P95 dollars, and P95 times: first the longest time of the
+stages that do not wait for an unplanned one; then, for each unplanned stage that some of them wait for, the
+time from its end on.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _undominated_rows(rows: Ints) -> Ints:
 
 
 def _no_worse(rows: Ints, these: Ints, those: Ints) -> Flags:
-    """Return which of these columns are no worse than which of those, in all rows but the first (the sort key)."""
+    """Return which of these columns are no worse than which of those, in all rows but the first."""
     found = np.ones((len(these), len(those)), dtype=np.bool_)
     for row in rows[1:]:
         found &= row[these][:, None] <= row[those]
@@ -68,7 +69,7 @@ def _no_worse(rows: Ints, these: Ints, those: Ints) -> Flags:
 
 
 def _dominated_by_good(rows: Ints) -> Flags:
-    """Return the columns that one of a few good columns dominates: the best of each row and of some weighted sums."""
+    """Return the columns that a good one dominates: the best of each row and of some weighted sums."""
     scaled = rows / np.maximum(rows.mean(axis=1, keepdims=True), 1.0)
     scores = [*rows, *(scaled.sum(axis=0) + weight * each for each in scaled for weight in (3.0, 30.0))]
     dominated = np.zeros(rows.shape[1], dtype=np.bool_)
@@ -81,14 +82,14 @@ def _dominated_by_good(rows: Ints) -> Flags:
 def thin_out(labels: Labels, maximum: int, *, timed: bool, optimistic: bool) -> Labels:
     """Return about `maximum` labels in place of more.
 
-    Labels are grouped by the leading bits of all their sums. Kept are the label with the lowest P95 dollars of each group
-    and the lowest in each row. With `optimistic`, a group is replaced by the minimum of its labels in every row: a lower
-    bound that no real plan is better than.
+    Labels are grouped by the leading bits of all their sums. Kept are the label with the lowest P95 dollars
+    of each group and the lowest in each row. With `optimistic`, a group is replaced by the minimum of its
+    labels in every row: a lower bound that no real plan is better than.
     """
     sums = labels.sums
     for bits in range(10, -11, -1):
-        # The leading bits of a float are its exponent, then its mantissa: a logarithm in fractions of an octave, identical
-        # on every machine.
+        # The leading bits of a float are its exponent, then its mantissa: a logarithm in fractions of an
+        # octave, identical on every machine.
         keys = sums.astype(np.float64).view(np.int64) >> (MANTISSA_BITS - bits)
         order = np.lexsort([sums[COST], sums[P95], *keys])
         first = np.concatenate([[True], (keys[:, order[1:]] != keys[:, order[:-1]]).any(axis=0)])

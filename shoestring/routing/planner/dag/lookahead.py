@@ -1,4 +1,4 @@
-"""The look-ahead over later stages that branch: the DAG planner behind the interface that `CandidatePlans` uses."""
+"""The look-ahead over later stages that branch: the DAG planner as a `Lookahead`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoestring.routing.question import Question
 
 
 class LaterStages:
-    """The options of the stages after the first. `blocked`: the stages that no offer can run (see `Lookahead`)."""
+    """The options of the stages after the first. `blocked`: see `Lookahead`."""
 
     def __init__(self, question: Question, candidates: Candidates, limits: RunLimits) -> None:
         self.dag, self.limits = build_dag(question.needs, question.upstream), limits
@@ -48,7 +48,8 @@ class LaterStages:
 class DagLookahead:
     """The plans of later stages that branch (see `Lookahead`).
 
-    With a ceiling, only plans that may stay below it. `optimistic`: a lower bound of their sums instead of real plans.
+    With a ceiling, only plans that may stay below it. `optimistic`: a lower bound of their sums instead of
+    real plans.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class DagLookahead:
         """Do nothing: all plans were found already, whether they fit or not."""
 
     def min_needs(self, leaves: int) -> tuple[int, int] | None:
-        """Return the minimum dollars and the minimum time of the plans after a format; None: there is no plan."""
+        """Return the minimum dollars and minimum time of the plans after a format; None: there is none."""
         plans = self.plans.get(leaves)
         return None if plans is None else (int(plans.p95.min()), int(plans.ms.min()))
 

@@ -1,8 +1,10 @@
-"""The plan search over a DAG: exact where there are few partial plans, in rounds with a known gap where there are many.
+"""The plan search over a DAG: exact where there are few partial plans, in rounds with a known gap where there
+are many.
 
-The first pass finds a plan for every candidate. Where it could not keep all partial plans, further rounds keep more, but only
-those that may lead to something better than what was found, until nothing better is possible or little is. A round is
-limited by the number of partial plans, never by seconds, so that the same question always has the same answer.
+The first pass finds a plan for every candidate. Where it could not keep all partial plans, further rounds
+keep more, but only those that may lead to something better than what was found, until nothing better is
+possible or little is. A round is limited by the number of partial plans, never by seconds, so that the same
+question always has the same answer.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def _improve(later: LaterStages, plans: CandidatePlans, rounds: tuple[int, ...])
 
 
 def _gap_ppm(later: LaterStages, plans: CandidatePlans, max_labels: int) -> int | None:
-    """Return how far the best plan may be from a lower bound on all plans; None: no plan was found, but one may exist."""
+    """Return the distance of the best plan from a lower bound on all plans; None: no plan was found."""
     lookahead = DagLookahead(later, max_labels, _ceiling(later, plans), optimistic=True)
     bound = CandidatePlans(plans.current, lookahead)
     top, row = bound.chosen, plans.chosen
