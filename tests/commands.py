@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import zipfile
 from dataclasses import dataclass
@@ -66,3 +67,9 @@ class Finished:
 
     def again(self, *arguments: object, store: Path | None = None) -> Ran:
         return shoestring(*arguments, "--world", self.world, "--store", store or self.store)
+
+    def warm_store(self, folder: Path) -> Path:
+        """Copy what the first two stages left in the store, so that a run of the slice trains at once."""
+        for name in ("blobs", "cache", "datasets", "learned/probes", "learned/fingerprints"):
+            shutil.copytree(self.store / name, folder / name)
+        return folder

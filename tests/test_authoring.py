@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 from authored import PAGE, followed
 
 
+@pytest.mark.slow
 def test_the_page_from_new_to_a_pipeline_that_routes_its_stage(tmp_path: Path) -> None:
     package = followed(tmp_path)
     drawn = re.search(r"^dedupe-rows/\n((?:  .*\n)+)", PAGE, re.M)

@@ -54,8 +54,9 @@ class WarmServer:
                 client.connect(self.address)
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_REQUEST_BYTES)
                 socket.send_fds(client, [request], [nothing.fileno(), out.fileno(), err.fileno()])
-                client.settimeout(timeout_s)
+                client.settimeout(START_S)
                 process_id = int(client.recv(100))
+                client.settimeout(timeout_s)
                 try:
                     code = int(client.recv(100))
                 except TimeoutError:
@@ -118,6 +119,9 @@ def become(request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    if kube_config := sys.modules.get("kubernetes.config.kube_config"):
+        # It read $KUBECONFIG when it was imported.
+        vars(kube_config)["KUBE_CONFIG_DEFAULT_LOCATION"] = os.environ.get("KUBECONFIG", "~/.kube/config")
     package = Path(sys.modules["shoestring"].__path__[0])
     sys.argv = [str(package / "__main__.py"), *request["arguments"]]
     sys.path[0] = request["cwd"]

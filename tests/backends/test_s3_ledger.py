@@ -77,6 +77,7 @@ def mortal(s3_server: S3Server) -> Iterator[S3Server]:
             server.kill()
 
 
+@pytest.mark.slow
 def test_a_server_killed_during_writes_loses_no_entry_and_doubles_none(
     mortal: S3Server, tmp_path: Path
 ) -> None:

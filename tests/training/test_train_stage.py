@@ -32,7 +32,8 @@ def start(folder: Path, key: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def test_a_training_that_is_killed_again_and_again_sees_every_row_once_an_epoch(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_repeatedly_killed_training_trains_every_row_once_an_epoch(tmp_path: Path) -> None:
     key, chance, began = dataset(FolderStore(tmp_path), tmp_path, ROWS), random.Random(0), []
     store = FolderStore(tmp_path)
     for _ in range(3):
@@ -82,7 +83,7 @@ def test_the_test_split_is_never_opened(without_test: tuple[Path, str]) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_a_split_without_rows_is_refused_with_its_name(tmp_path: Path, split: str) -> None:
+def test_an_empty_split_is_refused(tmp_path: Path, split: str) -> None:
     key = dataset(FolderStore(tmp_path), tmp_path, {"train": 40, "val": 10} | {split: 0})
     with pytest.raises(DataError, match=f"the {split} split .* has no rows|a split without parts"):
         train.run(work(tmp_path, key))

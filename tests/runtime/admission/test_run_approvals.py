@@ -1,0 +1,200 @@
+"""A run above the ceiling waits for a person with a name, and one that is under way is given more by one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import Finished, shoestring
+from runtime_world import INGEST, MONEY, SetClock, begin, small_world, wish
+
+from shoestring.config.budgets import Budgets
+from shoestring.config.world import World
+from shoestring.core.errors import ApprovalNeeded, BudgetExceeded, Refused, UsageError
+from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.reporting.run_reader import read_run_story
+from shoestring.runtime.admission.admit import admit, find_or_admit
+from shoestring.runtime.admission.approvals import (
+    current_budget,
+    give_approval,
+    pending_approval,
+    previous_request,
+)
+from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.route_step.route import decide_and_reserve
+from shoestring.runtime.settlement.settle import settle_run
+from shoestring.spending.approvals import Approval, read_approvals
+from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.ledger.ledger import Ledger, account_names
+
+CEILING = MONEY - Decimal("0.000001")
+
+
+@pytest.fixture
+def world(laptop: Path, tmp_path: Path) -> World:
+    world = small_world(laptop, tmp_path, SetClock())
+    return replace(world, budgets=Budgets(approve_above_usd=CEILING))
+
+
+@pytest.fixture
+def recipe(flights_slice: Path) -> Recipe:
+    return read_recipe(flights_slice)
+
+
+def yes(world: World, amount_usd: Decimal = MONEY, days: float = 1, run_id: str = "r") -> Approval:
+    now = world.clock.now()
+    return Approval(
+        run_id=run_id,
+        approved_by="ann",
+        approved_at=now,
+        amount_usd=amount_usd,
+        expires_at=now + timedelta(days=days),
+        pod=world.pod,
+    )
+
+
+def test_a_run_above_the_ceiling_does_not_begin_and_says_what_to_type(world: World, recipe: Recipe) -> None:
+    asked = replace(wish(recipe), deadline_s=900.0)
+    with pytest.raises(
+        ApprovalNeeded,
+        match=r"r needs an approval.* \$0\.01 is above the \$0\.009999 .*\n  shoestring approve r --by NAME",
+    ) as refused:
+        admit(world, asked)
+    assert (refused.value.budget_usd, refused.value.ceiling_usd) == (MONEY, CEILING)
+    assert account_names(world.store) == []
+    request = pending_approval(world, "r")
+    assert request is not None and request.budget_usd == MONEY
+    run = admit(replace(world, budgets=Budgets()), wish(recipe, run_id="other"))
+    assert previous_request(
+        world, replace(run, starts=(), record=run.record.model_copy(update={"run_id": "r"}))
+    ) == (MONEY, 900.0)
+
+
+def test_a_run_at_the_ceiling_needs_nobody(world: World, recipe: Recipe) -> None:
+    assert admit(world, wish(recipe, budget_usd=CEILING)).start.budget_usd == CEILING
+    assert pending_approval(world, "r") is None
+
+
+def test_an_approved_run_begins_and_its_account_names_the_approval(world: World, recipe: Recipe) -> None:
+    give_approval(world, yes(world), None, MONEY)
+    run = find_or_admit(world, wish(recipe))
+    (sha256,) = read_approvals(world.store, "r")
+    first = Ledger(world.store, world.clock).open("r", MONEY).entry
+    assert (first.approval, run.start.account) == (sha256, "r")
+    verify(world.store, load_anchors(world.store))
+
+
+@pytest.mark.parametrize(
+    ("amount_usd", "days", "why"),
+    [
+        (MONEY - Decimal("0.000002"), 1, r"\(ann approved \$0\.009998, which is less\)"),
+        (MONEY, 0.001, r"\(the approval of ann expires at .*\)"),
+    ],
+)
+def test_an_approval_of_less_or_one_that_is_over_does_not_count(
+    world: World, recipe: Recipe, amount_usd: Decimal, days: float, why: str
+) -> None:
+    give_approval(world, yes(world, amount_usd, days), None, MONEY)
+    with pytest.raises(ApprovalNeeded, match=why):
+        admit(world, wish(recipe))
+    assert account_names(world.store) == []
+
+
+def test_an_approval_for_one_run_is_not_one_for_another(world: World, recipe: Recipe) -> None:
+    give_approval(world, yes(world, run_id="other"), None, MONEY)
+    with pytest.raises(ApprovalNeeded):
+        admit(world, wish(recipe))
+
+
+def test_what_ends_before_it_begins_or_is_above_what_a_run_may_have_is_not_written_down(world: World) -> None:
+    with pytest.raises(UsageError, match="is useless"):
+        give_approval(world, yes(world, days=-1), None, MONEY)
+    with pytest.raises(Refused, match="raise run_usd"):
+        give_approval(replace(world, budgets=Budgets(run_usd=CEILING)), yes(world), None, MONEY)
+    assert read_approvals(world.store, "r") == {}
+
+
+def test_a_run_under_way_is_given_more_which_its_next_stage_may_use(world: World, recipe: Recipe) -> None:
+    began = begin(world, wish(recipe, needs=INGEST, budget_usd=CEILING))
+    total_usd, account = current_budget(world, began.run)
+    raised = give_approval(world, yes(world, MONEY * 2), account, total_usd)
+    assert raised is not None and raised.entry.cap_microusd == 20_000
+    assert began.ledger.state(f"{world.clock.now():%Y-%m}").reservations["r"].amount_usd == MONEY * 2
+    assert current_budget(world, began.run)[0] == MONEY * 2 == read_run_story(world.store, "r").budget_usd
+    began.ledger.settle("r", "ingest-1", Decimal(0))
+    decision, _ = decide_and_reserve(world, began.run, wish(recipe, needs=INGEST), StageInputs())
+    assert (decision.question.budget_usd, decision.question.spent_usd) == (MONEY * 2, 0)
+    settle_run(world, "r")
+    verify(world.store, load_anchors(world.store))
+
+
+def test_more_than_the_month_has_is_refused_with_its_numbers_and_the_run_goes_on(
+    world: World, recipe: Recipe
+) -> None:
+    tight = replace(world, budgets=Budgets(month_usd=MONEY, approve_above_usd=MONEY))
+    began = begin(tight, wish(recipe, needs=INGEST, budget_usd=CEILING))
+    with pytest.raises(
+        BudgetExceeded,
+        match=r"extend r of \d{4}-\d\d: \$0\.010001 requested, \$0\.000001 left of \$0\.010000",
+    ):
+        give_approval(tight, yes(world, MONEY * 2), current_budget(tight, began.run)[1], CEILING)
+    assert began.ledger.state("r").cap_usd == CEILING
+
+
+def test_from_the_command_line_a_run_waits_is_approved_and_begins(
+    finished: Finished, laptop: Path, flights_slice: Path, tmp_path: Path
+) -> None:
+    finished.warm_store(tmp_path / "store")
+    world = yaml.safe_load(laptop.read_text()) | {
+        "budgets": {"approve_above_usd": "0.000001"},
+        "store": str(tmp_path / "store"),
+    }
+    (tmp_path / "world.yaml").write_text(yaml.safe_dump(world))
+    given = ("--world", str(tmp_path / "world.yaml"))
+    refused = shoestring(
+        "run",
+        str(flights_slice),
+        "--budget",
+        "0.02",
+        "--deadline",
+        "900",
+        "--out",
+        str(tmp_path / "out"),
+        *given,
+    )
+    assert refused.code == 1
+    (run_id,) = (path.name for path in (tmp_path / "store/runs").iterdir())
+    assert f"shoestring approve {run_id} --by NAME" in refused.err
+    (waits,) = json.loads(shoestring("approvals", "--json", *given).out)
+    assert (waits["run_id"], waits["pending_request"]["budget_usd"], waits["approvals"]) == (
+        run_id,
+        "0.020000",
+        [],
+    )
+    said = shoestring(
+        "approve", run_id, "--by", "ann", "--reason", "the board said so", "--until", "2999-01-01", *given
+    )
+    assert (said.code, said.out.splitlines()[0]) == (
+        0,
+        f"ann approved $0.020000 for {run_id}, until 2999-01-01 23:59 UTC",
+    )
+    (waits,) = json.loads(shoestring("approvals", "--json", *given).out)
+    assert (
+        waits["pending_request"],
+        waits["approvals"][0]["approved_by"],
+        waits["approvals"][0]["expired"],
+    ) == (
+        None,
+        "ann",
+        False,
+    )
+    resumed = shoestring("run", "--resume", run_id, "--out", str(tmp_path / "out"), "--json", *given)
+    assert resumed.code == 0, resumed.err
+    assert Decimal(json.loads(resumed.out)["budget_usd"]) == Decimal("0.02")
+    assert shoestring("ledger", "verify", "--store", str(tmp_path / "store")).code == 0
+    assert shoestring("ledger", "verify", "--store", str(tmp_path / "out/ledger")).code == 0

@@ -1,0 +1,113 @@
+"""kill -9 of the stage's child, of the frame, of the launcher: no money is left behind, and a resumed run goes on from its checkpoint."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from commands import Finished, command
+from runtime_world import check_windows
+
+LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 40, "patience": 400}}
+
+
+def tree(pid: int) -> Iterator[psutil.Process]:
+    try:
+        root = psutil.Process(pid)
+        yield from (root, *root.children(recursive=True))
+    except psutil.NoSuchProcess:
+        return
+
+
+def training(pid: int) -> psutil.Process | None:
+    """The child that trains, once it does."""
+    for process in tree(pid):
+        try:
+            line = process.cmdline()
+            if (
+                "shoestring.runtime.supervisor.child" in line
+                and json.loads((Path(line[-1]) / "job.json").read_text())["stage"] == "train"
+            ):
+                return process
+        except (psutil.NoSuchProcess, OSError, ValueError):
+            continue
+    return None
+
+
+def launch(finished: Finished, store: Path, out: Path, recipe: Path) -> subprocess.Popen[bytes]:
+    line = command(
+        "run", str(recipe), "--world", str(finished.world), "--store", str(store), "--out", str(out), "--json"
+    )
+    return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def checkpointed(store: Path) -> bool:
+    return any(store.glob("runs/*/checkpoints/train.json"))
+
+
+def wait_for_checkpoint(run: subprocess.Popen[bytes], store: Path) -> psutil.Process:
+    deadline_s = time.monotonic() + 90
+    while time.monotonic() < deadline_s and run.poll() is None:
+        child = training(run.pid)
+        if child is not None and checkpointed(store):
+            return child
+        time.sleep(0.05)
+    raise AssertionError(f"no checkpoint in 90 s (exit code {run.poll()})")
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["child", *(pytest.param(name, marks=pytest.mark.slow) for name in ("frame", "launcher"))],
+)
+def test_a_killed_process_leaves_no_money_and_the_run_resumes_from_its_checkpoint(
+    target: str, finished: Finished, tmp_path: Path
+) -> None:
+    store, out = finished.warm_store(tmp_path / "store"), tmp_path / "out"
+    recipe = finished.recipe.parent / f"long-{target}.yaml"
+    recipe.write_text(yaml.safe_dump(yaml.safe_load(finished.recipe.read_text()) | LONG))
+    run = launch(finished, store, out, recipe)
+    child = wait_for_checkpoint(run, store)
+    victim = {"child": child, "frame": child.parent(), "launcher": psutil.Process(run.pid)}[target]
+    assert victim is not None
+    victim.kill()
+    run.wait(timeout=60)
+    _, alive = psutil.wait_procs([child], timeout=20)
+    assert not alive, "the child outlived its frame"
+
+    run_id = next(iter((store / "runs").iterdir())).name
+    resumed = finished.again(
+        "run", "--resume", run_id, "--out", out, "--budget", "0.0025", "--json", store=store
+    )
+    assert resumed.code == 0, resumed.err + (out / "log.txt").read_text()[-3000:]
+    accounts = finished.again("ledger", "show", "--json", store=store).json
+    assert {account["held_usd"] for account in accounts} == {"0.000000"}
+    assert finished.again("ledger", "verify", store=store).code == 0
+    assert Decimal(resumed.json["spent_usd"]) <= Decimal(resumed.json["budget_usd"])
+
+    receipts = {path.stem: json.loads(path.read_text()) for path in (out / "receipts").glob("train-*.json")}
+    assert receipts["train-1"]["status"] in ("failed", "lost", "stopped")
+    assert receipts["train-2"]["status"] == "done"
+    check_windows(json.loads((store / "runs" / run_id / "model.json").read_text())["windows"])
+
+
+def test_ctrl_c_settles_before_it_leaves(finished: Finished, tmp_path: Path) -> None:
+    store, out = finished.warm_store(tmp_path / "store"), tmp_path / "out"
+    recipe = finished.recipe.parent / "long-interrupt.yaml"
+    recipe.write_text(yaml.safe_dump(yaml.safe_load(finished.recipe.read_text()) | LONG))
+    line = command(
+        "run", str(recipe), "--world", str(finished.world), "--store", str(store), "--out", str(out)
+    )
+    run = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    wait_for_checkpoint(run, store)
+    os.killpg(run.pid, 2)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode != 0
+    assert b"--resume" in err
+    accounts = finished.again("ledger", "show", "--json", store=store).json
+    assert {account["held_usd"] for account in accounts} == {"0.000000"}
