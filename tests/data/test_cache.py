@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from data_world import ingested, recipe_of
+from data_files import ingested, recipe_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from shoestring.data.storage.blobs import load_manifest, open_blob, put_blob
 
 @pytest.fixture
 def kept(tmp_path: Path) -> tuple[Store, str, StageOutcome, Manifest]:
-    """A data set with a quarantine, remembered under a key."""
+    """A cached data set with a quarantine."""
     (tmp_path / "rows.csv").write_text("a,y\n" + "1,2\n" * 50 + "1,2,3\n")
     data, manifest, store = ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)
     key, made_from = cache.cache_key("ingest", "code", {}, {"source": "x"})
@@ -28,14 +28,14 @@ def kept(tmp_path: Path) -> tuple[Store, str, StageOutcome, Manifest]:
 
 
 def damage(store: Store, key: str, keep: int | None = None) -> None:
-    """Flip the last byte, or cut the object short; the time of change moves on, as it does on a disk."""
+    """Flip the last byte, or truncate the object. The modification time changes too."""
     path = store.fetch(key)
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data if keep is None else data[:keep])
 
 
-def test_what_was_kept_is_found(kept: tuple[Store, str, StageOutcome, Manifest]) -> None:
+def test_a_saved_outcome_is_found(kept: tuple[Store, str, StageOutcome, Manifest]) -> None:
     store, key, outcome, _ = kept
     assert cache.find_outcome(store, key) == outcome
     assert cache.find_outcome(store, "0" * 64) is None
@@ -43,7 +43,7 @@ def test_what_was_kept_is_found(kept: tuple[Store, str, StageOutcome, Manifest])
 
 @pytest.mark.parametrize("cut", [None, 0, 100])
 @pytest.mark.parametrize("which", ["entry", "manifest", "part", "quarantine"])
-def test_a_damaged_object_anywhere_below_a_key_means_computing_again(
+def test_any_damaged_object_of_a_cache_entry_is_a_cache_miss(
     kept: tuple[Store, str, StageOutcome, Manifest], which: str, cut: int | None
 ) -> None:
     store, key, outcome, manifest = kept
@@ -58,12 +58,12 @@ def test_a_damaged_object_anywhere_below_a_key_means_computing_again(
         cut = 10
     damage(store, objects[which], cut)
     if which == "entry" and cut is None:
-        return  # its last byte is the line's end
+        return  # the last byte is a newline
     assert cache.find_outcome(store, key) is None
 
 
 @pytest.mark.parametrize("which", ["manifest", "part", "quarantine"])
-def test_a_missing_object_anywhere_below_a_key_means_computing_again(
+def test_any_missing_object_of_a_cache_entry_is_a_cache_miss(
     kept: tuple[Store, str, StageOutcome, Manifest], which: str
 ) -> None:
     store, key, outcome, manifest = kept
@@ -76,7 +76,7 @@ def test_a_missing_object_anywhere_below_a_key_means_computing_again(
     assert cache.find_outcome(store, key) is None
 
 
-def test_computing_again_mends_what_was_damaged(tmp_path: Path) -> None:
+def test_computing_again_replaces_damaged_objects(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,y\n" + "1,2\n" * 50)
     key, manifest, store = ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)
     damage(store, manifest.splits["rows"][0].key, 10)
@@ -86,7 +86,7 @@ def test_computing_again_mends_what_was_damaged(tmp_path: Path) -> None:
     assert open_blob(store, manifest.splits["rows"][0].sha256).is_file()
 
 
-def test_results_that_are_no_data_sets_are_checked_too(tmp_path: Path) -> None:
+def test_blobs_and_records_are_verified_too(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     blob = f"blobs/{put_blob(store, b'model')}"
     store.put("runs/r/model.json", b"{}")
@@ -98,7 +98,7 @@ def test_results_that_are_no_data_sets_are_checked_too(tmp_path: Path) -> None:
         assert cache.find_outcome(store, key) is None
 
 
-def test_a_blob_is_what_its_name_says_or_an_error(tmp_path: Path) -> None:
+def test_a_blob_matches_its_digest_or_raises(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     sha256 = put_blob(store, b"some bytes")
     (tmp_path / "source").write_bytes(b"some bytes")
@@ -111,7 +111,7 @@ def test_a_blob_is_what_its_name_says_or_an_error(tmp_path: Path) -> None:
         open_blob(store, "0" * 64)
 
 
-def test_a_manifest_changed_by_hand_is_noticed(kept: tuple[Store, str, StageOutcome, Manifest]) -> None:
+def test_an_edited_manifest_is_detected(kept: tuple[Store, str, StageOutcome, Manifest]) -> None:
     store, _, outcome, manifest = kept
     assert load_manifest(store, outcome.key) == manifest
     path = store.fetch(outcome.key)
@@ -128,7 +128,7 @@ values = st.recursive(
 
 
 @given(settings=st.dictionaries(st.text(), values), inputs=st.dictionaries(st.text(), st.text()))
-def test_equal_computations_have_equal_keys_whatever_the_order(
+def test_cache_keys_do_not_depend_on_the_order_of_fields(
     settings: dict[str, object], inputs: dict[str, str]
 ) -> None:
     turned = dict(reversed(settings.items()))
@@ -137,7 +137,7 @@ def test_equal_computations_have_equal_keys_whatever_the_order(
     )
 
 
-def test_another_stage_code_setting_input_or_run_has_another_key() -> None:
+def test_every_field_changes_the_cache_key() -> None:
     base = {"stage": "s", "code": "c", "settings": {"a": 1}, "inputs": {"d": "k"}, "run_id": None}
     changes = {"stage": "t", "code": "d", "settings": {"a": 2}, "inputs": {"d": "l"}, "run_id": "r"}
     keys = {
@@ -147,7 +147,7 @@ def test_another_stage_code_setting_input_or_run_has_another_key() -> None:
     assert len(keys) == 6
 
 
-def test_the_digest_of_code_follows_its_text_and_not_its_order() -> None:
+def test_the_code_digest_depends_on_the_sources_and_not_on_their_order() -> None:
     assert cache.code_digest("data.transforms.encode", "data.sources.column_types") == cache.code_digest(
         "data.sources.column_types", "data.transforms.encode"
     )
@@ -160,7 +160,7 @@ def package(folder: Path, **files: str) -> None:
         (folder / "of_an_author" / f"{name}.py").write_text(text)
 
 
-def test_the_digest_of_an_authors_package_follows_every_source_in_it_and_imports_none(
+def test_the_package_digest_covers_every_source_and_imports_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package(tmp_path, __init__="raise SystemExit('imported')", stage="x = 1", helper="y = 1")
@@ -173,6 +173,6 @@ def test_the_digest_of_an_authors_package_follows_every_source_in_it_and_imports
         found.add(cache.package_digest("of_an_author.stage"))
 
 
-def test_a_package_that_is_not_there_is_a_sentence() -> None:
-    with pytest.raises(UsageError, match="the package nobodys of nobodys.stage is not installed"):
+def test_a_package_that_is_not_installed_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match=r"the package nobodys of nobodys\.stage is not installed"):
         cache.package_digest("nobodys.stage")

@@ -46,20 +46,20 @@ def kind_of(*blocks: list[str | None]) -> pa.DataType:
         ([" 1", "2 "], INTEGER),
     ],
 )
-def test_a_column_is_what_all_its_values_are(values: list[str | None], kind: pa.DataType) -> None:
+def test_the_type_of_a_column_fits_all_its_values(values: list[str | None], kind: pa.DataType) -> None:
     assert kind_of(values) == kind
 
 
-def test_whole_numbers_become_numbers_when_a_later_block_has_fractions() -> None:
+def test_integers_become_numbers_when_a_later_block_has_fractions() -> None:
     assert kind_of(["1", "2"] * 500, ["3", "4"] * 499 + ["1.5", "2.5"]) == NUMBER
 
 
-def test_a_few_words_in_a_column_of_numbers_are_misfits_and_many_make_it_text() -> None:
+def test_a_few_words_in_a_number_column_are_mismatches_and_many_make_it_text() -> None:
     assert kind_of(["1"] * 99 + ["unknown"]) == INTEGER
     assert kind_of(["1"] * 90 + ["unknown"] * 10) == TEXT
 
 
-def test_damage_in_one_place_does_not_change_what_the_rest_is() -> None:
+def test_clustered_damage_does_not_change_the_type() -> None:
     assert (
         kind_of(
             *[[str(number) for number in range(1000)]] * 9,
@@ -75,7 +75,7 @@ def test_damage_in_one_place_does_not_change_what_the_rest_is() -> None:
     ),
     kind=st.sampled_from(COLUMN_TYPES),
 )
-def test_the_misfits_are_exactly_the_values_that_do_not_parse_alone(
+def test_mismatches_are_exactly_the_values_that_do_not_parse(
     values: list[str | None], kind: pa.DataType
 ) -> None:
     column = pa.array(values, pa.string())
@@ -94,7 +94,7 @@ def test_the_misfits_are_exactly_the_values_that_do_not_parse_alone(
 
 
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), min_size=1), seed=st.integers(0, 99))
-def test_whole_numbers_survive_being_text_whatever_the_blocks(values: list[Any], seed: int) -> None:
+def test_integers_survive_a_round_trip_through_text_in_any_blocks(values: list[Any], seed: int) -> None:
     texts = [None if value is None else str(value) for value in values]
     cut = int(np.random.default_rng(seed).integers(0, len(texts) + 1))
     expected = INTEGER if any(value is not None for value in values) else TEXT

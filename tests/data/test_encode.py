@@ -40,7 +40,7 @@ def answer(target: Target, values: pa.ChunkedArray) -> TargetEncoder:
     return fit.encoder()
 
 
-def test_categories_are_numbered_by_name_from_one_and_rare_missing_and_unseen_ones_are_zero() -> None:
+def test_category_codes_are_sorted_from_one_and_rare_missing_or_unseen_ones_are_zero() -> None:
     codes = fitted(
         "categorical",
         column(
@@ -56,7 +56,7 @@ def test_categories_are_numbered_by_name_from_one_and_rare_missing_and_unseen_on
     assert codes.features()[0].cardinality == 3
 
 
-def test_few_whole_numbers_are_categories_and_many_are_numbers_when_nobody_says() -> None:
+def test_few_distinct_integers_are_inferred_as_categories_and_many_as_numbers() -> None:
     assert isinstance(
         fitted(None, column(list(range(MAX_INFERRED_CATEGORIES)) * MIN_CATEGORY_ROWS)), CategoryEncoder
     )
@@ -70,7 +70,7 @@ def test_few_whole_numbers_are_categories_and_many_are_numbers_when_nobody_says(
     offset=st.sampled_from([0.0, 1e9]),
     cuts=st.lists(st.integers(0, 50), max_size=4),
 )
-def test_moments_in_batches_are_the_moments_of_the_whole(
+def test_moments_over_batches_equal_those_of_all_values(
     values: list[float], offset: float, cuts: list[int]
 ) -> None:
     whole, moments = np.array(values) + offset, RunningMoments()
@@ -81,7 +81,7 @@ def test_moments_in_batches_are_the_moments_of_the_whole(
     assert moments.sd == pytest.approx(whole.std(), rel=1e-6, abs=1e-3)
 
 
-def test_numbers_are_standardised_by_train_and_a_missing_one_is_zero_with_a_mark() -> None:
+def test_numbers_are_standardised_and_a_missing_one_is_zero_with_an_indicator() -> None:
     numbers = fitted("numeric", column([1.0, 3.0, None, float("nan"), float("inf")]))
     values, missing = numbers.encode(column([2.0, 4.0, None, float("-inf")]))
     assert values.type == missing.type == pa.float32()
@@ -90,7 +90,7 @@ def test_numbers_are_standardised_by_train_and_a_missing_one_is_zero_with_a_mark
     assert [feature.name for feature in numbers.features()] == ["x", "x_missing"]
 
 
-def test_a_number_that_train_never_misses_or_hardly_ever_has_no_mark() -> None:
+def test_a_number_rarely_missing_in_train_has_no_indicator() -> None:
     (values,) = fitted("numeric", column([1.0, 3.0])).encode(column([None, 3.0], pa.float64()))
     assert values.to_pylist() == [0.0, 1.0]
     assert len(fitted("numeric", column([1.0, 3.0] * 100 + [None])).features()) == 1
@@ -104,7 +104,7 @@ def test_a_constant_number_is_zero_and_not_a_division_by_zero() -> None:
     "values",
     [[True, False], [datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC)], [time(1), time(3)]],
 )
-def test_truths_and_moments_can_be_numbers_and_categories(values: list[Any]) -> None:
+def test_booleans_and_timestamps_can_be_numbers_or_categories(values: list[Any]) -> None:
     (scaled,) = fitted("numeric", column(values)).encode(column(values))
     assert sorted(scaled.to_pylist()) == [-1.0, 1.0]
     (codes,) = fitted("categorical", column(values * MIN_CATEGORY_ROWS)).encode(column(values))
@@ -124,7 +124,9 @@ def test_truths_and_moments_can_be_numbers_and_categories(values: list[Any]) -> 
         (None, [1, 1], False),
     ],
 )
-def test_what_tells_rows_apart_varies(kind: FeatureKind | None, values: list[Any], varies: bool) -> None:
+def test_a_constant_column_is_not_informative(
+    kind: FeatureKind | None, values: list[Any], varies: bool
+) -> None:
     fit = FeatureFit("x", kind)
     fit.add(column(values))
     assert fit.is_informative() is varies
@@ -143,26 +145,26 @@ def test_what_tells_rows_apart_varies(kind: FeatureKind | None, values: list[Any
         (list(range(MAX_INFERRED_CATEGORIES + 1)), "regression", ()),
     ],
 )
-def test_the_task_follows_from_the_target(values: list[Any], task: str, classes: tuple[str, ...]) -> None:
+def test_the_task_is_inferred_from_the_target(values: list[Any], task: str, classes: tuple[str, ...]) -> None:
     found = answer(Target(column="y"), column(values))
     assert (found.task, found.classes) == (task, classes)
 
 
-def test_a_threshold_asks_yes_or_no_and_the_prior_is_the_shares_of_train() -> None:
+def test_a_threshold_makes_the_target_binary_with_train_shares_as_prior() -> None:
     found = answer(Target(column="y", above=15), column([14.0, 15.0, 16.0, 99.0]))
     assert found.classes == ("y <= 15", "y > 15")
     assert found.prior == (0.5, 0.5)
     assert found.encode(column([15, 16, None])).to_pylist() == [0, 1, None]
 
 
-def test_regression_keeps_the_values_and_knows_their_mean_and_deviation() -> None:
+def test_a_regression_target_keeps_its_values_with_mean_and_deviation_as_prior() -> None:
     found = answer(Target(column="y", task="regression"), column([1, 3]))
     assert found.prior == (2.0, 1.0)
     assert found.encode(column([1, 7, None])).to_pylist() == [1.0, 7.0, None]
     assert found.encode(column([1, 7])).type == pa.float32()
 
 
-def test_classes_are_their_places_and_one_that_train_does_not_hold_has_none() -> None:
+def test_classes_are_encoded_by_index_and_a_class_unseen_in_train_is_null() -> None:
     found = answer(Target(column="y"), column(["b", "a", "c", "a"]))
     assert found.encode(column(["a", "c", "d", None])).to_pylist() == [0, 2, None, None]
     assert found.prior == (0.5, 0.25, 0.25)
@@ -189,7 +191,7 @@ def test_classes_are_their_places_and_one_that_train_does_not_hold_has_none() ->
         ),
     ],
 )
-def test_a_target_that_cannot_be_predicted_says_why(
+def test_a_target_that_cannot_be_predicted_is_refused_with_the_reason(
     target: Target, values: list[Any], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):

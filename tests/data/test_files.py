@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data_world import recipe_of
+from data_files import recipe_of
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError, RecipeError, ShoestringError
@@ -36,7 +36,7 @@ def packed_as(folder: Path, name: str, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.csv.zip", "rows.parquet"])
-def test_rows_are_estimated_to_a_twentieth_from_one_megabyte(tmp_path: Path, name: str) -> None:
+def test_rows_are_estimated_within_5_percent_from_one_megabyte(tmp_path: Path, name: str) -> None:
     size = estimate_size(recipe_of(packed_as(tmp_path, name, ROWS)))
     assert size.rows_estimate == pytest.approx(300_000, rel=0.05)
     assert size.row_bytes == 16
@@ -46,13 +46,13 @@ def test_rows_are_estimated_to_a_twentieth_from_one_megabyte(tmp_path: Path, nam
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.csv.zip"])
 @pytest.mark.parametrize("ending", [b"", b"\n"])
-def test_a_small_file_is_counted(tmp_path: Path, name: str, ending: bytes) -> None:
+def test_the_rows_of_a_small_file_are_counted_exactly(tmp_path: Path, name: str, ending: bytes) -> None:
     assert (
         estimate_size(recipe_of(packed_as(tmp_path, name, b"a,y\n1,2\n3,4\n5,6" + ending))).rows_estimate == 3
     )
 
 
-def test_all_files_of_a_folder_count_and_hidden_ones_do_not(tmp_path: Path) -> None:
+def test_all_files_of_a_folder_count_except_hidden_ones(tmp_path: Path) -> None:
     for name in ("b.csv", "a.csv", ".hidden.csv", "_SUCCESS", "notes.md"):
         (tmp_path / name).write_bytes(b"a,y\n1,2\n3,4\n")
     recipe = recipe_of(tmp_path)
@@ -60,13 +60,13 @@ def test_all_files_of_a_folder_count_and_hidden_ones_do_not(tmp_path: Path) -> N
     assert estimate_size(recipe).rows_estimate == 4
 
 
-def test_the_flights_are_sized_up_within_a_twentieth() -> None:
+def test_the_size_of_flights_is_estimated_within_5_percent() -> None:
     assert estimate_size(find_recipe("flights")).rows_estimate == pytest.approx(336_776, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["rows.csv.gz", "rows.csv.zip", "rows.parquet"])
 @pytest.mark.parametrize("keep", [0.01, 0.5])
-def test_a_truncated_file_is_named_before_anything_starts_or_is_sized_up_sanely(
+def test_a_truncated_file_is_named_or_its_size_estimate_is_sane(
     tmp_path: Path, name: str, keep: float
 ) -> None:
     path = packed_as(tmp_path, name, ROWS)
@@ -90,25 +90,25 @@ def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
-def test_fewer_rows_than_splits_are_refused_before_anything_is_paid(tmp_path: Path, rows: int) -> None:
+def test_fewer_rows_than_splits_are_refused(tmp_path: Path, rows: int) -> None:
     with pytest.raises(DataError, match=f"table rows has {rows} row"):
         estimate_size(recipe_of(packed_as(tmp_path, "rows.csv", b"a,y\n" + b"1,2\n" * rows)))
 
 
-def test_a_name_in_quotes_may_hold_a_line_break(tmp_path: Path) -> None:
+def test_a_quoted_column_name_may_contain_a_line_break(tmp_path: Path) -> None:
     table = CsvTable([DataFile(packed_as(tmp_path, "rows.csv", b'"a\nb",y\n1,2\n3,4\n5,6\n'), "rows.csv")])
     assert table.names == ["a\nb", "y"]
     rows = pa.concat_tables(table.batches(table.infer_schema(), Quarantine("rows", io.StringIO())))
     assert rows.to_pydict() == {"a\nb": [1, 3, 5], "y": [2, 4, 6]}
 
 
-def test_files_without_a_header_line_are_empty_too(tmp_path: Path) -> None:
+def test_files_without_a_header_are_empty(tmp_path: Path) -> None:
     for name in ("rows.csv", "rows.csv.gz"):
         with pytest.raises(DataError, match=f"{name} is empty"):
             estimate_size(recipe_of(packed_as(tmp_path, name, b"\n\r\n")))
 
 
-def test_a_file_that_is_not_there_and_one_of_an_unknown_kind_are_the_recipes_fault(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_unknown_file_type_are_recipe_errors(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"no file or folder .*gone\.csv"):
         estimate_size(recipe_of(tmp_path / "gone.csv"))
     (tmp_path / "rows.xlsx").write_bytes(b"PK")
@@ -119,7 +119,7 @@ def test_a_file_that_is_not_there_and_one_of_an_unknown_kind_are_the_recipes_fau
         estimate_size(recipe_of(tmp_path / "hollow"))
 
 
-def test_a_folder_of_two_kinds_and_an_archive_of_two_files_are_refused(tmp_path: Path) -> None:
+def test_a_folder_with_two_file_types_and_an_archive_with_two_files_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "mixed"
     folder.mkdir()
     packed_as(folder, "a.csv", b"a,y\n1,2\n")
@@ -134,7 +134,7 @@ def test_a_folder_of_two_kinds_and_an_archive_of_two_files_are_refused(tmp_path:
 
 
 @pytest.mark.parametrize("header", [b"a,,y", b"a,a,y", b",a,y"])
-def test_a_column_without_a_name_of_its_own_is_refused(tmp_path: Path, header: bytes) -> None:
+def test_a_missing_or_repeated_column_name_is_refused(tmp_path: Path, header: bytes) -> None:
     with pytest.raises(DataError, match="unique name"):
         estimate_size(recipe_of(packed_as(tmp_path, "rows.csv", header + b"\n1,2,3\n")))
 
@@ -151,7 +151,7 @@ def test_a_column_without_a_name_of_its_own_is_refused(tmp_path: Path, header: b
         ({"split": {"by": ["day"]}}, "split.by: day is not"),
     ],
 )
-def test_a_column_that_is_not_there_is_named_beside_those_that_are(
+def test_an_unknown_column_is_reported_with_the_known_ones(
     tmp_path: Path, changes: dict[str, object], said: str
 ) -> None:
     with pytest.raises(RecipeError) as found:
@@ -167,7 +167,7 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(
         ({"by": ["a"], "columns": ["y"]}, "adds y, which rows already has"),
     ],
 )
-def test_a_join_that_cannot_be_made_is_named(tmp_path: Path, join: dict[str, object], said: str) -> None:
+def test_an_impossible_join_is_reported(tmp_path: Path, join: dict[str, object], said: str) -> None:
     rows, more = (
         packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n"),
         packed_as(tmp_path, "more.csv", b"a,b,t,y\n1,2,3,4\n"),
@@ -183,7 +183,7 @@ def test_a_join_that_cannot_be_made_is_named(tmp_path: Path, join: dict[str, obj
     assert said in str(found.value)
 
 
-def test_a_fingerprint_follows_the_content_and_nothing_else(tmp_path: Path) -> None:
+def test_a_fingerprint_depends_only_on_the_content(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     first = packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n")
     before = fingerprint(recipe_of(first), store)
@@ -195,7 +195,7 @@ def test_a_fingerprint_follows_the_content_and_nothing_else(tmp_path: Path) -> N
     assert fingerprint(recipe_of(first), store) != before
 
 
-def test_a_remembered_file_is_not_read_again(tmp_path: Path) -> None:
+def test_a_file_with_a_cached_digest_is_not_read_again(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     path = packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n")
     before, stat = fingerprint(recipe_of(path), store), path.stat()

@@ -47,7 +47,7 @@ def tables(draw: st.DrawFn, kinds: tuple[pa.DataType, ...] = tuple(VALUES), null
 
 @examples(150)
 @given(table=tables(), format=st.sampled_from(Format))
-def test_a_table_comes_back_as_it_was_written_in_every_format(table: pa.Table, format: Format) -> None:
+def test_a_table_survives_a_round_trip_in_every_format(table: pa.Table, format: Format) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table"
         write_table(table, format, path)
@@ -61,7 +61,7 @@ def test_a_table_comes_back_as_it_was_written_in_every_format(table: pa.Table, f
 
 @examples(60)
 @given(parts=st.data(), format=st.sampled_from(Format), batch_rows=st.integers(1, 7))
-def test_rows_are_the_same_rows_in_every_format(
+def test_encoded_rows_are_equal_in_every_format(
     parts: st.DataObject, format: Format, batch_rows: int
 ) -> None:
     rng = np.random.default_rng(parts.draw(st.integers(0, 1000)))
@@ -104,7 +104,7 @@ def test_a_position_outside_the_rows_is_refused(tmp_path: Path, format: Format, 
 
 @pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.6, 0.99])
-def test_a_file_that_was_cut_short_says_so(tmp_path: Path, format: Format, keep: float) -> None:
+def test_a_truncated_file_raises_a_data_error(tmp_path: Path, format: Format, keep: float) -> None:
     path = tmp_path / "table"
     write_table(pa.table({"a": list(range(1000)), "b": [str(n) for n in range(1000)]}), format, path)
     whole = path.read_bytes()
@@ -122,14 +122,14 @@ def test_rows_that_are_not_encoded_are_refused(tmp_path: Path, format: Format, o
 
 
 @pytest.mark.parametrize("format", Format)
-def test_not_a_number_is_not_a_null(tmp_path: Path, format: Format) -> None:
+def test_nan_is_not_null(tmp_path: Path, format: Format) -> None:
     write_table(pa.table({"x": pa.array([float("nan"), None, 1.0])}), format, tmp_path / "part")
     back = read_table(tmp_path / "part", format)["x"]
     assert back.null_count == 1
     assert np.isnan(back[0].as_py())
 
 
-def test_a_type_without_a_fixed_width_cannot_be_packed_and_the_column_is_named(tmp_path: Path) -> None:
+def test_packing_a_type_without_fixed_width_names_the_column(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'tags' is of type list"):
         write_table(pa.table({"tags": [["a", "b"]]}), Format.PACKED, tmp_path / "t")
 

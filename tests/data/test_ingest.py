@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import flights_lines
-from data_world import ingested, left_out, quiet, recipe_of, table_of
+from data_files import ingested, quarantined_rows, quiet, recipe_of, table_of
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,18 +30,21 @@ def numbers(count: int) -> str:
     return "".join(f"{number},{number % 2}\n" for number in range(count))
 
 
-def test_rows_with_too_many_or_too_few_values_are_set_aside_with_their_number_and_their_text(
+def test_rows_with_the_wrong_number_of_values_are_quarantined_with_row_number_and_text(
     tmp_path: Path,
 ) -> None:
     path = of(tmp_path, "\n\na,y\n" + numbers(50) + "1,2,3\n\n" + numbers(50) + "7\n" + numbers(50))
     _, manifest, store = ingested(recipe_of(path), tmp_path)
     assert manifest.rows == 150
     assert manifest.quarantined == {"rows: 3 values instead of 2": 1, "rows: 1 values instead of 2": 1}
-    assert [(row["row"], row["text"]) for row in left_out(store, manifest)] == [(52, "1,2,3"), (103, "7")]
+    assert [(row["row"], row["text"]) for row in quarantined_rows(store, manifest)] == [
+        (52, "1,2,3"),
+        (103, "7"),
+    ]
     assert table_of(store, manifest, "rows")["a"].to_pylist() == [*range(50)] * 3
 
 
-def test_text_in_a_column_of_numbers_sets_its_row_aside_and_no_other(tmp_path: Path) -> None:
+def test_text_in_a_number_column_quarantines_only_its_row(tmp_path: Path) -> None:
     path = of(
         tmp_path,
         "a,y\n" + numbers(40) + "1,2,3\n" + numbers(40) + "n/k,1\n" + numbers(40) + '"say ""what""",0\n',
@@ -49,14 +52,16 @@ def test_text_in_a_column_of_numbers_sets_its_row_aside_and_no_other(tmp_path: P
     _, manifest, store = ingested(recipe_of(path), tmp_path)
     assert manifest.columns == {"rows.a": "int64", "rows.y": "int64"}
     assert manifest.quarantined == {"rows: a is not a whole number": 2, "rows: 3 values instead of 2": 1}
-    assert [(row["row"], row["text"]) for row in left_out(store, manifest) if "a is" in row["reason"]] == [
+    assert [
+        (row["row"], row["text"]) for row in quarantined_rows(store, manifest) if "a is" in row["reason"]
+    ] == [
         (83, "n/k,1"),
         (124, '"say ""what""",0'),
     ]
     assert manifest.rows == table_of(store, manifest, "rows").num_rows == 120
 
 
-def test_a_file_with_more_than_a_tenth_of_bad_rows_is_refused_with_the_first_of_them(tmp_path: Path) -> None:
+def test_more_than_10_percent_bad_rows_are_refused_with_the_first_ones_shown(tmp_path: Path) -> None:
     path = of(tmp_path, "a,y\n" + numbers(80) + "1,2,3\n" * 10)
     with pytest.raises(DataError) as found:
         ingested(recipe_of(path), tmp_path)
@@ -66,7 +71,7 @@ def test_a_file_with_more_than_a_tenth_of_bad_rows_is_refused_with_the_first_of_
     assert ingested(recipe_of(of(tmp_path, "a,y\n" + numbers(90) + "1,2,3\n" * 10)), tmp_path)[1].rows == 90
 
 
-def test_a_quote_that_is_never_closed_does_not_swallow_the_rest_unnoticed(tmp_path: Path) -> None:
+def test_an_unclosed_quote_does_not_hide_the_following_rows(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"501 of 1001 rows .*\n.*row 502"):
         ingested(recipe_of(of(tmp_path, "a,y\n" + numbers(500) + '"7,1\n' + numbers(500))), tmp_path)
     with pytest.raises(DataError, match="a quote that is opened and never closed"):
@@ -79,7 +84,7 @@ def test_a_header_without_rows_is_refused(tmp_path: Path) -> None:
             ingested(recipe_of(of(tmp_path, text)), tmp_path)
 
 
-def test_a_target_that_is_not_there_is_the_recipes_fault(tmp_path: Path) -> None:
+def test_an_unknown_target_is_a_recipe_error(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="late is not a column of table rows, which has a, y"):
         ingested(recipe_of(of(tmp_path, "a,y\n1,2\n"), target={"column": "late"}), tmp_path)
 
@@ -94,7 +99,7 @@ def test_a_target_that_is_not_there_is_the_recipes_fault(tmp_path: Path) -> None
     delimiter=st.sampled_from(",;\t|"),
     ending=st.sampled_from(["\n", "\r\n"]),
 )
-def test_unicode_quotes_and_line_breaks_in_values_come_through(
+def test_unicode_quotes_and_line_breaks_in_values_are_preserved(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], delimiter: str, ending: str
 ) -> None:
     folder = tmp_path_factory.mktemp("quotes")
@@ -108,13 +113,13 @@ def test_unicode_quotes_and_line_breaks_in_values_come_through(
     assert table["größe"].to_pylist() == [*range(len(texts))]
 
 
-def test_text_that_is_not_utf8_is_named_with_its_cure(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_refused_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes("a,y\nöl,1\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"rows\.csv.*save it as UTF-8"):
         ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_name(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"\xef\xbb\xbfa,y\n1,2\n")
     assert list(ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)[1].columns) == ["rows.a", "rows.y"]
 
@@ -140,7 +145,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, kind: str, keep: float) -> No
     assert "truncated" in str(found.value)
 
 
-def test_a_zip_with_a_flipped_byte_is_named(tmp_path: Path) -> None:
+def test_a_damaged_zip_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "rows.csv.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("rows.csv", "a,y\n" + numbers(5000))
     data = bytearray((tmp_path / "rows.csv.zip").read_bytes())
@@ -150,7 +155,7 @@ def test_a_zip_with_a_flipped_byte_is_named(tmp_path: Path) -> None:
         ingested(recipe_of(tmp_path / "rows.csv.zip"), tmp_path)
 
 
-def test_a_folder_of_files_is_one_table_whatever_the_order_of_their_columns(tmp_path: Path) -> None:
+def test_a_folder_of_files_is_one_table_for_any_column_order(tmp_path: Path) -> None:
     folder = tmp_path / "rows"
     folder.mkdir()
     of(folder, "a,y\n1,2\n", "b.csv")
@@ -165,7 +170,7 @@ def test_a_folder_of_files_is_one_table_whatever_the_order_of_their_columns(tmp_
         ingested(recipe_of(folder), tmp_path)
 
 
-def test_parquet_files_of_one_table_agree_on_the_wider_type(tmp_path: Path) -> None:
+def test_parquet_files_of_one_table_get_the_wider_type(tmp_path: Path) -> None:
     folder = tmp_path / "rows"
     folder.mkdir()
     pq.write_table(
@@ -184,14 +189,14 @@ def test_parquet_files_of_one_table_agree_on_the_wider_type(tmp_path: Path) -> N
     ]
 
 
-def test_a_nested_column_is_named(tmp_path: Path) -> None:
+def test_a_nested_column_is_refused_by_name(tmp_path: Path) -> None:
     pq.write_table(pa.table({"tags": [["a"]], "y": [1]}), tmp_path / "rows.parquet")
     with pytest.raises(DataError, match=r"'tags' is of type list"):
         ingested(recipe_of(tmp_path / "rows.parquet"), tmp_path)
 
 
 @pytest.mark.parametrize("format", Format)
-def test_the_flights_keep_their_types_and_values_in_every_format(tmp_path: Path, format: Format) -> None:
+def test_flights_keep_types_and_values_in_every_format(tmp_path: Path, format: Format) -> None:
     (tmp_path / "flights.csv").write_bytes(b"".join(flights_lines(3000)))
     recipe = recipe_of(tmp_path / "flights.csv", target={"column": "arr_delay"})
     key, manifest, store = ingested(recipe, tmp_path, format)
@@ -212,7 +217,7 @@ def test_the_flights_keep_their_types_and_values_in_every_format(tmp_path: Path,
     assert ingested(recipe, tmp_path / "again", format)[0] == key
 
 
-def test_what_is_told_can_stop_it(tmp_path: Path) -> None:
+def test_the_report_callback_can_stop_ingest(tmp_path: Path) -> None:
     def stop(what: str, rows: int) -> None:
         raise KeyboardInterrupt
 
@@ -224,7 +229,7 @@ def test_what_is_told_can_stop_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_said_to_be_full(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     recipe = recipe_of(of(tmp_path, "a,y\n" + numbers(9)))
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch/part").symlink_to("/dev/full")

@@ -22,7 +22,7 @@ def columns(found: list[tuple[int | None, str | None]]) -> dict[str, pa.Array]:
 
 
 @given(left=st.lists(keys, max_size=30), right=st.lists(keys, max_size=15, unique=True))
-def test_a_left_join_is_a_dictionary_in_which_nulls_are_never_found(
+def test_a_left_join_equals_a_dictionary_lookup_without_nulls(
     left: list[tuple[int | None, str | None]], right: list[tuple[int | None, str | None]]
 ) -> None:
     more = pa.table(
@@ -34,17 +34,17 @@ def test_a_left_join_is_a_dictionary_in_which_nulls_are_never_found(
     assert joined.select(["k", "l"]).equals(pa.table(columns(left)))
 
 
-def test_a_key_of_another_width_is_compared_by_value() -> None:
+def test_keys_of_different_width_are_compared_by_value() -> None:
     lookup = JoinLookup(pa.table({"k": [1, 2], "v": [10, 20]}), Join(table="more", by=("k",), columns=("v",)))
     assert lookup.join(pa.table({"k": pa.array([2, 3, 1], pa.int8())}))["v"].to_pylist() == [20, None, 10]
 
 
-def test_a_key_of_another_kind_is_the_recipes_fault() -> None:
+def test_keys_of_incompatible_types_are_a_recipe_error() -> None:
     lookup = JoinLookup(pa.table({"k": [1, 2], "v": [10, 20]}), Join(table="more", by=("k",), columns=("v",)))
     with pytest.raises(RecipeError, match="compares string with int64"):
         lookup.join(pa.table({"k": ["x"]}))
 
 
-def test_a_doubled_key_is_named() -> None:
+def test_a_repeated_key_is_reported() -> None:
     with pytest.raises(DataError, match="1 repeated key, such as k = 1, l = a"):
         JoinLookup(pa.table({"k": [1, 2, 1], "l": ["a", "a", "a"], "v": [1, 2, 3]}), JOIN)

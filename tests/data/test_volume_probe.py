@@ -12,7 +12,7 @@ from shoestring.data.formats.volume_probe import MAX_PROBE_AGE, load_or_probe, v
 
 
 class LaterClock(WallClock):
-    """The wall clock of some time later."""
+    """The wall clock, shifted into the future."""
 
     def __init__(self, by: timedelta) -> None:
         self._by = by
@@ -21,7 +21,7 @@ class LaterClock(WallClock):
         return super().now() + self._by
 
 
-def test_every_format_is_measured_and_the_folder_is_left_as_it_was(tmp_path: Path) -> None:
+def test_every_format_is_measured_and_the_folder_is_left_unchanged(tmp_path: Path) -> None:
     speeds = measure_volume(tmp_path, WallClock())
     assert [speed.format for speed in speeds] == list(Format)
     assert list(tmp_path.iterdir()) == []
@@ -38,16 +38,18 @@ def test_parquet_is_the_smallest_and_the_others_are_as_large_as_their_rows(tmp_p
     assert 1 <= ratios[Format.ARROW] < 1.1
 
 
-def test_a_probe_is_remembered_for_a_week_and_not_longer(tmp_path: Path) -> None:
+def test_a_probe_is_reused_for_a_week(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     first = load_or_probe(store, tmp_path, WallClock())
     assert load_or_probe(store, tmp_path, LaterClock(MAX_PROBE_AGE - timedelta(hours=1))) == first
     second = load_or_probe(store, tmp_path, LaterClock(MAX_PROBE_AGE + timedelta(hours=1)))
     assert second.as_of > first.as_of
-    assert load_or_probe(store, tmp_path, WallClock()).as_of < second.as_of  # from the future is not believed
+    assert (
+        load_or_probe(store, tmp_path, WallClock()).as_of < second.as_of
+    )  # a probe from the future is measured again
 
 
-def test_a_remembered_probe_that_is_damaged_is_measured_again(tmp_path: Path) -> None:
+def test_a_damaged_stored_probe_is_measured_again(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     key = f"learned/probes/{volume_id(tmp_path)}.json"
     store.put(key, b"{")

@@ -1,4 +1,4 @@
-"""Small fits are quickest on one thread: several wait for each other on a busy machine."""
+"""Run small fits on one thread: on a busy machine, several threads only wait for each other."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    import sklearn.ensemble  # noqa: F401  its threads are there to be limited only once it is imported
+    import sklearn.ensemble  # noqa: F401  its threads can only be limited after its import
 
     with threadpool_limits(1):
         yield

@@ -1,4 +1,4 @@
-"""A rival that is fair: it knows which columns are categories, stops where validation says, and keeps to its seconds."""
+"""Gradient boosting as a fair baseline: categorical features, early stopping on validation, a time limit."""
 
 from dataclasses import replace
 from functools import cache
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from encoded import CODES, Task, chances, columns, draw, encoding_of
+from encoded_datasets import CODES, Task, chances, columns, draw, encoding_of
 
 from shoestring.core.datasets import Encoding
 from shoestring.evaluation.baselines import (
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def table(task: Task, rows: int, seed: int) -> tuple[FeatureTable, Array]:
-    """Rows, and the truth about them."""
+    """Return rows, and their true probabilities."""
     found = columns(rows, seed)
     chance = chances(task, found)
     return FeatureTable(np.column_stack(list(found.values())).astype(float), draw(task, chance, seed)), chance
@@ -33,12 +33,12 @@ ITERATIONS = 120
 
 
 def quiet(grown: int) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 @cache
 def fitted(task: Task) -> tuple[BoostedTrees, Encoding]:
-    """By a clock that ticks once an iteration."""
+    """Fit with a clock that ticks once an iteration."""
     train, val = table(task, 2000, 0)[0], table(task, 500, 1)[0]
     encoding = encoding_of(task, train.y)
     ticks = count()
@@ -46,7 +46,7 @@ def fitted(task: Task) -> tuple[BoostedTrees, Encoding]:
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
-def test_it_beats_knowing_nothing_and_not_the_truth(task: Task) -> None:
+def test_boosting_is_better_than_the_prior_and_not_better_than_the_truth(task: Task) -> None:
     made, encoding = fitted(task)
     test, chance = table(task, 4000, 2)
     metric = "rmse" if task == "regression" else "log_loss"
@@ -58,13 +58,13 @@ def test_it_beats_knowing_nothing_and_not_the_truth(task: Task) -> None:
     assert truth < ours < nothing - 0.4 * (nothing - truth)
 
 
-def test_its_probabilities_add_up_to_one_over_all_classes() -> None:
+def test_boosted_probabilities_add_up_to_1() -> None:
     p = fitted("multiclass")[0].predict(table("multiclass", 50, 2)[0].x)
     assert p.shape == (50, 3)
     assert p.sum(axis=1) == pytest.approx(1)
 
 
-def test_it_predicts_with_as_many_iterations_as_validation_liked_best() -> None:
+def test_boosting_predicts_with_the_iterations_that_validate_best() -> None:
     made, _ = fitted("binary")
     val = table("binary", 500, 1)[0]
     w = np.ones(500)
@@ -75,7 +75,7 @@ def test_it_predicts_with_as_many_iterations_as_validation_liked_best() -> None:
     assert made.iterations == 1 + int(np.argmin(losses)) < made.fitted_iterations
 
 
-def test_codes_beyond_what_it_can_tell_apart_share_one_and_the_commonest_keep_theirs() -> None:
+def test_rare_categories_beyond_the_limit_share_a_code_and_common_ones_keep_theirs() -> None:
     made, _ = fitted("binary")
     ranks = made.category_ranks[0]
     assert list(made.category_ranks) == [0], "only the first column has so many"
@@ -87,10 +87,8 @@ def test_codes_beyond_what_it_can_tell_apart_share_one_and_the_commonest_keep_th
 
 @pytest.mark.parametrize("given_s", [0.0, 0.5, 1.0, 3.7])
 @pytest.mark.parametrize("slower", [1.0, 1.6])
-def test_no_iteration_begins_after_its_seconds_and_none_before_is_left_out(
-    given_s: float, slower: float
-) -> None:
-    """On a clock that follows the iterations, not the processor; it may slow down as they go on."""
+def test_boosting_starts_iterations_exactly_until_its_time_limit(given_s: float, slower: float) -> None:
+    """The clock follows the iterations, not the processor; later iterations may take longer."""
     train, val = table("binary", 1000, 0)[0], table("binary", 500, 1)[0]
     told = [0]
 
@@ -109,7 +107,7 @@ def test_no_iteration_begins_after_its_seconds_and_none_before_is_left_out(
     assert made.elapsed_s == reached_s(made.fitted_iterations)
 
 
-def test_whoever_is_told_may_stop_it_between_iterations() -> None:
+def test_the_report_callback_can_stop_the_fit() -> None:
     train, val = table("binary", 500, 0)[0], table("binary", 500, 1)[0]
 
     def enough(grown: int) -> None:

@@ -1,4 +1,4 @@
-"""A whole evaluation, from a store to a scorecard, of predictors about which the truth is known."""
+"""A whole evaluation in a store, of predictors with a known true model."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from encoded import MODEL_KEY, Task, chances, dataset, encoding_of, model_of, trained
+from encoded_datasets import MODEL_KEY, Task, chances, dataset, encoding_of, model_of, trained
 
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import DataError, StageFailed, StageStopped
@@ -37,11 +37,11 @@ def meter(left_s: float = 3600.0) -> Meter:
 
 
 def quiet(phase: str, done: int) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
-def knows_all(task: Task) -> Any:
-    """A predictor that predicts the truth."""
+def true_predictor(task: Task) -> Any:
+    """Return a predictor that predicts the true probabilities."""
 
     def predict(store: Store, key: str, rows: EncodedRows) -> Any:
         found = np.concatenate(list(rows.scan(10**6)))
@@ -68,11 +68,11 @@ def judged(
 ) -> EvaluationResults:
     store, data_key = dataset(folder, task, ROWS, groups=groups)
     trained(store, data_key, seconds)
-    return evaluate(asked(data_key, predict or knows_all(task), **changes), store, CLOCK, quiet)
+    return evaluate(asked(data_key, predict or true_predictor(task), **changes), store, CLOCK, quiet)
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
-def test_a_scorecard_holds_every_metric_of_everyone_and_comes_back_from_the_store(
+def test_results_hold_every_metric_of_every_model_and_survive_a_round_trip(
     tmp_path: Path, task: Task
 ) -> None:
     card = judged(tmp_path, task, groups=30)
@@ -94,7 +94,7 @@ def test_a_scorecard_holds_every_metric_of_everyone_and_comes_back_from_the_stor
     assert EvaluationResults.model_validate_json(record_bytes(card)) == card
 
 
-def test_who_knows_the_truth_leads_and_the_interval_of_the_lead_says_so(tmp_path: Path) -> None:
+def test_the_true_model_is_significantly_better_than_the_baselines(tmp_path: Path) -> None:
     card = judged(tmp_path, "binary")
     assert card.resampling_unit == "rows" and card.unit_count == 600
     for baseline in card.baselines:
@@ -107,9 +107,9 @@ def test_who_knows_the_truth_leads_and_the_interval_of_the_lead_says_so(tmp_path
     assert fit is not None and fit.limit_s == 0.6 and 1 <= fit.iterations <= fit.fitted_iterations
 
 
-def test_who_is_worse_than_the_prior_is_said_to_be(tmp_path: Path) -> None:
+def test_a_model_worse_than_the_prior_has_a_worse_score(tmp_path: Path) -> None:
     def backwards(store: Store, key: str, rows: EncodedRows) -> Any:
-        return knows_all("binary")(store, key, rows)[:, ::-1]
+        return true_predictor("binary")(store, key, rows)[:, ::-1]
 
     card = judged(tmp_path, "binary", predict=backwards)
     assert all(
@@ -136,7 +136,7 @@ def test_quality_is_flat_for_scripts(tmp_path: Path) -> None:
     assert quality["rmse_low"] < quality["rmse"] < quality["rmse_high"]
 
 
-def test_with_no_seconds_left_there_is_no_boosting_and_the_scorecard_says_why(tmp_path: Path) -> None:
+def test_without_time_left_boosting_is_skipped_with_the_reason(tmp_path: Path) -> None:
     card = judged(tmp_path, "binary", meter=meter(left_s=FINISH_S / 4))
     assert [each.name for each in card.baselines] == ["class prior"]
     assert card.skipped_baselines[BOOSTING].startswith("no time was left to fit it: 0.")
@@ -147,14 +147,14 @@ def test_a_test_split_of_one_class_or_value_is_refused(tmp_path: Path, task: Tas
     store, data_key = dataset(tmp_path, task, ROWS, only=1)
     trained(store, data_key)
     with pytest.raises(DataError, match="all 600 rows of the test split have the target"):
-        evaluate(asked(data_key, knows_all(task)), store, CLOCK, quiet)
+        evaluate(asked(data_key, true_predictor(task)), store, CLOCK, quiet)
 
 
 def test_an_empty_test_split_is_refused(tmp_path: Path) -> None:
     store, data_key = dataset(tmp_path, "binary", {**ROWS, "test": 0})
     trained(store, data_key)
     with pytest.raises(DataError, match="the test split of made-up holds no rows"):
-        evaluate(asked(data_key, knows_all("binary")), store, CLOCK, quiet)
+        evaluate(asked(data_key, true_predictor("binary")), store, CLOCK, quiet)
 
 
 def test_a_model_of_other_data_is_refused(tmp_path: Path) -> None:
@@ -164,10 +164,10 @@ def test_a_model_of_other_data_is_refused(tmp_path: Path) -> None:
         record_bytes(model_of("datasets/other/1.json", encoding_of("binary", np.zeros(1, int)), 1.0)),
     )
     with pytest.raises(DataError, match=r"was trained on datasets/other/1\.json"):
-        evaluate(asked(data_key, knows_all("binary")), store, CLOCK, quiet)
+        evaluate(asked(data_key, true_predictor("binary")), store, CLOCK, quiet)
 
 
-def test_a_model_that_predicts_no_numbers_is_refused(tmp_path: Path) -> None:
+def test_nan_predictions_are_refused(tmp_path: Path) -> None:
     def diverged(store: Store, key: str, rows: EncodedRows) -> Any:
         return np.full((len(rows), 2), np.nan)
 
@@ -178,7 +178,7 @@ def test_a_model_that_predicts_no_numbers_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "where", ["opening the test split", "predicting", "fitting gradient boosting", "resampling"]
 )
-def test_it_can_be_stopped_at_every_step(tmp_path: Path, where: str) -> None:
+def test_evaluation_can_be_stopped_in_every_phase(tmp_path: Path, where: str) -> None:
     store, data_key = dataset(tmp_path, "binary", ROWS)
     trained(store, data_key)
 
@@ -187,10 +187,10 @@ def test_it_can_be_stopped_at_every_step(tmp_path: Path, where: str) -> None:
             raise StageStopped(phase)
 
     with pytest.raises(StageStopped, match=where):
-        evaluate(asked(data_key, knows_all("binary")), store, CLOCK, tell)
+        evaluate(asked(data_key, true_predictor("binary")), store, CLOCK, tell)
 
 
-def test_boosting_gets_the_least_of_what_training_took_what_its_rows_allow_and_what_is_left() -> None:
+def test_the_time_limit_is_the_minimum_of_training_time_row_limit_and_time_left() -> None:
     encoding = encoding_of("binary", np.zeros(1, int))
     quick, slow = (
         model_of("datasets/one/1.json", encoding, 3.0, cores=2),
@@ -203,7 +203,10 @@ def test_boosting_gets_the_least_of_what_training_took_what_its_rows_allow_and_w
     assert given_s < 20 - FINISH_S and why == "20.0 s are left until the budget or the deadline ends"
 
 
-def test_a_router_that_asks_for_its_code_loads_none_of_its_libraries() -> None:
-    asking = "import sys, shoestring.stages.evaluate as stage; stage.code(); print(sorted({'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, check=True)
+def test_the_code_digest_of_evaluate_imports_no_library() -> None:
+    code = (
+        "import sys, shoestring.stages.evaluate as stage; stage.code(); "
+        "print(sorted({'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn's, under weights, ties and classes that are missing."""
+"""The metrics compared with scikit-learn's, with weights, ties and missing classes."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @st.composite
 def judged(draw: st.DrawFn, classes: int) -> tuple[Array, Array, Array]:
-    """Answers, probabilities rounded so that many tie, and weights of which some are 0."""
+    """Return targets, probabilities rounded so that many tie, and weights of which some are 0."""
     rows, seed = draw(st.integers(8, 60)), draw(st.integers(0, 10_000))
     generator = np.random.default_rng(seed)
     y = np.concatenate([np.arange(classes), generator.integers(0, classes, rows - classes)])
@@ -57,7 +57,7 @@ def test_regression_metrics_are_those_of_scikit_learn(seed: int, rows: int, scal
 
 
 @given(judged(2), st.sampled_from(["binary", "multiclass"]))
-def test_a_weight_of_two_is_the_row_twice(case: tuple[Array, Array, Array], task: Any) -> None:
+def test_a_weight_of_2_equals_the_row_twice(case: tuple[Array, Array, Array], task: Any) -> None:
     y, p, w = case
     twice = np.repeat(np.arange(len(y)), w.astype(int))
     doubled = statistics(task, y[twice], p[twice])
@@ -66,7 +66,7 @@ def test_a_weight_of_two_is_the_row_twice(case: tuple[Array, Array, Array], task
 
 
 @given(judged(3))
-def test_calibration_error_is_the_distance_of_confidence_from_accuracy_in_bins(
+def test_calibration_error_equals_its_definition(
     case: tuple[Array, Array, Array],
 ) -> None:
     y, p, w = case
@@ -80,7 +80,7 @@ def test_calibration_error_is_the_distance_of_confidence_from_accuracy_in_bins(
     assert statistics("multiclass", y, p)["ece"](w) == pytest.approx(error / w.sum(), abs=1e-9)
 
 
-def test_probabilities_that_come_true_are_calibrated_and_overstated_ones_are_not() -> None:
+def test_true_probabilities_are_calibrated_and_overstated_ones_are_not() -> None:
     generator = np.random.default_rng(3)
     p = generator.uniform(0.05, 0.95, 200_000)
     y = (generator.random(len(p)) < p).astype(int)
@@ -92,11 +92,11 @@ def test_probabilities_that_come_true_are_calibrated_and_overstated_ones_are_not
     )
 
 
-def test_a_certainty_that_fails_costs_much_and_not_everything() -> None:
+def test_a_confident_mistake_has_a_finite_log_loss() -> None:
     found = statistics("binary", np.array([0, 1]), np.array([[1.0, 0.0], [1.0, 0.0]]))
     assert found["log_loss"](np.ones(2)) == pytest.approx(-np.log(1e-7) / 2)
 
 
-def test_ranking_says_nothing_where_only_one_class_has_weight() -> None:
+def test_auc_is_nan_when_only_one_class_has_weight() -> None:
     found = statistics("binary", np.array([0, 1]), np.array([[0.5, 0.5], [0.4, 0.6]]))
     assert np.isnan(found["auc"](np.array([1.0, 0.0])))

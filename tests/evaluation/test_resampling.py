@@ -1,4 +1,4 @@
-"""Intervals that hold the truth as often as they say."""
+"""Confidence intervals with the stated coverage."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def quiet(phase: str, done: int) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 def mae_of(errors: Array, groups: Array | None, seed: int) -> ResampledMetric:
@@ -35,16 +35,16 @@ def mae_of(errors: Array, groups: Array | None, seed: int) -> ResampledMetric:
     )[0]
 
 
-def fated(generator: np.random.Generator, groups: int, each: int) -> tuple[Array, Array]:
-    """Errors of which a group's share a common part; their mean absolute value is 10 in the long run."""
+def correlated_errors(generator: np.random.Generator, groups: int, each: int) -> tuple[Array, Array]:
+    """Return errors with a common part in each group. Their expected mean absolute value is 10."""
     group = np.repeat(np.arange(groups), each)
     return 10 + generator.normal(size=groups)[group] + 0.5 * generator.normal(size=groups * each), group
 
 
-def test_intervals_by_group_hold_the_truth_95_times_in_100_and_those_by_row_do_not() -> None:
+def test_group_intervals_cover_the_truth_95_times_in_100_and_row_intervals_do_not() -> None:
     trials, by_group, by_row = 100, 0, 0
     for seed in range(trials):
-        errors, group = fated(np.random.default_rng(seed), 20, 10)
+        errors, group = correlated_errors(np.random.default_rng(seed), 20, 10)
         whole, single = mae_of(errors, group, seed).score(), mae_of(errors, None, seed).score()
         assert (
             whole.low is not None
@@ -60,12 +60,12 @@ def test_intervals_by_group_hold_the_truth_95_times_in_100_and_those_by_row_do_n
 
 @examples(15)
 @given(st.integers(0, 1000))
-def test_the_interval_is_wider_by_group_when_groups_share_their_fate(seed: int) -> None:
-    errors, group = fated(np.random.default_rng(seed), 25, 20)
+def test_group_intervals_are_wider_when_rows_of_a_group_are_correlated(seed: int) -> None:
+    errors, group = correlated_errors(np.random.default_rng(seed), 25, 20)
     assert mae_of(errors, group, 1).draws.std() > 1.5 * mae_of(errors, None, 1).draws.std()
 
 
-def test_the_difference_of_two_that_err_alike_is_known_better_than_either() -> None:
+def test_the_paired_difference_of_similar_models_has_a_narrower_interval() -> None:
     generator = np.random.default_rng(0)
     y = generator.normal(size=500)
     shared = generator.normal(size=500)
@@ -77,20 +77,20 @@ def test_the_difference_of_two_that_err_alike_is_known_better_than_either() -> N
     assert lead.high - lead.low < (alone.high - alone.low) / 5
 
 
-def test_the_same_seed_draws_the_same() -> None:
-    errors, group = fated(np.random.default_rng(0), 20, 5)
+def test_equal_seeds_give_equal_draws() -> None:
+    errors, group = correlated_errors(np.random.default_rng(0), 20, 5)
     assert np.array_equal(mae_of(errors, group, 7).draws, mae_of(errors, group, 7).draws)
     assert not np.array_equal(mae_of(errors, group, 7).draws, mae_of(errors, group, 8).draws)
 
 
-def test_groups_are_drawn_whole() -> None:
+def test_all_rows_of_a_group_get_the_same_weight() -> None:
     group = np.array([5, -3, 5, 9, -3, 5])
     for w in make_units(group, 6).draws(0):
         assert w[0] == w[2] == w[5] and w[1] == w[4]
         assert w[0] + w[1] + w[3] == 3
 
 
-def test_few_units_and_draws_with_nothing_to_measure_have_no_interval() -> None:
+def test_few_units_or_unmeasurable_draws_give_no_interval() -> None:
     assert ResampledMetric(1.0, np.arange(RESAMPLES) / 100, 4).score().low is None
     assert ResampledMetric(1.0, np.full(RESAMPLES, np.nan), 100).score().high is None
     mostly = np.where(np.arange(RESAMPLES) % 3 == 0, np.nan, 1.0)
@@ -98,10 +98,10 @@ def test_few_units_and_draws_with_nothing_to_measure_have_no_interval() -> None:
 
 
 @pytest.mark.parametrize("freedom", [4, 5, 9, 32, 1000])
-def test_students_quantile_is_that_of_scipy(freedom: int) -> None:
+def test_student_quantiles_agree_with_scipy(freedom: int) -> None:
     assert student_quantile(0.975, freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=0.01)
 
 
-def test_many_units_need_no_wider_tail() -> None:
+def test_the_tail_of_many_units_is_not_expanded() -> None:
     assert expanded_tail(10**6) == pytest.approx(0.025, abs=1e-5)
     assert expanded_tail(10) < 0.015

@@ -1,4 +1,6 @@
-"""A training obeys: its machine is slowed or its price raised, and it still ends annealed, inside its money, with the change on record."""
+"""Adaptation: on a slower machine or at a higher price, training still ends annealed, within its budget,
+with every change recorded.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from made_up import table
-from small_world import Bench, class_prior_loss
+from training_bench import TrainingBench, class_prior_loss
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.receipt import AdaptationChange
@@ -24,10 +26,10 @@ LONG = TrainSettings(
 )
 
 
-def bench(folder: Path, limits: AdaptationLimits, look_s: float = 0.0, steps: int = STEPS) -> Bench:
-    """A budget that buys so many steps."""
+def bench(folder: Path, limits: AdaptationLimits, look_s: float = 0.0, steps: int = STEPS) -> TrainingBench:
+    """Return a training whose budget buys `steps` steps."""
     limit_usd = PRICE * Decimal(str(STEP_S * steps)) / 3600
-    made = Bench(
+    made = TrainingBench(
         folder,
         train=table(1600, 0),
         validation=table(400, 1),
@@ -39,12 +41,12 @@ def bench(folder: Path, limits: AdaptationLimits, look_s: float = 0.0, steps: in
     return made
 
 
-def slow(made: Bench, after_s: float, times: float) -> None:
+def slow(made: TrainingBench, after_s: float, times: float) -> None:
     made.step_s = lambda: STEP_S * (times if made.clock.at_s > after_s else 1.0)
 
 
-def raise_price(made: Bench, after_s: float, times: int) -> None:
-    """Heard of in the middle of a step, as from another thread."""
+def raise_price(made: TrainingBench, after_s: float, times: int) -> None:
+    """Raise the price in the middle of a step, as another thread would."""
 
     def step_s() -> float:
         if made.clock.at_s > after_s and not made.meter.rate_changes:
@@ -54,7 +56,7 @@ def raise_price(made: Bench, after_s: float, times: int) -> None:
     made.step_s = step_s
 
 
-def check_recalibrated(made: Bench, trained: TrainedModel) -> list[AdaptationChange]:
+def check_recalibrated(made: TrainingBench, trained: TrainedModel) -> list[AdaptationChange]:
     assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
     points = trained.state.points
     assert max(point.learning_rate for point in points) == pytest.approx(LONG.learning_rate, rel=0.05)
@@ -71,8 +73,8 @@ def check_recalibrated(made: Bench, trained: TrainedModel) -> list[AdaptationCha
 
 
 @pytest.mark.parametrize("disturb", [slow, raise_price])
-def test_a_slowed_machine_and_a_raised_price_end_annealed_inside_the_money(
-    tmp_path: Path, disturb: Callable[[Bench, float, int], None]
+def test_a_slower_machine_and_a_higher_price_end_annealed_within_the_budget(
+    tmp_path: Path, disturb: Callable[[TrainingBench, float, int], None]
 ) -> None:
     made = bench(tmp_path, AdaptationLimits())
     disturb(made, 20.0, 3)
@@ -85,8 +87,8 @@ def test_a_slowed_machine_and_a_raised_price_end_annealed_inside_the_money(
 
 
 @pytest.mark.parametrize("disturb", [slow, raise_price])
-def test_where_the_policy_forbids_it_the_plan_stands_and_the_guard_ends_it_in_the_middle(
-    tmp_path: Path, disturb: Callable[[Bench, float, int], None]
+def test_when_the_policy_forbids_changes_the_guard_cuts_training_off(
+    tmp_path: Path, disturb: Callable[[TrainingBench, float, int], None]
 ) -> None:
     made = bench(
         tmp_path, AdaptationLimits(length=False, min_validation_share=1, max_batch_factor=1, pool=False)
@@ -105,7 +107,7 @@ def test_an_undisturbed_run_changes_nothing(tmp_path: Path) -> None:
     assert trained.state.samples > 0.9 * 16 * STEPS
 
 
-def test_looks_are_thinned_out_and_the_best_is_looked_at_again(tmp_path: Path) -> None:
+def test_a_smaller_validation_share_validates_the_best_weights_again(tmp_path: Path) -> None:
     made = bench(tmp_path, AdaptationLimits(max_batch_factor=1), look_s=2.0, steps=2000)
     slow(made, 15.0, 3)
     trained = made.training().run()
@@ -114,7 +116,7 @@ def test_looks_are_thinned_out_and_the_best_is_looked_at_again(tmp_path: Path) -
     assert trained.state.validation_share < 1
 
 
-def test_a_larger_batch_is_learned_at_a_larger_rate_and_goes_on_after_a_stop(tmp_path: Path) -> None:
+def test_a_larger_batch_gets_a_higher_learning_rate_and_survives_a_restart(tmp_path: Path) -> None:
     made = bench(tmp_path, AdaptationLimits(min_validation_share=1), steps=2000)
     slow(made, 20.0, 4)
     trained = made.training().run()

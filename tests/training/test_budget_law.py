@@ -1,4 +1,6 @@
-"""Training never runs past what its meter affords, whatever steps, looks, checkpoints and prices are like, and always leaves a model."""
+"""Training never exceeds its budget or deadline, for any duration of steps, validations and checkpoints
+and any price, and always leaves a model.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 from made_up import table
-from small_world import Bench, stop_after
+from training_bench import TrainingBench, stop_after
 
 from shoestring.core.errors import StageStopped
 from shoestring.data.recipe import TrainSettings
@@ -27,14 +29,14 @@ from shoestring.training.torch_.task import TrainedModel
 SMALL = TrainSettings(max_epochs=10, hidden=(4,), bins=2, batch_rows=64, patience=3)
 
 
-def leave(bench: Bench, trained: TrainedModel) -> None:
-    """What the stage still does: the weights and the record of the model."""
+def write_model(bench: TrainingBench, trained: TrainedModel) -> None:
+    """Write the weights and the model record, as the stage does."""
     bench.store.put("blobs/weights", trained.weights)
     bench.store.put("runs/one/model.json", b"{}")
 
 
 def drifting(first_s: float, chance: random.Random) -> Callable[[], float]:
-    """Steps that are now quicker, now slower, but never take more than twice the slowest of the last thirty."""
+    """Return step durations that vary, but never exceed twice the slowest of the last 30."""
     recent = deque([first_s], maxlen=30)
 
     def step_s() -> float:
@@ -55,7 +57,7 @@ def drifting(first_s: float, chance: random.Random) -> Callable[[], float]:
     seed=st.integers(0, 1000),
 )
 @examples(30)
-def test_money_and_deadline_are_never_passed(
+def test_budget_and_deadline_are_never_exceeded(
     budget_s: float,
     usd_per_hour: str,
     due: bool,
@@ -65,25 +67,25 @@ def test_money_and_deadline_are_never_passed(
     stops: list[int],
     seed: int,
 ) -> None:
-    """Steps and writes up to twice, looks up to one and a half times as slow as before; a look can cost more than all the steps."""
+    """Steps and writes take up to 2 times, validations up to 1.5 times as long as before."""
     price = Decimal(usd_per_hour)
     deadline_s = budget_s if due or not price else None
     meter = Meter(price, 0.0, cost_usd(price, budget_s if deadline_s is None else 2 * budget_s), deadline_s)
     chance, clock = random.Random(seed), StillClock()
     with TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), settings=SMALL, clock=clock, meter=meter)
+        bench = TrainingBench(Path(folder), settings=SMALL, clock=clock, meter=meter)
         bench.step_s = drifting(step_s, chance)
         bench.validation_s = lambda: look_s * chance.uniform(1, 1.5)
         bench.put_s = lambda: put_s * chance.uniform(1, 2)
         for steps in stops:
-            # A start that is told to stop writes its checkpoint in the grace that the frame keeps; the money is the next start's.
+            # A stopped start writes its checkpoint in the grace period; the next start has its own budget.
             with pytest.raises(StageStopped):
                 replace(
                     bench, meter=Meter(Decimal(0), 0.0, Decimal(0), None), should_stop=stop_after(steps)
                 ).training().run()
             clock.at_s = 0.0
         trained = bench.training().run()
-        leave(bench, trained)
+        write_model(bench, trained)
     assert clock.at_s <= meter.ends_s
     assert meter.spent_usd(clock.at_s) <= meter.limit_usd
     assert trained.weights
@@ -97,12 +99,12 @@ def test_money_and_deadline_are_never_passed(
 )
 @examples(15)
 @example(budget_s=3.0, step_s=0.09375, look_s=0.25, seed=0)
-def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, seed: int) -> None:
-    """What is left at the end is what the guard keeps for leaving, and not more; that goes by the slowest look so far."""
+def test_the_budget_is_used_up(budget_s: float, step_s: float, look_s: float, seed: int) -> None:
+    """Only the time that the guard reserves for the exit is left, based on the slowest validation so far."""
     chance, clock = random.Random(seed), StillClock()
     endless = SMALL.model_copy(update={"max_epochs": 10**6, "patience": 10**6})
     with TemporaryDirectory() as folder:
-        bench = Bench(
+        bench = TrainingBench(
             Path(folder),
             settings=endless,
             clock=clock,
@@ -118,8 +120,8 @@ def test_money_is_not_left_lying(budget_s: float, step_s: float, look_s: float, 
 
 
 @pytest.mark.parametrize("budget_s", [0.0, 0.5, 0.7, 1.0])
-def test_a_budget_too_small_for_a_step_leaves_the_prior(tmp_path: Path, budget_s: float) -> None:
-    bench = Bench(
+def test_a_budget_too_small_for_a_step_gives_the_prior(tmp_path: Path, budget_s: float) -> None:
+    bench = TrainingBench(
         tmp_path, meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s), validation_s=lambda: 0.01
     )
     training = bench.training()
@@ -131,22 +133,26 @@ def test_a_budget_too_small_for_a_step_leaves_the_prior(tmp_path: Path, budget_s
     assert (trained.val_loss is None) == (budget_s < 0.63)
 
 
-def test_the_last_look_is_never_spent_on_one_before(tmp_path: Path) -> None:
-    """A run that looks in the middle and is then refused needs two looks."""
+def test_the_time_for_the_last_validation_is_never_used_earlier(tmp_path: Path) -> None:
+    """A run that validates midway and then may not step any more needs two validations."""
     for budget_s in [4.4 + share / 10 for share in range(40)]:
-        bench = Bench(tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s))
+        bench = TrainingBench(
+            tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s)
+        )
         bench.validation, bench.step_s, bench.validation_s = table(1000, 1), lambda: 0.3, lambda: 1.5
         trained = bench.training().run()
         assert bench.clock.at_s <= budget_s
         assert trained.state.points[-1].learning_rate == 0.0
 
 
-def test_a_checkpoint_is_not_written_with_the_money_for_leaving(tmp_path: Path) -> None:
-    """A checkpoint is due a second after the start, and may come out anywhere before the end."""
+def test_a_checkpoint_never_uses_the_time_reserved_for_the_exit(tmp_path: Path) -> None:
+    """A checkpoint is due one second after the start, at any distance from the end."""
     for budget_s in [1.7 + share / 20 for share in range(40)]:
-        bench = Bench(tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s))
+        bench = TrainingBench(
+            tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s)
+        )
         bench.step_s, bench.put_s = lambda: 0.02, lambda: 0.19
         training = bench.training()
         training.saved_s = 1.0 - CHECKPOINT_EVERY_S
-        leave(bench, training.run())
+        write_model(bench, training.run())
         assert bench.clock.at_s <= budget_s

@@ -1,4 +1,4 @@
-"""A training's own guardrails: an epoch that costs too much, a model that is not good enough; each action is done and said."""
+"""The guardrails of a training: the cost of an epoch and the skill floor, with every action recorded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up import encoding_of, table
 from pydantic import ValidationError
-from small_world import Bench, class_prior_loss
+from training_bench import TrainingBench, class_prior_loss
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import EpochCap, Guardrails, SkillFloor
@@ -33,7 +33,7 @@ PRICED = Meter(Decimal("3.6"), 0.0, Decimal(10), None)
 NUMBER = Feature(name="number", kind="numeric")
 
 
-def test_a_model_that_knows_nothing_has_the_loss_of_its_targets_spread() -> None:
+def test_the_prior_loss_is_the_spread_of_the_targets() -> None:
     train, signal = table(3000, 0), table(3000, 1)
     assert prior_loss(encoding_of(train)) == pytest.approx(class_prior_loss(train, signal), rel=0.02)
     assert prior_loss(Encoding(features=(NUMBER,), task="regression", train_prior=(5.0, 2.5))) == 2.5
@@ -44,32 +44,30 @@ def test_a_model_that_knows_nothing_has_the_loss_of_its_targets_spread() -> None
 
 
 @given(st.floats(0, 10), st.floats(0.1, 10))
-def test_skill_is_nothing_for_who_knows_nothing_and_one_without_error(loss: float, nothing: float) -> None:
+def test_skill_is_0_for_the_prior_and_1_without_error(loss: float, nothing: float) -> None:
     assert skill_score(nothing, nothing) == 0
     assert skill_score(0.0, nothing) == 1 >= skill_score(loss, nothing)
     assert skill_score(loss, 0.0) == 0
 
 
 @given(st.floats(-1, 1), st.floats(0, 5), st.floats(0, 1))
-def test_a_floor_counts_from_its_epochs_on_or_from_its_share_of_the_budget(
+def test_a_skill_floor_applies_after_its_epochs_or_its_share_of_the_budget(
     skill: float, epochs: float, share: float
 ) -> None:
-    said = skill_violation(SkillFloor(min=0.2, after_epochs=2, after_share=0.5), skill, epochs, share)
-    assert bool(said) == (skill < 0.2 and (epochs >= 2 or share >= 0.5))
+    message = skill_violation(SkillFloor(min=0.2, after_epochs=2, after_share=0.5), skill, epochs, share)
+    assert bool(message) == (skill < 0.2 and (epochs >= 2 or share >= 0.5))
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 3))
-def test_an_epoch_is_too_dear_by_what_some_of_it_cost(microusd: int, epochs: float) -> None:
-    said = epoch_cost_violation(EpochCap(max_usd=Decimal("0.10")), Decimal(microusd) / 10**6, epochs)
-    assert bool(said) == (round(microusd / epochs) > 100_000) or abs(microusd / epochs - 100_000) < 1
+def test_the_cost_of_an_epoch_is_extrapolated_from_a_part_of_it(microusd: int, epochs: float) -> None:
+    message = epoch_cost_violation(EpochCap(max_usd=Decimal("0.10")), Decimal(microusd) / 10**6, epochs)
+    assert bool(message) == (round(microusd / epochs) > 100_000) or abs(microusd / epochs - 100_000) < 1
 
 
 @pytest.mark.parametrize("action", ["stop", "pause", "roll-back"])
-def test_a_training_that_is_never_good_enough_is_stopped_with_its_checkpoint(
-    tmp_path: Path, action: str
-) -> None:
+def test_a_training_below_its_skill_floor_is_stopped_with_a_checkpoint(tmp_path: Path, action: str) -> None:
     rails = Guardrails(skill=SkillFloor(min=0.99, after_epochs=1.5, action=action))
-    bench = Bench(tmp_path, settings=LEARNS, guardrails=rails)
+    bench = TrainingBench(tmp_path, settings=LEARNS, guardrails=rails)
     with pytest.raises(
         StageStopped, match=r"guardrail skill: 0\.\d+ after 1\.50 epochs .* below the minimum of 0\.99"
     ) as stopped:
@@ -82,19 +80,19 @@ def test_a_training_that_is_never_good_enough_is_stopped_with_its_checkpoint(
     assert (tmp_path / "runs/one/checkpoints/train.json").is_file()
 
 
-def test_a_training_that_is_good_enough_is_left_alone(tmp_path: Path) -> None:
+def test_a_training_within_its_guardrails_is_unchanged(tmp_path: Path) -> None:
     rails = Guardrails(
         skill=SkillFloor(min=0.05, after_epochs=2, action="stop"),
         usd_per_epoch=EpochCap(max_usd=Decimal(1)),
     )
-    guarded = Bench(tmp_path / "guarded", settings=LEARNS, guardrails=rails).training().run()
-    alone = Bench(tmp_path / "alone", settings=LEARNS).training().run()
+    guarded = TrainingBench(tmp_path / "guarded", settings=LEARNS, guardrails=rails).training().run()
+    alone = TrainingBench(tmp_path / "alone", settings=LEARNS).training().run()
     assert guarded.weights == alone.weights
     assert guarded.state.changes == []
 
 
-def broken_at(training: Training, bench: Bench, samples: int) -> None:
-    """Once, at so many samples, just before a look, its weights are spoilt, as by a rate or a batch that was too much for it."""
+def spoil_at(training: Training, bench: TrainingBench, samples: int) -> None:
+    """Spoil the weights once, just before a validation, as too high a learning rate would."""
     left = [samples]
 
     def spoil(*_: object) -> None:
@@ -106,47 +104,47 @@ def broken_at(training: Training, bench: Bench, samples: int) -> None:
     bench.step_s = lambda: spoil() or 0.0
 
 
-def test_one_that_gets_worse_goes_back_to_where_it_was_good_and_ends_well(tmp_path: Path) -> None:
+def test_a_training_that_gets_worse_rolls_back_and_recovers(tmp_path: Path) -> None:
     rails = Guardrails(skill=SkillFloor(min=0.25, after_epochs=3, action="roll-back"))
-    bench = Bench(tmp_path, settings=LEARNS, guardrails=rails)
+    bench = TrainingBench(tmp_path, settings=LEARNS, guardrails=rails)
     training = bench.training()
-    broken_at(training, bench, 1330)
+    spoil_at(training, bench, 1330)
     trained = training.run()
-    backs = [change for change in trained.state.changes if change.lever == "guardrail"]
-    assert 1 <= len(backs) <= MAX_ROLLBACKS
-    assert backs[0].after == "weights at 1,200 samples, learning rate times 0.5"
-    assert "action: roll-back" in backs[0].reason
+    rollbacks = [change for change in trained.state.changes if change.lever == "guardrail"]
+    assert 1 <= len(rollbacks) <= MAX_ROLLBACKS
+    assert rollbacks[0].after == "weights at 1,200 samples, learning rate times 0.5"
+    assert "action: roll-back" in rollbacks[0].reason
     assert trained.state.samples == 8 * 300
     assert trained.val_loss is not None
     assert skill_score(trained.val_loss, prior_loss(encoding_of(bench.train))) >= 0.25
 
 
-def test_one_that_keeps_getting_worse_goes_back_so_often_and_is_then_stopped_also_across_starts(
+def test_rollbacks_are_limited_over_all_starts(
     tmp_path: Path,
 ) -> None:
-    """Each start goes on from a checkpoint that knows how often it has gone back, and to where."""
+    """Each start resumes from a checkpoint with the number of rollbacks and the rollback point."""
     rails = Guardrails(skill=SkillFloor(min=0.25, after_epochs=3, action="roll-back"))
-    bench = Bench(tmp_path, settings=LEARNS.model_copy(update={"max_epochs": 30}), guardrails=rails)
-    backs, going = 0, list[Training]()
-    # A start is told to stop once it has gone back.
-    bench.should_stop = lambda: going[-1].state.rollbacks > len(going) - 1
+    bench = TrainingBench(tmp_path, settings=LEARNS.model_copy(update={"max_epochs": 30}), guardrails=rails)
+    rollbacks, starts = 0, list[Training]()
+    # Each start is stopped after its rollback.
+    bench.should_stop = lambda: starts[-1].state.rollbacks > len(starts) - 1
     for start in range(MAX_ROLLBACKS + 1):
-        going.append(training := bench.training())
-        assert training.state.rollbacks == backs
-        broken_at(training, bench, training.state.samples + 580 if start else 1330)
+        starts.append(training := bench.training())
+        assert training.state.rollbacks == rollbacks
+        spoil_at(training, bench, training.state.samples + 580 if start else 1330)
         with pytest.raises(StageStopped) as stopped:
             training.run()
-        backs = training.state.rollbacks
-    assert backs == MAX_ROLLBACKS
+        rollbacks = training.state.rollbacks
+    assert rollbacks == MAX_ROLLBACKS
     assert training.state.rate_factor == 0.25
     assert stopped.value.cause == "guardrail"
 
 
-def dear(folder: Path, action: str, **also: float) -> Bench:
-    """A tenth of a second a step, ten steps an epoch, at $0.001 a second; an epoch may cost half of that."""
+def expensive(folder: Path, action: str, **also: float) -> TrainingBench:
+    """A step takes 0.1 s, an epoch 10 steps, at $0.001 a second; an epoch may cost half of that."""
     rails = Guardrails(usd_per_epoch=EpochCap(max_usd=Decimal("0.0005"), action=action))
     settings = LEARNS.model_copy(update={"max_epochs": 16})
-    bench = Bench(
+    bench = TrainingBench(
         folder,
         train=table(640, 0),
         settings=settings,
@@ -160,7 +158,7 @@ def dear(folder: Path, action: str, **also: float) -> Bench:
 
 @pytest.mark.parametrize("action", ["stop", "pause"])
 def test_a_training_whose_epochs_cost_too_much_is_stopped(tmp_path: Path, action: str) -> None:
-    bench = dear(tmp_path, action)
+    bench = expensive(tmp_path, action)
     with pytest.raises(
         StageStopped,
         match=r"guardrail usd_per_epoch: an epoch costs \$0\.00\d+, above the maximum of \$0\.0005",
@@ -170,10 +168,10 @@ def test_a_training_whose_epochs_cost_too_much_is_stopped(tmp_path: Path, action
     assert [change.samples for change in bench.changes] == [640]
 
 
-def test_rebalance_changes_one_thing_after_the_other_gentlest_first_inside_the_bounds_and_then_stops(
+def test_rebalance_changes_one_setting_at_a_time_within_the_limits_and_then_stops(
     tmp_path: Path,
 ) -> None:
-    bench = dear(tmp_path, "rebalance", min_validation_share=0.5, max_batch_factor=2.0)
+    bench = expensive(tmp_path, "rebalance", min_validation_share=0.5, max_batch_factor=2.0)
     bench.validation_s = lambda: 0.3
     with pytest.raises(StageStopped, match="no further saving is possible"):
         bench.training().run()
@@ -187,8 +185,8 @@ def test_rebalance_changes_one_thing_after_the_other_gentlest_first_inside_the_b
     )
 
 
-def test_a_larger_batch_that_makes_an_epoch_cheap_enough_is_all_that_is_done(tmp_path: Path) -> None:
-    bench = dear(tmp_path, "rebalance")
+def test_rebalance_stops_changing_once_an_epoch_is_cheap_enough(tmp_path: Path) -> None:
+    bench = expensive(tmp_path, "rebalance")
     bench.guardrails = Guardrails(usd_per_epoch=EpochCap(max_usd=Decimal("0.002"), action="rebalance"))
     trained = bench.training().run()
     batches = [change for change in trained.state.changes if change.lever == "batch"]
@@ -197,7 +195,7 @@ def test_a_larger_batch_that_makes_an_epoch_cheap_enough_is_all_that_is_done(tmp
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (
             {"usd_per_epoch": {"max_usd": "0.1", "action": "throttle"}},
@@ -214,12 +212,12 @@ def test_a_larger_batch_that_makes_an_epoch_cheap_enough_is_all_that_is_done(tmp
         ({"skill": {"min": 0.1, "after_epochs": -1}}, "greater than or equal to 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_sentence(given: dict[str, object], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_invalid_guardrails_are_refused_with_the_reason(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         Guardrails.model_validate(given)
 
 
-def test_what_is_guarded_is_told_in_sentences() -> None:
+def test_guardrails_are_described_in_sentences() -> None:
     rails = Guardrails.model_validate(
         {
             "joules": {"max": 600},

@@ -1,4 +1,4 @@
-"""The net: any mix of columns, prior at the start, pieces that rise."""
+"""The net: any mix of columns, the prior as its start, increasing bin edges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from made_up import CODE, NUMBER, RECORD, encoding_of, table
-from small_world import TINY, class_prior_loss
+from training_bench import TINY, class_prior_loss
 
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.training.torch_.learner import Learner
@@ -28,7 +28,7 @@ def test_any_mix_of_columns_starts_as_the_prior_and_takes_a_step(features: tuple
     assert learner.loss([train], learner.net) < before - 0.02
 
 
-def test_a_regression_starts_as_the_mean_and_speaks_in_the_unit_of_y() -> None:
+def test_a_regression_net_starts_as_the_mean_with_losses_in_the_unit_of_y() -> None:
     train = np.empty(500, np.dtype([("number", "f4"), ("y", "f4")]))
     train["number"] = np.random.default_rng(0).normal(size=500)
     train["y"] = 100 + 50 * train["number"]
@@ -39,7 +39,7 @@ def test_a_regression_starts_as_the_mean_and_speaks_in_the_unit_of_y() -> None:
     assert learner.loss([train[:200], train[200:]], learner.net) == pytest.approx(sd, rel=1e-4)
 
 
-def test_a_class_that_train_never_saw_starts_unlikely_and_finite() -> None:
+def test_a_class_unseen_in_train_starts_with_a_small_finite_probability() -> None:
     train = table(100, 0)
     encoding = Encoding(
         features=(CODE,), task="multiclass", classes=("a", "b", "c"), train_prior=(0.4, 0.6, 0.0)
@@ -48,7 +48,7 @@ def test_a_class_that_train_never_saw_starts_unlikely_and_finite() -> None:
     assert np.isfinite(learner.loss([train], learner.net))
 
 
-def test_a_constant_target_is_learned_without_a_division_by_zero() -> None:
+def test_a_constant_target_causes_no_division_by_zero() -> None:
     train = np.zeros(50, np.dtype([("number", "f4"), ("y", "f4")]))
     train["y"] = 3.0
     learner = Learner(
@@ -64,19 +64,19 @@ def test_a_constant_target_is_learned_without_a_division_by_zero() -> None:
     ),
     st.integers(2, 16),
 )
-def test_the_pieces_of_a_number_rise_strictly_whatever_its_values(numbers_RN: np.ndarray, bins: int) -> None:
+def test_quantile_edges_are_strictly_increasing(numbers_RN: np.ndarray, bins: int) -> None:
     edges = quantile_edges(numbers_RN, bins)
     assert edges.shape == (numbers_RN.shape[1], bins + 1)
     assert (edges.diff(dim=1) > 0).all()
 
 
-def test_pieces_rise_also_where_a_float_cannot_tell_quantiles_apart() -> None:
+def test_edges_increase_even_when_quantiles_are_equal_as_floats() -> None:
     one = np.float32(1)
     edges = quantile_edges(np.repeat(np.float32([one, np.nextafter(one, np.float32(2)), 2]), 5)[:, None], 16)
     assert (edges.diff(dim=1) > 0).all()
 
 
-def test_an_unknown_code_is_met_in_training_and_the_average_follows_the_weights() -> None:
+def test_category_dropout_trains_the_unknown_code_and_the_average_follows_the_weights() -> None:
     train = np.zeros(64, RECORD)
     train["code"] = 5
     torch.manual_seed(0)

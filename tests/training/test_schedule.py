@@ -1,4 +1,4 @@
-"""Laws of the learning rate's schedule and of the stall: plain numbers in, plain numbers out."""
+"""Laws of the learning rate schedule and of early stopping."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ epochs = st.floats(0.01, 50)
 
 
 def steady_run(rows: int, budget_s: float, rate: float, steps: int = 200) -> list[ScheduleProgress]:
-    """A run at a steady rate until its budget is gone."""
+    """Return the progress of a run at a constant throughput until its budget is used up."""
     moments = [budget_s * step / steps for step in range(steps + 1)]
     return [ScheduleProgress(int(rate * at_s), rows, at_s, budget_s - at_s, rate) for at_s in moments]
 
@@ -36,7 +36,7 @@ def steady_run(rows: int, budget_s: float, rate: float, steps: int = 200) -> lis
     st.integers(0, 10**8),
     st.integers(1, 10**8),
 )
-def test_a_factor_is_a_share(
+def test_the_factor_is_between_0_and_1(
     rows: int, spent_s: float, left_s: float, rate: float, samples: int, end_samples: int
 ) -> None:
     at = ScheduleProgress(samples, rows, spent_s, left_s, rate)
@@ -47,7 +47,7 @@ def test_a_factor_is_a_share(
 
 
 @given(rows, seconds, rates, st.integers(1, 10**8))
-def test_the_rate_is_at_zero_when_money_or_samples_run_out(
+def test_the_rate_is_0_when_money_or_samples_run_out(
     rows: int, spent_s: float, rate: float, end_samples: int
 ) -> None:
     broke = ScheduleProgress(0, rows, spent_s, 0.0, rate)
@@ -78,7 +78,7 @@ def test_the_rate_reaches_its_peak_and_comes_all_the_way_down(rows: int, epochs:
 
 
 @given(st.integers(1000, 10**6), st.floats(2, 20), rates, st.floats(0.5, 10))
-def test_winding_down_takes_an_epoch_and_never_goes_up_again(
+def test_the_decay_takes_an_epoch_and_never_rises_again(
     rows: int, epochs: float, rate: float, begins: float
 ) -> None:
     run = steady_run(rows, (epochs + begins + 3) * rows / rate, rate, 1000)
@@ -94,7 +94,7 @@ def test_winding_down_takes_an_epoch_and_never_goes_up_again(
 
 @given(st.integers(100, 10**6), rates, st.floats(1, 1000))
 def test_a_resumed_run_does_not_warm_up_again(rows: int, rate: float, left_s: float) -> None:
-    """A start with nothing spent yet, of a run that is past its warm-up."""
+    """A new start, with nothing spent, of a run that is past its warm-up."""
     at = ScheduleProgress(rows, rows, 0.0, left_s, rate)
     assert LearningRateSchedule(end_samples=100 * rows).phase(at) != "warm-up"
 
@@ -104,7 +104,7 @@ def test_warm_up_takes_a_small_share_of_a_small_budget() -> None:
     assert LearningRateSchedule(end_samples=10**9).factor(at) == pytest.approx(1.0, abs=0.02)
 
 
-def test_a_run_without_an_end_to_its_money_stays_on_the_plateau_until_its_last_epoch() -> None:
+def test_an_unlimited_run_stays_on_the_plateau_until_its_last_epoch() -> None:
     schedule = LearningRateSchedule(end_samples=10_000)
     factors = [
         schedule.factor(ScheduleProgress(samples, 1000, 5.0, float("inf"), 100.0))
@@ -114,16 +114,18 @@ def test_a_run_without_an_end_to_its_money_stays_on_the_plateau_until_its_last_e
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=30), st.integers(1, 5))
-def test_a_stall_is_patience_looks_without_a_gain(losses: list[float], patience: int) -> None:
-    stall = EarlyStopping(patience)
+def test_early_stopping_triggers_after_patience_validations_without_gain(
+    losses: list[float], patience: int
+) -> None:
+    stopping = EarlyStopping(patience)
     for loss in losses:
-        before, stall = stall, stall.update(loss)
-        assert stall.best_loss <= before.best_loss
-        assert (stall.evaluations_without_gain == 0) == (loss < before.best_loss * (1 - MIN_RELATIVE_GAIN))
-        assert stall.evaluations_without_gain <= before.evaluations_without_gain + 1
-    assert stall.triggered == (stall.evaluations_without_gain >= patience)
+        before, stopping = stopping, stopping.update(loss)
+        assert stopping.best_loss <= before.best_loss
+        assert (stopping.evaluations_without_gain == 0) == (loss < before.best_loss * (1 - MIN_RELATIVE_GAIN))
+        assert stopping.evaluations_without_gain <= before.evaluations_without_gain + 1
+    assert stopping.triggered == (stopping.evaluations_without_gain >= patience)
 
 
-def test_a_loss_that_is_not_a_number_is_no_gain() -> None:
+def test_nan_and_inf_losses_are_no_gain() -> None:
     assert EarlyStopping(1).update(float("nan")).triggered
     assert EarlyStopping(1, best_loss=0.5).update(float("inf")).best_loss == 0.5

@@ -1,4 +1,4 @@
-"""Several classes, and a number: small real tables from their files to their scorecards, through every stage."""
+"""A multiclass and a regression recipe on small real tables, through all stages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shoestring.stages.work import Work
 
 
 def stages(folder: Path, table: pa.Table) -> tuple[FolderStore, StageOutcome, StageOutcome]:
-    """The outcomes of train and evaluate on a table whose target is `y`."""
+    """Run all stages on a table with the target `y`. Returns the outcomes of train and evaluate."""
     pa.csv.write_csv(table, folder / "rows.csv")
     recipe = Recipe.model_validate(
         {"name": "small", "source": {"rows": {"path": folder / "rows.csv"}}, "target": {"column": "y"}}
@@ -58,7 +58,7 @@ def columns(values: np.ndarray, names: list[str]) -> dict[str, Any]:
     return dict(zip(names, values.T, strict=True))
 
 
-def test_wines_of_three_growers_are_told_apart(tmp_path: Path) -> None:
+def test_wines_are_classified_better_than_by_the_prior(tmp_path: Path) -> None:
     wine = load_wine()
     growers = np.array(["barolo", "grignolino", "barbera"])[wine.target]
     store, model, judged = stages(
@@ -70,7 +70,7 @@ def test_wines_of_three_growers_are_told_apart(tmp_path: Path) -> None:
     assert card.quality["log_loss"] < card.baselines[0].scores["log_loss"].value / 2
 
 
-def test_the_progress_of_diabetes_is_predicted_in_its_own_unit(tmp_path: Path) -> None:
+def test_diabetes_progress_is_predicted_in_its_own_unit(tmp_path: Path) -> None:
     """The standard deviation of `y` is 77; linear regression leaves about 54."""
     data = load_diabetes()
     store, model, judged = stages(

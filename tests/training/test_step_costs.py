@@ -1,4 +1,4 @@
-"""What is kept back for leaving follows what looks and checkpoints really take."""
+"""The time reserved for the exit follows the measured validations and checkpoints."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from shoestring.training.control.step_costs import (
 seconds = st.floats(0, 100)
 
 
-def test_the_first_real_look_replaces_the_estimate() -> None:
+def test_the_first_validation_replaces_the_estimate() -> None:
     costs = StepCosts(validation_s=9.0)
     costs.record_validation(1.0)
     assert costs.exit_s == SHUTDOWN_S + VALIDATION_MARGIN * 1.0
 
 
 @given(st.lists(seconds, min_size=1, max_size=20))
-def test_the_slowest_of_the_recent_looks_stands_for_the_next(looks: list[float]) -> None:
+def test_the_slowest_recent_validation_predicts_the_next(validations: list[float]) -> None:
     costs = StepCosts(validation_s=0.0)
-    for look_s in looks:
-        costs.record_validation(look_s)
-    assert costs.validation_s == max(looks[-REMEMBERED:])
+    for validation_s in validations:
+        costs.record_validation(validation_s)
+    assert costs.validation_s == max(validations[-REMEMBERED:])
 
 
 @given(st.lists(seconds, max_size=9), st.lists(seconds, max_size=9), st.floats(0, 1), st.booleans())
-def test_after_the_slowest_look_or_save_leaving_still_fits(
-    looks: list[float], saves: list[float], share: float, looking: bool
+def test_the_exit_still_fits_after_the_slowest_validation_or_checkpoint(
+    validations: list[float], checkpoints: list[float], share: float, validating: bool
 ) -> None:
-    """What has to be left beforehand covers the look or save itself and what `exit_s` has become by it."""
+    """The reserve covers the validation or checkpoint itself, and the `exit_s` after it."""
     costs = StepCosts(validation_s=1.0)
-    for look_s in looks:
-        costs.record_validation(look_s)
-    for save_s in saves:
-        costs.record_checkpoint(save_s)
-    left_s = costs.exit_s + (costs.validation_reserve_s if looking else costs.checkpoint_reserve_s)
-    if looking:
-        took_s = share * VALIDATION_MARGIN * costs.validation_s
-        costs.record_validation(took_s)
+    for validation_s in validations:
+        costs.record_validation(validation_s)
+    for checkpoint_s in checkpoints:
+        costs.record_checkpoint(checkpoint_s)
+    left_s = costs.exit_s + (costs.validation_reserve_s if validating else costs.checkpoint_reserve_s)
+    if validating:
+        elapsed_s = share * VALIDATION_MARGIN * costs.validation_s
+        costs.record_validation(elapsed_s)
     else:
-        took_s = share * CHECKPOINT_MARGIN * costs.checkpoint_s
-        costs.record_checkpoint(took_s)
-    assert took_s + costs.exit_s <= left_s + 1e-9
+        elapsed_s = share * CHECKPOINT_MARGIN * costs.checkpoint_s
+        costs.record_checkpoint(elapsed_s)
+    assert elapsed_s + costs.exit_s <= left_s + 1e-9

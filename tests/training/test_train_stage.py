@@ -1,4 +1,4 @@
-"""The stage itself, in processes of its own: killed at any moment, and without the test split."""
+"""The train stage in separate processes: killed at any moment, and without the test split."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import train_alone
+import train_process
 from made_up import dataset
-from train_alone import EPOCHS, work
+from train_process import EPOCHS, work
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError
@@ -28,7 +28,7 @@ ROWS = {"train": 3000, "val": 300, "test": 300}
 
 
 def start(folder: Path, key: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(train_alone.__file__)), str(folder), key]
+    command = [sys.executable, str(Path(train_process.__file__)), str(folder), key]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -62,7 +62,7 @@ def test_a_repeatedly_killed_training_trains_every_row_once_an_epoch(tmp_path: P
 
 @pytest.fixture(scope="module")
 def without_test(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A data set whose sealed split is gone from the store."""
+    """Return a data set whose test split was deleted from the store."""
     folder = tmp_path_factory.mktemp("sealed")
     key = dataset(FolderStore(folder), folder, {"train": 400, "val": 100, "test": 100})
     for part in load_manifest(FolderStore(folder), key).splits["test"]:

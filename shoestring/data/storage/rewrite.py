@@ -36,7 +36,6 @@ def rewrite(
     storage_class: str = STANDARD_CLASS,
 ) -> tuple[str, Manifest]:
     """Write the data set under `key` again, with one table transformed. Returns the new key and manifest.
-
     Raises RecipeError, DataError, StoreFull, and whatever `transform` and `report` raise.
     """
     source = load_manifest(store, key)
@@ -46,11 +45,7 @@ def rewrite(
     for name, parts in source.splits.items():
         read_rows = 0
         for rows in (open_part(store, source, part) for part in parts):
-            made = transform(rows) if name == table else rows
-            if made.schema != rows.schema:
-                columns = ", ".join(f"{column.name}: {column.type}" for column in made.schema)
-                raise DataError(f"the transform changed the columns of {name} to {columns}")
-            writers[name].add(made)
+            writers[name].add(_transformed(rows, transform, name) if name == table else rows)
             read_rows += rows.num_rows
             report(name, read_rows)
     written = {name: writer.close() for name, writer in writers.items()}
@@ -70,3 +65,11 @@ def rewrite(
         }
     )
     return save_manifest(store, manifest), manifest
+
+
+def _transformed(rows: pa.Table, transform: TableTransform, name: str) -> pa.Table:
+    made = transform(rows)
+    if made.schema != rows.schema:
+        columns = ", ".join(f"{column.name}: {column.type}" for column in made.schema)
+        raise DataError(f"the transform changed the columns of {name} to {columns}")
+    return made

@@ -3,9 +3,10 @@ with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 from pydantic import JsonValue
 
 from shoestring.core import store_layout
@@ -45,16 +46,13 @@ def ingest(
     check_columns(recipe, {name: table.names for name, table in tables.items()})
     schemas = {name: table.infer_schema() for name, table in tables.items()}
     bad_rows = scratch / "quarantine.jsonl"
-    writers: dict[str, PartWriter] = {}
+    writers = {name: PartWriter(store, format, scratch, storage_class) for name in tables}
     quarantined: dict[str, int] = {}
     with bad_rows.open("w", encoding="utf-8") as lines:
         for name, table in tables.items():
             quarantine = Quarantine(name, lines)
-            writers[name] = writer = PartWriter(store, format, scratch, storage_class)
-            for batch in table.batches(schemas[name], quarantine):
-                writer.add(batch)
-                report(name, writer.rows)
-            quarantine.check(writer.rows)
+            _write_rows(table.batches(schemas[name], quarantine), writers[name], name, report)
+            quarantine.check(writers[name].rows)
             quarantined |= quarantine.counts
     parts = {name: writer.close() for name, writer in writers.items()}
     main = writers[recipe.main]
@@ -62,9 +60,7 @@ def ingest(
         name=f"{recipe.name}-raw",
         format=format,
         storage_class=storage_class,
-        columns={
-            f"{name}.{column.name}": str(column.type) for name, schema in schemas.items() for column in schema
-        },
+        columns=_columns(schemas),
         splits=parts,
         rows=main.rows,
         row_bytes=-(-main.decoded_bytes // main.rows),
@@ -75,6 +71,19 @@ def ingest(
         quarantine=store_layout.blob(put_blob(store, bad_rows)) if quarantined else None,
     )
     return save_manifest(store, manifest), manifest
+
+
+def _columns(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
+    """Return TABLE.COLUMN -> Arrow type."""
+    return {
+        f"{name}.{column.name}": str(column.type) for name, schema in schemas.items() for column in schema
+    }
+
+
+def _write_rows(batches: Iterable[pa.Table], writer: PartWriter, name: str, report: ReportRows) -> None:
+    for batch in batches:
+        writer.add(batch)
+        report(name, writer.rows)
 
 
 def open_table(files: Sequence[DataFile]) -> CsvTable | ParquetTable:

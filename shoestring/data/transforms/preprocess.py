@@ -4,7 +4,7 @@ on train only."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import JsonValue
 
-from shoestring.core.datasets import Encoding, Manifest
+from shoestring.core.datasets import DatasetPart, Encoding, Manifest
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import digest
@@ -63,16 +63,10 @@ def preprocess(
     dropped: Counter[str] = Counter()
     for rows, table, assigned in source.batches():
         encoded = encoders.encode(table, assigned, columns, dropped)
-        for index, writer in enumerate(writers.values()):
-            in_split = pa.array(assigned.split_indices == index)
-            writer.add(encoded.filter(pc.and_(in_split, pc.is_valid(encoded[TARGET_COLUMN]))))
+        _write_splits(encoded, assigned, writers.values())
         report("encoding", rows)
     parts = {split: writer.close() for split, writer in writers.items()}
-    if empty := [split for split in SPLITS if not parts[split]]:
-        raise DataError(
-            f"no rows were assigned to {' and '.join(empty)}: there are too few groups; "
-            "choose a finer `split.by`, or another `seed`"
-        )
+    _require_rows(parts)
     manifest = Manifest(
         name=recipe.name,
         format=format,
@@ -88,6 +82,21 @@ def preprocess(
         encoding=encoders.encoding(),
     )
     return save_manifest(store, manifest), manifest
+
+
+def _write_splits(encoded: pa.Table, assigned: SplitAssignment, writers: Iterable[PartWriter]) -> None:
+    """Write each row with a known target to the writer of its split."""
+    known = pc.is_valid(encoded[TARGET_COLUMN])
+    for index, writer in enumerate(writers):
+        writer.add(encoded.filter(pc.and_(pa.array(assigned.split_indices == index), known)))
+
+
+def _require_rows(parts: Mapping[str, Sequence[DatasetPart]]) -> None:
+    if empty := [split for split in SPLITS if not parts[split]]:
+        raise DataError(
+            f"no rows were assigned to {' and '.join(empty)}: there are too few groups; "
+            "choose a finer `split.by`, or another `seed`"
+        )
 
 
 class _JoinedTable:

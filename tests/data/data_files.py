@@ -1,4 +1,4 @@
-"""Recipes over files that a test writes, and what became of them."""
+"""Recipes over files that a test writes, and the results of ingest and preprocess."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shoestring.data.transforms.preprocess import preprocess
 
 
 def quiet(what: str, rows: int) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 def recipe_of(path: Path, **changes: Any) -> Recipe:
@@ -29,7 +29,7 @@ def recipe_of(path: Path, **changes: Any) -> Recipe:
 
 
 def ingested(recipe: Recipe, folder: Path, format: Format = Format.ARROW) -> tuple[str, Manifest, Store]:
-    """The recipe's tables in a store in `folder`."""
+    """Ingest a recipe into a store in `folder`."""
     scratch = folder / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     store = FolderStore(folder / "store")
@@ -45,7 +45,7 @@ def table_of(store: Store, manifest: Manifest, split: str) -> pa.Table:
     return pa.concat_tables(open_part(store, manifest, part) for part in manifest.splits[split])
 
 
-def left_out(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
-    """The rows in quarantine."""
+def quarantined_rows(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the quarantined rows."""
     assert manifest.quarantine is not None
     return [json.loads(line) for line in store.fetch(manifest.quarantine).read_text().splitlines()]

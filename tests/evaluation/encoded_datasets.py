@@ -1,4 +1,4 @@
-"""Encoded data sets of which the truth is known, in a real store, and what preprocess would have said of them."""
+"""Encoded data sets with a known true model, in a real store, as preprocess would write them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEATURES = (
 
 
 def columns(rows: int, seed: int) -> dict[str, Array]:
-    """Inputs; `where` has more codes than gradient boosting takes, of which only the commonest matter."""
+    """Return inputs; `where` has more categories than gradient boosting supports."""
     generator = np.random.default_rng(seed)
     return {
         "where": np.minimum(generator.geometric(0.02, rows), CODES - 1).astype(np.int32),
@@ -42,13 +42,13 @@ def columns(rows: int, seed: int) -> dict[str, Array]:
 
 
 def signal(found: dict[str, Array]) -> Array:
-    """What there is to learn: a step in `where`, a kink in `size`, and their product with `shade`."""
+    """Return the true signal: a step in `where`, a kink in `size`, and their product with `shade`."""
     step = np.where(found["where"] % 3 == 0, 1.0, -1.0)
     return np.asarray(1.2 * step + np.abs(found["size"]) * (found["shade"] - 1.5))
 
 
 def chances(task: Task, found: dict[str, Array]) -> Array:
-    """The true probabilities float[n, classes]; for regression the true mean float[n]."""
+    """Return the true probabilities float[n, classes]; for regression the true mean float[n]."""
     raw = signal(found)
     if task == "regression":
         return 10.0 + raw
@@ -74,7 +74,7 @@ def encoding_of(task: Task, y: Array) -> Encoding:
 def dataset(
     folder: Path, task: Task, rows: dict[str, int], *, groups: int = 0, only: int | None = None
 ) -> tuple[Store, str]:
-    """A store, and the key of the data set in it. `only`: the one class, or value, that the test split holds."""
+    """Return a store and the key of a data set. `only`: the single class or value of the test split."""
     store, scratch = FolderStore(folder / "store"), folder / "scratch"
     scratch.mkdir()
     splits, train_y = {}, np.zeros(0)
@@ -92,7 +92,7 @@ def dataset(
 
 
 def model_of(data_key: str, encoding: Encoding, seconds: float, cores: int = 1) -> ModelRecord:
-    """The record of a model that took so long on so many cores."""
+    """Return the record of a model that trained for `seconds` on `cores`."""
     return ModelRecord(
         run_id="one",
         weights_sha256="",
@@ -113,7 +113,7 @@ def model_of(data_key: str, encoding: Encoding, seconds: float, cores: int = 1) 
 
 
 def trained(store: Store, data_key: str, seconds: float = 0.3) -> None:
-    """Leave a model of the data set under `MODEL_KEY`."""
+    """Store a model of the data set under `MODEL_KEY`."""
     encoding = load_manifest(store, data_key).encoding
     assert encoding is not None
     store.put(MODEL_KEY, record_bytes(model_of(data_key, encoding, seconds)))

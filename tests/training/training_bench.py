@@ -1,4 +1,4 @@
-"""Trainings of a table of which the truth is known, by a clock that moves when it is told to."""
+"""Trainings on a table with a known true model, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FREE = Meter(Decimal(0), 0.0, Decimal(0), None)
 
 @dataclass
 class SlowStore:
-    """A folder store, each of whose writes takes time."""
+    """A folder store whose writes take time."""
 
     inner: Store
     clock: Clock
@@ -52,7 +52,7 @@ class SlowStore:
 
 
 class SlowRows(EncodedRows):
-    """Rows, a look at which takes time."""
+    """Validation rows that take time to read."""
 
     def __init__(self, rows: Array, clock: Clock, takes_s: Callable[[], float]) -> None:
         super().__init__([rows])
@@ -64,14 +64,14 @@ class SlowRows(EncodedRows):
 
 
 def class_prior_loss(train: Array, signal: Array) -> float:
-    """Log loss of saying the training split's share of every row."""
+    """Return the log loss of predicting train's class share for every row."""
     share = float(train["y"].mean())
     return float(-np.where(signal["y"], np.log(share), np.log(1 - share)).mean())
 
 
 @dataclass
-class Bench:
-    """What a test changes of a training."""
+class TrainingBench:
+    """A training whose data, settings and timing a test can change."""
 
     folder: Path
     train: Array = field(default_factory=lambda: table(300, 0))
@@ -129,7 +129,7 @@ class Bench:
         )
 
     def training(self) -> Training:
-        """One start; every forward pass of a step takes `step_s()`."""
+        """Return one start of the training. Every forward pass of a step takes `step_s()`."""
         training = Training(self.task())
 
         def tick(net: torch.nn.Module, *_: object) -> None:
@@ -141,7 +141,7 @@ class Bench:
 
 
 def stop_after(steps: int) -> Callable[[], bool]:
-    """A TERM that comes after so many steps."""
+    """Return a callback that requests a stop after `steps` steps."""
     asked = iter(range(steps - 1))
     return lambda: next(asked, None) is None
 

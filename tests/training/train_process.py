@@ -1,4 +1,7 @@
-"""`train_alone.py STORE DATA_KEY`: the train stage in a process of its own, on a clock that hurries so that checkpoints are frequent."""
+"""`train_process.py STORE DATA_KEY`: the train stage in its own process, on a clock that runs fast.
+
+The fast clock makes checkpoints frequent.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ TIMES = 50.0
 
 
 @dataclass
-class Hurrying:
-    """A clock that goes fifty times as fast."""
+class FastClock:
+    """A clock that runs 50 times as fast."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -55,7 +58,7 @@ def work(folder: Path, data_key: str) -> Work:
         cores=1,
         store=FolderStore(folder),
         meter=Meter(Decimal(0), 0.0, Decimal(0), None),
-        clock=Hurrying(),
+        clock=FastClock(),
         scratch=folder,
         report_progress=tell,
         should_stop=lambda: False,
