@@ -177,11 +177,11 @@ def test_the_old_name_of_reap_is_bad_usage_and_names_the_new_one() -> None:
 def test_reap_needs_the_world_of_a_cluster(laptop: Path) -> None:
     ran = shoestring("reap", "--world", laptop)
     assert ran.code == 2
-    assert "no folder of a cluster's world" in ran.err
+    assert "is not the folder of a cluster's world" in ran.err
 
 
 def test_a_plan_respects_the_caps(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
     world = changed(laptop, tmp_path / "w.yaml", budgets={"stages": {"train": "0.000001"}})
     ran = shoestring("plan", flights_slice, "--world", world, "--store", tmp_path / "store")
     assert ran.code == 1
-    assert "train could not follow" in ran.out and "the stage's own budget is $0.000001" in ran.out
+    assert "train cannot follow" in ran.out and "the stage's own budget is $0.000001" in ran.out

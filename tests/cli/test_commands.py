@@ -166,7 +166,7 @@ def test_the_ledger_verifies_as_text_and_as_json(finished: Finished, tmp_path: P
     assert "every hash, sequence and balance holds" in said.out
     found = finished.again("ledger", "verify", "--json").json
     assert found["held_usd"] == "0.000000"
-    assert found["pending"] == []
+    assert found["unfinished"] == []
     assert shoestring("ledger", "verify", "--store", tmp_path / "none").code == 2
 
 
@@ -254,7 +254,7 @@ def test_another_registry_replaces_the_default_in_every_compiled_file(tmp_path: 
 def test_compiling_for_an_unknown_engine_is_bad_usage(tmp_path: Path) -> None:
     ran = shoestring("compile", "--target", "airflow", "--out", tmp_path)
     assert ran.code == 2
-    assert "there is no target called 'airflow'; there is: kfp" in ran.err
+    assert "there is no target called 'airflow'; known: kfp" in ran.err
 
 
 @pytest.mark.parametrize("target", ["kfp", "argo"])
@@ -273,10 +273,10 @@ def test_one_pipeline_compiles_to_the_same_file_as_among_all(tmp_path: Path, tar
     [
         ("there.is_none:pipeline", "No module named 'there'"),
         ("shoestring.pipelines.train:none", "has no attribute 'none'"),
-        ("shoestring.pipelines.train", "MODULE:NAME, as Python would import it from "),
-        (":pipeline", "MODULE:NAME, as Python would import it from "),
-        ("shoestring.components.ingest:ingest", "shoestring.components.ingest:ingest is no pipeline"),
-        ("shoestring.pipelines.train:CHAIN", "shoestring.pipelines.train:CHAIN is no pipeline"),
+        ("shoestring.pipelines.train", "MODULE:NAME, as Python imports it from "),
+        (":pipeline", "MODULE:NAME, as Python imports it from "),
+        ("shoestring.components.ingest:ingest", "shoestring.components.ingest:ingest is not a pipeline"),
+        ("shoestring.pipelines.train:CHAIN", "shoestring.pipelines.train:CHAIN is not a pipeline"),
     ],
 )
 def test_compiling_a_non_pipeline_is_bad_usage_and_writes_nothing(

@@ -63,7 +63,7 @@ def test_transfer_prices_are_shown_with_the_default_for_undeclared_routes(
     ran = shoestring("prices", "show", "--world", path)
     assert ran.code == 0
     assert "$0.000000 up to 100 GB, $0.090000 a month" in ran.out and "transfer away->local" in ran.out
-    assert "$0.120000 a GB is taken" in ran.out and "transfer local->away" not in ran.out
+    assert "$0.120000 per GB is assumed" in ran.out and "transfer local->away" not in ran.out
     assert shoestring("prices", "show", "--world", path, "--json").json["tariffs"]["store_region"] == "local"
 
 

@@ -164,7 +164,7 @@ class Recording:
     def trained(self, seconds: float) -> None:
         self.route("train")
         self.put("curve.json", curve(RUN_ID, self.spent(seconds)))
-        self.end(seconds, samples=2_640_000, rows=269_420, stopped=STALLED)
+        self.end(seconds, samples=2_640_000, rows=269_420, stop_reason=STALLED)
 
     @property
     def overhead_usd(self) -> Decimal:

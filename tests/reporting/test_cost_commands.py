@@ -42,7 +42,7 @@ def test_actuals_prints_a_row_per_stage_and_the_same_as_json(call) -> None:  # t
         "all",
     ]
     found = call("actuals", "--json").json
-    assert found["by"] == ["stage", "gpu"]
+    assert found["group_by"] == ["stage", "gpu"]
     assert sum(Decimal(group["paid_usd"]) for group in found["groups"]) == Decimal(found["total"]["paid_usd"])
 
 
@@ -155,7 +155,7 @@ def test_a_month_is_exported_with_its_total(call, tmp_path: Path) -> None:  # ty
 
 
 @pytest.mark.parametrize(
-    ("month", "said"), [("2026-12", "there is: 2026-11"), ("November", "write it like 2026-11")]
+    ("month", "said"), [("2026-12", "known: 2026-11"), ("November", "write it like 2026-11")]
 )
 def test_an_unknown_month_is_not_exported(call, month: str, said: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     ran = call("export", "focus", "--month", month, "--out", tmp_path / "focus.csv")

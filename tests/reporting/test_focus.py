@@ -184,7 +184,7 @@ def test_an_adjustment_is_a_correction_once_its_month_is_over(tmp_path: Path) ->
         ("0.000001", "Correction"),
         ("-0.000003", ""),
     ]
-    assert rows[0]["ChargeDescription"].endswith("adjusted; its pod's own times come to $0.000065")
+    assert rows[0]["ChargeDescription"].endswith("adjustment; its pod's own times come to $0.000065")
     assert {row["BillingPeriodStart"] for row in rows} == {"2026-11-01T00:00:00Z"}
 
 

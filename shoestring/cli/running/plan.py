@@ -119,7 +119,7 @@ def _pareto_table(plans: Sequence[OutlinePlan], elastic: str | None) -> TextTabl
     ]
     notes = [f"{elastic}: trained on all its epochs"] if elastic else []
     notes += [f"{len(plans) - len(shown)} more in --json"] if len(plans) > len(shown) else []
-    header = ("expected", "P95", "P95 s", "an hour saved", "fits", "offers by stage")
+    header = ("expected", "P95", "P95 s", "per hour saved", "fits", "offers by stage")
     return TextTable("Cost against time", header, rows, frozenset(header[:4]), "; ".join(notes))
 
 

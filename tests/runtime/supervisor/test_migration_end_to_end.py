@@ -1,0 +1,183 @@
+"""End to end, with real processes and the wall clock: a training is moved in its middle, and its books and its samples are whole."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from commands import Ran, shoestring
+from made_up import dataset
+from runtime_world import TRAIN, check_windows, small_world
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.core import store_layout
+from shoestring.core.receipt import Receipt
+from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
+from shoestring.data.run_records import read_record
+from shoestring.reporting.publish import export
+from shoestring.routing.decision import Decision
+from shoestring.routing.policy.migration import MigrationCheck
+from shoestring.runtime.admission.build_question import RemainingStages
+from shoestring.spending.heartbeat import last_heartbeat
+from shoestring.training.model_record import ModelRecord
+
+ROWS = {"train": 20_000, "val": 2000, "test": 100}
+SETTINGS = TrainSettings(max_epochs=200, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
+BUDGET_USD = Decimal("0.03")
+
+
+def write_world(path: Path, one: str, two: str) -> Path:
+    """Two pools of like cores, on a market whose price moves."""
+    pools = "\n".join(
+        f"  - {{name: {name}, cores: 1, memory_gb: 4, markets: {{spot: {{}}}}}}" for name in ("one", "two")
+    )
+    row = "{{pool: {}, market: spot, usd_per_hour: '{}', as_of: 2026-11-01, source: a test}}"
+    prices = "\n".join(f"  - {row.format(*each)}" for each in (("one", one), ("two", two)))
+    looks = "policy: {migration: {check_every_s: 1, min_dwell_s: 1, saving_over_disruption: 1}}"
+    temporary = path.with_suffix(".new")
+    temporary.write_text(
+        f"name: two\nstore: {path.parent / 'store'}\n{looks}\npools:\n{pools}\nprices:\n{prices}\n"
+    )
+    return temporary.replace(path)
+
+
+@dataclass
+class Engine:
+    """What an engine does, a process each: route, run, again where a stage stopped to be placed anew, settle."""
+
+    store: FolderStore
+    world_file: Path
+    folder: Path
+    recipe: Recipe
+    data: str
+
+    def _pod(self, *arguments: object) -> Ran:
+        return shoestring(*arguments, "--run-id", "r", "--world", self.world_file)
+
+    def attempt(self) -> Ran:
+        needs, recipe = RemainingStages(needs=TRAIN).model_dump_json(), self.recipe.model_dump_json()
+        asked = (
+            "--recipe",
+            recipe,
+            "--budget",
+            BUDGET_USD,
+            "--upstream",
+            self.data,
+            "--out",
+            self.folder / "routed",
+        )
+        routed = self._pod("route", "--needs", needs, *asked)
+        assert routed.code == 0, routed.err
+        key = (self.folder / "routed" / "decision_key").read_text()
+        return self._pod("stage", "train", "--decision-key", key, "--input", f"data={self.data}")
+
+    def settle(self) -> Ran:
+        return self._pod("settle", "--page", self.folder / "report.html")
+
+    def disturb(self, over: threading.Event) -> None:
+        """Five times the price, once the training is on its plateau."""
+        while not over.wait(0.1):
+            beat = last_heartbeat(self.store, "r", "train-1")
+            if beat and beat.phase == "stable":
+                write_world(self.world_file, "2.00", "0.45")
+                return
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """A training that began on `one`, the cheaper of two pools, until its price was raised."""
+    folder = tmp_path_factory.mktemp("migrated")
+    world_file = write_world(folder / "world.yaml", "0.40", "0.45")
+    store = small_world(world_file, folder).store
+    assert isinstance(store, FolderStore)
+    data = dataset(store, folder, ROWS)
+    (folder / "rows.csv").write_text("code,number,y\n" + "1,0.5,1\n" * 100)
+    recipe = Recipe(
+        name="mine",
+        source={"rows": Source(path=folder / "rows.csv")},
+        target=Target(column="y"),
+        train=SETTINGS,
+    )
+    engine, over = Engine(store, world_file, folder, recipe, data), threading.Event()
+    thread = threading.Thread(target=engine.disturb, args=(over,))
+    thread.start()
+    try:
+        first = engine.attempt()
+    finally:
+        over.set()
+        thread.join()
+    assert first.code == 1 and "migrates: two spot" in first.err, first.err
+    second = engine.attempt()
+    assert second.code == 0, second.err
+    assert engine.settle().code == 0
+    export(store, "r", folder / "out")
+    return engine
+
+
+def receipt(moved: Engine, hold: str) -> Receipt:
+    return read_record(moved.store, f"runs/r/receipts/{hold}.json", Receipt)
+
+
+@pytest.mark.slow
+def test_it_stops_at_a_checkpoint_and_goes_on_elsewhere(moved: Engine) -> None:
+    first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
+    assert (first.pool, first.status, first.cause) == ("one", "stopped", "migrated")
+    assert (second.pool, second.status) == ("two", "done"), second.reason
+    decision = read_record(moved.store, store_layout.decision("r", "train-2"), Decision)
+    assert any("attempt 1 stopped: migrates: two spot" in note for note in decision.question.notes)
+
+
+@pytest.mark.slow
+def test_each_attempt_teaches_by_the_samples_that_it_made_itself(moved: Engine) -> None:
+    first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
+    one, two = (
+        read_record(moved.store, store_layout.decision("r", hold), Decision).choice
+        for hold in ("train-1", "train-2")
+    )
+    before = last_heartbeat(moved.store, "r", "train-1")
+    assert first.teaches and second.teaches
+    assert before is not None and one is not None and two is not None and second.outcome is not None
+    assert first.prior_s == one.prior_s_of(before.samples)
+    # It went on from the checkpoint, which is no older than the last that the first one told of.
+    assert two.prior_s_of(1) < second.prior_s <= two.prior_s_of(second.outcome.samples - before.samples)
+
+
+@pytest.mark.slow
+def test_every_sample_is_met_once_an_epoch_across_the_move(moved: Engine) -> None:
+    model = read_record(moved.store, "runs/r/model.json", ModelRecord)
+    check_windows([window.model_dump() for window in model.sample_ranges])
+    before = last_heartbeat(moved.store, "r", "train-1")
+    assert before is not None and 0 < before.samples < model.samples
+    assert model.val_loss is not None and model.val_loss < 0.6, "no better than saying nothing"
+
+
+@pytest.mark.slow
+def test_one_ledger_holds_both_attempts_within_the_cap_and_verifies(moved: Engine) -> None:
+    first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
+    accounts = shoestring(
+        "ledger", "show", "--store", moved.folder / "store", "--world", moved.world_file, "--json"
+    ).json
+    (account,) = (each for each in accounts if each["parent"])
+    assert Decimal(account["held_usd"]) == 0 and account["closed"]
+    spent_usd = Decimal(account["spent_usd"])
+    assert first.spent_usd + second.spent_usd <= spent_usd <= BUDGET_USD
+    for books in (moved.folder / "store", moved.folder / "out" / "ledger"):
+        assert shoestring("ledger", "verify", "--store", books).code == 0
+
+
+@pytest.mark.slow
+def test_why_it_was_moved_and_what_was_weighed_is_told(moved: Engine) -> None:
+    look = read_record(moved.store, "runs/r/looks/train-1.json", MigrationCheck)
+    assert look.decision.migrates and look.target is not None and look.target.pool == "two"
+    said = shoestring("explain", moved.folder / "out" / "decisions" / "train-1.json").out
+    assert "Last migration check" in said and "migrates: two spot at $0." in said and "runs here" in said
+    assert (
+        "## Last migration check"
+        in shoestring("explain", moved.folder / "out" / "decisions" / "train-1.json", "--markdown").out
+    )
+    page = (moved.folder / "report.html").read_text()
+    assert "Migration checks" in page and "migrates: two spot at $0." in page
+    assert shoestring("replay", moved.folder / "out" / "decisions" / "train-2.json").code == 0
