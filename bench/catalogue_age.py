@@ -1,13 +1,18 @@
-"""Claim: what it costs to decide with a price list N months old, by three and a half years of Google Cloud's real prices.
+"""Claim: what it costs to decide with a price list N months old, on three and a half years of Google Cloud's
+real prices.
 
 python bench/catalogue_age.py [--out curve.svg] [--seed 0]
 
-A decision takes the machine and market (of one region, or of all) with the least dollars a token for a model, by measured training
-throughputs on 8 GPUs. It is made with the prices of N months before and paid at those of the day.
-    dearer   = paid over the least that could have been paid that day for what both lists offer, less 1: what is only new is not counted,
-               since the recording learned of spot prices and of machines at dates of its own
-    wrong by = |paid over what the old list said, less 1|: by how much a budget made with it is off
-Mean over days x models (x regions), its interval by resampling whole days (95%, 2,000 times), and the 95th percentile.
+A decision takes the machine and market (of one region, or of all) with the lowest dollars per token for a
+model, by measured training throughputs on 8 GPUs. It uses the prices of N months before and pays those of the
+day.
+
+extra cost   paid over the lowest price of that day among the offers in both lists, minus 1. New offers do not
+             count, because the recording learned of spot prices and of machines at dates of its own.
+error        |paid over the old list's price, minus 1|: how far off a budget made with the old list is
+
+Both are means over days x models (x regions), with the 95% interval from resampling whole days 2,000 times,
+and the P95.
 """
 
 from __future__ import annotations
@@ -42,7 +47,9 @@ MONTH_DAYS = 30.4375
 
 
 def throughputs() -> dict[str, dict[str, float]]:
-    """Tokens a second of a GPU, by model and GPU: the median of its runs; models that at least two GPU types ran."""
+    """Return tokens/s of one GPU, by model and GPU: the median of its runs, for models that ran on two GPU
+    types or more.
+    """
     runs: dict[tuple[str, str], list[float]] = defaultdict(list)
     with trace("throughput/llm_foundry.csv").open() as file:
         for row in csv.DictReader(file):
@@ -55,7 +62,7 @@ def throughputs() -> dict[str, dict[str, float]]:
 
 
 class History:
-    """Prices of the machines by day: dollars an hour of each (region, machine, market), NaN before it was sold."""
+    """The prices by day: dollars an hour of each (region, machine, market), NaN before it was sold."""
 
     def __init__(self, path: Path) -> None:
         changes: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
@@ -72,7 +79,11 @@ class History:
         ]
 
     def on(self, day: float) -> Floats:
-        """What is believed of the list of that day: no spot that is not below on-demand, and no machine at half its price elsewhere."""
+        """Return the accepted prices of the list of that day.
+
+        Rejected are spot prices not below on-demand, and machines below half the median price of their
+        regions.
+        """
         prices = np.full(len(self.offers), np.nan)
         for index, (days, usd) in enumerate(self._series):
             if (at := np.searchsorted(days, day, side="right") - 1) >= 0:
@@ -86,13 +97,13 @@ class History:
                 index for index, offer in enumerate(self.offers) if offer[1:] == (machine, "on-demand")
             ]
             if np.isfinite(prices[on_demand]).sum() >= MIN_REGIONS:
-                least = float(MIN_REGION_RATIO) * np.nanmedian(prices[on_demand])
-                odd = {self.offers[index][0] for index in on_demand if prices[index] < least}
+                lowest = float(MIN_REGION_RATIO) * np.nanmedian(prices[on_demand])
+                outliers = {self.offers[index][0] for index in on_demand if prices[index] < lowest}
                 prices[
                     [
                         index
                         for index, offer in enumerate(self.offers)
-                        if offer[0] in odd and offer[1] == machine
+                        if offer[0] in outliers and offer[1] == machine
                     ]
                 ] = np.nan
         return prices
@@ -101,24 +112,24 @@ class History:
 def decided(
     history: History, rates: dict[str, float], groups: list[npt.NDArray[np.int64]], old: Floats, now: Floats
 ) -> list[tuple[float, float]]:
-    """(dearer, wrong by) of the decision in each group of offers that both lists have something of."""
+    """Return (extra cost, error) of the decision in each group with two or more offers in both lists."""
     speed = np.array([rates.get(MACHINES[machine], np.nan) for _, machine, _ in history.offers])
     found = []
     for group in groups:
-        believed, paid = (old / speed)[group], (now / speed)[group]
-        usable = np.isfinite(believed) & np.isfinite(paid)
+        expected, paid = (old / speed)[group], (now / speed)[group]
+        usable = np.isfinite(expected) & np.isfinite(paid)
         if usable.sum() < 2:
             continue
-        taken = int(np.nanargmin(np.where(usable, believed, np.nan)))
+        taken = int(np.nanargmin(np.where(usable, expected, np.nan)))
         found.append(
-            (float(paid[taken] / np.min(paid[usable]) - 1), float(abs(paid[taken] / believed[taken] - 1)))
+            (float(paid[taken] / np.min(paid[usable]) - 1), float(abs(paid[taken] / expected[taken] - 1)))
         )
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, help="where to draw the curve, as SVG")
+    parser.add_argument("--out", type=Path, help="SVG file for the chart")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     history, models, draw = (
@@ -135,7 +146,8 @@ def main() -> None:
     print(describe())
     print(f"{len(DAYS)} days x {len(models)} models x {len(regions)} regions, {len(history.offers)} offers")
     print(
-        f"{'scope':<11} {'months':>6} {'decisions':>9} {'dearer':>7} {'interval':>15} {'P95':>7} {'worse':>6} {'wrong by':>8} {'P95':>7}"
+        f"{'scope':<11} {'months':>6} {'decisions':>9} {'extra':>7} {'interval':>15} {'P95':>7} "
+        f"{'worse':>6} {'error':>8} {'P95':>7}"
     )
     curves = {
         scope: [row(history, models, groups, scope, months, draw) for months in MONTHS]
@@ -154,36 +166,39 @@ def row(
     months: int,
     draw: np.random.Generator,
 ) -> tuple[float, float, float]:
-    """Print one line of the table; the mean and its interval."""
+    """Print one line of the table. Returns the mean extra cost and its interval."""
     days: list[list[tuple[float, float]]] = []
     for day in DAYS:
         old, now = history.on(day.toordinal() - months * MONTH_DAYS), history.on(day.toordinal())
         days.append([each for rates in models.values() for each in decided(history, rates, groups, old, now)])
     days = [each for each in days if each]
-    sums = np.array([[sum(dearer for dearer, _ in each), len(each)] for each in days])
+    sums = np.array([[sum(extra for extra, _ in each), len(each)] for each in days])
     picked = sums[draw.integers(len(days), size=(DRAWS, len(days)))].sum(axis=1)
     low, high = np.quantile(picked[:, 0] / picked[:, 1], (0.025, 0.975))
-    dearer, wrong = np.array([each for day in days for each in day]).T
+    extra, error = np.array([each for day in days for each in day]).T
     print(
-        f"{scope:<11} {months:>6} {len(dearer):>9,} {dearer.mean():>7.1%} {f'{low:.1%} to {high:.1%}':>15} "
-        f"{np.quantile(dearer, 0.95):>7.1%} {(dearer > 1e-9).mean():>6.1%} {wrong.mean():>8.1%} {np.quantile(wrong, 0.95):>7.1%}"
+        f"{scope:<11} {months:>6} {len(extra):>9,} {extra.mean():>7.1%} {f'{low:.1%} to {high:.1%}':>15} "
+        f"{np.quantile(extra, 0.95):>7.1%} {(extra > 1e-9).mean():>6.1%} "
+        f"{error.mean():>8.1%} {np.quantile(error, 0.95):>7.1%}"
     )
-    return float(dearer.mean()), float(low), float(high)
+    return float(extra.mean()), float(low), float(high)
 
 
 def svg(curves: dict[str, list[tuple[float, float, float]]]) -> str:
-    """The mean and its interval against months, a line a scope."""
+    """Return a chart of the mean extra cost and its interval by months, one line per scope."""
     wide, tall, edge = 640, 400, 60
     top = max(high for points in curves.values() for _, _, high in points) * 1.1 or 1.0
 
     def at(months: float, share: float) -> str:
-        return f"{edge + months / MONTHS[-1] * (wide - 2 * edge):.1f},{tall - edge - share / top * (tall - 2 * edge):.1f}"
+        x, y = months / MONTHS[-1] * (wide - 2 * edge), share / top * (tall - 2 * edge)
+        return f"{edge + x:.1f},{tall - edge - y:.1f}"
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {tall}" font-family="sans-serif" font-size="13">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {tall}" '
+        'font-family="sans-serif" font-size="13">'
     ]
     parts.append(
-        f'<text x="{edge}" y="24">dearer than with a fresh price list, against its age in months (mean, 95% interval)</text>'
+        f'<text x="{edge}" y="24">extra cost by age of the price list in months (mean, 95% interval)</text>'
     )
     for months in MONTHS:
         x, _, y = at(months, 0).partition(",")

@@ -1,8 +1,10 @@
-"""Claim: a machine that gets slower, or a price that is raised, costs no money, and less quality than where nothing is recalibrated.
+"""Claim: when a machine slows down or its price rises, a run with adaptation stays within its budget and
+loses less quality than one without.
 
-Real trainings of a real network on a table of which the truth is known; the clock alone is simulated, so that a step takes what the
-scenario says and the machine that this runs on does not matter. Of each seed: the run that recalibrates, beside the same one whose policy
-forbids it (its plan stands, and the guard cuts it off). Excess loss: signal validation's log loss less that of the truth itself.
+Real trainings of a real network on a table whose true probabilities are known. Only the clock is simulated: a
+step takes as long as the scenario says, whatever the machine. For each seed, the run that adapts is compared
+with the same run whose policy forbids it (its plan stays, and the guard stops it). Excess loss: log loss on
+signal validation minus that of the true probabilities.
 
 python bench/drift.py [--seeds 7]
 """
@@ -42,13 +44,13 @@ SETTINGS = TrainSettings(
 )
 ROWS, STEP_S, STEPS, PRICE = 12_000, 0.1, 1000, Decimal(1)
 NOTHING = AdaptationLimits(length=False, min_validation_share=1, max_batch_factor=1, pool=False)
-# So much of the budget's time is over when the disturbance comes.
-COMES_AT = 0.3
+# Share of the planned time after which the disturbance begins.
+DISTURBED_AT = 0.3
 
 
 @dataclass
 class SetClock:
-    """Stands still until something is said to take time."""
+    """A clock that advances only when something sleeps."""
 
     at_s: float = 0.0
 
@@ -68,7 +70,7 @@ def logits(rows: Array) -> Array:
 
 
 def table(rows: int, seed: int) -> Array:
-    """`y` is 1 with the chance that the others say."""
+    """Return rows whose `y` is 1 with the probability of `logits`."""
     generator = np.random.default_rng(seed)
     made = np.empty(rows, RECORD)
     made["code"] = generator.integers(0, 31, rows)
@@ -79,7 +81,7 @@ def table(rows: int, seed: int) -> Array:
 
 
 def truth(rows: Array) -> float:
-    """Log loss of whoever knows the chances."""
+    """Return the log loss of the true probabilities."""
     logit = logits(rows)
     return float(np.log1p(np.exp(np.where(rows["y"], -logit, logit))).mean())
 
@@ -92,24 +94,24 @@ def quiet(_clock: SetClock, _meter: Meter) -> float:
 
 
 def slower(clock: SetClock, _meter: Meter) -> float:
-    """Three times, for good."""
-    return STEP_S * (3 if clock.at_s > COMES_AT * STEP_S * STEPS else 1)
+    """Slow down three times, for good."""
+    return STEP_S * (3 if clock.at_s > DISTURBED_AT * STEP_S * STEPS else 1)
 
 
-def dearer(clock: SetClock, meter: Meter) -> float:
-    """Three times, for good."""
-    if clock.at_s > COMES_AT * STEP_S * STEPS and not meter.rate_changes:
+def price_rise(clock: SetClock, meter: Meter) -> float:
+    """Raise the price three times, for good."""
+    if clock.at_s > DISTURBED_AT * STEP_S * STEPS and not meter.rate_changes:
         meter.update(meter.limit_usd, ((clock.at_s, 3 * PRICE),), None)
     return STEP_S
 
 
 def stuttering(clock: SetClock, _meter: Meter) -> float:
-    """Every other ten seconds, four times."""
-    return STEP_S * (4 if clock.at_s > COMES_AT * STEP_S * STEPS and int(clock.at_s / 10) % 2 else 1)
+    """Slow down four times, for every other ten seconds."""
+    return STEP_S * (4 if clock.at_s > DISTURBED_AT * STEP_S * STEPS and int(clock.at_s / 10) % 2 else 1)
 
 
 def train(disturb: Disturb, bounds: AdaptationLimits, seed: int, folder: Path) -> tuple[TrainedModel, float]:
-    """What came of it, and the share of the limit that it spent."""
+    """Return the trained model, and the share of the limit that was spent."""
     clock = SetClock()
     meter = Meter(PRICE, 0.0, PRICE * Decimal(str(STEP_S * STEPS)) / 3600, None)
     rows, signal = table(ROWS, seed), table(4000, 1000 + seed)
@@ -151,27 +153,29 @@ def main() -> None:
     options = parser.parse_args()
     print(describe())
     print(
-        f"{STEPS} steps' money; {options.seeds} seeds; medians; ratios of excess loss with the least and the most"
+        f"money for {STEPS} steps; {options.seeds} seeds; medians; "
+        "ratios of excess loss with minimum and maximum"
     )
     print(
-        f"{'scenario':<11} {'most spent':>10} {'changes':>7} {'recalibrated':>12} {'cut off':>8} {'ratio':>6}  interval"
+        f"{'scenario':<11} {'max spent':>10} {'changes':>7} {'adapted':>12} {'stopped':>8} {'ratio':>6}  "
+        "interval"
     )
-    for disturb in (quiet, slower, dearer, stuttering):
+    for disturb in (quiet, slower, price_rise, stuttering):
         spent, changes, losses = [], [], []
         for seed in range(options.seeds):
             with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-                (ours, our_share), (cut, cut_share) = (
+                (adapted, adapted_share), (stopped, stopped_share) = (
                     train(disturb, bounds, seed, Path(folder))
                     for bounds, folder in ((AdaptationLimits(), one), (NOTHING, other))
                 )
-            spent += [our_share, cut_share]
-            changes.append(len(ours.state.changes))
-            losses.append((excess(ours, seed), excess(cut, seed)))
-        ratios = sorted(ours / cut for ours, cut in losses)
-        ours_loss, cut_loss = (median(each) for each in zip(*losses, strict=True))
-        spread = f"{median(ratios):>6.2f}  {ratios[0]:.2f} to {ratios[-1]:.2f}"
-        what = f"{disturb.__name__:<11} {max(spent):>10.4f} {median(changes):>7.0f}"
-        print(f"{what} {ours_loss:>12.4f} {cut_loss:>8.4f} {spread}", flush=True)
+            spent += [adapted_share, stopped_share]
+            changes.append(len(adapted.state.changes))
+            losses.append((excess(adapted, seed), excess(stopped, seed)))
+        ratios = sorted(one / other for one, other in losses)
+        adapted_loss, stopped_loss = (median(each) for each in zip(*losses, strict=True))
+        interval = f"{median(ratios):>6.2f}  {ratios[0]:.2f} to {ratios[-1]:.2f}"
+        name = f"{disturb.__name__:<11} {max(spent):>10.4f} {median(changes):>7.0f}"
+        print(f"{name} {adapted_loss:>12.4f} {stopped_loss:>8.4f} {interval}", flush=True)
         assert max(spent) <= 1, "a run spent more than it was given"
 
 

@@ -1,8 +1,10 @@
-"""Claim: moving 11, 51 and 60 TB out of AWS costs what the list says, where tiers that lose their floor say a fraction of it.
+"""Claim: moving 11, 51 and 60 TB out of AWS costs the list price; price tables that omit a tier's lower bound
+give a fraction of it.
 
-python bench/egress.py [--peer PYTHON]     PYTHON of an environment with skypilot 0.14.1; else $SKYPILOT_PYTHON
+python bench/egress.py [--peer PYTHON] PYTHON of an environment with skypilot 0.14.1; else $SKYPILOT_PYTHON
 
-"list" adds the price of every single GB. SkyPilot's table has no free 100 GB but a free first GB, and ends at 150 TB at $0.05 for all.
+"list" adds the price of every single GB. SkyPilot's table has a free first GB instead of 100 free GB, and
+above 150 TB charges $0.05 for all GB.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from shoestring.config.tariffs import Tariffs, egress_microusd
 
 TB = (1, 11, 51, 60, 140)
 GB = 1024
-# Out of AWS to the internet, $/GB up to so many GB of a month (list price, 2026-05-06).
+# AWS to the internet: (GB of a month up to which the price applies, $/GB), list prices of 2026-05-06.
 TIERS = ((100, "0"), (10 * GB, "0.09"), (50 * GB, "0.085"), (150 * GB, "0.07"), (None, "0.05"))
 PEER = """
 import json, sys
@@ -53,7 +55,7 @@ def peer(python: str | None) -> tuple[str, list[float] | None]:
         [python, "-c", PEER, json.dumps(TB)], capture_output=True, text=True, check=False, timeout=240
     )
     if done.returncode:
-        return f"skipped: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}", None
+        return f"skipped: {(done.stderr.strip().splitlines() or ['no error message'])[-1]}", None
     version, costs = json.loads(done.stdout.strip().splitlines()[-1])
     return f"SkyPilot {version}", costs
 
@@ -61,23 +63,23 @@ def peer(python: str | None) -> tuple[str, list[float] | None]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", default=os.environ.get("SKYPILOT_PYTHON"))
-    name, theirs = peer(parser.parse_args().peer)
+    name, peer_usd = peer(parser.parse_args().peer)
     listed = tariffs()
-    begun = time.perf_counter()
+    began_s = time.perf_counter()
     micro = egress_microusd(listed, "us-east-1", "internet", np.array(TB, dtype=np.float64) * GB)
-    taken_us = (time.perf_counter() - begun) * 1e6
+    taken_us = (time.perf_counter() - began_s) * 1e6
     print(describe())
     print(f"peer: {name}")
-    print(f"{'TB':>5} {'list $':>12} {'ours $':>12} {'peer $':>12} {'peer/list':>10}")
+    print(f"{'TB':>5} {'list $':>12} {'computed $':>12} {'peer $':>12} {'peer/list':>10}")
     for index, tb in enumerate(TB):
-        right, ours = by_the_gb(tb), Decimal(int(micro[index])).scaleb(-6)
-        told = (
-            f"{theirs[index]:>12,.2f} {theirs[index] / float(right):>10.3f}"
-            if theirs
+        expected, computed = by_the_gb(tb), Decimal(int(micro[index])).scaleb(-6)
+        by_peer = (
+            f"{peer_usd[index]:>12,.2f} {peer_usd[index] / float(expected):>10.3f}"
+            if peer_usd
             else f"{'-':>12} {'-':>10}"
         )
-        print(f"{tb:>5} {right:>12,.2f} {ours:>12,.2f} {told}")
-        assert ours == right, f"{tb} TB: {ours} is not {right}"
+        print(f"{tb:>5} {expected:>12,.2f} {computed:>12,.2f} {by_peer}")
+        assert computed == expected, f"{tb} TB: {computed} is not {expected}"
     print(f"{len(TB)} volumes at once: {taken_us:.0f} us")
 
 

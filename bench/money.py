@@ -1,6 +1,8 @@
-"""Claim: whatever the budget, a run never spends more; the ledger balances; more money never makes quality worse beyond noise.
+"""Claim: a run never spends more than its budget; the ledger balances; more money never reduces quality
+beyond noise.
 
-A budget that is too small is refused before anything starts, with the smallest that would work, and that one then works.
+A budget that is too small is refused before anything starts, with the smallest sufficient budget, and that
+budget is enough.
 
 python bench/money.py [--budgets 50] [--most 0.004]
 """
@@ -17,10 +19,12 @@ from cli import shoestring
 from machine import describe
 
 
-def ladder(smallest_usd: Decimal, most_usd: Decimal, count: int) -> list[Decimal]:
-    """Four budgets that are far too small, then from a little too small to the most, evenly in the logarithm."""
+def ladder(smallest_usd: Decimal, max_usd: Decimal, count: int) -> list[Decimal]:
+    """Return four budgets that are far too small, and `count` - 4 from slightly too small to the largest,
+    spaced evenly in the logarithm.
+    """
     low_usd, steps = smallest_usd * Decimal("0.8"), count - 4
-    ratio = float(most_usd / low_usd)
+    ratio = float(max_usd / low_usd)
     rising = [low_usd * Decimal(ratio ** (step / (steps - 1))) for step in range(steps)]
     return [
         amount.quantize(Decimal("0.000001"))
@@ -29,7 +33,7 @@ def ladder(smallest_usd: Decimal, most_usd: Decimal, count: int) -> list[Decimal
 
 
 def quality(run: Path) -> tuple[float, float, float]:
-    """Sealed log loss and its interval, from the run's own evaluation."""
+    """Return the test log loss and its interval, from the run's own evaluation."""
     found = json.loads((run / "evaluation.json").read_text())
     score = found["model"]["scores"][found["metric"]]
     return score["value"], score["low"], score["high"]
@@ -48,9 +52,7 @@ def main() -> None:
         )
         assert refused.code == 1 and refused.summary["status"] == "refused", refused.stderr
         smallest_usd = Decimal(refused.summary["smallest_budget_usd"])
-        print(
-            f"refused $0.000001 in {refused.seconds:.1f} s; smallest budget that would work: ${smallest_usd}"
-        )
+        print(f"refused $0.000001 in {refused.seconds:.1f} s; smallest sufficient budget: ${smallest_usd}")
         budgets = sorted({smallest_usd, *ladder(smallest_usd, options.most, options.budgets - 1)})
         done, over, unbalanced = 0, 0, 0
         curve: list[tuple[Decimal, float, float, float]] = []
@@ -67,8 +69,11 @@ def main() -> None:
             )
             over += spent_usd > budget_usd
             unbalanced += not verified
-            books = "ok" if verified else "BROKEN"
-            line = f"${budget_usd}  {ran.summary['status']:8} spent ${spent_usd}  {ran.seconds:5.1f} s  ledger {books}"
+            ledger = "ok" if verified else "BROKEN"
+            line = (
+                f"${budget_usd}  {ran.summary['status']:8} spent ${spent_usd}  "
+                f"{ran.seconds:5.1f} s  ledger {ledger}"
+            )
             if ran.summary["status"] == "done":
                 done += 1
                 curve.append((budget_usd, *quality(out)))

@@ -1,4 +1,6 @@
-"""What holds of any price book. Inherit `BookLaws`, say what the prices are, and all of it is tested: of a list of one's own, too."""
+"""Laws that hold for any price book. A test class inherits `BookLaws` and gives its prices, also a list of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ POISONS: dict[str, Poison] = {
 
 
 def pools_of(rows: Sequence[PriceRow]) -> tuple[Pool, ...]:
-    """A pool for each machine and place of a price list, as the list describes it."""
+    """Return a pool for each machine and location of a price list, as the list describes it."""
     found: dict[tuple[str, ...], PriceRow] = {}
     for row in rows:
         found.setdefault((row.provider, row.region, row.zone, row.machine), row)
@@ -69,7 +71,7 @@ def pools_of(rows: Sequence[PriceRow]) -> tuple[Pool, ...]:
 
 
 class BookLaws:
-    """Say `listing`, and `pools` where they are not those of a price list's own machines."""
+    """Subclasses define `listing`, and `pools` if they differ from the machines of the price list."""
 
     today = date(2026, 11, 1)
 
@@ -198,7 +200,7 @@ class BookLaws:
 
 
 def listed(text: str, file: str = "list.csv", **terms: object) -> PriceListing:
-    """A price list's text as a listing."""
+    """Return the text of a price list as a listing."""
     catalogue = Catalogue(
         PriceList.model_validate({"catalogues": [{"file": file} | terms]}).catalogues[0], text
     )

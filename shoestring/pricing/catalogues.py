@@ -1,8 +1,7 @@
 """Reads price lists of others, in CSV or YAML, as price rows.
 
 A row that cannot be read is rejected with its line number. A file that cannot be read is an error. Columns
-are known by name,
-in any order:
+are known by name, in any order:
 
 Shoestring   provider, region, zone, machine, gpu, gpu_count, cores, memory_gb, market,
              usd_per_hour (or per_hour, currency), as_of, source

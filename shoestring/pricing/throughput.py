@@ -10,9 +10,12 @@ on K GPUs   = a step of B rows each: (T_grad^g + T_sync^g)^(1/g) / (K x B),  g =
 
 On a GPU, the serial share (1 - f) runs on the host, at the same time as the GPU. Kernels run one after
 another, and each is limited by arithmetic or by memory bandwidth (Williams 2009, "Roofline"): the need gives
-the FLOPs of the former and the bytes of the latter. T_grad = B x the seconds of a row on one GPU. T_sync = 2
-(n - 1) / n x sync_bytes / (bytes/s) of a ring among the n GPUs of a machine, plus the same among machines. K
-is at most the number of GPUs that the stage can use.
+the FLOPs of the former and the bytes of the latter.
+
+T_grad = B x the seconds of a row on one GPU.
+T_sync = 2 (n - 1) / n x sync_bytes / (bytes/s) of a ring among the n GPUs of a machine, plus the same among
+         machines.
+K      = the number of GPUs of the pool, at most the number that the stage can use.
 
 `learning.py` corrects the prediction from receipts.
 """

@@ -29,7 +29,7 @@ T4, A100, H100 = (
 
 
 def receipt(seconds: float, minute: int = 0, **fields: Any) -> Receipt:
-    """That took `seconds` where the prior said 10."""
+    """Return a receipt of an attempt that took `seconds`, where the prediction was 10."""
     defaults = {
         "run_id": f"run-{minute}",
         "stage": "train",

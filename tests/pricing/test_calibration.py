@@ -1,4 +1,4 @@
-"""What is set aside so that 19 runs in 20 need no more."""
+"""The P95 that is enough for 19 of 20 runs."""
 
 from __future__ import annotations
 

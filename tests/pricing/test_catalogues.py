@@ -1,4 +1,4 @@
-"""Price lists by others are read by the names of their columns; what cannot be true in them is set aside, and the rest is used."""
+"""Others' price lists are read by column name; impossible rows are rejected, and the rest is used."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from shoestring.pricing.rows import PriceRow, parse_rows
 
 TARIFFS = Tariffs(default_usd_per_gb=Decimal("0.02"))
 TODAY = date(2026, 11, 1)
-SKYPILOT_AWS = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone,Arch
+SKYPILOT_AWS = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,\
+Region,AvailabilityZone,Arch
 p5.48xlarge,H100,8.0,192.0,2048.0,"{'Gpus': [{'Name': 'H100'}]}",55.04,26.4,us-east-1,use1-az6,x86_64
 p5.48xlarge,H100,8.0,192.0,2048.0,,55.04,31.0,us-east-1,use1-az2,x86_64
 m6i.xlarge,,,4.0,16.0,,0.192,0.08,us-east-1,use1-az6,x86_64
 m6i.xlarge,,,4.0,16.0,,0.192,0.192,us-east-1,use1-az2,x86_64
 """
-SKYPILOT_GCP = """InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,AvailabilityZone,Price,SpotPrice
+SKYPILOT_GCP = """InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,\
+AvailabilityZone,Price,SpotPrice
 n2-standard-4,4.0,16.0,,,,us-central1,us-central1-a,0.194236,0.05552
 n2-standard-2,2.0,8.0,,,,us-central1,us-central1-a,0.0,
 ,,,tpu-v6e-1,1.0,,us-central1,us-central1-a,2.70,700.0
 n2-standard-4,4.0,16.0,,,,us-central1,us-central1-a,0.194236,0.05552
 """
-GPUHUNT = """instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size,provider,gpu_vendor,flags
+GPUHUNT = """instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,\
+disk_size,provider,gpu_vendor,flags
 g2-standard-4,us-central1,0.707,4,16.0,1,L4,24.0,False,,gcp,nvidia,
 g2-standard-4,us-central1,0.397,4,16.0,1,L4,24.0,True,,gcp,nvidia,
 g2-standard-4,europe-west4,nan,4,16.0,1,L4,24.0,False,,gcp,nvidia,
@@ -93,7 +96,7 @@ def quotes_of(listing: PriceListing, *pools: Pool) -> dict[tuple[str, Market], s
 
 
 def whys(listing: PriceListing) -> list[str]:
-    """Why rows are set aside, of those that cannot be read and of those that are not believed."""
+    """Return the reasons of all rejected rows: malformed ones and impossible ones."""
     rows, bad = listing.catalogues[0].read({})
     parsed = PriceListing(tuple(rows), PriceList())
     return [
@@ -171,7 +174,8 @@ def test_an_impossible_row_of_a_list_is_rejected_by_line_with_the_reason(line: s
     [
         (
             "",
-            "list.csv is not a price list: its first line must name the columns machine, market; or instance_name",
+            "list.csv is not a price list: "
+            "its first line must name the columns machine, market; or instance_name",
         ),
         ("a,b\n1,2\n", "is not a price list"),
         (GPUHUNT, r"list.csv has no dates: write \{file: list.csv, as_of: 2026-07-30\} in `catalogues`"),
@@ -186,8 +190,10 @@ def test_a_file_that_is_not_a_price_list_is_refused_with_the_fix(text: str, what
 def test_a_list_may_be_yaml(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(
         "prices:\n"
-        "  - {machine: m6i.xlarge, region: us-east-1, cores: 4, market: spot, usd_per_hour: 0.08, as_of: 2026-10-01, source: own}\n"
-        "  - {machine: m6i.xlarge, region: us-east-1, market: on-demand, usd_per_hour: .nan, as_of: 2026-10-01, source: own}\n"
+        "  - {machine: m6i.xlarge, region: us-east-1, cores: 4, market: spot, usd_per_hour: 0.08, "
+        "as_of: 2026-10-01, source: own}\n"
+        "  - {machine: m6i.xlarge, region: us-east-1, market: on-demand, usd_per_hour: .nan, "
+        "as_of: 2026-10-01, source: own}\n"
     )
     rows, bad = open_catalogue(CatalogueFile(file="mine.yaml", provider="aws"), tmp_path).read({})
     assert [(row.name, row.usd_per_hour) for row in rows] == [
@@ -343,7 +349,8 @@ def test_a_gpu_machine_at_the_price_of_its_cores_is_rejected_by_its_other_region
     assert {quote.pool for quote in book.quotes} == {
         f"gcp/{region}//a2" for region in asked if region != "odd"
     }
+    outlier = "$6.510000 an hour is less than half of the median $31.100000 of its regions"
     assert [each.reason.partition(" as if")[0] for each in book.rejected] == [
-        "$6.510000 an hour is less than half of the median $31.100000 of its regions,",
-        "its on-demand price was rejected: $6.510000 an hour is less than half of the median $31.100000 of its regions,",
+        f"{outlier},",
+        f"its on-demand price was rejected: {outlier},",
     ]

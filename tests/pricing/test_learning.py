@@ -1,4 +1,4 @@
-"""How receipts correct the prior: of a pool that ran the work, of its hardware, of hardware that nobody ran it on."""
+"""Receipts correct the prediction: for a used pool, for its hardware, and for hardware never used."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import pytest
+from example_receipts import A100, CPU, H100, NEED, T4, gpu_pool, receipt, receipts
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from example_receipts import A100, CPU, H100, NEED, T4, gpu_pool, receipt, receipts
 
 from shoestring.core.types import LearnedSpeed, Pool
 from shoestring.pricing.learning import learn
@@ -77,7 +77,9 @@ def test_an_unknown_pool_starts_from_its_hardware() -> None:
 
 
 def test_unknown_hardware_starts_from_the_work_on_other_hardware_of_its_kind() -> None:
-    """The prior is three times too fast wherever the work ran: so it will be elsewhere; on cores, nobody knows."""
+    """The prediction was three times too fast on every GPU: so it is on other GPUs. On cores nothing is
+    known.
+    """
     seen = [*receipts([30.0] * 4, **ran_on(T4)), *receipts([30.0] * 4, **ran_on(A100))]
     learned = learn(seen, [NEED], [T4, A100, H100])
     assert math.log(2) < log_of(learned, H100) < math.log(4)
@@ -89,14 +91,14 @@ def test_unknown_hardware_starts_from_the_work_on_other_hardware_of_its_kind() -
 def test_an_error_common_to_all_observed_gpus_is_not_extrapolated(
     times: float,
 ) -> None:
-    """Two kinds of A100, as far off as each other, say nothing of how a faster GPU differs from them."""
+    """Equal errors of two A100 models tell nothing about how a faster GPU differs from them."""
     larger = gpu_pool("larger", "A100", 80, 312)
     seen = [receipt for pool in (A100, larger) for receipt in receipts([10 * times] * 4, **ran_on(pool))]
     assert log_of(learn(seen, [NEED], [A100, larger, H100]), H100) == pytest.approx(math.log(times), abs=0.15)
 
 
 def test_an_unknown_work_starts_from_other_works_on_that_hardware() -> None:
-    """Every work is twice as slow on T4, and as foretold on A100."""
+    """Every work is twice as slow on T4, and as predicted on A100."""
     seen = []
     for number in range(6):
         seen += receipts([20.0], **ran_on(T4, work=f"work-{number}")) + receipts(

@@ -1,4 +1,4 @@
-"""The price book believes what can be sold, sets aside what cannot, and refuses what says nothing."""
+"""The price book accepts possible prices, rejects impossible ones, and refuses malformed rows."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_an_impossible_price_is_rejected_with_its_numbers(rows: list[dict[str, A
 
 
 def test_the_other_rows_are_still_used() -> None:
-    """A placeholder beside a price makes no liar of it."""
+    """A placeholder does not cause the prices next to it to be rejected."""
     book = book_of(row("tpu", "700.0"), row("tpu", "2.70", source="older"), row())
     assert [(quote.pool, quote.usd_per_hour) for quote in book.quotes] == [
         ("cpu", Decimal("0.160000")),
@@ -188,7 +188,10 @@ def test_an_inactive_commitment_is_rejected_with_the_reason(fields: dict[str, An
 @given(st.integers(1, 10**6))
 def test_an_unquoted_yaml_price_is_read_exactly(micro: int) -> None:
     written = format(Decimal(micro).scaleb(-6), "f")
-    text = f"store: s\npools: [{{name: cpu, cores: 1, memory_gb: 1}}]\nprices: [{{usd_per_hour: {written}, as_of: 2026-07-30}}]"
+    text = (
+        "store: s\npools: [{name: cpu, cores: 1, memory_gb: 1}]\n"
+        f"prices: [{{usd_per_hour: {written}, as_of: 2026-07-30}}]"
+    )
     (read,) = parse(text, WorldFile, "world.yaml", WorldError).prices
     quotes = book_of(row(**read)).quotes
     assert [quote.usd_per_hour for quote in quotes] == [Decimal(written)]

@@ -1,4 +1,4 @@
-"""The world files that a person begins with are believed by the parser that reads them."""
+"""The templates of world files are accepted by the parser."""
 
 from __future__ import annotations
 

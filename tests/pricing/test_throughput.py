@@ -1,4 +1,4 @@
-"""The prior's arithmetic: cores, one GPU, several, and machines that are priced together."""
+"""The predicted seconds on cores, one GPU, several GPUs, and many pools at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Books to look at: two runs inside a month, one over, one going on, each with a receipt a stage."""
+"""An example ledger: two runs inside a month, one closed and one open, with a receipt for each stage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def receipt(run_id: str, stage: str, head: str) -> Receipt:
 
 
 def write_books(root: Path) -> FolderStore:
-    """Two runs inside a month: one over, one going on, each with a receipt a stage."""
+    """Write two runs inside a month, one closed and one open, with a receipt for each stage."""
     store = FolderStore(root)
     ledger = Ledger(store, StillClock(), "host.1.2")
     for run in ("run-1", "run-2"):
@@ -82,7 +82,7 @@ def check(store: FolderStore) -> None:
 
 
 def cut(store: FolderStore, account: str, keep: int) -> None:
-    """Take away every trace of a tail in the account itself."""
+    """Remove the entries after `keep` and the head hint from the account's folder."""
     for path in (store.root / "ledger" / account).iterdir():
         if path.name == "head.json" or int(path.stem) > keep:
             path.unlink()

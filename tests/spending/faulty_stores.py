@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told, and stores that misbehave as real ones do. All through the seams."""
+"""Stores that fail as real ones do, through the Store interface."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from shoestring.core.errors import NotInStore, StoreError
 from shoestring.spending.ledger.ledger import Ledger
 
 MONTH = "2026-11"
-# Laws write thousands of entries; where there is a RAM disk, flushing them costs nothing.
+# The laws write thousands of entries. On a RAM disk, flushing them costs nothing.
 FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 class ForgetfulStore(FolderStore):
-    """Writes, and then says that the object was there already."""
+    """Writes the object, and then reports that it already existed."""
 
     def put(
         self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
@@ -29,7 +29,7 @@ class ForgetfulStore(FolderStore):
 
 
 class LateStore(FolderStore):
-    """Remembers that an object was not there, as NFS does: it is found only after so many more looks."""
+    """Reports a new object as missing for the next `looks` reads, as NFS does."""
 
     def __init__(self, root: Path, looks: int) -> None:
         super().__init__(root)
@@ -44,7 +44,7 @@ class LateStore(FolderStore):
 
 
 class BusyStore(FolderStore):
-    """Somebody else does something at the moment when a key is first read."""
+    """Runs `meanwhile` when a key is first read, as a concurrent writer would."""
 
     def __init__(self, root: Path, key: str, meanwhile: Callable[[], object]) -> None:
         super().__init__(root)
@@ -57,7 +57,7 @@ class BusyStore(FolderStore):
 
 
 class DyingStore(FolderStore):
-    """The writer is gone at its `at`-th write, just before it or just after it; from then on nothing is written."""
+    """Fails at the `at`-th write, before or after writing it, and at every write from then on."""
 
     def __init__(self, root: Path, at: int, *, wrote: bool) -> None:
         super().__init__(root)
@@ -75,7 +75,7 @@ class DyingStore(FolderStore):
 
 
 def writes_of(work: Callable[[Ledger], object]) -> int:
-    """How many writes a ledger's work takes."""
+    """Return how many writes some work on a ledger makes."""
     with fast_folder() as folder:
         store = DyingStore(folder, 10_000, wrote=False)
         work(Ledger(store, StillClock()))

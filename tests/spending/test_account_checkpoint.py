@@ -1,4 +1,6 @@
-"""A checkpoint spares a new writer a long past, is never believed by whoever verifies, and is the account that the entries come to."""
+"""A checkpoint saves a new writer from reading a long chain, equals the account of the entries, and is
+checked by verify.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from clocks import StillClock
+from faulty_stores import MONTH, fast_folder
 from hypothesis import given
 from hypothesis import strategies as st
-from faulty_stores import MONTH, fast_folder
 from test_ledger_laws import amounts, asked, do, laws
 
 from shoestring.backends.folder_store import FolderStore
@@ -39,7 +41,7 @@ LONG = 3 * MIN_INTERVAL + 10
 
 
 class CountingStore(FolderStore):
-    """How often it was asked for an object."""
+    """Counts its fetches."""
 
     fetches = 0
 
@@ -55,7 +57,7 @@ def clock() -> StillClock:
 
 @pytest.fixture
 def store(tmp_path: Path, clock: StillClock) -> FolderStore:
-    """A long account: every second hold of it is settled."""
+    """A store with a long chain, in which every second reservation is settled."""
     store = FolderStore(tmp_path)
     ledger = Ledger(store, clock)
     ledger.open("run", Decimal("10.00"), stage_caps={"work": Decimal("9.00")})
@@ -141,7 +143,7 @@ def test_a_damaged_checkpoint_is_reported(store, clock):
 
 
 def lie(store: FolderStore, **said: object) -> None:
-    """Write a checkpoint that is whole, and not true."""
+    """Write a checkpoint with a valid hash and wrong content."""
     path = store.root / store_layout.ledger_checkpoint("run")
     kept = HashedCheckpoint.model_validate_json(path.read_bytes())
     told = AccountCheckpoint.model_validate(kept.checkpoint.model_dump() | said)

@@ -1,4 +1,4 @@
-"""An approval counts for so much, until its end, as it was given; the entry that used it names it."""
+"""An approval counts up to its amount, until it expires, unchanged; the entry that uses it names it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_approval_that_expires_within_the_margin_does_not_count(store):
 
 @pytest.fixture
 def used(store: FolderStore) -> str:
-    """The digest of an approval that a run was opened by."""
+    """The digest of an approval with which a run was opened."""
     sha256 = write_approval(store, approval())
     Ledger(store, StillClock()).open("run", Decimal("5"), approval=sha256)
     return sha256

@@ -1,4 +1,4 @@
-"""A run's books verify without the store that they came from, and a store through its folder."""
+"""An export of a run's accounts is verified without its store, and a store through its folder."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from clocks import StillClock
+from example_ledger import check, copy_books, cut
 from examples import examples
+from faulty_stores import MONTH, BusyStore, fast_folder
 from hypothesis import given
 from hypothesis import strategies as st
-from example_ledger import check, copy_books, cut
-from faulty_stores import MONTH, BusyStore, fast_folder
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
@@ -56,7 +56,7 @@ def test_receipts_reveal_a_ledger_that_was_deleted(store):
 
 @pytest.fixture
 def out(store, tmp_path) -> Path:
-    """A run's output folder: its books, and its receipts beside them."""
+    """A run's output folder: its ledger export, and its receipts next to it."""
     export_accounts(store, tmp_path / "out/ledger", "run-1")
     shutil.copytree(store.root / "runs/run-1/receipts", tmp_path / "out/receipts")
     return tmp_path / "out"

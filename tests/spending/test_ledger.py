@@ -1,4 +1,4 @@
-"""What each verb of the ledger refuses, and says."""
+"""The results and the refusals of each ledger operation."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_a_reservation_in_a_parent_is_settled_only_by_closing_the_child(ledger):
 
 
 def die_between_month_and_run(store: FolderStore, clock: StillClock, run: str) -> None:
-    """The month's entry and its hint are written, the run's own entry is not."""
+    """The month's entry and its hint are written; the run's own entry is not."""
     with pytest.raises(StoreError):
         Ledger(DyingStore(store.root, 3, wrote=False), clock).open(run, Decimal("0.50"))
 

@@ -1,4 +1,4 @@
-"""Laws of the ledger: what holds whatever is asked of it, by whom, and wherever it is interrupted."""
+"""Laws of the ledger that hold for any requests, by any writers, with any interruption."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from decimal import Decimal
 import pytest
 from clocks import StillClock
 from examples import examples
+from faulty_stores import MONTH, DyingStore, ForgetfulStore, fast_folder, writes_of
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from faulty_stores import MONTH, DyingStore, ForgetfulStore, fast_folder, writes_of
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, ShoestringError, StoreError
@@ -38,7 +38,7 @@ asked = st.one_of(
 
 @dataclass
 class Book:
-    """What an account should be, kept the plain way: in dollars, every rule written out again."""
+    """A plain model of an account: in dollars, with every rule written out."""
 
     cap: Decimal
     train_cap: Decimal
@@ -64,7 +64,7 @@ class Book:
         )
 
     def ask(self, verb: str, hold: str, amount: Decimal, keep: Decimal) -> type[ShoestringError] | None:
-        """Which error is due; None: it was done."""
+        """Apply a request to the model. Returns the expected error, or None."""
         if self.again(verb, hold, amount):
             return None
         if self.closed or (verb == "reserve" and hold in self.reserved):

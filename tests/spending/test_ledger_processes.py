@@ -1,4 +1,4 @@
-"""The ledger among real processes: many at once, killed at any moment, and on a disk that is full."""
+"""The ledger with real processes: many at once, killed at any moment, and on a full disk."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_concurrent_processes_lose_and_duplicate_nothing_and_respect_the_cap(tmp
 
 
 def live_runs(root: Path, writer: int) -> None:
-    """Run after run, until somebody ends this process."""
+    """Open and close runs until the process is killed."""
     ledger, number = Ledger(FolderStore(root), WallClock()), 0
     while True:
         number += 1
@@ -96,7 +96,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_valid_chain():
 
 @pytest.fixture
 def tiny_disk(tmp_path) -> Iterator[Path]:
-    """64 KiB of real file system."""
+    """A real file system of 64 KiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(

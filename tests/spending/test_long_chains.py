@@ -1,4 +1,4 @@
-"""A chain of many entries is read by several at once, and holds, or does not, as one that is read entry by entry."""
+"""A long chain is read in parallel, with the same result as entry by entry."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ledger(store, clock) -> Ledger:
 
 
 class MeetingStore(FolderStore):
-    """Each of these entries is read only while all of them are."""
+    """Blocks the read of each of these entries until all of them are being read."""
 
     def __init__(self, root: Path, account: str, numbers: Collection[int]) -> None:
         super().__init__(root)

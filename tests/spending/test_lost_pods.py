@@ -1,4 +1,4 @@
-"""What dead pods leave behind is settled at what they took, and never above what they had reserved."""
+"""Reservations of dead pods are settled at what the pods cost, and never above the reserved amount."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import psutil
 import pytest
 from clocks import NOON, StillClock
 from examples import examples
+from faulty_stores import fast_folder
 from hypothesis import given
 from hypothesis import strategies as st
-from faulty_stores import fast_folder
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import LocalCluster

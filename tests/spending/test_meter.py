@@ -1,4 +1,4 @@
-"""The meter's arithmetic, and the guard that never lets a step run past it."""
+"""The meter's arithmetic, and the guard that keeps steps within the meter's limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ limits = st.integers(0, 10_000_000).map(from_microusd)
 moments = st.floats(0, 1e8)
 durations = st.floats(0, 1e6)
 MICRO = Decimal("0.000001")
-# Adding up floats near 1e8 s is good to this.
+# The precision of sums of floats near 1e8 s.
 ROUNDING_S = 1e-6
 
 
@@ -89,7 +89,9 @@ def test_a_meter_ends_at_the_limit_or_the_deadline_whichever_is_first(limit_usd,
 def test_training_that_obeys_the_guard_never_overruns(
     usd_per_hour, paid_s, due_in, started_s, first, leaving, slowness
 ):
-    """While a step takes at most SLOWEST_TIMES the slowest that is remembered, and leaving all of what was reserved for it."""
+    """A step takes at most SLOWEST_FACTOR times the slowest remembered one, and the exit takes all of its
+    reserved time.
+    """
     first_s, exit_s, due_s = (
         first * paid_s,
         leaving * paid_s,
@@ -140,7 +142,7 @@ moved = st.lists(st.tuples(st.floats(0, 1e4), st.decimals("0.000001", "100", pla
 def test_spend_is_the_sum_over_prices_of_price_times_duration(
     first: Decimal, gaps: list[tuple[float, Decimal]], rest_s: float
 ):
-    """The receipt's own sum agrees, and one more second never costs less than nothing."""
+    """The receipt's own sum agrees, and one more second never has a negative cost."""
     meter, now_s, spans, moves = Meter(first, 0.0, Decimal(10**6), None), 0.0, [], ()
     price = first
     for gap_s, next_price in gaps:

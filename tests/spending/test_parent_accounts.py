@@ -1,4 +1,4 @@
-"""A run in a campaign lies in two accounts, its month's and its campaign's: money is held in both, or in neither."""
+"""A run in a campaign has two parents, its month and its campaign: both reserve its cap, or neither."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from clocks import NOON, StillClock
+from faulty_stores import MONTH, DyingStore, fast_folder, writes_of
 from hypothesis import given
 from hypothesis import strategies as st
-from faulty_stores import MONTH, DyingStore, fast_folder, writes_of
 from test_ledger_laws import laws
 
 from shoestring.backends.folder_store import FolderStore
@@ -270,7 +270,7 @@ def test_a_reservation_made_by_a_clock_years_ahead_is_released(store, ledger, cl
     die_between_the_accounts(store, StillClock(NOON + timedelta(days=1000)))
     clock.sleep(LEASE_S)
     assert ledger.repair_parent(MONTH) == []
-    # Nothing has come after it: nobody can tell how old it is.
+    # No later entry shows how old it is.
     ledger.open("other", Decimal("0.1"))
     assert ledger.repair_parent(MONTH) == []
     clock.sleep(LEASE_S)
@@ -288,7 +288,7 @@ def test_a_clock_that_goes_back_changes_neither_order_nor_caps(store, ledger, cl
 
 
 def test_a_late_opener_is_not_closed_by_a_concurrent_repair(store, clock, ledger):
-    """The sweeper saw nothing there, and the account is opened before its own entry is."""
+    """The repair reads no account, and the account is opened before the repair writes its entry."""
     ledger.open("run", Decimal("1"), campaign=SPRING)
     sealed = read_entry(store, MONTH, 2)
     with pytest.raises(LedgerConflict, match="is already open"):

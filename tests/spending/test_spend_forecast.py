@@ -1,4 +1,4 @@
-"""The forecast of a run's spend, and what is changed when it drifts: laws on a machine whose pace and price are set."""
+"""Laws of the spend forecast and its changes, on a simulated machine with a given pace and price."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ DOLLAR = Decimal(1)
 
 @dataclass
 class Machine:
-    """Trains windows of a thousand rows and does what it is told. `pace`: seconds a row of a batch of `batch_rows`."""
+    """Trains windows of a thousand rows and makes the changes. `pace`: seconds per row at a batch of
+    `batch_rows`.
+    """
 
     pace: float = 0.001
     price: Decimal = DOLLAR
@@ -112,7 +114,7 @@ def test_one_slow_window_changes_nothing(at: int, times: float) -> None:
 
 @given(st.floats(1.5, 20), st.integers(10, 40), st.booleans())
 def test_drift_leads_to_a_plan_that_ends_within_the_limit(times: float, after: int, by_price: bool) -> None:
-    """A slower machine, or a dearer one: the same."""
+    """A slower machine and a more expensive one are treated alike."""
     machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600).run(after)
     if by_price:
         machine.price *= Decimal(str(round(times, 3)))

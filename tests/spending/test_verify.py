@@ -1,4 +1,4 @@
-"""No change of the books goes unseen, and books that hold are never called broken."""
+"""Verification finds every change of a ledger, and never reports a valid one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from clocks import NOON, StillClock
+from example_ledger import check, copy_books, cut
 from examples import examples
+from faulty_stores import MONTH, BusyStore, DyingStore, fast_folder
 from hypothesis import given
 from hypothesis import strategies as st
-from example_ledger import check, copy_books, cut
-from faulty_stores import MONTH, BusyStore, DyingStore, fast_folder
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
@@ -51,7 +51,7 @@ STRAYS = ("00000099.json", "3.json", "000000003.json", "00000000.json", "notes",
 
 
 def tamper(data: st.DataObject, files: list[Path]) -> None:
-    """Change one of the files in one of the ways in which a file can be changed."""
+    """Change one of the files in one of the possible ways."""
     entries = [path for path in files if path.name != "head.json"]
     match data.draw(
         st.sampled_from(["byte", "cut", "grow", "delete", "swap", "copy", "move", "reseal", "reformat"])
@@ -119,7 +119,7 @@ def test_the_first_wrong_entry_is_named(store):
 
 
 def rewrite(store: FolderStore, account: str, number: int, **changes: object) -> None:
-    """Change an entry as somebody would who knows how: with its hash, and those of all that follow, and the hint."""
+    """Change an entry, and update its hash, the hashes of all later entries, and the head hint."""
     head, last = "", number
     for at in range(number, 99):
         sealed = read_entry(store, account, at)
@@ -245,7 +245,8 @@ def test_an_account_copied_under_another_name_is_found(store):
         (
             MONTH,
             1,
-            "run-1/00000001.json: names entry .* of 2026-11, which is missing: the end of its chain was removed",
+            "run-1/00000001.json: names entry .* of 2026-11, which is missing: "
+            "the end of its chain was removed",
         ),
         (MONTH, 3, "run-2/00000006.json: names entry .* of 2026-11, which is missing"),
         ("run-1", 0, "2026-11/00000005.json: settles run-1, which is missing"),
