@@ -9,18 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import BudgetExceeded, NotYet, Refused, UnknownName
 from shoestring.core.receipt import PricePoint
 from shoestring.data.run_records import Run
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Choice, Decision
-from shoestring.runtime.admission.admit import Headroom, decide_with_headroom, reserve_overhead
+from shoestring.runtime.admission.admit import decide_with_headroom, reserve_overhead
 from shoestring.runtime.admission.approvals import check_run_limits
-from shoestring.runtime.admission.start_gate import max_wait_s
-from shoestring.runtime.records.overhead import overhead_hold, overhead_usd
-from shoestring.runtime.route_step.retry import ROUTER_RETRY_S, number_of
+from shoestring.runtime.admission.start_gate import Headroom, max_wait_s
+from shoestring.runtime.records.overhead import overhead_reservation, overhead_usd
+from shoestring.runtime.route_step.retry import ROUTER_RETRY_S
 from shoestring.runtime.route_step.route import MAX_RACES, reservation_usd
-from shoestring.runtime.settlement.adjust import adjust_hold
+from shoestring.runtime.settlement.adjust import adjust_reservation
 from shoestring.simulation.event_loop import Process
 from shoestring.simulation.results import NOTHING
 from shoestring.simulation.simulated_world import PipelineRun, Simulation, deadline_left_s, new_run, question
@@ -206,7 +207,8 @@ def undelivered_decision(
 def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, state: AccountState) -> Decision:
     """Ask the router about one stage, with the money and time that are left."""
     start, stage = pipeline.run.start, pipeline.request.kind.needs[index].stage
-    names = [name for name in (*state.reservations, *state.settled_usd) if name.rpartition("-")[0] == stage]
+    names = (*state.reservations, *state.settled_usd)
+    attempts = [AttemptId.parse(pipeline.request.run_id, name) for name in names]
     caps = {
         name: max(NOTHING, cap_usd - state.stages[name].spent_usd - state.stages[name].held_usd)
         if name in state.stages
@@ -218,7 +220,7 @@ def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, stat
         pipeline.request,
         index,
         pipeline.upstream,
-        attempt=1 + max(map(number_of, names), default=0),
+        attempt=1 + max((each.number for each in attempts if each.stage == stage), default=0),
         budget_usd=start.budget_usd,
         spent_usd=start.budget_usd - (state.cap_usd or NOTHING) + state.spent_usd,
         held_usd=state.held_usd,
@@ -243,7 +245,7 @@ def settle_start(simulation: Simulation, pipeline: PipelineRun, run: Run) -> Non
     world, ledger, account = simulation.world(), simulation.loop.ledger, run.start.account
     if (state := state_of(ledger, account)) is None or state.closed:
         return
-    overhead = overhead_hold(run.start)
+    overhead = overhead_reservation(run.start)
     settle_lost_pods(ledger, world.store, world.cluster, account, pipeline.request.run_id, exclude={overhead})
     state = ledger.state(account)
     if held := state.reservations.get(overhead):
@@ -266,7 +268,7 @@ def adjust(simulation: Simulation, pipeline: PipelineRun, ledger: Ledger, accoun
             actual_usd[hold] = cost_between_usd(prices, life.started_at, life.finished_at) + pod.fees_usd
     changed = [hold for hold in actual_usd if actual_usd[hold] != settled_usd[hold]]
     for hold in sorted(changed, key=lambda hold: actual_usd[hold] - settled_usd[hold]):
-        adjust_hold(ledger, account, hold, settled_usd[hold], actual_usd[hold])
+        adjust_reservation(ledger, account, hold, settled_usd[hold], actual_usd[hold])
 
 
 def reap_once(simulation: Simulation) -> Process[None]:

@@ -24,7 +24,7 @@ from shoestring.routing.candidates import Candidates
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.question import Question
-from shoestring.runtime.admission.admit import Headroom
+from shoestring.runtime.admission.start_gate import Headroom
 from shoestring.runtime.records.overhead import overhead_s
 from shoestring.runtime.records.run_setup import new_start
 from shoestring.simulation.event_loop import EventLoop, FaultyStore, SimulatedClock

@@ -1,5 +1,6 @@
-"""Pages for people, compared with the ones that were looked at. After a change that is meant: look, then
-write them anew (each failure shows the page) into tests/routing/golden/.
+"""Explain pages equal their golden files.
+
+After an intended change, review the pages and write them into tests/routing/golden/.
 """
 
 from __future__ import annotations

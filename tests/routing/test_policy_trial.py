@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from routing_cases import EVALUATE, PREPROCESS, laptop_question, questions
-from test_preferences import PLACES, policies
+from test_policy_rules import PLACES, policies
 
 from shoestring.config.policy import CandidatePolicy, Policy, Preferences
 from shoestring.core.receipt import Receipt
@@ -277,7 +277,7 @@ def test_few_runs_give_no_interval_and_no_runs_no_comparison() -> None:
 
 
 def test_a_candidate_with_the_name_of_the_live_policy_is_refused() -> None:
-    with pytest.raises(ValidationError, match="the candidate is called house 3 like the policy in force"):
+    with pytest.raises(ValidationError, match="the candidate has the same title as the live policy, house 3"):
         Policy.model_validate(
             {"name": "house", "version": 3, "candidate": {"policy": {"name": "house", "version": 3}}}
         )

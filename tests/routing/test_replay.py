@@ -55,7 +55,9 @@ def replayed_by_changed_code(folder: Path, name: str, before: str, after: str) -
 
 def test_the_same_code_elsewhere_replays_to_the_same_bytes(tmp_path: Path) -> None:
     assert (
-        replayed_by_changed_code(tmp_path, "config/tariffs.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 730.0")
+        replayed_by_changed_code(
+            tmp_path, "config/tariffs.py", "HOURS_PER_MONTH = 730.0", "HOURS_PER_MONTH = 730.0"
+        )
         == "identical"
     )
 
