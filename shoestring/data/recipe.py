@@ -81,7 +81,7 @@ class Join(Record):
 
 
 class Target(Record):
-    """What the model predicts."""
+    """The target of the prediction."""
 
     column: str
     above: float | None = Field(

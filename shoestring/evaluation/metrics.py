@@ -26,8 +26,8 @@ ECE_BINS = 15
 """The number of calibration bins of Guo, Pleiss, Sun and Weinberger 2017, section 5."""
 
 BIASED_UNDER_RESAMPLING = frozenset({"ece"})
-"""Metrics that get no interval. Noise within a bin adds to the calibration error, so resampled values lie
-above the measured one and their quantiles are no confidence interval."""
+"""Metrics that get no interval. Noise within a bin adds to the calibration error, so resampled values
+exceed the measured one and their quantiles are no confidence interval."""
 
 
 def statistics(task: Task, y: Targets, p: Floats) -> dict[str, Statistic]:

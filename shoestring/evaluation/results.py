@@ -36,7 +36,7 @@ class ScoredModel(Record):
     """The scores of the model, or of a baseline, on the test rows."""
 
     name: str
-    description: str = Field(description="what it is, in one sentence")
+    description: str = Field(description="a one-sentence description")
     scores: dict[str, Score]
     difference: dict[str, Score] = Field(
         {}, description="baselines only: the model's metric minus this one's, over the same resamples"

@@ -38,8 +38,8 @@ def read_target(rows: EncodedRows, encoding: Encoding, split: str) -> Targets:
     if len(found := np.unique(y)) < 2:
         only = found[0] if encoding.task == "regression" else repr(encoding.classes[int(found[0])])
         raise DataError(
-            f"all {len(y)} rows of the {split} split have the target {only}: no metric can tell a good model "
-            "from a bad one; give the split a larger share, or choose another `seed`"
+            f"all {len(y)} rows of the {split} split have the target {only}: no metric can distinguish "
+            "a good model from a bad one; give the split a larger share, or choose another `seed`"
         )
     return y
 

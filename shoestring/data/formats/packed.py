@@ -90,7 +90,7 @@ def map_packed(path: Path) -> tuple[Records, pa.Schema, dict[str, Any]]:
         raise DataError(f"{path} is damaged: its header cannot be read ({error})") from None
     expected, found = start + rows * dtype.itemsize, path.stat().st_size
     if found != expected:
-        raise DataError(f"{path} is damaged: it has {found} bytes instead of {expected}, as its header says")
+        raise DataError(f"{path} is damaged: it has {found} bytes, and its header implies {expected}")
     records = np.memmap(path, dtype, "r", start, (rows,)) if rows else np.zeros(0, dtype)
     return np.asarray(records), schema, header
 
