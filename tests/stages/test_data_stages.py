@@ -21,10 +21,10 @@ from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.spending.meter import Meter
 from shoestring.stages import ingest, preprocess
-from shoestring.stages.work import Progress, Work
+from shoestring.stages.work import StageProgress, Work
 
 
-def work(folder: Path, stage: str, told: list[Progress] | None = None, **inputs: str) -> Work:
+def work(folder: Path, stage: str, told: list[StageProgress] | None = None, **inputs: str) -> Work:
     scratch = folder / "scratch" / stage
     scratch.mkdir(parents=True, exist_ok=True)
     clock = WallClock()
@@ -41,13 +41,13 @@ def work(folder: Path, stage: str, told: list[Progress] | None = None, **inputs:
         meter=Meter(Decimal("0.04"), clock.monotonic_s(), Decimal(1), None),
         clock=clock,
         scratch=scratch,
-        progress=(told if told is not None else []).append,
-        stopping=lambda: False,
+        report_progress=(told if told is not None else []).append,
+        should_stop=lambda: False,
     )
 
 
 def test_the_flights_go_from_raw_files_to_encoded_rows(tmp_path: Path) -> None:
-    told: list[Progress] = []
+    told: list[StageProgress] = []
     raw = ingest.run(work(tmp_path, "ingest", told))
     done = preprocess.run(work(tmp_path, "preprocess", told, data=raw.key))
     store = FolderStore(tmp_path / "store")
@@ -123,7 +123,7 @@ def test_other_features_splits_or_targets_are_encoded_anew_but_not_ingested_anew
 
 
 def test_a_stage_that_is_asked_to_stop_stops_and_leaves_no_data_set(tmp_path: Path) -> None:
-    asked = replace(work(tmp_path, "ingest"), stopping=lambda: True)
+    asked = replace(work(tmp_path, "ingest"), should_stop=lambda: True)
     with pytest.raises(StageStopped, match="rows"):
         ingest.run(asked)
     assert list(asked.store.list("datasets/")) == []

@@ -124,7 +124,7 @@ def stage_request_at_start(
         stage_budgets=stage_budgets,
         deadline_left_s=request.deadline_s,
         began_at=world.clock.now(),
-        notes=(f"{join_names(cached)} costs nothing: the results are cached",) if cached else (),
+        notes=(f"nothing is paid for {join_names(cached)}: the results are cached",) if cached else (),
         origin=request.origin,
         metered=request.metered,
     )

@@ -155,7 +155,7 @@ def lost_result(
     spent_usd: Decimal,
     ledger_head: str,
 ) -> AttemptResult:
-    """Return the result of an attempt whose pod is lost. `heartbeat` None: the pod never began."""
+    """Return the result of an attempt whose pod is lost. `heartbeat` None: the pod never started."""
     if heartbeat is None:
         now = world.clock.now()
         return AttemptResult(

@@ -1,0 +1,110 @@
+"""Caps that whoever pays has set: for a run, for a stage of it, for a month of runs. All refuse before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from runtime_world import CHAIN, INGEST, MONEY, SetClock, begin, refused_at_once, small_world, wish
+
+from shoestring.config.budgets import Budgets
+from shoestring.config.world import World
+from shoestring.core.errors import BudgetExceeded, Refused
+from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.runtime.admission.admit import admission_decision, admit
+from shoestring.runtime.settlement.settle import settle_run
+from shoestring.spending.ledger.ledger import Ledger, account_names
+
+CAP = Decimal("0.000200")
+
+
+@pytest.fixture
+def world(laptop: Path, tmp_path: Path) -> World:
+    return small_world(laptop, tmp_path, SetClock())
+
+
+@pytest.fixture
+def recipe(flights_slice: Path) -> Recipe:
+    return read_recipe(flights_slice)
+
+
+def paid_by(world: World, **caps: object) -> World:
+    return replace(world, budgets=Budgets.model_validate(caps))
+
+
+def month_of(world: World) -> str:
+    return f"{world.clock.now():%Y-%m}"
+
+
+def test_a_budget_above_what_one_run_may_have_is_refused_and_one_that_is_not_is_admitted(
+    world: World, recipe: Recipe
+) -> None:
+    strict = paid_by(world, run_usd=MONEY - Decimal("0.000001"))
+    with pytest.raises(Refused, match=r"\$0\.01 is above the \$0\.009999 .* raise run_usd"):
+        admit(strict, wish(recipe))
+    with pytest.raises(Refused, match="raise run_usd"):
+        admission_decision(strict, wish(recipe), Decimal(0), {})
+    assert account_names(world.store) == [] and list(world.store.list("runs/r/decisions/")) == []
+    assert admit(paid_by(world, run_usd=MONEY), wish(recipe)).start.budget_usd == MONEY
+
+
+@pytest.mark.parametrize(("theirs", "own"), [(CAP, None), (CAP, CAP * 2), (CAP * 2, CAP)])
+def test_of_two_budgets_for_a_stage_the_smaller_holds(
+    world: World, recipe: Recipe, theirs: Decimal, own: Decimal | None
+) -> None:
+    strict = paid_by(world, stages={"ingest": theirs, "nobodys": CAP})
+    capped = recipe.model_copy(update={"stage_budgets_usd": {"ingest": own} if own else {}})
+    began = begin(strict, wish(capped, needs=INGEST))
+    assert began.attempt.decision.question.stage_budgets["ingest"] == CAP
+    with pytest.raises(BudgetExceeded):
+        began.ledger.extend("r", "ingest-1", CAP)
+
+
+def test_a_stage_budget_that_nothing_fits_is_refused_before_anything_starts(
+    world: World, recipe: Recipe
+) -> None:
+    with pytest.raises(Refused, match=r"the stage's own budget is \$0\.000001"):
+        admit(paid_by(world, stages={"train": "0.000001"}), wish(recipe, needs=CHAIN))
+    assert account_names(world.store) == []
+
+
+def test_the_months_cap_is_what_the_budgets_say_now(world: World, recipe: Recipe) -> None:
+    ledger = Ledger(world.store, world.clock)
+    for number, cap_usd in enumerate((None, "0.05", "0.03", None, "0.06")):
+        admit(paid_by(world, month_usd=cap_usd), wish(recipe, run_id=f"r{number}", budget_usd=MONEY))
+        settle_run(world, f"r{number}")
+        assert (
+            ledger.state(month_of(world)).cap_usd
+            == (None, *map(Decimal, ("0.05", "0.03", "0.03", "0.06")))[number]
+        )
+
+
+def test_a_run_that_its_month_has_no_money_for_is_refused_with_what_it_lacked(
+    world: World, recipe: Recipe
+) -> None:
+    strict = paid_by(world, month_usd=MONEY + CAP)
+    admit(strict, wish(recipe, run_id="first"))
+    with pytest.raises(
+        BudgetExceeded,
+        match=r"reserve second of \d{4}-\d\d: \$0\.010000 requested, \$0\.000200 left of \$0\.010200",
+    ):
+        admit(strict, wish(recipe, run_id="second"))
+
+
+def test_a_month_that_has_spent_more_than_its_new_cap_begins_no_run(world: World, recipe: Recipe) -> None:
+    admit(world, wish(recipe, run_id="first"))
+    with pytest.raises(
+        Refused, match=r"has spent and holds \$0\.010000, so its cap cannot be \$0\.005000.* raise month_usd"
+    ):
+        admit(paid_by(world, month_usd="0.005"), wish(recipe, run_id="second"))
+    assert "second" not in account_names(world.store)
+
+
+def test_of_runs_that_race_for_one_months_cap_as_many_begin_as_fit(world: World, recipe: Recipe) -> None:
+    strict = paid_by(world, month_usd=MONEY * 2)
+    lost = refused_at_once(4, lambda number: admit(strict, wish(recipe, run_id=f"r{number}")))
+    state = Ledger(world.store, world.clock).state(month_of(world))
+    assert (state.held_usd, state.left_usd, len(state.reservations)) == (MONEY * 2, 0, 2)
+    assert len(lost) == 2 and all("$0.010000 requested, $0.000000 left of $0.020000" in each for each in lost)

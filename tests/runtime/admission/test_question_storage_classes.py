@@ -1,0 +1,112 @@
+"""Storage classes are offered where the store has them, and what others were told to write is known to lie where they were told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from commands import shoestring
+from runtime_world import SetClock, measured, small_world, wish
+
+from shoestring.backends.local import open_local_world
+from shoestring.config.tariffs import Tariffs
+from shoestring.config.world import PriceBook, Prices, World
+from shoestring.core.types import Need
+from shoestring.data.recipe import Recipe
+from shoestring.routing.dag import stages_from
+from shoestring.routing.pages.explain import as_text
+from shoestring.runtime.admission.admit import admit
+from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.route_step.route import decide_and_reserve
+
+SHELVES = {"NEARLINE": {"usd_per_gb_month": "0.1", "retrieval_usd_per_gb": "0.01", "min_days": 30}}
+TARIFFS: dict[str, Any] = {
+    "storage_usd_per_gb_month": "1",
+    "storage_held_hours": 8760,
+    "storage_classes": SHELVES,
+}
+BESIDE = (
+    Need(stage="left", writes_bytes_per_row=400, after=()),
+    Need(stage="right", writes_bytes_per_row=400, after=()),
+    Need(stage="join", after=("left", "right"), reads="scan"),
+)
+
+
+def written(laptop: Path, path: Path, **changes: Any) -> Path:
+    path.write_text(yaml.safe_dump(yaml.safe_load(laptop.read_text()) | {"tariffs": TARIFFS} | changes))
+    return path
+
+
+def test_a_folder_has_one_storage_class_and_a_decision_says_so_once(
+    laptop: Path, flights_slice: Path, tmp_path: Path
+) -> None:
+    world = small_world(written(laptop, tmp_path / "world.yaml"), tmp_path, SetClock())
+    asked = wish(flights_slice, budget_usd=Decimal(1))
+    decision, _ = decide_and_reserve(world, admit(world, asked), asked, StageInputs())
+    assert decision.candidates.storage_classes == ()
+    (note,) = (note for note in decision.question.notes if "storage_classes" in note)
+    assert note.startswith(
+        "the store is a folder, which has one storage class: the storage_classes NEARLINE are not offered"
+    )
+    assert as_text(decision).count(note) == 1
+    plain = small_world(laptop, tmp_path, SetClock())
+    assert plain.notes == ()
+
+
+def test_a_price_list_to_think_with_plans_with_every_class(
+    laptop: Path, flights_slice: Path, tmp_path: Path
+) -> None:
+    path = written(laptop, tmp_path / "world.yaml", purpose="plan")
+    measured(tmp_path / "store", open_local_world(path, store=tmp_path / "store"))
+    ran = shoestring("plan", flights_slice, "--world", path, "--store", tmp_path / "store", "--budget", "1")
+    assert ran.code == 0 and "on NEARLINE" in ran.out and "one storage class" not in ran.out
+    told = shoestring(
+        "plan", flights_slice, "--world", path, "--store", tmp_path / "store", "--budget", "1", "--json"
+    ).json
+    assert [line.get("storage_class") for line in told["stages"]] == ["NEARLINE", "NEARLINE", None, None]
+    listed = shoestring("prices", "show", "--world", path).out.splitlines()
+    assert ["NEARLINE", "$0.100000", "$0.010000", "30", "days"] in [line.split() for line in listed]
+    assert (
+        told["choice"]["storage_class"] == "NEARLINE"
+        and told["choice"]["format"] + " on NEARLINE" in told["pareto_front"][0]["offers"][0]
+    )
+
+
+class Shelved:
+    """Prices of a store that has storage classes."""
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices, self.current_usd_per_hour = prices, prices.current_usd_per_hour
+
+    def book(self) -> PriceBook:
+        return replace(self._prices.book(), tariffs=Tariffs.model_validate(TARIFFS))
+
+
+@pytest.fixture
+def world(laptop: Path, tmp_path: Path) -> World:
+    found = small_world(laptop, tmp_path, SetClock())
+    return replace(found, prices=Shelved(found.prices))
+
+
+def test_what_a_stage_beside_is_about_to_write_lies_where_it_was_told_to(
+    world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("x,y\n" + "1,1\n2,0\n" * 50_000)
+    recipe = Recipe.model_validate(
+        {"name": "few", "source": {"rows": {"path": tmp_path / "rows.csv"}}, "target": {"column": "y"}}
+    )
+
+    def asked(stage: str) -> Any:
+        return replace(wish(recipe, needs=stages_from(BESIDE, stage), budget_usd=Decimal(5)), metered=False)
+
+    run = admit(world, asked("left"))
+    left, _ = decide_and_reserve(world, run, asked("left"), StageInputs())
+    right, _ = decide_and_reserve(world, run, asked("right"), StageInputs())
+    assert left.choice and left.choice.storage_class == "NEARLINE"
+    assert [(each.stage, each.format, each.storage_class) for each in right.question.upstream] == [
+        ("left", left.choice.format, "NEARLINE")
+    ]

@@ -1,0 +1,74 @@
+"""Pods that wait or died, as a sweeper is shown them, and a world of shares of nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from runtime_world import INGEST, Began, SetClock, on_cluster, small_world, wish
+
+from shoestring.config.world import PriceBook, World
+from shoestring.core.interfaces import PodLifetime, StagePod
+from shoestring.core.pod_ref import ClusterPod
+from shoestring.core.types import Pool, Quote
+from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.route_step.route import decide_and_reserve
+
+SMALL = Pool(name="od/1", node_pool="od", cores=1, memory_gb=2)
+LARGE = Pool(name="big/2", node_pool="big", cores=2, memory_gb=4)
+QUEUE_S, ABANDONED_S = 300.0, 3600.0
+SCHEDULER = "0/3 nodes are available: 3 Insufficient cpu."
+
+
+class Queue:
+    """Pods that wait, and those that were given up. One in `taken` is on a node by the time that it is asked to end."""
+
+    def __init__(self, *pods: StagePod, taken: bool = False) -> None:
+        self.waiting, self.ended, self._taken = list(pods), list[StagePod](), taken
+
+    def pods(self) -> tuple[StagePod, ...]:
+        return tuple(self.waiting)
+
+    def end(self, pod: StagePod) -> bool:
+        if self._taken:
+            return False
+        self.waiting = [other for other in self.waiting if other.ref != pod.ref]
+        self.ended.append(pod)
+        return True
+
+
+class NodePrices:
+    """The laptop's prices, for shares of nodes."""
+
+    def __init__(self, laptop: PriceBook) -> None:
+        names = {"cpu-1": SMALL.name, "cpu-2": LARGE.name}
+        named = (
+            quote.model_copy(update={"pool": names[quote.pool]})
+            for quote in laptop.quotes
+            if quote.pool in names
+        )
+        self._book = replace(laptop, quotes=tuple(named))
+
+    def book(self) -> PriceBook:
+        return self._book
+
+    def current_usd_per_hour(self, quote: Quote, pool: Pool) -> None:
+        """They never move."""
+
+
+def waits(world: World, seconds: float, run_id: str = "r", node: str = "", why: str = SCHEDULER) -> StagePod:
+    since = world.clock.now() - timedelta(seconds=seconds)
+    life = PodLifetime(alive=True, started_at=since if node else None)
+    return StagePod(ClusterPod("ns", "7", "ingest-pod"), run_id, "ingest", since, node, True, why, "42", life)
+
+
+def shares_world(laptop: Path, folder: Path, pools: tuple[Pool, ...] = (SMALL, LARGE)) -> World:
+    small = small_world(laptop, folder, SetClock())
+    return replace(on_cluster(small, pools)[0], prices=NodePrices(small.prices.book()))
+
+
+def again(began: Began, flights_slice: Path) -> str:
+    decision, _ = decide_and_reserve(began.world, began.run, wish(flights_slice, needs=INGEST), StageInputs())
+    assert decision.choice is not None
+    return decision.choice.pool

@@ -1,0 +1,132 @@
+"""The books of a component that keeps none: held while it runs, settled to the next step of ours, and brought to its pod's own times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from reaper_world import Queue
+from runtime_world import MONEY, SetClock, TellingCluster, on_cluster, small_world
+
+from shoestring.config.world import World
+from shoestring.core.interfaces import PodLifetime
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Need
+from shoestring.data.recipe import Recipe
+from shoestring.data.run_records import open_run, read_record
+from shoestring.routing.decision import Decision
+from shoestring.runtime.admission.admit import RunRequest
+from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.records.overhead import overhead_timer
+from shoestring.runtime.route_step.route import route
+from shoestring.runtime.settlement.reap import reap as sweep_world
+from shoestring.runtime.settlement.settle import settle_run
+from shoestring.spending.heartbeat import last_heartbeat
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.lost_pods import settle_lost_pods
+from shoestring.spending.meter import cost_usd
+
+NEED = Need(stage="theirs", setup_s=20.0)
+KNOWN = "ns?shoestring.dev/stage=theirs,pipeline/runid=r"
+
+
+@pytest.fixture
+def world(laptop: Path, tmp_path: Path) -> World:
+    """A cluster that says nothing of the component's pod but that it is over."""
+    return ended(on_cluster(small_world(laptop, tmp_path, SetClock()))[0], PodLifetime(alive=False))
+
+
+def ended(world: World, life: PodLifetime) -> World:
+    """The same world, in which the cluster says this of the component's pod."""
+    return replace(world, cluster=TellingCluster(world.cluster.pools(), {KNOWN: life}))
+
+
+@pytest.fixture
+def decision(world: World, tmp_path: Path) -> Decision:
+    """What its router decided; the component is on its own from now on."""
+    asked = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False)
+    route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    return Decision.model_validate_json((tmp_path / "decision.json").read_bytes())
+
+
+def recipe_in(folder: Path) -> Recipe:
+    (folder / "rows.csv").write_text("x,y\n1,1\n2,0\n3,1\n4,0\n")
+    return Recipe.model_validate(
+        {"name": "few", "source": {"rows": {"path": folder / "rows.csv"}}, "target": {"column": "y"}}
+    )
+
+
+def test_its_pod_is_known_by_what_its_engine_calls_the_run(world: World, tmp_path: Path) -> None:
+    asked = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False, job_id="0d3f-job")
+    route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    beat = last_heartbeat(world.store, "r", "theirs-1")
+    assert beat is not None and str(beat.pod) == "ns?shoestring.dev/stage=theirs,pipeline/runid=0d3f-job"
+
+
+def price(decision: Decision, seconds: float) -> Decimal:
+    assert decision.choice is not None
+    return cost_usd(decision.choice.usd_per_hour, seconds)
+
+
+def settled(world: World) -> tuple[Decimal, Receipt]:
+    settle_run(world, "r")
+    state = Ledger(world.store, world.clock, str(world.pod)).state("r")
+    assert (state.closed, state.reservations) == (True, {})
+    # What the books hold in the end: the settlement, and its adjustment.
+    return state.stages["theirs"].spent_usd, read_record(
+        world.store, "runs/r/receipts/theirs-1.json", Receipt
+    )
+
+
+def test_it_counts_from_its_router_to_the_next_step_of_ours(world: World, decision: Decision) -> None:
+    world.clock.sleep(12)
+    with overhead_timer(world, open_run(world.store, "r"), "route-next"):
+        world.clock.sleep(3)
+    spent_usd, receipt = settled(world)
+    assert (spent_usd, receipt.spent_usd, receipt.seconds) == (price(decision, 12), price(decision, 12), 12.0)
+    assert (receipt.status, receipt.outcome) == ("done", None)
+
+
+def test_it_is_never_settled_above_what_was_reserved_for_it(world: World, decision: Decision) -> None:
+    assert decision.choice is not None
+    world.clock.sleep(86400)
+    assert settled(world)[0] == decision.choice.p95_usd
+
+
+def test_where_the_cluster_tells_its_pods_times_those_are_what_it_took(
+    world: World, decision: Decision
+) -> None:
+    began = world.clock.now() + timedelta(seconds=5)
+    world.clock.sleep(30)
+    lived = PodLifetime(alive=False, started_at=began, finished_at=began + timedelta(seconds=7))
+    assert settled(ended(world, lived))[0] == price(decision, 7)
+
+
+def test_what_its_cluster_says_of_its_end_is_in_its_receipt(world: World, decision: Decision) -> None:
+    world.clock.sleep(10)
+    _, receipt = settled(ended(world, PodLifetime(alive=False, reason="Error, exit code 3")))
+    assert (receipt.status, receipt.cause, receipt.reason) == ("failed", "code", "Error, exit code 3")
+
+
+def test_nobody_takes_it_for_dead_before_the_end_of_its_run(world: World, decision: Decision) -> None:
+    world.clock.sleep(3600)
+    ledger = Ledger(world.store, world.clock, str(world.pod))
+    assert settle_lost_pods(ledger, world.store, world.cluster, "r", "r", exclude={"overhead-1"}) == []
+    assert str(decision.question.attempt_id) in ledger.state("r").reservations
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_its_run_goes_on_for_as_long_as_its_pod_lives(world: World, decision: Decision, lives: bool) -> None:
+    world.clock.sleep(10 * world.policy.abandoned_after_s)
+    sweep_world(ended(world, PodLifetime(alive=lives)), Queue())
+    state = Ledger(world.store, world.clock, str(world.pod)).state("r")
+    assert (str(decision.question.attempt_id) in state.reservations, state.closed) == (lives, not lives)
+
+
+def test_what_it_leaves_is_not_looked_for_in_our_cache(decision: Decision) -> None:
+    assert decision.question.digests["cache"] == ""
+    assert decision.choice is not None
+    assert not decision.choice.cached

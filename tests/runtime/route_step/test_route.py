@@ -1,0 +1,248 @@
+"""Ask, decide, reserve, write it down: also when somebody else is faster, and when the cache has it or only seems to."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from runtime_world import INGEST, TRAIN, SetClock, on, small_world, wish
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.config.world import World
+from shoestring.core.errors import BudgetExceeded, Refused
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.receipt import Receipt
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Format, Market, StageOutcome
+from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.data.run_records import read_record
+from shoestring.data.storage import cache
+from shoestring.data.storage.blobs import load_manifest
+from shoestring.routing.analysis.replay import replay
+from shoestring.routing.decision import Decision
+from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.stage_results import StageInputs, cache_key
+from shoestring.runtime.records.overhead import OverheadTime
+from shoestring.runtime.records.receipt_history import write_receipt
+from shoestring.runtime.route_step.route import MAX_RACES, decide_and_reserve, route
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.meter import Meter
+from shoestring.stages import ingest
+from shoestring.stages.work import Work
+
+
+class RivalStore(FolderStore):
+    """Somebody else does something just before this account's ledger is next written to, so many times."""
+
+    def __init__(self, root: Path, account: str, rival: Callable[[], object], times: int = 1) -> None:
+        super().__init__(root)
+        self._prefix, self._rival, self._left = f"ledger/{account}/0", rival, times
+
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
+    ) -> bool:
+        if key.startswith(self._prefix) and self._left:
+            self._left -= 1
+            self._rival()
+        return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
+
+
+@pytest.fixture
+def world(laptop: Path, tmp_path: Path) -> World:
+    return small_world(laptop, tmp_path, SetClock())
+
+
+def greedy(flights_slice: Path) -> RunRequest:
+    """A wish for so many passes over the data that training takes whatever is left."""
+    recipe = read_recipe(flights_slice)
+    many = recipe.model_copy(update={"train": recipe.train.model_copy(update={"max_epochs": 60})})
+    return wish(many, needs=TRAIN, budget_usd=Decimal("0.0006"))
+
+
+def taking(world: World, amount_usd: Decimal) -> Callable[[], None]:
+    """Another writer, who reserves so much of the run's money each time."""
+    ledger, numbers = Ledger(world.store, world.clock), itertools.count(1)
+
+    def take() -> None:
+        number = next(numbers)
+        ledger.reserve("r", f"rival-{number}", "rival", number, amount_usd)
+
+    return take
+
+
+def test_a_lost_race_is_decided_again_on_fresh_numbers(
+    world: World, flights_slice: Path, tmp_path: Path
+) -> None:
+    asked = greedy(flights_slice)
+    run = admit(world, asked)
+    rivals_usd = Decimal("0.0001")
+    before = Ledger(world.store, world.clock).state("r")
+    crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, rivals_usd)))
+    decision, key = decide_and_reserve(crowded, run, asked, StageInputs())
+    assert decision.choice is not None
+    assert decision.question.held_usd == before.held_usd + rivals_usd
+    assert before.left_usd is not None
+    assert decision.choice.p95_usd == before.left_usd - rivals_usd
+    state = Ledger(world.store, world.clock).state("r")
+    assert state.reservations["train-1"].amount_usd == decision.choice.p95_usd
+    assert state.left_usd == 0
+    assert replay(world.store.fetch(key).read_bytes()) is None
+
+
+def test_a_race_that_is_always_lost_is_given_up_and_reserves_nothing(
+    world: World, flights_slice: Path, tmp_path: Path
+) -> None:
+    asked = greedy(flights_slice)
+    run = admit(world, asked)
+    crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, Decimal("0.00002")), MAX_RACES))
+    with pytest.raises(BudgetExceeded):
+        decide_and_reserve(crowded, run, asked, StageInputs())
+    assert "train-1" not in Ledger(world.store, world.clock).state("r").reservations
+    assert list(world.store.list("runs/r/decisions/")) == []
+    decision, _ = decide_and_reserve(crowded, run, asked, StageInputs())
+    assert decision.question.attempt == 1
+
+
+def test_a_race_whose_winner_left_too_little_is_refused_with_the_numbers(
+    world: World, flights_slice: Path, tmp_path: Path
+) -> None:
+    asked = wish(flights_slice, needs=INGEST)
+    run = admit(world, asked)
+    free_usd = Ledger(world.store, world.clock).state("r").left_usd
+    assert free_usd is not None
+    crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, free_usd - Decimal("0.000001"))))
+    with pytest.raises(Refused, match=r"\$0\.000001"):
+        decide_and_reserve(crowded, run, asked, StageInputs())
+    assert read_record(world.store, "runs/r/decisions/ingest-1.json", Decision).choice is None
+
+
+def ingested(world: World, recipe: Recipe, folder: Path) -> StageOutcome:
+    """Ingest for real and remember it, as the stage's pod does."""
+    work = Work(
+        run_id="before",
+        stage="ingest",
+        attempt=1,
+        seed=7,
+        inputs={},
+        recipe=recipe,
+        format=Format.PACKED,
+        cores=1,
+        store=world.store,
+        meter=Meter(Decimal("0.04"), 0.0, Decimal(1), None),
+        clock=world.clock,
+        scratch=folder,
+        report_progress=lambda _: None,
+        should_stop=lambda: False,
+    )
+    outcome = ingest.run(work)
+    key, made_from = cache_key(world.store, recipe, 7, "before", "ingest", StageInputs())
+    cache.save_outcome(world.store, key, outcome, made_from)
+    return outcome
+
+
+def test_a_cached_result_reserves_nothing_and_a_damaged_one_is_not_offered(
+    world: World, flights_slice: Path, tmp_path: Path
+) -> None:
+    asked = wish(flights_slice, needs=INGEST)
+    outcome = ingested(world, asked.recipe, tmp_path)
+    run = admit(world, asked)
+    decision, _ = decide_and_reserve(world, run, asked, StageInputs())
+    assert decision.choice is not None
+    assert decision.choice.cached
+    assert (decision.choice.p95_usd, decision.question.cached_format) == (0, Format.PACKED)
+    assert Ledger(world.store, world.clock).state("r").reservations.keys() == {"overhead-1"}
+
+    part = load_manifest(world.store, outcome.key).splits["flights"][0]
+    blob = world.store.fetch(part.key)
+    blob.write_bytes(blob.read_bytes()[:-1] + b"!")
+    decision, _ = decide_and_reserve(world, run, asked, StageInputs())
+    assert decision.choice is not None
+    assert not decision.choice.cached
+    assert decision.question.cached_outcome is None
+    assert (
+        Ledger(world.store, world.clock).state("r").reservations["ingest-2"].amount_usd
+        == decision.choice.p95_usd
+    )
+
+
+def receipt(run_id: str, number: int, finished_at: datetime, seconds: float) -> Receipt:
+    return Receipt(
+        run_id=run_id,
+        stage="ingest",
+        attempt=number,
+        pod=PodRef.parse("host.1.1"),
+        decision_key="",
+        status="done",
+        pool="cpu-1",
+        market=Market.ON_DEMAND,
+        format=None,
+        cache_hit=False,
+        budget_usd=Decimal(1),
+        est_usd=Decimal(0),
+        p95_usd=Decimal(0),
+        est_s=seconds,
+        prior_s=2.0,
+        spent_usd=Decimal(0),
+        started_at=finished_at - timedelta(seconds=seconds),
+        finished_at=finished_at,
+        seconds=seconds,
+        ledger_head="",
+    )
+
+
+def test_estimates_inside_a_run_do_not_change_when_another_runs_receipts_arrive(
+    world: World, flights_slice: Path
+) -> None:
+    asked = wish(flights_slice, needs=INGEST)
+    earlier = receipt("earlier", 1, world.clock.now() - timedelta(hours=1), 3.0)
+    world.store.put("runs/earlier/receipts/ingest-1.json", record_bytes(earlier))
+    run = admit(world, asked)
+    first, _ = decide_and_reserve(world, run, asked, StageInputs())
+    assert {(one.stage, one.runs) for one in first.question.learned} == {("ingest", 1)}
+
+    world.clock.sleep(30)
+    for number in range(2, 6):
+        write_receipt(world.store, receipt("later", number, world.clock.now(), 60.0))
+    second, _ = decide_and_reserve(world, run, asked, StageInputs())
+    assert second.question.learned == first.question.learned
+    assert second.candidates == first.candidates
+
+    world.clock.sleep(1)
+    other = wish(flights_slice, run_id="other", needs=INGEST)
+    third, _ = decide_and_reserve(world, admit(world, other), other, StageInputs())
+    assert {one.runs for one in third.question.learned} == {5}
+
+
+def test_a_receipt_or_a_stock_out_of_another_version_stops_no_router(
+    world: World, flights_slice: Path
+) -> None:
+    good = record_bytes(receipt("earlier", 1, world.clock.now() - timedelta(hours=1), 3.0))
+    world.store.put("learned/receipts/ingest/0-01.json", good)
+    world.store.put(
+        "learned/receipts/ingest/0-02.json", good.replace(b'"attempt": 1', b'"attempt": 2, "of_tomorrow": 1')
+    )
+    world.store.put("learned/stock-outs/od-spot.json", b"{}")
+    asked = wish(flights_slice, needs=INGEST)
+    decision, _ = decide_and_reserve(world, admit(world, asked), asked, StageInputs())
+    assert {(one.stage, one.runs) for one in decision.question.learned} == {("ingest", 1)}
+    about_receipt, about_stock_out = decision.question.notes[-2:]
+    assert "learned/receipts/ingest/0-02.json" in about_receipt and "of_tomorrow" in about_receipt
+    assert "learned/stock-outs/od-spot.json" in about_stock_out
+
+
+def test_a_router_writes_its_decision_its_page_and_its_time(
+    world: World, flights_slice: Path, tmp_path: Path
+) -> None:
+    asked = wish(flights_slice, needs=INGEST)
+    outputs = route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    assert (tmp_path / "decision.json").read_bytes() == world.store.fetch(
+        outputs["decision_key"]
+    ).read_bytes()
+    assert "ingest" in (tmp_path / "page.md").read_text()
+    keys = list(world.store.list("runs/r/overhead/1/route-ingest."))
+    assert len(keys) == 1
+    assert read_record(world.store, keys[0], OverheadTime).finished_at == world.clock.now()

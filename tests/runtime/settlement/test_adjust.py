@@ -1,0 +1,182 @@
+"""The exit step brings the books to the pods' own times, up and down, and never past a cap."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from runtime_world import (
+    INGEST,
+    Began,
+    SetClock,
+    TellingCluster,
+    begin,
+    in_pod,
+    on_cluster,
+    small_world,
+    wish,
+)
+
+from shoestring.config.policy import Policy
+from shoestring.config.world import World
+from shoestring.core.interfaces import PodLifetime
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.receipt import Receipt
+from shoestring.core.record import record_bytes
+from shoestring.data.run_records import read_record
+from shoestring.reporting.run_reader import read_run_story
+from shoestring.reporting.summary import summarise_run
+from shoestring.runtime.records.overhead import OverheadTime, overhead_timer
+from shoestring.runtime.settlement.adjust import adjust_to_pod_times
+from shoestring.runtime.settlement.settle import settle_run
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.run_stage import settle_and_record
+from shoestring.runtime.supervisor.supervisor import write_heartbeat
+from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.meter import cost_usd
+
+POD = "ns.1.ingest"
+
+
+def cluster_of(world: World) -> TellingCluster:
+    assert isinstance(world.cluster, TellingCluster)
+    return world.cluster
+
+
+def done(began: Began) -> Decimal:
+    """The attempt's frame runs for two seconds and settles; what it wrote down that it spent."""
+    attempt = in_pod(began, POD)
+    write_heartbeat(attempt, "running")
+    began.world.clock.sleep(2)
+    settle_and_record(attempt, ChildResult(status="done"))
+    return read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).spent_usd
+
+
+def lived(began: Began, before_s: float, after_s: float) -> PodLifetime:
+    """From so many seconds before the frame began to so many after now."""
+    now = began.world.clock.now()
+    began_at = now - timedelta(seconds=began.world.clock.monotonic_s() - began.attempt.started_s)
+    return PodLifetime(
+        alive=False,
+        started_at=began_at - timedelta(seconds=before_s),
+        finished_at=now + timedelta(seconds=after_s),
+    )
+
+
+@pytest.fixture
+def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
+    return begin(on_cluster(small_world(laptop, tmp_path, SetClock()))[0], wish(flights_slice, needs=INGEST))
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(3, 1.5), (0, 0.25), (-0.5, 0), (0, 0)])
+def test_what_is_settled_is_what_the_pod_took_by_the_clusters_own_clock(
+    began: Began, before_s: float, after_s: float
+) -> None:
+    done(began)
+    cluster_of(began.world).lives[POD] = lived(began, before_s, after_s)
+    settle_run(began.world, "r")
+    true_usd = cost_usd(began.attempt.choice.usd_per_hour, 2 + before_s + after_s)
+    state = began.ledger.state(began.account)
+    assert (state.settled_usd["ingest-1"], state.closed) == (true_usd, True)
+    assert summarise_run(read_run_story(began.world.store, "r")).stages[0].spent_usd == true_usd
+    verify(began.world.store, load_anchors(began.world.store))
+
+
+def test_a_lost_pod_is_settled_by_its_own_times_and_not_by_its_last_heartbeat(began: Began) -> None:
+    write_heartbeat(in_pod(began, POD), "running")
+    began.world.clock.sleep(20)
+    cluster_of(began.world).lives[POD] = lived(began, 1, -5)
+    settle_run(began.world, "r")
+    assert began.ledger.state(began.account).settled_usd["ingest-1"] == cost_usd(
+        began.attempt.choice.usd_per_hour, 16
+    )
+    assert read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).status == "lost"
+
+
+def test_a_pod_whose_end_nobody_tells_stays_as_it_settled_itself(began: Began) -> None:
+    spent_usd = done(began)
+    cluster_of(began.world).lives[POD] = PodLifetime(alive=False, started_at=began.world.clock.now())
+    settle_run(began.world, "r")
+    assert began.ledger.state(began.account).settled_usd["ingest-1"] == spent_usd
+
+
+def test_asked_again_it_is_the_same_entry(began: Began) -> None:
+    done(began)
+    cluster_of(began.world).lives[POD] = lived(began, 3, 1)
+    for _ in range(2):
+        assert adjust_to_pod_times(began.world, began.run, began.run.start) == []
+    entries = began.ledger.state(began.account).entries
+    settle_run(began.world, "r")
+    settle_run(began.world, "r")
+    # The overhead's settlement, and the close.
+    assert began.ledger.state(began.account).entries == entries + 2
+
+
+def test_a_true_time_that_the_cap_does_not_allow_is_paid_as_far_as_it_does_and_said(began: Began) -> None:
+    done(began)
+    cluster_of(began.world).lives[POD] = lived(began, 0, 100_000)
+    said = settle_run(began.world, "r")
+    state = began.ledger.state(began.account)
+    assert (state.left_usd, state.spent_usd) == (0, began.run.start.budget_usd)
+    true_usd = cost_usd(began.attempt.choice.usd_per_hour, 100_002)
+    assert (
+        f"ingest-1 is recorded at ${state.settled_usd['ingest-1']}, but its pod's own times cost ${true_usd}"
+        in said[-1]
+    )
+    assert "the cap allows no more" in said[-1]
+    verify(began.world.store, load_anchors(began.world.store))
+
+
+def test_what_comes_back_pays_for_what_took_longer_whatever_their_names(began: Began) -> None:
+    done(began)
+    rate, left_usd = began.attempt.choice.usd_per_hour, began.ledger.state(began.account).left_usd
+    assert left_usd is not None
+    # The last attempt by name, settled at all that was left: its pod took next to nothing.
+    decision = began.attempt.decision.model_copy(
+        update={"question": began.attempt.decision.question.model_copy(update={"attempt": 2})}
+    )
+    began.ledger.reserve(began.account, "ingest-2", "ingest", 2, left_usd)
+    began.world.store.put("runs/r/decisions/ingest-2.json", record_bytes(decision))
+    began.ledger.settle(began.account, "ingest-2", left_usd)
+    first = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    second = first.model_copy(
+        update={
+            "attempt": 2,
+            "pod": PodRef.parse("ns.2.ingest"),
+            "decision_key": "runs/r/decisions/ingest-2.json",
+        }
+    )
+    began.world.store.put("runs/r/receipts/ingest-2.json", record_bytes(second))
+    now = began.world.clock.now()
+    cluster_of(began.world).lives[POD] = lived(began, 30, 0)
+    cluster_of(began.world).lives["ns.2.ingest"] = PodLifetime(
+        alive=False, started_at=now - timedelta(seconds=1), finished_at=now
+    )
+    assert adjust_to_pod_times(began.world, began.run, began.run.start) == []
+    settled_usd = began.ledger.state(began.account).settled_usd
+    assert (settled_usd["ingest-1"], settled_usd["ingest-2"]) == (cost_usd(rate, 32), cost_usd(rate, 1))
+
+
+def test_a_frame_foresees_the_end_of_its_pod_and_keeps_its_price_back(
+    laptop: Path, flights_slice: Path, tmp_path: Path
+) -> None:
+    world = on_cluster(small_world(laptop, tmp_path, SetClock()), rules=Policy(pod_exit_s=2.0))[0]
+    began = begin(world, wish(flights_slice, needs=INGEST))
+    rate = began.attempt.choice.usd_per_hour
+    assert began.attempt.exit_usd >= cost_usd(rate, 2.5)
+    assert done(began) == cost_usd(rate, 4.0)
+
+
+def test_pods_that_decide_and_settle_are_paid_by_their_own_times_at_their_first_price(began: Began) -> None:
+    with overhead_timer(began.world, began.run, "route-ingest"):
+        began.world.clock.sleep(1)
+    (key,) = began.world.store.list("runs/r/overhead/1/")
+    rate = read_record(began.world.store, key, OverheadTime).usd_per_hour
+    now = began.world.clock.now()
+    cluster_of(began.world).lives["ns.0.router"] = PodLifetime(
+        alive=False, started_at=now - timedelta(seconds=4), finished_at=now
+    )
+    settle_run(began.world, "r")
+    assert began.ledger.state(began.account).settled_usd["overhead-1"] == cost_usd(rate, 4)

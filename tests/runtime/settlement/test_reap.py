@@ -1,0 +1,237 @@
+"""The sweeper of a cluster: nothing waits for ever, and money that dead pods left comes back while the run goes on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from reaper_world import ABANDONED_S, QUEUE_S, SCHEDULER, SMALL, Queue, again, shares_world, waits
+from runtime_world import INGEST, Began, TellingCluster, begin, in_pod, wish
+
+from shoestring.config.world import World
+from shoestring.core.interfaces import PodLifetime
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Market, StockOut
+from shoestring.data.run_records import read_record
+from shoestring.reporting.summary import RunSummary
+from shoestring.runtime.admission.admit import find_or_admit
+from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.records.receipt_history import current_stockouts
+from shoestring.runtime.route_step.route import route
+from shoestring.runtime.settlement.reap import IMAGE_PULL_S, reap
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.run_stage import settle_and_record
+from shoestring.runtime.supervisor.supervisor import write_heartbeat
+from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.meter import cost_usd
+
+
+@pytest.fixture
+def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
+    return begin(shares_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+
+
+def test_a_pod_that_no_node_takes_in_time_is_given_up_and_the_stage_is_routed_elsewhere(
+    began: Began, flights_slice: Path
+) -> None:
+    assert began.attempt.choice.pool == "od/1"
+    world, queue = began.world, Queue(waits(began.world, QUEUE_S))
+    said = reap(world, queue)
+    why = f"ingest of r waited 300 s for a node of od (on-demand): {SCHEDULER}"
+    assert said == [f"ingest-pod timed out: {why}"]
+    assert len(queue.ended) == 1
+    found = read_record(world.store, "learned/stock-outs/od-on-demand.json", StockOut)
+    assert (found.node_pool, found.market, found.reason) == ("od", Market.ON_DEMAND, why)
+    assert found.until - found.at == timedelta(seconds=world.policy.stockout_ttl_s)
+    receipt = read_record(world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert (receipt.status, receipt.cause, receipt.reason, receipt.spent_usd) == ("lost", "lost", why, 0)
+    assert began.ledger.state("r").reservations.keys() == {"overhead-1"}
+    assert again(began, flights_slice) == "big/2"
+    verify(world.store, load_anchors(world.store))
+
+
+@pytest.mark.parametrize("seconds", [0, QUEUE_S - 1])
+def test_a_pod_that_may_wait_still_is_left_alone(began: Began, seconds: float) -> None:
+    queue = Queue(waits(began.world, seconds))
+    assert reap(began.world, queue) == []
+    assert (len(queue.ended), list(began.world.store.list("learned/stock-outs/"))) == (0, [])
+    assert "ingest-1" in began.ledger.state("r").reservations
+
+
+def test_a_pod_that_a_node_took_meanwhile_keeps_its_money_and_is_no_stock_out(began: Began) -> None:
+    assert reap(began.world, Queue(waits(began.world, QUEUE_S), taken=True)) == []
+    assert current_stockouts(began.world.store, began.world.clock.now()) == ((), ())
+    assert "ingest-1" in began.ledger.state("r").reservations
+
+
+def test_a_node_that_has_to_be_made_first_is_waited_for(
+    laptop: Path, flights_slice: Path, tmp_path: Path
+) -> None:
+    world = shares_world(laptop, tmp_path, (SMALL.model_copy(update={"startup_s": 400.0}),))
+    begin(world, wish(flights_slice, needs=INGEST, budget_usd=Decimal(1)))
+    queues = [Queue(waits(world, seconds)) for seconds in (QUEUE_S + 399, QUEUE_S + 400)]
+    assert [(len(reap(world, queue)), len(queue.ended)) for queue in queues] == [(0, 0), (1, 1)]
+
+
+def test_a_pod_that_a_node_took_late_has_its_time_on_the_node(began: Began) -> None:
+    queue = Queue(
+        replace(
+            waits(began.world, QUEUE_S - 1, node="worker-1", why="ErrImagePull"),
+            since=began.run.start.started_at,
+        )
+    )
+    began.world.clock.sleep(0.5)
+    assert (reap(began.world, queue), len(queue.ended)) == ([], 0)
+
+
+@pytest.mark.parametrize(("seconds", "ended"), [(QUEUE_S, 0), (IMAGE_PULL_S - 1, 0), (IMAGE_PULL_S, 1)])
+def test_a_node_that_still_makes_a_pods_container_is_given_time_for_a_large_image(
+    began: Began, seconds: float, ended: int
+) -> None:
+    queue = Queue(waits(began.world, seconds, node="worker-1", why=""))
+    reap(began.world, queue)
+    assert len(queue.ended) == ended
+
+
+def test_a_pod_of_a_run_that_nobody_knows_does_not_wait_for_ever_either(began: Began) -> None:
+    queue = Queue(waits(began.world, QUEUE_S, run_id="elsewhere"))
+    assert "this store has no decision" in reap(began.world, queue)[0]
+    assert len(queue.ended) == 1
+    assert "ingest-1" in began.ledger.state("r").reservations
+
+
+def test_a_pod_is_known_to_be_a_runs_by_what_its_engine_calls_that(
+    began: Began, flights_slice: Path, tmp_path: Path
+) -> None:
+    asked = replace(wish(flights_slice, needs=INGEST), job_id="0d3f-job")
+    route(began.world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    (said,) = reap(began.world, Queue(waits(began.world, QUEUE_S, run_id="0d3f-job")))
+    assert "ingest of r waited" in said
+    assert "ingest-1" not in began.ledger.state("r").reservations
+
+
+def dies(began: Began) -> None:
+    write_heartbeat(in_pod(began, "ns.1.ingest"), "running")
+    began.world.clock.sleep(2)
+    write_heartbeat(in_pod(began, "ns.1.ingest"), "running")
+    assert isinstance(began.world.cluster, TellingCluster)
+    began.world.cluster.lives["ns.1.ingest"] = PodLifetime(alive=False)
+
+
+def test_what_a_dead_pod_holds_comes_back_once_it_has_been_silent_and_the_run_goes_on(began: Began) -> None:
+    dies(began)
+    assert reap(began.world, Queue()) == []
+    began.world.clock.sleep(QUEUE_S + 1)
+    (said,) = reap(began.world, Queue())
+    assert "ingest-1 settled at" in said and "its pod is gone" in said
+    state = began.ledger.state("r")
+    assert (state.reservations.keys(), state.closed) == ({"overhead-1"}, False)
+    assert state.spent_usd == cost_usd(began.attempt.choice.usd_per_hour, 3)
+    assert reap(began.world, Queue()) == []
+
+
+def test_a_pod_that_lives_is_left_alone_however_silent(began: Began) -> None:
+    write_heartbeat(in_pod(began, "ns.1.ingest"), "running")
+    began.world.clock.sleep(QUEUE_S + 1)
+    assert reap(began.world, Queue()) == []
+
+
+def test_money_for_a_pod_that_never_came_is_given_back_unless_it_waits(began: Began) -> None:
+    began.world.clock.sleep(QUEUE_S + IMAGE_PULL_S)
+    assert reap(began.world, Queue()) == []
+    began.world.clock.sleep(1)
+    assert reap(began.world, Queue(waits(began.world, 10))) == []
+    (said,) = reap(began.world, Queue())
+    assert "ingest-1 settled at $0.000000" in said
+
+
+def test_a_run_without_a_pod_and_without_a_word_is_over_its_months_money_released_and_its_report_written(
+    began: Began,
+) -> None:
+    dies(began)
+    began.world.clock.sleep(ABANDONED_S + 5)
+    reap(began.world, Queue())
+    month = began.ledger.state(f"{began.run.start.started_at:%Y-%m}")
+    assert began.ledger.state("r").closed and month.held_usd == 0
+    assert month.spent_usd == began.ledger.state("r").spent_usd > 0
+    summary = read_record(began.world.store, "runs/r/summary.json", RunSummary)
+    assert (summary.status, summary.spent_usd) == ("failed", month.spent_usd)
+    assert b"ingest" in began.world.store.fetch("runs/r/report.html").read_bytes()
+    verify(began.world.store, load_anchors(began.world.store))
+
+
+@pytest.mark.parametrize("node", ["", "worker-1"])
+def test_a_run_with_a_pod_is_not_over_whether_that_waits_or_runs(began: Began, node: str) -> None:
+    began.world.clock.sleep(ABANDONED_S + 5)
+    pod = replace(waits(began.world, 10, node=node), pending=not node)
+    assert reap(began.world, Queue(pod)) == []
+    assert "ingest-1" in began.ledger.state("r").reservations
+
+
+def test_a_run_that_waits_for_a_person_is_not_over_at_once(began: Began) -> None:
+    settle_and_record(in_pod(began, "ns.1.ingest"), ChildResult(status="done"))
+    began.world.clock.sleep(ABANDONED_S - 5)
+    assert reap(began.world, Queue()) == []
+    assert not began.ledger.state("r").closed
+
+
+def test_a_run_that_is_over_begins_again_when_its_engine_tries_again_what_was_left(
+    began: Began, flights_slice: Path
+) -> None:
+    began.world.clock.sleep(ABANDONED_S + 5)
+    reap(began.world, Queue())
+    run = find_or_admit(began.world, wish(flights_slice, needs=INGEST))
+    assert (run.start.number, run.start.account) == (2, "r.2")
+    assert began.ledger.state("r.2").cap_usd == run.start.budget_usd - began.ledger.state("r").spent_usd
+
+
+def test_what_is_wrong_with_one_run_does_not_stop_the_sweeper(began: Began, flights_slice: Path) -> None:
+    dies(began)
+    other = begin(began.world, wish(flights_slice, run_id="other", needs=INGEST))
+    began.world.clock.sleep(QUEUE_S + 1)
+    began.world.store.put("runs/other/heartbeats/ingest-1.json", b"{}")
+    said = reap(began.world, Queue())
+    assert any("ingest-1 settled at" in each for each in said) and any(
+        "other could not be settled" in each for each in said
+    )
+    assert other.ledger.state("other").reservations.keys() == {"ingest-1", "overhead-1"}
+    assert began.ledger.state("r").settled_usd["ingest-1"] > Decimal(0)
+
+
+def by_a_newer_version(world: World, key: str) -> None:
+    """The record gets a field that this version does not know."""
+    found = json.loads(world.store.fetch(key).read_bytes())
+    world.store.put(key, json.dumps(found | {"of_tomorrow": 1}).encode())
+
+
+@pytest.mark.parametrize("key", ["run.json", "starts/1.json"])
+def test_a_record_of_another_version_does_not_stop_the_sweeper(
+    began: Began, flights_slice: Path, key: str
+) -> None:
+    dies(began)
+    other = begin(began.world, wish(flights_slice, run_id="other", needs=INGEST))
+    write_heartbeat(other.attempt, "running")
+    began.world.clock.sleep(QUEUE_S + 1)
+    by_a_newer_version(began.world, f"runs/other/{key}")
+    said = reap(began.world, Queue(waits(began.world, QUEUE_S + 1, run_id="other")))
+    assert any("ingest-1 settled at" in each for each in said)
+    assert any(
+        "other could not be settled" in each and "of_tomorrow" in each and "use the version" in each
+        for each in said
+    )
+
+
+def test_a_pod_whose_runs_records_cannot_be_read_does_not_wait_for_ever(began: Began) -> None:
+    by_a_newer_version(began.world, "runs/r/decisions/ingest-1.json")
+    queue = Queue(waits(began.world, QUEUE_S + 1))
+    reap(began.world, queue)
+    assert queue.waiting == []
+
+
+def test_a_chain_of_another_version_does_not_stop_who_looks_at_its_month(began: Began) -> None:
+    by_a_newer_version(began.world, "ledger/r/00000001.json")
+    assert any("r in" in each and "could not be repaired" in each for each in reap(began.world, Queue()))

@@ -1,0 +1,310 @@
+"""The exit step and the next run's look around: every hold is settled once, at what can be known of it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import psutil
+import pytest
+from runtime_world import INGEST, Began, SetClock, begin, on, small_world, wish
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import LocalCluster, this_process
+from shoestring.config.world import World
+from shoestring.core.errors import NotAllowed, StoreError
+from shoestring.core.pod_ref import PodRef
+from shoestring.core.receipt import Receipt
+from shoestring.core.record import record_bytes
+from shoestring.core.types import Pool
+from shoestring.data.run_records import open_run, read_record
+from shoestring.runtime.admission.admit import admit
+from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.records.overhead import OverheadTime, overhead_pod_s, overhead_timer, overhead_times
+from shoestring.runtime.records.run_setup import write_run_record, write_start
+from shoestring.runtime.route_step.route import decide_and_reserve
+from shoestring.runtime.settlement.settle import exit_step, settle_abandoned, settle_run, settle_start
+from shoestring.runtime.supervisor.supervisor import write_heartbeat
+from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.parent_accounts import LEASE_S
+from shoestring.spending.meter import cost_usd
+
+
+@pytest.fixture(scope="module")
+def dead() -> str:
+    """The uid of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    uid = f"{socket.gethostname()}.{process.pid}.{int(psutil.Process(process.pid).create_time() * 1000)}"
+    process.communicate(b"\n")
+    return uid
+
+
+@pytest.fixture
+def world(laptop: Path, tmp_path: Path) -> World:
+    return small_world(laptop, tmp_path, SetClock())
+
+
+def launched_by(launcher: str, world: World, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> Began:
+    monkeypatch.setenv("SHOESTRING_LAUNCHER", launcher)
+    return begin(world, wish(recipe, needs=INGEST))
+
+
+def month_of(began: Began) -> str:
+    return f"{began.run.start.started_at:%Y-%m}"
+
+
+def written(store: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(store).as_posix(): path.read_bytes()
+        for path in sorted(store.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_settling_again_changes_nothing(world: World, flights_slice: Path, tmp_path: Path) -> None:
+    began = begin(world, wish(flights_slice, needs=INGEST))
+    assert settle_start(world, began.run, began.run.start) != []
+    after = written(tmp_path / "store")
+    world.clock.sleep(5)
+    assert settle_start(world, began.run, began.run.start) == []
+    assert settle_run(world, "r") == []
+    assert written(tmp_path / "store") == after
+    assert began.ledger.state(began.account).closed
+
+
+def test_a_pod_that_never_began_costs_nothing_and_still_has_its_receipt(
+    world: World, flights_slice: Path
+) -> None:
+    began = begin(world, wish(flights_slice, needs=INGEST))
+    settle_start(world, began.run, began.run.start)
+    receipt = read_record(world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert (receipt.status, receipt.spent_usd, receipt.seconds) == ("lost", 0, 0)
+    assert "never started" in receipt.reason
+
+
+def test_a_dead_pod_is_charged_to_its_last_heartbeat_and_its_lost_receipt_is_written_once(
+    world: World, dead: str, flights_slice: Path
+) -> None:
+    began = begin(world, wish(flights_slice, needs=INGEST))
+    world.clock.sleep(2)
+    write_heartbeat(replace(began.attempt, world=replace(world, pod=PodRef.parse(dead))), "running")
+    world.clock.sleep(60)
+    settle_start(world, began.run, began.run.start)
+    receipt = read_record(world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert receipt.status == "lost"
+    assert receipt.spent_usd == cost_usd(began.attempt.choice.usd_per_hour, 3.0)
+    assert receipt.seconds == 2.0
+    assert str(receipt.pod) == dead
+    assert receipt.cause == "lost"
+    verify(world.store, load_anchors(world.store))
+    before = record_bytes(receipt)
+    world.clock.sleep(60)
+    settle_start(world, began.run, began.run.start)
+    assert world.store.fetch("runs/r/receipts/ingest-1.json").read_bytes() == before
+
+
+def test_a_pod_that_lives_is_left_alone_and_so_is_the_account(world: World, flights_slice: Path) -> None:
+    began = begin(world, wish(flights_slice, needs=INGEST))
+    write_heartbeat(began.attempt, "running")
+    assert settle_run(world, "r") == []
+    state = began.ledger.state(began.account)
+    assert state.reservations.keys() == {"ingest-1", "overhead-1"}
+    assert not state.closed
+
+
+def test_overhead_is_settled_at_what_its_pods_took(world: World, flights_slice: Path) -> None:
+    began = begin(world, wish(flights_slice, needs=INGEST))
+    took_s = {"route-ingest": 1.25, "settle": 0.5}
+    for name, seconds in took_s.items():
+        pod = OverheadTime(
+            name=name,
+            pod=PodRef.parse(f"host.{name}.1"),
+            usd_per_hour=Decimal("0.036"),
+            allowance_s=3.0,
+            started_at=world.clock.now(),
+            finished_at=world.clock.now() + timedelta(seconds=seconds),
+        )
+        world.store.put(f"runs/r/overhead/1/{name}.json", record_bytes(pod))
+    settle_start(world, began.run, began.run.start)
+    assert began.ledger.state(began.account).settled_usd["overhead-1"] == Decimal("0.000018")
+
+
+def test_an_overhead_pod_that_never_said_when_it_ended_is_charged_its_allowance(
+    world: World, flights_slice: Path
+) -> None:
+    began = begin(world, wish(flights_slice, needs=INGEST))
+    begun = OverheadTime(
+        name="settle",
+        pod=PodRef.parse("a.1.1"),
+        usd_per_hour=Decimal("0.036"),
+        allowance_s=overhead_pod_s(world),
+        started_at=world.clock.now(),
+        finished_at=None,
+    )
+    world.store.put("runs/r/overhead/1/settle.json", record_bytes(begun))
+    world.clock.sleep(1000)
+    settle_start(world, began.run, began.run.start)
+    assert (
+        began.ledger.state(began.account).settled_usd["overhead-1"]
+        == Decimal("0.036") * Decimal(str(overhead_pod_s(world))) / 3600
+    )
+
+
+def test_overhead_beyond_what_was_held_for_it_is_on_the_books_as_far_as_the_cap_allows(
+    world: World, flights_slice: Path
+) -> None:
+    began = begin(world, wish(flights_slice, needs=INGEST))
+    with overhead_timer(world, began.run, "route-ingest"):
+        world.clock.sleep(10_000)
+    said = settle_start(world, began.run, began.run.start)
+    state = began.ledger.state(began.account)
+    assert (state.settled_usd["overhead-1"], state.left_usd) == (began.run.start.budget_usd, 0)
+    assert "overhead-1 is recorded at $0.010000" in said[-1] and "the cap allows no more" in said[-1]
+
+
+def test_the_exit_step_is_on_the_overhead_line_itself(world: World, flights_slice: Path) -> None:
+    began = begin(world, wish(flights_slice, needs=INGEST))
+    exit_step(world, "r")
+    assert any("/settle." in key for key in world.store.list("runs/r/overhead/1/"))
+    assert began.ledger.state(began.account).settled_usd["overhead-1"] > 0
+
+
+class Blind(LocalCluster):
+    """Lets nobody look at the nodes."""
+
+    def pools(self) -> tuple[Pool, ...]:
+        raise NotAllowed("list nodes", "403")
+
+
+def test_the_exit_step_needs_no_right_to_nodes_not_even_after_a_router_that_died_at_once(
+    world: World, flights_slice: Path
+) -> None:
+    run = admit(world, wish(flights_slice, needs=INGEST))
+    exit_step(replace(world, cluster=Blind(())), "r")
+    (pod,) = overhead_times(world, run, run.start)
+    assert pod.usd_per_hour > 0
+    assert Ledger(world.store, world.clock).state("r").closed
+
+
+def test_a_start_whose_account_was_never_opened_is_settled_as_nothing(
+    world: World, flights_slice: Path
+) -> None:
+    asked = wish(flights_slice, needs=INGEST)
+    write_run_record(world, "r", asked.recipe, asked.seed)
+    write_start(world, "r", 1, asked.budget_usd, None, None)
+    assert settle_run(world, "r") == []
+    assert list(world.store.list("ledger/")) == []
+
+
+def test_a_run_whose_admission_died_can_be_begun_again(world: World, flights_slice: Path) -> None:
+    asked = wish(flights_slice, needs=INGEST)
+    write_run_record(world, "r", asked.recipe, asked.seed)
+    write_start(world, "r", 1, asked.budget_usd, None, None)
+    run = admit(world, asked)
+    assert run.start.number == 2
+    assert Ledger(world.store, world.clock).state(run.start.account).cap_usd == asked.budget_usd
+
+
+class FailingStore(FolderStore):
+    """Cannot write one key."""
+
+    def __init__(self, root: Path, key: str) -> None:
+        super().__init__(root)
+        self._key = key
+
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
+    ) -> bool:
+        if key == self._key:
+            raise StoreError(f"cannot write {key}")
+        return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
+
+
+def test_a_router_that_died_between_its_reservation_and_its_decision_leaves_nothing_held(
+    world: World, flights_slice: Path, tmp_path: Path
+) -> None:
+    asked = wish(flights_slice, needs=INGEST)
+    run = admit(world, asked)
+    with pytest.raises(StoreError):
+        decide_and_reserve(
+            on(world, FailingStore(tmp_path / "store", "runs/r/decisions/ingest-1.json")),
+            run,
+            asked,
+            StageInputs(),
+        )
+    settle_run(world, "r")
+    state = Ledger(world.store, world.clock).state(run.start.account)
+    assert (state.closed, state.held_usd, state.settled_usd["ingest-1"]) == (True, 0, 0)
+    assert list(world.store.list("runs/r/receipts/")) == []
+    assert settle_run(world, "r") == []
+
+
+def test_an_abandoned_run_is_settled_by_the_next_and_its_months_hold_released(
+    world: World, dead: str, flights_slice: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = launched_by(dead, world, flights_slice, monkeypatch)
+    assert began.account in began.ledger.state(month_of(began)).reservations
+    said = settle_abandoned(world)
+    assert any("ingest-1" in sentence for sentence in said)
+    assert began.ledger.state(began.account).closed
+    month = began.ledger.state(month_of(began))
+    assert month.held_usd == 0
+    assert month.spent_usd == began.ledger.state(began.account).spent_usd
+    assert settle_abandoned(world) == []
+
+
+def test_a_run_whose_launcher_lives_is_left_alone(
+    world: World, flights_slice: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = launched_by(str(this_process()), world, flights_slice, monkeypatch)
+    assert settle_abandoned(world) == []
+    assert began.ledger.state(began.account).reservations.keys() == {"ingest-1", "overhead-1"}
+
+
+def test_the_abandoned_second_start_of_a_run_is_found_by_its_account(
+    world: World, dead: str, flights_slice: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = launched_by(dead, world, flights_slice, monkeypatch)
+    settle_run(world, "r")
+    second = begin(world, wish(flights_slice, needs=INGEST))
+    assert (first.account, second.account) == ("r", "r.2")
+    settle_abandoned(world)
+    assert second.ledger.state("r.2").closed
+
+
+def test_a_months_hold_whose_account_nobody_opened_is_released_after_the_lease(
+    world: World, dead: str, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOESTRING_LAUNCHER", dead)
+    with pytest.raises(StoreError):
+        admit(
+            on(world, FailingStore(tmp_path / "store", "ledger/r/00000001.json")),
+            wish(flights_slice, needs=INGEST),
+        )
+    run = open_run(world.store, "r")
+    month = f"{run.start.started_at:%Y-%m}"
+    ledger = Ledger(world.store, world.clock)
+    assert ledger.state(month).held_usd > 0
+    assert settle_abandoned(world) == []
+    world.clock.sleep(LEASE_S + 1)
+    assert settle_abandoned(world) != []
+    assert ledger.state(month).held_usd == 0
+    assert admit(world, wish(flights_slice, needs=INGEST)).start.account == "r.2"
+
+
+def test_what_an_earlier_start_still_holds_is_not_given_to_the_next(
+    world: World, flights_slice: Path
+) -> None:
+    first = begin(world, wish(flights_slice, needs=INGEST))
+    write_heartbeat(first.attempt, "running")
+    settle_run(world, "r")
+    second = begin(world, wish(flights_slice, needs=INGEST))
+    caps = [second.ledger.state(account) for account in ("r", "r.2")]
+    assert caps[0].held_usd > 0
+    assert caps[0].spent_usd + caps[0].held_usd + (caps[1].cap_usd or 0) == wish(flights_slice).budget_usd

@@ -1,0 +1,94 @@
+"""A pod that a node had and that never said a word is paid for all the same, where the sweeper saw it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from reaper_world import QUEUE_S, Queue, again, shares_world, waits
+from runtime_world import INGEST, Began, TellingCluster, begin, wish
+
+from shoestring.core.interfaces import PodLifetime, StagePod
+from shoestring.core.receipt import Receipt
+from shoestring.data.run_records import read_record
+from shoestring.runtime.settlement.reap import reap
+from shoestring.runtime.settlement.settle import settle_run
+from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.meter import cost_usd
+
+
+@pytest.fixture
+def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
+    return begin(shares_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+
+
+def test_a_pod_that_cannot_begin_on_its_node_is_given_up_says_why_and_is_paid_for_but_is_no_stock_out(
+    began: Began,
+) -> None:
+    began.world.clock.sleep(1000)
+    said = reap(began.world, Queue(waits(began.world, QUEUE_S, node="worker-1", why="ImagePullBackOff")))
+    assert said == ["ingest-pod timed out: ingest of r waited 300 s to start on worker-1: ImagePullBackOff"]
+    assert list(began.world.store.list("learned/stock-outs/")) == []
+    receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert "ImagePullBackOff" in receipt.reason
+    paid_usd = min(cost_usd(began.attempt.choice.usd_per_hour, QUEUE_S), began.attempt.choice.p95_usd)
+    assert began.ledger.state("r").settled_usd["ingest-1"] == receipt.spent_usd == paid_usd > 0
+    assert (str(receipt.pod), receipt.seconds) == ("ns.7.ingest-pod", QUEUE_S)
+
+
+def died(began: Began, lived_s: float, why: str = "") -> StagePod:
+    """A pod that was there for so long until now, and never said a word."""
+    now = began.world.clock.now()
+    life = PodLifetime(alive=False, started_at=now - timedelta(seconds=lived_s), finished_at=now, reason=why)
+    return replace(waits(began.world, lived_s, node="worker-1"), pending=False, lifetime=life)
+
+
+def test_a_pod_that_lived_and_died_before_its_first_word_is_paid_for_by_its_own_times(began: Began) -> None:
+    began.world.clock.sleep(30)
+    pod = died(began, 2, "OOMKilled")
+    assert isinstance(began.world.cluster, TellingCluster)
+    began.world.cluster.lives[str(pod.ref)] = pod.lifetime
+    (said,) = reap(began.world, Queue(pod))
+    assert "ingest-1 settled at" in said and "ended before its first heartbeat: OOMKilled" in said
+    receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert (receipt.pod, receipt.status, receipt.cause, receipt.seconds) == (
+        pod.ref,
+        "lost",
+        "memory",
+        2,
+    )
+    assert (
+        began.ledger.state("r").settled_usd["ingest-1"]
+        == receipt.spent_usd
+        == cost_usd(began.attempt.choice.usd_per_hour, 2)
+    )
+    assert reap(began.world, Queue(pod)) == []
+    verify(began.world.store, load_anchors(began.world.store))
+
+
+def test_a_pod_that_the_next_router_took_for_one_that_never_began_is_on_the_books_in_the_end(
+    began: Began, flights_slice: Path
+) -> None:
+    began.world.clock.sleep(120)
+    pod = died(began, 2)
+    assert isinstance(began.world.cluster, TellingCluster)
+    began.world.cluster.lives[str(pod.ref)] = pod.lifetime
+    again(began, flights_slice)
+    assert began.ledger.state("r").settled_usd["ingest-1"] == 0
+    assert reap(began.world, Queue(pod)) == []
+    assert read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).pod == pod.ref
+    settle_run(began.world, "r")
+    settled_usd = began.ledger.state("r").settled_usd
+    assert (
+        settled_usd["ingest-1"] == cost_usd(began.attempt.choice.usd_per_hour, 2)
+        and settled_usd["ingest-2"] == 0
+    )
+
+
+def test_a_dead_pod_of_an_attempt_before_is_not_taken_for_this_ones(began: Began) -> None:
+    pod = died(began, 20)
+    began.world.clock.sleep(30)
+    assert reap(began.world, Queue(pod)) == []
+    assert "ingest-1" in began.ledger.state("r").reservations

@@ -1,0 +1,213 @@
+"""A place that nobody knows is tried while it may well be better, and left for the better one when it is not: in minutes, not a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import yaml
+from runtime_world import TRAIN, Began, SetClock, begin, small_world, wish
+
+from shoestring.config.adaptation import AdaptationLimits
+from shoestring.config.policy import MigrationPolicy, Policy
+from shoestring.config.world import World
+from shoestring.core import store_layout
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import StageOutcome
+from shoestring.data.run_records import read_record
+from shoestring.routing.decide import decide
+from shoestring.routing.policy.migration import EXPLORATION_SD, MigrationReason
+from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.route_step.route import decide_and_reserve
+from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.migration_check import (
+    MigrationMonitor,
+    expected_s_per_sample,
+    make_monitor,
+    migrate_if_cheaper,
+)
+from shoestring.runtime.supervisor.run_stage import settle_and_record
+from shoestring.stages.work import StageProgress
+
+TWICE = Policy(migration=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=2))
+MONEY = Decimal(1)
+
+
+@pytest.fixture
+def world(laptop: Path, tmp_path: Path) -> World:
+    """`one`, and `two` of faster cores, which would be a little dearer if they were as much faster as they are said to be."""
+    content = yaml.safe_load(laptop.read_text())
+    pool = content["pools"][0] | {"startup_s": 0.0, "cores": 1}
+    content["pools"] = [pool | {"name": "one", "core_speed": 1.0}, pool | {"name": "two", "core_speed": 2.0}]
+    row = content["prices"][0]
+    content["prices"] = [
+        row | {"pool": "one", "usd_per_hour": "0.04"},
+        row | {"pool": "two", "usd_per_hour": "0.10"},
+    ]
+    (tmp_path / "world.yaml").write_text(yaml.safe_dump(content))
+    return replace(small_world(tmp_path / "world.yaml", tmp_path, SetClock()), policy=TWICE)
+
+
+def first(world: World, recipe: Path, run_id: str = "r") -> Began:
+    found = begin(world, wish(recipe, run_id, needs=TRAIN, budget_usd=MONEY))
+    found.attempt.reserved_usd = found.attempt.choice.budget_usd
+    return found
+
+
+def next_one(began: Began, recipe: Path) -> Began:
+    """The attempt that an engine makes after one that was moved."""
+    decision, key = decide_and_reserve(
+        began.world, began.run, wish(recipe, needs=TRAIN, budget_usd=MONEY), StageInputs()
+    )
+    assert decision.choice is not None
+    made = Attempt(
+        began.world, began.run, decision, key, {}, began.world.clock.monotonic_s(), decision.choice.budget_usd
+    )
+    made.progress = StageProgress(
+        phase="stable", samples=began.attempt.progress.samples, resumed_samples=began.attempt.progress.samples
+    )
+    return replace(began, attempt=made)
+
+
+def train_for(began: Began, seconds: int, times: float = 1.0) -> MigrationMonitor:
+    """It takes so many times the time for a sample that is expected, and is looked at each second."""
+    attempt, monitor = began.attempt, make_monitor(began.attempt)
+    pace_s = times * expected_s_per_sample(attempt.decision.question, attempt.choice)
+    begun, total = (
+        attempt.progress.resumed_samples,
+        attempt.progress.resumed_samples + attempt.choice.samples * 1000,
+    )
+    for second in range(1, seconds + 1):
+        began.world.clock.sleep(1)
+        attempt.progress = StageProgress(
+            phase="stable", samples=begun + int(second / pace_s), resumed_samples=begun, total=total
+        )
+        migrate_if_cheaper(attempt, monitor)
+        if attempt.stop_reason:
+            break
+    return monitor
+
+
+def leave(began: Began) -> Receipt:
+    assert began.attempt.stop_cause == "migrated"
+    settle_and_record(
+        began.attempt, ChildResult(status="stopped", cause="migrated", reason=began.attempt.stop_reason)
+    )
+    return read_record(began.world.store, store_layout.receipt("r", began.attempt.id), Receipt)
+
+
+def test_a_training_tries_what_may_be_better_leaves_it_when_it_is_not_and_the_next_run_knows(
+    world: World, flights_slice: Path
+) -> None:
+    at_one = first(world, flights_slice)
+    assert (
+        at_one.attempt.choice.pool == "one"
+        and at_one.attempt.decision.question.exploration_sd == EXPLORATION_SD
+    )
+    train_for(at_one, 60)
+    assert "migrates: two on-demand at $0.100000" in at_one.attempt.stop_reason
+    assert "subtracted for measuring its speed" in at_one.attempt.stop_reason
+    leave(at_one)
+
+    at_two = next_one(at_one, flights_slice)
+    assert (
+        at_two.attempt.choice.pool == "two" and "less an exploration bonus" in at_two.attempt.choice.sentence
+    )
+    train_for(at_two, 60, times=3)
+    assert (
+        "migrates: one on-demand at $0.040000" in at_two.attempt.stop_reason
+        and "finding out" not in at_two.attempt.stop_reason
+    )
+    leave(at_two)
+
+    back = next_one(at_two, flights_slice)
+    assert back.attempt.choice.pool == "one" and back.attempt.decision.question.exploration_sd == 0
+    monitor = train_for(back, 60)
+    assert (
+        not back.attempt.stop_reason
+        and monitor.last_check is not None
+        and monitor.last_check.decision.code is MigrationReason.LIMIT
+    )
+    settle_and_record(
+        back.attempt,
+        ChildResult(status="done", outcome=StageOutcome(key="k", samples=back.attempt.progress.samples)),
+    )
+
+    # The very next run: what was tried is known.
+    after = first(world, flights_slice, "after")
+    assert after.attempt.choice.pool == "one"
+    monitor = train_for(after, 60)
+    assert (
+        not after.attempt.stop_reason
+        and monitor.last_check is not None
+        and monitor.last_check.decision.code is MigrationReason.SAME_TARGET
+    )
+
+
+def test_an_attempt_that_was_moved_teaches_its_pace_and_one_that_goes_on_teaches_its_own_alone(
+    world: World, flights_slice: Path
+) -> None:
+    at_one = first(world, flights_slice)
+    train_for(at_one, 60, times=2)
+    moved = leave(at_one)
+    assert moved.teaches and moved.seconds / moved.prior_s == pytest.approx(2, rel=0.25)
+    assert [
+        read_record(world.store, key, Receipt) for key in world.store.list(store_layout.LEARNED_RECEIPTS)
+    ] == [moved]
+    goes_on = next_one(at_one, flights_slice)
+    train_for(goes_on, 25)
+    samples = goes_on.attempt.progress.samples
+    settle_and_record(
+        goes_on.attempt, ChildResult(status="done", outcome=StageOutcome(key="k", samples=samples))
+    )
+    receipt = read_record(world.store, store_layout.receipt("r", goes_on.attempt.id), Receipt)
+    assert receipt.prior_s == pytest.approx(
+        goes_on.attempt.choice.prior_s_of(samples - goes_on.attempt.progress.resumed_samples)
+    )
+    assert receipt.prior_s < goes_on.attempt.choice.prior_s_of(samples)
+
+
+def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flights_slice: Path) -> None:
+    began = first(world, flights_slice)
+    train_for(began, 20)
+    settle_and_record(began.attempt, ChildResult(status="stopped", cause="stop-requested", reason="SIGTERM"))
+    assert not read_record(world.store, store_layout.receipt("r", began.attempt.id), Receipt).teaches
+    assert not list(world.store.list(store_layout.LEARNED_RECEIPTS))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(),
+        Policy(migration=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=0)),
+        Policy(migration=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=1)),
+        Policy(
+            migration=MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=2),
+            adaptation_limits=AdaptationLimits(pool=False),
+        ),
+    ],
+    ids=["no checks", "no moves", "no way back", "not allowed"],
+)
+def test_nothing_is_tried_in_the_midst_of_a_run_that_could_not_be_left_again(
+    world: World, flights_slice: Path, policy: Policy
+) -> None:
+    began = first(replace(world, policy=policy), flights_slice)
+    train_for(began, 60)
+    assert not began.attempt.stop_reason
+
+
+def test_no_try_takes_samples_from_a_training_whose_money_is_short(world: World, flights_slice: Path) -> None:
+    """Where not all its passes fit at P95 in the place that is not known, it is not taken for better than it is."""
+    began = first(world, flights_slice)
+    train_for(began, 60)
+    leave(began)
+    question = next_one(began, flights_slice).attempt.decision.question
+    rich = decide(question).choice
+    assert rich is not None and rich.pool == "two"
+    poor = decide(
+        question.model_copy(update={"budget_usd": question.spent_usd + question.held_usd + rich.est_usd})
+    ).choice
+    assert poor is not None and poor.pool == "one"

@@ -1,0 +1,283 @@
+"""The frame around a stage: it extends, stops, kills and brings home, with real child processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import psutil
+import pytest
+from commands import command
+from runtime_world import (
+    INGEST,
+    MONEY,
+    AwayStore,
+    Began,
+    FastClock,
+    SetClock,
+    a_child,
+    begin,
+    on_cluster,
+    small_world,
+    variables,
+    watched,
+    wish,
+)
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import this_process
+from shoestring.core.errors import NotInStore
+from shoestring.core.interfaces import PodLifetime
+from shoestring.core.receipt import Receipt
+from shoestring.data.run_records import read_record
+from shoestring.runtime.records.overhead import OverheadTime, overhead_timer
+from shoestring.runtime.supervisor.attempt import pod_started_s
+from shoestring.runtime.supervisor.background_io import background_io
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.run_stage import settle_and_record
+from shoestring.runtime.supervisor.supervisor import GRACE_S, child_result, supervise, watch_child
+from shoestring.spending.heartbeat import last_heartbeat
+from shoestring.spending.meter import cost_usd
+
+
+@pytest.fixture
+def fixed(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
+    """An attempt at ingest, with a clock that the test moves."""
+    return begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=INGEST))
+
+
+def test_a_store_that_is_away_keeps_no_frame_from_its_signals_and_its_money(
+    fixed: Began, tmp_path: Path
+) -> None:
+    away = AwayStore(fixed.world.store.root)
+    attempt = replace(fixed.attempt, world=replace(fixed.world, store=away))
+    child = a_child("import time; print(flush=True); time.sleep(60)")
+    with background_io() as writer:
+        attempt.stop("the test is over")
+        watch_child(attempt, child, tmp_path, writer)
+        assert child.returncode == -signal.SIGTERM
+        away.back.set()
+    beat = last_heartbeat(fixed.world.store, attempt.run.run_id, str(attempt.id))
+    assert beat is not None
+    assert beat.state == "stopping"
+
+
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+
+
+def test_a_child_that_ignores_term_is_killed_after_the_grace(
+    laptop: Path, flights_slice: Path, tmp_path: Path
+) -> None:
+    began = begin(small_world(laptop, tmp_path, FastClock(20)), wish(flights_slice, needs=INGEST))
+    ample_usd = Decimal("0.009")
+    began.ledger.extend(began.account, "ingest-1", ample_usd)
+    began.attempt.reserved_usd += ample_usd
+    child = a_child(DEAF)
+    began.attempt.stop("the test is over")
+    watched(began.attempt, child, tmp_path)
+    assert child.returncode == -signal.SIGKILL
+    assert began.world.clock.monotonic_s() - began.attempt.stopping_since_s > GRACE_S
+    assert child_result(began.attempt, child, tmp_path) == ChildResult(
+        status="stopped", cause="stop-requested", reason="the test is over"
+    )
+
+
+def test_a_child_that_ignores_term_gets_no_grace_that_is_not_paid_for(fixed: Began, tmp_path: Path) -> None:
+    """On a clock that stands still, so that the grace itself is never over."""
+    fixed.hold_all_but(Decimal(0))
+    fixed.world.clock.sleep(float(fixed.attempt.reserved_usd / fixed.attempt.choice.usd_per_hour) * 3600)
+    child = a_child(DEAF)
+    watched(fixed.attempt, child, tmp_path)
+    assert child.returncode == -signal.SIGKILL
+    assert "the ledger refused an extension" in child_result(fixed.attempt, child, tmp_path).reason
+
+
+def test_a_child_that_dies_without_a_word_has_failed_and_the_sentence_says_of_what(
+    fixed: Began, tmp_path: Path
+) -> None:
+    killed, left = (
+        a_child("print(flush=True); import os; os.kill(os.getpid(), 9)"),
+        a_child("print(flush=True); raise SystemExit(3)"),
+    )
+    for child, how in ((killed, "killed by SIGKILL"), (left, "exit code 3")):
+        watched(fixed.attempt, child, tmp_path)
+        ending = child_result(fixed.attempt, child, tmp_path)
+        assert ending.status == "failed"
+        assert how in ending.reason
+        assert "a resumed run continues" in ending.reason
+
+
+def test_a_real_stage_comes_home_done_and_its_books_are_closed_at_what_it_took(
+    laptop: Path, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
+    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+    ending = supervise(began.attempt, str(laptop))
+    assert ending.status == "done", ending.reason
+    assert ending.outcome is not None
+    assert ending.outcome.rows == 20_000
+    settle_and_record(began.attempt, ending)
+    receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    state = began.ledger.state(began.account)
+    assert receipt.spent_usd == state.settled_usd["ingest-1"] == state.stages["ingest"].spent_usd > 0
+    assert receipt.ledger_head == state.head_hash
+    assert receipt.peak_rss_bytes > 0
+    assert cost_usd(began.attempt.choice.usd_per_hour, receipt.seconds) == pytest.approx(
+        receipt.spent_usd, abs=Decimal("0.000005")
+    )
+
+
+def test_a_stage_whose_data_went_away_comes_home_failed_with_its_own_sentence(
+    laptop: Path, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
+    (tmp_path / "flights.csv").write_bytes((flights_slice.parent / "flights.csv").read_bytes())
+    (tmp_path / "slice.yaml").write_text(flights_slice.read_text())
+    began = begin(small_world(laptop, tmp_path), wish(tmp_path / "slice.yaml", needs=INGEST))
+    (tmp_path / "flights.csv").unlink()
+    ending = supervise(began.attempt, str(laptop))
+    assert ending.status == "failed"
+    assert "flights.csv" in ending.reason
+    settle_and_record(began.attempt, ending)
+    assert began.ledger.state(began.account).reservations.keys() == {"overhead-1"}
+    assert read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).status == "failed"
+
+
+@pytest.mark.parametrize("off_s", [-3600, 0, 3600])
+def test_a_pod_is_paid_from_its_start_whatever_the_clock_of_its_node_says(fixed: Began, off_s: int) -> None:
+    world, cluster = on_cluster(fixed.world)
+    server_now = world.clock.now() - timedelta(seconds=off_s)
+    cluster.lives[str(world.pod)] = PodLifetime(
+        alive=True, started_at=server_now - timedelta(seconds=8), asked_at=server_now
+    )
+    assert world.clock.monotonic_s() - pod_started_s(world) == 8.0
+    with overhead_timer(world, fixed.run, "route-ingest"):
+        world.clock.sleep(1)
+    key = next(key for key in world.store.list("runs/r/overhead/1/") if str(world.pod) in key)
+    took = read_record(world.store, key, OverheadTime)
+    assert took.finished_at is not None
+    assert (took.finished_at - took.started_at).total_seconds() == 9.0
+
+
+class CountedStore(FolderStore):
+    """A folder that counts the heartbeats put into it."""
+
+    beats = 0
+
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
+    ) -> bool:
+        self.beats += "/heartbeats/" in key
+        return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
+
+
+@pytest.mark.parametrize(("interval_s", "most"), [(1.0, 100), (30.0, 3)])
+def test_a_stage_beats_as_often_as_the_rules_say_and_says_how_often(
+    laptop: Path, flights_slice: Path, tmp_path: Path, interval_s: float, most: int
+) -> None:
+    """Some 40 s of a fast clock."""
+    world = small_world(laptop, tmp_path, FastClock(20))
+    store, rules = CountedStore(world.store.root), world.policy.model_copy(update={"heartbeat_s": interval_s})
+    began = begin(replace(world, store=store, policy=rules), wish(flights_slice, needs=INGEST))
+    began.ledger.extend(began.account, "ingest-1", Decimal("0.009"))
+    began.attempt.reserved_usd += Decimal("0.009")
+    watched(began.attempt, a_child("print(flush=True); import time; time.sleep(2)"), tmp_path)
+    assert (1 if most == 3 else 4) <= store.beats <= most
+    beat = last_heartbeat(store, "r", "ingest-1")
+    assert beat is not None
+    assert beat.interval_s == interval_s
+
+
+def test_a_stage_that_is_killed_while_it_is_supervised_comes_home_failed(
+    laptop: Path, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
+    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+    here = psutil.Process()
+
+    def kill_it() -> None:
+        while not (
+            found := [
+                one for one in here.children() if "shoestring.runtime.supervisor.child" in one.cmdline()
+            ]
+        ):
+            time.sleep(0.02)
+        found[0].kill()
+
+    threading.Thread(target=kill_it, daemon=True).start()
+    ending = supervise(began.attempt, str(laptop))
+    assert ending.status == "failed"
+    assert "SIGKILL" in ending.reason
+
+
+def a_frame(began: Began, laptop: Path, folder: Path, launcher: str) -> subprocess.Popen[str]:
+    line = command(
+        "stage",
+        "ingest",
+        "--run-id",
+        "r",
+        "--decision-key",
+        began.attempt.decision_key,
+        "--world",
+        str(laptop),
+    )
+    env = variables(laptop, folder) | {"SHOESTRING_LAUNCHER": launcher}
+    return subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def check_that_it_settled(began: Began, why: str) -> None:
+    receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert receipt.status == "stopped"
+    assert why in receipt.reason
+    assert (
+        began.ledger.state(began.account).settled_usd["ingest-1"]
+        == receipt.spent_usd
+        <= began.ledger.state(began.account).cap_usd
+    )
+    beat = last_heartbeat(began.world.store, "r", "ingest-1")
+    assert beat is not None
+    assert beat.state == "stopped"
+
+
+def test_a_frame_whose_launcher_has_died_stops_its_child_and_settles(
+    laptop: Path, flights_slice: Path, tmp_path: Path
+) -> None:
+    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST, budget_usd=MONEY))
+    launcher = a_child("import time; print(flush=True); time.sleep(60)")
+    identity = (
+        f"{this_process().host}.{launcher.pid}.{int(psutil.Process(launcher.pid).create_time() * 1000)}"
+    )
+    launcher.kill()
+    launcher.wait()
+    frame = a_frame(began, laptop, tmp_path, identity)
+    _, err = frame.communicate(timeout=60)
+    assert frame.returncode == 1, err
+    check_that_it_settled(began, "the process that launched the run is gone")
+
+
+def test_a_frame_that_is_told_to_stop_settles_and_writes_its_receipt(
+    laptop: Path, flights_slice: Path, tmp_path: Path
+) -> None:
+    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+    frame = a_frame(began, laptop, tmp_path, str(this_process()))
+    while frame.poll() is None:
+        beat = last_heartbeat(began.world.store, "r", "ingest-1")
+        if beat and beat.state == "running":
+            break
+        time.sleep(0.01)
+    child = psutil.Process(frame.pid).children()
+    os.kill(frame.pid, signal.SIGTERM)
+    _, err = frame.communicate(timeout=60)
+    assert frame.returncode == 1, err
+    assert "received SIGTERM" in err
+    assert not any(one.is_running() for one in child)
+    check_that_it_settled(began, "received SIGTERM")
+    with pytest.raises(NotInStore):
+        read_record(began.world.store, "runs/r/receipts/ingest-2.json", Receipt)
