@@ -57,7 +57,7 @@ def actuals_text(found: Actuals) -> str:
         head,
         [(*_group_cells(each, names), *_money_cells(each)) for each in _with_total(found)],
         frozenset(head[len(names) :]),
-        "in use: percent_text of an attempt's core-seconds in which it computed, and its standard deviation",
+        "use: mean share of core-seconds in which attempts computed, and its standard deviation",
     )
     return "\n".join([*text_lines(estimates), "", *text_lines(idle), *found.notes])
 

@@ -165,20 +165,20 @@ def test_on_a_multi_user_server_everything_is_in_the_users_namespace(serve: Serv
 @pytest.mark.parametrize(
     ("options", "line", "code", "said"),
     [
-        (["--token", "secret"], [], 1, "asks who you are: name a token with --token-env"),
-        (["--token", "secret"], ["--token-env", "OLD"], 1, "the token in $OLD is not, or no longer, good"),
-        (["--deny"], [], 1, "does not let you do that: ask whoever keeps it"),
+        (["--token", "secret"], [], 1, "requires authentication: name a token's environment variable with --token-env"),
+        (["--token", "secret"], ["--token-env", "OLD"], 1, "the token in $OLD is invalid or expired"),
+        (["--deny"], [], 1, "denies permission: ask its administrator for the right"),
         (["--tag", "2.15.2"], [], 1, "is Kubeflow Pipelines 2.15.2: 2.16 or newer is needed"),
         (
             ["--api", "v1beta1", "--tag", "1.8.5"],
             [],
             1,
-            "is a Kubeflow Pipelines of version 1: 2.16 or newer is needed",
+            "is Kubeflow Pipelines version 1: 2.16 or newer is needed",
         ),
-        (["--page"], [], 2, "answers, but not as a Kubeflow Pipelines server"),
-        (["--api", "v3"], [], 2, "answers, but not as a Kubeflow Pipelines server"),
-        (["--multi-user"], [], 2, "name yours with --namespace"),
-        ([], ["--namespace", "team"], 2, "leave --namespace out"),
+        (["--page"], [], 2, "answers, but is not a Kubeflow Pipelines server"),
+        (["--api", "v3"], [], 2, "answers, but is not a Kubeflow Pipelines server"),
+        (["--multi-user"], [], 2, "name your namespace with --namespace"),
+        ([], ["--namespace", "team"], 2, "omit --namespace"),
     ],
 )
 def test_an_unsuitable_server_is_reported_and_left_unchanged(
@@ -242,8 +242,8 @@ def test_an_untrusted_certificate_is_refused_until_its_authority_is_configured(
     ("host", "code", "said"),
     [
         ("http://kubeflow.invalid", 1, "http://kubeflow.invalid cannot be reached: no such host"),
-        ("http://127.0.0.1:9", 1, "nothing listens there"),
-        ("localhost:8080", 2, "begin it with http:// or https://"),
+        ("http://127.0.0.1:9", 1, "the connection was refused"),
+        ("localhost:8080", 2, "it must begin with http:// or https://"),
     ],
 )
 def test_an_unreachable_host_is_reported_in_one_sentence(host: str, code: int, said: str) -> None:
@@ -256,13 +256,13 @@ def test_an_unreachable_host_is_reported_in_one_sentence(host: str, code: int, s
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (["--run"], "say what to run it on"),
+        (["--run"], "name the recipe to run"),
         (["--file", "nowhere.yaml"], "there is no compiled pipeline at nowhere.yaml"),
         (["--file", str(GOLDEN.parent.parent / "test_upload.py")], "is not a compiled pipeline"),
-        (["--budget", "1"], "are for a run"),
-        (["--seed", "0"], "are for a run"),
+        (["--budget", "1"], "apply to runs"),
+        (["--seed", "0"], "apply to runs"),
         (["--cron", "0 3", "--recipe", "flights"], "has 2 fields"),
-        (["--token-env", "NOT_SET"], "there is nothing in $NOT_SET"),
+        (["--token-env", "NOT_SET"], "$NOT_SET is empty"),
         (["--run", "--recipe", "nobody"], "there is no recipe called 'nobody'"),
     ],
 )

@@ -40,7 +40,7 @@ def run_arguments(
             raise UsageError("--recipe, --budget, --deadline and --seed apply to runs: add --run or --cron")
         return {}
     if not recipe:
-        raise UsageError("print_line what to run it on: --recipe NAME, or the path of your own .yaml")
+        raise UsageError("name the recipe to run: --recipe NAME, or the path of your own .yaml")
     found = find_recipe(recipe)
     return {
         "recipe": found.model_dump_json(),
@@ -73,41 +73,47 @@ def pipeline_name(path: Path) -> str:
 
 
 def upload_file(client: Any, server: Any, file: Path | None, name: str) -> Any:
-    """Upload the compiled pipeline, or else the built-in one, under this name or its own."""
+    """Upload the compiled pipeline, or else the built-in one. `name`: empty for the built-in name."""
     from shoestring.pipelines.kubeflow import PIPELINES, write
     from shoestring.pipelines.upload import upload as send
 
-    default_name = pipeline_name(file) if file else PIPELINES["train"].name
     with tempfile.TemporaryDirectory(prefix="shoestring-") as folder:
         compiled = file or write(PIPELINES["train"], Path(folder) / "train.yaml")
-        return send(client, server, compiled, name.strip() or default_name)
+        return send(client, server, compiled, name or PIPELINES["train"].name)
+
+
+HostOption = Annotated[
+    str, typer.Option(help="address of the Kubeflow Pipelines API, like http://localhost:8080")
+]
+KfpNamespaceOption = Annotated[str, typer.Option(help="your namespace, on a multi-user Kubeflow")]
+TokenOption = Annotated[str | None, typer.Option(help="environment variable that holds a bearer token")]
+FileOption = Annotated[
+    Path | None, typer.Option(help="a compiled pipeline of your own, instead of the built-in one")
+]
+NameOption = Annotated[
+    str, typer.Option(help="name of the pipeline on the server; default: the name in the file")
+]
+RecipeOption = Annotated[
+    str | None, typer.Option(help="name of the recipe to run, or path of your own .yaml file")
+]
+CronOption = Annotated[
+    str | None,
+    typer.Option(help='run it on this schedule, like "0 3 * * *"; the budget applies to each run'),
+]
 
 
 def upload(
-    host: Annotated[
-        str, typer.Option(help="address of the Kubeflow Pipelines API, like http://localhost:8080")
-    ],
-    namespace: Annotated[str, typer.Option(help="your namespace, on a multi-user Kubeflow")] = "",
-    token_env: Annotated[
-        str | None, typer.Option(help="environment variable that holds a bearer token")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option(help="a compiled pipeline of your own, instead of the built-in one")
-    ] = None,
-    name: Annotated[
-        str, typer.Option(help="name of the pipeline on the server; default: the name in the file")
-    ] = "",
+    host: HostOption,
+    namespace: KfpNamespaceOption = "",
+    token_env: TokenOption = None,
+    file: FileOption = None,
+    name: NameOption = "",
     run: Annotated[bool, typer.Option("--run", help="run the pipeline once")] = False,
-    recipe: Annotated[
-        str | None, typer.Option(help="name of the recipe to run, or path of your own .yaml file")
-    ] = None,
+    recipe: RecipeOption = None,
     budget: BudgetOption = None,
     deadline: DeadlineOption = None,
     seed: SeedOption = None,
-    cron: Annotated[
-        str | None,
-        typer.Option(help='run it on this schedule, like "0 3 * * *"; the budget applies to each run'),
-    ] = None,
+    cron: CronOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Upload the pipeline to a Kubeflow server, and run it.
@@ -122,15 +128,11 @@ def upload(
         ) from None
     when = kfp_cron(cron) if cron is not None else ""
     arguments = run_arguments(recipe, budget, deadline, seed, run or bool(when))
+    default_name = pipeline_name(file) if file else ""
     server = KfpServer(host.rstrip("/"), namespace, read_token(token_env), token_env or "")
     client = connect(server)
-    uploaded = upload_file(client, server, file, name)
-    facts = {
-        "pipeline": uploaded.pipeline,
-        "pipeline_id": uploaded.pipeline_id,
-        "version": uploaded.version,
-        "version_id": uploaded.version_id,
-    }
+    uploaded = upload_file(client, server, file, name or PIPELINES["train"].name)
+    facts = {name: getattr(uploaded, name) for name in ("pipeline", "pipeline_id", "version", "version_id")}
     state = "uploaded" if uploaded.is_new else "exists already"
     lines = [f"{uploaded.pipeline}: version {uploaded.version} {state}"]
     if when:

@@ -17,20 +17,24 @@ from shoestring.data.run_records import Run, open_run
 from shoestring.runtime.admission.approvals import current_budget, give_approval
 from shoestring.spending.approvals import DEFAULT_VALIDITY, Approval, read_approval_request
 
+RunArgument = Annotated[
+    str,
+    typer.Argument(help="id of the run: one that waits for approval, or a running one that needs more"),
+]
+AmountOption = Annotated[
+    str | None, typer.Option("--usd", help="dollars for the whole run; default: the amount it requested")
+]
+ExpiryOption = Annotated[
+    str | None,
+    typer.Option(help="date or time (UTC) at which the approval expires; default: in 7 days"),
+]
+
 
 def approve(
-    run: Annotated[
-        str,
-        typer.Argument(help="id of the run: one that waits for approval, or a running one that needs more"),
-    ],
+    run: RunArgument,
     by: Annotated[str, typer.Option(help="name of the person who approves")],
-    usd: Annotated[
-        str | None, typer.Option("--usd", help="dollars for the whole run; default: the amount it requested")
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(help="date or time (UTC) at which the approval expires; default: in 7 days"),
-    ] = None,
+    usd: AmountOption = None,
+    until: ExpiryOption = None,
     reason: Annotated[str, typer.Option(help="reason, for the record")] = "",
     world: WorldOption = None,
     store: StoreOption = None,

@@ -56,27 +56,45 @@ def prepare_launch(world: World, folder: Path) -> Path:
     return folder
 
 
-def check_runnable(path: Path) -> None:
-    """Raises UsageError for a world that is for planning only."""
+def check_arguments(recipe: str, resume: str | None, on: str | None, template: str | None) -> None:
+    """Raises UsageError for arguments that do not go together."""
+    if bool(recipe) == bool(resume):
+        raise UsageError(
+            "name a recipe, like `shoestring run flights`, or a run to resume: `shoestring run --resume RUN`"
+        )
+    if template and not on:
+        raise UsageError(
+            f"--template {template} is a pipeline on a cluster: name the kubeconfig context with --on"
+        )
+
+
+def check_runnable(path: Path) -> Path:
+    """Return the path of the world. Raises UsageError if the world is for planning only."""
     if read_world_file(path).purpose == "plan":
         raise UsageError(
             f"{path} is a world for planning only, so nothing can run on it: "
             "create one with `shoestring world init`"
         )
+    return path
+
+
+RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of your own .yaml file")]
+OutOption = Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")]
+ResumeOption = Annotated[str | None, typer.Option(help="resume a run that did not finish")]
 
 
 def run(
-    recipe: Annotated[str, typer.Argument(help="name of a recipe, or path of your own .yaml file")] = "",
+    recipe: RecipeArgument = "",
     budget: BudgetOption = None,
     deadline: DeadlineOption = None,
     world: WorldOption = None,
     store: StoreOption = None,
-    out: Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")] = None,
+    out: OutOption = None,
     seed: SeedOption = None,
     campaign: CampaignOption = None,
     priority: PriorityOption = None,
     wait: WaitOption = False,
-    resume: Annotated[str | None, typer.Option(help="resume a run that did not finish")] = None,
+    resume: ResumeOption = None,
     on: OnOption = None,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
     template: TemplateOption = None,
@@ -86,23 +104,15 @@ def run(
 
     The run stays inside its budget.
     """
-    if bool(recipe) == bool(resume):
-        raise UsageError(
-            "name a recipe, like `shoestring run flights`, or a run to resume: `shoestring run --resume RUN`"
-        )
+    check_arguments(recipe, resume, on, template)
     if on:
         from shoestring.cli.argo_runs import run_on
 
         check_local_only(world=world, store=store, out=out, resume=resume, priority=priority, wait=wait)
         run_on(on, namespace, template, recipe_in_campaign(campaign, recipe), budget, deadline, seed, as_json)
         return
-    if template:
-        raise UsageError(
-            f"--template {template} is a pipeline on a cluster: name the kubeconfig context with --on"
-        )
     opened = open_world_at(world, store)
-    path = world or default_world_path()
-    check_runnable(path)
+    path = check_runnable(world or default_world_path())
     request = run_request(opened, recipe, resume, budget, deadline, seed, campaign)
     if resume:
         check_not_running(opened, open_run(opened.store, resume))

@@ -53,6 +53,26 @@ def run_simulation(scenario: Scenario, label: str, pipelines: int, seed: int) ->
         )
 
 
+PolicyOption = Annotated[
+    Path | None, typer.Option(help="a policy.yaml, instead of the scenario's own policy")
+]
+AgainstOption = Annotated[
+    Path | None,
+    typer.Option(help="a second policy.yaml, simulated on the same pipelines for comparison"),
+]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(help="a recorded market: a folder of availability.csv and prices.csv, or a file"),
+]
+TickOption = Annotated[
+    float | None, typer.Option(min=1, help="seconds between the rows of a trace's availability.csv")
+]
+FirstDayOption = Annotated[
+    datetime | None,
+    typer.Option("--from", formats=["%Y-%m-%d"], help="first day of the simulation, in UTC"),
+]
+
+
 def simulate(
     scenario: Annotated[
         Path | None, typer.Argument(help="a scenario .yaml; default: the built-in scenario")
@@ -61,24 +81,11 @@ def simulate(
     seed: Annotated[
         int, typer.Option(min=0, max=MAX_SEED, help="random seed; equal seeds give equal figures")
     ] = 0,
-    policy: Annotated[
-        Path | None, typer.Option(help="a policy.yaml, instead of the scenario's own policy")
-    ] = None,
-    against: Annotated[
-        Path | None,
-        typer.Option(help="a second policy.yaml, simulated on the same pipelines for comparison"),
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="a recorded market: a folder of availability.csv and prices.csv, or a file"),
-    ] = None,
-    tick: Annotated[
-        float | None, typer.Option(min=1, help="seconds between the rows of a trace's availability.csv")
-    ] = None,
-    begins: Annotated[
-        datetime | None,
-        typer.Option("--from", formats=["%Y-%m-%d"], help="first day of the simulation, in UTC"),
-    ] = None,
+    policy: PolicyOption = None,
+    against: AgainstOption = None,
+    trace: TraceOption = None,
+    tick: TickOption = None,
+    begins: FirstDayOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate many pipelines and report what they would spend.

@@ -21,11 +21,14 @@ MAX_LINES = 40
 """Lines of each difference that are shown when several decisions are replayed."""
 
 
+TargetArgument = Annotated[
+    str | None,
+    typer.Argument(help="file of a decision, folder of decisions, or id of a run; default: all runs"),
+]
+
+
 def replay(
-    target: Annotated[
-        str | None,
-        typer.Argument(help="file of a decision, folder of decisions, or id of a run; default: all runs"),
-    ] = None,
+    target: TargetArgument = None,
     world: WorldOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
