@@ -1,5 +1,5 @@
 """Claim: concurrent writers of one account lose and duplicate nothing; an append costs the same at any chain
-length; writers killed at any moment lose nothing that they were told is written.
+length; writers killed at any moment lose no entry that was reported as written.
 
 For scale it also measures PostgreSQL inserts, one transaction each, on the same disk. They check no cap and
 chain no hash.
@@ -14,6 +14,7 @@ import argparse
 import multiprocessing
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -47,6 +48,9 @@ FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
 SHORT_LENGTH, SAMPLES, NEW_WRITERS = 1_000, 300, 5
 PG_BIN = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 PG_SECONDS = 5
+CREATE_TABLE = (
+    "CREATE TABLE entries (id bigserial PRIMARY KEY, account text, reservation text, amount bigint)"
+)
 INSERT = """\\set n random(1, 1000000000)
 INSERT INTO entries (account, reservation, amount) VALUES ('run', md5(:n::text), 10000);
 """
@@ -220,48 +224,24 @@ def postgres(folder: Path, clients: int) -> None:
     if user:
         shutil.chown(data, "postgres")
 
-    def pg(tool: str, *arguments: object) -> str:
-        command = [*user, str(PG_BIN[-1] / tool), *map(str, arguments)]
-        return subprocess.run(command, check=True, capture_output=True, text=True, cwd="/").stdout
+    def pg(command: str) -> str:
+        tool, *arguments = shlex.split(command)
+        run = [*user, str(PG_BIN[-1] / tool), *arguments]
+        return subprocess.run(run, check=True, capture_output=True, text=True, cwd="/").stdout
 
-    pg("initdb", "-D", data / "db", "-A", "trust", "-U", "bench")
+    pg(f"initdb -D {data}/db -A trust -U bench")
     (data / "insert.sql").write_text(INSERT)
-    pg(
-        "pg_ctl",
-        "-D",
-        data / "db",
-        "-w",
-        "-l",
-        data / "log",
-        "-o",
-        f"-k {data} -h '' -c max_connections={clients + 10}",
-        "start",
-    )
+    options = f"-k {data} -h '' -c max_connections={clients + 10}"
+    pg(f"pg_ctl -D {data}/db -w -l {data}/log -o {shlex.quote(options)} start")
     try:
-        table = (
-            "CREATE TABLE entries (id bigserial PRIMARY KEY, account text, reservation text, amount bigint)"
-        )
-        pg("psql", "-h", data, "-U", "bench", "-d", "postgres", "-c", table)
+        pg(f"psql -h {data} -U bench -d postgres -c {shlex.quote(CREATE_TABLE)}")
         for count in (1, clients):
-            output = pg(
-                "pgbench",
-                "-h",
-                data,
-                "-U",
-                "bench",
-                "-n",
-                "-c",
-                count,
-                "-T",
-                PG_SECONDS,
-                "-f",
-                data / "insert.sql",
-                "postgres",
-            )
+            insert = f"-T {PG_SECONDS} -f {data}/insert.sql postgres"
+            output = pg(f"pgbench -h {data} -U bench -n -c {count} {insert}")
             rate = float(next(line for line in output.splitlines() if line.startswith("tps")).split()[2])
             print(f"{f'PostgreSQL, {count} clients':>36}  {'-':>4}  {'-':>10}  {rate:9.0f}", flush=True)
     finally:
-        pg("pg_ctl", "-D", data / "db", "-m", "immediate", "stop")
+        pg(f"pg_ctl -D {data}/db -m immediate stop")
 
 
 def main() -> None:

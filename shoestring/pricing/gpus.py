@@ -81,7 +81,7 @@ def link_gb_s(gpu: str, memory_gb: float) -> float:
 
 
 def _find_by_size(gpu: str, memory_gb: float) -> GpuSpec | None:
-    """Return the specification. There are two A100 models, and the name may not tell which."""
+    """Return the specification. There are two A100 models, and the name may not include the size."""
     spec = find_gpu(gpu)
     is_large = spec is not None and spec.name == "A100" and memory_gb > A100_40GB_LIMIT_GB
     return find_gpu("A100 80GB") if is_large else spec

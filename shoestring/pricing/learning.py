@@ -16,7 +16,7 @@ x is the hardware's log speed, log bandwidth and log count, relative to the mean
 its kind. A work that gains less from faster arithmetic than predicted is expected to gain less on the next
 GPU, too. Without the centring, an error common to all observed GPUs would be taken for a slope and
 extrapolated: an H100 was predicted 40% wrong from A100s. For the same reason a work's own level has a large
-variance: how far off a need is tells nothing about GPUs.
+variance: how far off a need is does not depend on the GPU.
 
 Drift is an Ornstein-Uhlenbeck process over runs: old runs count less.
 
@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoestring.core.receipt import Receipt
-from shoestring.core.types import Hardware, LearnedSpeed, Need, Pool
+from shoestring.core.types import Hardware, Need, Pool
 from shoestring.pricing.calibration import calibrated_p95
 from shoestring.pricing.throughput import hardware_of
 
@@ -86,6 +86,29 @@ CONSTANTS = (
     f"noise {NOISE_LOG_SD} worth {NOISE_RUNS} runs; scales {SCALES}; x of one {REFERENCE_HARDWARE}; "
     f"exploration {EXPLORATION_SD_FIXED_WORK}; variance in the mean at most {MAX_LOG_VARIANCE}"
 )
+
+
+class LearnedSpeed(Record):
+    """The ratio of true to predicted seconds of a stage on a pool, learned from receipts, as a log-normal
+    distribution.
+
+    Its P95 is that of the prediction errors made so far.
+    """
+
+    stage: str
+    pool: str | None = Field(
+        None, description="null: every pool with this hardware that has no entry of its own"
+    )
+    hardware: str = Field("", description="name of the hardware")
+    runs: int = Field(
+        ge=0, description="runs of this work on this pool or hardware; 0: learned from similar ones only"
+    )
+    log_mean: float
+    log_sd: float = Field(ge=0)
+    log_p95: float | None = Field(None, description="logarithm of the P95; null: that of the log-normal")
+    unknown_log_sd: float = Field(
+        0.0, ge=0, description="the part of log_sd that further runs there would remove"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.core.types import LearnedSpeed, Pool
-from shoestring.pricing.learning import learn
+from shoestring.core.types import Pool
+from shoestring.pricing.learning import LearnedSpeed, learn
 from shoestring.pricing.runtime_factors import exploration_bonus, runtime_factor, runtime_factors
 from shoestring.pricing.throughput import hardware_of
 
@@ -91,7 +91,7 @@ def test_unknown_hardware_starts_from_the_work_on_other_hardware_of_its_kind() -
 def test_an_error_common_to_all_observed_gpus_is_not_extrapolated(
     times: float,
 ) -> None:
-    """Equal errors of two A100 models tell nothing about how a faster GPU differs from them."""
+    """Equal errors of two A100 models give no information about how a faster GPU differs from them."""
     larger = gpu_pool("larger", "A100", 80, 312)
     seen = [receipt for pool in (A100, larger) for receipt in receipts([10 * times] * 4, **ran_on(pool))]
     assert log_of(learn(seen, [NEED], [A100, larger, H100]), H100) == pytest.approx(math.log(times), abs=0.15)

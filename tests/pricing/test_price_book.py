@@ -208,11 +208,11 @@ prices = st.integers(-10, 200).map(lambda cents: f"{cents / 100}") | st.sampled_
 )
 def test_accepted_prices_are_positive_unique_and_lower_on_spot(rows: list[dict[str, Any]]) -> None:
     book = book_of(*rows)
-    believed = {(quote.pool, quote.market): quote.usd_per_hour for quote in book.quotes}
-    assert len(believed) == len(book.quotes) and all(price > 0 for price in believed.values())
-    for (pool, market), price in believed.items():
-        assert market != Market.SPOT or price < believed.get((pool, Market.ON_DEMAND), price + 1)
-    told = {f"{quote.pool} {quote.market}" for quote in book.quotes} | {
+    accepted = {(quote.pool, quote.market): quote.usd_per_hour for quote in book.quotes}
+    assert len(accepted) == len(book.quotes) and all(price > 0 for price in accepted.values())
+    for (pool, market), price in accepted.items():
+        assert market != Market.SPOT or price < accepted.get((pool, Market.ON_DEMAND), price + 1)
+    mentioned = {f"{quote.pool} {quote.market}" for quote in book.quotes} | {
         " ".join(each.row.split()[:2]) for each in book.rejected
     }
-    assert told == {f"{each['pool']} {each['market']}" for each in rows}
+    assert mentioned == {f"{each['pool']} {each['market']}" for each in rows}

@@ -146,8 +146,8 @@ def lie(store: FolderStore, **said: object) -> None:
     """Write a checkpoint with a valid hash and wrong content."""
     path = store.root / store_layout.ledger_checkpoint("run")
     kept = HashedCheckpoint.model_validate_json(path.read_bytes())
-    told = AccountCheckpoint.model_validate(kept.checkpoint.model_dump() | said)
-    path.write_bytes(record_bytes(HashedCheckpoint(checkpoint=told, sha256=digest(record_bytes(told)))))
+    changed = AccountCheckpoint.model_validate(kept.checkpoint.model_dump() | said)
+    path.write_bytes(record_bytes(HashedCheckpoint(checkpoint=changed, sha256=digest(record_bytes(changed)))))
 
 
 @pytest.mark.parametrize(

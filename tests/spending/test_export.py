@@ -22,6 +22,7 @@ from shoestring.core.errors import LedgerCorrupt, UnknownName, UsageError
 from shoestring.spending.audit.export import export_accounts
 from shoestring.spending.audit.verify import load_anchors, open_ledger_folder, verify
 from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.parent_accounts import campaign_account
 
 
 @pytest.fixture
@@ -124,3 +125,16 @@ def test_an_export_replaces_an_older_export_and_no_other_files(store, tmp_path):
     with pytest.raises(UnknownName):
         export_accounts(store, tmp_path / "new", "run-9")
     check(store)
+
+
+def test_the_export_of_a_run_contains_its_campaigns_chain(tmp_path):
+    store, spring = FolderStore(tmp_path / "store"), campaign_account("spring")
+    ledger = Ledger(store, StillClock())
+    ledger.open(MONTH, Decimal("3"))
+    ledger.open(spring, Decimal("2"))
+    ledger.open("run", Decimal("1"), campaign=spring)
+    ledger.open("other", Decimal("0.5"), campaign=spring)
+    export_accounts(store, tmp_path / "copy", "run")
+    found = verify(*open_ledger_folder(tmp_path / "copy"))
+    assert [state.account for state in found.accounts] == [MONTH, "run", spring]
+    assert len(found.not_in_export) == 2

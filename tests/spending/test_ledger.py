@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 from clocks import NOON, StillClock
-from faulty_stores import MONTH, DyingStore, LateStore
+from faulty_stores import MONTH, DyingStore
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
@@ -21,7 +21,7 @@ from shoestring.core.errors import (
 )
 from shoestring.core.record import record_bytes
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.entry import HeadHint, hash_entry, read_entry
+from shoestring.spending.ledger.entry import hash_entry, read_entry
 from shoestring.spending.ledger.ledger import Ledger, account_names
 from shoestring.spending.ledger.parent_accounts import LEASE_S
 
@@ -285,38 +285,3 @@ def test_an_unknown_account_is_answered_with_the_known_ones(ledger):
         ledger.state("rum")
     with pytest.raises(LedgerConflict, match="has not been opened"):
         ledger.reserve("rum", "train-1", "train", 1, Decimal("0.1"))
-
-
-def test_a_head_hint_ahead_of_the_chain_means_a_removed_end(store, clock, ledger):
-    ledger.reserve("run", "train-1", "train", 1, Decimal("0.1"))
-    (store.root / "ledger/run/00000002.json").unlink()
-    with pytest.raises(LedgerCorrupt, match=r"00000002\.json: is missing, and head\.json names 2 entries"):
-        Ledger(store, clock).state("run")
-
-
-def test_a_head_hint_that_is_behind_or_missing_changes_nothing(store, clock, ledger):
-    first = ledger.state("run").head_hash
-    ledger.reserve("run", "train-1", "train", 1, Decimal("0.1"))
-    store.put(store_layout.ledger_head("run"), record_bytes(HeadHint(number=1, sha256=first)))
-    assert Ledger(store, clock).state("run").entries == 2
-    (store.root / store_layout.ledger_head("run")).unlink()
-    assert Ledger(store, clock).reserve("run", "train-2", "train", 2, Decimal("0.1")).entry.number == 3
-
-
-def test_the_writer_waits_for_a_store_with_delayed_visibility(store, clock, ledger):
-    late = Ledger(LateStore(store.root, looks=5), clock)
-    late.state("run")
-    ledger.reserve("run", "train-1", "train", 1, Decimal("0.4"))
-    with pytest.raises(BudgetExceeded):
-        late.reserve("run", "ingest-1", "ingest", 1, Decimal("0.7"))
-    assert late.reserve("run", "ingest-1", "ingest", 1, Decimal("0.6")).entry.number == 3
-
-
-def test_the_wait_for_an_object_that_never_appears_times_out(store, clock, ledger):
-    late = Ledger(LateStore(store.root, looks=10**9), clock)
-    late.state("run")
-    ledger.reserve("run", "train-1", "train", 1, Decimal("0.4"))
-    with pytest.raises(
-        StoreError, match=r"reports that ledger/run/00000002\.json exists, but cannot find it"
-    ):
-        late.reserve("run", "train-2", "train", 2, Decimal("0.1"))

@@ -156,10 +156,10 @@ def test_spend_is_the_sum_over_prices_of_price_times_duration(
         PricePoint(at=at(0.0), usd_per_hour=first),
         *(PricePoint(at=at(moment_s), usd_per_hour=each) for moment_s, each in moves),
     ]
-    told = cost_between_usd(had, at(0.0), at(now_s + rest_s))
+    by_receipt = cost_between_usd(had, at(0.0), at(now_s + rest_s))
     rounding = Decimal("0.000002") + sum((price for price, _ in spans), Decimal(0)) / 3600 / 10**5
     assert abs(meter.spent_usd(now_s + rest_s) - costs_usd(spans)) <= rounding
-    assert abs(told - costs_usd(spans)) <= rounding
+    assert abs(by_receipt - costs_usd(spans)) <= rounding
     assert meter.spent_usd(now_s + rest_s) <= meter.spent_usd(now_s + rest_s + 1)
 
 

@@ -20,8 +20,7 @@ from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, StoreError
 from shoestring.core.money import from_microusd
 from shoestring.core.record import record_bytes
-from shoestring.spending.audit.export import export_accounts
-from shoestring.spending.audit.verify import open_ledger_folder, verify
+from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.chain_writer import ChainWriter
 from shoestring.spending.ledger.entry import hash_entry, read_entry
 from shoestring.spending.ledger.ledger import Ledger
@@ -242,15 +241,6 @@ def test_verify_reports_an_account_whose_campaign_did_not_reserve_its_cap(store,
     )
     with pytest.raises(LedgerCorrupt, match=why):
         verify(store, {})
-
-
-def test_the_export_of_a_run_contains_its_campaigns_chain(store, ledger, tmp_path):
-    ledger.open("run", Decimal("1"), campaign=SPRING)
-    ledger.open("other", Decimal("0.5"), campaign=SPRING)
-    export_accounts(store, tmp_path / "copy", "run")
-    found = verify(*open_ledger_folder(tmp_path / "copy"))
-    assert [state.account for state in found.accounts] == [MONTH, "run", SPRING]
-    assert len(found.not_in_export) == 2
 
 
 def test_entries_without_a_campaign_leave_the_campaign_fields_out(store, ledger):

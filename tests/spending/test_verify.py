@@ -6,7 +6,6 @@ import functools
 import json
 import shutil
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from clocks import NOON, StillClock
@@ -15,6 +14,7 @@ from examples import examples
 from faulty_stores import MONTH, BusyStore, DyingStore, fast_folder
 from hypothesis import given
 from hypothesis import strategies as st
+from tampering import tamper
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
@@ -22,7 +22,7 @@ from shoestring.core.errors import DataError, LedgerCorrupt, StoreError
 from shoestring.core.record import record_bytes
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.chain import AccountChain
-from shoestring.spending.ledger.entry import Entry, HashedEntry, hash_entry, read_entry
+from shoestring.spending.ledger.entry import Entry, hash_entry, read_entry
 from shoestring.spending.ledger.ledger import Ledger
 
 
@@ -45,58 +45,6 @@ def test_a_valid_ledger_is_summed_with_every_dollar_once(store):
         .splitlines()[-1]
         .startswith("every hash, sequence and balance holds: 19 entries, $2.500000 in caps")
     )
-
-
-STRAYS = ("00000099.json", "3.json", "000000003.json", "00000000.json", "notes", "x.json")
-
-
-def tamper(data: st.DataObject, files: list[Path]) -> None:
-    """Change one of the files in one of the possible ways."""
-    entries = [path for path in files if path.name != "head.json"]
-    match data.draw(
-        st.sampled_from(["byte", "cut", "grow", "delete", "swap", "copy", "move", "reseal", "reformat"])
-    ):
-        case "byte":
-            path = data.draw(st.sampled_from(files))
-            content = bytearray(path.read_bytes())
-            content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
-            path.write_bytes(content)
-        case "cut":
-            path = data.draw(st.sampled_from(files))
-            path.write_bytes(path.read_bytes()[: data.draw(st.integers(0, path.stat().st_size - 1))])
-        case "grow":
-            path = data.draw(st.sampled_from(files))
-            path.write_bytes(path.read_bytes() + data.draw(st.binary(min_size=1, max_size=3)))
-        case "delete":
-            data.draw(st.sampled_from(entries)).unlink()
-        case "swap":
-            path = data.draw(st.sampled_from(files))
-            path.write_bytes(
-                data.draw(st.sampled_from([other for other in files if other != path])).read_bytes()
-            )
-        case "copy":
-            path = data.draw(st.sampled_from(files))
-            shutil.copy(path, path.with_name(data.draw(st.sampled_from(STRAYS))))
-        case "reformat":
-            path = data.draw(st.sampled_from(files))
-            path.write_text(json.dumps(json.loads(path.read_bytes()), sort_keys=True))
-        case "reseal":
-            path = data.draw(st.sampled_from(entries))
-            entry = HashedEntry.model_validate_json(path.read_bytes()).entry
-            path.write_bytes(
-                record_bytes(
-                    hash_entry(
-                        entry.model_copy(
-                            update={"reason": entry.reason + data.draw(st.text("abc", min_size=1))}
-                        )
-                    )
-                )
-            )
-        case "move":
-            path = data.draw(st.sampled_from(entries))
-            path.rename(
-                data.draw(st.sampled_from([other.parent for other in entries])) / f"{len(files):08d}.json"
-            )
 
 
 @examples(150)
@@ -238,7 +186,7 @@ def test_an_account_copied_under_another_name_is_found(store):
 
 
 @pytest.mark.parametrize(
-    ("account", "keep", "says"),
+    ("account", "keep", "message"),
     [
         ("run-1", 6, "2026-11/00000005.json: names entry .* of run-1, which is missing"),
         ("run-2", 3, "run-2: a receipt names its entry"),
@@ -254,9 +202,9 @@ def test_an_account_copied_under_another_name_is_found(store):
         (MONTH, 0, "run-1/00000001.json: is inside 2026-11, which is missing"),
     ],
 )
-def test_a_removed_chain_end_is_found_through_accounts_that_name_its_entries(store, account, keep, says):
+def test_a_removed_chain_end_is_found_through_accounts_that_name_its_entries(store, account, keep, message):
     cut(store, account, keep)
-    with pytest.raises(LedgerCorrupt, match=says):
+    with pytest.raises(LedgerCorrupt, match=message):
         check(store)
 
 
@@ -277,20 +225,20 @@ def test_a_parent_that_settled_another_amount_than_was_spent_is_found(store):
 
 
 @pytest.mark.parametrize(
-    ("at", "says"),
+    ("at", "message"),
     [
         (5, "run-3 has $1.000000 reserved in 2026-11, and is not opened yet"),
         (9, "run-3 is closed and not settled in 2026-11 yet"),
     ],
 )
-def test_a_crash_between_two_accounts_is_unfinished_and_not_corrupt(store, at, says):
+def test_a_crash_between_two_accounts_is_unfinished_and_not_corrupt(store, at, message):
     dying = Ledger(DyingStore(store.root, at - 2, wrote=False), StillClock())
     with pytest.raises(StoreError):
         dying.open("run-3", Decimal("1"))
         dying.close("run-3")
     found = verify(store, load_anchors(store))
-    assert [sentence.startswith(says) for sentence in found.unfinished] == [True]
-    assert says in found.as_text()
+    assert [sentence.startswith(message) for sentence in found.unfinished] == [True]
+    assert message in found.as_text()
 
 
 def test_a_ledger_that_grows_during_verification_is_valid(store):

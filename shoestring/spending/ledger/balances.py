@@ -26,7 +26,7 @@ class OpenReservation:
 
 
 class Balances:
-    """What the entries of one account add up to.
+    """The sums over the entries of one account.
 
     `cap_microusd` None means no limit. `cap_entry` is the number of the entry that set the cap, and
     `object_number` the number of the object that holds the last entry. The dicts by stage are in

@@ -1,7 +1,7 @@
 """The operations of the ledger.
 
 Each account has one hash chain. An entry is written only where none exists (`chain_writer.py`). An account
-can lie inside others: a run's account inside its month's and its campaign's (`parent_accounts.py`).
+can be inside others: a run's account inside its month's and its campaign's (`parent_accounts.py`).
 """
 
 from __future__ import annotations
