@@ -19,7 +19,8 @@ from decimal import Decimal
 import numpy as np
 from machine import describe
 
-from shoestring.config.tariffs import Tariffs, egress_microusd
+from shoestring.config.tariff_costs import egress_microusd
+from shoestring.config.tariffs import Tariffs
 
 TB = (1, 11, 51, 60, 140)
 GB = 1024

@@ -13,7 +13,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from shoestring.config.tariffs import Tariffs, egress_microusd
+from shoestring.config.tariff_costs import egress_microusd
+from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook
 from shoestring.core.money import MICRO
 from shoestring.core.types import Market, MarketTerms, Pool

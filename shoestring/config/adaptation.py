@@ -19,7 +19,7 @@ class AdaptationLimits(Record):
         0.25,
         gt=0,
         le=1,
-        description="minimum share of signal validation that each validation reads; 1: always all",
+        description="minimum share of the validation split that each validation reads; 1: always all",
     )
     max_batch_factor: float = Field(
         2.0,

@@ -15,6 +15,9 @@ from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
+
+from shoestring.core.record import Record
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,6 +36,29 @@ CONSTANTS = (
 
 _POINTS = 199
 _NORMAL = np.array([NormalDist().inv_cdf((point + 0.5) / _POINTS) for point in range(_POINTS)])
+
+
+class LearnedSpeed(Record):
+    """The ratio of true to predicted seconds of a stage on a pool, learned from receipts, as a log-normal
+    distribution.
+
+    Its P95 is that of the prediction errors made so far.
+    """
+
+    stage: str
+    pool: str | None = Field(
+        None, description="null: every pool with this hardware that has no entry of its own"
+    )
+    hardware: str = Field("", description="name of the hardware")
+    runs: int = Field(
+        ge=0, description="runs of this work on this pool or hardware; 0: learned from similar ones only"
+    )
+    log_mean: float
+    log_sd: float = Field(ge=0)
+    log_p95: float | None = Field(None, description="logarithm of the P95; null: that of the log-normal")
+    unknown_log_sd: float = Field(
+        0.0, ge=0, description="the part of log_sd that further runs there would remove"
+    )
 
 
 def calibrated_p95(errors: Floats, same_work: npt.NDArray[np.bool_]) -> float:

@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Hardware, Need, Pool
-from shoestring.pricing.calibration import calibrated_p95
+from shoestring.pricing.calibration import LearnedSpeed, calibrated_p95
 from shoestring.pricing.throughput import hardware_of
 
 Floats = npt.NDArray[np.float64]
@@ -86,29 +86,6 @@ CONSTANTS = (
     f"noise {NOISE_LOG_SD} worth {NOISE_RUNS} runs; scales {SCALES}; x of one {REFERENCE_HARDWARE}; "
     f"exploration {EXPLORATION_SD_FIXED_WORK}; variance in the mean at most {MAX_LOG_VARIANCE}"
 )
-
-
-class LearnedSpeed(Record):
-    """The ratio of true to predicted seconds of a stage on a pool, learned from receipts, as a log-normal
-    distribution.
-
-    Its P95 is that of the prediction errors made so far.
-    """
-
-    stage: str
-    pool: str | None = Field(
-        None, description="null: every pool with this hardware that has no entry of its own"
-    )
-    hardware: str = Field("", description="name of the hardware")
-    runs: int = Field(
-        ge=0, description="runs of this work on this pool or hardware; 0: learned from similar ones only"
-    )
-    log_mean: float
-    log_sd: float = Field(ge=0)
-    log_p95: float | None = Field(None, description="logarithm of the P95; null: that of the log-normal")
-    unknown_log_sd: float = Field(
-        0.0, ge=0, description="the part of log_sd that further runs there would remove"
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shoestring.core.types import Need, Pool
-from shoestring.pricing.calibration import Z95
-from shoestring.pricing.learning import MAX_LOG_VARIANCE, PRIOR_LOG_SD, LearnedSpeed
+from shoestring.pricing.calibration import Z95, LearnedSpeed
+from shoestring.pricing.learning import MAX_LOG_VARIANCE, PRIOR_LOG_SD
 from shoestring.pricing.throughput import hardware_of
 
 Floats = npt.NDArray[np.float64]

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from shoestring.config.policy import CandidatePolicy
+from shoestring.config.preferences import CandidatePolicy
 from shoestring.core.money import from_microusd
 from shoestring.core.text import dollars, seconds
 from shoestring.core.types import Format, Market, Need, Placement, Pool

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoestring.config.policy import Arm
+from shoestring.config.preferences import Arm
 from shoestring.core.money import Usd
 from shoestring.core.record import SCHEMA_VERSION, Record
 from shoestring.core.types import STANDARD_CLASS, Format, Market, Placement, StorageClassName

@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shoestring.config.policy import Arm, CandidatePolicy, Preferences, WorkloadClass
+from shoestring.config.preferences import Arm, CandidatePolicy, Preferences, WorkloadClass
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import IMAGES, CommittedHours
 from shoestring.core.attempt_id import AttemptId
@@ -18,7 +18,6 @@ from shoestring.core.types import (
     STANDARD_CLASS,
     Format,
     FormatSpeed,
-    LearnedSpeed,
     Market,
     Need,
     Pool,
@@ -28,6 +27,7 @@ from shoestring.core.types import (
     StorageClassName,
     WorkloadKind,
 )
+from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.routing.candidates import BYTES_PER_GB
 from shoestring.routing.dag import UpstreamStage, build_dag
 

@@ -43,7 +43,7 @@ class TrainingPosition:
 
     `spent_s` is the seconds that the spent money buys at the current price. `left_s` is the time until money
     or deadline end, without the exit. Every `validation_every_rows` rows a validation takes `validation_s`
-    and reads `validation_share` of the signal validation split.
+    and reads `validation_share` of the validation split.
     """
 
     samples: int
@@ -234,7 +234,7 @@ class SpendTracker:
         ):
             return None
         reason = f"{self._affordable_text(at)}, and validation takes {time_share:.0%} of the remaining time"
-        before = f"{at.validation_share:.0%} of signal validation"
+        before = f"{at.validation_share:.0%} of the validation split"
         return self, PlanChange("validation", before, f"{share:.0%}", reason, share)
 
     def _enlarge_batch(

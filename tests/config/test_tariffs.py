@@ -18,10 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoestring.config.tariffs import (
-    PriceTier,
-    StorageClass,
-    Tariffs,
+from shoestring.config.tariff_costs import (
     egress_microusd,
     egress_table,
     highest_microusd,
@@ -29,6 +26,7 @@ from shoestring.config.tariffs import (
     storage_microusd,
     tiered_microusd,
 )
+from shoestring.config.tariffs import PriceTier, StorageClass, Tariffs
 
 AWS_INTERNET = [
     {"up_to_gb": 100, "usd_per_gb": "0"},

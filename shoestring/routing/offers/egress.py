@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoestring.config.tariffs import HOURS_PER_MONTH, Volumes
+from shoestring.config.tariff_costs import Volumes
+from shoestring.config.tariffs import HOURS_PER_MONTH
 from shoestring.core.types import Format
 from shoestring.routing.candidates import BYTES_PER_GB, UNKNOWN_SIZE_RATIO
 from shoestring.routing.dag import FIRST_SOURCE, build_dag

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from shoestring.config.tariffs import Tariffs, Volumes
+from shoestring.config.tariff_costs import Volumes
+from shoestring.config.tariffs import Tariffs
 from shoestring.core.record import Record
 from shoestring.core.types import Market, MarketTerms, NodeCapacity, Pool
 from shoestring.pricing.throughput import PoolArrays

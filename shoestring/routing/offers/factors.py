@@ -19,14 +19,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from shoestring.config.policy import ANY_PLACEMENT, WorkloadClass
-from shoestring.config.tariffs import (
-    StorageClass,
-    Volumes,
-    egress_table,
-    retrieval_microusd,
-    storage_microusd,
-)
+from shoestring.config.preferences import ANY_PLACEMENT, WorkloadClass
+from shoestring.config.tariff_costs import Volumes, egress_table, retrieval_microusd, storage_microusd
+from shoestring.config.tariffs import StorageClass
 from shoestring.core.types import Format, Market, Need, Pool
 from shoestring.pricing.learning import EXPLORATION_SD_FIXED_WORK
 from shoestring.pricing.runtime_factors import exploration_bonus, runtime_factors

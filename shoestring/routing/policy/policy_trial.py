@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pydantic import AwareDatetime
 
-from shoestring.config.policy import Arm, CandidatePolicy, Preferences
+from shoestring.config.preferences import Arm, CandidatePolicy, Preferences
 from shoestring.core.money import Usd, usd
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import StoredRecord
