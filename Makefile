@@ -8,7 +8,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: reference run test test-all bytecode lint bench images image-gpu kind clean
+.PHONY: reference run test test-all bytecode lint bench images image-gpu kind cluster cluster-down clean
 
 run: $(VENV)/ready
 	$(BIN)/shoestring run flights
@@ -46,6 +46,13 @@ image-gpu:
 
 kind: $(VENV)/ready images
 	$(BIN)/pytest -m kind tests/kind
+
+# The cluster of the kind tests, to try Shoestring on: docs/cluster.md.
+cluster: $(VENV)/ready images
+	$(BIN)/python tests/kind/cluster_setup.py up
+
+cluster-down: $(VENV)/ready
+	$(BIN)/python tests/kind/cluster_setup.py down
 
 # torch goes first and by its exact version: a range would fetch a CUDA build of several gigabytes.
 $(VENV)/ready: pyproject.toml setup.py constraints.txt

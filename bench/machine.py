@@ -1,4 +1,4 @@
-"""The machine that a table was measured on, in one line."""
+"""One line on the machine of a measurement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 
 def describe() -> str:
-    """Processor, cores, memory, how busy it was, Python."""
+    """Return processor, cores, memory, load and Python version."""
     info = Path("/proc/cpuinfo")
     models = (
         [

@@ -1,7 +1,8 @@
-"""Claim: the store adds little to S3 itself: a verb is one request, and takes about what minio-py's takes; and so many entries a second.
+"""Claim: Shoestring's store adds little to S3 itself: a verb is one request, and takes about as long as
+minio-py's.
 
-What a router reads of the past, a month's chain and the newest receipts, is read by several at once: on a server that is a round trip
-away, beside one after the other.
+The bench also measures the ledger's entries per second, and what a router reads of the past (a month's chain
+and the newest receipts) in parallel and one after the other, from a server that is one round trip away.
 
 python bench/s3.py [--seconds 5] [--round-trip-ms 30]
 """
@@ -24,11 +25,11 @@ from machine import describe
 from minio import Minio
 
 sys.path.append(
-    str(Path(__file__).parent.parent / "tests/outside")
-)  # the server and the processes of the tests
+    str(Path(__file__).parent.parent / "tests/backends")
+)  # the S3 server and the processes of the tests
 
 from s3_server import ADMIN, BUCKET, S3Server, environment
-from store_places import Place, at_once
+from store_locations import StoreLocation, at_once
 
 from shoestring.backends.local import WallClock
 from shoestring.core.interfaces import Store
@@ -44,13 +45,13 @@ from shoestring.spending.ledger.ledger import Ledger
 SIZES = {"1 kB": (1_000, 200), "1 MB": (1_000_000, 40), "16 MB": (16_000_000, 6)}
 
 
-def timed_s(work: Callable[[], object]) -> float:
+def duration_s(work: Callable[[], object]) -> float:
     began_s = time.perf_counter()
     work()
     return time.perf_counter() - began_s
 
 
-def read_plainly(minio: Minio, key: str, path: Path) -> None:
+def read_with_minio(minio: Minio, key: str, path: Path) -> None:
     response = minio.get_object(BUCKET, key)
     with path.open("wb") as file:
         for chunk in response.stream(1 << 20):
@@ -58,43 +59,47 @@ def read_plainly(minio: Minio, key: str, path: Path) -> None:
     response.release_conn()
 
 
-def verbs(
+def time_verbs(
     store: Store, minio: Minio, folder: Path, size_bytes: int, times: int
 ) -> dict[str, tuple[float, float]]:
-    """Median seconds of each verb: ours, and the plain call. They take turns."""
+    """Return the median seconds of each verb, of the store and of minio-py, which take turns."""
     data = os.urandom(size_bytes)
-    took: dict[str, tuple[list[float], list[float]]] = {
+    seconds: dict[str, tuple[list[float], list[float]]] = {
         name: ([], []) for name in ("put", "put if absent", "fetch")
     }
     for number in range(times):
         key, plain = f"bench/{size_bytes}/{number}", f"plain/{size_bytes}/{number}"
-        took["put if absent"][0].append(
-            timed_s(lambda key=key: store.put(f"{key}-new", data, if_absent=True))
+        seconds["put if absent"][0].append(
+            duration_s(lambda key=key: store.put(f"{key}-new", data, if_absent=True))
         )
-        took["put"][0].append(timed_s(lambda key=key: store.put(key, data)))
-        plain_s = timed_s(lambda plain=plain: minio.put_object(BUCKET, plain, io.BytesIO(data), size_bytes))
-        took["put"][1].append(plain_s)
-        took["put if absent"][1].append(plain_s)
-        took["fetch"][0].append(timed_s(lambda key=key: store.fetch(key)))
-        took["fetch"][1].append(
-            timed_s(lambda plain=plain: read_plainly(minio, plain, folder / plain.replace("/", "-")))
+        seconds["put"][0].append(duration_s(lambda key=key: store.put(key, data)))
+        plain_s = duration_s(
+            lambda plain=plain: minio.put_object(BUCKET, plain, io.BytesIO(data), size_bytes)
         )
-    return {name: (median(ours), median(plain)) for name, (ours, plain) in took.items()}
+        seconds["put"][1].append(plain_s)
+        seconds["put if absent"][1].append(plain_s)
+        seconds["fetch"][0].append(duration_s(lambda key=key: store.fetch(key)))
+        seconds["fetch"][1].append(
+            duration_s(lambda plain=plain: read_with_minio(minio, plain, folder / plain.replace("/", "-")))
+        )
+    return {name: (median(store_s), median(plain)) for name, (store_s, plain) in seconds.items()}
 
 
-def append_for(me: int, gate: Any, place: Place, accounts: list[str], seconds: float) -> int:
-    ledger = Ledger(place.open(), WallClock())
-    ledger.state(accounts[me])
+def append_entries(
+    writer: int, gate: Any, location: StoreLocation, accounts: list[str], seconds: float
+) -> int:
+    ledger = Ledger(location.open(), WallClock())
+    ledger.state(accounts[writer])
     gate.wait()
     until_s, number = time.monotonic() + seconds, 0
     while time.monotonic() < until_s:
         number += 1
-        ledger.reserve(accounts[me], f"work-{me}-{number}", "work", number, Decimal("0.01"))
+        ledger.reserve(accounts[writer], f"work-{writer}-{number}", "work", number, Decimal("0.01"))
     return number
 
 
-class Distant:
-    """A store that every fetch has so far to go to."""
+class DelayedStore:
+    """A store whose fetches each take one more round trip."""
 
     def __init__(self, store: Store, round_trip_s: float) -> None:
         self._store, self._round_trip_s = store, round_trip_s
@@ -105,7 +110,7 @@ class Distant:
         return self._store.fetch(key)
 
 
-def receipt_of(number: int) -> Receipt:
+def make_receipt(number: int) -> Receipt:
     now = WallClock().now()
     return Receipt(
         run_id=f"run-{now:%Y%m%d-%H%M%S}-{number:04d}",
@@ -131,27 +136,27 @@ def receipt_of(number: int) -> Receipt:
     )
 
 
-def the_past(
+def time_router_reads(
     store: Store, entries: int, receipts: int, round_trip_s: float
 ) -> dict[str, tuple[float, float]]:
-    """Seconds that a router takes for each: one after the other, and now."""
+    """Return the seconds of a router's reads: one after the other, and in parallel as routers do."""
     writer = Ledger(store, WallClock())
     writer.open("past", Decimal(10**6))
     for number in range(1, entries):
         writer.reserve("past", f"work-{number}", "work", number, Decimal("0.01"))
     for number in range(receipts):
-        receipt = receipt_of(number)
+        receipt = make_receipt(number)
         store.put(f"runs/{receipt.run_id}/receipts/ingest-1.json", record_bytes(receipt))
-    away = Distant(store, round_trip_s)
+    delayed = DelayedStore(store, round_trip_s)
     newest = list(store.list("runs/"))[-RECEIPTS_READ:]
     return {
         f"{entries:,} entries": (
-            timed_s(lambda: AccountChain(away, "past")),
-            timed_s(lambda: Ledger(away, WallClock()).state("past")),
+            duration_s(lambda: AccountChain(delayed, "past")),
+            duration_s(lambda: Ledger(delayed, WallClock()).state("past")),
         ),
         f"{len(newest)} of {receipts} receipts": (
-            timed_s(lambda: [read_record(away, key, Receipt) for key in newest]),
-            timed_s(lambda: learned_speeds(away, WallClock().now())),
+            duration_s(lambda: [read_record(delayed, key, Receipt) for key in newest]),
+            duration_s(lambda: learned_speeds(delayed, WallClock().now())),
         ),
     }
 
@@ -160,24 +165,29 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--round-trip-ms", type=float, default=30.0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     os.environ |= environment(ADMIN)
     print(describe())
     with tempfile.TemporaryDirectory() as folder:
         server = S3Server(Path(folder) / "server", volumes=60)
         server.start()
         try:
-            place = Place(Path(folder), server.place("bench"))
-            store, minio = place.open(), server.minio()
-            print(f"{'size':>7} {'verb':>14}   ours ms  minio-py ms  ratio")
+            location = StoreLocation(Path(folder), server.location("bench"))
+            store, minio = location.open(), server.minio()
+            print(f"{'size':>7} {'verb':>14}  store ms  minio-py ms  ratio")
             for name, (size_bytes, times) in SIZES.items():
-                for verb, (ours_s, plain_s) in verbs(store, minio, Path(folder), size_bytes, times).items():
+                for verb, (store_s, plain_s) in time_verbs(
+                    store, minio, Path(folder), size_bytes, times
+                ).items():
                     print(
-                        f"{name:>7} {verb:>14}  {ours_s * 1e3:8.2f}  {plain_s * 1e3:11.2f}  {ours_s / plain_s:5.2f}"
+                        f"{name:>7} {verb:>14}  {store_s * 1e3:8.2f}  {plain_s * 1e3:11.2f}  "
+                        f"{store_s / plain_s:5.2f}"
                     )
-            print(f"{'a router reads':>22}  serial s  at once s   (round trip {asked.round_trip_ms:g} ms)")
-            for what, (serial_s, at_once_s) in the_past(store, 1000, 300, asked.round_trip_ms / 1e3).items():
-                print(f"{what:>22}  {serial_s:8.2f}  {at_once_s:9.2f}")
+            print(f"{'a router reads':>22}  serial s parallel s   (round trip {options.round_trip_ms:g} ms)")
+            for what, (serial_s, parallel_s) in time_router_reads(
+                store, 1000, 300, options.round_trip_ms / 1e3
+            ).items():
+                print(f"{what:>22}  {serial_s:8.2f}  {parallel_s:9.2f}")
             print(f"{'writers':>22}  appends/s")
             for label, accounts in (
                 ("1", ["one"]),
@@ -186,10 +196,9 @@ def main() -> None:
             ):
                 for account in set(accounts):
                     Ledger(store, WallClock()).open(account, Decimal(10**6))
-                print(
-                    f"{label:>22}  {sum(at_once(len(accounts), append_for, place, accounts, asked.seconds)) / asked.seconds:9.0f}"
-                )
-            print(f"verify: {verify(store, {}).entries:,} entries, all hold")
+                counts = at_once(len(accounts), append_entries, location, accounts, options.seconds)
+                print(f"{label:>22}  {sum(counts) / options.seconds:9.0f}")
+            print(f"verify: {verify(store, {}).entries:,} entries, no error")
         finally:
             server.kill()
 

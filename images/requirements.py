@@ -1,6 +1,6 @@
-"""Print the project's requirements with those of the extras that are named, one a line: `requirements.py kfp cluster`.
+"""Print the project's requirements and those of the named extras, one per line: `requirements.py kfp cluster`.
 
-An image installs them in a layer of their own, which a change of the code leaves as it is.
+An image installs them in a separate layer, which a change of the code does not rebuild.
 """
 
 import sys

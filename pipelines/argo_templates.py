@@ -1,4 +1,4 @@
-"""The templates of a WorkflowTemplate for Argo Workflows: route, stage, the pair of them, the run, and the exit step."""
+"""The templates of a WorkflowTemplate: route, stage, the pair of them, the run, and the exit step."""
 
 from __future__ import annotations
 

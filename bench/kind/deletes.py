@@ -1,9 +1,10 @@
-"""Claim: a training pod that is deleted at any moment costs a run neither its end, nor its budget, nor any money that is left behind.
+"""Claim: a run whose training pod is deleted at any moment ends, stays within its budget and leaves no
+reservation.
 
 python bench/kind/deletes.py [--runs 10] [--seed 0]
 
-On the cluster that `SHOESTRING_KIND_KEEP=1 pytest -m kind tests/kind/test_argo.py` leaves. Each run is one of flights with a
-seed of its own; its training pod is deleted at a random moment of the half minute that it takes.
+On the cluster of `make cluster`. Each run is a run of flights with its own seed. Its training pod is deleted
+at a random moment of the 30 s that the training takes.
 """
 
 from __future__ import annotations
@@ -18,34 +19,44 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "kind"))
 
+from argo_runs import StartedRun, open_store, stage_pod
 from kind_cluster import CommandFailed, Kind
 from machine import describe
-from on_argo import Going, stage_pod, store_of
 
 from shoestring.backends.local import WallClock
 from shoestring.core.interfaces import Store
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.ledger import Ledger
 
-WITHIN_S = 25.0
+MAX_DELAY_S = 25.0
 
 
-def one(kind: Kind, store: Store, seed: int, after_s: float) -> tuple[str, bool]:
-    """A run whose training pod is deleted `after_s` seconds after a node took it: what is to be said of it, and is all well."""
-    going = Going(kind, "flights", "--budget", "0.05", "--deadline", "900", "--seed", str(seed))
-    pod = stage_pod(kind, going.run_id, "train")["metadata"]["name"]
+def run_and_delete(kind: Kind, store: Store, seed: int, after_s: float) -> tuple[str, bool]:
+    """Run flights, delete its training pod `after_s` seconds after a node took it; return a line and if all
+    is well.
+    """
+    started = StartedRun(kind, "flights", "--budget", "0.05", "--deadline", "900", "--seed", str(seed))
+    pod = stage_pod(kind, started.run_id, "train")["metadata"]["name"]
     time.sleep(after_s)
     try:
         kind.kubectl("delete", "pod", pod)
         how = "deleted"
     except CommandFailed:
-        how = "over by then"
-    ended = going.end()
-    summary, state = ended.summary, Ledger(store, WallClock(), "bench").state(going.run_id)
+        how = "ended before"
+    ended = started.wait()
+    summary, state = ended.summary, Ledger(store, WallClock(), "bench").state(started.run_id)
     (train,) = [stage for stage in summary.stages if stage.name == "train"]
-    well = ended.code == 0 and summary.spent_usd <= summary.budget_usd and state.closed and not state.reservations
-    said = f"{after_s:8.1f}  {how:12} {train.attempts:8}  {summary.status:8} {summary.spent_usd:>9} {len(state.reservations):10}"
-    return f"{said}  {summary.quality.get('log_loss', 0):.4f}", well
+    well = (
+        ended.code == 0
+        and summary.spent_usd <= summary.budget_usd
+        and state.closed
+        and not state.reservations
+    )
+    line = (
+        f"{after_s:8.1f}  {how:12} {train.attempts:8}  {summary.status:8} {summary.spent_usd:>9} "
+        f"{len(state.reservations):10}  {summary.quality.get('log_loss', 0):.4f}"
+    )
+    return line, well
 
 
 def main() -> None:
@@ -54,16 +65,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     print(describe())
-    print("after s   pod          attempts  run      spent USD left held  log loss")
-    kind, moments, good = Kind("shoestring"), random.Random(options.seed), []
-    with tempfile.TemporaryDirectory() as scratch, store_of(kind, Path(scratch)) as store:
+    print("after s   pod          attempts  run      spent USD reserved   log loss")
+    kind, dice, good = Kind("shoestring"), random.Random(options.seed), []
+    with tempfile.TemporaryDirectory() as scratch, open_store(kind, Path(scratch)) as store:
         for run in range(options.runs):
-            said, well = one(kind, store, 1000 * options.seed + run, moments.uniform(0, WITHIN_S))
-            print(said, flush=True)
+            line, well = run_and_delete(kind, store, 1000 * options.seed + run, dice.uniform(0, MAX_DELAY_S))
+            print(line, flush=True)
             good.append(well)
         verify(store, load_anchors(store))
     print(
-        f"{sum(good)} of {len(good)} ended well inside their budgets, with nothing held; the ledger verifies"
+        f"{sum(good)} of {len(good)} ended within their budgets and without reservations; the ledger verifies"
     )
     raise SystemExit(not all(good))
 

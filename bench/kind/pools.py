@@ -1,8 +1,10 @@
-"""Claim: 1,000 nodes and 5,000 pods are read and turned into pools in less than 3 s, by a router that takes less than 200 MB.
+"""Claim: a router reads 1,000 nodes and 5,000 pods and turns them into pools in less than 3 s and with less
+than 200 MB.
 
 KUBECONFIG=FILE python bench/kind/pools.py CONTEXT
 
-CONTEXT is an API server without nodes, such as a bare etcd and kube-apiserver: nodes and pods are written there first, and stay.
+CONTEXT is an API server without nodes, such as a bare etcd and api-apiserver. The nodes and pods are written
+there first, and stay.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from machine import describe
 
-from shoestring.backends.kubernetes.api import Item, Kube, connect
+from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.backends.kubernetes.cluster import KubeCluster
 from shoestring.backends.local import WallClock
 
 NODES, PODS, POOLS, REPEATS = 1000, 5000, 20, 5
-# What a managed cluster hangs on an object beside what is asked for: labels, annotations, images, managed fields.
+# Labels, annotations, images and managed fields that managed clusters add to objects.
 BALLAST = {f"example.com/annotation-{number}": "x" * 60 for number in range(20)}
 
 
@@ -66,17 +68,17 @@ def pod_item(number: int) -> Item:
     }
 
 
-def fill(kube: Kube) -> None:
-    if next(kube.list("/api/v1/nodes", "list nodes"), None):
+def fill(api: KubeApi) -> None:
+    if next(api.list("/api/v1/nodes", "list nodes"), None):
         return
     with ThreadPoolExecutor(16) as writers:
         list(
             writers.map(
-                lambda number: kube.create("/api/v1/nodes", node_item(number), "create nodes"), range(NODES)
+                lambda number: api.create("/api/v1/nodes", node_item(number), "create nodes"), range(NODES)
             )
         )
         path = "/api/v1/namespaces/default/pods"
-        list(writers.map(lambda number: kube.create(path, pod_item(number), "create pods"), range(PODS)))
+        list(writers.map(lambda number: api.create(path, pod_item(number), "create pods"), range(PODS)))
 
 
 def main() -> None:
@@ -84,21 +86,25 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("context")
-    kube = connect(parser.parse_args().context)
-    fill(kube)
+    api = connect(parser.parse_args().context)
+    fill(api)
     wall_s, cpu_s = [], []
     for _ in range(REPEATS):
         start = time.perf_counter(), time.process_time()
-        pools = KubeCluster((), [], "", WallClock(), lambda: kube).pools()
+        pools = KubeCluster((), [], None, WallClock(), lambda: api).pools()
         wall_s.append(time.perf_counter() - start[0])
         cpu_s.append(time.process_time() - start[1])
     print(
         describe(),
-        f"{NODES} nodes, {PODS} pods -> {len(pools)} pools of {len({pool.node_pool for pool in pools})} node pools",
+        f"{NODES} nodes, {PODS} pods -> {len(pools)} pools of {len({pool.node_pool for pool in pools})} node "
+        "pools",
         sep="\n",
     )
     print("\n| seconds | median | slowest |\n|---|---|---|")
-    for name, seconds in (("from asking to pools", wall_s), ("of it, computing in the router", cpu_s)):
+    for name, seconds in (
+        ("from the request to pools", wall_s),
+        ("of these, computing in the router", cpu_s),
+    ):
         print(f"| {name} | {statistics.median(seconds):.2f} | {max(seconds):.2f} |")
     print(f"\npeak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000:.0f} MB")
 

@@ -1,9 +1,9 @@
-"""Claim: on Argo a router delays its stage by at most 3 s more than Argo takes for a pod that does nothing.
+"""Claim: on Argo, a router delays its stage by at most 3 s more than Argo takes for a pod that does nothing.
 
 python bench/kind/routing.py [--runs 3]
 
-On the cluster that `SHOESTRING_KIND_KEEP=1 pytest -m kind tests/kind/test_argo.py` leaves. A chain of pods that do nothing, then a run on a
-small recipe, in turns; both with the base image, which the nodes have.
+On the cluster of `make cluster`. Chains of pods that do nothing and runs of a small recipe take turns. Both
+use the base image, which the nodes have.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "kind"))
 
+from argo_runs import RAIN, StartedRun, wait_for
 from kind_cluster import POD_SECURITY, SECURITY, Kind
 from machine import describe
-from on_argo import RAIN, Going, soon
 
-from shoestring.pipelines.argo import executor
 from shoestring.config.world import IMAGES
+from shoestring.pipelines.argo_templates import executor_patch
 
 LINKS = 5
-MOST_S = 3.0
+MAX_DELAY_S = 3.0
 BARE = "bare-chain"
 
 
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
@@ -53,7 +53,7 @@ def bare_chain() -> dict[str, Any]:
         "entrypoint": "chain",
         "serviceAccountName": "shoestring-stage",
         "securityContext": POD_SECURITY,
-        "podSpecPatch": executor(),
+        "podSpecPatch": executor_patch(),
         "templates": [{"name": "chain", "dag": {"tasks": tasks}}, {"name": "pod", "container": container}],
     }
     return {
@@ -69,34 +69,34 @@ def pods(workflow: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda node: str(node["startedAt"]))
 
 
-def from_start_to_next_s(nodes: list[dict[str, Any]]) -> list[float]:
+def start_intervals_s(nodes: list[dict[str, Any]]) -> list[float]:
     return [
-        (moment(after["startedAt"]) - moment(before["startedAt"])).total_seconds()
+        (parse_time(after["startedAt"]) - parse_time(before["startedAt"])).total_seconds()
         for before, after in pairwise(nodes)
     ]
 
 
 def bare_s(kind: Kind) -> list[float]:
-    """What Argo takes for a pod that does nothing, from its start to that of the next."""
+    """Return the seconds from the start of a pod that does nothing to the start of the next pod."""
     kind.kubectl("delete", "workflow", BARE, "--ignore-not-found")
     kind.apply(yaml.safe_dump(bare_chain()))
 
-    def over() -> dict[str, Any] | None:
+    def find_finished() -> dict[str, Any] | None:
         workflow: dict[str, Any] = kind.get("workflow", BARE)
         return workflow if workflow.get("status", {}).get("phase") == "Succeeded" else None
 
-    taken_s = from_start_to_next_s(pods(soon(over, "the chain of pods that do nothing")))
+    interval_s = start_intervals_s(pods(wait_for(find_finished, "the chain of pods that do nothing")))
     kind.kubectl("delete", "workflow", BARE)
-    return taken_s
+    return interval_s
 
 
 def routed_s(kind: Kind, recipe: Path, seed: int) -> list[float]:
-    """From the start of each router to that of its stage."""
-    ended = Going(kind, str(recipe), "--seed", str(seed)).end()
+    """Return the seconds from the start of each router to the start of its stage."""
+    ended = StartedRun(kind, str(recipe), "--seed", str(seed)).wait()
     assert ended.code == 0, ended.err
     nodes = pods(kind.get("workflow", ended.summary.run_id))
     return [
-        from_start_to_next_s([node, after])[0]
+        start_intervals_s([node, after])[0]
         for node, after in pairwise(nodes)
         if node["templateName"] == "route"
     ]
@@ -115,11 +115,11 @@ def main() -> None:
             bare += bare_s(kind)
             routed += routed_s(kind, recipe, seed)
     print(f"{'':30} pods  median s   worst s")
-    for name, taken_s in (("a pod that does nothing", bare), ("a router, until its stage", routed)):
-        print(f"{name:30} {len(taken_s):4} {median(taken_s):9.1f} {max(taken_s):9.1f}")
+    for name, interval_s in (("a pod that does nothing", bare), ("a router, until its stage", routed)):
+        print(f"{name:30} {len(interval_s):4} {median(interval_s):9.1f} {max(interval_s):9.1f}")
     more_s = median(routed) - median(bare)
-    print(f"a router costs {more_s:.1f} s more (claimed: {MOST_S:.0f} s at most)")
-    raise SystemExit(more_s > MOST_S)
+    print(f"a router costs {more_s:.1f} s more (claimed: {MAX_DELAY_S:.0f} s at most)")
+    raise SystemExit(more_s > MAX_DELAY_S)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def wish_for(account: str, hold: str, microusd: int = 10_000, keep: int = 0) -> 
     about = {
         "kind": "reserve",
         "id": f"reserve/{hold}",
-        "hold": hold,
+        "reservation": hold,
         "stage": "work",
         "attempt": 1,
         "amount_microusd": microusd,
@@ -110,7 +110,7 @@ def test_a_pending_entry_for_a_taken_number_is_never_committed_later(location: S
     store = location.open()
     ledger = crowded(store)
     unaware = Ledger(store, WallClock())
-    unaware._writer._known["run"] = ChainWriter(store, WallClock()).latest("run")
+    unaware._chains._accounts["run"] = ChainWriter(store, WallClock()).latest("run")
     leave(store, 3, wish_for("run", "gave-up"))
     unaware.reserve("run", "alone", "work", 1, CENT)
     leave(store, 2, wish_for("run", "late"))

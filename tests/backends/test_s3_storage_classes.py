@@ -80,7 +80,8 @@ def test_an_unknown_storage_class_is_reported_with_the_setting_to_correct(s3_loc
     store = s3_location.open()
     with pytest.raises(
         UsageError,
-        match=r"has no storage class STANDARD-IA \(400 .*\): correct its name in storage_classes of world\.yaml",
+        match=r"has no storage class STANDARD-IA \(400 .*\): "
+        r"correct its name in storage_classes of world\.yaml",
     ):
         put_blob(store, b"data", "STANDARD-IA")
     assert list(store.list("blobs/")) == []
@@ -167,8 +168,8 @@ def test_data_sets_get_the_planned_storage_class_and_the_next_router_reads_it(
     assert [stage.storage_class for stage in summarise_run(story).stages] == ["STANDARD_IA", "GLACIER_IR"]
     for said in ("on-demand, {}</small>", "writing {}<", "writes {}<"):
         assert said.format(f"{raw.format} on STANDARD_IA") in page(story)
-    (looked, _) = build_hindsight_report(story.charges, {}).choices
-    assert [road.storage_class for road in looked.roads if road.taken] == ["STANDARD_IA"]
+    (hindsight, _) = build_hindsight_report(story.charges, {}).choices
+    assert [offer.storage_class for offer in hindsight.offers if offer.selected] == ["STANDARD_IA"]
     again, _ = routed("second", 0, StageInputs())
     assert (
         again.choice
@@ -198,7 +199,7 @@ def test_a_stage_with_an_unknown_storage_class_fails_with_the_name_to_correct(
     assert decision.choice and decision.choice.storage_class == "GLACEIR_IR"
     with pytest.raises(
         StageFailed,
-        match=r"no storage class GLACEIR_IR \(400 .*\): correct that name in storage_classes of world\.yaml",
+        match=r"no storage class GLACEIR_IR \(400 .*\): correct its name in storage_classes of world\.yaml",
     ):
         run_stage(wrong, str(folder), "wrong", key, {})
     assert list(world.store.list("datasets/")) == []

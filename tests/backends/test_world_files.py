@@ -23,7 +23,7 @@ from shoestring.backends.kubernetes.world_files import (
     read_cluster_files,
     read_world,
 )
-from shoestring.cli.pipeline import record_type_named
+from shoestring.cli.authoring.schema import record_type_named
 from shoestring.config.world import IMAGES, World
 from shoestring.core.errors import WorldError
 from shoestring.core.interfaces import PodLifetime, Store
@@ -220,7 +220,7 @@ def test_the_schema_of_a_file_lists_its_fields(name: str) -> None:
     ("pool", "what"),
     [
         ("{name: a, labels: {}}", "at least 1 item"),
-        ("{name: a, labels: {x: y}, max_nodes: 2}", "has to say what its machine is"),
+        ("{name: a, labels: {x: y}, max_nodes: 2}", "must describe its machine"),
         ("{name: a, labels: {x: y}}, {name: a, labels: {x: z}}", "pools named twice: a"),
         ("{name: a, labels: {x: y}, makret: spot}", "pools.0.makret: Extra inputs are not permitted"),
     ],

@@ -1,4 +1,4 @@
-"""A kind cluster as the tests talk to it: plain `kind`, `docker` and `kubectl`."""
+"""A kind cluster, through plain `kind`, `docker` and `kubectl`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from typing import Any
 import yaml
 
 from shoestring.config.world import IMAGES
+from shoestring.core.pod_ref import ClusterPod
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "shoestring"
-# Of the authoring page's stage, as its NEED and its component call it.
+# The image of the authoring page's stage, as its NEED and its component name it.
 OWN_IMAGE = "dedupe_rows:0.1.0"
-# What a pod needs under the `restricted` Pod Security level.
+# The settings of a pod that the `restricted` Pod Security level requires.
 POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 8737, "seccompProfile": {"type": "RuntimeDefault"}}
 SECURITY = {
     "allowPrivilegeEscalation": False,
@@ -30,34 +31,34 @@ CTR = ("ctr", "--namespace", "k8s.io", "images", "ls", "--quiet")
 
 
 class CommandFailed(Exception):
-    """A command ended with another code than 0; the message holds what it said."""
+    """A command ended with an exit code other than 0. The message contains its output."""
 
 
-def run(*command: str, given: str | None = None, timeout_s: float = 300.0) -> str:
-    """What a command printed. Raises CommandFailed with all it said."""
-    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=timeout_s)
+def run(*command: str, stdin: str | None = None, timeout_s: float = 300.0) -> str:
+    """Return what a command printed. Raises CommandFailed with all of its output."""
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode:
         raise CommandFailed(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Images of this machine, in one archive for all nodes that they go onto: layers that they share lie in it once."""
+class PackedImages:
+    """Images in one archive for all nodes that get them: layers that they share are in it once."""
 
     ids: frozenset[str]
     archive: Path
 
 
-def pack(archive: Path, images: Sequence[str]) -> Packed:
+def pack_images(archive: Path, images: Sequence[str]) -> PackedImages:
     ids = frozenset(run("docker", "image", "inspect", "--format", "{{.Id}}", *images).split())
     run("docker", "save", "--output", str(archive), *images, timeout_s=600)
-    return Packed(ids, archive)
+    return PackedImages(ids, archive)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One cluster, of tests/kind/cluster.yaml."""
+    """One cluster, with the nodes of tests/kind/cluster.yaml."""
 
     name: str
 
@@ -66,11 +67,11 @@ class Kind:
         return f"kind-{self.name}"
 
     def node(self, name: str) -> str:
-        """Of `control-plane`, `worker`, `worker2` or `worker3`."""
+        """Return the full name of `control-plane`, `worker`, `worker2` or `worker3`."""
         return f"{self.name}-{name}"
 
     def kubectl(
-        self, *arguments: str, given: str | None = None, namespace: str = NAMESPACE, timeout_s: float = 300.0
+        self, *arguments: str, stdin: str | None = None, namespace: str = NAMESPACE, timeout_s: float = 300.0
     ) -> str:
         return run(
             "kubectl",
@@ -79,12 +80,12 @@ class Kind:
             "--namespace",
             namespace,
             *arguments,
-            given=given,
+            stdin=stdin,
             timeout_s=timeout_s,
         )
 
     def get(self, *arguments: str, namespace: str = NAMESPACE) -> Any:
-        """Objects as the API gives them."""
+        """Return objects as the API's JSON."""
         return json.loads(self.kubectl("get", *arguments, "--output", "json", namespace=namespace))
 
     def apply(self, text: str, *arguments: str, namespace: str = NAMESPACE) -> None:
@@ -95,14 +96,15 @@ class Kind:
             "--filename",
             "-",
             *arguments,
-            given=text,
+            stdin=text,
             namespace=namespace,
         )
 
-    def load(self, node: str, packed: Packed) -> None:
-        """Onto a node.
+    def load(self, node: str, packed: PackedImages) -> None:
+        """Load images onto a node, unless it has them.
 
-        kind leaves out by itself what a node has, where the node image brings crictl; here every node image is asked.
+        kind skips images that a node has only if the node image contains crictl; this check works with every
+        node image.
         """
         if not packed.ids <= {*run("docker", "exec", self.node(node), *CTR).split()}:
             run(
@@ -117,19 +119,21 @@ class Kind:
                 timeout_s=600,
             )
 
-    def said_by_pod(self, name: str, template: dict[str, Any]) -> str:
-        """What a pod of this template prints; it is deleted. Raises CommandFailed when it does not end well within two minutes."""
+    def pod_output(self, name: str, template: dict[str, Any]) -> str:
+        """Run a pod of this template, delete it and return its log. Raises CommandFailed unless it succeeds
+        within 2 minutes.
+        """
         self.kubectl("delete", "pod", name, "--ignore-not-found")
         self.apply(
             yaml.safe_dump({"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": {"name": name}})
         )
         try:
-            self._end_of(name)
+            self._wait_for_success(name)
             return self.kubectl("logs", name)
         finally:
             self.kubectl("delete", "pod", name, "--wait=false")
 
-    def _end_of(self, name: str) -> None:
+    def _wait_for_success(self, name: str) -> None:
         for _ in range(120):
             phase = self.get("pod", name)["status"].get("phase")
             if phase == "Succeeded":
@@ -143,7 +147,7 @@ class Kind:
 
 
 def base_pod(*command: str, account: str = "default") -> dict[str, Any]:
-    """A pod of the base image with the store's credentials, as restricted as a stage's."""
+    """Return a pod of the base image with the store's credentials and the restrictions of a stage."""
     container = {
         "name": "main",
         "image": IMAGES["base"],
@@ -166,8 +170,8 @@ def base_pod(*command: str, account: str = "default") -> dict[str, Any]:
 @contextmanager
 def a_pod(
     kind: Kind, name: str, command: str = "sleep 600", *, cpu: str = "0", memory: str = "64Mi", **spec: Any
-) -> Iterator[str]:
-    """A pod in namespace default, as the World calls pods; deleted at the end."""
+) -> Iterator[ClusterPod]:
+    """Run a pod in namespace default, yield its reference, and delete it."""
     resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
     container = {
         "name": "main",
@@ -184,12 +188,12 @@ def a_pod(
         "spec": {"restartPolicy": "Never", "containers": [container]} | spec,
     }
     kind.kubectl("delete", "pod", name, "--ignore-not-found", "--now", namespace="default")
-    kind.kubectl("create", "-f", "-", given=yaml.safe_dump(pod), namespace="default")
+    kind.kubectl("create", "-f", "-", stdin=yaml.safe_dump(pod), namespace="default")
     try:
-        yield f"default.{kind.get('pod', name, namespace='default')['metadata']['uid']}.{name}"
+        yield ClusterPod("default", kind.get("pod", name, namespace="default")["metadata"]["uid"], name)
     finally:
         kind.kubectl("delete", "pod", name, "--now", "--ignore-not-found", namespace="default")
 
 
-def rendered(overlay: str) -> str:
+def render_overlay(overlay: str) -> str:
     return run("kubectl", "kustomize", str(ROOT / "manifests" / "overlays" / overlay))

@@ -1,4 +1,4 @@
-"""The manifests on a real API server: what is accepted, what runs, and what is refused."""
+"""The manifests on a real API server: which are accepted, what runs, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kind_cluster import NAMESPACE, CommandFailed, Kind, base_pod, rendered
-from on_argo import RAIN, store_of
+from argo_runs import RAIN, open_store
+from kind_cluster import NAMESPACE, CommandFailed, Kind, base_pod, render_overlay
 
 from shoestring.backends.local import WallClock
 from shoestring.config.world import IMAGES
@@ -23,17 +23,20 @@ from shoestring.spending.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.kind
 
-# A pod's own first question, to the store that its world names.
+# The first request of a pod, to the store of its world.
 ASK_THE_STORE = """
 import pathlib, uuid
 from shoestring.backends.local import WallClock
-from shoestring.backends.s3.store import S3Place, open_s3_store
-store = open_s3_store(S3Place(endpoint="s3:8333", bucket="shoestring", secure=False), pathlib.Path("/tmp/store"), WallClock())
+from shoestring.backends.s3.location import S3Location
+from shoestring.backends.s3.store import open_s3_store
+location = S3Location(endpoint="s3:8333", bucket="shoestring", secure=False)
+store = open_s3_store(location, pathlib.Path("/tmp/store"), WallClock())
 key = f"smoke/{uuid.uuid4()}"
-print(store.put(key, b"one", if_absent=True), store.put(key, b"two", if_absent=True), store.fetch(key).read_text())
+wins = store.put(key, b"one", if_absent=True), store.put(key, b"two", if_absent=True)
+print(*wins, store.fetch(key).read_text())
 """
 
-# The same credentials, by another door.
+# The same credentials with another client.
 DELETE = """
 import os, io, minio
 keys = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
@@ -45,59 +48,59 @@ except minio.S3Error as error:
     print(error.code)
 """
 
-# Asking who one is and what one may do: everyone may.
-EVERYONES = {"authentication.k8s.io", "authorization.k8s.io"}
+# Every account may ask for its identity and its rights.
+COMMON_GROUPS = {"authentication.k8s.io", "authorization.k8s.io"}
 EXECUTOR = {"create workflowtaskresults", "patch workflowtaskresults"}
-MAY = {
+RIGHTS = {
     "shoestring-router": {"list nodes", "list pods", "get pods"} | EXECUTOR,
     "shoestring-stage": {"get pods"} | EXECUTOR,
     "shoestring-settle": {"get pods"} | EXECUTOR,
-    "shoestring-sweeper": {"get pods", "list pods", "patch pods/status"},
+    "shoestring-reaper": {"get pods", "list pods", "patch pods/status"},
 }
 
 
 @pytest.mark.parametrize("overlay", ["argo", "kind", "kubeflow"])
-def test_every_overlay_is_what_the_api_server_understands(kind: Kind, overlay: str) -> None:
-    documents = list(yaml.safe_load_all(rendered(overlay)))
+def test_the_api_server_accepts_every_overlay(kind: Kind, overlay: str) -> None:
+    documents = list(yaml.safe_load_all(render_overlay(overlay)))
     (namespace,) = {
         document["metadata"]["namespace"] for document in documents if "namespace" in document["metadata"]
     }
     if namespace != NAMESPACE:
         kind.kubectl("create", "namespace", namespace)
     try:
-        kind.apply(rendered(overlay), "--dry-run=server", namespace=namespace)
+        kind.apply(render_overlay(overlay), "--dry-run=server", namespace=namespace)
     finally:
         if namespace != NAMESPACE:
             kind.kubectl("delete", "namespace", namespace)
 
 
-def test_a_field_that_is_misspelt_is_refused(kind: Kind) -> None:
-    misspelt = rendered("kind").replace("concurrencyPolicy", "concurrencyPolice")
+def test_a_misspelt_field_is_refused(kind: Kind) -> None:
+    misspelt = render_overlay("kind").replace("concurrencyPolicy", "concurrencyPolice")
     with pytest.raises(CommandFailed, match="concurrencyPolice"):
         kind.apply(misspelt, "--dry-run=server")
 
 
 def test_a_pod_of_the_base_image_runs_under_the_restricted_level(kind: Kind) -> None:
-    assert "Machine-learning pipelines that stay inside their budget" in kind.said_by_pod(
+    assert "Machine-learning pipelines that stay inside their budget" in kind.pod_output(
         "smoke-help", base_pod("shoestring", "--help")
     )
     # What KFP's launcher calls.
-    assert kind.said_by_pod(
+    assert kind.pod_output(
         "smoke-kfp",
         base_pod("sh", "-c", "python3 -c 'import kfp.dsl.executor_main as it; print(it.__name__)'"),
     )
 
 
-def test_the_store_answers_and_lets_one_of_two_conditional_writers_win(kind: Kind) -> None:
-    assert kind.said_by_pod("smoke-store", base_pod("python3", "-c", ASK_THE_STORE)).split() == [
+def test_exactly_one_of_two_conditional_writers_succeeds(kind: Kind) -> None:
+    assert kind.pod_output("smoke-store", base_pod("python3", "-c", ASK_THE_STORE)).split() == [
         "True",
         "False",
         "one",
     ]
 
 
-def test_the_credentials_of_a_stage_delete_nothing(kind: Kind) -> None:
-    assert kind.said_by_pod("smoke-delete", base_pod("python3", "-c", DELETE)).split() == ["AccessDenied"]
+def test_the_credentials_of_a_stage_cannot_delete(kind: Kind) -> None:
+    assert kind.pod_output("smoke-delete", base_pod("python3", "-c", DELETE)).split() == ["AccessDenied"]
 
 
 def test_a_pod_that_runs_as_root_is_refused(kind: Kind) -> None:
@@ -110,8 +113,8 @@ class DaysAgo(WallClock):
         return super().now() - timedelta(days=2)
 
 
-def leave(store: Store, run_id: str) -> str:
-    """A run of two days ago that holds money of its month, and has no exit step; the name of that month."""
+def write_abandoned_run(store: Store, run_id: str) -> str:
+    """Write a run of two days ago with a reservation and without an exit step; return its month."""
     ledger, now, recipe = (
         Ledger(store, DaysAgo()),
         DaysAgo().now(),
@@ -142,21 +145,21 @@ def leave(store: Store, run_id: str) -> str:
     return f"{now:%Y-%m}"
 
 
-def test_the_sweeper_gives_back_what_a_run_without_an_exit_step_held(kind: Kind, tmp_path: Path) -> None:
+def test_the_reaper_settles_a_run_without_an_exit_step(kind: Kind, tmp_path: Path) -> None:
     (cron_job,) = kind.get("cronjobs")["items"]
     run_id = f"left-{uuid.uuid4().hex[:8]}"
-    with store_of(kind, tmp_path) as store:
-        month = leave(store, run_id)
+    with open_store(kind, tmp_path) as store:
+        month = write_abandoned_run(store, run_id)
         assert run_id in Ledger(store, WallClock()).state(month).reservations
-        # The cluster's own may be quicker than this one.
-        kind.said_by_pod("smoke-sweep", cron_job["spec"]["jobTemplate"]["spec"]["template"])
+        # The cluster's own reaper may be first.
+        kind.pod_output("smoke-reap", cron_job["spec"]["jobTemplate"]["spec"]["template"])
         state = Ledger(store, WallClock()).state(run_id)
         assert (state.closed, state.reservations, state.spent_usd) == (True, {}, 0)
         assert run_id not in Ledger(store, WallClock()).state(month).reservations
 
 
-@pytest.mark.parametrize("account", MAY)
-def test_an_account_may_do_what_its_code_does_and_nothing_else(kind: Kind, account: str) -> None:
+@pytest.mark.parametrize("account", RIGHTS)
+def test_an_account_has_exactly_the_rights_that_its_code_uses(kind: Kind, account: str) -> None:
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
@@ -172,15 +175,15 @@ def test_an_account_may_do_what_its_code_does_and_nothing_else(kind: Kind, accou
             "--output",
             "json",
             user,
-            given=json.dumps(review),
+            stdin=json.dumps(review),
         )
     )
-    rules = [rule for rule in asked["status"]["resourceRules"] if not set(rule["apiGroups"]) <= EVERYONES]
+    rules = [rule for rule in asked["status"]["resourceRules"] if not set(rule["apiGroups"]) <= COMMON_GROUPS]
     assert {
         f"{verb} {what}" for rule in rules for verb in rule["verbs"] for what in rule["resources"]
-    } == MAY[account]
+    } == RIGHTS[account]
 
 
-def test_the_pretended_gpus_are_counted(kind: Kind) -> None:
+def test_the_simulated_gpus_are_allocatable(kind: Kind) -> None:
     nodes = kind.get("nodes", "--selector", "shoestring.dev/pool=gpu-spot")["items"]
     assert [node["status"]["allocatable"]["nvidia.com/gpu"] for node in nodes] == ["2"]

@@ -1,12 +1,12 @@
-"""A stage that somebody made by the authoring page, from `shoestring new` to a pod that its router placed."""
+"""An author's own stage, from `shoestring new` to a pod that its router placed."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 
 import pytest
+from argo_runs import EndedRun, PodHistory, decision, node_pools
 from kind_cluster import OWN_IMAGE, Kind
-from on_argo import Ended, Pods, decision, node_pools
 
 from shoestring.backends.local import WallClock
 from shoestring.core.interfaces import Store
@@ -18,8 +18,8 @@ from shoestring.spending.ledger.ledger import Ledger
 pytestmark = pytest.mark.kind
 
 
-def test_an_authors_stage_runs_on_argo_in_its_own_image_where_its_router_said_and_is_settled(
-    argo: Kind, own_run: Future[Ended], pods: Pods, store: Store
+def test_an_authors_stage_runs_in_its_own_image_on_the_chosen_pool_and_is_settled(
+    argo: Kind, own_run: Future[EndedRun], pods: PodHistory, store: Store
 ) -> None:
     ended = own_run.result()
     assert ended.code == 0, ended.err
@@ -29,7 +29,7 @@ def test_an_authors_stage_runs_on_argo_in_its_own_image_where_its_router_said_an
     assert made.choice and made.placement
     assert f"{node_pools(argo)[pod['spec']['nodeName']]}/{made.placement.cpu}" == made.choice.pool
     assert [each["image"] for each in pod["spec"]["containers"] if each["name"] == "main"] == [OWN_IMAGE]
-    # The weather of three airports.
+    # The data set has the weather of three airports.
     outcome = read_record(store, f"runs/{run_id}/receipts/dedupe-1.json", Receipt).outcome
     assert outcome and outcome.rows == 3
     state = Ledger(store, WallClock(), "test").state(run_id)

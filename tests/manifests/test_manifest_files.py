@@ -173,7 +173,7 @@ def test_the_pools_of_kind_match_the_labels_of_its_nodes() -> None:
     assert f"value: {gpu.taints[0].value}" in (ROOT / "tests" / "kind" / "cluster.yaml").read_text()
     assert (
         f'"value": "{gpu.machine.gpu_count if gpu.machine else 0}"'
-        in (ROOT / "tests" / "kind" / "up.sh").read_text()
+        in (ROOT / "tests" / "kind" / "create_cluster.sh").read_text()
     )
 
 

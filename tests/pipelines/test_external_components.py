@@ -129,9 +129,9 @@ def test_an_external_component_on_a_laptop_is_settled_at_the_time_to_the_next_st
     ("component", "inputs", "said"),
     [
         (greedy, {"cpu_limit": "1"}, "has an input cpu_limit, which KFP overwrites"),
-        (worded, {}, "has an input origin, which is a word of routed"),
+        (worded, {}, "has an input origin, which is an argument of routed"),
         (wait, {"seconds": 1.0, "origin": own_stage(some_module)}, "does not say which code does its work"),
-        (waiting, {}, "is a pipeline: route its steps"),
+        (waiting, {}, "is a pipeline, which has no pod of its own: route its steps"),
     ],
 )
 def test_a_component_that_would_fail_silently_is_refused(

@@ -165,7 +165,12 @@ def test_on_a_multi_user_server_everything_is_in_the_users_namespace(serve: Serv
 @pytest.mark.parametrize(
     ("options", "line", "code", "said"),
     [
-        (["--token", "secret"], [], 1, "requires authentication: name a token's environment variable with --token-env"),
+        (
+            ["--token", "secret"],
+            [],
+            1,
+            "requires authentication: name a token's environment variable with --token-env",
+        ),
         (["--token", "secret"], ["--token-env", "OLD"], 1, "the token in $OLD is invalid or expired"),
         (["--deny"], [], 1, "denies permission: ask its administrator for the right"),
         (["--tag", "2.15.2"], [], 1, "is Kubeflow Pipelines 2.15.2: 2.16 or newer is needed"),

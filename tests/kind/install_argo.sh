@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Argo Workflows on a cluster that up.sh made.
+# Install Argo Workflows on a cluster of create_cluster.sh.
 #
-#   tests/kind/argo.sh NAME
+#   tests/kind/install_argo.sh NAME
 #
-# Argo comes from its published manifest. Where no container registry can be reached, SHOESTRING_ADDONS names a command that brings
-# it, and the image of the S3 server, into the cluster instead: it is called with NAME and argo or seaweedfs. It brings them onto every
-# node: the server's image, once this machine has it, goes only where the server does.
+# Argo is installed from its published manifest. On a machine that reaches no container registry, set SHOESTRING_ADDONS to a command
+# that brings Argo, and the image of the S3 server, into the cluster. It is called with NAME and `argo` or `seaweedfs`, and loads images
+# onto every node. Once this machine has the S3 server's image, only the server's node gets it.
 set -euo pipefail
 cd "$(dirname "$0")"
 name=$1
@@ -25,5 +25,5 @@ else
   $kubectl create namespace argo
   $kubectl apply --server-side -n argo -f https://github.com/argoproj/argo-workflows/releases/download/v3.7.3/install.yaml
 fi
-$kubectl apply --server-side --force-conflicts --field-manager shoestring -f argo.yaml
+$kubectl apply --server-side --force-conflicts --field-manager shoestring -f argo_controller.yaml
 $kubectl -n argo rollout status deployment/workflow-controller --timeout 180s

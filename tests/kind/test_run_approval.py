@@ -1,4 +1,4 @@
-"""A run that waits for people: for somebody who resumes it, and for whoever pays, who has to approve what it costs."""
+"""A run that waits for people: until a user resumes it, and until its budget is approved."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from argo_runs import RAIN, decision, forward_s3, restored_files, wait_for, write_world_file
 from kind_cluster import ROOT, Kind
-from on_argo import RAIN, decision, kept, place_of, put_file, soon
 
-from shoestring.pipelines.argo import parameters, workflow
-from shoestring.backends.argo import Progress, open_argo
+from shoestring.backends.argo import ArgoProgress, open_argo
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.data.recipe import Recipe
+from shoestring.pipelines.argo import workflow
+from shoestring.pipelines.argo_templates import parameter_values
 from shoestring.reporting.summary import RunSummary
 from shoestring.routing.decision import Decision
 from shoestring.spending.audit.verify import load_anchors, verify
@@ -28,16 +29,16 @@ from shoestring.spending.ledger.ledger import Ledger, account_names
 pytestmark = pytest.mark.kind
 
 
-class Started:
-    """A Workflow as `kubectl create` makes one."""
+class CreatedWorkflow:
+    """A Workflow that `kubectl create` created."""
 
     def __init__(self, kind: Kind, run_id: str, **values: str) -> None:
         document = workflow("shoestring-train", "flights")
         recipe = Recipe.model_validate(yaml.safe_load(RAIN)).model_dump_json(exclude_defaults=True)
-        document["spec"]["arguments"]["parameters"] = parameters(
+        document["spec"]["arguments"]["parameters"] = parameter_values(
             {"recipe": recipe, "run_id": run_id} | values
         )
-        made = kind.kubectl("create", "--filename", "-", "--output", "name", given=yaml.safe_dump(document))
+        made = kind.kubectl("create", "--filename", "-", "--output", "name", stdin=yaml.safe_dump(document))
         self.name, self._kind, self._argo = (
             made.strip().rpartition("/")[2],
             kind,
@@ -48,7 +49,7 @@ class Started:
         self._kind.kubectl("patch", "workflow", self.name, "--type", "merge", "--patch", json.dumps(changed))
 
     def resume(self) -> None:
-        """As `argo resume` does."""
+        """Resume the Workflow like `argo resume`."""
         nodes = self._kind.get("workflow", self.name)["status"]["nodes"]
         self.patch(
             {
@@ -62,48 +63,50 @@ class Started:
             }
         )
 
-    def soon(self, what: str) -> Progress:
-        """The Workflow when one of its steps says so, or when it is over."""
+    def wait_for_message(self, message: str) -> ArgoProgress:
+        """Wait until a step has this message, or until the Workflow ends."""
 
-        def look() -> Progress | None:
-            progress = self._argo.look(self.name)
+        def find() -> ArgoProgress | None:
+            progress = self._argo.read(self.name)
             return (
-                progress if progress.is_over or any(what in step.message for step in progress.steps) else None
+                progress
+                if progress.is_finished or any(message in step.message for step in progress.steps)
+                else None
             )
 
-        return soon(look, f"a step of {self.name} that says {what!r}", timeout_s=240.0)
+        return wait_for(find, f"a step of {self.name} with the message {message!r}", timeout_s=240.0)
 
     def delete(self) -> None:
         self._kind.kubectl("delete", "workflow", self.name)
 
 
-def test_a_run_spends_nothing_before_it_is_resumed_and_approved_and_its_account_names_who_said_yes(
+def test_a_run_spends_nothing_before_it_is_resumed_and_approved(
     argo: Kind, store: Store, tmp_path: Path
 ) -> None:
     run_id = f"allowed-{uuid4().hex[:8]}"
     files = ("pools", "prices", "policy", "budgets")
-    with kept(argo, *files) as contents, place_of(argo) as place:
+    with restored_files(argo, *files) as contents, forward_s3(argo) as place:
         budgets = contents[-1]
-        put_file(argo, "budgets", yaml.safe_dump(budgets | {"approve_above_usd": "0.01"}))
-        first = Started(argo, run_id, approve="yes")
-        waits = first.soon("the run waits until somebody resumes its Workflow")
+        write_world_file(argo, "budgets", yaml.safe_dump(budgets | {"approve_above_usd": "0.01"}))
+        first = CreatedWorkflow(argo, run_id, approve="yes")
+        waits = first.wait_for_message("the run waits until its Workflow is resumed")
         assert [step.name for step in waits.steps] == ["approve"]
         first.resume()
-        over = first.soon("there is no such message")
+        over = first.wait_for_message("there is no such message")
         summary = RunSummary.model_validate_json(over.summary)
         assert (summary.status, summary.starts) == ("refused", 0)
-        assert f"shoestring approve {run_id} --by NAME" in summary.sentence
+        assert f"shoestring approve {run_id} --by NAME" in summary.reason
         assert run_id not in account_names(store)
         first.delete()
         world = {"name": "kind", "store": json.loads(place.model_dump_json())}
         for name, content in {"world": world, **dict(zip(files, contents, strict=True))}.items():
             (tmp_path / name).mkdir()
             (tmp_path / name / f"{name}.yaml").write_text(yaml.safe_dump(content))
-        line = ["shoestring", "approve", run_id, "--by", "whoever-pays", "--world", str(tmp_path)]
+        line = ["shoestring", "approve", run_id, "--by", "budget-owner", "--world", str(tmp_path)]
         said = subprocess.run([sys.executable, "-m", *line], cwd=ROOT, capture_output=True, text=True)
         assert said.returncode == 0, said.stderr
-        assert f"{run_id} may spend $0.050000, says whoever-pays" in said.stdout
-        again = Started(argo, run_id)
+        assert f"budget-owner approved $0.050000 for {run_id}" in said.stdout
+        again = CreatedWorkflow(argo, run_id)
 
         def decided() -> Decision | None:
             try:
@@ -111,9 +114,9 @@ def test_a_run_spends_nothing_before_it_is_resumed_and_approved_and_its_account_
             except NotInStore:
                 return None
 
-        assert soon(decided, "a decision on ingest", timeout_s=240.0).choice
+        assert wait_for(decided, "a decision on ingest", timeout_s=240.0).choice
         again.patch({"spec": {"shutdown": "Stop"}})
-        again.soon("there is no such message")
+        again.wait_for_message("there is no such message")
         again.delete()
     state = Ledger(store, WallClock(), "test").state(run_id)
     assert state.closed and state.reservations == {} and state.cap_usd is not None

@@ -1,0 +1,55 @@
+"""The shell blocks of the documentation that are tagged `kind`, which the tests of this folder run as they
+are written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from kind_cluster import ROOT, Kind, run
+
+TAGGED = re.compile(r"^```sh kind\n(.*?)^```", re.S | re.M)
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
+def kind_commands() -> list[str]:
+    """Return every line of every block that is tagged `kind`."""
+    blocks = [block for page in PAGES for block in TAGGED.findall(page.read_text())]
+    return [line for block in blocks for line in block.splitlines() if line]
+
+
+class Documentation:
+    """The documented commands, and those that ran. Commands reach the cluster by a kubeconfig with one
+    context.
+    """
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._kubeconfig = kubeconfig
+        self.executed: set[str] = set()
+
+    def command(self, beginning: str) -> str:
+        """Return the one documented command that begins like this, and count it as executed."""
+        (found,) = {line for line in kind_commands() if line.startswith(beginning)}
+        self.executed.add(found)
+        return found
+
+    def run(self, cluster: Kind | None, folder: Path, beginning: str) -> str:
+        """Run the one documented command that begins like this in `folder`; return its output. Raises
+        CommandFailed.
+        """
+        if cluster and not self._kubeconfig.exists():
+            self._kubeconfig.write_text(run("kind", "get", "kubeconfig", "--name", cluster.name))
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        variables = (f"PATH={path}", f"KUBECONFIG={self._kubeconfig}")
+        command = ("bash", "-euo", "pipefail", "-c", self.command(beginning))
+        return run("env", "--chdir", str(folder), *variables, *command, timeout_s=600)
+
+    def run_arguments(self, cluster: Kind, beginning: str) -> list[str]:
+        """Return the arguments of a documented `shoestring run` on this cluster, without `--on CONTEXT`."""
+        shoestring, command, *arguments, option, context = shlex.split(self.command(beginning))
+        assert (shoestring, command, option, context) == ("shoestring", "run", "--on", cluster.context)
+        return arguments

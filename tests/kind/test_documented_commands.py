@@ -1,0 +1,23 @@
+"""Every command of the documentation that is tagged `kind` runs on the cluster."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from argo_runs import EndedRun
+from documented import Documentation, kind_commands
+from kind_cluster import Kind
+
+pytestmark = pytest.mark.kind
+
+
+def test_every_documented_command_for_kind_was_run(
+    argo: Kind, flights: EndedRun, own_run: Future[EndedRun], documentation: Documentation, tmp_path: Path
+) -> None:
+    """The fixtures run the commands that compile, build, apply and run; those of the upgrade run here."""
+    assert own_run.result().code == 0
+    for kinds in ("cronjob", "role"):
+        documentation.run(argo, tmp_path, f"kubectl --namespace shoestring delete --ignore-not-found {kinds}")
+    assert documentation.executed == set(kind_commands())
