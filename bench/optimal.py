@@ -1,13 +1,14 @@
-"""Claim: on 2,000 random small chains and graphs of stages the choice costs what the best of all plans costs, and nothing is refused that
-would have fitted.
+"""Claim: on 2,000 random small chains and DAGs the choice costs as much as the best plan, and no feasible
+question is refused.
 
 python bench/optimal.py [--instances 2000] [--seed 0]
 
-Each instance is 2 to 4 stages on 1 to 3 pools, spot and on-demand, in regions that charge for bytes, in 2 formats, or in a third of them in
-one format on 2 storage classes. Half of the instances are not chains but graphs of 3 to 5 stages: forks, joins, diamonds, or drawn at
-random. Half of each have a deadline, for the longest way through the stages; budgets and deadlines lie between what the work needs at
-least and what the cheapest plan does, so that many are tight, and some cannot be done. Brute force is every combination of offers whose
-formats and classes follow on one another, on the prices that the decision recorded.
+Each instance has 2 to 4 stages on 1 to 3 pools, spot and on-demand, with egress prices between regions, and 2
+formats; a third of the instances have one format on 2 storage classes instead. Half of the instances are DAGs
+of 3 to 5 stages: forks, joins, diamonds, or random. Half of each have a deadline for the longest path.
+Budgets and deadlines are drawn between the minimum that any plan needs and what the cheapest plan needs, so
+that many are tight and some are infeasible. Brute force compares every combination of offers, at the prices
+that the decision recorded.
 """
 
 from __future__ import annotations
@@ -46,25 +47,25 @@ SPEEDS = tuple(
 )
 
 
-SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
+DAGS: dict[str, tuple[tuple[int, ...], ...]] = {
     "fork": ((), (0,), (0,)),
     "join": ((), (), (0, 1)),
     "diamond": ((), (0,), (0,), (1, 2)),
     "two forks": ((), (0,), (0,), (1,), (1,)),
     "two diamonds": ((), (0,), (0,), (1, 2), (1, 2)),
-    "three beside each other": ((), (0,), (0,), (0,), (1, 2, 3)),
+    "three in parallel": ((), (0,), (0,), (0,), (1, 2, 3)),
 }
-"""By stage, the stages that it comes after."""
+"""By stage, the stages that it waits for."""
 
 
-def drawn(rng: np.random.Generator) -> tuple[str, tuple[tuple[int, ...] | None, ...]]:
-    """What an instance is, and what each of its stages comes after; None: the one before it."""
+def draw_dependencies(rng: np.random.Generator) -> tuple[str, tuple[tuple[int, ...] | None, ...]]:
+    """Return the name of a dependency graph, and by stage what it waits for; None: the stage before it."""
     if rng.random() < 0.5:
         return "chain", (None,) * int(rng.integers(2, 5))
-    names = [*SHAPES, "random graph"]
+    names = [*DAGS, "random DAG"]
     name = names[int(rng.integers(len(names)))]
-    if name in SHAPES:
-        return name, SHAPES[name]
+    if name in DAGS:
+        return name, DAGS[name]
     after = [
         rng.choice(number, size=int(rng.integers(0, min(number, 2) + 1)), replace=False)
         for number in range(int(rng.integers(3, 6)))
@@ -72,7 +73,7 @@ def drawn(rng: np.random.Generator) -> tuple[str, tuple[tuple[int, ...] | None, 
     return name, tuple(tuple(sorted(each.tolist())) for each in after)
 
 
-def needs_of(rng: np.random.Generator, after: tuple[tuple[int, ...] | None, ...]) -> tuple[Need, ...]:
+def draw_needs(rng: np.random.Generator, after: tuple[tuple[int, ...] | None, ...]) -> tuple[Need, ...]:
     return tuple(
         Need(
             stage=f"stage-{number}",
@@ -88,11 +89,13 @@ def needs_of(rng: np.random.Generator, after: tuple[tuple[int, ...] | None, ...]
     )
 
 
-def places(rng: np.random.Generator, most: int) -> tuple[tuple[Pool, ...], tuple[Quote, ...]]:
+def draw_pools(rng: np.random.Generator, maximum: int) -> tuple[tuple[Pool, ...], tuple[Quote, ...]]:
     pools, quotes = list[Pool](), list[Quote]()
-    for number in range(int(rng.integers(1, most + 1))):
+    for number in range(int(rng.integers(1, maximum + 1))):
         spot = (
-            {Market.SPOT: MarketTerms(preemptions_per_hour=float(rng.uniform(0, 40)))} if rng.random() < 0.7 else {}
+            {Market.SPOT: MarketTerms(preemptions_per_hour=float(rng.uniform(0, 40)))}
+            if rng.random() < 0.7
+            else {}
         )
         pool = Pool(
             name=f"pool-{number}",
@@ -118,10 +121,10 @@ def places(rng: np.random.Generator, most: int) -> tuple[tuple[Pool, ...], tuple
 
 
 def instance(rng: np.random.Generator) -> tuple[str, Question]:
-    """Stages of fixed work, with ample money and time, and what they are."""
-    name, after = drawn(rng)
-    # Few enough plans to try them all.
-    needs, (pools, quotes) = needs_of(rng, after), places(rng, 3 if len(after) < 5 else 2)
+    """Return stages of fixed work with ample money and time, and the name of their dependency graph."""
+    name, after = draw_dependencies(rng)
+    # Few enough pools to compare all plans.
+    needs, (pools, quotes) = draw_needs(rng, after), draw_pools(rng, 3 if len(after) < 5 else 2)
     return name, Question(
         run_id="bench",
         stage="stage-0",
@@ -133,12 +136,12 @@ def instance(rng: np.random.Generator) -> tuple[str, Question]:
         budget_usd=Decimal(1_000_000),
         pools=pools,
         quotes=quotes,
-        **lies(rng),
+        **draw_formats(rng),
     )
 
 
-def lies(rng: np.random.Generator) -> dict[str, object]:
-    """The ways for data sets to lie, of a Question: formats on one storage class, or one format on two, kept for up to a year."""
+def draw_formats(rng: np.random.Generator) -> dict[str, object]:
+    """Return formats and tariffs of a question: two formats, or one format on two storage classes."""
     tariffs: dict[str, object] = {"egress_usd_per_gb": {"local->far": "0.02", "far->local": "0.09"}}
     if rng.random() > 1 / 3:
         return {"tariffs": Tariffs.model_validate(tariffs), "speeds": SPEEDS}
@@ -155,8 +158,10 @@ def lies(rng: np.random.Generator) -> dict[str, object]:
     }
 
 
-def read_by(question: Question) -> list[list[int]]:
-    """By stage, the stages whose data sets it reads: those that it comes after, or what those read that write none."""
+def datasets_read(question: Question) -> list[list[int]]:
+    """Return, by stage, the stages whose data sets it reads. A stage that writes none passes on what it
+    reads.
+    """
     number, found = {need.stage: place for place, need in enumerate(question.needs)}, list[list[int]]()
     for stage, need in enumerate(question.needs):
         after = (
@@ -172,22 +177,23 @@ def read_by(question: Question) -> list[list[int]]:
 
 
 def every_plan(question: Question, rows: OfferTable, formats: int) -> tuple[Ints, Ints, Ints]:
-    """Expected micro-dollars, and micro-dollars and milliseconds at P95, of every plan whose formats follow on one another.
+    """Return expected micro-dollars, P95 micro-dollars and P95 milliseconds of every plan.
 
-    An offer that reads several data sets is numbered by their formats, the last one's counting through first.
+    The formats that an offer reads are a number with one digit a data set, the last data set being the lowest
+    digit.
     """
     zero = np.zeros(1, dtype=np.int64)
-    est, p95, lies, ends, reads = zero, zero, list[Ints](), list[Ints](), read_by(question)
+    est, p95, stored, ends, reads = zero, zero, list[Ints](), list[Ints](), datasets_read(question)
     for stage, need in enumerate(question.needs):
         mine = np.flatnonzero((rows.stage == stage) & (rows.exclusion < 0))
         before, own = np.repeat(np.arange(len(est)), len(mine)), np.tile(mine, len(est))
         code = np.full(len(est), 0 if reads[stage] else -1)
         for source in reads[stage]:
-            code = code * formats + lies[source]
+            code = code * formats + stored[source]
         follows = rows.reads[own] == code[before]
         before, own = before[follows], own[follows]
         est, p95 = est[before] + rows.est_microusd[own], p95[before] + rows.p95_microusd[own]
-        lies, ends = [each[before] for each in lies], [each[before] for each in ends]
+        stored, ends = [each[before] for each in stored], [each[before] for each in ends]
         after = (
             [each for each, other in enumerate(question.needs[:stage]) if other.stage in need.after]
             if need.after is not None
@@ -200,14 +206,16 @@ def every_plan(question: Question, rows: OfferTable, formats: int) -> tuple[Ints
             if need.after is None and stage
             else np.zeros_like(est)
         )
-        lies.append(rows.writes[own])
+        stored.append(rows.writes[own])
         ends.append(starts + rows.p95_ms[own])
     return est, p95, np.max(ends, axis=0)
 
 
 def limited(question: Question, est: Ints, p95: Ints, ms: Ints, rng: np.random.Generator) -> Question:
-    """With a budget, and in half of the cases a deadline, from a twentieth below the least that any plan needs to a third above what
-    the cheapest one does."""
+    """Return the question with a budget and, in half of the cases, a deadline.
+
+    Both are between 5% below the minimum that any plan needs and 30% above what the cheapest plan needs.
+    """
     cheapest = np.flatnonzero(est == est.min())
     budget, deadline_ms = (
         float(rng.uniform(0.95 * each.min(), 1.3 * each[cheapest].min())) for each in (p95, ms)
@@ -218,8 +226,8 @@ def limited(question: Question, est: Ints, p95: Ints, ms: Ints, rng: np.random.G
     )
 
 
-def verdict(name: str, question: Question, rng: np.random.Generator) -> tuple[str, str, int]:
-    """What it is, how the choice compares with the best of all plans, and how many plans there are."""
+def compare(name: str, question: Question, rng: np.random.Generator) -> tuple[str, str, int]:
+    """Return the name, how the choice compares with the best plan, and the number of plans."""
     made = enumerate_offers(question)
     est, p95, ms = every_plan(question, full_offer_table(made), len(made.formats))
     asked = limited(question, est, p95, ms, rng)
@@ -235,11 +243,11 @@ def verdict(name: str, question: Question, rng: np.random.Generator) -> tuple[st
     return name, ("free" if est[fits].min() == est.min() else limit) if equal else "WRONG", len(est)
 
 
-VERDICTS = {
-    "free": "equal, no limit bound",
-    "money": "equal, money bound",
-    "both": "equal, money or time bound",
-    "refused": "cannot be done: refused",
+RESULTS = {
+    "free": "equal, no binding limit",
+    "money": "equal, budget binds",
+    "both": "equal, budget or time binds",
+    "refused": "infeasible: refused",
     "WRONG": "WRONG",
 }
 
@@ -250,16 +258,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng, begun = np.random.default_rng(arguments.seed), time.perf_counter()
-    found = [verdict(*instance(rng), rng) for _ in range(arguments.instances)]
-    counts = Counter((name, said) for name, said, _ in found)
+    found = [compare(*instance(rng), rng) for _ in range(arguments.instances)]
+    counts = Counter((name, result) for name, result, _ in found)
     print(describe())
-    print(f"{'':<26}" + "".join(f"{words:>28}" for words in VERDICTS.values()))
-    for name in dict.fromkeys(["chain", *SHAPES, "random graph"]):
-        print(f"{name:<26}" + "".join(f"{counts[name, said]:>28}" for said in VERDICTS))
+    print(f"{'':<26}" + "".join(f"{words:>28}" for words in RESULTS.values()))
+    for name in dict.fromkeys(["chain", *DAGS, "random DAG"]):
+        print(f"{name:<26}" + "".join(f"{counts[name, result]:>28}" for result in RESULTS))
     plans = sum(count for _, _, count in found)
-    wrong = sum(said == "WRONG" for _, said, _ in found)
+    wrong = sum(result == "WRONG" for _, result, _ in found)
     print(
-        f"{len(found)} instances, {plans:,} plans tried, {wrong} wrong, {time.perf_counter() - begun:.0f} s"
+        f"{len(found)} instances, {plans:,} plans compared, {wrong} wrong, "
+        f"{time.perf_counter() - begun:.0f} s"
     )
 
 

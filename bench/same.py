@@ -1,8 +1,9 @@
-"""Claim: the same seed, world and data make the same choices in two runs; the same question makes the same decision, byte for byte.
+"""Claim: two runs with the same seed, world and data make the same choices; one question always gives the
+same decision.
 
-Two runs of flights in two stores that share one probe of the disk: where each stage was placed, what it wrote, and the data sets'
-digests. Then `plan` five times in
-one store: the decision's bytes, apart from the moment it was asked.
+Two runs of flights in two stores that share one volume probe are compared: where each stage was placed, what
+it wrote, and the digests of the data sets. Then `plan` runs five times in one store, and the bytes of the
+decisions are compared, apart from the time of the question.
 
 python bench/same.py
 """
@@ -35,7 +36,7 @@ def main() -> None:
         for name in ("one", "two"):
             store = Path(folder, name)
             if name == "two":
-                # What the disk was measured at is an input too: a second probe of it would differ by its noise.
+                # The volume probe is an input, too: a second probe would differ by measurement noise.
                 shutil.copytree(Path(folder, "one", "learned", "probes"), store / "learned" / "probes")
             ran = shoestring(
                 "run",
@@ -62,9 +63,8 @@ def main() -> None:
             plan = json.loads(shoestring("plan", "flights", "--store", f"{folder}/one", "--json").stdout)
             del plan["question"]["asked_at"]
             plans.add(hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest())
-    print(
-        f"choices {'the same' if runs[0][0] == runs[1][0] else 'DIFFER'}, data sets {'the same' if runs[0][1] == runs[1][1] else 'DIFFER'}"
-    )
+    choices, datasets = ("the same" if one == two else "DIFFER" for one, two in zip(*runs, strict=True))
+    print(f"choices {choices}, data sets {datasets}")
     print(f"{PLANS} plans of one store: {len(plans)} distinct")
 
 

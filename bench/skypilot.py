@@ -1,12 +1,18 @@
-"""Claim: at 500 candidates a stage, the best plan is found at least 200 times faster than by SkyPilot 0.14.1's optimiser.
+"""Claim: at 500 candidates a stage, Shoestring finds the best plan at least 200 times faster than SkyPilot
+0.14.1.
 
 python bench/skypilot.py [--python PATH] [--sizes 25,50,100,200,500] [--repeats 3] [--out times.svg]
 
-SkyPilot's dynamic programme over a chain is called directly, `Optimizer._optimize_by_dp`, on the costs that the router priced, with no
-data to move between stages, which is its quickest case. `plan` does the same work, and prices the offers; `choice` gives a reason for each
-candidate, too, a placement and a record; `decision` begins at pools, quotes and needs. All must find the same total. `--python` is an
-interpreter that has SkyPilot; without it one is installed into a temporary environment, and the bench is skipped with a reason where
-that fails.
+SkyPilot's dynamic programme over a chain, `Optimizer._optimize_by_dp`, is called directly on the costs that
+the router priced. No data moves between stages, which is its fastest case. Three steps of Shoestring are
+timed:
+
+    plan      the same work, including the pricing of the offers
+    choice    in addition a reason for each candidate, a placement and a record
+    decision  in addition the enumeration of offers from pools, quotes and needs
+
+All must find the same total. `--python` is an interpreter that has SkyPilot. Without it, SkyPilot is
+installed into a temporary environment; where that fails, the bench is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -31,8 +37,8 @@ from shoestring.routing.candidates import NONE
 from shoestring.routing.decide import choose, decide
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_table import stage_offer_table
-from shoestring.routing.planner.partial_plans import Limits
-from shoestring.routing.planner.search import planned
+from shoestring.routing.planner.chain_planner import find_plans
+from shoestring.routing.planner.partial_plans import RunLimits
 from shoestring.routing.question import Question
 
 RELEASE = "skypilot==0.14.1"
@@ -63,7 +69,7 @@ for line in sys.stdin:
 
 
 def question(size: int) -> Question:
-    """A chain of five stages on so many kinds of machine, each priced by itself."""
+    """Return a chain of five stages on `size` kinds of machine, each with its own price."""
     rng, pools, quotes = np.random.default_rng(size), [], []
     for number in range(size):
         pools.append(
@@ -101,13 +107,13 @@ def question(size: int) -> Question:
     )
 
 
-def ours(asked: Question, repeats: int) -> tuple[list[float], int]:
-    """Median seconds of a plan, of a choice and of a whole decision, and its total in micro-dollars."""
+def time_shoestring(asked: Question, repeats: int) -> tuple[list[float], int]:
+    """Return the median seconds of plan, choice and decision, and the total in micro-dollars."""
     made = enumerate_offers(asked)
     took: dict[str, list[float]] = {"plan": [], "choice": [], "decision": []}
     for _ in range(max(repeats, 9)):
         for name, ask in (
-            ("plan", lambda: planned(asked, made, Limits.of(asked))),
+            ("plan", lambda: find_plans(asked, made, RunLimits.of(asked))),
             ("choice", lambda: choose(asked, made)),
         ):
             begun = time.perf_counter()
@@ -122,13 +128,14 @@ def ours(asked: Question, repeats: int) -> tuple[list[float], int]:
 
 
 def costs(asked: Question) -> list[list[int]]:
+    """Return the expected prices of the offers, by stage."""
     made = enumerate_offers(asked)
     stages = (stage_offer_table(made, stage) for stage in range(STAGES))
     return [rows.est_microusd[rows.exclusion == NONE].tolist() for rows in stages]
 
 
 def peer_python(given: Path | None, folder: Path) -> Path | str:
-    """An interpreter that has SkyPilot, or why there is none."""
+    """Return an interpreter that has SkyPilot, or the reason why there is none."""
     if given is not None:
         return given
     for command in (
@@ -141,8 +148,8 @@ def peer_python(given: Path | None, folder: Path) -> Path | str:
     return folder / "bin/python"
 
 
-def theirs(python: Path, problems: list[list[list[int]]], repeats: int) -> list[tuple[float, int]]:
-    """Median seconds of their dynamic programme, and its total, of each problem."""
+def time_skypilot(python: Path, problems: list[list[list[int]]], repeats: int) -> list[tuple[float, int]]:
+    """Return the median seconds of SkyPilot's dynamic programme, and its total, by problem."""
     lines = "\n".join(json.dumps(problem) for problem in problems for _ in range(repeats))
     done = subprocess.run([str(python), "-c", PEER], input=lines, capture_output=True, text=True, check=True)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
@@ -151,7 +158,7 @@ def theirs(python: Path, problems: list[list[list[int]]], repeats: int) -> list[
 
 
 def plot(sizes: list[int], lines: dict[str, list[float]]) -> str:
-    """Both against size, on logarithmic axes, as SVG."""
+    """Return times against size on logarithmic axes, as SVG."""
     left, right, low, high = np.log10(sizes[0]), np.log10(sizes[-1]), -4.0, 2.0
 
     def point(size: int, seconds: float) -> str:
@@ -171,8 +178,8 @@ def plot(sizes: list[int], lines: dict[str, list[float]]) -> str:
         f'<text x="{point(size, 1e-4).split(",")[0]}" y="365" text-anchor="middle">{size}</text>'
         for size in sizes
     ]
-    font = 'font-family="sans-serif" font-size="12"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" width="640" height="380" {font}>{"".join(grid + drawn)}</svg>\n'
+    size = 'width="640" height="380" font-family="sans-serif" font-size="12"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(grid + drawn)}</svg>\n'
 
 
 def main() -> None:
@@ -189,15 +196,15 @@ def main() -> None:
             print(f"skipped: {python}")
             return
         asked = [question(size) for size in sizes]
-        mine = [ours(each, arguments.repeats) for each in asked]
-        peer = theirs(python, [costs(each) for each in asked], arguments.repeats)
+        mine = [time_shoestring(each, arguments.repeats) for each in asked]
+        peer = time_skypilot(python, [costs(each) for each in asked], arguments.repeats)
     print(describe())
     heads = "".join(f"{name + ' ms':>12} {'times':>6}" for name in ("plan", "choice", "decision"))
-    print(f"{'candidates a stage':>18} {'theirs ms':>10}{heads}  total")
+    print(f"{'candidates a stage':>18} {'SkyPilot ms':>11}{heads}  total")
     for size, (seconds, own), (their_s, their) in zip(sizes, mine, peer, strict=True):
         same = "the same" if own == their else f"{own} and {their} micro-dollars: NOT THE SAME"
         ratios = "".join(f"{each * 1e3:>12.2f} {their_s / each:>6.0f}" for each in seconds)
-        print(f"{size:>18} {their_s * 1e3:>10.1f}{ratios}  {same}")
+        print(f"{size:>18} {their_s * 1e3:>11.1f}{ratios}  {same}")
     if arguments.out is not None:
         arguments.out.write_text(
             plot(

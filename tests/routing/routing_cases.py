@@ -10,17 +10,8 @@ from hypothesis import strategies as st
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import usd
-from shoestring.core.types import (
-    Format,
-    FormatSpeed,
-    LearnedSpeed,
-    Market,
-    MarketTerms,
-    Need,
-    NodeCapacity,
-    Pool,
-    Quote,
-)
+from shoestring.core.types import Format, FormatSpeed, Market, MarketTerms, Need, NodeCapacity, Pool, Quote
+from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.routing.decide import choose
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_table import full_offer_table
@@ -155,7 +146,8 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
                 gpu_memory_gb=16.0 * gpus,
                 startup_s=draw(_numbers(0, 60)),
                 region=draw(st.sampled_from(["local", "far"])),
-                markets={Market.ON_DEMAND: MarketTerms()} | ({Market.SPOT: spot} if draw(st.booleans()) else {}),
+                markets={Market.ON_DEMAND: MarketTerms()}
+                | ({Market.SPOT: spot} if draw(st.booleans()) else {}),
                 capacity=draw(st.sampled_from([None, None, ROOMY, FULL])),
             )
         )
@@ -163,7 +155,7 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
 
 
 def tightened(question: Question, more_money: float, more_time: float | None) -> Question:
-    """The question with a budget just above the smallest that works, and a deadline just above the shortest; if any would do."""
+    """Return the question with a budget and a deadline just above the smallest that are enough."""
     broke = question.model_copy(update={"budget_usd": Decimal(0), "deadline_left_s": None})
     made = enumerate_offers(broke)
     columns = full_offer_table(made)
@@ -191,7 +183,7 @@ def tight_questions(stages: int = 3) -> st.SearchStrategy[Question]:
 
 @st.composite
 def questions(draw: st.DrawFn, stages: int = 3) -> Question:
-    """Small questions whose budgets and deadlines are about as large as the work, so that every kind of answer comes up."""
+    """Small questions with budgets and deadlines about as large as the work, so that all outcomes occur."""
     needs, pools = draw(_needs(draw(st.integers(1, stages)))), draw(_pools())
     speeds = draw(st.sampled_from([(PARQUET, PACKED), (PACKED,)]))
     rows = draw(st.sampled_from([0, 1, 1000, 200_000]))

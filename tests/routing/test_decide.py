@@ -36,10 +36,6 @@ MICRO = Decimal("0.000001")
 many = examples(50)
 
 
-def left_usd(question: Question) -> Decimal:
-    return question.budget_usd - question.spent_usd - question.held_usd
-
-
 def total_est_usd(decision: Decision) -> Decimal:
     assert decision.choice is not None
     return decision.choice.est_usd + sum((each.est_usd for each in decision.plan), Decimal(0))
@@ -53,7 +49,7 @@ def test_the_p95_and_what_is_kept_for_later_stages_always_fit_money_and_deadline
     if choice is None:
         return
     assert choice.est_usd <= choice.p95_usd <= choice.budget_usd and choice.est_s <= choice.p95_s
-    assert choice.budget_usd + choice.reserved_later_usd <= left_usd(question)
+    assert choice.budget_usd + choice.reserved_later_usd <= question.left_usd
     assert choice.reserved_later_usd == sum(each.reserved_usd for each in decision.plan)
     assert choice.budget_usd <= question.stage_budgets.get(question.stage, choice.budget_usd)
     if question.deadline_left_s is not None:
@@ -100,7 +96,7 @@ def test_no_budget_is_named_when_none_would_do(question: Question) -> None:
 
 @many
 @given(questions())
-def test_every_candidate_of_this_stage_is_either_taken_or_refused_with_a_sentence(question: Question) -> None:
+def test_every_candidate_of_this_stage_is_chosen_or_refused_with_a_sentence(question: Question) -> None:
     decision = decide(question)
     this_stage = range(decision.candidates.first_offer(1))
     refused = [refusal.candidate for refusal in decision.refusals]
@@ -132,7 +128,7 @@ def test_the_same_question_gives_the_same_bytes(question: Question) -> None:
     )
 
 
-def test_an_elastic_stage_takes_all_the_money_that_later_stages_can_spare() -> None:
+def test_an_elastic_stage_uses_all_money_that_later_stages_do_not_need() -> None:
     choice = decide(laptop_question((TRAIN, EVALUATE), "0.001")).choice
     assert choice is not None and choice.samples < 12 * 336_776
     assert choice.p95_usd + choice.reserved_later_usd == Decimal("0.001000")
@@ -155,12 +151,12 @@ def test_with_a_deadline_an_elastic_stage_pays_for_the_faster_pool() -> None:
     assert hurried.p95_usd <= Decimal("0.08") * 50 / 3600 + MICRO
 
 
-def test_what_later_stages_need_is_set_aside_of_money_and_of_time() -> None:
+def test_money_and_time_are_reserved_for_later_stages() -> None:
     hurried = laptop_question((TRAIN, EVALUATE), "0.01", deadline_left_s=50.0)
     decision = decide(hurried)
-    keep_s = sum(each.reserved_s for each in decision.plan)
-    alone = decide(laptop_question((TRAIN,), "0.01", deadline_left_s=50.0 - keep_s)).choice
-    assert decision.choice is not None and alone is not None and keep_s > 5
+    reserved_s = sum(each.reserved_s for each in decision.plan)
+    alone = decide(laptop_question((TRAIN,), "0.01", deadline_left_s=50.0 - reserved_s)).choice
+    assert decision.choice is not None and alone is not None and reserved_s > 5
     assert (decision.choice.samples, decision.choice.est_s, decision.choice.p95_s) == (
         alone.samples,
         alone.est_s,
@@ -174,25 +170,25 @@ def test_what_later_stages_need_is_set_aside_of_money_and_of_time() -> None:
     )
 
 
-def test_fewer_passes_than_are_worth_starting_for_are_refused() -> None:
+def test_an_offer_that_allows_too_few_passes_is_refused() -> None:
     decision = decide(laptop_question((TRAIN.model_copy(update={"min_passes": 6.0}),), "0.0005"))
     assert decision.choice is None and decision.smallest_budget_usd is not None
     assert decision.refusals[0].sentence == "$0.000550 expected (P95 $0.001104), $0.000500 left"
 
 
-def test_the_written_format_is_chosen_with_its_reader_in_mind() -> None:
-    """Parquet is dearer to read here and cheaper to keep: who reads it decides."""
+def test_the_written_format_depends_on_its_reader() -> None:
+    """Parquet is more expensive to read here and cheaper to store."""
     tariffs = Tariffs(storage_usd_per_gb_month=Decimal("0.05"), storage_held_hours=24 * 30)
     reader = EVALUATE.model_copy(update={"setup_s": 0.0, "cpu_us_per_row": 0.0})
     alone = decide(laptop_question((INGEST,), "1", tariffs=tariffs)).choice
-    dear_to_read = PARQUET.model_copy(update={"scan_ns_per_row": 10**6})
+    slow_to_read = PARQUET.model_copy(update={"scan_ns_per_row": 10**6})
     followed = decide(
-        laptop_question((INGEST, reader), "1", tariffs=tariffs, speeds=(dear_to_read, PACKED))
+        laptop_question((INGEST, reader), "1", tariffs=tariffs, speeds=(slow_to_read, PACKED))
     ).choice
     assert alone and followed and (alone.format, followed.format) == (Format.PARQUET, Format.PACKED)
 
 
-def test_a_cached_outcome_costs_nothing_and_is_taken() -> None:
+def test_a_cached_result_costs_nothing_and_is_chosen() -> None:
     decision = decide(laptop_question(cached_outcome="cache/1.json", cached_format=Format.PARQUET))
     choice = decision.choice
     assert choice is not None and choice.cached and choice.est_usd == choice.p95_usd == 0
@@ -200,18 +196,18 @@ def test_a_cached_outcome_costs_nothing_and_is_taken() -> None:
     assert decision.placement is not None
 
 
-def test_a_cached_outcome_whose_format_is_not_known_is_taken_too() -> None:
+def test_a_cached_result_of_unknown_format_is_chosen_too() -> None:
     choice = decide(laptop_question(cached_outcome="cache/1.json")).choice
     assert choice is not None and choice.cached and choice.format is None
 
 
-def test_what_was_spent_and_held_is_not_left() -> None:
+def test_spent_and_held_money_is_not_left() -> None:
     smallest_usd = decide(laptop_question(budget_usd="0")).smallest_budget_usd
     later = decide(laptop_question(budget_usd="0", spent_usd="0.5", held_usd="0.25")).smallest_budget_usd
     assert smallest_usd is not None and later == smallest_usd + Decimal("0.75")
 
 
-def test_a_declared_stage_budget_caps_the_stage_and_is_what_it_may_use() -> None:
+def test_a_declared_stage_budget_caps_the_stage() -> None:
     fixed = decide(laptop_question(stage_budgets={"ingest": Decimal("0.001")})).choice
     assert fixed is not None and fixed.p95_usd < fixed.budget_usd == Decimal("0.001000")
     elastic = decide(
@@ -224,7 +220,7 @@ def test_a_declared_stage_budget_caps_the_stage_and_is_what_it_may_use() -> None
     assert capped.refusals[0].sentence.endswith("the stage's own budget is $0.000010")
 
 
-def test_the_prior_of_what_was_done_follows_the_samples() -> None:
+def test_the_prior_grows_with_the_samples() -> None:
     choice = decide(laptop_question((TRAIN,), "1")).choice
     assert choice is not None
     assert choice.prior_s_of(choice.samples) == choice.prior_s
@@ -239,97 +235,95 @@ def refusals_of(question: Question) -> set[tuple[str, str]]:
 
 def test_a_budget_refusal_holds_the_numbers() -> None:
     assert refusals_of(laptop_question((EVALUATE,), "0.00005")) == {
-        ("budget", "$0.000056 expected (P95 $0.000111), $0.000050 left"),
-        ("budget", "$0.000102 expected (P95 $0.000205), $0.000050 left"),
+        ("over-budget", "$0.000056 expected (P95 $0.000111), $0.000050 left"),
+        ("over-budget", "$0.000102 expected (P95 $0.000205), $0.000050 left"),
     }
 
 
-def test_a_run_that_is_overdrawn_says_by_how_much() -> None:
+def test_a_refusal_of_an_overdrawn_run_holds_the_excess() -> None:
     (first, _) = decide(laptop_question((EVALUATE,), "0.001", held_usd="0.0015")).refusals
     assert (
         first.sentence
-        == "$0.000056 expected (P95 $0.000111), nothing left: $0.000500 more than the budget is taken"
+        == "$0.000056 expected (P95 $0.000111), nothing left: the budget is exceeded by $0.000500"
     )
 
 
-def test_a_deadline_refusal_names_the_shortest_that_would_do() -> None:
+def test_a_deadline_refusal_names_the_shortest_deadline_that_is_enough() -> None:
     decision = decide(laptop_question((EVALUATE,), deadline_left_s=2.0))
     assert decision.smallest_budget_usd is None
-    would_do = "2.0 s left; the shortest that would do is 9.2 s"
+    left = "2.0 s left; 9.2 s would be enough for the fastest plan"
     assert [refusal.sentence for refusal in decision.refusals] == [
-        f"10.0 s at P95, {would_do}",
-        f"9.2 s at P95, {would_do}",
+        f"10.0 s at P95, {left}",
+        f"9.2 s at P95, {left}",
     ]
     assert decide(laptop_question((EVALUATE,), deadline_left_s=9.2)).choice is not None
 
 
-def test_a_need_for_memory_is_refused_with_both_numbers() -> None:
+def test_a_memory_refusal_holds_both_numbers() -> None:
     need = EVALUATE.model_copy(update={"memory_fixed_gb": 1.0, "memory_bytes_per_row": 20_000.0})
     assert refusals_of(laptop_question((need,))) == {
-        ("memory", "needs 7.74 GB of memory, cpu-1 has 4"),
-        ("memory", "needs 7.74 GB of memory, cpu-2 has 4"),
+        ("too-little-memory", "needs 7.74 GB of memory, cpu-1 has 4"),
+        ("too-little-memory", "needs 7.74 GB of memory, cpu-2 has 4"),
     }
 
 
-def test_a_need_for_a_gpu_is_refused_where_there_is_none_or_a_small_one() -> None:
+def test_a_pool_without_a_gpu_or_with_a_small_one_is_refused() -> None:
     small = Pool(name="gpu", cores=4, memory_gb=16, gpu="T4", gpu_count=1, gpu_memory_gb=16, gpu_tflops=65)
     need = TRAIN.model_copy(update={"gpu": "must", "gpu_memory_gb": 24.0})
     question = laptop_question(
         (need,), pools=(CPU_1, small), quotes=(quote("cpu-1", "0.04"), quote("gpu", "0.5"))
     )
     assert refusals_of(question) == {
-        ("no-gpu", "needs a GPU whose speed is known, cpu-1 has none"),
-        ("gpu-memory", "needs 24 GB of GPU memory, gpu has 16"),
+        ("no-gpu", "needs a GPU of known speed, cpu-1 has none"),
+        ("too-little-gpu-memory", "needs 24 GB of GPU memory, gpu has 16"),
     }
 
 
-def test_a_pool_without_a_believable_price_says_why_it_was_not_believed() -> None:
-    doubted = RejectedPrice(
+def test_a_pool_without_an_accepted_price_is_refused_with_the_reason() -> None:
+    rejected = RejectedPrice(
         row="cpu-2 on-demand $0.000000 (2026-11-01, x)",
         reason="$0.000000 an hour is not a price: nobody gives cpu-2 away",
     )
     question = laptop_question(
         (EVALUATE,),
         quotes=(quote("cpu-1", "0.04"), quote("cpu-1", "0.01", Market.SPOT)),
-        rejected_prices=(doubted,),
+        rejected_prices=(rejected,),
     )
     assert refusals_of(question) == {
         (
             "no-price",
-            "no price that can be believed: $0.000000 an hour is not a price: nobody gives cpu-2 away",
+            "no accepted price: $0.000000 an hour is not a price: nobody gives cpu-2 away",
         ),
         (
             "market-not-declared",
-            "cpu-1 has a price for spot, but does not say how to ask for it: add spot to its markets",
+            "cpu-1 has a price for spot, but does not declare it: add spot to its markets",
         ),
     }
     unpriced = decide(laptop_question((EVALUATE,), quotes=()))
     assert unpriced.choice is None and unpriced.smallest_budget_usd is None
-    assert unpriced.refusals[0].sentence == "no price that can be believed for cpu-1 on-demand"
+    assert unpriced.refusals[0].sentence == "no accepted price for cpu-1 on-demand"
 
 
-def test_a_share_of_a_node_without_a_believable_price_says_why_the_nodes_was_not_believed() -> None:
+def test_a_share_of_a_node_is_refused_with_the_reason_why_the_node_price_was_rejected() -> None:
     share = Pool(name="cpu/2", node_pool="cpu", cores=2, memory_gb=4)
-    doubted = RejectedPrice(
+    rejected = RejectedPrice(
         row="cpu on-demand $700.000000 (2026-11-01, x)", reason="$700.000000 an hour is a placeholder"
     )
-    question = laptop_question((EVALUATE,), pools=(share,), quotes=(), rejected_prices=(doubted,))
-    assert refusals_of(question) == {
-        ("no-price", "no price that can be believed: $700.000000 an hour is a placeholder")
-    }
+    question = laptop_question((EVALUATE,), pools=(share,), quotes=(), rejected_prices=(rejected,))
+    assert refusals_of(question) == {("no-price", "no accepted price: $700.000000 an hour is a placeholder")}
 
 
-def test_a_later_stage_that_cannot_run_anywhere_refuses_this_one() -> None:
+def test_a_later_stage_that_cannot_run_anywhere_makes_every_offer_refused() -> None:
     hungry = TRAIN.model_copy(update={"memory_fixed_gb": 32.0})
     assert refusals_of(laptop_question((INGEST, PREPROCESS, hungry))) == {
-        ("later-stage", "train could not follow: needs 32.00 GB of memory, cpu-1 has 4")
+        ("later-stage-infeasible", "train cannot follow: needs 32.00 GB of memory, cpu-1 has 4")
     }
     declared = laptop_question(stage_budgets={"evaluate": Decimal("0.00001")})
-    assert {code for code, _ in refusals_of(declared)} == {"later-stage"}
+    assert {code for code, _ in refusals_of(declared)} == {"later-stage-infeasible"}
 
 
-def test_money_and_time_that_each_fit_but_not_together_are_refused_as_such() -> None:
-    """What the second stage writes is either quick and dear to keep, or slow and cheap to keep."""
+def test_an_offer_that_fits_budget_or_deadline_but_not_both_is_refused() -> None:
+    """The second stage writes quickly in a format that is expensive to store, or slowly in a cheap one."""
     stages = (
         INGEST.model_copy(update={"writes_bytes_per_row": 0}),
         INGEST.model_copy(update={"stage": "write"}),
@@ -352,7 +346,7 @@ def test_money_and_time_that_each_fit_but_not_together_are_refused_as_such() -> 
     }
 
 
-def test_no_pools_is_refused_and_not_an_error() -> None:
+def test_a_question_without_pools_is_refused_without_an_error() -> None:
     decision = decide(laptop_question(pools=(), quotes=()))
     assert decision.choice is None and decision.refusals == () and decision.smallest_budget_usd is None
 
@@ -363,11 +357,11 @@ def test_no_pools_is_refused_and_not_an_error() -> None:
         ({"stage": "train"}, "its first need"),
         ({"needs": (INGEST, TRAIN, TRAIN)}, "more than one elastic"),
         ({"reads_format": "arrow"}, "no speed for arrow"),
-        ({"speeds": ()}, "no speed of any format"),
+        ({"speeds": ()}, "no format has a speed"),
         ({"deadline_left_s": float("inf")}, "finite"),
         ({"budget_usd": 0.003}, "write it in quotes"),
     ],
 )
-def test_a_question_that_does_not_hang_together_is_refused(wrong: dict[str, object], what: str) -> None:
+def test_an_inconsistent_question_is_refused(wrong: dict[str, object], what: str) -> None:
     with pytest.raises(ValidationError, match=what):
         Question.model_validate(laptop_question().model_dump() | wrong)

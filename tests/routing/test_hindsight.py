@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from dag_cases import branching
 from examples import examples
-from graph_cases import branching
 from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question, questions, quote

@@ -23,7 +23,8 @@ from routing_cases import (
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours
-from shoestring.core.types import Format, LearnedSpeed, Market, MarketTerms, Need, Pool
+from shoestring.core.types import Format, Market, MarketTerms, Need, Pool
+from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_table import OfferTable, full_offer_table
 from shoestring.routing.question import Question
@@ -33,7 +34,7 @@ MEAN, P95 = exp(0.125), exp(1.6448536269514722 / 2)
 
 
 def only(question: Question, **fields: int) -> int:
-    """The row whose columns hold these numbers."""
+    """Return the row whose columns hold these numbers."""
     columns = full_offer_table(enumerate_offers(question))
     (row,) = (
         row
@@ -47,7 +48,7 @@ def one_pool(
     need: Need, pool: Pool = CPU_1, price: str = "0.36", market: Market = Market.ON_DEMAND, **fields: object
 ) -> OfferTable:
     return full_offer_table(
-        candidates(
+        enumerate_offers(
             laptop_question(
                 (need,), rows=ROWS, pools=(pool,), quotes=(quote(pool.name, price, market),), **fields
             )
@@ -55,8 +56,8 @@ def one_pool(
     )
 
 
-def test_a_scan_is_priced_as_setup_reading_computing_and_writing() -> None:
-    """0.36 dollars an hour is 100 micro-dollars a second."""
+def test_a_scan_takes_setup_reading_computing_and_writing() -> None:
+    """$0.36 an hour is 100 micro-dollars a second."""
     columns = one_pool(PREPROCESS, reads_format=Format.PARQUET, row_bytes=500)
     assert columns.writes.tolist() == [0, 1]
     reading_s = ROWS * 300e-9 + ROWS * 500 / 1e9
@@ -70,7 +71,7 @@ def test_a_scan_is_priced_as_setup_reading_computing_and_writing() -> None:
     assert columns.p95_microusd[1] == pytest.approx(prior_s * P95 * 100 + held_micro, abs=2)
 
 
-def test_a_shuffled_reader_decodes_once_and_then_takes_packed_records() -> None:
+def test_a_shuffled_reader_decodes_once_and_then_reads_packed_records() -> None:
     columns = one_pool(TRAIN, reads_format=Format.PARQUET, row_bytes=100)
     once_s = ROWS * 300e-9 + ROWS * 100 / 1e9
     takes_s = 12 * ROWS * (40e-9 + 100 / 1e9)
@@ -79,7 +80,7 @@ def test_a_shuffled_reader_decodes_once_and_then_takes_packed_records() -> None:
     assert (columns.samples[0], columns.min_samples[0]) == (12 * ROWS, ROWS)
 
 
-def test_bytes_that_cross_regions_pay_egress_both_ways_by_their_size_on_disk() -> None:
+def test_egress_is_paid_in_both_directions_by_size_on_disk() -> None:
     far = CPU_1.model_copy(update={"region": "far"})
     tariffs = Tariffs(egress_usd_per_gb={"local->far": Decimal("0.02"), "far->local": Decimal("0.09")})
     columns = one_pool(PREPROCESS, far, reads_format=Format.PACKED, row_bytes=1000, tariffs=tariffs)
@@ -94,10 +95,8 @@ OUT_OF_FAR = {"far->local": [{"up_to_gb": 100, "usd_per_gb": "0"}, {"usd_per_gb"
 
 
 @given(st.integers(1, 3), st.integers(0, 120), st.integers(0, 400))
-def test_the_stages_of_a_run_share_what_a_tier_gives_away(
-    stages: int, transferred_gb: int, row_kb: int
-) -> None:
-    """Each has to leave the region with as much, so the last GB of the free ones is given away once."""
+def test_the_stages_of_a_run_share_a_free_egress_tier(stages: int, transferred_gb: int, row_kb: int) -> None:
+    """Each stage leaves the region with the same bytes; the free GB are counted once."""
     far = CPU_1.model_copy(update={"region": "far"})
     tariffs = {"egress_usd_per_gb": OUT_OF_FAR, "transferred_gb": {"far->local": transferred_gb}}
     needs = tuple(
@@ -113,8 +112,8 @@ def test_the_stages_of_a_run_share_what_a_tier_gives_away(
     assert sum(columns.transfer_microusd) == pytest.approx(over * 90_000, abs=stages)
 
 
-def test_a_later_stage_counts_on_no_free_byte_that_an_earlier_one_may_take() -> None:
-    """Two pools: nobody knows yet whether the first stage leaves the far region with its bytes."""
+def test_a_later_stage_does_not_count_on_free_egress_that_an_earlier_one_may_use() -> None:
+    """With two pools it is open whether the first stage transfers its bytes out of the far region."""
     far = CPU_1.model_copy(update={"name": "far", "region": "far"})
     tariffs = {"egress_usd_per_gb": OUT_OF_FAR}
     needs = tuple(
@@ -141,10 +140,10 @@ def test_a_later_stage_counts_on_no_free_byte_that_an_earlier_one_may_take() -> 
 
 
 @given(st.floats(0, 0.02), st.floats(0, 0.02), st.floats(0.1, 1))
-def test_hours_that_are_paid_for_are_free_until_they_are_used_up_and_never_counted_on_at_p95(
+def test_committed_hours_are_free_until_used_up_and_never_at_p95(
     most: float, used: float, part: float
 ) -> None:
-    paid_for = CommittedHours(
+    commitment = CommittedHours(
         name="c",
         pool="cpu-1",
         market=Market.ON_DEMAND,
@@ -153,13 +152,13 @@ def test_hours_that_are_paid_for_are_free_until_they_are_used_up_and_never_count
         hours_per_hour=part,
         used_hours=used,
     )
-    fresh, free = one_pool(PREPROCESS), one_pool(PREPROCESS, commitments=(paid_for,))
+    fresh, free = one_pool(PREPROCESS), one_pool(PREPROCESS, commitments=(commitment,))
     assert (
         free.est_ms.tolist() == fresh.est_ms.tolist()
         and free.p95_microusd.tolist() == fresh.p95_microusd.tolist()
     )
     for row in range(len(free.stage)):
-        paid_ms = max(0, free.est_ms[row] - paid_for.left_ms)
+        paid_ms = max(0, free.est_ms[row] - commitment.left_ms)
         assert free.est_microusd[row] == pytest.approx(paid_ms / 10 + fresh.storage_microusd[row], abs=1)
 
 
@@ -173,7 +172,7 @@ def spot(rate: float) -> Pool:
     )
 
 
-def test_preemption_costs_repeated_trials_where_nothing_is_kept() -> None:
+def test_preemption_without_checkpoints_costs_repeated_trials() -> None:
     need = Need(stage="work", setup_s=3600.0)
     running_s = 3600 * MEAN
     losses = running_s / 3600
@@ -183,7 +182,7 @@ def test_preemption_costs_repeated_trials_where_nothing_is_kept() -> None:
     assert columns.est_ms[0] == pytest.approx((60 + running_s + lost_s) * 1e3, abs=2)
 
 
-def test_preemption_costs_a_restart_where_a_checkpoint_is_kept() -> None:
+def test_preemption_with_checkpoints_costs_a_restart() -> None:
     need = Need(stage="work", setup_s=3600.0, checkpoint_s=5)
     columns = one_pool(need, spot(1.0), market=Market.SPOT)
     each_s = 60 + 3600 + 5
@@ -193,19 +192,19 @@ def test_preemption_costs_a_restart_where_a_checkpoint_is_kept() -> None:
     )
 
 
-def test_a_loss_that_is_unlikely_costs_its_likelihood_times_half_the_work() -> None:
+def test_a_rare_preemption_costs_its_probability_times_half_the_work() -> None:
     columns = one_pool(Need(stage="work", setup_s=3600.0), spot(0.001), market=Market.SPOT)
     assert columns.loss_ms[0] == pytest.approx(0.001 * MEAN * (60 + 1800 * MEAN) * 1e3, rel=0.01)
 
 
-def test_what_receipts_taught_moves_the_estimate_and_not_the_prior() -> None:
+def test_learned_speeds_change_the_estimate_and_not_the_prior() -> None:
     learned = (LearnedSpeed(stage="evaluate", pool="cpu-1", runs=9, log_mean=1.0, log_sd=0.0),)
     fresh, taught = one_pool(EVALUATE), one_pool(EVALUATE, learned=learned)
     assert fresh.prior_ms == taught.prior_ms
     assert taught.est_ms[0] == taught.p95_ms[0] == pytest.approx(fresh.prior_ms[0] * exp(1.0), abs=3)
 
 
-def test_each_later_stage_meets_each_format_that_the_one_before_may_write() -> None:
+def test_a_later_stage_reads_each_format_that_the_one_before_may_write() -> None:
     columns = full_offer_table(enumerate_offers(laptop_question((INGEST, PREPROCESS, TRAIN))))
     met: dict[int, set[tuple[int, int]]] = {0: set(), 1: set(), 2: set()}
     for stage, reads, writes in zip(columns.stage, columns.reads, columns.writes, strict=True):
@@ -213,7 +212,7 @@ def test_each_later_stage_meets_each_format_that_the_one_before_may_write() -> N
     assert met == {0: {(-1, 0), (-1, 1)}, 1: {(0, 0), (0, 1), (1, 0), (1, 1)}, 2: {(0, -1), (1, -1)}}
 
 
-def test_a_cached_outcome_is_one_free_row_on_the_cheapest_pool() -> None:
+def test_a_cached_result_is_one_free_offer_on_the_cheapest_pool() -> None:
     question = laptop_question((PREPROCESS,), cached_outcome="cache/1.json", cached_format="parquet")
     row = only(question, cached=1)
     names = enumerate_offers(question)
@@ -238,6 +237,6 @@ def test_estimates_are_ordered_and_small_enough_to_add(question: Question) -> No
         assert columns.min_est_ms[row] <= columns.est_ms[row] <= columns.p95_ms[row] <= 10**15
 
 
-def test_absurdly_slow_offers_still_give_numbers() -> None:
+def test_extremely_slow_offers_get_capped_numbers() -> None:
     columns = one_pool(Need(stage="work", setup_s=1e30), spot(1e6), market=Market.SPOT)
     assert (columns.p95_ms[0], columns.p95_microusd[0]) == (10**15, 10**14)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from examples import examples
 from hypothesis import given
 from routing_cases import CPU_1, EVALUATE, laptop_question, questions, quote
-from test_plan import every_plan
+from test_planner import every_plan
 
 from shoestring.core.money import from_microusd
-from shoestring.core.types import LearnedSpeed
+from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.routing.analysis.outline import pareto_front, stage_outlines
 from shoestring.routing.decide import decide
 from shoestring.routing.offers.enumerate import enumerate_offers

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from routing_cases import EVALUATE, PREPROCESS, laptop_question, questions
 from test_policy_rules import PLACES, policies
 
-from shoestring.config.policy import CandidatePolicy, Policy, Preferences
+from shoestring.config.policy import Policy
+from shoestring.config.preferences import CandidatePolicy, Preferences
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Market

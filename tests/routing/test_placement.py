@@ -1,4 +1,4 @@
-"""What reaches KFP's driver has the types it reads; the wrong ones would fail without a word."""
+"""The placement reaches KFP's driver in the types it reads; it ignores other types silently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, quote
 
 from shoestring.config.world import IMAGES
 from shoestring.core.types import Market, MarketTerms, Need, Pool, Toleration
-from shoestring.routing.decide import decide
+from shoestring.routing.decide import decide, place_stage
 from shoestring.routing.placement import argo_patch, driver_outputs
 
 L4 = Pool(name="gpu", cores=8, memory_gb=30.5, gpu_count=2, gpu_tflops=121, gpu_memory_gb=24)
@@ -65,7 +65,7 @@ def test_driver_outputs_are_a_dict_a_list_a_dict_and_strings(pool: Pool) -> None
 
 
 @given(pools)
-def test_argo_is_told_what_the_driver_is_told(pool: Pool) -> None:
+def test_the_argo_patch_holds_what_the_driver_outputs_hold(pool: Pool) -> None:
     decision = decide(
         laptop_question((TRAIN,), "100000", pools=(pool,), quotes=(quote(pool.name, "0.5", Market.SPOT),))
     )
@@ -85,30 +85,32 @@ def test_argo_is_told_what_the_driver_is_told(pool: Pool) -> None:
     assert {} not in patch.values() and [] not in patch.values()
 
 
-def test_a_gpu_is_asked_for_only_where_the_stage_uses_one() -> None:
+def test_a_gpu_is_requested_only_where_the_stage_uses_one() -> None:
     with_gpu, without = (
-        place(L4, Market.ON_DEMAND, TRAIN, IMAGES),
-        place(L4, Market.ON_DEMAND, EVALUATE, IMAGES),
+        place_stage(L4, Market.ON_DEMAND, TRAIN, IMAGES),
+        place_stage(L4, Market.ON_DEMAND, EVALUATE, IMAGES),
     )
     assert (with_gpu.accelerator, with_gpu.accelerator_count) == ("nvidia.com/gpu", "1")
     assert (without.accelerator, without.accelerator_count) == ("", "")
     assert (with_gpu.cpu, with_gpu.memory) == ("8", "30500M")
 
 
-def test_so_many_gpus_are_asked_for_as_the_stage_can_use() -> None:
+def test_as_many_gpus_are_requested_as_the_stage_can_use() -> None:
     pool = Pool(name="gpu", cores=4, memory_gb=16, gpu="L4", gpu_count=4, gpu_memory_gb=24, gpu_tflops=121)
     asked = [
-        place(pool, Market.ON_DEMAND, Need(stage="s", gpu="must", max_gpus=most), IMAGES).accelerator_count
+        place_stage(
+            pool, Market.ON_DEMAND, Need(stage="s", gpu="must", max_gpus=most), IMAGES
+        ).accelerator_count
         for most in (1, 2, 8)
     ]
     assert asked == ["1", "2", "4"]
 
 
-def test_an_image_is_what_the_stage_says_in_the_worlds_words_and_a_gpu_has_its_own() -> None:
+def test_an_image_name_is_resolved_by_the_world_and_a_gpu_has_its_own_image() -> None:
     needs = {image: TRAIN.model_copy(update={"image": image}) for image in ("base", "train", OURS)}
     images = IMAGES | {"train-gpu": "registry.example.com/train-gpu:2"}
     placed = {
-        (pool.name, name): place(pool, Market.ON_DEMAND, need, images).image
+        (pool.name, name): place_stage(pool, Market.ON_DEMAND, need, images).image
         for pool in (CPU_1, L4)
         for name, need in needs.items()
     }
@@ -122,16 +124,20 @@ def test_an_image_is_what_the_stage_says_in_the_worlds_words_and_a_gpu_has_its_o
     }
 
 
-def test_the_question_says_which_images_there_are() -> None:
+def test_the_question_holds_the_images() -> None:
     images = {"train": "registry.example.com/train:2"}
     need = TRAIN.model_copy(update={"image": "train"})
     assert driver_outputs(decide(laptop_question((need,), images=images)), "key")["image"] == images["train"]
 
 
-def test_the_terms_are_those_of_the_market_that_was_chosen() -> None:
-    spot = MarketTerms(node_selector={"kind": "spot"}, tolerations=(Toleration(key="spot", effect="NoSchedule"),))
+def test_the_placement_has_the_terms_of_the_chosen_market() -> None:
+    spot = MarketTerms(
+        node_selector={"kind": "spot"}, tolerations=(Toleration(key="spot", effect="NoSchedule"),)
+    )
     pool = CPU_1.model_copy(
-        update={"markets": {Market.ON_DEMAND: MarketTerms(node_selector={"kind": "standard"}), Market.SPOT: spot}}
+        update={
+            "markets": {Market.ON_DEMAND: MarketTerms(node_selector={"kind": "standard"}), Market.SPOT: spot}
+        }
     )
     decision = decide(
         laptop_question(

@@ -1,9 +1,9 @@
-"""What comes after what: who may, and what a router then looks at."""
+"""Dependencies between stages: which are valid, and which stages a router considers."""
 
 from __future__ import annotations
 
 import pytest
-from graph_cases import DIAMOND
+from dag_cases import DIAMOND
 from pydantic import ValidationError
 from routing_cases import EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question
 
@@ -14,29 +14,27 @@ from shoestring.routing.dag import build_dag, stages_from, without_stages
     ("after", "sentence"),
     [
         ({"left": ("left",)}, "left comes after itself"),
-        ({"left": ("join",)}, "stages wait for each other in a circle: left after join after left"),
+        ({"left": ("join",)}, "the stages wait for each other in a cycle: left after join after left"),
         (
             {"left": ("ingest", "right")},
-            "left comes after right, which is listed behind it: list right first",
+            "left comes after right, which is listed later: list right first",
         ),
         (
             {"join": ("left", "fit")},
-            "join comes after fit, and there is no such stage: there is ingest, left, right, join",
+            "join comes after fit, which does not exist: there is ingest, left, right, join",
         ),
     ],
 )
-def test_stages_that_cannot_follow_on_one_another_are_refused(
-    after: dict[str, tuple[str, ...]], sentence: str
-) -> None:
+def test_invalid_dependencies_are_refused(after: dict[str, tuple[str, ...]], sentence: str) -> None:
     needs = tuple(need.model_copy(update={"after": after.get(need.stage, need.after)}) for need in DIAMOND)
     with pytest.raises(ValidationError, match=sentence):
         laptop_question(needs)
 
 
-def test_more_data_sets_than_can_be_planned_with_are_refused() -> None:
+def test_more_data_sets_than_the_planner_allows_are_refused() -> None:
     roots = tuple(INGEST.model_copy(update={"stage": f"ingest-{number}", "after": ()}) for number in range(7))
     names = tuple(need.stage for need in roots)
-    with pytest.raises(ValidationError, match="join reads 5 data sets, and at most 4 are planned with"):
+    with pytest.raises(ValidationError, match="join reads 5 data sets, and the planner allows 4"):
         laptop_question((*roots[:5], EVALUATE.model_copy(update={"stage": "join", "after": names[:5]})))
     crossed = [
         EVALUATE.model_copy(update={"stage": f"join-{one}", "after": (names[one], names[(one + 3) % 7])})
@@ -45,17 +43,17 @@ def test_more_data_sets_than_can_be_planned_with_are_refused() -> None:
     last = EVALUATE.model_copy(update={"after": tuple(need.stage for need in crossed)})
     with pytest.raises(
         ValidationError,
-        match=r"reads \d data sets|data sets are waited for at once, and at most 6 are planned with",
+        match=r"reads \d data sets|data sets are open at once, and the planner allows 6",
     ):
         laptop_question((*roots, *crossed, last))
 
 
-def test_two_stages_of_one_name_are_refused_where_names_tell_what_comes_after_what() -> None:
-    with pytest.raises(ValidationError, match="two stages have one name"):
+def test_two_stages_of_the_same_name_are_refused_where_stages_name_dependencies() -> None:
+    with pytest.raises(ValidationError, match="two stages have the same name"):
         laptop_question((*DIAMOND, DIAMOND[1]))
 
 
-def test_a_router_looks_at_all_stages_that_do_not_come_before_its_own() -> None:
+def test_a_router_considers_all_stages_that_do_not_come_before_its_own() -> None:
     assert [need.stage for need in stages_from(DIAMOND, "ingest")] == ["ingest", "left", "right", "join"]
     assert [need.stage for need in stages_from(DIAMOND, "right")] == ["right", "left", "join"]
     assert [need.stage for need in stages_from(DIAMOND, "join")] == ["join"]
@@ -63,7 +61,7 @@ def test_a_router_looks_at_all_stages_that_do_not_come_before_its_own() -> None:
     assert [stages_from(chain, need.stage) for need in chain] == [chain[place:] for place in range(4)]
 
 
-def test_a_stage_that_came_after_the_one_before_it_says_so_where_it_is_moved() -> None:
+def test_a_stage_with_an_implicit_dependency_names_it_when_the_order_changes() -> None:
     needs = (
         INGEST,
         PREPROCESS,
@@ -74,5 +72,8 @@ def test_a_stage_that_came_after_the_one_before_it_says_so_where_it_is_moved() -
         ("other", ("preprocess",)),
         ("evaluate", None),
     ]
-    assert [(need.stage, need.after) for need in without_stages(needs, {"other"})][-1] == ("evaluate", ("other",))
+    assert [(need.stage, need.after) for need in without_stages(needs, {"other"})][-1] == (
+        "evaluate",
+        ("other",),
+    )
     assert build_dag(stages_from(needs, "other")).is_chain

@@ -1,4 +1,4 @@
-"""The look-ahead is exact: what it finds is what trying everything finds."""
+"""The look-ahead over a chain is exact: brute force over all plans finds nothing better."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shoestring.core.money import microusd
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_table import OfferTable, full_offer_table
-from shoestring.routing.planner.pareto import undominated
+from shoestring.routing.planner.partial_plans import undominated
 from shoestring.routing.question import Question
 
 
 def every_plan(question: Question, candidates: OfferTable) -> Iterator[list[int]]:
-    """Every sequence of candidates, one a stage, whose formats follow on one another and that nothing rules out alone."""
+    """Yield every plan: usable candidates, one a stage, each reading the format written before it."""
     caps = {number: question.stage_budgets.get(need.stage) for number, need in enumerate(question.needs)}
 
     def usable(row: int) -> bool:
@@ -30,25 +30,25 @@ def every_plan(question: Question, candidates: OfferTable) -> Iterator[list[int]
             cap is None or candidates.min_p95_microusd[row] <= microusd(cap)
         )
 
-    def go_on(plan: list[int], lies_in: int) -> Iterator[list[int]]:
+    def extend(plan: list[int], stored_in: int) -> Iterator[list[int]]:
         if len(plan) == len(question.needs):
             yield plan
             return
         for row in range(len(candidates.stage)):
-            if candidates.stage[row] == len(plan) and candidates.reads[row] == lies_in and usable(row):
+            if candidates.stage[row] == len(plan) and candidates.reads[row] == stored_in and usable(row):
                 writes = question.needs[len(plan)].writes_bytes_per_row > 0
-                yield from go_on([*plan, row], candidates.writes[row] if writes else lies_in)
+                yield from extend([*plan, row], candidates.writes[row] if writes else stored_in)
 
-    yield from go_on([], candidates.reads[0])
+    yield from extend([], candidates.reads[0])
 
 
 def samples_and_price(question: Question, columns: OfferTable, plan: list[int]) -> tuple[int, int]:
-    """Expected samples of this stage in a plan, and the plan's expected micro-dollars; exact arithmetic."""
+    """Return a plan's expected samples of this stage and its expected micro-dollars, in exact arithmetic."""
     row, later = plan[0], plan[1:]
     later_micro = sum(columns.est_microusd[each] for each in later)
     if not question.needs[0].elastic:
         return columns.samples[row], columns.est_microusd[row] + later_micro
-    money = microusd(question.budget_usd - question.spent_usd - question.held_usd)
+    money = microusd(question.left_usd)
     money -= sum(columns.min_p95_microusd[each] for each in later)
     if (cap := question.stage_budgets.get(question.stage)) is not None:
         money = min(money, microusd(cap))
@@ -71,7 +71,7 @@ def samples_and_price(question: Question, columns: OfferTable, plan: list[int]) 
 
 
 def fits(question: Question, columns: OfferTable, plan: list[int]) -> bool:
-    left_micro = microusd(question.budget_usd - question.spent_usd - question.held_usd)
+    left_micro = microusd(question.left_usd)
     in_time = question.deadline_left_s is None or sum(columns.min_p95_ms[row] for row in plan) <= int(
         question.deadline_left_s * 1000
     )
@@ -83,8 +83,8 @@ def total_est_micro(decision: Decision) -> int:
     return microusd(decision.choice.est_usd + sum(each.est_usd for each in decision.plan))
 
 
-def as_good_as_any_plan(question: Question) -> Decision:
-    """What was decided, when no plan at all would have been better."""
+def best_of_all_plans(question: Question) -> Decision:
+    """Return the decision, after checking that no plan is better."""
     decision = decide(question)
     columns = full_offer_table(decision.candidates)
     found = [
@@ -107,8 +107,8 @@ def as_good_as_any_plan(question: Question) -> Decision:
 
 @examples(150)
 @given(st.one_of(questions(), tight_questions(), tight_questions(2)))
-def test_the_choice_is_as_good_as_trying_every_plan(question: Question) -> None:
-    as_good_as_any_plan(question)
+def test_no_plan_is_better_than_the_choice(question: Question) -> None:
+    best_of_all_plans(question)
 
 
 @examples(100)
@@ -131,7 +131,7 @@ def test_the_smallest_budget_is_that_of_the_cheapest_plan(question: Question) ->
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), max_size=40))
-def test_undominated_points_are_those_that_nothing_else_beats(points: list[tuple[int, int, int]]) -> None:
+def test_undominated_points_are_those_that_no_other_dominates(points: list[tuple[int, int, int]]) -> None:
     columns = np.array(points, dtype=np.int64).reshape(-1, 3)
     kept = undominated(columns[:, 0], columns[:, 1], columns[:, 2])
     beaten = {

@@ -1,4 +1,4 @@
-"""The storage class of a data set is chosen with its format: what it costs to keep there, and to be read again by the stages to come."""
+"""The storage class of a data set is chosen with its format, by the prices of storing and of reading it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, PACKED, PARQUET, laptop_question, questions, quote, tight_questions
-from test_hindsight import as_it_went, looked
-from test_plan import as_good_as_any_plan
+from test_hindsight import actuals_of, hindsight_of
+from test_planner import best_of_all_plans
 
-from shoestring.config.tariffs import (
-    HOURS_PER_MONTH,
-    StorageClass,
-    Tariffs,
-    retrieval_microusd,
-    storage_microusd,
-)
+from shoestring.config.tariff_costs import retrieval_microusd, storage_microusd
+from shoestring.config.tariffs import HOURS_PER_MONTH, StorageClass, Tariffs
 from shoestring.core.money import microusd, usd
 from shoestring.core.record import record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, Need
@@ -40,7 +35,9 @@ ROWS = 1_000_000
 COLD = {"usd_per_gb_month": "0.004", "retrieval_usd_per_gb": "0.03"}
 
 
-def shelf(usd_per_gb_month: float, retrieval_usd_per_gb: float, min_days: float = 0) -> StorageClass:
+def storage_class_at(
+    usd_per_gb_month: float, retrieval_usd_per_gb: float, min_days: float = 0
+) -> StorageClass:
     prices = {
         "usd_per_gb_month": f"{usd_per_gb_month:.6f}",
         "retrieval_usd_per_gb": f"{retrieval_usd_per_gb:.6f}",
@@ -48,18 +45,18 @@ def shelf(usd_per_gb_month: float, retrieval_usd_per_gb: float, min_days: float 
     return StorageClass.model_validate(prices | {"min_days": min_days})
 
 
-SHELVES = st.dictionaries(
+CLASSES = st.dictionaries(
     st.sampled_from(["COLD", "IA"]),
-    st.builds(shelf, st.floats(0, 30), st.floats(0, 2), st.sampled_from([0, 0, 30])),
+    st.builds(storage_class_at, st.floats(0, 30), st.floats(0, 2), st.sampled_from([0, 0, 30])),
     min_size=1,
 )
 
 
-def shelved(question: Question, shelves: dict[str, StorageClass], reads: str, hours: float) -> Question:
-    """The same question where the store has several storage classes, at prices that matter beside those of machines."""
+def with_classes(question: Question, classes: dict[str, StorageClass], reads: str, hours: float) -> Question:
+    """Return the question with several storage classes, at prices that matter next to machine prices."""
     tariffs = question.tariffs.model_copy(
         update={
-            "storage_classes": shelves,
+            "storage_classes": classes,
             "storage_usd_per_gb_month": usd("20"),
             "storage_held_hours": hours,
         }
@@ -69,35 +66,35 @@ def shelved(question: Question, shelves: dict[str, StorageClass], reads: str, ho
     )
 
 
-SHELVED = st.builds(
-    shelved,
+WITH_CLASSES = st.builds(
+    with_classes,
     st.one_of(questions(2), tight_questions(2)),
-    SHELVES,
+    CLASSES,
     st.sampled_from([STANDARD_CLASS, "COLD"]),
     st.sampled_from([1.0, 24.0, 730.0]),
 )
 
 
 def asked(
-    held_hours: float, shelves: dict[str, Any], needs: tuple[Need, ...] = (WRITE, READ), **fields: Any
+    held_hours: float, classes: dict[str, Any], needs: tuple[Need, ...] = (WRITE, READ), **fields: Any
 ) -> Decision:
-    tariffs = Tariffs.model_validate({"storage_classes": shelves, "storage_held_hours": held_hours})
+    tariffs = Tariffs.model_validate({"storage_classes": classes, "storage_held_hours": held_hours})
     only = {"pools": (CPU_1,), "quotes": (quote("cpu-1", "0.04"),), "rows": ROWS, "tariffs": tariffs}
     return decide(laptop_question(needs, "100", **(only | fields)))
 
 
 @examples(120)
-@given(SHELVED)
-def test_the_choice_is_as_good_as_trying_every_format_on_every_storage_class(question: Question) -> None:
-    assert replay(record_bytes(as_good_as_any_plan(question))) is None
+@given(WITH_CLASSES)
+def test_no_format_on_any_storage_class_is_better_than_the_choice(question: Question) -> None:
+    assert replay(record_bytes(best_of_all_plans(question))) is None
 
 
 @examples(60)
-@given(SHELVED)
-def test_each_offer_pays_for_the_class_that_it_writes_to_and_the_one_that_it_reads_from(
+@given(WITH_CLASSES)
+def test_each_offer_pays_for_the_classes_that_it_writes_to_and_reads_from(
     question: Question,
 ) -> None:
-    made, shelves = enumerate_offers(question), question.tariffs.all_storage_classes
+    made, classes = enumerate_offers(question), question.tariffs.all_storage_classes
     ratios = {speed.format: speed.size_ratio for speed in question.speeds}
     for need, offers in zip(question.needs, made.offers, strict=True):
         for number in offers.writes:
@@ -105,9 +102,9 @@ def test_each_offer_pays_for_the_class_that_it_writes_to_and_the_one_that_it_rea
             gb = np.array(
                 [question.rows * need.writes_bytes_per_row / 1e9 * (ratios[written] if written else 2.0)]
             )
-            held = storage_microusd(shelves[storage_class], gb, question.tariffs.storage_held_hours)
+            held = storage_microusd(classes[storage_class], gb, question.tariffs.storage_held_hours)
             assert written is None or offers.storage_microusd_by_format[number] == held[0]
-    plain = candidates(
+    plain = enumerate_offers(
         question.model_copy(
             update={"reads_storage_class": STANDARD_CLASS, "tariffs": free_to_read(question.tariffs)}
         )
@@ -117,7 +114,7 @@ def test_each_offer_pays_for_the_class_that_it_writes_to_and_the_one_that_it_rea
     for number, (written, storage_class) in enumerate(made.stored_formats):
         gb = np.array([rows * question.row_bytes / 1e9 * ratios[written]])
         columns = extra.reshape(len(made.regions), -1)[:, number]
-        assert (columns == retrieval_microusd(shelves[storage_class], gb)[0]).all(), first.stage
+        assert (columns == retrieval_microusd(classes[storage_class], gb)[0]).all(), first.stage
 
 
 def free_to_read(tariffs: Tariffs) -> Tariffs:
@@ -136,11 +133,11 @@ def free_to_read(tariffs: Tariffs) -> Tariffs:
     readers=st.integers(1, 3),
     times=st.sampled_from([0.9, 1.1]),
 )
-def test_a_set_goes_to_the_cheaper_class_from_the_hours_on_at_which_its_tariff_breaks_even(
+def test_a_data_set_moves_to_the_cheaper_class_at_the_break_even_time(
     standard: float, share: float, retrieval: float, readers: int, times: float
 ) -> None:
-    """Held for h hours and read n times: standard h / 730 against share x standard h / 730 + n x retrieval."""
-    cold = shelf(standard * share, retrieval)
+    """Stored for h hours, read n times: standard h / 730 against share x standard h / 730 + n x retrieval."""
+    cold = storage_class_at(standard * share, retrieval)
     saved_usd = Decimal(f"{standard:.6f}") - cold.usd_per_gb_month
     hours = float(readers * cold.retrieval_usd_per_gb / saved_usd) * HOURS_PER_MONTH * times
     tariffs = Tariffs(
@@ -154,7 +151,7 @@ def test_a_set_goes_to_the_cheaper_class_from_the_hours_on_at_which_its_tariff_b
     assert decision.choice.storage_class == ("COLD" if times > 1 else STANDARD_CLASS)
 
 
-def test_what_is_charged_for_its_least_days_is_not_put_there_for_less() -> None:
+def test_a_class_with_minimum_days_is_not_chosen_for_less() -> None:
     month = {"usd_per_gb_month": "0.0125", "retrieval_usd_per_gb": "0.001", "min_days": 30}
     tiers = [
         decision.choice.storage_class
@@ -164,7 +161,7 @@ def test_what_is_charged_for_its_least_days_is_not_put_there_for_less() -> None:
     assert tiers == [STANDARD_CLASS, STANDARD_CLASS, "STANDARD_IA"]
 
 
-def test_what_its_class_charges_is_among_the_fees_of_a_stage_with_the_volume_that_they_are_for() -> None:
+def test_fees_include_what_the_storage_class_charges_with_the_billed_volume() -> None:
     kept, gb = StorageClass.model_validate(COLD | {"min_days": 90}), np.array([4.0 * PACKED.size_ratio])
     reader = asked(
         24, {"COLD": kept}, (READ,), reads_format=Format.PACKED, reads_storage_class="COLD", row_bytes=4000
@@ -184,7 +181,7 @@ def test_what_its_class_charges_is_among_the_fees_of_a_stage_with_the_volume_tha
         )
 
 
-def test_a_set_that_nobody_reads_any_more_goes_where_it_is_cheapest_to_keep() -> None:
+def test_a_data_set_without_readers_goes_to_the_class_that_is_cheapest_to_store_on() -> None:
     archive = {"GLACIER_IR": COLD | {"retrieval_usd_per_gb": "9"}}
     (alone, read) = (asked(1000, archive, needs).choice for needs in ((WRITE,), (WRITE, READ)))
     assert (alone and alone.storage_class, read and read.storage_class) == ("GLACIER_IR", STANDARD_CLASS)
@@ -192,7 +189,7 @@ def test_a_set_that_nobody_reads_any_more_goes_where_it_is_cheapest_to_keep() ->
 
 @examples(50)
 @given(questions())
-def test_without_storage_classes_nothing_of_them_is_written_down(question: Question) -> None:
+def test_without_storage_classes_records_do_not_mention_them(question: Question) -> None:
     data = record_bytes(decide(question))
     assert not any(
         name in data for name in (b'"storage_class"', b'"reads_storage_class"', b'"cached_storage_class"')
@@ -202,8 +199,8 @@ def test_without_storage_classes_nothing_of_them_is_written_down(question: Quest
 
 @examples(80)
 @given(st.one_of(questions(2), tight_questions(2)))
-def test_a_class_that_is_dearer_in_everything_changes_no_choice(question: Question) -> None:
-    dear = question.tariffs.model_copy(update={"storage_classes": {"DEAR": shelf(30, 2)}})
+def test_a_class_that_is_more_expensive_in_everything_changes_no_choice(question: Question) -> None:
+    dear = question.tariffs.model_copy(update={"storage_classes": {"DEAR": storage_class_at(30, 2)}})
     plain, offered = decide(question), decide(question.model_copy(update={"tariffs": dear}))
     assert (plain.choice is None) == (offered.choice is None)
     if plain.choice and offered.choice:
@@ -213,7 +210,7 @@ def test_a_class_that_is_dearer_in_everything_changes_no_choice(question: Questi
     assert len(offered.candidates.stored_formats) == 2 * len(plain.candidates.stored_formats)
 
 
-def test_a_data_set_lies_where_it_was_put_whatever_would_be_chosen_now() -> None:
+def test_an_existing_data_set_stays_on_its_storage_class() -> None:
     on = {"reads_format": Format.PACKED, "row_bytes": 4000}
     (warm, cold) = (
         asked(1, {"COLD": COLD}, (READ,), reads_storage_class=storage_class, **on)
@@ -224,10 +221,10 @@ def test_a_data_set_lies_where_it_was_put_whatever_would_be_chosen_now() -> None
     assert (
         more == retrieval_microusd(StorageClass.model_validate(COLD), np.array([4.0 * PACKED.size_ratio]))[0]
     )
-    assert "moving and retrieving bytes" in as_text(cold)
+    assert "transfer and retrieval" in as_text(cold)
 
 
-def test_a_class_that_has_no_price_any_more_counts_as_the_standard_one() -> None:
+def test_a_class_without_a_price_counts_as_the_standard_one() -> None:
     on = {"reads_format": Format.PACKED, "row_bytes": 4000}
     (gone, plain) = (
         asked(1, {}, (READ,), reads_storage_class=storage_class, **on).choice
@@ -236,14 +233,14 @@ def test_a_class_that_has_no_price_any_more_counts_as_the_standard_one() -> None
     assert gone == plain
 
 
-def test_what_is_read_beside_costs_by_the_class_that_it_lies_on() -> None:
+def test_each_upstream_data_set_costs_by_its_own_class() -> None:
     join = READ.model_copy(update={"after": ("write", "other")})
     left = [
         UpstreamStage(stage=name, format=Format.PACKED, row_bytes=4000, storage_class=storage_class)
         for name, storage_class in (("write", "COLD"), ("other", STANDARD_CLASS))
     ]
     plain = [left[1].model_copy(update={"stage": "write"}), left[1]]
-    both = [asked(1, {"COLD": COLD}, (join,), given=tuple(given)).choice for given in (left, plain)]
+    both = [asked(1, {"COLD": COLD}, (join,), upstream=tuple(given)).choice for given in (left, plain)]
     cold, warm = (microusd(choice.est_usd) for choice in both if choice)
     assert (
         cold - warm
@@ -251,7 +248,7 @@ def test_what_is_read_beside_costs_by_the_class_that_it_lies_on() -> None:
     )
 
 
-def test_a_cached_set_that_lies_on_a_class_is_read_from_there() -> None:
+def test_a_cached_data_set_is_read_from_its_own_class() -> None:
     cached = {"cached_outcome": "cache/1.json", "cached_format": Format.PARQUET}
     needs = (WRITE.model_copy(update={"cpu_us_per_row": 10000.0}), READ)
     (cold, warm) = (
@@ -270,7 +267,7 @@ def test_a_cached_set_that_lies_on_a_class_is_read_from_there() -> None:
     )
 
 
-def test_made_anew_in_the_format_that_it_is_there_in_a_set_stays_where_it_lies() -> None:
+def test_a_data_set_computed_again_in_the_cached_format_stays_on_its_class() -> None:
     decision = asked(
         1,
         {"COLD": COLD},
@@ -286,7 +283,7 @@ def test_made_anew_in_the_format_that_it_is_there_in_a_set_stays_where_it_lies()
     ]
 
 
-def test_the_class_is_said_wherever_the_format_is() -> None:
+def test_pages_name_the_class_with_the_format() -> None:
     again = READ.model_copy(update={"writes_bytes_per_row": 4000})
     decision = asked(5000, {"COLD": COLD}, (WRITE, again, READ.model_copy(update={"stage": "last"})))
     assert (
@@ -304,20 +301,20 @@ def test_the_class_is_said_wherever_the_format_is() -> None:
     assert pareto_front(decision.question, decision.candidates)[0].offers[0] == f"cpu-1 on-demand {lies}"
 
 
-def test_looking_back_finds_the_class_that_was_taken_and_what_another_would_have_saved() -> None:
+def test_hindsight_finds_the_chosen_class_and_the_saving_of_another() -> None:
     decision = asked(5000, {"COLD": COLD})
     took = (
-        as_it_went(decision, writes=decision.choice.format, storage_class="COLD") if decision.choice else None
+        actuals_of(decision, writes=decision.choice.format, storage_class="COLD") if decision.choice else None
     )
     assert took is not None
-    found = looked(decision, took)
-    taken = next(road for road in found.roads if road.taken)
+    found = hindsight_of(decision, took)
+    taken = next(offer for offer in found.offers if offer.selected)
     assert (taken.storage_class, found.regret_usd) == ("COLD", 0)
-    assert {road.storage_class for road in found.roads} == {"COLD", STANDARD_CLASS}
+    assert {offer.storage_class for offer in found.offers} == {"COLD", STANDARD_CLASS}
 
 
 @pytest.mark.parametrize("name", ["STANDARD_IA", "GLACIER_IR", "INTELLIGENT_TIERING", "ONEZONE_IA"])
-def test_old_records_are_read_and_new_ones_come_back(name: str) -> None:
+def test_a_decision_with_storage_classes_replays(name: str) -> None:
     decision = asked(5000, {name: COLD})
     assert decision.choice is not None and decision.choice.storage_class == name
     assert Decision.model_validate_json(record_bytes(decision)) == decision

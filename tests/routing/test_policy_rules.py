@@ -1,4 +1,4 @@
-"""A policy file keeps stages off places and prices their time; what it says changes what is chosen, and each refusal says so."""
+"""A policy excludes pools and prices delay; it changes the choice, and each refusal names it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question, questions, quote
 
-from shoestring.config.policy import Policy, Preferences, WorkloadClass
+from shoestring.config.policy import Policy
+from shoestring.config.preferences import Preferences, WorkloadClass
 from shoestring.config.yaml_files import parse
 from shoestring.core.errors import WorldError
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Market, MarketTerms, Need, Pool
 from shoestring.routing.analysis.replay import replay
-from shoestring.routing.candidates import RefusalCode
+from shoestring.routing.candidates import POLICY_CODES, RefusalCode
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_table import stage_offer_table
-from shoestring.routing.policy.preferences import BY_POLICY, kept_off, kind_of
-from shoestring.routing.question import Question, stage_memory_gb
+from shoestring.routing.question import Question, workload_kind
 
 L4 = Pool(
     name="gpu-l4/1gpu",
@@ -65,7 +65,7 @@ def refused(decision: Decision, pool: str, market: Market) -> tuple[RefusalCode,
 
 
 def exclusions(decision: Decision) -> list[RefusalCode | None]:
-    """Of every stage's slots."""
+    """Return the exclusion of every target, stage by stage."""
     return [
         None if code < 0 else each.exclusions[code]
         for each in decision.candidates.offers
@@ -86,41 +86,43 @@ tiers = st.builds(
     delay_usd_per_hour=st.none() | st.decimals("0", "100", places=2),
 )
 policies = st.builds(
-    Preferences, tiers=st.dictionaries(st.sampled_from(["compute", "data", "memory"]), tiers)
+    Preferences, workload_classes=st.dictionaries(st.sampled_from(["compute", "data", "memory"]), tiers)
 )
 
 
 @examples(60)
 @given(questions(), policies)
-def test_nothing_is_placed_or_planned_where_its_tier_keeps_it_off(
+def test_no_stage_is_planned_where_its_workload_class_excludes_it(
     question: Question, preferences: Preferences
 ) -> None:
     question = question.model_copy(update={"preferences": preferences})
-    decision, pools = decide(question), {pool.name: pool for pool in question.pools}
+    decision = decide(question)
     if decision.choice is None:
         return
     chosen = [] if decision.choice.cached else [decision.choice]
     for need, place in zip(question.needs[1 - len(chosen) :], [*chosen, *decision.plan], strict=True):
-        storage_class = preferences.workload_class(kind_of(need, stage_memory_gb(need, question.rows)))
-        assert kept_off(storage_class, pools[place.pool], place.market) is None
+        workload = preferences.workload_class(question.workload_kind(need))
+        assert not workload.violated_key(question.pool(place.pool), place.market)
 
 
 @examples(60)
 @given(questions(), policies)
-def test_a_policy_can_only_take_offers_away_and_each_says_who_did(
+def test_a_policy_only_excludes_offers_and_each_refusal_names_it(
     question: Question, preferences: Preferences
 ) -> None:
     free, kept = decide(question), decide(question.model_copy(update={"preferences": preferences}))
     for before, after in zip(exclusions(free), exclusions(kept), strict=True):
-        assert after == before or (before is None and after in BY_POLICY)
+        assert after == before or (before is None and after in POLICY_CODES.values())
     for refusal in kept.refusals:
-        assert (refusal.code in BY_POLICY) == refusal.sentence.startswith("policy default 1 keeps ")
+        assert (refusal.code in POLICY_CODES.values()) == refusal.sentence.startswith(
+            "policy default 1 allows "
+        )
     assert replay(record_bytes(kept)) is None
 
 
 @examples(30)
 @given(questions())
-def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
+def test_an_empty_policy_changes_nothing(question: Question) -> None:
     empty = Preferences(
         name="other",
         version=9,
@@ -140,62 +142,63 @@ def test_a_policy_that_says_nothing_decides_nothing(question: Question) -> None:
 
 
 @pytest.mark.parametrize(
-    ("storage_class", "pool", "market", "code", "sentence"),
+    ("workload", "pool", "market", "code", "sentence"),
     [
         (
             {"markets": ["on-demand"]},
             L4.name,
             "spot",
             "market-not-allowed",
-            "policy house 3 keeps compute-heavy work to on-demand, this is spot",
+            "policy house 3 allows compute-heavy work only on on-demand, this is spot",
         ),
         (
             {"pools": ["gpu-*", "big"]},
             "cpu-1",
             "on-demand",
             "pool-not-allowed",
-            "policy house 3 keeps compute-heavy work to pools like gpu-* or big, this is cpu-1",
+            "policy house 3 allows compute-heavy work only on pools like gpu-* or big, this is cpu-1",
         ),
         (
             {"hardware": "gpu"},
             "cpu-2",
             "on-demand",
             "hardware-not-allowed",
-            "policy house 3 keeps compute-heavy work on machines with GPUs, cpu-2 has none",
+            "policy house 3 allows compute-heavy work only on machines with GPUs, cpu-2 has none",
         ),
         (
             {"hardware": "cpu"},
             L4.name,
             "spot",
             "hardware-not-allowed",
-            "policy house 3 keeps compute-heavy work off machines with GPUs, gpu-l4/1gpu has 1",
+            "policy house 3 allows compute-heavy work only on machines without GPUs, gpu-l4/1gpu has 1",
         ),
         (
             {"gpus": ["*H100*"]},
             L4.name,
             "spot",
             "gpu-type-not-allowed",
-            "policy house 3 keeps compute-heavy work to GPUs like *H100*, gpu-l4/1gpu has NVIDIA-L4",
+            "policy house 3 allows compute-heavy work only on GPUs like *H100*, gpu-l4/1gpu has NVIDIA-L4",
         ),
         (
             {"max_preemptions_per_hour": 0.1},
             L4.name,
             "spot",
             "preemption-rate-not-allowed",
-            "policy house 3 keeps compute-heavy work off what is taken away more than 0.1 times an hour, gpu-l4/1gpu spot is 0.3 times",
+            "policy house 3 allows compute-heavy work only where it is preempted at most 0.1 times an hour, "
+            "on gpu-l4/1gpu spot it is 0.3 times",
         ),
     ],
 )
-def test_each_setting_of_a_tier_refuses_with_its_own_sentence(
-    storage_class: dict[str, Any], pool: str, market: str, code: str, sentence: str
+def test_each_key_of_a_workload_class_has_its_own_refusal(
+    workload: dict[str, Any], pool: str, market: str, code: str, sentence: str
 ) -> None:
-    assert refused(asked({"compute": storage_class}), pool, Market(market)) == (RefusalCode(code), sentence)
-    assert all(each.code not in BY_POLICY for each in asked({"memory": storage_class}).refusals), (
-        "another storage_class's"
+    assert refused(asked({"compute": workload}), pool, Market(market)) == (RefusalCode(code), sentence)
+    assert all(each.code not in POLICY_CODES.values() for each in asked({"memory": workload}).refusals), (
+        "the rules of another workload class"
     )
 
 
-def test_a_stage_is_sent_to_the_gpu_that_its_tier_is_pinned_to_and_others_stay() -> None:
+def test_a_workload_class_moves_its_stages_to_a_gpu_and_no_others() -> None:
     decision = asked({"compute": {"hardware": "gpu", "markets": ["on-demand"]}})
     assert decision.choice is not None and (decision.choice.pool, decision.choice.market) == (
         L4.name,
@@ -204,7 +207,7 @@ def test_a_stage_is_sent_to_the_gpu_that_its_tier_is_pinned_to_and_others_stay()
     assert [later.pool for later in decision.plan] == ["cpu-1"]
 
 
-def test_a_stage_that_nothing_is_left_for_is_refused_with_no_budget_that_would_do() -> None:
+def test_a_stage_without_allowed_pools_is_refused_at_any_budget() -> None:
     decision = asked({"compute": {"pools": ["tpu-*"]}})
     assert decision.choice is None and decision.smallest_budget_usd is None
 
@@ -223,11 +226,11 @@ def test_a_stage_that_nothing_is_left_for_is_refused_with_no_budget_that_would_d
         (Need(stage="s", memory_fixed_gb=16, workload="data"), "data"),
     ],
 )
-def test_the_kind_of_work_follows_from_the_need_unless_it_is_named(need: Need, kind: str) -> None:
-    assert kind_of(need, stage_memory_gb(need, 1000)) == kind
+def test_the_kind_of_work_follows_from_the_need_unless_it_names_one(need: Need, kind: str) -> None:
+    assert workload_kind(need, 1000) == kind
 
 
-def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
+def test_a_price_of_delay_selects_the_faster_machine() -> None:
     patient, hasty = (
         asked({}, (PREPROCESS, EVALUATE)),
         asked({}, (PREPROCESS, EVALUATE), delay_usd_per_hour="3"),
@@ -238,7 +241,7 @@ def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
         "cpu-2",
     ) and hasty.choice.est_s < patient.choice.est_s
     assert hasty.choice.sentence.startswith(
-        "the least expected cost with evaluate, waiting counted at $3.000000 an hour: "
+        "the lowest expected cost with evaluate, with delay at $3.000000 an hour: "
     )
     assert hasty.choice.est_usd < Decimal("0.01"), "money is reserved and expected without it"
     own = asked({"data": {"delay_usd_per_hour": 0}}, (PREPROCESS, EVALUATE), delay_usd_per_hour="3")
@@ -262,7 +265,7 @@ def test_waiting_that_has_a_price_buys_the_faster_machine_and_says_so() -> None:
         ),
         (
             "workload_classes: {compute: {hardware: cpu, gpus: [L4]}}",
-            "hardware is cpu, so no GPU type can be named: leave out one of them",
+            "hardware: cpu and gpus exclude each other: leave out one of them",
         ),
         ("workload_classes: {data: {max_preemptions_per_hour: -1}}", "greater than or equal to 0"),
         (

@@ -1,4 +1,4 @@
-"""A pool that may well be better is tried, inside the budget, and said to be."""
+"""A pool of uncertain speed is explored within the budget, and the choice says so."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, questions, quote, tight_questions
-from test_plan import every_plan, fits, samples_and_price, total_est_micro
+from test_planner import every_plan, fits, samples_and_price, total_est_micro
 
 from shoestring.core.money import microusd
-from shoestring.core.types import LearnedSpeed, Need
+from shoestring.core.types import Need
+from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.routing.candidates import PPB, Candidates
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
@@ -23,7 +24,7 @@ OTHER = CPU_1.model_copy(update={"name": "other"})
 
 
 def decided(unknown_log_sd: float, log_sd: float = 0.5, need: Need = EVALUATE, **fields: Any) -> Decision:
-    """The other pool is a tenth dearer, and its speed is not well known."""
+    """Decide where the other pool costs 10% more and its speed is uncertain."""
     learned = (
         LearnedSpeed(stage=need.stage, pool="cpu-1", runs=20, log_mean=0.1, log_sd=0.1),
         LearnedSpeed(
@@ -39,16 +40,14 @@ def pool_of(decision: Decision) -> str:
     return decision.choice.pool
 
 
-def test_what_may_well_be_better_is_tried_and_what_cannot_be_is_not() -> None:
+def test_an_uncertain_pool_is_explored_and_a_known_one_is_not() -> None:
     tried, known = decided(0.45), decided(0.0)
     assert (pool_of(tried), pool_of(known)) == ("other", "cpu-1")
-    assert (
-        tried.choice is not None and "taken off for finding out how fast it is here" in tried.choice.sentence
-    )
-    assert known.choice is not None and "finding out" not in known.choice.sentence
+    assert tried.choice is not None and "less an exploration bonus of" in tried.choice.sentence
+    assert known.choice is not None and "exploration" not in known.choice.sentence
 
 
-def test_the_expectation_and_the_reservation_know_nothing_of_it() -> None:
+def test_the_bonus_changes_neither_the_estimate_nor_the_reservation() -> None:
     tried, known = decided(0.45), decided(0.0)
     for name in ("mean_ppb_by_machine", "p95_ppb_by_machine"):
         assert (
@@ -60,30 +59,28 @@ def test_the_expectation_and_the_reservation_know_nothing_of_it() -> None:
     )
 
 
-def test_a_p95_that_does_not_fit_is_not_tried_for_what_it_teaches() -> None:
+def test_a_pool_whose_p95_does_not_fit_is_not_explored() -> None:
     tried = decided(0.45).choice
     assert tried is not None
     assert pool_of(decided(0.45, budget_usd=str(tried.p95_usd))) == "other"
     assert pool_of(decided(0.45, budget_usd=str(tried.p95_usd - tried.p95_usd / 10))) == "cpu-1"
 
 
-def test_an_elastic_stage_tries_a_place_only_where_it_can_be_left_again_and_all_its_passes_fit_there() -> (
-    None
-):
+def test_an_elastic_stage_explores_only_where_it_can_migrate_and_all_passes_fit() -> None:
     stays, tries = (decided(0.45, need=TRAIN, budget_usd="10", exploration_sd=sd) for sd in (0.0, 1.0))
     assert (pool_of(stays), pool_of(tries)) == ("cpu-1", "other")
     assert tries.choice is not None and "all 4,041,312 samples fit" in tries.choice.sentence
-    assert "taken off for finding out how fast it is here" in tries.choice.sentence
-    assert stays.choice is not None and "finding out" not in stays.choice.sentence
+    assert "less an exploration bonus of" in tries.choice.sentence
+    assert stays.choice is not None and "exploration" not in stays.choice.sentence
     p95_usd = tries.choice.p95_usd
     assert pool_of(decided(0.45, need=TRAIN, budget_usd=str(p95_usd), exploration_sd=1.0)) == "other"
     short = decided(0.45, need=TRAIN, budget_usd=str(p95_usd - p95_usd / 100), exploration_sd=1.0)
     assert (
-        pool_of(short) == "cpu-1" and short.choice is not None and "finding out" not in short.choice.sentence
+        pool_of(short) == "cpu-1" and short.choice is not None and "exploration" not in short.choice.sentence
     )
 
 
-def test_a_place_that_buys_fewer_samples_for_less_is_not_what_a_try_was_chosen_over() -> None:
+def test_a_cheaper_pool_with_fewer_samples_does_not_count_as_the_alternative_to_exploring() -> None:
     learned = tuple(
         LearnedSpeed(stage="train", pool=name, runs=20, log_mean=mean, log_sd=0.1)
         for name, mean in (("cpu-1", 0.0), ("other", 1.0))
@@ -100,11 +97,11 @@ def test_a_place_that_buys_fewer_samples_for_less_is_not_what_a_try_was_chosen_o
     )
     hurried = decide(asked).choice
     assert hurried is not None and hurried.pool == "cpu-1" and "the most samples that" in hurried.sentence
-    assert "finding out" not in hurried.sentence
+    assert "exploration" not in hurried.sentence
 
 
-def test_a_later_stage_that_is_surer_makes_room_for_a_try() -> None:
-    """Evaluating on cpu-1 is expected to be cheaper, and may take much more: what is kept for that is not there for the try."""
+def test_a_later_stage_with_a_lower_p95_leaves_money_for_exploring() -> None:
+    """Evaluating on cpu-1 is cheaper in expectation, but reserving its P95 leaves no money to explore."""
     learned = (
         LearnedSpeed(stage="train", pool="cpu-1", runs=20, log_mean=0.1, log_sd=0.1),
         LearnedSpeed(stage="train", pool="other", runs=0, log_mean=0, log_sd=0.5, unknown_log_sd=0.45),
@@ -121,12 +118,10 @@ def test_a_later_stage_that_is_surer_makes_room_for_a_try() -> None:
     assert just.choice is not None and (just.choice.pool, just.plan[0].pool) == ("other", "other")
 
 
-def worth_micro(question: Question, candidates: Candidates, columns: OfferTable, plan: list[int]) -> int:
-    """What comes off a plan's price for what its first stage finds out: nothing, where not all of it fits at P95."""
+def bonus_micro(question: Question, candidates: Candidates, columns: OfferTable, plan: list[int]) -> int:
+    """Return the bonus of a plan's first stage; 0 where not all of its work fits at P95."""
     row, later, offers = plan[0], plan[1:], candidates.offers[0]
-    money = microusd(question.budget_usd - question.spent_usd - question.held_usd) - sum(
-        columns.min_p95_microusd[each] for each in later
-    )
+    money = microusd(question.left_usd) - sum(columns.min_p95_microusd[each] for each in later)
     if (cap := question.stage_budgets.get(question.stage)) is not None:
         money = min(money, microusd(cap))
     ms = None if question.deadline_left_s is None else int(question.deadline_left_s * 1000)
@@ -162,13 +157,13 @@ UNKNOWN = st.lists(st.sampled_from([0.0, 0.2, 0.7]), min_size=12, max_size=12).m
         st.sampled_from([0.0, 1.0, 2.0]),
     )
 )
-def test_no_plan_is_better_by_samples_and_then_by_its_price_less_what_it_finds_out(
+def test_no_plan_is_better_by_samples_then_by_cost_less_the_bonus(
     question: Question,
 ) -> None:
     decision = decide(question)
     candidates, columns = decision.candidates, full_offer_table(decision.candidates)
     found = [
-        (samples, price - worth_micro(question, candidates, columns, plan))
+        (samples, price - bonus_micro(question, candidates, columns, plan))
         for plan in every_plan(question, columns)
         if fits(question, columns, plan)
         for samples, price in [samples_and_price(question, columns, plan)]
@@ -183,6 +178,6 @@ def test_no_plan_is_better_by_samples_and_then_by_its_price_less_what_it_finds_o
         if plan[0] == decision.choice.candidate and fits(question, columns, plan)
     ]
     mine = [plan for plan in mine if abs(samples_and_price(question, columns, plan)[1] - total) <= 1]
-    worth = max(worth_micro(question, candidates, columns, plan) for plan in mine)
+    worth = max(bonus_micro(question, candidates, columns, plan) for plan in mine)
     assert abs(decision.choice.samples - max(samples for samples, _ in found)) <= 1
     assert total - worth <= min(price for samples, price in found if samples >= decision.choice.samples) + 1

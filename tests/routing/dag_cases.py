@@ -1,4 +1,4 @@
-"""Questions about stages that branch, and every plan that there is for one."""
+"""Questions about DAGs of stages, and all plans of a question by brute force."""
 
 from __future__ import annotations
 
@@ -26,64 +26,65 @@ DIAMOND = (
 SIDE = UpstreamStage(stage="side", format=Format.PACKED, row_bytes=80, ready_s=7.5)
 
 
-def lie_where(question: Question, lies: dict[str, tuple[str, ...]], stage: int) -> tuple[str, ...]:
-    """The stages whose data sets a stage reads, by name; "" is the one that the question is about."""
+def datasets_read(question: Question, datasets: dict[str, tuple[str, ...]], stage: int) -> tuple[str, ...]:
+    """Return the names of the stages whose data sets a stage reads; "" is the question's own input."""
     need = question.needs[stage]
     if stage == 0:
         return ("side",) if "side" in (need.after or ()) else ("",)
     names = need.after if need.after is not None else (question.needs[stage - 1].stage,)
     order = ["side", "", *(each.stage for each in question.needs)]
-    return tuple(sorted({source for name in names for source in lies[name]}, key=order.index))
+    return tuple(sorted({source for name in names for source in datasets[name]}, key=order.index))
 
 
-class Every:
-    """Every plan, one an index: offers of all stages whose formats follow on one another and that nothing rules out alone.
+class AllPlans:
+    """All plans, one an index: usable offers of all stages, each reading the formats written before.
 
-    `here`: this stage's offer. `cost`, `p95`: of all stages, at the mean of all their work and at P95 of the least. `ends`: by stage.
-    `behind`: by stage, how much later than this one it ends; far below 0 where it does not wait for it.
+    `current`: this stage's offer. `cost`, `p95`: sums over the later stages, expected for all the work and at
+    P95 for the fewest samples. `ends`: by stage, when it ends. `behind`: by stage, how much later than this
+    one it ends; far below 0 where it does not wait for this one.
     """
 
     def __init__(self, question: Question, made: Candidates) -> None:
         self.question, self.made, self.columns = question, made, full_offer_table(made)
         zero = np.zeros(1, dtype=np.int64)
-        self.here, self.cost, self.p95 = zero, zero, zero
+        self.current, self.cost, self.p95 = zero, zero, zero
         self.ends, self.behind = dict[str, Ints](), dict[str, Ints]()
-        lies = {"side": ("side",), "": ("",), "up": ("",)}
-        self.lying = {"": self._format(question.reads_format), "side": self._format(SIDE.format)}
+        datasets = {"side": ("side",), "": ("",), "up": ("",)}
+        self.formats = {"": self._format(question.reads_format), "side": self._format(SIDE.format)}
         for stage, need in enumerate(question.needs):
-            reads = lie_where(question, lies, stage)
-            self._go_on(stage, need, reads)
-            lies[need.stage] = (need.stage,) if need.writes_bytes_per_row else reads
+            reads = datasets_read(question, datasets, stage)
+            self._add_stage(stage, need, reads)
+            datasets[need.stage] = (need.stage,) if need.writes_bytes_per_row else reads
 
     def _format(self, name: Format | None) -> Ints:
         return np.full(
             1, -1 if name is None or name not in self.made.formats else self.made.formats.index(name)
         )
 
-    def _go_on(self, stage: int, need: Need, reads: tuple[str, ...]) -> None:
+    def _add_stage(self, stage: int, need: Need, reads: tuple[str, ...]) -> None:
         rows, offers = self.columns, self.made.offers[stage]
         cap = self.question.stage_budgets.get(need.stage)
         able = (rows.stage == stage) & (rows.exclusion < 0)
         mine = np.flatnonzero(able if cap is None else able & (rows.min_p95_microusd <= microusd(cap)))
-        before, own = np.repeat(np.arange(len(self.here)), len(mine)), np.tile(mine, len(self.here))
+        before, own = np.repeat(np.arange(len(self.current)), len(mine)), np.tile(mine, len(self.current))
         if len(reads) == 1:
-            fits = rows.reads[own] == self.lying[reads[0]][before]
+            fits = rows.reads[own] == self.formats[reads[0]][before]
         else:
-            ways = list(product(*(sorted(set(self.lying[name].tolist())) for name in reads)))
-            numbered = product(*(self._may_lie(name) for name in reads))
+            ways = list(product(*(sorted(set(self.formats[name].tolist())) for name in reads)))
+            numbered = product(*(self._possible_formats(name) for name in reads))
             code = {way: number for number, way in enumerate(numbered)} if reads else {(): -1}
             assert not reads or set(ways) <= code.keys()
             assert offers.reads == (tuple(range(len(code))) if reads else (-1,))
             lying = (
-                [tuple(each) for each in np.stack([self.lying[name] for name in reads], axis=1).tolist()]
+                [tuple(each) for each in np.stack([self.formats[name] for name in reads], axis=1).tolist()]
                 if reads
-                else [()] * len(self.here)
+                else [()] * len(self.current)
             )
             fits = rows.reads[own] == np.array([code[each] for each in lying], dtype=np.int64)[before]
         before, own = before[fits], own[fits]
-        for table in (self.lying, self.ends, self.behind):
+        for table in (self.formats, self.ends, self.behind):
             table |= {name: values[before] for name, values in table.items()}
-        self.here = own if stage == 0 else self.here[before]
+        self.current = own if stage == 0 else self.current[before]
         self.cost = self.cost[before] + (0 if stage == 0 else rows.est_microusd[own])
         self.p95 = self.p95[before] + (0 if stage == 0 else rows.min_p95_microusd[own])
         ms = rows.min_p95_ms[own]
@@ -100,18 +101,18 @@ class Every:
             later = np.maximum(later, self.behind.get(name, -(2**40)))
         self.ends[need.stage] = (0 if stage == 0 else starts) + ms
         self.behind[need.stage] = later + (0 if stage == 0 else ms)
-        self.lying[need.stage] = rows.writes[own]
+        self.formats[need.stage] = rows.writes[own]
 
-    def _may_lie(self, name: str) -> tuple[int, ...]:
+    def _possible_formats(self, name: str) -> tuple[int, ...]:
         if name in ("", "side"):
             return (int(self._format(self.question.reads_format if name == "" else SIDE.format)[0]),)
         offers = self.made.offers[self.made.stages.index(name)]
         return tuple(sorted({*offers.writes} | ({offers.cached.writes} if offers.cached else set())))
 
     def fitting(self) -> tuple[Ints, Ints]:
-        """Of the plans that fit: samples of this stage, and expected micro-dollars of all."""
-        question, rows, row = self.question, self.columns, self.here
-        money = microusd(question.budget_usd - question.spent_usd - question.held_usd) - self.p95
+        """Return, for the plans that fit, the samples of this stage and the expected price of all stages."""
+        question, rows, row = self.question, self.columns, self.current
+        money = microusd(question.left_usd) - self.p95
         late_ms = np.max(list(self.ends.values()), axis=0)
         left_ms = 2**50 if question.deadline_left_s is None else int(question.deadline_left_s * 1000)
         fit = (rows.min_p95_microusd[row] <= money) & (late_ms <= left_ms)
@@ -137,19 +138,19 @@ class Every:
         price = least_est + np.ceil((rows.est_microusd[row] - least_est) * share).astype(np.int64)
         return samples[fit], (price + self.cost)[fit]
 
-    def least_p95(self) -> int | None:
-        """Of the plans that are in time."""
+    def min_p95(self) -> int | None:
+        """Return the minimum P95 micro-dollars of the plans that keep the deadline; None: there is none."""
         left_ms = (
             2**50 if self.question.deadline_left_s is None else int(self.question.deadline_left_s * 1000)
         )
         in_time = np.max(list(self.ends.values()), axis=0) <= left_ms
-        needed = (self.columns.min_p95_microusd[self.here] + self.p95)[in_time]
+        needed = (self.columns.min_p95_microusd[self.current] + self.p95)[in_time]
         return int(needed.min()) if len(needed) else None
 
 
 @st.composite
 def branching(draw: st.DrawFn, stages: int = 4) -> Question:
-    """Random small questions whose stages come after any before them, what the first reads, one that is under way, or none."""
+    """Random small questions: stages wait for earlier ones, the input, a running stage, or none."""
     question = draw(st.one_of(questions(stages), tight_questions(stages)))
     needs, names = list[Need](), list[str]()
     for number, need in enumerate(question.needs):
@@ -157,14 +158,14 @@ def branching(draw: st.DrawFn, stages: int = 4) -> Question:
         after = ("up",) if number == 0 else tuple(dict.fromkeys(draw(st.lists(others, max_size=3))))
         needs.append(need.model_copy(update={"after": after}))
         names.append(need.stage)
-    changes = {"needs": tuple(needs), "speeds": laptop_question().speeds, "given": (SIDE,)}
+    changes = {"needs": tuple(needs), "speeds": laptop_question().speeds, "upstream": (SIDE,)}
     if question.deadline_left_s is not None:
         changes["deadline_left_s"] = question.deadline_left_s * draw(st.floats(0.3, 1.5))
     return Question.model_validate(question.model_copy(update=changes).model_dump())
 
 
 def wide(stages: int, deadline_left_s: float) -> Question:
-    """Pairs of stages beside each other, on pools that trade money for time in many ways."""
+    """Pairs of parallel stages, on pools that trade money for time in many ways."""
     needs = [INGEST]
     for number in range(1, stages):
         after = tuple(

@@ -1,11 +1,11 @@
-"""Stages that branch: what is found is what trying everything finds, and a chain that says so is a chain."""
+"""DAGs of stages: brute force finds nothing better, and an explicit chain is decided as a chain."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
+from dag_cases import DIAMOND, AllPlans, branching, wide
 from examples import examples
-from graph_cases import DIAMOND, Every, branching, wide
 from hypothesis import given
 from routing_cases import INGEST, TRAIN, laptop_question, questions
 
@@ -16,9 +16,9 @@ from shoestring.routing.decide import choose, decide
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.explain import as_text
-from shoestring.routing.planner.dag_lookahead import DagLookahead
-from shoestring.routing.planner.partial_plans import Limits
-from shoestring.routing.planner.search import planned
+from shoestring.routing.planner.chain_planner import find_plans
+from shoestring.routing.planner.dag.lookahead import DagLookahead
+from shoestring.routing.planner.partial_plans import RunLimits
 from shoestring.routing.question import Question
 
 
@@ -29,15 +29,15 @@ def total_micro(decision: Decision) -> int:
 
 @examples(200)
 @given(branching())
-def test_a_plan_over_stages_that_branch_is_as_good_as_trying_every_one(question: Question) -> None:
+def test_no_plan_over_a_dag_is_better_than_the_choice(question: Question) -> None:
     made = enumerate_offers(question)
-    decision, every = choose(question, made), Every(question, made)
-    samples, price = every.fitting()
+    decision, plans = choose(question, made), AllPlans(question, made)
+    samples, price = plans.fitting()
     assert (decision.choice is None) == (not len(samples))
     if decision.choice is None:
         smallest = decision.smallest_budget_usd
         needed = None if smallest is None else microusd(smallest - question.spent_usd - question.held_usd)
-        assert needed == every.least_p95()
+        assert needed == plans.min_p95()
         return
     # Floating point can lose the last sample or micro-dollar.
     assert abs(decision.choice.samples - samples.max()) <= 1
@@ -46,7 +46,7 @@ def test_a_plan_over_stages_that_branch_is_as_good_as_trying_every_one(question:
 
 @examples(60)
 @given(questions(4))
-def test_a_chain_that_says_what_comes_after_what_is_decided_byte_for_byte_as_one_that_does_not(
+def test_an_explicit_chain_is_decided_byte_for_byte_as_an_implicit_one(
     question: Question,
 ) -> None:
     needs = [
@@ -62,13 +62,13 @@ def test_a_chain_that_says_what_comes_after_what_is_decided_byte_for_byte_as_one
 
 @examples(40)
 @given(branching())
-def test_a_decision_about_stages_that_branch_is_made_again_to_the_byte(question: Question) -> None:
+def test_a_decision_about_a_dag_replays_to_the_byte(question: Question) -> None:
     decision = decide(question)
     assert replay(record_bytes(decision)) is None
     assert question.stage in as_text(decision)
 
 
-def test_stages_side_by_side_share_the_money_and_not_the_time() -> None:
+def test_parallel_stages_share_the_money_and_not_the_time() -> None:
     decision = decide(laptop_question(DIAMOND, "1"))
     kept = {each.stage: each.reserved_s for each in decision.plan}
     assert decision.choice is not None and decision.choice.reserved_later_usd == sum(
@@ -87,7 +87,7 @@ def test_stages_side_by_side_share_the_money_and_not_the_time() -> None:
     )
 
 
-def test_what_does_not_wait_for_a_stage_has_to_be_in_time_as_well() -> None:
+def test_stages_that_do_not_wait_for_this_one_keep_the_deadline_too() -> None:
     needs = (
         INGEST.model_copy(update={"setup_s": 0.1}),
         TRAIN.model_copy(update={"stage": "slow", "elastic": False, "reads": "none", "after": ()}),
@@ -97,23 +97,23 @@ def test_what_does_not_wait_for_a_stage_has_to_be_in_time_as_well() -> None:
     assert "the stages that do not wait for it take" in decision.refusals[0].sentence
 
 
-def test_where_stages_branch_in_many_ways_the_plan_is_within_what_it_says_of_the_best() -> None:
+def test_the_gap_bounds_the_distance_from_the_best_plan_of_a_wide_dag() -> None:
     question = wide(6, 24)
-    made, limits = enumerate_offers(question), Limits.of(question)
-    exact = planned(question, made, limits, (10**6,))
+    made, limits = enumerate_offers(question), RunLimits.of(question)
+    exact = find_plans(question, made, limits, (10**6,))
     assert (
-        exact.best is not None
+        exact.chosen is not None
         and exact.optimality_gap_ppm == 0
-        and isinstance(exact.plans.ahead, DagLookahead)
-        and exact.plans.ahead.is_exact
+        and isinstance(exact.lookahead, DagLookahead)
+        and exact.lookahead.is_exact
     )
-    best_micro = int(exact.plans.best.total[exact.best])
+    best_micro = int(exact.best.total[exact.chosen])
     lacking = []
     for most in (2, 4, 8):
-        found = planned(question, made, limits, (most,))
-        assert isinstance(found.plans.ahead, DagLookahead) and not found.plans.ahead.is_exact
-        assert found.best is not None and found.optimality_gap_ppm is not None
-        total_micro = int(found.plans.best.total[found.best])
+        found = find_plans(question, made, limits, (most,))
+        assert isinstance(found.lookahead, DagLookahead) and not found.lookahead.is_exact
+        assert found.chosen is not None and found.optimality_gap_ppm is not None
+        total_micro = int(found.best.total[found.chosen])
         assert best_micro <= total_micro
         assert (total_micro - best_micro) * 10**6 <= found.optimality_gap_ppm * total_micro
         lacking.append(found.optimality_gap_ppm)
@@ -122,28 +122,25 @@ def test_where_stages_branch_in_many_ways_the_plan_is_within_what_it_says_of_the
 
 @examples(60)
 @given(branching(5))
-def test_what_was_not_looked_at_is_never_worth_more_than_is_said(question: Question) -> None:
-    made, limits = enumerate_offers(question), Limits.of(question)
-    exact, found = (planned(question, made, limits, (most,)) for most in (10**6, 2))
+def test_pruned_plans_are_never_better_than_the_gap_allows(question: Question) -> None:
+    made, limits = enumerate_offers(question), RunLimits.of(question)
+    exact, found = (find_plans(question, made, limits, (most,)) for most in (10**6, 2))
     assert exact.optimality_gap_ppm == 0
-    if found.best is None or exact.best is None:
-        assert exact.best is None or found.optimality_gap_ppm is None
+    if found.chosen is None or exact.chosen is None:
+        assert exact.chosen is None or found.optimality_gap_ppm is None
         return
     assert found.optimality_gap_ppm is not None
-    fewer = int(exact.plans.best.samples[exact.best] - found.plans.best.samples[found.best])
-    dearer = int(found.plans.best.total[found.best] - exact.plans.best.total[exact.best])
-    of_it = exact.plans.best.samples[exact.best] if fewer else found.plans.best.total[found.best]
+    fewer = int(exact.best.samples[exact.chosen] - found.best.samples[found.chosen])
+    dearer = int(found.best.total[found.chosen] - exact.best.total[exact.chosen])
+    of_it = exact.best.samples[exact.chosen] if fewer else found.best.total[found.chosen]
     assert fewer >= 0 and (fewer or dearer) * 10**6 <= found.optimality_gap_ppm * of_it
 
 
-def test_a_page_says_how_near_the_best_a_plan_is_where_not_all_were_looked_at() -> None:
+def test_a_page_shows_the_gap_where_not_all_plans_were_compared() -> None:
     decision = decide(laptop_question(DIAMOND, "1"))
-    assert "looked at" not in as_text(decision)
+    assert "not all plans" not in as_text(decision)
     near = as_text(decision.model_copy(update={"optimality_gap_ppm": 1234}))
-    assert (
-        "looked at  not every way in which its stages branch: this one is within 0.12% of the best possible"
-        in near
-    )
-    assert "it is not known that none of the others would have fitted" in as_text(
+    assert "search    not all plans were compared: this one is within 0.12% of the best possible" in near
+    assert "not all plans were compared, and one of the others may fit" in as_text(
         decision.model_copy(update={"optimality_gap_ppm": None})
     )
