@@ -1,21 +1,18 @@
-"""The authoring page, followed: what it says to write is written, and what it says to type is typed, in its order."""
+"""The authoring page, followed: its files are written and its commands run, in its order."""
 
 from __future__ import annotations
 
 import ast
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
+from documented import blocks, run_block
+
 PAGE = (Path(__file__).parent.parent / "docs" / "authoring.md").read_text()
-BLOCK = re.compile(r"^```([\w ]*)\n(.*?)^```", re.S | re.M)
 
 
-def put(folder: Path, said: str) -> None:
-    """A block `# FILE` is the file; `# FILE: NAME` takes the place of what is called so in it."""
-    head, _, text = said.partition("\n")
+def write_block(folder: Path, text: str) -> None:
+    """Write a block: `# FILE` is the whole file, `# FILE: NAME` replaces the definition of NAME in it."""
+    head, _, text = text.partition("\n")
     file, _, name = head.removeprefix("# ").partition(": ")
     path = folder / file
     if name:
@@ -23,33 +20,26 @@ def put(folder: Path, said: str) -> None:
         node = next(
             node
             for node in ast.parse(path.read_text()).body
-            if name in (getattr(node, "name", ""), target(node))
+            if name in (getattr(node, "name", ""), assigned_name(node))
         )
         lines[node.lineno - 1 : node.end_lineno] = [text]
         text = "".join(lines)
     path.write_text(text)
 
 
-def target(node: ast.stmt) -> str:
+def assigned_name(node: ast.stmt) -> str:
     return ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
 
 
 def followed(folder: Path) -> Path:
-    """The author's package, in `folder`."""
+    """Follow the page in `folder`; return the author's package."""
     package = folder / "dedupe-rows"
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    for kind, said in BLOCK.findall(PAGE):
-        if kind == "python":
-            put(package, said)
-        elif kind == "sh here":
-            where = folder if "shoestring new" in said or said.startswith("cd ") else package
-            done = subprocess.run(
-                ["bash", "-ec", said],
-                cwd=where,
-                env=os.environ | {"PATH": path},
-                capture_output=True,
-                text=True,
-                timeout=600,
-            )
-            assert done.returncode == 0, f"{said}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+    for block in blocks():
+        if block.page.name != "authoring.md":
+            continue
+        if block.info == "python":
+            write_block(package, block.text)
+        elif block.info == "sh here":
+            outside = "shoestring new" in block.text or block.text.startswith("cd ")
+            run_block(block, folder if outside else package, timeout_s=600)
     return package
