@@ -200,9 +200,9 @@ class BookLaws:
             assert len(spiked.rejected) == len(book.rejected) + 1
 
 
-def listed(text: str, file: str = "list.csv", **terms: object) -> PriceListing:
+def listed(text: str, file: str = "list.csv", **price_list: object) -> PriceListing:
     """Return the text of a price list as a listing."""
     catalogue = Catalogue(
-        PriceList.model_validate({"catalogues": [{"file": file} | terms]}).catalogues[0], text
+        PriceList.model_validate({"catalogues": [{"file": file} | price_list]}).catalogues[0], text
     )
     return PriceListing((), PriceList(), (catalogue,))

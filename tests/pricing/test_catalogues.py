@@ -84,10 +84,10 @@ class TestGpuhuntList(BookLaws):
 
 class TestDiscountedList(BookLaws):
     def listing(self) -> PriceListing:
-        terms = PriceList.model_validate(
+        price_list = PriceList.model_validate(
             {"discounts": [{"share": "0.4", "market": "on-demand"}, {"share": "0.1", "provider": "g*"}]}
         )
-        return PriceListing((), terms, (default_catalogue(),))
+        return PriceListing((), price_list, (default_catalogue(),))
 
 
 def quotes_of(listing: PriceListing, *pools: Pool) -> dict[tuple[str, Market], str]:
@@ -95,13 +95,13 @@ def quotes_of(listing: PriceListing, *pools: Pool) -> dict[tuple[str, Market], s
     return {(quote.pool, quote.market): format(quote.usd_per_hour.normalize(), "f") for quote in book.quotes}
 
 
-def whys(listing: PriceListing) -> list[str]:
+def rejection_reasons(listing: PriceListing) -> list[str]:
     """Return the reasons of all rejected rows: malformed ones and impossible ones."""
-    rows, bad = listing.catalogues[0].read({})
+    rows, malformed = listing.catalogues[0].read({})
     parsed = PriceListing(tuple(rows), PriceList())
     return [
         f"{each.row}: {each.reason}"
-        for each in (*bad, *validated_book(parsed, pools_of(rows), TARIFFS, TODAY).rejected)
+        for each in (*malformed, *validated_book(parsed, pools_of(rows), TARIFFS, TODAY).rejected)
     ]
 
 
@@ -118,17 +118,19 @@ def test_a_skypilot_line_gives_an_on_demand_and_a_spot_price() -> None:
 
 
 def test_impossible_rows_are_rejected_with_their_numbers() -> None:
-    (why,) = whys(listed(SKYPILOT_AWS, **DATED))
+    (why,) = rejection_reasons(listed(SKYPILOT_AWS, **DATED))
     assert why.endswith("spot at $0.192000 an hour is not below on-demand at $0.192000")
-    said = "\n".join(whys(listed(SKYPILOT_GCP, as_of=TODAY)))
-    assert "$0.000000 an hour is not a price: us-central1-a n2-standard-2 is not free" in said
-    assert said.count("it repeats another row") == 2
+    reasons = "\n".join(rejection_reasons(listed(SKYPILOT_GCP, as_of=TODAY)))
+    assert "$0.000000 an hour is not a price: us-central1-a n2-standard-2 is not free" in reasons
+    assert reasons.count("it repeats another row") == 2
     assert (
-        said.count("row 4: us-central1 on-demand: missing pool")
-        == said.count("row 4: us-central1 spot: missing pool")
+        reasons.count("row 4: us-central1 on-demand: missing pool")
+        == reasons.count("row 4: us-central1 spot: missing pool")
         == 1
     )
-    assert [why.partition(": usd_per_hour: ")[2] for why in whys(listed(GPUHUNT, as_of=TODAY))] == [
+    assert [
+        why.partition(": usd_per_hour: ")[2] for why in rejection_reasons(listed(GPUHUNT, as_of=TODAY))
+    ] == [
         "'nan' is not an amount of dollars: it must be finite",
         "'inf' is not an amount of dollars: it must be finite",
     ]
@@ -164,8 +166,8 @@ HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,so
     ],
 )
 def test_an_impossible_row_of_a_list_is_rejected_by_line_with_the_reason(line: str, why: str) -> None:
-    (said,) = whys(listed(HEAD + line))
-    assert why in said
+    (reasons,) = rejection_reasons(listed(HEAD + line))
+    assert why in reasons
     assert validated_book(listed(HEAD + line), [], TARIFFS, TODAY).quotes == ()
 
 
@@ -195,18 +197,18 @@ def test_a_list_may_be_yaml(tmp_path: Path) -> None:
         "  - {machine: m6i.xlarge, region: us-east-1, market: on-demand, usd_per_hour: .nan, "
         "as_of: 2026-10-01, source: own}\n"
     )
-    rows, bad = open_catalogue(CatalogueFile(file="mine.yaml", provider="aws"), tmp_path).read({})
+    rows, malformed = open_catalogue(CatalogueFile(file="mine.yaml", provider="aws"), tmp_path).read({})
     assert [(row.name, row.usd_per_hour) for row in rows] == [
         ("aws us-east-1 m6i.xlarge", Decimal("0.080000"))
     ]
-    assert "must be a string or a Decimal, not nan" in bad[0].reason
+    assert "must be a string or a Decimal, not nan" in malformed[0].reason
     with pytest.raises(WorldError, match=r"no price list at .*none.csv: fix `catalogues`"):
         open_catalogue(CatalogueFile(file="none.csv"), tmp_path)
 
 
 def test_the_packages_list_covers_the_gpus_of_three_clouds_with_a_source_per_row() -> None:
-    rows, bad = default_catalogue().read({})
-    assert not bad and all(
+    rows, malformed = default_catalogue().read({})
+    assert not malformed and all(
         row.source and row.cores and row.memory_gb and row.gpu_count is not None for row in rows
     )
     named = {find_gpu(row.gpu).name for row in rows if row.gpu and find_gpu(row.gpu)}

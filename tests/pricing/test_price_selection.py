@@ -81,7 +81,7 @@ def test_a_spot_price_is_compared_with_the_on_demand_price_of_another_list() -> 
 
 
 def test_discounts_compound_and_the_list_price_stays_in_the_quote() -> None:
-    terms = PriceList.model_validate(
+    price_list = PriceList.model_validate(
         {
             "discounts": [
                 {"share": "0.2", "machine": "m6i*"},
@@ -90,7 +90,7 @@ def test_discounts_compound_and_the_list_price_stays_in_the_quote() -> None:
             ]
         }
     )
-    (quote,) = validated_book(PriceListing((mine("0.192001"),), terms), [pool()], TARIFFS, TODAY).quotes
+    (quote,) = validated_book(PriceListing((mine("0.192001"),), price_list), [pool()], TARIFFS, TODAY).quotes
     assert (quote.usd_per_hour, quote.list_usd_per_hour) == (Decimal("0.076801"), Decimal("0.192001"))
 
 
@@ -125,10 +125,10 @@ def test_a_declared_maximum_age_applies_to_a_pools_own_rows_too() -> None:
         {"pool": "p", "market": "on-demand", "as_of": "2020-01-01", "source": "mine", "usd_per_hour": "0.1"}
     )
     assert quotes_of(PriceListing((named,), PriceList()), pool())
-    (doubt,) = validated_book(
+    (rejected_row,) = validated_book(
         PriceListing((named,), PriceList.model_validate({"max_age_days": {"on-demand": 30}})),
         [pool()],
         TARIFFS,
         TODAY,
     ).rejected
-    assert doubt.reason == "it is 2496 days old, and on-demand prices are accepted for 30 days"
+    assert rejected_row.reason == "it is 2496 days old, and on-demand prices are accepted for 30 days"

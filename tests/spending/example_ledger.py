@@ -43,7 +43,7 @@ def receipt(run_id: str, stage: str, head: str) -> Receipt:
     )
 
 
-def write_books(root: Path) -> FolderStore:
+def write_example(root: Path) -> FolderStore:
     """Write two runs inside a month, one closed and one open, with a receipt for each stage."""
     store = FolderStore(root)
     ledger = Ledger(store, StillClock(), "host.1.2")
@@ -64,14 +64,14 @@ def write_books(root: Path) -> FolderStore:
 
 
 @functools.cache
-def books() -> dict[str, bytes]:
+def example_files() -> dict[str, bytes]:
     with fast_folder() as folder:
-        write_books(folder)
+        write_example(folder)
         return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.json")}
 
 
-def copy_books(root: Path) -> FolderStore:
-    for name, content in books().items():
+def copy_example(root: Path) -> FolderStore:
+    for name, content in example_files().items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
     return FolderStore(root)

@@ -15,7 +15,7 @@ from clocks import StillClock
 from faulty_stores import MONTH, fast_folder
 from hypothesis import given
 from hypothesis import strategies as st
-from test_ledger_laws import amounts, asked, do, laws
+from test_ledger_laws import amounts, do, laws, request_strategy
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.memory import MemoryStore
@@ -71,22 +71,22 @@ def store(tmp_path: Path, clock: StillClock) -> FolderStore:
 
 
 @laws
-@given(asking=st.lists(asked, max_size=12), cap_usd=amounts)
-def test_an_account_restored_from_a_checkpoint_continues_like_the_original(asking, cap_usd):
+@given(requests=st.lists(request_strategy, max_size=12), cap_usd=amounts)
+def test_an_account_restored_from_a_checkpoint_continues_like_the_original(requests, cap_usd):
     store, clock = MemoryStore(), StillClock()
-    ledger, went_on = Ledger(store, clock), []
+    ledger, restored = Ledger(store, clock), []
     ledger.open("run", cap_usd, stage_caps={"train": cap_usd})
-    for request in asking:
+    for request in requests:
         with suppress(BudgetExceeded, LedgerConflict):
             do(ledger, *request)
         true = ChainWriter(store, clock).latest("run")
         write_checkpoint(store, true)
-        kept = load_checkpoint(store, "run")
-        compare_checkpoint(kept, true)
-        went_on.append(kept)
-        for account in went_on:
-            while sealed := read_entry(store, "run", account.number + 1):
-                account.apply(sealed)
+        saved = load_checkpoint(store, "run")
+        compare_checkpoint(saved, true)
+        restored.append(saved)
+        for account in restored:
+            while hashed := read_entry(store, "run", account.number + 1):
+                account.apply(hashed)
             compare_checkpoint(account, true)
 
 
@@ -97,8 +97,8 @@ def test_a_new_writer_reads_only_the_entries_after_the_last_checkpoint(store, cl
     assert counting.fetches < LONG % MIN_INTERVAL + 10
     whole = Account("run")
     for number in range(1, LONG + 4):
-        if sealed := read_entry(store, "run", number):
-            whole.apply(sealed)
+        if hashed := read_entry(store, "run", number):
+            whole.apply(hashed)
     assert ledger.state("run") == whole.state() == Ledger(store, clock).state("run")
 
 
@@ -142,16 +142,16 @@ def test_a_damaged_checkpoint_is_reported(store, clock):
             look()
 
 
-def lie(store: FolderStore, **said: object) -> None:
+def write_wrong_checkpoint(store: FolderStore, **changes: object) -> None:
     """Write a checkpoint with a valid hash and wrong content."""
     path = store.root / store_layout.ledger_checkpoint("run")
-    kept = HashedCheckpoint.model_validate_json(path.read_bytes())
-    changed = AccountCheckpoint.model_validate(kept.checkpoint.model_dump() | said)
+    saved = HashedCheckpoint.model_validate_json(path.read_bytes())
+    changed = AccountCheckpoint.model_validate(saved.checkpoint.model_dump() | changes)
     path.write_bytes(record_bytes(HashedCheckpoint(checkpoint=changed, sha256=digest(record_bytes(changed)))))
 
 
 @pytest.mark.parametrize(
-    "said",
+    "changes",
     [
         {"spent_microusd": 0},
         {"cap_microusd": 20_000_000},
@@ -161,9 +161,9 @@ def lie(store: FolderStore, **said: object) -> None:
         {"cap_entry": 7},
     ],
 )
-def test_verify_finds_a_checkpoint_that_differs_from_the_entries(store, said):
+def test_verify_finds_a_checkpoint_that_differs_from_the_entries(store, changes):
     verify(store, {})
-    lie(store, **said)
+    write_wrong_checkpoint(store, **changes)
     with pytest.raises(LedgerCorrupt, match=r"does not give the state that checkpoint\.json has"):
         verify(store, {})
 
@@ -190,10 +190,10 @@ def test_the_interval_between_checkpoints_grows_with_the_chain():
 
 def test_ensuring_a_cap_reads_no_more_of_a_longer_chain():
     with fast_folder() as folder:
-        hold_to_a_cap(CountingStore(folder), StillClock())
+        check_cap_costs(CountingStore(folder), StillClock())
 
 
-def hold_to_a_cap(store, clock):
+def check_cap_costs(store, clock):
     read = dict[int, int]()
     writer = Ledger(store, clock)
     writer.ensure_cap(MONTH, Decimal(100))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from clocks import StillClock
-from example_ledger import check, copy_books, cut
+from example_ledger import check, copy_example, cut
 from examples import examples
 from faulty_stores import MONTH, BusyStore, fast_folder
 from hypothesis import given
@@ -27,7 +27,7 @@ from shoestring.spending.ledger.parent_accounts import campaign_account
 
 @pytest.fixture
 def store(tmp_path) -> FolderStore:
-    return copy_books(tmp_path)
+    return copy_example(tmp_path)
 
 
 def test_a_store_and_its_ledger_folder_verify_alike(store):
@@ -78,7 +78,7 @@ def test_an_export_verifies_alone_and_names_what_it_does_not_contain(store, out,
 @given(st.data())
 def test_any_changed_byte_of_an_export_is_found(data):
     with fast_folder() as folder:
-        export_accounts(copy_books(folder / "store"), folder / "out/ledger", "run-1")
+        export_accounts(copy_example(folder / "store"), folder / "out/ledger", "run-1")
         path = data.draw(st.sampled_from(sorted((folder / "out/ledger").rglob("*.json"))))
         content = bytearray(path.read_bytes())
         at = data.draw(st.integers(0, len(content) - 1))
@@ -115,7 +115,7 @@ def test_an_export_made_while_its_run_ends_verifies(store, tmp_path):
 
 
 def test_an_export_replaces_an_older_export_and_no_other_files(store, tmp_path):
-    folder, other = tmp_path / "out/ledger", copy_books(tmp_path / "other")
+    folder, other = tmp_path / "out/ledger", copy_example(tmp_path / "other")
     export_accounts(store, folder, "run-1", "run-2")
     Ledger(other, StillClock()).set_cap("run-2", Decimal("7"))
     export_accounts(other, folder, "run-1")

@@ -193,10 +193,10 @@ def test_verify_reports_a_cap_below_what_is_used(store, clock):
     ledger = Ledger(store, clock)
     ledger.open("run-1", Decimal("1.5"))
     ledger.set_cap(MONTH, Decimal("2"))
-    sealed = read_entry(store, MONTH, 3)
+    hashed = read_entry(store, MONTH, 3)
     store.put(
         store_layout.ledger_entry(MONTH, 3),
-        record_bytes(hash_entry(sealed.entry.model_copy(update={"cap_microusd": 1_000_000}))),
+        record_bytes(hash_entry(hashed.entry.model_copy(update={"cap_microusd": 1_000_000}))),
     )
     with pytest.raises(LedgerCorrupt, match="so its cap cannot be"):
         Ledger(store, clock).state(MONTH)

@@ -1,4 +1,4 @@
-"""Laws of the ledger that hold for any requests, by any writers, with any interruption."""
+"""Laws of the ledger that reservation for any requests, by any writers, with any interruption."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from shoestring.core.money import from_microusd
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
 
-HOLDS = ("train-1", "train-2", "ingest-1")
+RESERVATIONS = ("train-1", "train-2", "ingest-1")
 laws = examples(100, suppress_health_check=[HealthCheck.too_slow])
 
 amounts = st.one_of(st.integers(0, 40), st.integers(0, 1_000_000)).map(from_microusd)
 signed = st.integers(-40, 60).map(from_microusd)
-asked = st.one_of(
-    st.tuples(st.just("reserve"), st.sampled_from(HOLDS), amounts, amounts),
-    st.tuples(st.just("extend"), st.sampled_from(HOLDS), amounts, amounts),
-    st.tuples(st.just("settle"), st.sampled_from(HOLDS), amounts, st.just(Decimal(0))),
-    st.tuples(st.just("adjust"), st.sampled_from(HOLDS), signed, st.just(Decimal(0))),
+request_strategy = st.one_of(
+    st.tuples(st.just("reserve"), st.sampled_from(RESERVATIONS), amounts, amounts),
+    st.tuples(st.just("extend"), st.sampled_from(RESERVATIONS), amounts, amounts),
+    st.tuples(st.just("settle"), st.sampled_from(RESERVATIONS), amounts, st.just(Decimal(0))),
+    st.tuples(st.just("adjust"), st.sampled_from(RESERVATIONS), signed, st.just(Decimal(0))),
     st.tuples(st.just("set_cap"), st.just(""), amounts, st.just(Decimal(0))),
     st.tuples(st.just("close"), st.just(""), st.just(Decimal(0)), st.just(Decimal(0))),
 )
 
 
 @dataclass
-class Book:
+class BookkeepingModel:
     """A plain model of an account: in dollars, with every rule written out."""
 
     cap: Decimal
@@ -52,21 +52,23 @@ class Book:
     def used(self) -> Decimal:
         return sum([*self.reservations.values(), *self.settled.values()], Decimal(0))
 
-    def fits(self, hold: str, amount: Decimal, keep: Decimal) -> bool:
+    def fits(self, reservation: str, amount: Decimal, min_left: Decimal) -> bool:
         of_train = [
             used
             for name, used in [*self.reservations.items(), *self.settled.items()]
             if name.startswith("train")
         ]
-        return self.used + amount + keep <= self.cap and (
-            not hold.startswith("train") or sum(of_train, amount) <= self.train_cap
+        return self.used + amount + min_left <= self.cap and (
+            not reservation.startswith("train") or sum(of_train, amount) <= self.train_cap
         )
 
-    def ask(self, verb: str, hold: str, amount: Decimal, keep: Decimal) -> type[ShoestringError] | None:
+    def apply(
+        self, verb: str, reservation: str, amount: Decimal, min_left: Decimal
+    ) -> type[ShoestringError] | None:
         """Apply a request to the model. Returns the expected error, or None."""
-        if self.again(verb, hold, amount):
+        if self.again(verb, reservation, amount):
             return None
-        if self.closed or (verb == "reserve" and hold in self.reserved):
+        if self.closed or (verb == "reserve" and reservation in self.reserved):
             return LedgerConflict
         return {
             "reserve": self.reserve,
@@ -75,75 +77,75 @@ class Book:
             "adjust": self.adjust,
             "set_cap": self.set_cap,
             "close": self.close,
-        }[verb](hold, amount, keep)
+        }[verb](reservation, amount, min_left)
 
-    def again(self, verb: str, hold: str, amount: Decimal) -> bool:
+    def again(self, verb: str, reservation: str, amount: Decimal) -> bool:
         match verb:
             case "reserve":
-                return self.reserved.get(hold) == amount
+                return self.reserved.get(reservation) == amount
             case "settle":
-                return self.first_settled.get(hold) == amount
+                return self.first_settled.get(reservation) == amount
             case "set_cap":
                 return amount in self.caps
             case "close":
                 return self.closed
         return False
 
-    def reserve(self, hold: str, amount: Decimal, keep: Decimal) -> type[ShoestringError] | None:
-        if not self.fits(hold, amount, keep):
+    def reserve(self, reservation: str, amount: Decimal, min_left: Decimal) -> type[ShoestringError] | None:
+        if not self.fits(reservation, amount, min_left):
             return BudgetExceeded
-        self.reservations[hold] = self.reserved[hold] = amount
+        self.reservations[reservation] = self.reserved[reservation] = amount
         return None
 
-    def extend(self, hold: str, amount: Decimal, keep: Decimal) -> type[ShoestringError] | None:
-        if hold not in self.reservations:
+    def extend(self, reservation: str, amount: Decimal, min_left: Decimal) -> type[ShoestringError] | None:
+        if reservation not in self.reservations:
             return LedgerConflict
-        if not self.fits(hold, amount, keep) and amount:
+        if not self.fits(reservation, amount, min_left) and amount:
             return BudgetExceeded
-        self.reservations[hold] += amount
+        self.reservations[reservation] += amount
         return None
 
-    def settle(self, hold: str, amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
-        if hold not in self.reservations:
+    def settle(self, reservation: str, amount: Decimal, _min_left: Decimal) -> type[ShoestringError] | None:
+        if reservation not in self.reservations:
             return LedgerConflict
-        if amount > self.reservations[hold]:
+        if amount > self.reservations[reservation]:
             return BudgetExceeded
-        del self.reservations[hold]
-        self.settled[hold] = self.first_settled[hold] = amount
+        del self.reservations[reservation]
+        self.settled[reservation] = self.first_settled[reservation] = amount
         return None
 
-    def adjust(self, hold: str, amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
-        if hold not in self.settled or self.settled[hold] + amount < 0:
+    def adjust(self, reservation: str, amount: Decimal, _min_left: Decimal) -> type[ShoestringError] | None:
+        if reservation not in self.settled or self.settled[reservation] + amount < 0:
             return LedgerConflict
-        if amount > 0 and not self.fits(hold, amount, Decimal(0)):
+        if amount > 0 and not self.fits(reservation, amount, Decimal(0)):
             return BudgetExceeded
-        self.settled[hold] += amount
+        self.settled[reservation] += amount
         return None
 
-    def set_cap(self, _hold: str, amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
+    def set_cap(self, _reservation: str, amount: Decimal, _min_left: Decimal) -> type[ShoestringError] | None:
         if amount <= self.cap:
             return LedgerConflict
         self.cap = amount
         self.caps.add(amount)
         return None
 
-    def close(self, _hold: str, _amount: Decimal, _keep: Decimal) -> type[ShoestringError] | None:
+    def close(self, _reservation: str, _amount: Decimal, _min_left: Decimal) -> type[ShoestringError] | None:
         if self.reservations:
             return LedgerConflict
         self.closed = True
         return None
 
 
-def do(ledger: Ledger, verb: str, hold: str, amount: Decimal, keep: Decimal) -> None:
+def do(ledger: Ledger, verb: str, reservation: str, amount: Decimal, min_left: Decimal) -> None:
     match verb:
         case "reserve":
-            ledger.reserve("run", hold, hold.partition("-")[0], 1, amount, keep)
+            ledger.reserve("run", reservation, reservation.partition("-")[0], 1, amount, min_left)
         case "extend":
-            ledger.extend("run", hold, amount, keep)
+            ledger.extend("run", reservation, amount, min_left)
         case "settle":
-            ledger.settle("run", hold, amount)
+            ledger.settle("run", reservation, amount)
         case "adjust":
-            ledger.adjust("run", hold, amount, "true times")
+            ledger.adjust("run", reservation, amount, "true times")
         case "set_cap":
             ledger.set_cap("run", amount)
         case "close":
@@ -151,16 +153,16 @@ def do(ledger: Ledger, verb: str, hold: str, amount: Decimal, keep: Decimal) -> 
 
 
 @laws
-@given(st.lists(st.tuples(st.integers(0, 2), asked), max_size=25), amounts, amounts)
-def test_every_operation_agrees_with_a_plain_bookkeeping_model(asking, cap_usd, train_cap_usd):
+@given(st.lists(st.tuples(st.integers(0, 2), request_strategy), max_size=25), amounts, amounts)
+def test_every_operation_agrees_with_a_plain_bookkeeping_model(requests, cap_usd, train_cap_usd):
     with fast_folder() as folder:
         store, clock = FolderStore(folder), StillClock()
         writers = [Ledger(store, clock, f"pod-{number}") for number in range(3)]
         writers[0].open("run", cap_usd, stage_caps={"train": train_cap_usd})
-        book = Book(cap_usd, train_cap_usd)
-        for writer, request in asking:
+        model = BookkeepingModel(cap_usd, train_cap_usd)
+        for writer, request in requests:
             before = writers[writer].state("run")
-            due = book.ask(*request)
+            due = model.apply(*request)
             if due is None:
                 do(writers[writer], *request)
             else:
@@ -170,10 +172,12 @@ def test_every_operation_agrees_with_a_plain_bookkeeping_model(asking, cap_usd, 
         states = [ledger.state("run") for ledger in [*writers, Ledger(store, clock)]]
         assert all(state == states[0] for state in states)
         state = states[0]
-        assert (state.cap_usd, state.closed) == (book.cap, book.closed)
-        assert {name: hold.amount_usd for name, hold in state.reservations.items()} == book.reservations
-        assert state.settled_usd == book.settled
-        assert state.spent_usd + state.held_usd + state.left_usd == book.cap and state.left_usd >= 0
+        assert (state.cap_usd, state.closed) == (model.cap, model.closed)
+        assert {
+            name: reservation.amount_usd for name, reservation in state.reservations.items()
+        } == model.reservations
+        assert state.settled_usd == model.settled
+        assert state.spent_usd + state.held_usd + state.left_usd == model.cap and state.left_usd >= 0
         total = verify(store, {"run": (state.head_hash,)})
         assert (total.spent_usd, total.held_usd) == (state.spent_usd, state.held_usd)
         assert total.unfinished == ()
@@ -184,12 +188,12 @@ def test_every_operation_agrees_with_a_plain_bookkeeping_model(asking, cap_usd, 
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 60)), max_size=20),
     st.integers(0, 150),
 )
-def test_child_accounts_never_exceed_their_parents_cap(asking, cap_microusd):
+def test_child_accounts_never_exceed_their_parents_cap(requests, cap_microusd):
     with fast_folder() as folder:
         store, clock = FolderStore(folder), StillClock()
         writers = [Ledger(store, clock) for _ in range(2)]
         writers[0].open(MONTH, from_microusd(cap_microusd))
-        for writer, run, amount in asking:
+        for writer, run, amount in requests:
             with suppress(BudgetExceeded, LedgerConflict):
                 writers[writer].open(f"run-{run}", from_microusd(amount))
                 writers[writer].reserve(f"run-{run}", "train-1", "train", 1, from_microusd(amount // 2))
@@ -220,7 +224,7 @@ def test_child_accounts_never_exceed_their_parents_cap(asking, cap_microusd):
 )
 def test_a_repeated_request_gives_the_same_entry(tmp_path, ask: Callable):
     store, clock = FolderStore(tmp_path), StillClock()
-    ledger = begun(Ledger(store, clock, "first"))
+    ledger = start_run(Ledger(store, clock, "first"))
     once = ask(ledger)
     entries = ledger.state("run").entries, ledger.state(MONTH).entries
     clock.sleep(100)
@@ -242,12 +246,12 @@ def test_a_repeated_request_gives_the_same_entry(tmp_path, ask: Callable):
     ids=["open", "reserve", "settle", "extend"],
 )
 def test_the_same_id_with_other_content_is_refused(tmp_path, ask: Callable):
-    ledger = begun(Ledger(FolderStore(tmp_path), StillClock()))
+    ledger = start_run(Ledger(FolderStore(tmp_path), StillClock()))
     with pytest.raises(LedgerConflict):
         ask(ledger)
 
 
-def begun(ledger: Ledger) -> Ledger:
+def start_run(ledger: Ledger) -> Ledger:
     ledger.open("run", Decimal("1"))
     ledger.reserve("run", "ingest-1", "ingest", 1, Decimal("0.2"))
     ledger.settle("run", "ingest-1", Decimal("0.1"))

@@ -73,7 +73,7 @@ def live_runs(root: Path, writer: int) -> None:
 def test_a_writer_killed_at_any_moment_leaves_a_valid_chain():
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload(["shoestring.backends.local", "shoestring.spending.ledger.ledger"])
-    dice = random.Random(7)
+    rng = random.Random(7)
     with fast_folder() as folder:
         store = FolderStore(folder)
         for writer in range(KILLS):
@@ -82,7 +82,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_valid_chain():
             began_s = time.monotonic()
             while not (folder / f"ledger/run-{writer}-1").exists() and time.monotonic() < began_s + 20:
                 time.sleep(0.001)
-            time.sleep(dice.uniform(0, 0.05))
+            time.sleep(rng.uniform(0, 0.05))
             os.kill(process.pid, signal.SIGKILL)
             process.join()
             verify(store, {})

@@ -59,7 +59,7 @@ def ledger(store) -> Ledger:
     return ledger
 
 
-def beat(
+def write_heartbeat(
     store: FolderStore, pod: str, *, after_s: float, usd_per_hour: str = "1.8", reservation: str = "train-1"
 ) -> Heartbeat:
     stage, _, attempt = reservation.partition("-")
@@ -79,47 +79,47 @@ def beat(
     return heartbeat
 
 
-def swept(ledger: Ledger, store: FolderStore) -> list[str]:
+def settle_lost(ledger: Ledger, store: FolderStore) -> list[str]:
     return settle_lost_pods(ledger, store, LocalCluster(()), "run", "run", exclude={"overhead"})
 
 
 def test_a_pod_that_never_started_costs_nothing(ledger, store):
-    assert swept(ledger, store) == [
+    assert settle_lost(ledger, store) == [
         "run: train-1 settled at $0.000000 of $0.050000: no heartbeat: its pod never started"
     ]
     assert list(ledger.state("run").reservations) == ["overhead"]
 
 
 def test_a_dead_pod_is_charged_to_one_interval_after_its_last_heartbeat(ledger, store, dead):
-    beat(store, dead, after_s=18.0)
-    assert swept(ledger, store) == [
+    write_heartbeat(store, dead, after_s=18.0)
+    assert settle_lost(ledger, store) == [
         "run: train-1 settled at $0.010000 of $0.050000: its pod is gone; last heartbeat after 18.0 s"
     ]
     assert ledger.state("run").settled_usd == {"train-1": Decimal("0.01")}
 
 
 def test_a_dead_pod_is_never_charged_above_its_reservation(ledger, store, dead):
-    beat(store, dead, after_s=3600.0)
-    swept(ledger, store)
+    write_heartbeat(store, dead, after_s=3600.0)
+    settle_lost(ledger, store)
     assert ledger.state("run").settled_usd == {"train-1": Decimal("0.05")}
 
 
 def test_a_live_pod_is_left_to_settle_itself(ledger, store):
-    beat(store, uid_of(os.getpid()), after_s=18.0)
-    assert swept(ledger, store) == []
+    write_heartbeat(store, uid_of(os.getpid()), after_s=18.0)
+    assert settle_lost(ledger, store) == []
     assert ledger.state("run").reservations["train-1"].amount_usd == Decimal("0.05")
 
 
 def test_settling_lost_pods_twice_reports_nothing_the_second_time(ledger, store, dead):
-    beat(store, dead, after_s=18.0)
-    assert len(swept(ledger, store)) == 1
-    assert swept(Ledger(store, StillClock()), store) == []
+    write_heartbeat(store, dead, after_s=18.0)
+    assert len(settle_lost(ledger, store)) == 1
+    assert settle_lost(Ledger(store, StillClock()), store) == []
 
 
 def test_an_unreadable_heartbeat_is_reported(ledger, store):
     store.put(store_layout.heartbeat("run", "train-1"), b"{}")
     with pytest.raises(DataError, match=r"runs/run/heartbeats/train-1\.json is not a heartbeat"):
-        swept(ledger, store)
+        settle_lost(ledger, store)
 
 
 def test_lost_pods_of_an_unknown_account_are_refused(ledger, store):
@@ -142,7 +142,7 @@ names = st.sampled_from(["a-1", "b-1", "c-2"])
         names, st.tuples(st.booleans(), st.floats(0, 1e5), st.integers(0, 10**7).map(from_microusd))
     ),
 )
-def test_only_dead_pods_are_settled_between_zero_and_their_reservation(reservations, beats):
+def test_only_dead_pods_are_settled_between_zero_and_their_reservation(reservations, pods):
     with fast_folder() as folder:
         store = FolderStore(folder)
         ledger = Ledger(store, StillClock())
@@ -150,16 +150,16 @@ def test_only_dead_pods_are_settled_between_zero_and_their_reservation(reservati
         for name, amount_usd in reservations.items():
             ledger.reserve("run", name, name[0], 1, amount_usd)
         heartbeats = {
-            name: beat(
+            name: write_heartbeat(
                 store, ALIVE if lives else DEAD, after_s=after_s, usd_per_hour=str(price), reservation=name
             )
-            for name, (lives, after_s, price) in beats.items()
+            for name, (lives, after_s, price) in pods.items()
         }
         settled = {
             found.reservation: found.actual_usd
             for found in lost_reservations(ledger.state("run"), heartbeats, lambda pod: str(pod) == ALIVE)
         }
-        assert set(settled) == {name for name in reservations if name not in beats or not beats[name][0]}
+        assert set(settled) == {name for name in reservations if name not in pods or not pods[name][0]}
         for name, actual_usd in settled.items():
             assert 0 <= actual_usd <= reservations[name]
-            assert name in beats or actual_usd == 0
+            assert name in pods or actual_usd == 0

@@ -162,16 +162,16 @@ def test_repair_settles_what_a_dead_writer_left_in_either_parent(wrote: bool, or
             store, clock = FolderStore(folder), StillClock()
             with suppress(StoreError):
                 a_whole_run(Ledger(DyingStore(folder, at, wrote=wrote), clock))
-            sweeper = Ledger(store, clock)
+            repairer = Ledger(store, clock)
             clock.sleep(LEASE_S)
             there = [name for name in order if any(store.list(f"ledger/{name}/"))]
             for name in there:
-                sweeper.repair_parent(name)
+                repairer.repair_parent(name)
             found = verify(store, {})
             assert found.unfinished == ()
             run = next((state for state in found.accounts if state.account == "run"), None)
             for name in there:
-                state = sweeper.state(name)
+                state = repairer.state(name)
                 assert set(state.reservations) == ({"run"} if run and not run.closed else set())
                 assert state.spent_usd == (run.spent_usd if run and run.closed else 0)
 
@@ -233,11 +233,11 @@ def campaign_holds(found) -> list[str]:
 )
 def test_verify_reports_an_account_whose_campaign_did_not_reserve_its_cap(store, ledger, number, change, why):
     ledger.open("run", Decimal("1"), campaign=SPRING)
-    sealed = read_entry(store, "run", number)
+    hashed = read_entry(store, "run", number)
     (store.root / "ledger/run/head.json").unlink()
     store.put(
         store_layout.ledger_entry("run", number),
-        record_bytes(hash_entry(sealed.entry.model_copy(update=change))),
+        record_bytes(hash_entry(hashed.entry.model_copy(update=change))),
     )
     with pytest.raises(LedgerCorrupt, match=why):
         verify(store, {})
@@ -249,7 +249,7 @@ def test_entries_without_a_campaign_leave_the_campaign_fields_out(store, ledger)
     assert not {b"campaign", b"campaign_hash", b"approval"} & set(data.replace(b'"', b" ").split())
 
 
-def die_between_the_accounts(store: FolderStore, clock: StillClock) -> None:
+def die_between_accounts(store: FolderStore, clock: StillClock) -> None:
     with pytest.raises(StoreError):
         Ledger(DyingStore(store.root, 3, wrote=False), clock).open(
             "late", Decimal("0.5"), MONTH, campaign=SPRING
@@ -257,7 +257,7 @@ def die_between_the_accounts(store: FolderStore, clock: StillClock) -> None:
 
 
 def test_a_reservation_made_by_a_clock_years_ahead_is_released(store, ledger, clock):
-    die_between_the_accounts(store, StillClock(NOON + timedelta(days=1000)))
+    die_between_accounts(store, StillClock(NOON + timedelta(days=1000)))
     clock.sleep(LEASE_S)
     assert ledger.repair_parent(MONTH) == []
     # No later entry shows how old it is.
@@ -280,12 +280,12 @@ def test_a_clock_that_goes_back_changes_neither_order_nor_caps(store, ledger, cl
 def test_a_late_opener_is_not_closed_by_a_concurrent_repair(store, clock, ledger):
     """The repair reads no account, and the account is opened before the repair writes its entry."""
     ledger.open("run", Decimal("1"), campaign=SPRING)
-    sealed = read_entry(store, MONTH, 2)
+    hashed = read_entry(store, MONTH, 2)
     with pytest.raises(LedgerConflict, match="is already open"):
-        books = ChainWriter(store, clock)
-        books.append(
-            ParentAccounts(books, clock, "").draft(
-                "run", kind="close", id="close", parent=MONTH, parent_hash=sealed.sha256
+        writer = ChainWriter(store, clock)
+        writer.append(
+            ParentAccounts(writer, clock, "").draft(
+                "run", kind="close", id="close", parent=MONTH, parent_hash=hashed.sha256
             )
         )
     assert not ledger.state("run").closed

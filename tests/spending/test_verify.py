@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 from clocks import NOON, StillClock
-from example_ledger import check, copy_books, cut
+from example_ledger import check, copy_example, cut
 from examples import examples
 from faulty_stores import MONTH, BusyStore, DyingStore, fast_folder
 from hypothesis import given
@@ -28,7 +28,7 @@ from shoestring.spending.ledger.ledger import Ledger
 
 @pytest.fixture
 def store(tmp_path) -> FolderStore:
-    return copy_books(tmp_path)
+    return copy_example(tmp_path)
 
 
 def test_a_valid_ledger_is_summed_with_every_dollar_once(store):
@@ -51,7 +51,7 @@ def test_a_valid_ledger_is_summed_with_every_dollar_once(store):
 @given(st.data())
 def test_any_change_of_any_file_is_found(data):
     with fast_folder() as folder:
-        store = copy_books(folder)
+        store = copy_example(folder)
         tamper(data, sorted((folder / "ledger").rglob("*.json")))
         with pytest.raises(LedgerCorrupt):
             check(store)
@@ -70,11 +70,11 @@ def rewrite(store: FolderStore, account: str, number: int, **changes: object) ->
     """Change an entry, and update its hash, the hashes of all later entries, and the head hint."""
     head, last = "", number
     for at in range(number, 99):
-        sealed = read_entry(store, account, at)
-        if sealed is None:
+        hashed = read_entry(store, account, at)
+        if hashed is None:
             break
         update = changes if at == number else {"prev": head}
-        new = hash_entry(Entry.model_validate(sealed.entry.model_dump() | update))
+        new = hash_entry(Entry.model_validate(hashed.entry.model_dump() | update))
         store.put(store_layout.ledger_entry(account, at), record_bytes(new))
         head, last = new.sha256, at
     (store.root / f"ledger/{account}/head.json").write_text(
