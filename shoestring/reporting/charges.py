@@ -13,6 +13,7 @@ from decimal import Decimal
 from functools import cached_property
 
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.interfaces import Store
 from shoestring.core.money import microusd
 from shoestring.core.receipt import Receipt
@@ -259,7 +260,9 @@ def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tupl
     read_decisions, unread_decisions = read_records(store, decision_keys, Decision)
     read_receipts, unread_receipts = read_records(store, receipt_keys, Receipt)
     decisions = {(each.question.run_id, str(each.question.attempt_id)): each for each in read_decisions}
-    receipts = {(each.run_id, f"{each.stage}-{each.attempt}"): each for each in read_receipts}
+    receipts = {
+        (each.run_id, str(AttemptId(each.run_id, each.stage, each.attempt))): each for each in read_receipts
+    }
     complete = [
         replace(
             charge,

@@ -15,144 +15,15 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import NamedTuple
+
+from focus_columns import COLUMNS, MANDATORY, SKU_PROPERTIES
 
 Row = dict[str, str]
 
-CHARGE_CATEGORIES = {"Usage", "Purchase", "Tax", "Credit", "Adjustment"}
-FREQUENCIES = {"One-Time", "Recurring", "Usage-Based"}
-PRICING_CATEGORIES = {"Standard", "Dynamic", "Committed", "Other"}
-SERVICE_CATEGORIES = {
-    *(
-        "AI and Machine Learning",
-        "Analytics",
-        "Business Applications",
-        "Compute",
-        "Databases",
-        "Developer Tools",
-        "Multicloud",
-    ),
-    *(
-        "Identity",
-        "Integration",
-        "Internet of Things",
-        "Management and Governance",
-        "Media",
-        "Migration",
-        "Mobile",
-        "Networking",
-    ),
-    *("Security", "Storage", "Web", "Other"),
-}
-COMPUTE = {
-    "Containers",
-    "End User Computing",
-    "Quantum Compute",
-    "Serverless Compute",
-    "Virtual Machines",
-    "Other (Compute)",
-}
-NETWORKING = {
-    *(
-        "Application Networking",
-        "Content Delivery",
-        "Network Connectivity",
-        "Network Infrastructure",
-        "Network Routing",
-    ),
-    *("Network Security", "Other (Networking)"),
-}
-STORAGE = {
-    "Backup Storage",
-    "Block Storage",
-    "File Storage",
-    "Object Storage",
-    "Storage Platform",
-    "Other (Storage)",
-}
-SKU_PROPERTIES = {
-    **dict.fromkeys(
-        (
-            "CoreCount",
-            "DiskMaxIops",
-            "DiskSpace",
-            "GpuCount",
-            "MemorySize",
-            "NetworkMaxIops",
-            "NetworkMaxThroughput",
-        ),
-        float,
-    ),
-    **dict.fromkeys(
-        ("DiskType", "InstanceType", "InstanceSeries", "OperatingSystem", "Redundancy", "StorageClass"), str
-    ),
-}
 NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)(E-?\d+)?")
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
 OWN = re.compile(r"x_[A-Z][A-Za-z0-9]{0,47}")
 HALF_A_MICRO = Decimal("0.0000005")
-
-
-class Column(NamedTuple):
-    kind: str
-    nullable: bool = True
-    allowed: frozenset[str] = frozenset()
-
-
-def text(*, nullable: bool = True, allowed: set[str] | None = None) -> Column:
-    return Column("string", nullable, frozenset(allowed or ()))
-
-
-# "Mandatory" columns.
-MANDATORY = {
-    **dict.fromkeys(
-        ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), Column("decimal", nullable=False)
-    ),
-    **dict.fromkeys(
-        ("BillingAccountId", "InvoiceIssuerName", "ProviderName", "PublisherName", "ServiceName"),
-        text(nullable=False),
-    ),
-    **dict.fromkeys(
-        ("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd"),
-        Column("moment", nullable=False),
-    ),
-    "BillingAccountName": text(),
-    "BillingCurrency": text(nullable=False, allowed={"USD"}),
-    "ChargeCategory": text(nullable=False, allowed=CHARGE_CATEGORIES),
-    "ChargeClass": text(allowed={"Correction"}),
-    "ChargeDescription": text(),
-    "PricingQuantity": Column("decimal"),
-    "PricingUnit": text(),
-    "ServiceCategory": text(nullable=False, allowed=SERVICE_CATEGORIES),
-}
-# "Recommended" columns, and "Conditional" ones that apply here: unit prices, regions, resources, commitments,
-# several pricing categories, tags.
-OTHER = {
-    "ChargeFrequency": text(nullable=False, allowed=FREQUENCIES),
-    "ServiceSubcategory": text(nullable=False, allowed=COMPUTE | NETWORKING | STORAGE),
-    "PricingCategory": text(allowed=PRICING_CATEGORIES),
-    **dict.fromkeys(
-        ("ContractedUnitPrice", "ListUnitPrice", "ConsumedQuantity", "CommitmentDiscountQuantity"),
-        Column("decimal"),
-    ),
-    "CommitmentDiscountCategory": text(allowed={"Spend", "Usage"}),
-    "CommitmentDiscountStatus": text(allowed={"Used", "Unused"}),
-    **dict.fromkeys(
-        (
-            "CommitmentDiscountId",
-            "CommitmentDiscountName",
-            "CommitmentDiscountType",
-            "CommitmentDiscountUnit",
-        ),
-        text(),
-    ),
-    **dict.fromkeys(
-        ("ConsumedUnit", "RegionId", "RegionName", "ResourceId", "ResourceName", "ResourceType"), text()
-    ),
-    **dict.fromkeys(("SkuId", "SkuMeter", "SkuPriceId", "SubAccountId", "SubAccountName"), text()),
-    **dict.fromkeys(("SkuPriceDetails", "Tags"), Column("object")),
-}
-COLUMNS = MANDATORY | OTHER
 
 
 def violations(file: str) -> list[str]:

@@ -68,7 +68,7 @@ BOOSTING = ScoredModel(
         cores=2,
         iterations=180,
         fitted_iterations=214,
-        stop_reason="signal validation stalled",
+        stop_reason="the validation split stalled",
     ),
 )
 

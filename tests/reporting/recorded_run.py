@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recorded_evaluation import curve, scorecard
+from recorded_needs import NEEDS, SPEEDS
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.config.tariffs import Tariffs
@@ -16,7 +17,7 @@ from shoestring.core.money import usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import digest, record_bytes
-from shoestring.core.types import Format, FormatSpeed, Need, Pool, Quote, RejectedPrice, StageOutcome
+from shoestring.core.types import Format, Pool, Quote, RejectedPrice, StageOutcome
 from shoestring.data.recipe import find_recipe
 from shoestring.data.run_records import RunRecord, RunStart
 from shoestring.routing.decide import decide
@@ -28,52 +29,7 @@ from shoestring.spending.ledger.ledger import Ledger
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RUN_ID = "flights-20261121-120000-ab12"
 ROWS = 336_776
-SPEEDS = (
-    FormatSpeed(
-        format=Format.PARQUET,
-        write_ns_per_row=900,
-        write_bytes_per_s=10**9,
-        scan_ns_per_row=300,
-        scan_bytes_per_s=10**9,
-        take_ns_per_row=3000,
-        take_bytes_per_s=10**9,
-        size_ratio=0.4,
-    ),
-    FormatSpeed(
-        format=Format.PACKED,
-        write_ns_per_row=100,
-        write_bytes_per_s=10**9,
-        scan_ns_per_row=30,
-        scan_bytes_per_s=10**9,
-        take_ns_per_row=40,
-        take_bytes_per_s=10**9,
-        size_ratio=1.1,
-    ),
-)
-NEEDS = (
-    Need(stage="ingest", setup_s=1, cpu_us_per_row=2, writes_bytes_per_row=120),
-    Need(
-        stage="preprocess",
-        setup_s=1.5,
-        cpu_us_per_row=4,
-        parallel_fraction=0.3,
-        reads="scan",
-        writes_bytes_per_row=60,
-    ),
-    Need(
-        stage="train",
-        elastic=True,
-        setup_s=3,
-        cpu_us_per_row=20,
-        parallel_fraction=0.7,
-        reads="shuffled",
-        passes=12,
-        min_passes=1,
-        checkpoint_s=0.2,
-    ),
-    Need(stage="evaluate", setup_s=3, cpu_us_per_row=4, parallel_fraction=0.5, reads="scan"),
-)
-STALLED = "signal validation has not improved for 3 looks; the rest of the money is handed back"
+STALLED = "the validation split has not improved for 3 looks; the rest of the money is handed back"
 LAPTOP = tuple(Pool(name=f"cpu-{cores}", cores=cores, memory_gb=4) for cores in (1, 2))
 STAGES = [need.stage for need in NEEDS]
 
@@ -170,10 +126,8 @@ class Recording:
     def overhead_usd(self) -> Decimal:
         return usd("0.0003") if self.budget_usd > usd("0.001") else usd("0")
 
-    def question(self, stage: str, cached: str | None) -> Question:
-        number = STAGES.index(stage)
-        state = self.ledger.state(self.account) if self.account else None
-        quotes = tuple(
+    def quotes(self) -> tuple[Quote, ...]:
+        return tuple(
             Quote(
                 pool=pool.name,
                 market=market,
@@ -188,6 +142,10 @@ class Recording:
             for pool in self.pools
             for market in pool.markets
         )
+
+    def question(self, stage: str, cached: str | None) -> Question:
+        number = STAGES.index(stage)
+        state = self.ledger.state(self.account) if self.account else None
         return Question(
             run_id=RUN_ID,
             stage=stage,
@@ -204,7 +162,7 @@ class Recording:
             spent_usd=self.spent_usd + (state.spent_usd if state else 0),
             held_usd=state.held_usd if state else self.overhead_usd,
             pools=self.pools,
-            quotes=quotes,
+            quotes=self.quotes(),
             rejected_prices=(
                 RejectedPrice(row="cpu-2 spot $0.20", reason="spot above on-demand: $0.20 over $0.08"),
             ),

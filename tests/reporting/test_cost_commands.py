@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 from commands import Ran, shoestring
 from recorded_run import RUN_ID
 from run_stories import done
+
+Call = Callable[..., Ran]
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +26,14 @@ def finished_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def call(finished_store: Path, laptop: Path):  # type: ignore[no-untyped-def]
+def call(finished_store: Path, laptop: Path) -> Call:
     def run(*arguments: object) -> Ran:
         return shoestring(*arguments, "--store", finished_store, "--world", laptop)
 
     return run
 
 
-def test_actuals_prints_a_row_per_stage_and_the_same_as_json(call) -> None:  # type: ignore[no-untyped-def]
+def test_actuals_prints_a_row_per_stage_and_the_same_as_json(call: Call) -> None:
     said = call("actuals", "--by", "stage")
     assert said.code == 0, said.err
     assert [line.split()[0] for line in said.out.splitlines() if line.startswith("  ")][1:7] == [
@@ -46,7 +49,7 @@ def test_actuals_prints_a_row_per_stage_and_the_same_as_json(call) -> None:  # t
     assert sum(Decimal(group["paid_usd"]) for group in found["groups"]) == Decimal(found["total"]["paid_usd"])
 
 
-def test_actuals_respects_its_period(call) -> None:  # type: ignore[no-untyped-def]
+def test_actuals_respects_its_period(call: Call) -> None:
     assert call("actuals", "--until", "2026-11-21", "--json").json["total"]["attempts"] == 0
     assert call("actuals", "--since", "2026-11-21T13:00+01:00", "--json").json["total"]["attempts"] == 5
 
@@ -58,13 +61,13 @@ def test_actuals_respects_its_period(call) -> None:  # type: ignore[no-untyped-d
         (("--by", "colour"), "unknown: colour; choose from: stage, gpu"),
     ],
 )
-def test_actuals_rejects_bad_options(call, arguments: tuple[str, ...], said: str) -> None:  # type: ignore[no-untyped-def]
+def test_actuals_rejects_bad_options(call: Call, arguments: tuple[str, ...], said: str) -> None:
     ran = call("actuals", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
 
 
-def test_hindsight_prices_rejected_alternatives_of_one_run_or_all(call) -> None:  # type: ignore[no-untyped-def]
+def test_hindsight_prices_rejected_alternatives_of_one_run_or_all(call: Call) -> None:
     said = call("hindsight", RUN_ID)
     assert said.code == 0, said.err
     assert f"train of run {RUN_ID}" in said.out
@@ -84,13 +87,13 @@ def test_hindsight_prices_rejected_alternatives_of_one_run_or_all(call) -> None:
         (("--stage", "brew"), "brew"),
     ],
 )
-def test_hindsight_rejects_unknown_names(call, arguments: tuple[str, ...], said: str) -> None:  # type: ignore[no-untyped-def]
+def test_hindsight_rejects_unknown_names(call: Call, arguments: tuple[str, ...], said: str) -> None:
     ran = call("hindsight", *arguments)
     assert ran.code == 2
     assert said in ran.err
 
 
-def test_the_ledger_is_reconciled_with_opencost(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_ledger_is_reconciled_with_opencost(call: Call, tmp_path: Path) -> None:
     window = {"start": "2026-11-21T00:00:00Z", "end": "2026-11-22T00:00:00Z"}
     labels = {"shoestring_dev_run": RUN_ID, "shoestring_dev_stage": "train"}
     pod = {"name": "c/n/ns/p/main", "properties": {"labels": labels}, "totalCost": 0.25, **window}
@@ -104,7 +107,7 @@ def test_the_ledger_is_reconciled_with_opencost(call, tmp_path: Path) -> None:  
     assert call("reconcile", tmp_path / "none.json").code == 2
 
 
-def test_a_run_and_a_whole_store_are_replayed(call, finished_store: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_run_and_a_whole_store_are_replayed(call: Call, finished_store: Path) -> None:
     for target in ((RUN_ID,), ()):
         ran = call("replay", *target, "--json")
         assert (ran.code, ran.json) == (0, {"decisions": 4, "same": 4, "differences": {}})
@@ -113,8 +116,8 @@ def test_a_run_and_a_whole_store_are_replayed(call, finished_store: Path) -> Non
 
 
 def test_one_decision_that_differs_fails_the_replay_of_its_run(
-    call, finished_store: Path, tmp_path: Path
-) -> None:  # type: ignore[no-untyped-def]
+    call: Call, finished_store: Path, tmp_path: Path
+) -> None:
     copy = Path(shutil.copytree(finished_store / "runs" / RUN_ID / "decisions", tmp_path / "decisions"))
     made = json.loads((copy / "train-1.json").read_text())
     made["choice"]["p95_usd"] = "0.123456"
@@ -126,7 +129,7 @@ def test_one_decision_that_differs_fails_the_replay_of_its_run(
     assert "2 of 4 decisions: this version decides differently" in ran.err
 
 
-def test_explain_compares_decisions_and_explains_rejections(call, finished_store: Path) -> None:  # type: ignore[no-untyped-def]
+def test_explain_compares_decisions_and_explains_rejections(call: Call, finished_store: Path) -> None:
     file = finished_store / "runs" / RUN_ID / "decisions" / "train-1.json"
     said = shoestring("explain", file, "--why-not", "cpu-2")
     assert said.out.startswith("cpu-2 on-demand: ")
@@ -135,7 +138,7 @@ def test_explain_compares_decisions_and_explains_rejections(call, finished_store
     assert shoestring("explain", file, "--json").json["question"]["stage"] == "train"
 
 
-def test_a_month_is_exported_with_its_total(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_month_is_exported_with_its_total(call: Call, tmp_path: Path) -> None:
     ran = call(
         "export",
         "focus",
@@ -157,13 +160,13 @@ def test_a_month_is_exported_with_its_total(call, tmp_path: Path) -> None:  # ty
 @pytest.mark.parametrize(
     ("month", "said"), [("2026-12", "known: 2026-11"), ("November", "write it like 2026-11")]
 )
-def test_an_unknown_month_is_not_exported(call, month: str, said: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_an_unknown_month_is_not_exported(call: Call, month: str, said: str, tmp_path: Path) -> None:
     ran = call("export", "focus", "--month", month, "--out", tmp_path / "focus.csv")
     assert ran.code == 2
     assert said in ran.err
     assert not (tmp_path / "focus.csv").exists()
 
 
-def test_the_report_shows_idle_costs(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_report_shows_idle_costs(call: Call, tmp_path: Path) -> None:
     assert call("report", RUN_ID, "--out", tmp_path).code == 0
     assert "Estimate against actual" in (tmp_path / "report.html").read_text()

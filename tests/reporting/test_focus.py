@@ -10,8 +10,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from focus_rules import COLUMNS as KNOWN
-from focus_rules import MANDATORY, violations
+from focus_columns import COLUMNS as KNOWN
+from focus_columns import MANDATORY
+from focus_rules import violations
 from recorded_run import Recording, far
 from run_stories import HOSTILE, STORIES, Story, done, resumed
 

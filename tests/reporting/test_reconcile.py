@@ -110,7 +110,8 @@ def test_a_pod_is_known_by_its_labels_and_the_rest_of_its_cost_is_told_apart(cha
 def test_what_the_ledger_charges_for_data_is_in_no_pods_allocation(tmp_path: Path) -> None:
     charges = read_charges(far(tmp_path).store)[0]
     fees_usd = sum(
-        (from_microusd(each.parts.fees_microusd) for each in charges if each.entry.stage == "ingest"), Decimal(0)
+        (from_microusd(each.parts.fees_microusd) for each in charges if each.entry.stage == "ingest"),
+        Decimal(0),
     )
     pod = allocation(
         "c/n/ns/a/main",

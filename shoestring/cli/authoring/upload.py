@@ -131,7 +131,7 @@ def upload(
     default_name = pipeline_name(file) if file else ""
     server = KfpServer(host.rstrip("/"), namespace, read_token(token_env), token_env or "")
     client = connect(server)
-    uploaded = upload_file(client, server, file, name or PIPELINES["train"].name)
+    uploaded = upload_file(client, server, file, name.strip() or default_name)
     facts = {name: getattr(uploaded, name) for name in ("pipeline", "pipeline_id", "version", "version_id")}
     state = "uploaded" if uploaded.is_new else "exists already"
     lines = [f"{uploaded.pipeline}: version {uploaded.version} {state}"]

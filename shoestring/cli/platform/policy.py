@@ -9,7 +9,8 @@ import typer
 
 from shoestring.cli.local_world import open_world_at
 from shoestring.cli.options import JsonOption, StoreOption, WorldOption
-from shoestring.config.policy import CandidatePolicy, Policy, Preferences
+from shoestring.config.policy import Policy
+from shoestring.config.preferences import CandidatePolicy, Preferences
 from shoestring.core.record import utc_text
 from shoestring.routing.analysis.off_policy import CostEstimate, PolicyComparison
 from shoestring.routing.policy.policy_trial import Rollback

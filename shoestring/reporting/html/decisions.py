@@ -215,7 +215,7 @@ def _replay_facts(attempt: AttemptStory, run_id: str) -> Html:
     command = f"shoestring replay runs/{run_id}/decisions/{attempt.key}.json"
     facts = [
         ("Replay", tag("code", command)),
-        ("Asked", number_text.utc_time(decision.question.asked_at)),
+        ("Requested", number_text.utc_time(decision.question.asked_at)),
         ("Made by", f"{decision.made_by}, seed {decision.question.seed}"),
         ("Policy", tag("code", decision.algorithm.sha256)),
         *(
