@@ -180,7 +180,7 @@ def test_data_sets_get_the_planned_storage_class_and_the_next_router_reads_it(
     plain = replace(world, prices=DatedPrices(Tariffs()))
     without, _ = decide_and_reserve(plain, runs["second"], wish("second", 1), StageInputs(raw_key))
     assert without.candidates.storage_classes == () and any(
-        note.startswith("its data lies on STANDARD_IA, which") for note in without.question.notes
+        note.startswith("its data is on STANDARD_IA, which") for note in without.question.notes
     )
 
 

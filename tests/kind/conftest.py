@@ -21,10 +21,11 @@ from argo_runs import (
     watch_pods,
     write_recipe,
 )
-from authored import BLOCK, PAGE, put
+from authored import write_block
 from cluster_setup import CLUSTER, STAGE_IMAGES, ClusterSetup
-from documented import Documentation
+from documented import blocks
 from kind_cluster import OWN_IMAGE, Kind, run
+from kind_documentation import Documentation
 
 from shoestring.core.interfaces import Store
 
@@ -61,9 +62,9 @@ def package(
     new = ("-m", "shoestring", "new", "dedupe", "--into", "dedupe-rows")
     run("env", "--chdir", str(folder), sys.executable, *new)
     package = folder / "dedupe-rows"
-    for _, block in BLOCK.findall(PAGE):
-        if block.startswith("# dedupe_rows/stage.py"):
-            put(package, block)
+    for block in blocks():
+        if block.text.startswith("# dedupe_rows/stage.py"):
+            write_block(package, block.text)
     pipeline = package / "dedupe_rows" / "pipeline.py"
     pipeline.write_text(pipeline.read_text().replace("own_stage(stage)", 'own_stage(stage, by=["origin"])'))
     documentation.run(None, package, "docker build --tag dedupe_rows")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from argo_runs import EndedRun
-from documented import Documentation, kind_commands
 from kind_cluster import Kind
+from kind_documentation import Documentation, kind_commands
 
 pytestmark = pytest.mark.kind
 

@@ -193,8 +193,7 @@ def test_a_training_resumes_after_its_pod_is_deleted_and_survives_a_store_outage
     paid_usd, lived_usd = paid_and_lived_usd(
         store, started.run_id, "train", *pods.of_stage(started.run_id, "train")
     )
-    # Nobody can read the times of a pod that is gone: what it paid before it left stands, `pod_exit_s` for
-    # its end included.
+    # The times of a deleted pod cannot be read: its last payment stands, with `pod_exit_s` for its end.
     assert first.choice
     exit_usd = (
         yaml.safe_load(read_world_file(argo, "policy"))["pod_exit_s"] * first.choice.usd_per_hour / 3600

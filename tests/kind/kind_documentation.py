@@ -5,21 +5,17 @@ are written.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 from pathlib import Path
 
-from kind_cluster import ROOT, Kind, run
-
-TAGGED = re.compile(r"^```sh kind\n(.*?)^```", re.S | re.M)
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+from documented import tagged
+from kind_cluster import Kind, run
 
 
 def kind_commands() -> list[str]:
     """Return every line of every block that is tagged `kind`."""
-    blocks = [block for page in PAGES for block in TAGGED.findall(page.read_text())]
-    return [line for block in blocks for line in block.splitlines() if line]
+    return [line for block in tagged("kind") for line in block.text.splitlines() if line]
 
 
 class Documentation:
@@ -50,6 +46,8 @@ class Documentation:
 
     def run_arguments(self, cluster: Kind, beginning: str) -> list[str]:
         """Return the arguments of a documented `shoestring run` on this cluster, without `--on CONTEXT`."""
-        shoestring, command, *arguments, option, context = shlex.split(self.command(beginning))
-        assert (shoestring, command, option, context) == ("shoestring", "run", "--on", cluster.context)
-        return arguments
+        shoestring, command, *arguments = shlex.split(self.command(beginning))
+        assert (shoestring, command) == ("shoestring", "run")
+        on = arguments.index("--on")
+        assert arguments[on + 1] == cluster.context
+        return arguments[:on] + arguments[on + 2 :]
