@@ -1,4 +1,4 @@
-"""The rules of the house: sizes, walls between packages, and a README whose tree matches the repository.
+"""The rules of the house: sizes, walls between packages, and an overview that matches the repository.
 
 Every rule is one test that lists all offenders.
 """
@@ -34,6 +34,7 @@ COMPONENTS = [path for path in (ROOT / "components").glob("*.py") if path.name !
 CLOCKS = {"time", "random", "socket", "subprocess", "secrets"}
 MAX_LINES, MAX_FUNCTION_LINES, MAX_COLUMNS, MAX_MODULES = 300, 40, 110, 12
 ARROWS = arrows_of(ROOT)
+HIDDEN = {".gitignore", ".dockerignore"}
 
 
 def place(path: Path, line: int) -> str:
@@ -107,6 +108,7 @@ def test_no_import_runs_back_up_the_layers() -> None:
         "shoestring.__main__",
         "shoestring.components",
         "shoestring.pipelines",
+        "shoestring.pod",
     }
 
 
@@ -141,27 +143,18 @@ def test_a_component_is_a_signature_and_a_call() -> None:
     check_none(offenders)
 
 
-def test_the_tree_in_the_readme_is_the_tree() -> None:
-    readme = (ROOT / "README.md").read_text()
-    block = re.search(r"## The tree\s+```\n(.*?)```", readme, re.S)
-    assert block, "README.md has no tree"
-    told = {
-        line.split()[0].rstrip("/")
-        for line in block.group(1).splitlines()
-        if line and not line.startswith(" ")
-    }
-    there = {name.split("/")[0] for name in TRACKED} - {".gitignore", ".dockerignore"}
-    assert told == there
+def test_the_overview_lists_every_name_at_the_top_of_the_repository() -> None:
+    listed = first_cells("## The repository")
+    assert {name.rstrip("/") for name in listed} == {name.split("/")[0] for name in TRACKED} - HIDDEN
 
 
-def test_the_rooms_in_the_readme_are_the_rooms() -> None:
-    readme = (ROOT / "README.md").read_text()
-    block = re.search(r"## The tree\s+```\n(.*?)```", readme, re.S)
-    assert block, "README.md has no tree"
-    told = {match.group(1) for match in re.finditer(r"^  (\w+)/? ", block.group(1), re.M)}
-    rooms = {
-        name.split("/")[1].removesuffix(".py")
-        for name in TRACKED
-        if name.startswith("shoestring/") and name.endswith(".py")
-    }
-    assert told == rooms - {"__init__", "__main__"}
+def test_the_overview_lists_the_packages_in_the_order_of_the_layers() -> None:
+    layers = [name.removeprefix("shoestring.") for layer in reversed(layers_of(ROOT)) for name in layer]
+    assert [name.rstrip("/") for name in first_cells("## The packages")] == layers
+
+
+def first_cells(heading: str) -> list[str]:
+    """Return the code spans in the first cells of the table below a heading of docs/overview.md."""
+    section = (ROOT / "docs" / "overview.md").read_text().split(f"{heading}\n")[1].split("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
