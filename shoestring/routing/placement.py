@@ -1,4 +1,4 @@
-"""A pool and a market as the exact values that reach a pod."""
+"""The placement of a decision, as the values that KFP's driver and Argo put on a pod."""
 
 from __future__ import annotations
 
@@ -10,39 +10,37 @@ from shoestring.core.types import Placement, Toleration
 from shoestring.routing.decision import Decision
 
 GPU_RESOURCE = "nvidia.com/gpu"
-# By these a stage's pod is known on a cluster; a router's has the stage's name after ROUTE, the exit step's
-# says SETTLE.
+# Labels of the pods. STAGE_LABEL holds the name of the stage, ROUTE and that name for its route step, and
+# SETTLE for the exit step.
 STAGE_LABEL, RUN_LABEL = "shoestring.dev/stage", "shoestring.dev/run"
 ROUTE, SETTLE = "route-", "settle"
-# Kubeflow's own, on every pod: its job id, which is the run's id there.
+# Kubeflow sets this label on every pod. It holds the job id, which is the run id on Kubeflow.
 KUBEFLOW_RUN_LABEL = "pipeline/runid"
 
 
 def is_stage(label: str) -> bool:
-    """Is this the label of a stage's own pod?"""
+    """Return whether this is the label of a stage's own pod."""
     return label != SETTLE and not label.startswith(ROUTE)
 
 
-def placed(decision: Decision) -> Placement:
-    """The placement that a decision chose. Raises ValueError when it chose nothing."""
+def placement_of(decision: Decision) -> Placement:
+    """Return the placement of a decision. Raises ValueError: it chose nothing."""
     if decision.placement is None:
-        raise ValueError(
-            f"the decision for {decision.question.stage} chose nothing: there is nothing to place"
-        )
+        raise ValueError(f"the decision for {decision.question.stage} chose nothing, so it has no placement")
     return decision.placement
 
 
 def driver_outputs(decision: Decision, decision_key: str) -> dict[str, Any]:
-    """What the route step returns: a dict, a list, a dict and strings, nothing else.
+    """Return what the route step returns: a dict, a list, a dict and strings.
 
-    KFP's driver reads a selector that is a string as an empty one, and an accelerator count that is a number
-    as none, both without a word; an empty cpu or memory fails the stage. An accelerator of "" is how a pod
-    without one is asked for.
+    No other types work. KFP's driver silently reads a selector that is a string as an empty one, and an
+    accelerator count that is a number as none. An empty cpu or memory fails the stage. For a pod without an
+    accelerator, the accelerator is "".
 
     Raises:
         ValueError: the decision chose nothing.
     """
-    placement = placed(decision)
+    placement = placement_of(decision)
     return {
         "node_selector": dict(placement.node_selector),
         "tolerations": as_kubernetes(placement.tolerations),
@@ -57,16 +55,15 @@ def driver_outputs(decision: Decision, decision_key: str) -> dict[str, Any]:
 
 
 def argo_patch(decision: Decision) -> str:
-    """The same placement as a patch of the pod's spec, in JSON. Argo calls the container that does a
-    template's work `main`.
+    """Return the same placement as a JSON patch of the pod's spec, without the fields that it leaves empty.
 
-    Requests are limits, so that a pod gets what its price is for. What the placement leaves empty, the patch
-    does not touch.
+    Argo names the container that does the work `main`. Requests equal limits, so that the pod gets what
+    it pays for.
 
     Raises:
         ValueError: the decision chose nothing.
     """
-    placement = placed(decision)
+    placement = placement_of(decision)
     resources = {"cpu": placement.cpu, "memory": placement.memory}
     if placement.accelerator:
         resources[placement.accelerator] = placement.accelerator_count
@@ -86,4 +83,5 @@ def argo_patch(decision: Decision) -> str:
 
 
 def as_kubernetes(tolerations: Sequence[Toleration]) -> list[dict[str, str]]:
+    """Return tolerations in the form of the Kubernetes API."""
     return [toleration.model_dump(exclude_none=True) for toleration in tolerations]

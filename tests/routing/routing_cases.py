@@ -182,19 +182,19 @@ def tight_questions(stages: int = 3) -> st.SearchStrategy[Question]:
 
 
 @st.composite
-def questions(draw: st.DrawFn, stages: int = 3) -> Question:
-    """Small questions with budgets and deadlines about as large as the work, so that all outcomes occur."""
-    needs, pools = draw(_needs(draw(st.integers(1, stages)))), draw(_pools())
-    speeds = draw(st.sampled_from([(PARQUET, PACKED), (PACKED,)]))
-    rows = draw(st.sampled_from([0, 1, 1000, 200_000]))
+def _quotes(draw: st.DrawFn, pools: tuple[Pool, ...]) -> list[Quote]:
     price = st.integers(10_000, 3_000_000).map(lambda micro: Decimal(micro).scaleb(-6))
-    quotes = [
+    return [
         Quote(pool=pool.name, market=market, usd_per_hour=draw(price), as_of=DAY, source="drawn")
         for pool in pools
         for market in pool.markets
         if draw(st.integers(0, 9))
     ]
-    learned = tuple(
+
+
+@st.composite
+def _learned(draw: st.DrawFn, needs: tuple[Need, ...], pools: tuple[Pool, ...]) -> tuple[LearnedSpeed, ...]:
+    return tuple(
         LearnedSpeed(
             stage=need.stage,
             pool=pool.name,
@@ -206,6 +206,15 @@ def questions(draw: st.DrawFn, stages: int = 3) -> Question:
         for pool in pools
         if draw(st.booleans())
     )
+
+
+@st.composite
+def questions(draw: st.DrawFn, stages: int = 3) -> Question:
+    """Small questions with budgets and deadlines about as large as the work, so that all outcomes occur."""
+    needs, pools = draw(_needs(draw(st.integers(1, stages)))), draw(_pools())
+    speeds = draw(st.sampled_from([(PARQUET, PACKED), (PACKED,)]))
+    rows = draw(st.sampled_from([0, 1, 1000, 200_000]))
+    quotes, learned = draw(_quotes(pools)), draw(_learned(needs, pools))
     cached = draw(st.sampled_from([None, None, None, None, "cache/1.json"]))
     cents = st.integers(0, 400_000).map(lambda micro: str(Decimal(micro).scaleb(-6)))
     return laptop_question(

@@ -1,4 +1,4 @@
-"""Laws of the choice, and what is said when there is none."""
+"""Properties of the choice, for random questions and for a laptop."""
 
 from __future__ import annotations
 
@@ -8,25 +8,21 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from routing_cases import (
-    CPU_1,
     EVALUATE,
     INGEST,
     PACKED,
     PARQUET,
-    PREPROCESS,
     TRAIN,
     laptop_question,
     questions,
-    quote,
     tight_questions,
 )
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import from_microusd
 from shoestring.core.record import record_bytes
-from shoestring.core.types import Format, Market, Pool, RejectedPrice
+from shoestring.core.types import Format
 from shoestring.routing.candidates import RefusalCode
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
@@ -227,141 +223,3 @@ def test_the_prior_grows_with_the_samples() -> None:
     assert choice.prior_s_of(0) == choice.fixed_s == pytest.approx(3.0 + 336_776 * (30e-9 + 60e-9), abs=0.002)
     fixed = decide(laptop_question((INGEST,), "1")).choice
     assert fixed is not None and fixed.prior_s_of(0) == fixed.prior_s > fixed.fixed_s
-
-
-def refusals_of(question: Question) -> set[tuple[str, str]]:
-    return {(refusal.code, refusal.sentence) for refusal in decide(question).refusals}
-
-
-def test_a_budget_refusal_holds_the_numbers() -> None:
-    assert refusals_of(laptop_question((EVALUATE,), "0.00005")) == {
-        ("over-budget", "$0.000056 expected (P95 $0.000111), $0.000050 left"),
-        ("over-budget", "$0.000102 expected (P95 $0.000205), $0.000050 left"),
-    }
-
-
-def test_a_refusal_of_an_overdrawn_run_holds_the_excess() -> None:
-    (first, _) = decide(laptop_question((EVALUATE,), "0.001", held_usd="0.0015")).refusals
-    assert (
-        first.sentence
-        == "$0.000056 expected (P95 $0.000111), nothing left: the budget is exceeded by $0.000500"
-    )
-
-
-def test_a_deadline_refusal_names_the_shortest_deadline_that_is_enough() -> None:
-    decision = decide(laptop_question((EVALUATE,), deadline_left_s=2.0))
-    assert decision.smallest_budget_usd is None
-    left = "2.0 s left; 9.2 s would be enough for the fastest plan"
-    assert [refusal.sentence for refusal in decision.refusals] == [
-        f"10.0 s at P95, {left}",
-        f"9.2 s at P95, {left}",
-    ]
-    assert decide(laptop_question((EVALUATE,), deadline_left_s=9.2)).choice is not None
-
-
-def test_a_memory_refusal_holds_both_numbers() -> None:
-    need = EVALUATE.model_copy(update={"memory_fixed_gb": 1.0, "memory_bytes_per_row": 20_000.0})
-    assert refusals_of(laptop_question((need,))) == {
-        ("too-little-memory", "needs 7.74 GB of memory, cpu-1 has 4"),
-        ("too-little-memory", "needs 7.74 GB of memory, cpu-2 has 4"),
-    }
-
-
-def test_a_pool_without_a_gpu_or_with_a_small_one_is_refused() -> None:
-    small = Pool(name="gpu", cores=4, memory_gb=16, gpu="T4", gpu_count=1, gpu_memory_gb=16, gpu_tflops=65)
-    need = TRAIN.model_copy(update={"gpu": "must", "gpu_memory_gb": 24.0})
-    question = laptop_question(
-        (need,), pools=(CPU_1, small), quotes=(quote("cpu-1", "0.04"), quote("gpu", "0.5"))
-    )
-    assert refusals_of(question) == {
-        ("no-gpu", "needs a GPU of known speed, cpu-1 has none"),
-        ("too-little-gpu-memory", "needs 24 GB of GPU memory, gpu has 16"),
-    }
-
-
-def test_a_pool_without_an_accepted_price_is_refused_with_the_reason() -> None:
-    rejected = RejectedPrice(
-        row="cpu-2 on-demand $0.000000 (2026-11-01, x)",
-        reason="$0.000000 an hour is not a price: nobody gives cpu-2 away",
-    )
-    question = laptop_question(
-        (EVALUATE,),
-        quotes=(quote("cpu-1", "0.04"), quote("cpu-1", "0.01", Market.SPOT)),
-        rejected_prices=(rejected,),
-    )
-    assert refusals_of(question) == {
-        (
-            "no-price",
-            "no accepted price: $0.000000 an hour is not a price: nobody gives cpu-2 away",
-        ),
-        (
-            "market-not-declared",
-            "cpu-1 has a price for spot, but does not declare it: add spot to its markets",
-        ),
-    }
-    unpriced = decide(laptop_question((EVALUATE,), quotes=()))
-    assert unpriced.choice is None and unpriced.smallest_budget_usd is None
-    assert unpriced.refusals[0].sentence == "no accepted price for cpu-1 on-demand"
-
-
-def test_a_share_of_a_node_is_refused_with_the_reason_why_the_node_price_was_rejected() -> None:
-    share = Pool(name="cpu/2", node_pool="cpu", cores=2, memory_gb=4)
-    rejected = RejectedPrice(
-        row="cpu on-demand $700.000000 (2026-11-01, x)", reason="$700.000000 an hour is a placeholder"
-    )
-    question = laptop_question((EVALUATE,), pools=(share,), quotes=(), rejected_prices=(rejected,))
-    assert refusals_of(question) == {("no-price", "no accepted price: $700.000000 an hour is a placeholder")}
-
-
-def test_a_later_stage_that_cannot_run_anywhere_makes_every_offer_refused() -> None:
-    hungry = TRAIN.model_copy(update={"memory_fixed_gb": 32.0})
-    assert refusals_of(laptop_question((INGEST, PREPROCESS, hungry))) == {
-        ("later-stage-infeasible", "train cannot follow: needs 32.00 GB of memory, cpu-1 has 4")
-    }
-    declared = laptop_question(stage_budgets={"evaluate": Decimal("0.00001")})
-    assert {code for code, _ in refusals_of(declared)} == {"later-stage-infeasible"}
-
-
-def test_an_offer_that_fits_budget_or_deadline_but_not_both_is_refused() -> None:
-    """The second stage writes quickly in a format that is expensive to store, or slowly in a cheap one."""
-    stages = (
-        INGEST.model_copy(update={"writes_bytes_per_row": 0}),
-        INGEST.model_copy(update={"stage": "write"}),
-    )
-    slow = PARQUET.model_copy(update={"write_ns_per_row": 10**5})
-    tariffs = Tariffs(storage_usd_per_gb_month=Decimal("0.5"), storage_held_hours=24 * 30)
-    both = {
-        "speeds": (slow, PACKED),
-        "tariffs": tariffs,
-        "pools": (CPU_1,),
-        "quotes": (quote("cpu-1", "0.04"),),
-    }
-    dear, cheap = (
-        laptop_question(stages, "1", deadline_left_s=30.0, **both),
-        laptop_question(stages, "0.012", **both),
-    )
-    assert decide(dear).choice is not None and decide(cheap).choice is not None
-    assert {code for code, _ in refusals_of(cheap.model_copy(update={"deadline_left_s": 30.0}))} == {
-        "over-budget-or-deadline"
-    }
-
-
-def test_a_question_without_pools_is_refused_without_an_error() -> None:
-    decision = decide(laptop_question(pools=(), quotes=()))
-    assert decision.choice is None and decision.refusals == () and decision.smallest_budget_usd is None
-
-
-@pytest.mark.parametrize(
-    ("wrong", "what"),
-    [
-        ({"stage": "train"}, "its first need"),
-        ({"needs": (INGEST, TRAIN, TRAIN)}, "more than one elastic"),
-        ({"reads_format": "arrow"}, "no speed for arrow"),
-        ({"speeds": ()}, "no format has a speed"),
-        ({"deadline_left_s": float("inf")}, "finite"),
-        ({"budget_usd": 0.003}, "write it in quotes"),
-    ],
-)
-def test_an_inconsistent_question_is_refused(wrong: dict[str, object], what: str) -> None:
-    with pytest.raises(ValidationError, match=what):
-        Question.model_validate(laptop_question().model_dump() | wrong)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from routing_cases import CPU_1, PACKED, PARQUET, laptop_question, questions, quote, tight_questions
+from routing_cases import PACKED, PARQUET, questions, tight_questions
+from storage_class_cases import (
+    COLD,
+    READ,
+    WITH_CLASSES,
+    WRITE,
+    asked,
+    storage_class_at,
+)
 from test_hindsight import actuals_of, hindsight_of
 from test_planner import best_of_all_plans
 
 from shoestring.config.tariff_costs import retrieval_microusd, storage_microusd
 from shoestring.config.tariffs import HOURS_PER_MONTH, StorageClass, Tariffs
-from shoestring.core.money import microusd, usd
+from shoestring.core.money import microusd
 from shoestring.core.record import record_bytes
-from shoestring.core.types import STANDARD_CLASS, Format, Need
+from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.routing.analysis.outline import pareto_front, stage_outlines
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.dag import UpstreamStage
@@ -28,59 +35,6 @@ from shoestring.routing.offers.egress import billed_gb
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.explain import as_text
 from shoestring.routing.question import Question
-
-WRITE = Need(stage="write", setup_s=1, cpu_us_per_row=2, writes_bytes_per_row=4000)
-READ = Need(stage="read", setup_s=1, cpu_us_per_row=2, reads="scan")
-ROWS = 1_000_000
-COLD = {"usd_per_gb_month": "0.004", "retrieval_usd_per_gb": "0.03"}
-
-
-def storage_class_at(
-    usd_per_gb_month: float, retrieval_usd_per_gb: float, min_days: float = 0
-) -> StorageClass:
-    prices = {
-        "usd_per_gb_month": f"{usd_per_gb_month:.6f}",
-        "retrieval_usd_per_gb": f"{retrieval_usd_per_gb:.6f}",
-    }
-    return StorageClass.model_validate(prices | {"min_days": min_days})
-
-
-CLASSES = st.dictionaries(
-    st.sampled_from(["COLD", "IA"]),
-    st.builds(storage_class_at, st.floats(0, 30), st.floats(0, 2), st.sampled_from([0, 0, 30])),
-    min_size=1,
-)
-
-
-def with_classes(question: Question, classes: dict[str, StorageClass], reads: str, hours: float) -> Question:
-    """Return the question with several storage classes, at prices that matter next to machine prices."""
-    tariffs = question.tariffs.model_copy(
-        update={
-            "storage_classes": classes,
-            "storage_usd_per_gb_month": usd("20"),
-            "storage_held_hours": hours,
-        }
-    )
-    return question.model_copy(
-        update={"tariffs": tariffs, "reads_storage_class": reads, "cached_storage_class": reads}
-    )
-
-
-WITH_CLASSES = st.builds(
-    with_classes,
-    st.one_of(questions(2), tight_questions(2)),
-    CLASSES,
-    st.sampled_from([STANDARD_CLASS, "COLD"]),
-    st.sampled_from([1.0, 24.0, 730.0]),
-)
-
-
-def asked(
-    held_hours: float, classes: dict[str, Any], needs: tuple[Need, ...] = (WRITE, READ), **fields: Any
-) -> Decision:
-    tariffs = Tariffs.model_validate({"storage_classes": classes, "storage_held_hours": held_hours})
-    only = {"pools": (CPU_1,), "quotes": (quote("cpu-1", "0.04"),), "rows": ROWS, "tariffs": tariffs}
-    return decide(laptop_question(needs, "100", **(only | fields)))
 
 
 @examples(120)

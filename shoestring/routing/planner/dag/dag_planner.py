@@ -1,16 +1,16 @@
-"""Plans the stages of a DAG after the first: exact while there are few partial plans, with a bound where
-there are many.
+"""The planner for a DAG of stages: exact while there are few partial plans, with a bound where there are
+many.
 
 Stages are coupled by what lies between them: the format of a data set, the time at which it is ready, and the
 shared budget. So stages are planned from the end, each after all that wait for it. The planned stages form
 groups that are independent of each other. For each combination of formats that a group reads from outside, it
 keeps the labels that no other dominates in expected cost, P95 dollars and P95 times. A stage merges the
-groups that read it or wait for it (dollars add up, the longest of the times counts) and is put before them
+groups that read it or wait for it (dollars add up, the longest of the times counts), and is put before them
 with its own offers. A chain is one group with one time.
 
 No optimum is lost as long as no group has more than `max_labels` labels for one state. Beyond that, similar
-labels are thinned out. How much that may have cost is known from planning once more with each lot of similar
-labels replaced by their minimum in every row: no plan can be better than that.
+labels are thinned out. To bound the loss, the stages are planned once more, with each set of similar labels
+replaced by their minimum in every row: no plan can be better than that.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class DagPlanner:
             for each in waits
         ]
         sums = np.stack([own.cost[first] + after[COST], own.p95[first] + after[P95], parallel, *times])
-        # Where there are many, labels that their own lot dominates are not kept until the other lots are
+        # Where there are many, labels that their own set dominates are dropped before the other sets are
         # made.
         kept = undominated_labels(sums, timed=self.timed)
         return sums[:, kept], first[kept], then[kept]

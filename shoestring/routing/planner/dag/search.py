@@ -1,10 +1,9 @@
-"""The plan search over a DAG: exact where there are few partial plans, in rounds with a known gap where there
-are many.
+"""The plan search over a DAG: exact where there are few partial plans, with a known gap otherwise.
 
-The first pass finds a plan for every candidate. Where it could not keep all partial plans, further rounds
-keep more, but only those that may lead to something better than what was found, until nothing better is
-possible or little is. A round is limited by the number of partial plans, never by seconds, so that the same
-question always has the same answer.
+The first pass finds a plan for every candidate. If it could not keep all partial plans, further rounds keep
+more of them, and only those that may lead to a better plan. They end when no better plan is possible, or only
+one that is slightly better. A round is limited by the number of partial plans, not by seconds, so that the
+same question always has the same answer.
 """
 
 from __future__ import annotations
