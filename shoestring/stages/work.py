@@ -1,4 +1,4 @@
-"""What the code of a stage receives: its inputs, and only the interfaces that it needs."""
+"""The inputs of a stage's code, and the interfaces that it may use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_POLICY = Policy()
 
 
 class StageProgress(Record):
-    """What a stage reports while it runs. The supervisor puts it into the heartbeat."""
+    """The progress that a stage reports while it runs. The supervisor puts it into the heartbeat."""
 
     phase: str = ""
     samples: int = 0
@@ -36,7 +36,7 @@ class StageProgress(Record):
 class Origin(Record):
     """The code of an author's own stage, as its pipeline names it.
 
-    The router does not import that code, so the pipeline has to say everything that names the stage's result.
+    The router does not import that code, so the pipeline has to name everything that the result depends on.
     """
 
     module: str = Field(description="has `run(work) -> StageOutcome`; imported only in the stage's pod")

@@ -1,4 +1,4 @@
-"""Pods that wait or died, as a sweeper is shown them, and a world of shares of nodes."""
+"""Pending and dead pods as the reaper sees them, and a world whose pools are shares of nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from runtime_world import INGEST, Began, SetClock, on_cluster, small_world, wish
+from runtime_world import INGEST, SetClock, StartedAttempt, on_cluster, run_request, small_world
 
 from shoestring.config.world import PriceBook, World
 from shoestring.core.interfaces import PodLifetime, StagePod
@@ -22,7 +22,7 @@ SCHEDULER = "0/3 nodes are available: 3 Insufficient cpu."
 
 
 class Queue:
-    """Pods that wait, and those that were given up. One in `taken` is on a node by the time that it is asked to end."""
+    """Pending pods, and those that were ended. With `taken`, a node has accepted a pod before it is ended."""
 
     def __init__(self, *pods: StagePod, taken: bool = False) -> None:
         self.waiting, self.ended, self._taken = list(pods), list[StagePod](), taken
@@ -39,7 +39,7 @@ class Queue:
 
 
 class NodePrices:
-    """The laptop's prices, for shares of nodes."""
+    """The local world's prices, for shares of nodes."""
 
     def __init__(self, laptop: PriceBook) -> None:
         names = {"cpu-1": SMALL.name, "cpu-2": LARGE.name}
@@ -54,7 +54,7 @@ class NodePrices:
         return self._book
 
     def current_usd_per_hour(self, quote: Quote, pool: Pool) -> None:
-        """They never move."""
+        """Return None: these prices never change."""
 
 
 def waits(world: World, seconds: float, run_id: str = "r", node: str = "", why: str = SCHEDULER) -> StagePod:
@@ -68,7 +68,9 @@ def shares_world(laptop: Path, folder: Path, pools: tuple[Pool, ...] = (SMALL, L
     return replace(on_cluster(small, pools)[0], prices=NodePrices(small.prices.book()))
 
 
-def again(began: Began, flights_slice: Path) -> str:
-    decision, _ = decide_and_reserve(began.world, began.run, wish(flights_slice, needs=INGEST), StageInputs())
+def again(began: StartedAttempt, flights_slice: Path) -> str:
+    decision, _ = decide_and_reserve(
+        began.world, began.run, run_request(flights_slice, needs=INGEST), StageInputs()
+    )
     assert decision.choice is not None
     return decision.choice.pool

@@ -1,4 +1,4 @@
-"""A laptop whose disk was measured once and for all, a clock that goes as fast as it is told to, and a run on both."""
+"""A local world with a fixed disk speed, clocks that tests control, and a started attempt."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ MONEY = Decimal("0.01")
 
 
 class SetClock(StillClock):
-    """Begins at the real time it was made."""
+    """A clock that starts at the time of its creation and moves only when it sleeps."""
 
     def __init__(self) -> None:
         super().__init__(datetime.now(UTC))
 
 
 class FastClock:
-    """Real time, `times` as fast."""
+    """The real clock, `times` as fast."""
 
     def __init__(self, times: float) -> None:
         self._times, self._began, self._began_s = times, datetime.now(UTC), time.monotonic()
@@ -67,8 +67,8 @@ class FastClock:
         time.sleep(seconds / self._times)
 
 
-def measured(folder: Path, world: World) -> World:
-    """Put the speeds of an ordinary disk where the probe would, so that every test decides from the same numbers."""
+def with_probed_speeds(folder: Path, world: World) -> World:
+    """Store the speeds of an ordinary disk as the probe would, so that tests decide from the same numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     speeds = tuple(
         FormatSpeed(
@@ -88,8 +88,8 @@ def measured(folder: Path, world: World) -> World:
     return world
 
 
-def far_away(laptop: Path, folder: Path, tariffs: dict[str, Any]) -> Path:
-    """A world file whose one pool is in another region than its store."""
+def world_in_other_region(laptop: Path, folder: Path, tariffs: dict[str, Any]) -> Path:
+    """Write a world file whose only pool is in another region than its store."""
     content = yaml.safe_load(laptop.read_text())
     content["pools"] = [content["pools"][0] | {"region": "away"}]
     content["prices"] = content["prices"][:1]
@@ -100,22 +100,24 @@ def far_away(laptop: Path, folder: Path, tariffs: dict[str, Any]) -> Path:
 
 
 def small_world(world_file: Path, folder: Path, clock: SetClock | FastClock | None = None) -> World:
-    return measured(folder / "store", open_local_world(world_file, store=folder / "store", clock=clock))
+    return with_probed_speeds(
+        folder / "store", open_local_world(world_file, store=folder / "store", clock=clock)
+    )
 
 
 def on(world: World, store: Store) -> World:
     return replace(world, store=store)
 
 
-def wish(
+def run_request(
     recipe: Path | Recipe, run_id: str = "r", needs: tuple[Need, ...] = CHAIN, budget_usd: Decimal = MONEY
 ) -> RunRequest:
     found = read_recipe(recipe) if isinstance(recipe, Path) else recipe
     return RunRequest(run_id, found, needs, budget_usd, None, 7)
 
 
-def refused_at_once(count: int, act: Callable[[int], object]) -> list[str]:
-    """What the ledger said to those who lost, of so many threads that act at the same moment."""
+def concurrent_refusals(count: int, act: Callable[[int], object]) -> list[str]:
+    """Run `act` in `count` threads at once; return the ledger's refusals."""
     gate, lost = threading.Barrier(count), list[str]()
 
     def race(number: int) -> None:
@@ -134,7 +136,7 @@ def refused_at_once(count: int, act: Callable[[int], object]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Began:
+class StartedAttempt:
     world: World
     run: Run
     attempt: Attempt
@@ -144,29 +146,29 @@ class Began:
     def account(self) -> str:
         return self.run.start.account
 
-    def hold_all_but(self, left_usd: Decimal) -> None:
-        """Somebody else takes what is free, but for so much."""
+    def reserve_all_but(self, left_usd: Decimal) -> None:
+        """Reserve all free money of the account except this amount, as another stage would."""
         free_usd = self.ledger.state(self.account).left_usd
         assert free_usd is not None
         self.ledger.reserve(self.account, "rival-1", "rival", 1, free_usd - left_usd)
 
 
-def begin(world: World, asked: RunRequest) -> Began:
+def begin(world: World, asked: RunRequest) -> StartedAttempt:
     """Admit a run and route its first stage; the attempt starts now."""
     run = admit(world, asked)
     decision, key = decide_and_reserve(world, run, asked, StageInputs())
     assert decision.choice is not None
     attempt = Attempt(world, run, decision, key, {}, world.clock.monotonic_s(), decision.choice.p95_usd)
-    return Began(world, run, attempt, Ledger(world.store, world.clock))
+    return StartedAttempt(world, run, attempt, Ledger(world.store, world.clock))
 
 
-def variables(world_file: Path, folder: Path) -> dict[str, str]:
-    """The environment of a pod of this run."""
+def pod_environment(world_file: Path, folder: Path) -> dict[str, str]:
+    """Return the environment of a pod of this run."""
     return os.environ | {"SHOESTRING_WORLD": str(world_file), "SHOESTRING_STORE": str(folder / "store")}
 
 
-class TellingCluster(LocalCluster):
-    """A cluster that says of pods, and of its pools, what it is told to; of all other pods that they live."""
+class FakeCluster(LocalCluster):
+    """A cluster that reports the given lifetimes and pools; all other pods are alive."""
 
     def __init__(self, pools: tuple[Pool, ...], lives: dict[str, PodLifetime] | None = None) -> None:
         super().__init__(pools)
@@ -178,33 +180,32 @@ class TellingCluster(LocalCluster):
 
 def on_cluster(
     world: World, pools: tuple[Pool, ...] | None = None, rules: Policy | None = None
-) -> tuple[World, TellingCluster]:
-    """The same world where pods live and die elsewhere, and the cluster that tells of them."""
-    cluster = TellingCluster(pools or world.cluster.pools())
+) -> tuple[World, FakeCluster]:
+    """Return the world with a fake cluster, and the cluster."""
+    cluster = FakeCluster(pools or world.cluster.pools())
     return replace(
         world, cluster=cluster, policy=rules or world.policy, pod=PodRef.parse("ns.0.router")
     ), cluster
 
 
-def in_pod(began: Began, pod: str) -> Attempt:
-    """The attempt, as a pod of this name makes it."""
+def attempt_in_pod(began: StartedAttempt, pod: str) -> Attempt:
+    """Return the attempt as the pod of this name would run it."""
     return replace(began.attempt, world=replace(began.world, pod=PodRef.parse(pod)))
 
 
-def check_windows(windows: list[dict[str, int]]) -> None:
-    """Every epoch's samples from its first on, none left out and none twice, across the kill."""
+def check_sample_ranges(ranges: list[dict[str, int]]) -> None:
+    """Check that each epoch's samples were trained in order, none left out and none twice."""
     epoch, position = 0, 0
-    for window in windows:
-        at_epoch, first, last = window["epoch"], window["first"], window["last"]
-        if at_epoch != epoch:
-            assert at_epoch == epoch + 1
-            epoch, position = at_epoch, 0
-        assert first == position
-        position = last
+    for each in ranges:
+        if each["epoch"] != epoch:
+            assert each["epoch"] == epoch + 1
+            epoch, position = each["epoch"], 0
+        assert each["start"] == position
+        position = each["stop"]
 
 
-class AwayStore(FolderStore):
-    """A folder whose writes wait until it is back; `what`: only those of keys with this in them."""
+class UnreachableStore(FolderStore):
+    """A folder whose writes block until `back` is set; `what`: only those of keys that contain it."""
 
     def __init__(self, root: Path, what: str = "") -> None:
         super().__init__(root)
@@ -218,13 +219,13 @@ class AwayStore(FolderStore):
         return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
 
 
-def a_child(text: str) -> subprocess.Popen[bytes]:
+def start_process(text: str) -> subprocess.Popen[bytes]:
     child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
     return child
 
 
-def watched(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> None:
+def watch_until_end(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> None:
     with background_io() as writer:
         watch_child(attempt, child, scratch, writer)

@@ -1,4 +1,4 @@
-"""One run of the compiled pipeline on real data, looked at from every side."""
+"""One run of the compiled pipeline on real data: its summary, ledger, outputs, replay and cache."""
 
 import json
 import shutil
@@ -33,13 +33,13 @@ def test_the_summary_keeps_its_contract(finished: Finished) -> None:
     assert 0 < summary["quality"]["log_loss"] < 1
 
 
-def test_what_stages_and_overhead_spent_is_what_the_run_spent(finished: Finished) -> None:
+def test_stages_and_overhead_add_up_to_the_spending_of_the_run(finished: Finished) -> None:
     summary = finished.ran.json
     stages_usd = sum(Decimal(stage["spent_usd"]) for stage in summary["stages"])
     assert stages_usd + Decimal(summary["overhead_usd"]) == Decimal(summary["spent_usd"])
 
 
-def test_the_output_folder_holds_what_a_person_wants(finished: Finished) -> None:
+def test_the_output_folder_holds_the_model_the_report_and_the_records(finished: Finished) -> None:
     names = {path.relative_to(finished.out).parts[0] for path in finished.out.rglob("*") if path.is_file()}
     assert names >= {"decisions", "receipts", "ledger", "report.html", "model"}
     assert len(list((finished.out / "receipts").glob("*.json"))) == 4
@@ -52,7 +52,7 @@ def test_every_decision_replays_byte_for_byte(finished: Finished) -> None:
         assert shoestring("replay", path).code == 0
 
 
-def test_the_ledger_holds_and_nothing_is_held(finished: Finished) -> None:
+def test_the_ledger_verifies_and_nothing_is_held(finished: Finished) -> None:
     for folder in (finished.store, finished.store / "ledger", finished.out / "ledger"):
         assert shoestring("ledger", "verify", "--store", folder).code == 0
     accounts = finished.again("ledger", "show", "--json").json
@@ -60,7 +60,7 @@ def test_the_ledger_holds_and_nothing_is_held(finished: Finished) -> None:
     assert all(account["closed"] for account in accounts if account["parent"])
 
 
-def test_a_second_run_reuses_ingest_and_preprocess_at_nothing(finished: Finished, tmp_path: Path) -> None:
+def test_a_second_run_reuses_ingest_and_preprocess_at_no_cost(finished: Finished, tmp_path: Path) -> None:
     ran = finished.again("run", finished.recipe, "--out", tmp_path, "--seed", "7", "--json")
     assert ran.code == 0, ran.err
     stages = {stage["name"]: stage for stage in ran.json["stages"]}

@@ -48,7 +48,7 @@ OVERRUN_SHARE = Decimal("0.2")
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a person asked for.
+    """A person's request for a run.
 
     `job_id` is the engine's own id for the run, where it has one. `waited_s` is how long the run has waited
     to start. `metered` is false for an external component, which no supervisor meters.
@@ -210,7 +210,7 @@ def extension_headroom_usd(question: Question, offers: Candidates) -> Decimal:
 
 
 def store_refusal(store: Store, decision: Decision) -> Refused:
-    """Store a decision that chose nothing, and return the error that says why."""
+    """Store a decision that chose nothing, and return the error with its reasons."""
     question = decision.question
     key = store_layout.decision(question.run_id, question.attempt_id)
     store.put(key, record_bytes(decision), if_absent=True)
@@ -280,8 +280,8 @@ def find_or_admit(world: World, request: RunRequest) -> Run:
     """Return the run if its launcher has started it; otherwise admit it.
 
     The first router of a run admits it where only an engine launched it, or where the launcher died before
-    admission was complete. A run without a launcher that has ended is started again: its engine was told to
-    retry it.
+    admission was complete. A run without a launcher that has ended is started again, since its engine
+    retries it.
     """
     if any(world.store.list(store_layout.starts(request.run_id))):
         run, ledger = open_run(world.store, request.run_id), Ledger(world.store, world.clock, str(world.pod))

@@ -78,7 +78,7 @@ def approval_for(
 
 
 def set_parent_caps(world: World, ledger: Ledger, month: str, campaign: str) -> str | None:
-    """Set the caps of the month's and the campaign's accounts to what the world's budgets say now.
+    """Set the caps of the month's and the campaign's accounts to those of the world's budgets.
 
     Returns the campaign's account; None without a campaign.
 

@@ -51,7 +51,7 @@ class RemainingStages(Record):
 
 @dataclass(frozen=True, slots=True)
 class StageRequest:
-    """What is known when a stage is to be routed; `build_question` makes a Question of it.
+    """A router's request to route a stage; `build_question` turns it into a Question.
 
     `notes` and `min_memory_gb` come from earlier attempts. `min_memory_gb` applies even if the stage's need
     is less. `upstream` are the stages that the remaining ones come after and that need no planning any more.

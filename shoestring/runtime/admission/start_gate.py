@@ -110,7 +110,7 @@ def check_caps(
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What a start takes from its parent accounts, and how long it may wait until they have it."""
+    """The money that a start takes from its parent accounts, and how long it may wait for it."""
 
     cap_usd: Decimal
     campaign: str

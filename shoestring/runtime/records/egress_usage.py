@@ -32,9 +32,7 @@ def route_prefix(route: str, now: datetime) -> str:
 
 
 def record_egress(store: Store, decision: Decision, now: datetime) -> None:
-    """Record what a stage that begins will transfer. If the store fails, the volume is lost and the stage
-    goes on.
-    """
+    """Record what a stage that begins will transfer. A failure of the store loses only that record."""
     question = decision.question
     if decision.choice is None or decision.choice.cached or not question.tariffs.is_tiered:
         return

@@ -4,7 +4,7 @@ cost.
 
 from __future__ import annotations
 
-from shoestring.config.policy import CandidatePolicy
+from shoestring.config.preferences import CandidatePolicy
 from shoestring.core import store_layout
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt

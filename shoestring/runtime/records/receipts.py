@@ -128,7 +128,7 @@ def write_lost_receipts(
 ) -> None:
     """Write a receipt for each attempt that was settled without its supervisor, from its last heartbeat.
 
-    `reasons` says, by reservation, what became of a pod, where the caller knows it.
+    `reasons` are the ends of the pods, by reservation, where the caller knows them.
 
     A reservation without a decision gets no receipt: its router died before it wrote the decision, so there
     was no attempt.

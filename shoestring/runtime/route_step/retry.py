@@ -35,9 +35,7 @@ FINAL_CAUSES = ("money", "code", "guardrail", "")
 
 @dataclass(frozen=True, slots=True)
 class RetryContext:
-    """What the earlier attempts of this start tell the next one: notes, and the memory that it needs at
-    least.
-    """
+    """The lessons of this start's earlier attempts: notes, and the minimum memory of the next attempt."""
 
     notes: tuple[str, ...] = ()
     min_memory_gb: float = 0.0
@@ -73,8 +71,7 @@ def open_reservations(state: AccountState, stage: str) -> dict[str, Reservation]
 
 
 def settle_earlier_attempts(world: World, run: Run, ledger: Ledger, stage: str) -> RetryContext:
-    """Settle what dead pods of this stage still hold, and return what its attempts in this start tell the
-    next one.
+    """Settle what dead pods of this stage still hold, and return the lessons of its attempts in this start.
 
     Raises:
         Refused: an attempt still runs, or the next one would end as the last one did.
@@ -104,7 +101,7 @@ def settled_receipts(world: World, run: Run, ledger: Ledger, stage: str) -> list
 
 
 def retry_context(world: World, receipts: list[Receipt]) -> RetryContext:
-    """Return what these receipts, the newest last, tell the next attempt.
+    """Return the lessons of these receipts, the newest last, for the next attempt.
 
     Raises:
         Refused: the next attempt would end as the last one did.
@@ -129,7 +126,7 @@ def retry_context(world: World, receipts: list[Receipt]) -> RetryContext:
 
 
 def ran_out_of_memory(world: World, receipt: Receipt) -> bool:
-    """Return whether memory ended an attempt, as its receipt or the cluster says."""
+    """Return whether an attempt ran out of memory, according to its receipt or the cluster."""
     return receipt.cause == "memory" or bool(
         receipt.pod and world.cluster.lifetime(receipt.pod).reason == OUT_OF_MEMORY
     )

@@ -95,7 +95,7 @@ def request_differences(run: Run, request: RunRequest) -> tuple[str, ...]:
     if not (differences := [text for text, differing in differs.items() if differing]):
         return ()
     return (
-        f"{run.run_id} keeps what it was started with: {join_names(differences)}; use a new run id to change it",
+        f"{run.run_id} keeps its first settings: {join_names(differences)}; use a new run id to change them",
     )
 
 

@@ -34,7 +34,7 @@ PROGRESS_EVERY_S = 0.2
 
 
 class ChildJob(Record):
-    """What the supervisor passes to the child. Times are on the machine's monotonic clock, in seconds."""
+    """The job that the supervisor passes to the child. Times are seconds on the monotonic clock."""
 
     stage: str
     attempt: int

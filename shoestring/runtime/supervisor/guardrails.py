@@ -84,8 +84,8 @@ def usage_text(name: str, cap: UsageCap, used: float) -> str:
 
 
 def stop_at_cap(attempt: Attempt, name: str, cap: UsageCap, used: float) -> None:
-    """Stop the attempt, so that it is retried with more memory, retried as it is, or not retried, as the
-    action says.
+    """Stop the attempt. Its cause makes the engine retry it with more memory, retry it unchanged, or not at
+    all.
     """
     reason = f"{usage_text(name, cap, used)}, and its action is {cap.action}"
     if name == "memory_gb" and cap.action == "rebalance":

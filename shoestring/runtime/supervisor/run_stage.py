@@ -40,7 +40,7 @@ def run_stage(
     inputs: Mapping[str, str],
     origin: Origin | None = None,
 ) -> StageOutcome:
-    """Do what the decision says, inside its reservation.
+    """Run the stage as decided, inside its reservation.
 
     Args:
         world_argument: where the child opens the world from.
@@ -84,7 +84,7 @@ def run_stage(
 
 
 def cache_outcome(attempt: Attempt, outcome: StageOutcome) -> None:
-    """Cache the result under what it was made from: this pod's code, which may be newer than its router's."""
+    """Cache the result under the digest of this pod's code, which may be newer than its router's."""
     store, question, run, origin = attempt.world.store, attempt.decision.question, attempt.run, attempt.origin
     if origin is not None:
         origin = origin.model_copy(update={"code": cache.package_digest(origin.module)})
@@ -187,9 +187,9 @@ def write_attempt_receipt(attempt: Attempt, result: ChildResult, spent_usd: Deci
 
 
 def attempt_samples(attempt: Attempt, result: ChildResult) -> int | None:
-    """Return the samples of this attempt alone; None where its time does not tell its speed.
+    """Return the samples of this attempt alone; None where its speed cannot be measured.
 
-    Its time tells its speed if it did its work or migrated.
+    The speed of an attempt is measured if it completed its work or migrated.
     """
     if result.outcome is None and result.cause != "migrated":
         return None

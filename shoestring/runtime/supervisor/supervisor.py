@@ -73,7 +73,7 @@ def stop_on_signals(attempt: Attempt) -> Iterator[None]:
 
 
 def launcher_check() -> Callable[[], bool]:
-    """Return a function that says whether the process that launched the run is gone.
+    """Return a function that checks whether the process that launched the run is gone.
 
     The local runner's child outlives its parent when that is killed, and a shell is between them. So the
     launcher puts its identity into the environment. On a cluster no launcher does, and the function always
@@ -281,7 +281,7 @@ def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
 
 
 def raise_unless_done(attempt: Attempt, result: ChildResult) -> None:
-    """Raise StageStopped or StageFailed, as the result says."""
+    """Raise StageStopped or StageFailed unless the stage is done."""
     if result.status == "stopped":
         raise StageStopped(f"{attempt.stage} stopped: {result.reason}")
     if result.status == "failed":

@@ -1,4 +1,4 @@
-"""Before anything starts: the whole chain fits, or nothing is opened."""
+"""Admission: the whole chain fits, or no account is opened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import Finished
-from runtime_world import CHAIN, INGEST, SetClock, begin, small_world, wish
+from runtime_world import CHAIN, INGEST, SetClock, begin, run_request, small_world
 
 from shoestring.backends.local import open_local_world
 from shoestring.config.world import World
@@ -40,7 +40,7 @@ def recipe(flights_slice: Path) -> Recipe:
 
 def test_a_refusal_leaves_no_account_and_no_start_but_its_decision(world: World, recipe: Recipe) -> None:
     with pytest.raises(BudgetTooSmall) as refused:
-        admit(world, wish(recipe, budget_usd=MICRO))
+        admit(world, run_request(recipe, budget_usd=MICRO))
     assert account_names(world.store) == []
     assert open_run(world.store, "r").starts == ()
     decision = read_record(world.store, "runs/r/decisions/ingest-1.json", Decision)
@@ -54,15 +54,15 @@ def test_the_smallest_budget_of_a_refusal_is_admitted_and_a_micro_dollar_less_is
     world: World, recipe: Recipe
 ) -> None:
     with pytest.raises(BudgetTooSmall) as refused:
-        admit(world, wish(recipe, budget_usd=MICRO))
+        admit(world, run_request(recipe, budget_usd=MICRO))
     smallest_usd = refused.value.smallest_usd
     with pytest.raises(BudgetTooSmall) as again:
-        admit(world, wish(recipe, budget_usd=smallest_usd - MICRO))
+        admit(world, run_request(recipe, budget_usd=smallest_usd - MICRO))
     assert again.value.smallest_usd == smallest_usd
-    run = admit(world, wish(recipe, budget_usd=smallest_usd))
+    run = admit(world, run_request(recipe, budget_usd=smallest_usd))
     ledger = Ledger(world.store, world.clock)
     assert ledger.state("r").cap_usd == smallest_usd
-    decision, _ = decide_and_reserve(world, run, wish(recipe, budget_usd=smallest_usd), StageInputs())
+    decision, _ = decide_and_reserve(world, run, run_request(recipe, budget_usd=smallest_usd), StageInputs())
     assert decision.choice is not None
     left_usd = ledger.state("r").left_usd
     assert left_usd is not None
@@ -73,43 +73,41 @@ def test_a_deadline_that_cannot_be_kept_is_refused_and_no_budget_is_named(
     world: World, recipe: Recipe
 ) -> None:
     with pytest.raises(Refused, match="no offer fits ingest") as refused:
-        admit(world, replace(wish(recipe), deadline_s=1.0))
+        admit(world, replace(run_request(recipe), deadline_s=1.0))
     assert not isinstance(refused.value, BudgetTooSmall)
     assert account_names(world.store) == []
 
 
-def test_what_deciding_costs_is_set_aside_before_anything_else(world: World, recipe: Recipe) -> None:
-    run = admit(world, wish(recipe))
+def test_the_cost_of_deciding_is_reserved_first(world: World, recipe: Recipe) -> None:
+    run = admit(world, run_request(recipe))
     state = Ledger(world.store, world.clock).state(run.start.account)
     assert {hold: held.amount_usd for hold, held in state.reservations.items()} == {
         "overhead-1": overhead_usd(world, len(CHAIN))
     }
 
 
-def test_whoever_comes_to_an_admitted_run_joins_it(world: World, recipe: Recipe) -> None:
-    first = admit(world, wish(recipe))
-    assert find_or_admit(world, wish(recipe)) == first
-    assert find_or_admit(world, wish(recipe, run_id="other")).start.account == "other"
+def test_a_router_joins_a_run_that_is_already_admitted(world: World, recipe: Recipe) -> None:
+    first = admit(world, run_request(recipe))
+    assert find_or_admit(world, run_request(recipe)) == first
+    assert find_or_admit(world, run_request(recipe, run_id="other")).start.account == "other"
     assert [len(open_run(world.store, run_id).starts) for run_id in ("r", "other")] == [1, 1]
 
 
 @pytest.mark.parametrize("run_id", ["2026-11", "r.2", "", "-r", "a/b", "r" * 101])
-def test_an_id_that_would_be_taken_for_another_account_is_refused_before_anything_is_written(
+def test_a_run_id_that_names_another_account_is_refused_before_anything_is_written(
     world: World, recipe: Recipe, run_id: str
 ) -> None:
     before = list(world.store.list(""))
     with pytest.raises(UsageError, match="is not a valid run id"):
-        find_or_admit(world, wish(recipe, run_id))
+        find_or_admit(world, run_request(recipe, run_id))
     assert list(world.store.list("")) == before
 
 
-def test_an_engine_that_asks_for_something_else_is_told_what_its_run_keeps(
-    world: World, recipe: Recipe
-) -> None:
-    run = admit(world, wish(recipe))
-    assert request_differences(run, wish(recipe)) == ()
+def test_a_request_that_differs_from_the_started_run_is_noted(world: World, recipe: Recipe) -> None:
+    run = admit(world, run_request(recipe))
+    assert request_differences(run, run_request(recipe)) == ()
     other = recipe.model_copy(update={"budget_usd": recipe.budget_usd * 2})
-    asked = replace(wish(other, budget_usd=Decimal("0.5")), deadline_s=60.0, seed=8)
+    asked = replace(run_request(other, budget_usd=Decimal("0.5")), deadline_s=60.0, seed=8)
     (sentence,) = request_differences(find_or_admit(world, asked), asked)
     for part in (
         "a budget of $0.010000, not $0.5",
@@ -122,12 +120,12 @@ def test_an_engine_that_asks_for_something_else_is_told_what_its_run_keeps(
     assert sentence in decision.question.notes
 
 
-def test_a_second_start_gets_what_the_first_left(world: World, recipe: Recipe) -> None:
-    first = begin(world, wish(recipe, needs=INGEST))
+def test_a_second_start_gets_the_money_that_the_first_left(world: World, recipe: Recipe) -> None:
+    first = begin(world, run_request(recipe, needs=INGEST))
     spent_usd = Decimal("0.000010")
     first.ledger.settle("r", "ingest-1", spent_usd)
     settle_run(world, "r")
-    asked = wish(recipe, needs=INGEST, budget_usd=Decimal("0.02"))
+    asked = run_request(recipe, needs=INGEST, budget_usd=Decimal("0.02"))
     second = admit(world, asked)
     assert first.ledger.state(second.start.account).cap_usd == asked.budget_usd - spent_usd
     decision, _ = decide_and_reserve(world, second, asked, StageInputs())
@@ -137,7 +135,7 @@ def test_a_second_start_gets_what_the_first_left(world: World, recipe: Recipe) -
 def test_a_declared_stage_budget_caps_the_stage_over_several_starts(world: World, recipe: Recipe) -> None:
     cap_usd = Decimal("0.000200")
     capped = recipe.model_copy(update={"stage_budgets_usd": {"ingest": cap_usd}})
-    first = begin(world, wish(capped, needs=INGEST))
+    first = begin(world, run_request(capped, needs=INGEST))
     p95_usd = first.attempt.choice.p95_usd
     with pytest.raises(BudgetExceeded):
         first.ledger.extend("r", "ingest-1", cap_usd - p95_usd + MICRO)
@@ -145,7 +143,7 @@ def test_a_declared_stage_budget_caps_the_stage_over_several_starts(world: World
     first.ledger.settle("r", "ingest-1", cap_usd - p95_usd)
     settle_run(world, "r")
 
-    second = begin(world, wish(capped, needs=INGEST))
+    second = begin(world, run_request(capped, needs=INGEST))
     assert second.attempt.decision.question.stage_budgets == {"ingest": p95_usd}
     assert second.ledger.state("r.2").stages["ingest"].cap_usd == p95_usd
     with pytest.raises(BudgetExceeded):
@@ -154,14 +152,12 @@ def test_a_declared_stage_budget_caps_the_stage_over_several_starts(world: World
     settle_run(world, "r")
 
     with pytest.raises(Refused):
-        admit(world, wish(capped, needs=INGEST))
+        admit(world, run_request(capped, needs=INGEST))
     assert account_names(world.store)[-2:] == ["r", "r.2"]
 
 
-def test_what_is_there_already_is_not_paid_for_by_admission_either(
-    finished: Finished, tmp_path: Path
-) -> None:
-    """A budget too small for a cold store, which has learned the same, is enough where ingest and preprocess are there."""
+def test_admission_does_not_pay_for_cached_results(finished: Finished, tmp_path: Path) -> None:
+    """A budget too small for a store without cached results is enough with them, at equal receipts."""
     shutil.copytree(finished.store, tmp_path / "warm")
     for folder in ("runs", "learned"):
         shutil.copytree(finished.store / folder, tmp_path / "cold" / folder)
@@ -171,15 +167,17 @@ def test_what_is_there_already_is_not_paid_for_by_admission_either(
     smallest_usd = []
     for world in (cold, warm):
         with pytest.raises(BudgetTooSmall) as refused:
-            admit(world, replace(wish(recipe, budget_usd=MICRO), run_id="small", seed=7))
+            admit(world, replace(run_request(recipe, budget_usd=MICRO), run_id="small", seed=7))
         smallest_usd.append(refused.value.smallest_usd)
     assert smallest_usd[1] < smallest_usd[0]
     decision = read_record(warm.store, "runs/small/decisions/train-1.json", Decision)
     assert decision.question.notes == ("nothing is paid for ingest and preprocess: the results are cached",)
-    enough = replace(wish(recipe, budget_usd=smallest_usd[1]), run_id="enough", seed=7)
+    enough = replace(run_request(recipe, budget_usd=smallest_usd[1]), run_id="enough", seed=7)
     first, _ = decide_and_reserve(warm, admit(warm, enough), enough, StageInputs())
     assert first.choice is not None and first.choice.cached
     assert [each.reserved_usd == 0 for each in first.plan] == [True, False, False]
     # What an author's own stage, of which only its router knows the code, leaves is not looked for.
-    own = admit(warm, replace(wish(recipe, needs=(*INGEST, Need(stage="dedupe"))), run_id="own", seed=7))
+    own = admit(
+        warm, replace(run_request(recipe, needs=(*INGEST, Need(stage="dedupe"))), run_id="own", seed=7)
+    )
     assert own.starts

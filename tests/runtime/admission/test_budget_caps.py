@@ -1,4 +1,4 @@
-"""Caps that whoever pays has set: for a run, for a stage of it, for a month of runs. All refuse before anything starts."""
+"""Caps of the budget owner on a run, a stage and a month: all refuse before anything starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from runtime_world import CHAIN, INGEST, MONEY, SetClock, begin, refused_at_once, small_world, wish
+from runtime_world import CHAIN, INGEST, MONEY, SetClock, begin, concurrent_refusals, run_request, small_world
 
 from shoestring.config.budgets import Budgets
 from shoestring.config.world import World
@@ -43,20 +43,20 @@ def test_a_budget_above_what_one_run_may_have_is_refused_and_one_that_is_not_is_
 ) -> None:
     strict = paid_by(world, run_usd=MONEY - Decimal("0.000001"))
     with pytest.raises(Refused, match=r"\$0\.01 is above the \$0\.009999 .* raise run_usd"):
-        admit(strict, wish(recipe))
+        admit(strict, run_request(recipe))
     with pytest.raises(Refused, match="raise run_usd"):
-        admission_decision(strict, wish(recipe), Decimal(0), {})
+        admission_decision(strict, run_request(recipe), Decimal(0), {})
     assert account_names(world.store) == [] and list(world.store.list("runs/r/decisions/")) == []
-    assert admit(paid_by(world, run_usd=MONEY), wish(recipe)).start.budget_usd == MONEY
+    assert admit(paid_by(world, run_usd=MONEY), run_request(recipe)).start.budget_usd == MONEY
 
 
 @pytest.mark.parametrize(("theirs", "own"), [(CAP, None), (CAP, CAP * 2), (CAP * 2, CAP)])
-def test_of_two_budgets_for_a_stage_the_smaller_holds(
+def test_the_smaller_of_two_stage_budgets_applies(
     world: World, recipe: Recipe, theirs: Decimal, own: Decimal | None
 ) -> None:
     strict = paid_by(world, stages={"ingest": theirs, "nobodys": CAP})
     capped = recipe.model_copy(update={"stage_budgets_usd": {"ingest": own} if own else {}})
-    began = begin(strict, wish(capped, needs=INGEST))
+    began = begin(strict, run_request(capped, needs=INGEST))
     assert began.attempt.decision.question.stage_budgets["ingest"] == CAP
     with pytest.raises(BudgetExceeded):
         began.ledger.extend("r", "ingest-1", CAP)
@@ -66,14 +66,14 @@ def test_a_stage_budget_that_nothing_fits_is_refused_before_anything_starts(
     world: World, recipe: Recipe
 ) -> None:
     with pytest.raises(Refused, match=r"the stage's own budget is \$0\.000001"):
-        admit(paid_by(world, stages={"train": "0.000001"}), wish(recipe, needs=CHAIN))
+        admit(paid_by(world, stages={"train": "0.000001"}), run_request(recipe, needs=CHAIN))
     assert account_names(world.store) == []
 
 
-def test_the_months_cap_is_what_the_budgets_say_now(world: World, recipe: Recipe) -> None:
+def test_the_cap_of_a_month_follows_the_current_budgets(world: World, recipe: Recipe) -> None:
     ledger = Ledger(world.store, world.clock)
     for number, cap_usd in enumerate((None, "0.05", "0.03", None, "0.06")):
-        admit(paid_by(world, month_usd=cap_usd), wish(recipe, run_id=f"r{number}", budget_usd=MONEY))
+        admit(paid_by(world, month_usd=cap_usd), run_request(recipe, run_id=f"r{number}", budget_usd=MONEY))
         settle_run(world, f"r{number}")
         assert (
             ledger.state(month_of(world)).cap_usd
@@ -81,30 +81,28 @@ def test_the_months_cap_is_what_the_budgets_say_now(world: World, recipe: Recipe
         )
 
 
-def test_a_run_that_its_month_has_no_money_for_is_refused_with_what_it_lacked(
-    world: World, recipe: Recipe
-) -> None:
+def test_a_run_beyond_its_months_cap_is_refused_with_the_missing_amount(world: World, recipe: Recipe) -> None:
     strict = paid_by(world, month_usd=MONEY + CAP)
-    admit(strict, wish(recipe, run_id="first"))
+    admit(strict, run_request(recipe, run_id="first"))
     with pytest.raises(
         BudgetExceeded,
         match=r"reserve second of \d{4}-\d\d: \$0\.010000 requested, \$0\.000200 left of \$0\.010200",
     ):
-        admit(strict, wish(recipe, run_id="second"))
+        admit(strict, run_request(recipe, run_id="second"))
 
 
-def test_a_month_that_has_spent_more_than_its_new_cap_begins_no_run(world: World, recipe: Recipe) -> None:
-    admit(world, wish(recipe, run_id="first"))
+def test_a_month_that_spent_more_than_its_new_cap_starts_no_run(world: World, recipe: Recipe) -> None:
+    admit(world, run_request(recipe, run_id="first"))
     with pytest.raises(
         Refused, match=r"has spent and holds \$0\.010000, so its cap cannot be \$0\.005000.* raise month_usd"
     ):
-        admit(paid_by(world, month_usd="0.005"), wish(recipe, run_id="second"))
+        admit(paid_by(world, month_usd="0.005"), run_request(recipe, run_id="second"))
     assert "second" not in account_names(world.store)
 
 
-def test_of_runs_that_race_for_one_months_cap_as_many_begin_as_fit(world: World, recipe: Recipe) -> None:
+def test_of_runs_that_race_for_a_months_cap_as_many_start_as_fit(world: World, recipe: Recipe) -> None:
     strict = paid_by(world, month_usd=MONEY * 2)
-    lost = refused_at_once(4, lambda number: admit(strict, wish(recipe, run_id=f"r{number}")))
+    lost = concurrent_refusals(4, lambda number: admit(strict, run_request(recipe, run_id=f"r{number}")))
     state = Ledger(world.store, world.clock).state(month_of(world))
     assert (state.held_usd, state.left_usd, len(state.reservations)) == (MONEY * 2, 0, 2)
     assert len(lost) == 2 and all("$0.010000 requested, $0.000000 left of $0.020000" in each for each in lost)

@@ -1,4 +1,4 @@
-"""Runs of a campaign share a budget over as many months as it takes, and lie in their months' all the same."""
+"""Campaigns: their runs share one cap over several months, and count towards each month's cap as well."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from runtime_world import INGEST, MONEY, SetClock, begin, refused_at_once, small_world, wish
+from runtime_world import INGEST, MONEY, SetClock, begin, concurrent_refusals, run_request, small_world
 
 from shoestring.cli.run_request import recipe_in_campaign
 from shoestring.config.budgets import Budgets
@@ -47,38 +47,35 @@ def campaign(world: World) -> Decimal | None:
     return Ledger(world.store, world.clock).state("spring.campaign").left_usd
 
 
-def test_a_campaigns_runs_share_its_cap_and_the_one_that_it_has_no_money_for_is_told_so(
-    world: World, recipe: Recipe
-) -> None:
+def test_runs_of_a_campaign_share_its_cap_and_one_beyond_it_is_refused(world: World, recipe: Recipe) -> None:
     paid = paid_by(world, MONEY * 2 + MICRO)
     for run_id in ("first", "second"):
-        admit(paid, wish(recipe, run_id=run_id))
+        admit(paid, run_request(recipe, run_id=run_id))
     with pytest.raises(
         BudgetExceeded,
         match=r"reserve third of spring\.campaign: \$0\.010000 requested, \$0\.000001 left of \$0\.020001",
     ):
-        admit(paid, wish(recipe, run_id="third"))
+        admit(paid, run_request(recipe, run_id="third"))
     month = Ledger(world.store, world.clock).state(f"{world.clock.now():%Y-%m}")
     assert (month.held_usd, campaign(paid)) == (MONEY * 2, MICRO)
     assert verify(world.store, {}).unfinished == ()
 
 
-def test_a_run_for_which_others_hold_the_money_waits_until_they_hand_it_back(
-    world: World, recipe: Recipe
-) -> None:
-    """Where the policy lets it, and not for what is spent, nor beyond its deadline."""
+def test_a_run_waits_until_other_runs_release_the_money_that_it_needs(world: World, recipe: Recipe) -> None:
+    """If the policy allows it; not for spent money, and not beyond its deadline."""
     patient = replace(world, policy=Policy(start=StartPolicy(max_delay_s=3600, poll_s=60)))
     paid, said = paid_by(patient, MONEY), list[str]()
-    began = begin(paid, wish(recipe, run_id="first", needs=INGEST))
+    began = begin(paid, run_request(recipe, run_id="first", needs=INGEST))
     with pytest.raises(
         NotYet,
-        match=r"\$0\.010000 requested, \$0\.000000 left of \$0\.010000 in spring\.campaign; running runs hold .* \(--wait\)$",
+        match=r"\$0\.010000 requested, \$0\.000000 left of \$0\.010000 in spring\.campaign; "
+        r"running runs hold .* \(--wait\)$",
     ):
-        admit(paid, wish(recipe, run_id="second"))
+        admit(paid, run_request(recipe, run_id="second"))
     assert not list(world.store.list("runs/second/starts/"))
     for late in (
-        replace(wish(recipe, run_id="late"), deadline_s=1.0),
-        wish(recipe, run_id="large", budget_usd=MONEY * 2),
+        replace(run_request(recipe, run_id="late"), deadline_s=1.0),
+        run_request(recipe, run_id="large", budget_usd=MONEY * 2),
     ):
         with pytest.raises(Refused) as refused:
             admit(paid, late)
@@ -88,44 +85,48 @@ def test_a_run_for_which_others_hold_the_money_waits_until_they_hand_it_back(
         if waited_s >= 120:
             began.ledger.settle(began.account, "ingest-1", Decimal(0))
             settle_run(paid, "first")
-        return admit(paid, after_waiting(wish(recipe, run_id="second", budget_usd=MONEY / 2), waited_s))
+        return admit(
+            paid, after_waiting(run_request(recipe, run_id="second", budget_usd=MONEY / 2), waited_s)
+        )
 
     assert start_when_allowed(paid, "second", again, 3600, said.append).start.number == 1
     assert len(said) == 2
     assert verify(world.store, {}).unfinished == ()
 
 
-def test_what_a_run_leaves_goes_back_to_its_campaign_and_a_refused_run_then_begins(
+def test_released_money_returns_to_the_campaign_and_a_refused_run_then_starts(
     world: World, recipe: Recipe
 ) -> None:
     paid = paid_by(world, MONEY)
-    began = begin(paid, wish(recipe, run_id="first", needs=INGEST))
+    began = begin(paid, run_request(recipe, run_id="first", needs=INGEST))
     with pytest.raises(BudgetExceeded):
-        admit(paid, wish(recipe, run_id="second", budget_usd=MONEY / 2))
+        admit(paid, run_request(recipe, run_id="second", budget_usd=MONEY / 2))
     began.ledger.settle("first", "ingest-1", Decimal("0.000010"))
     settle_run(paid, "first")
     assert campaign(paid) == MONEY - began.ledger.state("first").spent_usd
     # As an engine that tries it again does.
     assert (
-        find_or_admit(paid, wish(recipe, run_id="second", budget_usd=MONEY / 2)).start.account == "second.2"
+        find_or_admit(paid, run_request(recipe, run_id="second", budget_usd=MONEY / 2)).start.account
+        == "second.2"
     )
     assert verify(world.store, {}).unfinished == ()
 
 
-def test_a_cap_that_was_raised_counts_from_the_next_run_on_and_one_below_what_is_spent_begins_none(
+def test_a_raised_cap_applies_to_the_next_run_and_a_cap_below_the_spending_starts_none(
     world: World, recipe: Recipe
 ) -> None:
-    admit(paid_by(world, MONEY), wish(recipe, run_id="first"))
-    admit(paid_by(world, MONEY * 2), wish(recipe, run_id="second"))
+    admit(paid_by(world, MONEY), run_request(recipe, run_id="first"))
+    admit(paid_by(world, MONEY * 2), run_request(recipe, run_id="second"))
     with pytest.raises(
         Refused,
-        match=r"no run of spring .* holds \$0\.020000, so its cap cannot be \$0\.010000.* raise the campaign's cap_usd",
+        match=r"no run of spring .* holds \$0\.020000, so its cap cannot be \$0\.010000.* "
+        r"raise the campaign's cap_usd",
     ):
-        admit(paid_by(world, MONEY), wish(recipe, run_id="third"))
+        admit(paid_by(world, MONEY), run_request(recipe, run_id="third"))
     assert "third" not in account_names(world.store)
 
 
-def test_a_campaign_has_its_days(world: World, recipe: Recipe) -> None:
+def test_a_campaign_starts_runs_only_on_its_days(world: World, recipe: Recipe) -> None:
     today = world.clock.now().date()
     day = timedelta(days=1)
     for first, last, why in (
@@ -134,24 +135,24 @@ def test_a_campaign_has_its_days(world: World, recipe: Recipe) -> None:
     ):
         budgets = {"campaigns": {"spring": {"cap_usd": MONEY, "first_day": first, "last_day": last}}}
         with pytest.raises(Refused, match=why):
-            admit(replace(world, budgets=Budgets.model_validate(budgets)), wish(recipe))
+            admit(replace(world, budgets=Budgets.model_validate(budgets)), run_request(recipe))
     assert account_names(world.store) == []
     budgets = {"campaigns": {"spring": {"cap_usd": MONEY, "first_day": today, "last_day": today}}}
-    assert admit(replace(world, budgets=Budgets.model_validate(budgets)), wish(recipe)).start.number == 1
+    assert (
+        admit(replace(world, budgets=Budgets.model_validate(budgets)), run_request(recipe)).start.number == 1
+    )
 
 
-def test_a_campaign_that_nobody_pays_for_is_named_with_those_that_there_are(
-    world: World, recipe: Recipe
-) -> None:
+def test_an_unknown_campaign_is_refused_with_the_known_ones(world: World, recipe: Recipe) -> None:
     with pytest.raises(UnknownName, match="there is no campaign called 'spring'; known: autumn"):
         admit(
             replace(world, budgets=Budgets.model_validate({"campaigns": {"autumn": {"cap_usd": 1}}})),
-            wish(recipe),
+            run_request(recipe),
         )
     assert account_names(world.store) == []
 
 
-def test_a_name_that_could_be_taken_for_something_else_is_refused_at_the_door(flights_slice: Path) -> None:
+def test_an_ambiguous_campaign_name_is_refused_when_it_is_read(flights_slice: Path) -> None:
     assert read_recipe(flights_slice).campaign == ""
     for name in ("a/b", "a.b", "-a", "x" * 64):
         with pytest.raises(UsageError, match="--campaign: "):
@@ -168,18 +169,18 @@ def test_a_name_that_could_be_taken_for_something_else_is_refused_at_the_door(fl
             Budgets.model_validate({"campaigns": {"spring": budget}})
 
 
-def test_of_runs_that_race_for_one_campaigns_cap_as_many_begin_as_fit(world: World, recipe: Recipe) -> None:
+def test_of_runs_that_race_for_a_campaigns_cap_as_many_start_as_fit(world: World, recipe: Recipe) -> None:
     paid = paid_by(world, MONEY * 2, month_usd=MONEY * 10)
-    lost = refused_at_once(4, lambda number: admit(paid, wish(recipe, run_id=f"r{number}")))
+    lost = concurrent_refusals(4, lambda number: admit(paid, run_request(recipe, run_id=f"r{number}")))
     month = Ledger(world.store, world.clock).state(f"{world.clock.now():%Y-%m}")
     assert (campaign(paid), month.held_usd, len(lost)) == (0, MONEY * 2, 2)
     assert all("of spring.campaign: $0.010000 requested, $0.000000 left" in each for each in lost)
     assert verify(world.store, {}).unfinished == ()
 
 
-def test_a_new_run_sweeps_campaigns_too(world: World, recipe: Recipe) -> None:
+def test_a_new_run_repairs_campaign_accounts_too(world: World, recipe: Recipe) -> None:
     paid = paid_by(world, MONEY)
-    begin(paid, wish(recipe, run_id="first", needs=INGEST))
+    begin(paid, run_request(recipe, run_id="first", needs=INGEST))
     ledger = Ledger(world.store, world.clock)
     ledger.settle("first", "ingest-1", Decimal(0))
     ledger.settle("first", "overhead-1", Decimal(0))

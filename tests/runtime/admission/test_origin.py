@@ -1,4 +1,6 @@
-"""An author's own stage: routed by what its pipeline says of it, run by its module, found again under its sources and settings."""
+"""An author's own stage: the router needs only what its pipeline names, its module runs, its result is
+cached.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def world(laptop: Path, tmp_path: Path) -> World:
 
 @pytest.fixture
 def author(laptop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The package of an author, on the path of the stage's process as it is in the stage's image."""
+    """The author's package, on the path of the stage's process as in the stage's image."""
     folder = tmp_path / "author" / "authors_own"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("")
@@ -83,7 +85,7 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-def test_a_router_decides_for_a_stage_of_which_it_has_nothing_but_what_it_was_told(
+def test_a_router_decides_for_a_stage_without_having_its_code(
     world: World, recipe: Recipe, tmp_path: Path
 ) -> None:
     elsewhere = Origin(module="nobodys.stage", code="c0de")
@@ -100,7 +102,7 @@ def test_its_module_does_the_work_with_the_settings_of_its_pipeline(
     assert read_record(world.store, "runs/r/receipts/measure-1.json", Receipt).status == "done"
 
 
-def test_its_result_is_found_again_until_code_or_settings_change(
+def test_its_result_is_cached_until_code_or_settings_change(
     world: World, recipe: Recipe, author: Path
 ) -> None:
     done(world, recipe, "first", origin())
@@ -120,7 +122,7 @@ def test_its_result_is_found_again_until_code_or_settings_change(
     assert not is_cached("other-code", origin())
 
 
-def test_a_result_is_kept_under_the_code_that_the_pod_has_and_not_under_what_its_router_was_told(
+def test_a_result_is_cached_under_the_pods_code_and_not_under_the_routers(
     world: World, recipe: Recipe, author: Path
 ) -> None:
     outcome = done(world, recipe, "old-compile", origin(code="compiled from older sources"))
@@ -130,7 +132,7 @@ def test_a_result_is_kept_under_the_code_that_the_pod_has_and_not_under_what_its
     assert again.choice.cached
 
 
-def test_a_module_that_the_image_lacks_fails_the_stage_with_its_name(
+def test_a_module_that_the_image_lacks_fails_the_stage_and_is_named(
     world: World, recipe: Recipe, author: Path
 ) -> None:
     missing = Origin(module="not_in_the_image.stage", code="c0de", settings={})

@@ -1,4 +1,4 @@
-"""Storage classes are offered where the store has them, and what others were told to write is known to lie where they were told."""
+"""Storage classes in a question: those that the store has, and those that concurrent stages will write to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from commands import shoestring
-from runtime_world import SetClock, measured, small_world, wish
+from runtime_world import SetClock, run_request, small_world, with_probed_speeds
 
 from shoestring.backends.local import open_local_world
 from shoestring.config.tariffs import Tariffs
@@ -41,11 +41,11 @@ def written(laptop: Path, path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_a_folder_has_one_storage_class_and_a_decision_says_so_once(
+def test_a_folder_has_one_storage_class_and_the_decision_notes_it_once(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world = small_world(written(laptop, tmp_path / "world.yaml"), tmp_path, SetClock())
-    asked = wish(flights_slice, budget_usd=Decimal(1))
+    asked = run_request(flights_slice, budget_usd=Decimal(1))
     decision, _ = decide_and_reserve(world, admit(world, asked), asked, StageInputs())
     assert decision.candidates.storage_classes == ()
     (note,) = (note for note in decision.question.notes if "storage_classes" in note)
@@ -57,11 +57,11 @@ def test_a_folder_has_one_storage_class_and_a_decision_says_so_once(
     assert plain.notes == ()
 
 
-def test_a_price_list_to_think_with_plans_with_every_class(
+def test_a_world_for_planning_offers_every_storage_class(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     path = written(laptop, tmp_path / "world.yaml", purpose="plan")
-    measured(tmp_path / "store", open_local_world(path, store=tmp_path / "store"))
+    with_probed_speeds(tmp_path / "store", open_local_world(path, store=tmp_path / "store"))
     ran = shoestring("plan", flights_slice, "--world", path, "--store", tmp_path / "store", "--budget", "1")
     assert ran.code == 0 and "on NEARLINE" in ran.out and "one storage class" not in ran.out
     told = shoestring(
@@ -77,7 +77,7 @@ def test_a_price_list_to_think_with_plans_with_every_class(
 
 
 class Shelved:
-    """Prices of a store that has storage classes."""
+    """The prices of a store with storage classes."""
 
     def __init__(self, prices: Prices) -> None:
         self._prices, self.current_usd_per_hour = prices, prices.current_usd_per_hour
@@ -92,7 +92,7 @@ def world(laptop: Path, tmp_path: Path) -> World:
     return replace(found, prices=Shelved(found.prices))
 
 
-def test_what_a_stage_beside_is_about_to_write_lies_where_it_was_told_to(
+def test_the_data_of_a_concurrent_stage_has_the_storage_class_of_its_decision(
     world: World, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.csv").write_text("x,y\n" + "1,1\n2,0\n" * 50_000)
@@ -101,7 +101,9 @@ def test_what_a_stage_beside_is_about_to_write_lies_where_it_was_told_to(
     )
 
     def asked(stage: str) -> Any:
-        return replace(wish(recipe, needs=stages_from(BESIDE, stage), budget_usd=Decimal(5)), metered=False)
+        return replace(
+            run_request(recipe, needs=stages_from(BESIDE, stage), budget_usd=Decimal(5)), metered=False
+        )
 
     run = admit(world, asked("left"))
     left, _ = decide_and_reserve(world, run, asked("left"), StageInputs())

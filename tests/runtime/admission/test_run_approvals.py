@@ -1,4 +1,4 @@
-"""A run above the ceiling waits for a person with a name, and one that is under way is given more by one."""
+"""Approvals: a run above the ceiling waits for one, and a running run gets more money from one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import Finished, shoestring
-from runtime_world import INGEST, MONEY, SetClock, begin, small_world, wish
+from runtime_world import INGEST, MONEY, SetClock, begin, run_request, small_world
 
 from shoestring.config.budgets import Budgets
 from shoestring.config.world import World
@@ -58,8 +58,8 @@ def yes(world: World, amount_usd: Decimal = MONEY, days: float = 1, run_id: str 
     )
 
 
-def test_a_run_above_the_ceiling_does_not_begin_and_says_what_to_type(world: World, recipe: Recipe) -> None:
-    asked = replace(wish(recipe), deadline_s=900.0)
+def test_a_run_above_the_ceiling_does_not_start_and_names_the_command(world: World, recipe: Recipe) -> None:
+    asked = replace(run_request(recipe), deadline_s=900.0)
     with pytest.raises(
         ApprovalNeeded,
         match=r"r needs an approval.* \$0\.01 is above the \$0\.009999 .*\n  shoestring approve r --by NAME",
@@ -69,20 +69,20 @@ def test_a_run_above_the_ceiling_does_not_begin_and_says_what_to_type(world: Wor
     assert account_names(world.store) == []
     request = pending_approval(world, "r")
     assert request is not None and request.budget_usd == MONEY
-    run = admit(replace(world, budgets=Budgets()), wish(recipe, run_id="other"))
+    run = admit(replace(world, budgets=Budgets()), run_request(recipe, run_id="other"))
     assert previous_request(
         world, replace(run, starts=(), record=run.record.model_copy(update={"run_id": "r"}))
     ) == (MONEY, 900.0)
 
 
-def test_a_run_at_the_ceiling_needs_nobody(world: World, recipe: Recipe) -> None:
-    assert admit(world, wish(recipe, budget_usd=CEILING)).start.budget_usd == CEILING
+def test_a_run_at_the_ceiling_needs_no_approval(world: World, recipe: Recipe) -> None:
+    assert admit(world, run_request(recipe, budget_usd=CEILING)).start.budget_usd == CEILING
     assert pending_approval(world, "r") is None
 
 
-def test_an_approved_run_begins_and_its_account_names_the_approval(world: World, recipe: Recipe) -> None:
+def test_an_approved_run_starts_and_its_account_names_the_approval(world: World, recipe: Recipe) -> None:
     give_approval(world, yes(world), None, MONEY)
-    run = find_or_admit(world, wish(recipe))
+    run = find_or_admit(world, run_request(recipe))
     (sha256,) = read_approvals(world.store, "r")
     first = Ledger(world.store, world.clock).open("r", MONEY).entry
     assert (first.approval, run.start.account) == (sha256, "r")
@@ -96,22 +96,22 @@ def test_an_approved_run_begins_and_its_account_names_the_approval(world: World,
         (MONEY, 0.001, r"\(the approval of ann expires at .*\)"),
     ],
 )
-def test_an_approval_of_less_or_one_that_is_over_does_not_count(
+def test_a_smaller_or_expired_approval_does_not_count(
     world: World, recipe: Recipe, amount_usd: Decimal, days: float, why: str
 ) -> None:
     give_approval(world, yes(world, amount_usd, days), None, MONEY)
     with pytest.raises(ApprovalNeeded, match=why):
-        admit(world, wish(recipe))
+        admit(world, run_request(recipe))
     assert account_names(world.store) == []
 
 
-def test_an_approval_for_one_run_is_not_one_for_another(world: World, recipe: Recipe) -> None:
+def test_an_approval_counts_for_its_own_run_only(world: World, recipe: Recipe) -> None:
     give_approval(world, yes(world, run_id="other"), None, MONEY)
     with pytest.raises(ApprovalNeeded):
-        admit(world, wish(recipe))
+        admit(world, run_request(recipe))
 
 
-def test_what_ends_before_it_begins_or_is_above_what_a_run_may_have_is_not_written_down(world: World) -> None:
+def test_an_expired_approval_and_one_above_the_run_limit_are_not_stored(world: World) -> None:
     with pytest.raises(UsageError, match="is useless"):
         give_approval(world, yes(world, days=-1), None, MONEY)
     with pytest.raises(Refused, match="raise run_usd"):
@@ -119,25 +119,25 @@ def test_what_ends_before_it_begins_or_is_above_what_a_run_may_have_is_not_writt
     assert read_approvals(world.store, "r") == {}
 
 
-def test_a_run_under_way_is_given_more_which_its_next_stage_may_use(world: World, recipe: Recipe) -> None:
-    began = begin(world, wish(recipe, needs=INGEST, budget_usd=CEILING))
+def test_an_approval_gives_a_running_run_more_money_for_its_next_stages(world: World, recipe: Recipe) -> None:
+    began = begin(world, run_request(recipe, needs=INGEST, budget_usd=CEILING))
     total_usd, account = current_budget(world, began.run)
     raised = give_approval(world, yes(world, MONEY * 2), account, total_usd)
     assert raised is not None and raised.entry.cap_microusd == 20_000
     assert began.ledger.state(f"{world.clock.now():%Y-%m}").reservations["r"].amount_usd == MONEY * 2
     assert current_budget(world, began.run)[0] == MONEY * 2 == read_run_story(world.store, "r").budget_usd
     began.ledger.settle("r", "ingest-1", Decimal(0))
-    decision, _ = decide_and_reserve(world, began.run, wish(recipe, needs=INGEST), StageInputs())
+    decision, _ = decide_and_reserve(world, began.run, run_request(recipe, needs=INGEST), StageInputs())
     assert (decision.question.budget_usd, decision.question.spent_usd) == (MONEY * 2, 0)
     settle_run(world, "r")
     verify(world.store, load_anchors(world.store))
 
 
-def test_more_than_the_month_has_is_refused_with_its_numbers_and_the_run_goes_on(
+def test_an_approval_beyond_the_month_is_refused_with_numbers_and_the_run_continues(
     world: World, recipe: Recipe
 ) -> None:
     tight = replace(world, budgets=Budgets(month_usd=MONEY, approve_above_usd=MONEY))
-    began = begin(tight, wish(recipe, needs=INGEST, budget_usd=CEILING))
+    began = begin(tight, run_request(recipe, needs=INGEST, budget_usd=CEILING))
     with pytest.raises(
         BudgetExceeded,
         match=r"extend r of \d{4}-\d\d: \$0\.010001 requested, \$0\.000001 left of \$0\.010000",
@@ -146,7 +146,7 @@ def test_more_than_the_month_has_is_refused_with_its_numbers_and_the_run_goes_on
     assert began.ledger.state("r").cap_usd == CEILING
 
 
-def test_from_the_command_line_a_run_waits_is_approved_and_begins(
+def test_a_run_is_approved_and_resumed_from_the_command_line(
     finished: Finished, laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     finished.warm_store(tmp_path / "store")

@@ -1,4 +1,4 @@
-"""A run that is to wait: nothing of it is opened or paid; it begins when its moment has come."""
+"""The start gate: a run that waits opens and pays nothing, and starts when it is allowed to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import shoestring
-from runtime_world import CHAIN, SetClock, small_world, wish
+from runtime_world import CHAIN, SetClock, run_request, small_world
 
 from shoestring.config.policy import Policy, PriceWindow, StartPolicy
 from shoestring.config.world import World
@@ -22,7 +22,7 @@ from shoestring.runtime.admission.start_gate import start_when_allowed
 
 
 def waiting_world(laptop: Path, folder: Path, **fields: object) -> World:
-    """It is noon by its clock, and from three on everything costs half."""
+    """A world whose clock shows noon, and whose prices halve at three."""
     clock = SetClock()
     noon = clock.now().replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)
     clock.sleep((noon - clock.now()).total_seconds())
@@ -42,25 +42,25 @@ def begin(world: World, asked: RunRequest, most_s: float) -> tuple[Run, list[str
     ), said
 
 
-def test_a_run_that_is_to_wait_opens_nothing_and_says_until_when(
+def test_a_run_that_has_to_wait_opens_no_account_and_names_the_time(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world = waiting_world(laptop, tmp_path)
     with pytest.raises(
         NotYet, match=r"^not before .*T15:00:00.000Z: .* 50% less; start it then, let it wait \(--wait\)"
     ):
-        begin(world, wish(flights_slice, needs=CHAIN), 0)
+        begin(world, run_request(flights_slice, needs=CHAIN), 0)
     assert not list(world.store.list("ledger/")) and not list(world.store.list("runs/r/starts/"))
     summary = summarise_run(read_run_story(world.store, "r"))
     assert (summary.status, summary.starts) == ("refused", 0)
     assert summary.reason.startswith("not before ") and "15:00:00" in summary.reason
 
 
-def test_a_run_that_waits_begins_when_its_window_opens_and_its_deadline_has_come_nearer(
+def test_a_waiting_run_starts_when_its_window_opens_with_less_time_to_its_deadline(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world = waiting_world(laptop, tmp_path)
-    asked = replace(wish(flights_slice, needs=CHAIN), deadline_s=20_000.0)
+    asked = replace(run_request(flights_slice, needs=CHAIN), deadline_s=20_000.0)
     run, said = begin(world, asked, 14_400)
     assert len(said) == 1 and "T15:00:00.000Z" in said[0]
     assert run.start.started_at.hour == 15 and run.start.deadline_at is not None
@@ -70,16 +70,16 @@ def test_a_run_that_waits_begins_when_its_window_opens_and_its_deadline_has_come
 
 
 def test_an_urgent_run_does_not_wait(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
-    world, asked = waiting_world(laptop, tmp_path), wish(flights_slice, needs=CHAIN)
+    world, asked = waiting_world(laptop, tmp_path), run_request(flights_slice, needs=CHAIN)
     urgent = replace(asked, recipe=asked.recipe.model_copy(update={"priority": "high"}))
     assert begin(world, urgent, 0)[0].start.started_at.hour == 12
 
 
-def test_data_that_is_not_there_yet_is_waited_for_without_a_pod_or_an_account(
+def test_a_run_waits_for_missing_data_without_a_pod_or_an_account(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world = waiting_world(laptop, tmp_path, windows=(), poll_s=60)
-    asked = wish(flights_slice, needs=CHAIN)
+    asked = run_request(flights_slice, needs=CHAIN)
     (name, source), path = next(iter(asked.recipe.source.items())), tmp_path / "late.csv"
     late = replace(
         asked,
@@ -100,7 +100,7 @@ def test_data_that_is_not_there_yet_is_waited_for_without_a_pod_or_an_account(
     assert tries == pytest.approx([0, 60, 120], abs=3)
 
 
-def test_run_refuses_what_is_to_wait_with_exit_code_1_and_knows_three_priorities(
+def test_the_run_command_exits_with_1_if_the_run_has_to_wait_and_knows_three_priorities(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     content = yaml.safe_load(laptop.read_text())

@@ -1,4 +1,4 @@
-"""Hours that are paid for are claimed once each, whoever ends when; what is not claimed is paid."""
+"""Prepaid hours: each is claimed once, also by concurrent attempts; hours beyond them are paid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from runtime_world import Began, SetClock, begin, small_world, wish
+from runtime_world import SetClock, StartedAttempt, begin, run_request, small_world
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.memory import MemoryStore
@@ -33,7 +33,7 @@ ONE_HOUR = CommittedHours(name="deed", pool="cpu-1", market=Market.ON_DEMAND, mo
 
 
 @given(st.lists(st.integers(1, HOUR_MS), max_size=12))
-def test_claims_are_given_in_turn_and_never_come_to_more_than_there_is(asked_ms: list[int]) -> None:
+def test_claims_never_exceed_the_committed_hours(asked_ms: list[int]) -> None:
     store, given_ms = MemoryStore(), 0
     for number, ms in enumerate(asked_ms):
         mine = claim_ms(store, ONE_HOUR, AttemptId("r", "train", number), POD, ms)
@@ -42,7 +42,7 @@ def test_claims_are_given_in_turn_and_never_come_to_more_than_there_is(asked_ms:
         assert with_used_hours(store, [ONE_HOUR])[0].left_ms == pytest.approx(HOUR_MS - given_ms, abs=1)
 
 
-def test_of_many_that_end_at_once_none_is_given_anothers_hour(tmp_path: Path) -> None:
+def test_concurrent_attempts_never_claim_the_same_hour(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     with ThreadPoolExecutor(8) as pods:
         found = list(
@@ -54,14 +54,14 @@ def test_of_many_that_end_at_once_none_is_given_anothers_hour(tmp_path: Path) ->
     assert sum(found) == HOUR_MS and found.count(HOUR_MS // 20) == 20
 
 
-def test_a_month_begins_anew() -> None:
+def test_each_month_starts_with_all_its_hours() -> None:
     store = MemoryStore()
     claim_ms(store, ONE_HOUR, AttemptId("r", "train", 1), POD, HOUR_MS)
     december = ONE_HOUR.model_copy(update={"month": "2026-12"})
     assert [each.left_ms for each in with_used_hours(store, [ONE_HOUR, december])] == [0, HOUR_MS]
 
 
-def test_claims_that_cannot_be_read_leave_nothing_free() -> None:
+def test_unreadable_claims_count_as_all_hours() -> None:
     store = MemoryStore()
     store.put(store_layout.commitment_claim("deed", "2026-11", 1), b"?")
     assert with_used_hours(store, [ONE_HOUR])[0].left_ms == 0
@@ -76,12 +76,12 @@ def world_file(laptop: Path, tmp_path: Path) -> Path:
     return path
 
 
-def began_in(world_file: Path, folder: Path, recipe: Path, run_id: str) -> Began:
-    return begin(small_world(world_file, folder, SetClock()), wish(recipe, run_id))
+def began_in(world_file: Path, folder: Path, recipe: Path, run_id: str) -> StartedAttempt:
+    return begin(small_world(world_file, folder, SetClock()), run_request(recipe, run_id))
 
 
-def ended(began: Began, seconds: float) -> Receipt:
-    """The attempt takes so long, and is settled."""
+def ended(began: StartedAttempt, seconds: float) -> Receipt:
+    """Settle the attempt after this many seconds."""
     attempt = began.attempt
     attempt.reserved_usd = attempt.choice.p95_usd
     attempt.started_s = began.world.clock.monotonic_s() - seconds + began.world.policy.pod_exit_s
@@ -89,7 +89,7 @@ def ended(began: Began, seconds: float) -> Receipt:
     return read_record(began.world.store, store_layout.receipt(attempt.run.run_id, attempt.id), Receipt)
 
 
-def test_a_pool_that_is_paid_for_is_taken_reserved_at_its_price_and_settled_at_what_was_not_covered(
+def test_a_prepaid_pool_is_chosen_reserved_at_its_price_and_settled_without_the_claimed_hours(
     world_file: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     first = began_in(world_file, tmp_path, flights_slice, "first")
@@ -114,7 +114,7 @@ def test_a_pool_that_is_paid_for_is_taken_reserved_at_its_price_and_settled_at_w
     assert third.attempt.choice.est_usd > 0, "what is used up costs its price again"
 
 
-def test_a_store_that_is_away_covers_nothing(world_file: Path, flights_slice: Path, tmp_path: Path) -> None:
+def test_an_unreachable_store_covers_nothing(world_file: Path, flights_slice: Path, tmp_path: Path) -> None:
     class Away(MemoryStore):
         def list(self, prefix: str):  # type: ignore[no-untyped-def]
             raise StoreError("away")

@@ -1,4 +1,4 @@
-"""What runs of a store move in a month is known to whoever is routed next, so that what a storage_class gives away is given once."""
+"""Egress usage: the month's transfers count in the next question, so a free tier is used once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from runtime_world import Began, SetClock, begin, far_away, small_world, wish
+from runtime_world import SetClock, StartedAttempt, begin, run_request, small_world, world_in_other_region
 
 from shoestring.backends.memory import MemoryStore
 from shoestring.config.tariffs import Tariffs
@@ -20,13 +20,13 @@ ROUTES = {"away->here": TIERS, "here->away": "0.01"}
 
 
 @pytest.fixture
-def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
+def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
     """A run whose only pool is in another region than its store."""
-    path = far_away(laptop, tmp_path, {"egress_usd_per_gb": ROUTES})
-    return begin(small_world(path, tmp_path, SetClock()), wish(flights_slice))
+    path = world_in_other_region(laptop, tmp_path, {"egress_usd_per_gb": ROUTES})
+    return begin(small_world(path, tmp_path, SetClock()), run_request(flights_slice))
 
 
-def test_a_stage_that_begins_is_counted_in_its_month_and_no_other(began: Began) -> None:
+def test_a_stage_that_begins_counts_in_its_own_month_only(began: StartedAttempt) -> None:
     store, decision, now = began.world.store, began.attempt.decision, began.world.clock.now()
     transferred_gb = transferred_gb_by_route(decision.question, began.attempt.choice)
     assert set(transferred_gb) <= set(ROUTES) and transferred_gb["away->here"] > 0
@@ -41,7 +41,7 @@ def test_a_stage_that_begins_is_counted_in_its_month_and_no_other(began: Began) 
     assert with_egress_usage(store, decision.question.tariffs, now + timedelta(days=32)).transferred_gb == {}
 
 
-def test_without_tiers_nothing_is_kept_and_nothing_is_looked_for(began: Began) -> None:
+def test_without_tiered_prices_nothing_is_written_or_read(began: StartedAttempt) -> None:
     question = began.attempt.decision.question
     flat = Tariffs(egress_usd_per_gb={"away->here": Decimal("0.09")}, store_region="here")
     decision = began.attempt.decision.model_copy(
@@ -55,7 +55,7 @@ def test_without_tiers_nothing_is_kept_and_nothing_is_looked_for(began: Began) -
     )
 
 
-def test_a_store_that_fails_costs_the_volume_and_not_the_stage(began: Began) -> None:
+def test_a_failing_store_loses_the_record_and_not_the_stage(began: StartedAttempt) -> None:
     class Away(MemoryStore):
         def put(self, key, data, *, if_absent=False):  # type: ignore[no-untyped-def]
             raise StoreError("away")

@@ -1,4 +1,4 @@
-"""A candidate beside the policy in force, from the world's file to the books and back."""
+"""A candidate policy on trial, from the world file to the receipts, the comparison and the rollback."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 import yaml
 from commands import shoestring
-from runtime_world import INGEST, begin, small_world, wish
+from runtime_world import INGEST, begin, run_request, small_world
 
-from shoestring.config.policy import CandidatePolicy, Policy, Preferences
+from shoestring.config.policy import Policy
+from shoestring.config.preferences import CandidatePolicy, Preferences
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.record import record_bytes
@@ -26,8 +27,8 @@ def on_trial(world: World, share: float) -> World:
 
 
 def ran(world: World, recipe: Path, run_id: str, times: Decimal) -> Decision:
-    """A run that is decided, and then costs so many times what was expected."""
-    began = begin(world, wish(recipe, run_id, INGEST, Decimal("0.5")))
+    """Route a run, and write a receipt of `times` its expected cost."""
+    began = begin(world, run_request(recipe, run_id, INGEST, Decimal("0.5")))
     decision, now = began.attempt.decision, world.clock.now()
     result = AttemptResult(
         decision_key=began.attempt.decision_key,
@@ -43,7 +44,7 @@ def ran(world: World, recipe: Path, run_id: str, times: Decimal) -> Decision:
     return decision
 
 
-def test_a_candidate_that_overspends_is_rolled_back_by_the_next_router_and_stays_so(
+def test_a_candidate_that_overspends_is_rolled_back_for_good_by_the_next_router(
     flights_slice: Path, laptop: Path, tmp_path: Path
 ) -> None:
     world = on_trial(small_world(laptop, tmp_path), share=1.0)
@@ -72,7 +73,7 @@ def test_a_candidate_that_overspends_is_rolled_back_by_the_next_router_and_stays
     assert rollback_of(world.store, newer) is None
 
 
-def test_what_was_logged_in_shadow_is_compared(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+def test_shadow_choices_are_compared(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
     world = on_trial(small_world(laptop, tmp_path), share=0.0)
     for run_id in ("a", "b", "c", "d", "e"):
         assert ran(world, flights_slice, run_id, Decimal(1)).shadow is not None

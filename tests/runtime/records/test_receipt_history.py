@@ -1,4 +1,6 @@
-"""Receipts that teach are found without a look at every run, and there is never more than a bounded number of them."""
+"""The receipt history: receipts that the model learns from are found without a scan of all runs, in bounded
+space.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def receipt(run: int, work: str = "small", hardware: Hardware | None = None) -> 
     )
 
 
-def test_a_receipt_that_is_kept_teaches_its_stage_and_no_other(tmp_path: Path) -> None:
+def test_a_written_receipt_teaches_its_own_stage_only(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     write_receipt(store, receipt(1))
     assert store.fetch("runs/run-1/receipts/train-1.json").read_bytes() == record_bytes(receipt(1))
@@ -60,7 +62,7 @@ def test_a_receipt_that_is_kept_teaches_its_stage_and_no_other(tmp_path: Path) -
     assert earlier_receipts(store, ["train"], NOON) == ([], ())
 
 
-def test_a_runs_own_attempts_teach_since_its_start_and_its_moves_count_over_all_of_its_starts(
+def test_a_runs_own_receipts_teach_since_its_start_and_its_migrations_count_over_all_starts(
     tmp_path: Path,
 ) -> None:
     store = FolderStore(tmp_path)
@@ -73,14 +75,14 @@ def test_a_runs_own_attempts_teach_since_its_start_and_its_moves_count_over_all_
     assert earlier_receipts(store, ["train"], start) == ([before], ())
 
 
-def test_what_failed_or_was_cached_is_kept_and_teaches_nothing(tmp_path: Path) -> None:
+def test_failed_and_cached_attempts_have_receipts_that_teach_nothing(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     for number, fields in enumerate(({"status": "failed"}, {"cache_hit": True}, {"prior_s": 0.0})):
         write_receipt(store, receipt(number).model_copy(update=fields))
     assert list(store.list("learned/")) == [] and len(list(store.list("runs/"))) == 3
 
 
-def test_there_is_room_for_so_many_and_what_is_run_often_does_not_crowd_out_the_rest(tmp_path: Path) -> None:
+def test_the_history_is_bounded_and_frequent_work_does_not_displace_rare_work(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     seldom = receipt(0, "large", Hardware(kind="gpu", type="H100", count=8, gflop_s=989e3))
     add_to_history(store, seldom)
@@ -92,14 +94,14 @@ def test_there_is_room_for_so_many_and_what_is_run_often_does_not_crowd_out_the_
     assert often[-1] == 399 and sum(often) / SLOTS > 300
 
 
-def test_the_same_receipt_again_is_the_same_lesson(tmp_path: Path) -> None:
+def test_the_same_receipt_is_stored_once(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     for _ in range(2):
         add_to_history(store, receipt(1))
     assert len(list(store.list("learned/receipts/"))) == 1
 
 
-def test_a_store_from_before_teaches_with_the_receipts_of_its_runs_once(tmp_path: Path) -> None:
+def test_a_store_without_a_history_imports_its_receipts_once(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     for run in (0, 1, 3):
         store.put(f"runs/run-{run}/receipts/train-1.json", record_bytes(receipt(run)))

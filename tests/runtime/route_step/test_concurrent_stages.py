@@ -1,4 +1,4 @@
-"""Stages that run side by side: each router plans what no other has planned, and their reservations fit together."""
+"""Concurrent stages: each router plans what no other router has planned; the reservations fit together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from runtime_world import SetClock, small_world, wish
+from runtime_world import SetClock, run_request, small_world
 
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetTooSmall
@@ -44,7 +44,7 @@ def recipe(tmp_path: Path) -> Recipe:
 
 
 def asked(recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH) -> RunRequest:
-    found = wish(recipe, needs=stages_from(FIT, stage), budget_usd=budget_usd)
+    found = run_request(recipe, needs=stages_from(FIT, stage), budget_usd=budget_usd)
     return RunRequest(found.run_id, found.recipe, found.needs, budget_usd, None, 7, metered=False)
 
 
@@ -53,13 +53,13 @@ def routed(world: World, run: Run, recipe: Recipe, stage: str, budget_usd: Decim
 
 
 def least_usd(world: World, recipe: Recipe) -> Decimal:
-    """The smallest budget that admits all four."""
+    """Return the smallest budget that admits all four stages."""
     with pytest.raises(BudgetTooSmall) as refused:
         admit(world, asked(recipe, "begin", Decimal("0.000001")))
     return refused.value.smallest_usd
 
 
-def test_a_router_plans_what_runs_beside_it_until_that_is_decided_and_then_waits_for_its_end(
+def test_a_router_plans_a_concurrent_stage_until_that_is_decided_and_then_awaits_its_end(
     world: World, recipe: Recipe
 ) -> None:
     run = admit(world, asked(recipe, "begin"))
@@ -72,9 +72,7 @@ def test_a_router_plans_what_runs_beside_it_until_that_is_decided_and_then_waits
     assert given.ready_s == pytest.approx(first.choice.p95_s)
 
 
-def test_reservations_of_stages_side_by_side_fit_the_smallest_budget_together(
-    world: World, recipe: Recipe
-) -> None:
+def test_reservations_of_concurrent_stages_fit_the_smallest_budget(world: World, recipe: Recipe) -> None:
     budget_usd = least_usd(world, recipe)
     run = admit(world, asked(recipe, "begin", budget_usd))
     ledger = Ledger(world.store, world.clock, "router")
@@ -87,7 +85,7 @@ def test_reservations_of_stages_side_by_side_fit_the_smallest_budget_together(
     assert compare.choice is not None
 
 
-def test_a_stage_that_failed_is_planned_again_by_those_beside_it(world: World, recipe: Recipe) -> None:
+def test_a_failed_stage_is_planned_again_by_its_concurrent_stages(world: World, recipe: Recipe) -> None:
     run = admit(world, asked(recipe, "begin"))
     decision = routed(world, run, recipe, "fit-b")
     ledger = Ledger(world.store, world.clock, "router")
@@ -98,7 +96,7 @@ def test_a_stage_that_failed_is_planned_again_by_those_beside_it(world: World, r
     assert ([need.stage for need in needs], given) == (["fit-a", "fit-b", "compare"], ())
 
 
-def test_of_a_chain_every_stage_behind_is_planned(world: World, recipe: Recipe) -> None:
+def test_in_a_chain_every_later_stage_is_planned(world: World, recipe: Recipe) -> None:
     chain = tuple(need.model_copy(update={"after": None}) for need in FIT)
     run = admit(world, asked(recipe, "begin"))
     state = Ledger(world.store, world.clock, "router").state(run.start.account)

@@ -1,4 +1,4 @@
-"""The books of a component that keeps none: held while it runs, settled to the next step of ours, and brought to its pod's own times."""
+"""External components: reserved, settled at Shoestring's next step, and adjusted to the pod's own times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from reaper_world import Queue
-from runtime_world import MONEY, SetClock, TellingCluster, on_cluster, small_world
+from runtime_world import MONEY, FakeCluster, SetClock, on_cluster, small_world
 
 from shoestring.config.world import World
 from shoestring.core.interfaces import PodLifetime
@@ -35,18 +35,18 @@ KNOWN = "ns?shoestring.dev/stage=theirs,pipeline/runid=r"
 
 @pytest.fixture
 def world(laptop: Path, tmp_path: Path) -> World:
-    """A cluster that says nothing of the component's pod but that it is over."""
+    """A cluster that reports only the end of the component's pod."""
     return ended(on_cluster(small_world(laptop, tmp_path, SetClock()))[0], PodLifetime(alive=False))
 
 
 def ended(world: World, life: PodLifetime) -> World:
-    """The same world, in which the cluster says this of the component's pod."""
-    return replace(world, cluster=TellingCluster(world.cluster.pools(), {KNOWN: life}))
+    """Return the world with this report of the component's pod."""
+    return replace(world, cluster=FakeCluster(world.cluster.pools(), {KNOWN: life}))
 
 
 @pytest.fixture
 def decision(world: World, tmp_path: Path) -> Decision:
-    """What its router decided; the component is on its own from now on."""
+    """Route the component and return the decision; from here on it runs by itself."""
     asked = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False)
     route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     return Decision.model_validate_json((tmp_path / "decision.json").read_bytes())
@@ -59,7 +59,7 @@ def recipe_in(folder: Path) -> Recipe:
     )
 
 
-def test_its_pod_is_known_by_what_its_engine_calls_the_run(world: World, tmp_path: Path) -> None:
+def test_its_pod_is_found_by_the_engines_id_of_the_run(world: World, tmp_path: Path) -> None:
     asked = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False, job_id="0d3f-job")
     route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     beat = last_heartbeat(world.store, "r", "theirs-1")
@@ -81,7 +81,9 @@ def settled(world: World) -> tuple[Decimal, Receipt]:
     )
 
 
-def test_it_counts_from_its_router_to_the_next_step_of_ours(world: World, decision: Decision) -> None:
+def test_it_is_charged_from_its_router_to_the_next_step_of_shoestrings(
+    world: World, decision: Decision
+) -> None:
     world.clock.sleep(12)
     with overhead_timer(world, open_run(world.store, "r"), "route-next"):
         world.clock.sleep(3)
@@ -96,7 +98,7 @@ def test_it_is_never_settled_above_what_was_reserved_for_it(world: World, decisi
     assert settled(world)[0] == decision.choice.p95_usd
 
 
-def test_where_the_cluster_tells_its_pods_times_those_are_what_it_took(
+def test_it_is_adjusted_to_its_pods_times_where_the_cluster_reports_them(
     world: World, decision: Decision
 ) -> None:
     began = world.clock.now() + timedelta(seconds=5)
@@ -105,13 +107,13 @@ def test_where_the_cluster_tells_its_pods_times_those_are_what_it_took(
     assert settled(ended(world, lived))[0] == price(decision, 7)
 
 
-def test_what_its_cluster_says_of_its_end_is_in_its_receipt(world: World, decision: Decision) -> None:
+def test_the_clusters_reason_for_its_end_is_in_its_receipt(world: World, decision: Decision) -> None:
     world.clock.sleep(10)
     _, receipt = settled(ended(world, PodLifetime(alive=False, reason="Error, exit code 3")))
     assert (receipt.status, receipt.cause, receipt.reason) == ("failed", "code", "Error, exit code 3")
 
 
-def test_nobody_takes_it_for_dead_before_the_end_of_its_run(world: World, decision: Decision) -> None:
+def test_it_is_not_taken_for_dead_before_the_end_of_its_run(world: World, decision: Decision) -> None:
     world.clock.sleep(3600)
     ledger = Ledger(world.store, world.clock, str(world.pod))
     assert settle_lost_pods(ledger, world.store, world.cluster, "r", "r", exclude={"overhead-1"}) == []
@@ -119,14 +121,14 @@ def test_nobody_takes_it_for_dead_before_the_end_of_its_run(world: World, decisi
 
 
 @pytest.mark.parametrize("lives", [True, False])
-def test_its_run_goes_on_for_as_long_as_its_pod_lives(world: World, decision: Decision, lives: bool) -> None:
+def test_its_run_stays_open_while_its_pod_is_alive(world: World, decision: Decision, lives: bool) -> None:
     world.clock.sleep(10 * world.policy.abandoned_after_s)
     sweep_world(ended(world, PodLifetime(alive=lives)), Queue())
     state = Ledger(world.store, world.clock, str(world.pod)).state("r")
     assert (str(decision.question.attempt_id) in state.reservations, state.closed) == (lives, not lives)
 
 
-def test_what_it_leaves_is_not_looked_for_in_our_cache(decision: Decision) -> None:
+def test_its_result_is_not_looked_up_in_the_cache(decision: Decision) -> None:
     assert decision.question.digests["cache"] == ""
     assert decision.choice is not None
     assert not decision.choice.cached

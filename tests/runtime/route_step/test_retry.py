@@ -1,4 +1,4 @@
-"""A stage that is tried again in the same start: decided afresh, by what its attempts taught, or refused where that cannot help."""
+"""Retries: a new decision that learns from earlier attempts, or a refusal where a retry cannot help."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from runtime_world import (
     INGEST,
-    Began,
+    FakeCluster,
     SetClock,
-    TellingCluster,
+    StartedAttempt,
+    attempt_in_pod,
     begin,
-    in_pod,
     on,
     on_cluster,
+    run_request,
     small_world,
-    wish,
 )
 
 from shoestring.backends.folder_store import FolderStore
@@ -57,43 +57,43 @@ def world(laptop: Path, tmp_path: Path) -> World:
     return on_cluster(small_world(laptop, tmp_path, SetClock()), (SMALL, LARGE))[0]
 
 
-def cluster_of(world: World) -> TellingCluster:
-    assert isinstance(world.cluster, TellingCluster)
+def cluster_of(world: World) -> FakeCluster:
+    assert isinstance(world.cluster, FakeCluster)
     return world.cluster
 
 
 @pytest.fixture
-def began(world: World, flights_slice: Path) -> Began:
-    return begin(world, wish(flights_slice, needs=INGEST))
+def began(world: World, flights_slice: Path) -> StartedAttempt:
+    return begin(world, run_request(flights_slice, needs=INGEST))
 
 
-def again(began: Began, flights_slice: Path) -> Decision:
+def again(began: StartedAttempt, flights_slice: Path) -> Decision:
     decision, key = decide_and_reserve(
-        began.world, began.run, wish(flights_slice, needs=INGEST), StageInputs()
+        began.world, began.run, run_request(flights_slice, needs=INGEST), StageInputs()
     )
     assert began.world.store.fetch(key).read_bytes() == record_bytes(decision)
     assert replay(record_bytes(decision)) is None
     return decision
 
 
-def ends(began: Began, why: str, cause: Cause, status: str = "failed") -> None:
-    """The attempt's frame runs for two seconds and settles."""
-    attempt = in_pod(began, POD)
+def ends(began: StartedAttempt, why: str, cause: Cause, status: str = "failed") -> None:
+    """Run the attempt's supervisor for two seconds and settle."""
+    attempt = attempt_in_pod(began, POD)
     write_heartbeat(attempt, "running")
     began.world.clock.sleep(2)
     settle_and_record(attempt, ChildResult(status=status, cause=cause, reason=why))
 
 
-def dies(began: Began, **life: object) -> None:
-    """The attempt's pod is gone after two seconds, without a word."""
-    write_heartbeat(in_pod(began, POD), "running")
+def dies(began: StartedAttempt, **life: object) -> None:
+    """Let the attempt's pod disappear after two seconds, without settling."""
+    write_heartbeat(attempt_in_pod(began, POD), "running")
     began.world.clock.sleep(2)
-    write_heartbeat(in_pod(began, POD), "running")
+    write_heartbeat(attempt_in_pod(began, POD), "running")
     cluster_of(began.world).lives[POD] = PodLifetime(alive=False, **life)
 
 
-def test_a_lost_pod_is_settled_and_receipted_by_the_next_router_which_decides_afresh(
-    began: Began, flights_slice: Path
+def test_the_next_router_settles_a_lost_pod_writes_its_receipt_and_decides_again(
+    began: StartedAttempt, flights_slice: Path
 ) -> None:
     dies(began, reason="Evicted")
     decision = again(began, flights_slice)
@@ -109,7 +109,9 @@ def test_a_lost_pod_is_settled_and_receipted_by_the_next_router_which_decides_af
 
 
 @pytest.mark.parametrize("cause", ["stop-requested", "store", "lost"])
-def test_what_was_done_to_an_attempt_is_tried_again(began: Began, flights_slice: Path, cause: Cause) -> None:
+def test_an_attempt_that_was_stopped_from_outside_is_retried(
+    began: StartedAttempt, flights_slice: Path, cause: Cause
+) -> None:
     ends(began, "it was not its fault", cause)
     decision = again(began, flights_slice)
     assert decision.question.attempt == 2
@@ -117,8 +119,8 @@ def test_what_was_done_to_an_attempt_is_tried_again(began: Began, flights_slice:
 
 
 @pytest.mark.parametrize(("status", "cause"), [("failed", "code"), ("stopped", "money")])
-def test_what_another_attempt_would_end_in_too_is_refused_at_once_with_the_sentence(
-    began: Began, flights_slice: Path, status: str, cause: Cause
+def test_a_retry_that_would_end_in_the_same_way_is_refused_with_the_reason(
+    began: StartedAttempt, flights_slice: Path, status: str, cause: Cause
 ) -> None:
     ends(began, "the loss is not a number", cause, status)
     with pytest.raises(Refused, match=f"not tried again.*attempt 1 {status}: the loss is not a number"):
@@ -130,8 +132,8 @@ def test_what_another_attempt_would_end_in_too_is_refused_at_once_with_the_sente
 @pytest.mark.parametrize(
     "how", ["the cluster says so", "the cluster says so of a pod that failed", "the stage says so"]
 )
-def test_a_stage_that_ran_out_of_memory_is_given_more_than_it_had(
-    began: Began, flights_slice: Path, how: str
+def test_a_stage_that_ran_out_of_memory_gets_more(
+    began: StartedAttempt, flights_slice: Path, how: str
 ) -> None:
     assert began.attempt.choice.pool == "cpu-1"
     if how == "the cluster says so":
@@ -150,8 +152,8 @@ def test_a_stage_that_ran_out_of_memory_is_given_more_than_it_had(
     )
 
 
-def test_more_memory_than_any_pool_has_is_refused_with_both_numbers(
-    began: Began, flights_slice: Path
+def test_more_memory_than_any_pool_has_is_refused_with_both_amounts(
+    began: StartedAttempt, flights_slice: Path
 ) -> None:
     dies(began, reason="OOMKilled")
     second = again(began, flights_slice)
@@ -164,43 +166,41 @@ def test_more_memory_than_any_pool_has_is_refused_with_both_numbers(
         again(began, flights_slice)
 
 
-def test_an_attempt_whose_pod_still_runs_is_waited_for_and_then_not_doubled(
-    began: Began, flights_slice: Path
+def test_a_router_waits_for_a_running_pod_and_then_refuses_a_second_one(
+    began: StartedAttempt, flights_slice: Path
 ) -> None:
-    write_heartbeat(in_pod(began, POD), "running")
+    write_heartbeat(attempt_in_pod(began, POD), "running")
     before_s = began.world.clock.monotonic_s()
     with pytest.raises(Refused, match="still runs: ingest-1"):
         again(began, flights_slice)
     assert began.world.clock.monotonic_s() - before_s >= EXIT_WAIT_S
 
 
-def test_a_done_attempt_whose_engine_lost_its_answer_is_routed_again(
-    began: Began, flights_slice: Path
+def test_a_completed_attempt_whose_answer_was_lost_is_routed_again(
+    began: StartedAttempt, flights_slice: Path
 ) -> None:
     ends(began, "", "", "done")
     assert again(began, flights_slice).question.notes == ()
 
 
-def test_a_router_that_is_run_again_at_once_gives_the_same_decision(
-    began: Began, flights_slice: Path
+def test_a_router_that_is_run_again_at_once_returns_the_same_decision(
+    began: StartedAttempt, flights_slice: Path
 ) -> None:
     began.world.clock.sleep(ROUTER_RETRY_S - 1)
     assert again(began, flights_slice) == began.attempt.decision
     assert began.ledger.state(began.account).reservations.keys() == {"ingest-1", "overhead-1"}
 
 
-def test_a_pod_that_never_began_is_given_up_by_a_router_that_comes_later(
-    began: Began, flights_slice: Path
-) -> None:
+def test_a_later_router_settles_a_pod_that_never_started(began: StartedAttempt, flights_slice: Path) -> None:
     began.world.clock.sleep(ROUTER_RETRY_S)
     decision = again(began, flights_slice)
     assert decision.question.notes == ("attempt 1 lost: its pod never started",)
     assert began.ledger.state(began.account).settled_usd == {"ingest-1": Decimal(0)}
 
 
-def test_a_stage_budget_holds_over_all_attempts_of_a_start(world: World, flights_slice: Path) -> None:
-    p95_usd = begin(world, wish(flights_slice, run_id="ample", needs=INGEST)).attempt.choice.p95_usd
-    asked = wish(flights_slice, needs=INGEST)
+def test_a_stage_budget_applies_to_all_attempts_of_a_start(world: World, flights_slice: Path) -> None:
+    p95_usd = begin(world, run_request(flights_slice, run_id="ample", needs=INGEST)).attempt.choice.p95_usd
+    asked = run_request(flights_slice, needs=INGEST)
     capped = replace(asked, recipe=asked.recipe.model_copy(update={"stage_budgets_usd": {"ingest": p95_usd}}))
     began = begin(world, capped)
     ends(began, "gone", "lost")
@@ -208,8 +208,8 @@ def test_a_stage_budget_holds_over_all_attempts_of_a_start(world: World, flights
         decide_and_reserve(world, began.run, capped, StageInputs())
 
 
-def test_a_remembered_stock_out_moves_the_next_attempt(world: World, flights_slice: Path) -> None:
-    began = begin(world, wish(flights_slice, needs=INGEST))
+def test_the_next_attempt_avoids_a_pool_with_a_stock_out(world: World, flights_slice: Path) -> None:
+    began = begin(world, run_request(flights_slice, needs=INGEST))
     began.ledger.settle(began.account, "ingest-1", Decimal(0), "given up")
     now = world.clock.now()
     found = StockOut(
@@ -225,12 +225,12 @@ def test_a_remembered_stock_out_moves_the_next_attempt(world: World, flights_sli
     assert "300 s for nothing" in as_text(decision)
     world.clock.sleep(15 * 60)
     settle_run(world, "r")
-    later = begin(world, wish(flights_slice, run_id="later", needs=INGEST))
+    later = begin(world, run_request(flights_slice, run_id="later", needs=INGEST))
     assert (later.attempt.choice.pool, later.attempt.decision.question.stockouts) == ("cpu-1", ())
 
 
 class DyingRouter(FolderStore):
-    """Dies at its first write of a decision under its key."""
+    """A store that fails at the first write of a decision under its key."""
 
     def put(
         self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
@@ -243,10 +243,10 @@ class DyingRouter(FolderStore):
 @pytest.mark.parametrize(
     ("later_s", "hold", "pool"), [(1, "ingest-1", "cpu-1"), (ROUTER_RETRY_S + 1, "ingest-2", "cpu-2")]
 )
-def test_a_router_that_died_after_its_reservation_is_run_again_though_the_offers_are_others_by_then(
+def test_a_router_that_died_after_its_reservation_returns_its_decision_though_offers_have_changed(
     world: World, flights_slice: Path, tmp_path: Path, later_s: float, hold: str, pool: str
 ) -> None:
-    asked = wish(flights_slice, needs=INGEST)
+    asked = run_request(flights_slice, needs=INGEST)
     run = admit(world, asked)
     with pytest.raises(StoreError):
         decide_and_reserve(on(world, DyingRouter(tmp_path / "store")), run, asked, StageInputs())
@@ -261,10 +261,10 @@ def test_a_router_that_died_after_its_reservation_is_run_again_though_the_offers
     verify(world.store, load_anchors(world.store))
 
 
-def test_routers_of_one_attempt_that_run_at_once_all_give_the_same_decision(
+def test_concurrent_routers_of_one_attempt_return_the_same_decision(
     world: World, flights_slice: Path
 ) -> None:
-    asked = wish(flights_slice, needs=INGEST)
+    asked = run_request(flights_slice, needs=INGEST)
     run, gate, found = admit(world, asked), threading.Barrier(4), []
 
     def route(number: int) -> None:

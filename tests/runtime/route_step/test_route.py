@@ -1,4 +1,4 @@
-"""Ask, decide, reserve, write it down: also when somebody else is faster, and when the cache has it or only seems to."""
+"""The route step: races with other runs, cached results that are damaged, and records of other versions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from runtime_world import INGEST, TRAIN, SetClock, on, small_world, wish
+from runtime_world import INGEST, TRAIN, SetClock, on, run_request, small_world
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.config.world import World
@@ -36,7 +36,7 @@ from shoestring.stages.work import Work
 
 
 class RivalStore(FolderStore):
-    """Somebody else does something just before this account's ledger is next written to, so many times."""
+    """A store in which another writer acts just before this account's ledger is written, `times` times."""
 
     def __init__(self, root: Path, account: str, rival: Callable[[], object], times: int = 1) -> None:
         super().__init__(root)
@@ -57,14 +57,14 @@ def world(laptop: Path, tmp_path: Path) -> World:
 
 
 def greedy(flights_slice: Path) -> RunRequest:
-    """A wish for so many passes over the data that training takes whatever is left."""
+    """Return a request with enough passes over the data that training uses all money left."""
     recipe = read_recipe(flights_slice)
     many = recipe.model_copy(update={"train": recipe.train.model_copy(update={"max_epochs": 60})})
-    return wish(many, needs=TRAIN, budget_usd=Decimal("0.0006"))
+    return run_request(many, needs=TRAIN, budget_usd=Decimal("0.0006"))
 
 
 def taking(world: World, amount_usd: Decimal) -> Callable[[], None]:
-    """Another writer, who reserves so much of the run's money each time."""
+    """Another writer, which reserves this much of the run's money each time."""
     ledger, numbers = Ledger(world.store, world.clock), itertools.count(1)
 
     def take() -> None:
@@ -74,7 +74,7 @@ def taking(world: World, amount_usd: Decimal) -> Callable[[], None]:
     return take
 
 
-def test_a_lost_race_is_decided_again_on_fresh_numbers(
+def test_a_lost_race_is_decided_again_with_current_numbers(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
     asked = greedy(flights_slice)
@@ -93,7 +93,7 @@ def test_a_lost_race_is_decided_again_on_fresh_numbers(
     assert replay(world.store.fetch(key).read_bytes()) is None
 
 
-def test_a_race_that_is_always_lost_is_given_up_and_reserves_nothing(
+def test_a_race_that_is_always_lost_ends_and_reserves_nothing(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
     asked = greedy(flights_slice)
@@ -110,7 +110,7 @@ def test_a_race_that_is_always_lost_is_given_up_and_reserves_nothing(
 def test_a_race_whose_winner_left_too_little_is_refused_with_the_numbers(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = wish(flights_slice, needs=INGEST)
+    asked = run_request(flights_slice, needs=INGEST)
     run = admit(world, asked)
     free_usd = Ledger(world.store, world.clock).state("r").left_usd
     assert free_usd is not None
@@ -121,7 +121,7 @@ def test_a_race_whose_winner_left_too_little_is_refused_with_the_numbers(
 
 
 def ingested(world: World, recipe: Recipe, folder: Path) -> StageOutcome:
-    """Ingest for real and remember it, as the stage's pod does."""
+    """Run ingest and cache the result, as the stage's pod does."""
     work = Work(
         run_id="before",
         stage="ingest",
@@ -144,10 +144,10 @@ def ingested(world: World, recipe: Recipe, folder: Path) -> StageOutcome:
     return outcome
 
 
-def test_a_cached_result_reserves_nothing_and_a_damaged_one_is_not_offered(
+def test_a_cached_result_reserves_nothing_and_a_damaged_one_is_not_used(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = wish(flights_slice, needs=INGEST)
+    asked = run_request(flights_slice, needs=INGEST)
     outcome = ingested(world, asked.recipe, tmp_path)
     run = admit(world, asked)
     decision, _ = decide_and_reserve(world, run, asked, StageInputs())
@@ -197,7 +197,7 @@ def receipt(run_id: str, number: int, finished_at: datetime, seconds: float) -> 
 def test_estimates_inside_a_run_do_not_change_when_another_runs_receipts_arrive(
     world: World, flights_slice: Path
 ) -> None:
-    asked = wish(flights_slice, needs=INGEST)
+    asked = run_request(flights_slice, needs=INGEST)
     earlier = receipt("earlier", 1, world.clock.now() - timedelta(hours=1), 3.0)
     world.store.put("runs/earlier/receipts/ingest-1.json", record_bytes(earlier))
     run = admit(world, asked)
@@ -212,21 +212,19 @@ def test_estimates_inside_a_run_do_not_change_when_another_runs_receipts_arrive(
     assert second.candidates == first.candidates
 
     world.clock.sleep(1)
-    other = wish(flights_slice, run_id="other", needs=INGEST)
+    other = run_request(flights_slice, run_id="other", needs=INGEST)
     third, _ = decide_and_reserve(world, admit(world, other), other, StageInputs())
     assert {one.runs for one in third.question.learned} == {5}
 
 
-def test_a_receipt_or_a_stock_out_of_another_version_stops_no_router(
-    world: World, flights_slice: Path
-) -> None:
+def test_records_of_another_version_stop_no_router(world: World, flights_slice: Path) -> None:
     good = record_bytes(receipt("earlier", 1, world.clock.now() - timedelta(hours=1), 3.0))
     world.store.put("learned/receipts/ingest/0-01.json", good)
     world.store.put(
         "learned/receipts/ingest/0-02.json", good.replace(b'"attempt": 1', b'"attempt": 2, "of_tomorrow": 1')
     )
     world.store.put("learned/stock-outs/od-spot.json", b"{}")
-    asked = wish(flights_slice, needs=INGEST)
+    asked = run_request(flights_slice, needs=INGEST)
     decision, _ = decide_and_reserve(world, admit(world, asked), asked, StageInputs())
     assert {(one.stage, one.runs) for one in decision.question.learned} == {("ingest", 1)}
     about_receipt, about_stock_out = decision.question.notes[-2:]
@@ -237,7 +235,7 @@ def test_a_receipt_or_a_stock_out_of_another_version_stops_no_router(
 def test_a_router_writes_its_decision_its_page_and_its_time(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = wish(flights_slice, needs=INGEST)
+    asked = run_request(flights_slice, needs=INGEST)
     outputs = route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     assert (tmp_path / "decision.json").read_bytes() == world.store.fetch(
         outputs["decision_key"]

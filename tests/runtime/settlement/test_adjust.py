@@ -1,4 +1,4 @@
-"""The exit step brings the books to the pods' own times, up and down, and never past a cap."""
+"""Adjustments: the exit step adjusts the ledger to the pods' own times, up and down, within the cap."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from runtime_world import (
     INGEST,
-    Began,
+    FakeCluster,
     SetClock,
-    TellingCluster,
+    StartedAttempt,
+    attempt_in_pod,
     begin,
-    in_pod,
     on_cluster,
+    run_request,
     small_world,
-    wish,
 )
 
 from shoestring.config.policy import Policy
@@ -40,22 +40,22 @@ from shoestring.spending.meter import cost_usd
 POD = "ns.1.ingest"
 
 
-def cluster_of(world: World) -> TellingCluster:
-    assert isinstance(world.cluster, TellingCluster)
+def cluster_of(world: World) -> FakeCluster:
+    assert isinstance(world.cluster, FakeCluster)
     return world.cluster
 
 
-def done(began: Began) -> Decimal:
-    """The attempt's frame runs for two seconds and settles; what it wrote down that it spent."""
-    attempt = in_pod(began, POD)
+def done(began: StartedAttempt) -> Decimal:
+    """Run the attempt's supervisor for two seconds and settle; return the recorded cost."""
+    attempt = attempt_in_pod(began, POD)
     write_heartbeat(attempt, "running")
     began.world.clock.sleep(2)
     settle_and_record(attempt, ChildResult(status="done"))
     return read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).spent_usd
 
 
-def lived(began: Began, before_s: float, after_s: float) -> PodLifetime:
-    """From so many seconds before the frame began to so many after now."""
+def lived(began: StartedAttempt, before_s: float, after_s: float) -> PodLifetime:
+    """Return a lifetime from `before` the supervisor started to `after` now."""
     now = began.world.clock.now()
     began_at = now - timedelta(seconds=began.world.clock.monotonic_s() - began.attempt.started_s)
     return PodLifetime(
@@ -66,13 +66,15 @@ def lived(began: Began, before_s: float, after_s: float) -> PodLifetime:
 
 
 @pytest.fixture
-def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
-    return begin(on_cluster(small_world(laptop, tmp_path, SetClock()))[0], wish(flights_slice, needs=INGEST))
+def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
+    return begin(
+        on_cluster(small_world(laptop, tmp_path, SetClock()))[0], run_request(flights_slice, needs=INGEST)
+    )
 
 
 @pytest.mark.parametrize(("before_s", "after_s"), [(3, 1.5), (0, 0.25), (-0.5, 0), (0, 0)])
-def test_what_is_settled_is_what_the_pod_took_by_the_clusters_own_clock(
-    began: Began, before_s: float, after_s: float
+def test_a_pod_is_settled_by_its_times_on_the_clusters_clock(
+    began: StartedAttempt, before_s: float, after_s: float
 ) -> None:
     done(began)
     cluster_of(began.world).lives[POD] = lived(began, before_s, after_s)
@@ -84,8 +86,8 @@ def test_what_is_settled_is_what_the_pod_took_by_the_clusters_own_clock(
     verify(began.world.store, load_anchors(began.world.store))
 
 
-def test_a_lost_pod_is_settled_by_its_own_times_and_not_by_its_last_heartbeat(began: Began) -> None:
-    write_heartbeat(in_pod(began, POD), "running")
+def test_a_lost_pod_is_settled_by_its_own_times_and_not_by_its_last_heartbeat(began: StartedAttempt) -> None:
+    write_heartbeat(attempt_in_pod(began, POD), "running")
     began.world.clock.sleep(20)
     cluster_of(began.world).lives[POD] = lived(began, 1, -5)
     settle_run(began.world, "r")
@@ -95,14 +97,14 @@ def test_a_lost_pod_is_settled_by_its_own_times_and_not_by_its_last_heartbeat(be
     assert read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).status == "lost"
 
 
-def test_a_pod_whose_end_nobody_tells_stays_as_it_settled_itself(began: Began) -> None:
+def test_a_pod_whose_end_is_unknown_keeps_its_own_settlement(began: StartedAttempt) -> None:
     spent_usd = done(began)
     cluster_of(began.world).lives[POD] = PodLifetime(alive=False, started_at=began.world.clock.now())
     settle_run(began.world, "r")
     assert began.ledger.state(began.account).settled_usd["ingest-1"] == spent_usd
 
 
-def test_asked_again_it_is_the_same_entry(began: Began) -> None:
+def test_an_adjustment_that_is_repeated_is_one_ledger_entry(began: StartedAttempt) -> None:
     done(began)
     cluster_of(began.world).lives[POD] = lived(began, 3, 1)
     for _ in range(2):
@@ -114,7 +116,9 @@ def test_asked_again_it_is_the_same_entry(began: Began) -> None:
     assert began.ledger.state(began.account).entries == entries + 2
 
 
-def test_a_true_time_that_the_cap_does_not_allow_is_paid_as_far_as_it_does_and_said(began: Began) -> None:
+def test_an_adjustment_beyond_the_cap_is_made_up_to_the_cap_and_reported(
+    began: StartedAttempt,
+) -> None:
     done(began)
     cluster_of(began.world).lives[POD] = lived(began, 0, 100_000)
     said = settle_run(began.world, "r")
@@ -129,7 +133,7 @@ def test_a_true_time_that_the_cap_does_not_allow_is_paid_as_far_as_it_does_and_s
     verify(began.world.store, load_anchors(began.world.store))
 
 
-def test_what_comes_back_pays_for_what_took_longer_whatever_their_names(began: Began) -> None:
+def test_decreases_pay_for_increases_in_any_order_of_names(began: StartedAttempt) -> None:
     done(began)
     rate, left_usd = began.attempt.choice.usd_per_hour, began.ledger.state(began.account).left_usd
     assert left_usd is not None
@@ -159,17 +163,19 @@ def test_what_comes_back_pays_for_what_took_longer_whatever_their_names(began: B
     assert (settled_usd["ingest-1"], settled_usd["ingest-2"]) == (cost_usd(rate, 32), cost_usd(rate, 1))
 
 
-def test_a_frame_foresees_the_end_of_its_pod_and_keeps_its_price_back(
+def test_a_supervisor_keeps_back_the_price_of_its_pods_end(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world = on_cluster(small_world(laptop, tmp_path, SetClock()), rules=Policy(pod_exit_s=2.0))[0]
-    began = begin(world, wish(flights_slice, needs=INGEST))
+    began = begin(world, run_request(flights_slice, needs=INGEST))
     rate = began.attempt.choice.usd_per_hour
     assert began.attempt.exit_usd >= cost_usd(rate, 2.5)
     assert done(began) == cost_usd(rate, 4.0)
 
 
-def test_pods_that_decide_and_settle_are_paid_by_their_own_times_at_their_first_price(began: Began) -> None:
+def test_overhead_pods_are_paid_by_their_own_times_at_their_first_price(
+    began: StartedAttempt,
+) -> None:
     with overhead_timer(began.world, began.run, "route-ingest"):
         began.world.clock.sleep(1)
     (key,) = began.world.store.list("runs/r/overhead/1/")

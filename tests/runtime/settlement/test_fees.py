@@ -1,4 +1,4 @@
-"""What a stage pays beside its pod's time, for moving its data and holding what it wrote, is on the books like the rest of its price."""
+"""Fees: transfer and storage of a stage's data are settled like the price of its time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Literal
 import pytest
 from runtime_world import (
     CHAIN,
-    Began,
+    FakeCluster,
     SetClock,
-    TellingCluster,
+    StartedAttempt,
+    attempt_in_pod,
     begin,
-    far_away,
-    in_pod,
     on_cluster,
+    run_request,
     small_world,
-    wish,
+    world_in_other_region,
 )
 
 from shoestring.core.interfaces import PodLifetime
@@ -39,24 +39,24 @@ TARIFFS = {"egress_usd_per_gb": {"away->here": "0.09", "here->away": "0.05"}, "s
 
 
 @pytest.fixture
-def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
-    """A preprocessing in another region than its store, on a cluster that tells its pods' times."""
-    path = far_away(laptop, tmp_path, TARIFFS)
+def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
+    """A preprocess attempt in another region than its store, on a cluster that reports its pods' times."""
+    path = world_in_other_region(laptop, tmp_path, TARIFFS)
     return begin(
-        on_cluster(small_world(path, tmp_path, SetClock()))[0], wish(flights_slice, needs=CHAIN[1:2])
+        on_cluster(small_world(path, tmp_path, SetClock()))[0], run_request(flights_slice, needs=CHAIN[1:2])
     )
 
 
-def ended(began: Began, status: Literal["done", "failed"]) -> Receipt:
-    """Its frame ran for two seconds."""
-    attempt = in_pod(began, POD)
+def ended(began: StartedAttempt, status: Literal["done", "failed"]) -> Receipt:
+    """Settle the attempt after two seconds of its supervisor."""
+    attempt = attempt_in_pod(began, POD)
     write_heartbeat(attempt, "running")
     began.world.clock.sleep(2)
     settle_and_record(attempt, ChildResult(status=status))
     return read_record(began.world.store, "runs/r/receipts/preprocess-1.json", Receipt)
 
 
-def test_the_price_of_an_offer_is_its_time_and_its_fees(began: Began) -> None:
+def test_the_price_of_an_offer_is_its_time_plus_its_fees(began: StartedAttempt) -> None:
     choice = began.attempt.choice
     assert min(choice.transfer_in_usd, choice.transfer_out_usd, choice.storage_usd) > 0
     assert choice.est_usd - choice.fees_usd == pytest.approx(
@@ -64,7 +64,7 @@ def test_the_price_of_an_offer_is_its_time_and_its_fees(began: Began) -> None:
     )
 
 
-def test_what_is_done_pays_for_all_that_it_moved_and_left(began: Began) -> None:
+def test_a_completed_attempt_pays_for_all_transfers_and_storage(began: StartedAttempt) -> None:
     choice, receipt = began.attempt.choice, ended(began, "done")
     assert receipt.fees_usd == choice.fees_usd
     assert receipt.spent_usd == choice.fees_usd + cost_usd(choice.usd_per_hour, 2)
@@ -77,16 +77,16 @@ def test_what_is_done_pays_for_all_that_it_moved_and_left(began: Began) -> None:
     )
 
 
-def test_what_failed_has_read_and_left_nothing(began: Began) -> None:
+def test_a_failed_attempt_pays_only_for_what_it_read(began: StartedAttempt) -> None:
     choice, receipt = began.attempt.choice, ended(began, "failed")
     assert receipt.fees_usd == choice.transfer_in_usd
     assert receipt.spent_usd == choice.transfer_in_usd + cost_usd(choice.usd_per_hour, 2)
 
 
-def test_what_was_lost_pays_for_what_it_read(began: Began) -> None:
-    write_heartbeat(in_pod(began, POD), "running")
+def test_a_lost_attempt_pays_for_what_it_read(began: StartedAttempt) -> None:
+    write_heartbeat(attempt_in_pod(began, POD), "running")
     began.world.clock.sleep(60)
-    assert isinstance(began.world.cluster, TellingCluster)
+    assert isinstance(began.world.cluster, FakeCluster)
     began.world.cluster.lives[POD] = PodLifetime(alive=False)
     settle_run(began.world, "r")
     receipt = read_record(began.world.store, "runs/r/receipts/preprocess-1.json", Receipt)
@@ -97,10 +97,10 @@ def test_what_was_lost_pays_for_what_it_read(began: Began) -> None:
     )
 
 
-def test_a_pods_own_times_change_what_it_paid_for_time_alone(began: Began) -> None:
+def test_a_pods_own_times_change_only_its_cost_of_time(began: StartedAttempt) -> None:
     ended(began, "done")
     now = began.world.clock.now()
-    assert isinstance(began.world.cluster, TellingCluster)
+    assert isinstance(began.world.cluster, FakeCluster)
     began.world.cluster.lives[POD] = PodLifetime(
         alive=False, started_at=now - timedelta(seconds=5), finished_at=now
     )
@@ -111,9 +111,9 @@ def test_a_pods_own_times_change_what_it_paid_for_time_alone(began: Began) -> No
     )
 
 
-def test_time_never_takes_what_is_kept_for_fees(began: Began) -> None:
-    """Its meter ends, and its frame asks for more, while all of them can still be paid."""
-    attempt = in_pod(began, POD)
+def test_time_never_uses_the_money_reserved_for_fees(began: StartedAttempt) -> None:
+    """The meter ends, and the supervisor requests an extension, while all fees can still be paid."""
+    attempt = attempt_in_pod(began, POD)
     assert attempt.meter().limit_usd == attempt.reserved_usd - attempt.exit_usd - attempt.choice.fees_usd
     assert attempt.spent_usd() >= attempt.choice.fees_usd
 

@@ -1,4 +1,4 @@
-"""The sweeper of a cluster: nothing waits for ever, and money that dead pods left comes back while the run goes on."""
+"""The reaper: no pod waits for ever, and the money of dead pods is released while the run continues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from reaper_world import ABANDONED_S, QUEUE_S, SCHEDULER, SMALL, Queue, again, shares_world, waits
-from runtime_world import INGEST, Began, TellingCluster, begin, in_pod, wish
+from runtime_world import INGEST, FakeCluster, StartedAttempt, attempt_in_pod, begin, run_request
 
 from shoestring.config.world import World
 from shoestring.core.interfaces import PodLifetime
@@ -31,12 +31,12 @@ from shoestring.spending.meter import cost_usd
 
 
 @pytest.fixture
-def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
-    return begin(shares_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
+    return begin(shares_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
 
 
-def test_a_pod_that_no_node_takes_in_time_is_given_up_and_the_stage_is_routed_elsewhere(
-    began: Began, flights_slice: Path
+def test_a_pod_that_no_node_accepts_in_time_times_out_and_its_stage_is_routed_elsewhere(
+    began: StartedAttempt, flights_slice: Path
 ) -> None:
     assert began.attempt.choice.pool == "od/1"
     world, queue = began.world, Queue(waits(began.world, QUEUE_S))
@@ -55,29 +55,31 @@ def test_a_pod_that_no_node_takes_in_time_is_given_up_and_the_stage_is_routed_el
 
 
 @pytest.mark.parametrize("seconds", [0, QUEUE_S - 1])
-def test_a_pod_that_may_wait_still_is_left_alone(began: Began, seconds: float) -> None:
+def test_a_pod_within_its_waiting_time_is_left_alone(began: StartedAttempt, seconds: float) -> None:
     queue = Queue(waits(began.world, seconds))
     assert reap(began.world, queue) == []
     assert (len(queue.ended), list(began.world.store.list("learned/stock-outs/"))) == (0, [])
     assert "ingest-1" in began.ledger.state("r").reservations
 
 
-def test_a_pod_that_a_node_took_meanwhile_keeps_its_money_and_is_no_stock_out(began: Began) -> None:
+def test_a_pod_that_a_node_has_just_accepted_keeps_its_reservation_and_is_no_stock_out(
+    began: StartedAttempt,
+) -> None:
     assert reap(began.world, Queue(waits(began.world, QUEUE_S), taken=True)) == []
     assert current_stockouts(began.world.store, began.world.clock.now()) == ((), ())
     assert "ingest-1" in began.ledger.state("r").reservations
 
 
-def test_a_node_that_has_to_be_made_first_is_waited_for(
+def test_a_pod_waits_longer_for_a_node_that_has_to_be_created(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world = shares_world(laptop, tmp_path, (SMALL.model_copy(update={"startup_s": 400.0}),))
-    begin(world, wish(flights_slice, needs=INGEST, budget_usd=Decimal(1)))
+    begin(world, run_request(flights_slice, needs=INGEST, budget_usd=Decimal(1)))
     queues = [Queue(waits(world, seconds)) for seconds in (QUEUE_S + 399, QUEUE_S + 400)]
     assert [(len(reap(world, queue)), len(queue.ended)) for queue in queues] == [(0, 0), (1, 1)]
 
 
-def test_a_pod_that_a_node_took_late_has_its_time_on_the_node(began: Began) -> None:
+def test_a_pod_that_was_accepted_late_has_its_full_time_on_the_node(began: StartedAttempt) -> None:
     queue = Queue(
         replace(
             waits(began.world, QUEUE_S - 1, node="worker-1", why="ErrImagePull"),
@@ -89,40 +91,42 @@ def test_a_pod_that_a_node_took_late_has_its_time_on_the_node(began: Began) -> N
 
 
 @pytest.mark.parametrize(("seconds", "ended"), [(QUEUE_S, 0), (IMAGE_PULL_S - 1, 0), (IMAGE_PULL_S, 1)])
-def test_a_node_that_still_makes_a_pods_container_is_given_time_for_a_large_image(
-    began: Began, seconds: float, ended: int
+def test_a_pod_that_may_be_pulling_a_large_image_is_left_alone(
+    began: StartedAttempt, seconds: float, ended: int
 ) -> None:
     queue = Queue(waits(began.world, seconds, node="worker-1", why=""))
     reap(began.world, queue)
     assert len(queue.ended) == ended
 
 
-def test_a_pod_of_a_run_that_nobody_knows_does_not_wait_for_ever_either(began: Began) -> None:
+def test_a_pod_of_an_unknown_run_times_out_too(began: StartedAttempt) -> None:
     queue = Queue(waits(began.world, QUEUE_S, run_id="elsewhere"))
     assert "this store has no decision" in reap(began.world, queue)[0]
     assert len(queue.ended) == 1
     assert "ingest-1" in began.ledger.state("r").reservations
 
 
-def test_a_pod_is_known_to_be_a_runs_by_what_its_engine_calls_that(
-    began: Began, flights_slice: Path, tmp_path: Path
+def test_a_pod_is_matched_to_its_run_by_the_engines_id(
+    began: StartedAttempt, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = replace(wish(flights_slice, needs=INGEST), job_id="0d3f-job")
+    asked = replace(run_request(flights_slice, needs=INGEST), job_id="0d3f-job")
     route(began.world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     (said,) = reap(began.world, Queue(waits(began.world, QUEUE_S, run_id="0d3f-job")))
     assert "ingest of r waited" in said
     assert "ingest-1" not in began.ledger.state("r").reservations
 
 
-def dies(began: Began) -> None:
-    write_heartbeat(in_pod(began, "ns.1.ingest"), "running")
+def dies(began: StartedAttempt) -> None:
+    write_heartbeat(attempt_in_pod(began, "ns.1.ingest"), "running")
     began.world.clock.sleep(2)
-    write_heartbeat(in_pod(began, "ns.1.ingest"), "running")
-    assert isinstance(began.world.cluster, TellingCluster)
+    write_heartbeat(attempt_in_pod(began, "ns.1.ingest"), "running")
+    assert isinstance(began.world.cluster, FakeCluster)
     began.world.cluster.lives["ns.1.ingest"] = PodLifetime(alive=False)
 
 
-def test_what_a_dead_pod_holds_comes_back_once_it_has_been_silent_and_the_run_goes_on(began: Began) -> None:
+def test_the_reservation_of_a_dead_silent_pod_is_released_and_the_run_continues(
+    began: StartedAttempt,
+) -> None:
     dies(began)
     assert reap(began.world, Queue()) == []
     began.world.clock.sleep(QUEUE_S + 1)
@@ -134,13 +138,15 @@ def test_what_a_dead_pod_holds_comes_back_once_it_has_been_silent_and_the_run_go
     assert reap(began.world, Queue()) == []
 
 
-def test_a_pod_that_lives_is_left_alone_however_silent(began: Began) -> None:
-    write_heartbeat(in_pod(began, "ns.1.ingest"), "running")
+def test_a_pod_that_is_alive_is_left_alone_even_if_silent(began: StartedAttempt) -> None:
+    write_heartbeat(attempt_in_pod(began, "ns.1.ingest"), "running")
     began.world.clock.sleep(QUEUE_S + 1)
     assert reap(began.world, Queue()) == []
 
 
-def test_money_for_a_pod_that_never_came_is_given_back_unless_it_waits(began: Began) -> None:
+def test_the_reservation_of_a_pod_that_never_came_is_released_unless_it_is_pending(
+    began: StartedAttempt,
+) -> None:
     began.world.clock.sleep(QUEUE_S + IMAGE_PULL_S)
     assert reap(began.world, Queue()) == []
     began.world.clock.sleep(1)
@@ -149,8 +155,8 @@ def test_money_for_a_pod_that_never_came_is_given_back_unless_it_waits(began: Be
     assert "ingest-1 settled at $0.000000" in said
 
 
-def test_a_run_without_a_pod_and_without_a_word_is_over_its_months_money_released_and_its_report_written(
-    began: Began,
+def test_an_abandoned_run_is_closed_its_money_released_and_its_report_written(
+    began: StartedAttempt,
 ) -> None:
     dies(began)
     began.world.clock.sleep(ABANDONED_S + 5)
@@ -165,33 +171,33 @@ def test_a_run_without_a_pod_and_without_a_word_is_over_its_months_money_release
 
 
 @pytest.mark.parametrize("node", ["", "worker-1"])
-def test_a_run_with_a_pod_is_not_over_whether_that_waits_or_runs(began: Began, node: str) -> None:
+def test_a_run_with_a_pending_or_running_pod_is_not_abandoned(began: StartedAttempt, node: str) -> None:
     began.world.clock.sleep(ABANDONED_S + 5)
     pod = replace(waits(began.world, 10, node=node), pending=not node)
     assert reap(began.world, Queue(pod)) == []
     assert "ingest-1" in began.ledger.state("r").reservations
 
 
-def test_a_run_that_waits_for_a_person_is_not_over_at_once(began: Began) -> None:
-    settle_and_record(in_pod(began, "ns.1.ingest"), ChildResult(status="done"))
+def test_a_run_that_waits_for_a_person_is_not_abandoned_at_once(began: StartedAttempt) -> None:
+    settle_and_record(attempt_in_pod(began, "ns.1.ingest"), ChildResult(status="done"))
     began.world.clock.sleep(ABANDONED_S - 5)
     assert reap(began.world, Queue()) == []
     assert not began.ledger.state("r").closed
 
 
-def test_a_run_that_is_over_begins_again_when_its_engine_tries_again_what_was_left(
-    began: Began, flights_slice: Path
+def test_a_closed_run_starts_again_when_its_engine_retries_it(
+    began: StartedAttempt, flights_slice: Path
 ) -> None:
     began.world.clock.sleep(ABANDONED_S + 5)
     reap(began.world, Queue())
-    run = find_or_admit(began.world, wish(flights_slice, needs=INGEST))
+    run = find_or_admit(began.world, run_request(flights_slice, needs=INGEST))
     assert (run.start.number, run.start.account) == (2, "r.2")
     assert began.ledger.state("r.2").cap_usd == run.start.budget_usd - began.ledger.state("r").spent_usd
 
 
-def test_what_is_wrong_with_one_run_does_not_stop_the_sweeper(began: Began, flights_slice: Path) -> None:
+def test_an_error_in_one_run_does_not_stop_the_reaper(began: StartedAttempt, flights_slice: Path) -> None:
     dies(began)
-    other = begin(began.world, wish(flights_slice, run_id="other", needs=INGEST))
+    other = begin(began.world, run_request(flights_slice, run_id="other", needs=INGEST))
     began.world.clock.sleep(QUEUE_S + 1)
     began.world.store.put("runs/other/heartbeats/ingest-1.json", b"{}")
     said = reap(began.world, Queue())
@@ -203,17 +209,17 @@ def test_what_is_wrong_with_one_run_does_not_stop_the_sweeper(began: Began, flig
 
 
 def by_a_newer_version(world: World, key: str) -> None:
-    """The record gets a field that this version does not know."""
+    """Add a field to the record that this version does not know."""
     found = json.loads(world.store.fetch(key).read_bytes())
     world.store.put(key, json.dumps(found | {"of_tomorrow": 1}).encode())
 
 
 @pytest.mark.parametrize("key", ["run.json", "starts/1.json"])
-def test_a_record_of_another_version_does_not_stop_the_sweeper(
-    began: Began, flights_slice: Path, key: str
+def test_a_record_of_another_version_does_not_stop_the_reaper(
+    began: StartedAttempt, flights_slice: Path, key: str
 ) -> None:
     dies(began)
-    other = begin(began.world, wish(flights_slice, run_id="other", needs=INGEST))
+    other = begin(began.world, run_request(flights_slice, run_id="other", needs=INGEST))
     write_heartbeat(other.attempt, "running")
     began.world.clock.sleep(QUEUE_S + 1)
     by_a_newer_version(began.world, f"runs/other/{key}")
@@ -225,13 +231,15 @@ def test_a_record_of_another_version_does_not_stop_the_sweeper(
     )
 
 
-def test_a_pod_whose_runs_records_cannot_be_read_does_not_wait_for_ever(began: Began) -> None:
+def test_a_pod_of_a_run_with_unreadable_records_times_out_too(began: StartedAttempt) -> None:
     by_a_newer_version(began.world, "runs/r/decisions/ingest-1.json")
     queue = Queue(waits(began.world, QUEUE_S + 1))
     reap(began.world, queue)
     assert queue.waiting == []
 
 
-def test_a_chain_of_another_version_does_not_stop_who_looks_at_its_month(began: Began) -> None:
+def test_an_account_of_another_version_does_not_stop_the_settlement_of_its_month(
+    began: StartedAttempt,
+) -> None:
     by_a_newer_version(began.world, "ledger/r/00000001.json")
     assert any("r in" in each and "could not be repaired" in each for each in reap(began.world, Queue()))

@@ -1,4 +1,6 @@
-"""The exit step and the next run's look around: every hold is settled once, at what can be known of it."""
+"""The exit step, and the next run's cleanup: each reservation is settled once, as exactly as its end is
+known.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from runtime_world import INGEST, Began, SetClock, begin, on, small_world, wish
+from runtime_world import INGEST, SetClock, StartedAttempt, begin, on, run_request, small_world
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import LocalCluster, this_process
@@ -38,7 +40,7 @@ from shoestring.spending.meter import cost_usd
 
 @pytest.fixture(scope="module")
 def dead() -> str:
-    """The uid of a process that has ended."""
+    """Return the reference of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     uid = f"{socket.gethostname()}.{process.pid}.{int(psutil.Process(process.pid).create_time() * 1000)}"
     process.communicate(b"\n")
@@ -50,12 +52,12 @@ def world(laptop: Path, tmp_path: Path) -> World:
     return small_world(laptop, tmp_path, SetClock())
 
 
-def launched_by(launcher: str, world: World, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> Began:
+def launched_by(launcher: str, world: World, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> StartedAttempt:
     monkeypatch.setenv("SHOESTRING_LAUNCHER", launcher)
-    return begin(world, wish(recipe, needs=INGEST))
+    return begin(world, run_request(recipe, needs=INGEST))
 
 
-def month_of(began: Began) -> str:
+def month_of(began: StartedAttempt) -> str:
     return f"{began.run.start.started_at:%Y-%m}"
 
 
@@ -68,7 +70,7 @@ def written(store: Path) -> dict[str, bytes]:
 
 
 def test_settling_again_changes_nothing(world: World, flights_slice: Path, tmp_path: Path) -> None:
-    began = begin(world, wish(flights_slice, needs=INGEST))
+    began = begin(world, run_request(flights_slice, needs=INGEST))
     assert settle_start(world, began.run, began.run.start) != []
     after = written(tmp_path / "store")
     world.clock.sleep(5)
@@ -78,10 +80,8 @@ def test_settling_again_changes_nothing(world: World, flights_slice: Path, tmp_p
     assert began.ledger.state(began.account).closed
 
 
-def test_a_pod_that_never_began_costs_nothing_and_still_has_its_receipt(
-    world: World, flights_slice: Path
-) -> None:
-    began = begin(world, wish(flights_slice, needs=INGEST))
+def test_a_pod_that_never_started_costs_nothing_and_has_a_receipt(world: World, flights_slice: Path) -> None:
+    began = begin(world, run_request(flights_slice, needs=INGEST))
     settle_start(world, began.run, began.run.start)
     receipt = read_record(world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert (receipt.status, receipt.spent_usd, receipt.seconds) == ("lost", 0, 0)
@@ -91,7 +91,7 @@ def test_a_pod_that_never_began_costs_nothing_and_still_has_its_receipt(
 def test_a_dead_pod_is_charged_to_its_last_heartbeat_and_its_lost_receipt_is_written_once(
     world: World, dead: str, flights_slice: Path
 ) -> None:
-    began = begin(world, wish(flights_slice, needs=INGEST))
+    began = begin(world, run_request(flights_slice, needs=INGEST))
     world.clock.sleep(2)
     write_heartbeat(replace(began.attempt, world=replace(world, pod=PodRef.parse(dead))), "running")
     world.clock.sleep(60)
@@ -109,8 +109,10 @@ def test_a_dead_pod_is_charged_to_its_last_heartbeat_and_its_lost_receipt_is_wri
     assert world.store.fetch("runs/r/receipts/ingest-1.json").read_bytes() == before
 
 
-def test_a_pod_that_lives_is_left_alone_and_so_is_the_account(world: World, flights_slice: Path) -> None:
-    began = begin(world, wish(flights_slice, needs=INGEST))
+def test_a_pod_that_is_alive_keeps_its_reservation_and_its_account_open(
+    world: World, flights_slice: Path
+) -> None:
+    began = begin(world, run_request(flights_slice, needs=INGEST))
     write_heartbeat(began.attempt, "running")
     assert settle_run(world, "r") == []
     state = began.ledger.state(began.account)
@@ -118,8 +120,8 @@ def test_a_pod_that_lives_is_left_alone_and_so_is_the_account(world: World, flig
     assert not state.closed
 
 
-def test_overhead_is_settled_at_what_its_pods_took(world: World, flights_slice: Path) -> None:
-    began = begin(world, wish(flights_slice, needs=INGEST))
+def test_overhead_is_settled_at_the_cost_of_its_pods(world: World, flights_slice: Path) -> None:
+    began = begin(world, run_request(flights_slice, needs=INGEST))
     took_s = {"route-ingest": 1.25, "settle": 0.5}
     for name, seconds in took_s.items():
         pod = OverheadTime(
@@ -135,10 +137,10 @@ def test_overhead_is_settled_at_what_its_pods_took(world: World, flights_slice: 
     assert began.ledger.state(began.account).settled_usd["overhead-1"] == Decimal("0.000018")
 
 
-def test_an_overhead_pod_that_never_said_when_it_ended_is_charged_its_allowance(
+def test_an_overhead_pod_with_an_unknown_end_is_charged_its_allowance(
     world: World, flights_slice: Path
 ) -> None:
-    began = begin(world, wish(flights_slice, needs=INGEST))
+    began = begin(world, run_request(flights_slice, needs=INGEST))
     begun = OverheadTime(
         name="settle",
         pod=PodRef.parse("a.1.1"),
@@ -156,10 +158,8 @@ def test_an_overhead_pod_that_never_said_when_it_ended_is_charged_its_allowance(
     )
 
 
-def test_overhead_beyond_what_was_held_for_it_is_on_the_books_as_far_as_the_cap_allows(
-    world: World, flights_slice: Path
-) -> None:
-    began = begin(world, wish(flights_slice, needs=INGEST))
+def test_overhead_beyond_its_reservation_is_recorded_up_to_the_cap(world: World, flights_slice: Path) -> None:
+    began = begin(world, run_request(flights_slice, needs=INGEST))
     with overhead_timer(world, began.run, "route-ingest"):
         world.clock.sleep(10_000)
     said = settle_start(world, began.run, began.run.start)
@@ -168,42 +168,38 @@ def test_overhead_beyond_what_was_held_for_it_is_on_the_books_as_far_as_the_cap_
     assert "overhead-1 is recorded at $0.010000" in said[-1] and "the cap allows no more" in said[-1]
 
 
-def test_the_exit_step_is_on_the_overhead_line_itself(world: World, flights_slice: Path) -> None:
-    began = begin(world, wish(flights_slice, needs=INGEST))
+def test_the_exit_step_is_charged_to_the_overhead(world: World, flights_slice: Path) -> None:
+    began = begin(world, run_request(flights_slice, needs=INGEST))
     exit_step(world, "r")
     assert any("/settle." in key for key in world.store.list("runs/r/overhead/1/"))
     assert began.ledger.state(began.account).settled_usd["overhead-1"] > 0
 
 
 class Blind(LocalCluster):
-    """Lets nobody look at the nodes."""
+    """A cluster that lets no process read its nodes."""
 
     def pools(self) -> tuple[Pool, ...]:
         raise NotAllowed("list nodes", "403")
 
 
-def test_the_exit_step_needs_no_right_to_nodes_not_even_after_a_router_that_died_at_once(
-    world: World, flights_slice: Path
-) -> None:
-    run = admit(world, wish(flights_slice, needs=INGEST))
+def test_the_exit_step_needs_no_right_to_read_nodes(world: World, flights_slice: Path) -> None:
+    run = admit(world, run_request(flights_slice, needs=INGEST))
     exit_step(replace(world, cluster=Blind(())), "r")
     (pod,) = overhead_times(world, run, run.start)
     assert pod.usd_per_hour > 0
     assert Ledger(world.store, world.clock).state("r").closed
 
 
-def test_a_start_whose_account_was_never_opened_is_settled_as_nothing(
-    world: World, flights_slice: Path
-) -> None:
-    asked = wish(flights_slice, needs=INGEST)
+def test_a_start_without_an_account_needs_no_settlement(world: World, flights_slice: Path) -> None:
+    asked = run_request(flights_slice, needs=INGEST)
     write_run_record(world, "r", asked.recipe, asked.seed)
     write_start(world, "r", 1, asked.budget_usd, None, None)
     assert settle_run(world, "r") == []
     assert list(world.store.list("ledger/")) == []
 
 
-def test_a_run_whose_admission_died_can_be_begun_again(world: World, flights_slice: Path) -> None:
-    asked = wish(flights_slice, needs=INGEST)
+def test_a_run_whose_admission_died_can_be_started_again(world: World, flights_slice: Path) -> None:
+    asked = run_request(flights_slice, needs=INGEST)
     write_run_record(world, "r", asked.recipe, asked.seed)
     write_start(world, "r", 1, asked.budget_usd, None, None)
     run = admit(world, asked)
@@ -212,7 +208,7 @@ def test_a_run_whose_admission_died_can_be_begun_again(world: World, flights_sli
 
 
 class FailingStore(FolderStore):
-    """Cannot write one key."""
+    """A store that cannot write one key."""
 
     def __init__(self, root: Path, key: str) -> None:
         super().__init__(root)
@@ -226,10 +222,10 @@ class FailingStore(FolderStore):
         return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
 
 
-def test_a_router_that_died_between_its_reservation_and_its_decision_leaves_nothing_held(
+def test_a_router_that_died_before_writing_its_decision_leaves_nothing_held(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = wish(flights_slice, needs=INGEST)
+    asked = run_request(flights_slice, needs=INGEST)
     run = admit(world, asked)
     with pytest.raises(StoreError):
         decide_and_reserve(
@@ -245,7 +241,7 @@ def test_a_router_that_died_between_its_reservation_and_its_decision_leaves_noth
     assert settle_run(world, "r") == []
 
 
-def test_an_abandoned_run_is_settled_by_the_next_and_its_months_hold_released(
+def test_the_next_run_settles_an_abandoned_run_and_releases_its_money_of_the_month(
     world: World, dead: str, flights_slice: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = launched_by(dead, world, flights_slice, monkeypatch)
@@ -259,7 +255,7 @@ def test_an_abandoned_run_is_settled_by_the_next_and_its_months_hold_released(
     assert settle_abandoned(world) == []
 
 
-def test_a_run_whose_launcher_lives_is_left_alone(
+def test_a_run_whose_launcher_is_alive_is_left_alone(
     world: World, flights_slice: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = launched_by(str(this_process()), world, flights_slice, monkeypatch)
@@ -272,20 +268,20 @@ def test_the_abandoned_second_start_of_a_run_is_found_by_its_account(
 ) -> None:
     first = launched_by(dead, world, flights_slice, monkeypatch)
     settle_run(world, "r")
-    second = begin(world, wish(flights_slice, needs=INGEST))
+    second = begin(world, run_request(flights_slice, needs=INGEST))
     assert (first.account, second.account) == ("r", "r.2")
     settle_abandoned(world)
     assert second.ledger.state("r.2").closed
 
 
-def test_a_months_hold_whose_account_nobody_opened_is_released_after_the_lease(
+def test_a_reservation_of_the_month_without_an_account_is_released_after_the_lease(
     world: World, dead: str, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOESTRING_LAUNCHER", dead)
     with pytest.raises(StoreError):
         admit(
             on(world, FailingStore(tmp_path / "store", "ledger/r/00000001.json")),
-            wish(flights_slice, needs=INGEST),
+            run_request(flights_slice, needs=INGEST),
         )
     run = open_run(world.store, "r")
     month = f"{run.start.started_at:%Y-%m}"
@@ -295,16 +291,18 @@ def test_a_months_hold_whose_account_nobody_opened_is_released_after_the_lease(
     world.clock.sleep(LEASE_S + 1)
     assert settle_abandoned(world) != []
     assert ledger.state(month).held_usd == 0
-    assert admit(world, wish(flights_slice, needs=INGEST)).start.account == "r.2"
+    assert admit(world, run_request(flights_slice, needs=INGEST)).start.account == "r.2"
 
 
-def test_what_an_earlier_start_still_holds_is_not_given_to_the_next(
+def test_money_that_an_earlier_start_holds_is_not_given_to_the_next(
     world: World, flights_slice: Path
 ) -> None:
-    first = begin(world, wish(flights_slice, needs=INGEST))
+    first = begin(world, run_request(flights_slice, needs=INGEST))
     write_heartbeat(first.attempt, "running")
     settle_run(world, "r")
-    second = begin(world, wish(flights_slice, needs=INGEST))
+    second = begin(world, run_request(flights_slice, needs=INGEST))
     caps = [second.ledger.state(account) for account in ("r", "r.2")]
     assert caps[0].held_usd > 0
-    assert caps[0].spent_usd + caps[0].held_usd + (caps[1].cap_usd or 0) == wish(flights_slice).budget_usd
+    assert (
+        caps[0].spent_usd + caps[0].held_usd + (caps[1].cap_usd or 0) == run_request(flights_slice).budget_usd
+    )

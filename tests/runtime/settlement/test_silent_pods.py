@@ -1,4 +1,4 @@
-"""A pod that a node had and that never said a word is paid for all the same, where the sweeper saw it."""
+"""Pods that a node accepted but that wrote no heartbeat: they are paid for if the reaper saw them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from reaper_world import QUEUE_S, Queue, again, shares_world, waits
-from runtime_world import INGEST, Began, TellingCluster, begin, wish
+from runtime_world import INGEST, FakeCluster, StartedAttempt, begin, run_request
 
 from shoestring.core.interfaces import PodLifetime, StagePod
 from shoestring.core.receipt import Receipt
@@ -20,12 +20,12 @@ from shoestring.spending.meter import cost_usd
 
 
 @pytest.fixture
-def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
-    return begin(shares_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
+    return begin(shares_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
 
 
-def test_a_pod_that_cannot_begin_on_its_node_is_given_up_says_why_and_is_paid_for_but_is_no_stock_out(
-    began: Began,
+def test_a_pod_that_cannot_start_on_its_node_times_out_and_is_paid_for_but_is_no_stock_out(
+    began: StartedAttempt,
 ) -> None:
     began.world.clock.sleep(1000)
     said = reap(began.world, Queue(waits(began.world, QUEUE_S, node="worker-1", why="ImagePullBackOff")))
@@ -38,17 +38,19 @@ def test_a_pod_that_cannot_begin_on_its_node_is_given_up_says_why_and_is_paid_fo
     assert (str(receipt.pod), receipt.seconds) == ("ns.7.ingest-pod", QUEUE_S)
 
 
-def died(began: Began, lived_s: float, why: str = "") -> StagePod:
-    """A pod that was there for so long until now, and never said a word."""
+def died(began: StartedAttempt, lived_s: float, why: str = "") -> StagePod:
+    """A pod that ran for this long until now, and wrote no heartbeat."""
     now = began.world.clock.now()
     life = PodLifetime(alive=False, started_at=now - timedelta(seconds=lived_s), finished_at=now, reason=why)
     return replace(waits(began.world, lived_s, node="worker-1"), pending=False, lifetime=life)
 
 
-def test_a_pod_that_lived_and_died_before_its_first_word_is_paid_for_by_its_own_times(began: Began) -> None:
+def test_a_pod_that_died_before_its_first_heartbeat_is_paid_by_its_own_times(
+    began: StartedAttempt,
+) -> None:
     began.world.clock.sleep(30)
     pod = died(began, 2, "OOMKilled")
-    assert isinstance(began.world.cluster, TellingCluster)
+    assert isinstance(began.world.cluster, FakeCluster)
     began.world.cluster.lives[str(pod.ref)] = pod.lifetime
     (said,) = reap(began.world, Queue(pod))
     assert "ingest-1 settled at" in said and "ended before its first heartbeat: OOMKilled" in said
@@ -68,12 +70,12 @@ def test_a_pod_that_lived_and_died_before_its_first_word_is_paid_for_by_its_own_
     verify(began.world.store, load_anchors(began.world.store))
 
 
-def test_a_pod_that_the_next_router_took_for_one_that_never_began_is_on_the_books_in_the_end(
-    began: Began, flights_slice: Path
+def test_a_dead_pod_that_a_router_settled_as_never_started_is_paid_in_the_end(
+    began: StartedAttempt, flights_slice: Path
 ) -> None:
     began.world.clock.sleep(120)
     pod = died(began, 2)
-    assert isinstance(began.world.cluster, TellingCluster)
+    assert isinstance(began.world.cluster, FakeCluster)
     began.world.cluster.lives[str(pod.ref)] = pod.lifetime
     again(began, flights_slice)
     assert began.ledger.state("r").settled_usd["ingest-1"] == 0
@@ -87,7 +89,7 @@ def test_a_pod_that_the_next_router_took_for_one_that_never_began_is_on_the_book
     )
 
 
-def test_a_dead_pod_of_an_attempt_before_is_not_taken_for_this_ones(began: Began) -> None:
+def test_a_dead_pod_of_an_earlier_attempt_is_not_matched_to_this_one(began: StartedAttempt) -> None:
     pod = died(began, 20)
     began.world.clock.sleep(30)
     assert reap(began.world, Queue(pod)) == []

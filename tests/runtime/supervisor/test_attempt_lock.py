@@ -1,4 +1,4 @@
-"""One reservation is for one pod, and the pod is known from its first moment on."""
+"""The attempt lock: a reservation is for one pod, which is known from its first moment."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from runtime_world import (
     INGEST,
-    Began,
+    FakeCluster,
     SetClock,
-    TellingCluster,
+    StartedAttempt,
+    attempt_in_pod,
     begin,
-    in_pod,
     on_cluster,
+    run_request,
     small_world,
-    wish,
 )
 
 from shoestring.core.errors import StageFailed, UnknownName
@@ -36,20 +36,22 @@ FIRST, SECOND = "ns.1.ingest", "ns.2.ingest"
 
 
 @pytest.fixture
-def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
-    return begin(on_cluster(small_world(laptop, tmp_path, SetClock()))[0], wish(flights_slice, needs=INGEST))
+def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
+    return begin(
+        on_cluster(small_world(laptop, tmp_path, SetClock()))[0], run_request(flights_slice, needs=INGEST)
+    )
 
 
-def lives_of(began: Began) -> dict[str, PodLifetime]:
-    assert isinstance(began.world.cluster, TellingCluster)
+def lives_of(began: StartedAttempt) -> dict[str, PodLifetime]:
+    assert isinstance(began.world.cluster, FakeCluster)
     return began.world.cluster.lives
 
 
-def second_pod(began: Began) -> None:
+def second_pod(began: StartedAttempt) -> None:
     run_stage(replace(began.world, pod=PodRef.parse(SECOND)), "", "r", began.attempt.decision_key, {})
 
 
-def test_a_pod_is_known_before_anything_can_go_wrong_in_it(began: Began, tmp_path: Path) -> None:
+def test_a_pod_is_recorded_before_anything_in_it_can_fail(began: StartedAttempt, tmp_path: Path) -> None:
     (tmp_path / "store" / "runs" / "r" / "run.json").unlink()
     with pytest.raises(UnknownName):
         second_pod(began)
@@ -57,7 +59,9 @@ def test_a_pod_is_known_before_anything_can_go_wrong_in_it(began: Began, tmp_pat
     assert beat is not None and (str(beat.pod), beat.state) == (SECOND, "starting")
 
 
-def test_what_went_wrong_at_its_start_is_paid_for_by_its_pods_own_times(began: Began, tmp_path: Path) -> None:
+def test_a_pod_that_failed_at_its_start_is_paid_by_its_own_times(
+    began: StartedAttempt, tmp_path: Path
+) -> None:
     record = tmp_path / "store" / "runs" / "r" / "run.json"
     kept = record.read_bytes()
     record.unlink()
@@ -71,8 +75,8 @@ def test_what_went_wrong_at_its_start_is_paid_for_by_its_pods_own_times(began: B
     assert began.ledger.state("r").settled_usd["ingest-1"] == cost_usd(began.attempt.choice.usd_per_hour, 2)
 
 
-def test_a_second_pod_leaves_the_reservation_to_the_first_while_that_lives(began: Began) -> None:
-    write_heartbeat(in_pod(began, FIRST), "running")
+def test_a_second_pod_leaves_the_reservation_to_the_first_while_that_is_alive(began: StartedAttempt) -> None:
+    write_heartbeat(attempt_in_pod(began, FIRST), "running")
     with pytest.raises(StageFailed, match=f"ingest-1 is already running in the pod {FIRST}"):
         second_pod(began)
     beat = last_heartbeat(began.world.store, "r", "ingest-1")
@@ -81,11 +85,11 @@ def test_a_second_pod_leaves_the_reservation_to_the_first_while_that_lives(began
 
 
 def test_a_second_pod_settles_the_first_that_was_lost_and_the_stage_is_routed_again(
-    began: Began, flights_slice: Path
+    began: StartedAttempt, flights_slice: Path
 ) -> None:
-    write_heartbeat(in_pod(began, FIRST), "running")
+    write_heartbeat(attempt_in_pod(began, FIRST), "running")
     began.world.clock.sleep(2)
-    write_heartbeat(in_pod(began, FIRST), "running")
+    write_heartbeat(attempt_in_pod(began, FIRST), "running")
     lives_of(began)[FIRST] = PodLifetime(alive=False, reason="Evicted")
     with pytest.raises(StageFailed, match=f"ingest-1 was lost with its pod {FIRST}.*route the stage again"):
         second_pod(began)
@@ -97,7 +101,9 @@ def test_a_second_pod_settles_the_first_that_was_lost_and_the_stage_is_routed_ag
         FIRST,
         paid_usd,
     )
-    decision, _ = decide_and_reserve(began.world, began.run, wish(flights_slice, needs=INGEST), StageInputs())
+    decision, _ = decide_and_reserve(
+        began.world, began.run, run_request(flights_slice, needs=INGEST), StageInputs()
+    )
     assert str(decision.question.attempt_id) == "ingest-2"
     assert any(f"second-ingest-1.{SECOND}" in key for key in began.world.store.list("runs/r/overhead/1/"))
     verify(began.world.store, load_anchors(began.world.store))

@@ -1,4 +1,4 @@
-"""The process that does a stage's work: how it says what it does, how it ends, and that it does not outlive its frame."""
+"""The child process: its progress, its result, and its end when the supervisor is gone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from runtime_world import INGEST, begin, small_world, variables, wish
+from runtime_world import INGEST, begin, pod_environment, run_request, small_world
 
 from shoestring.core.record import record_bytes
 from shoestring.runtime.supervisor.child import (
@@ -31,9 +31,10 @@ WAITS = (
 )
 
 
-def test_an_orphan_that_does_not_leave_ends_itself_after_its_grace() -> None:
+def test_an_orphan_that_does_not_stop_ends_itself_after_its_grace_period() -> None:
     child_text = WAITS + "time.sleep(120)"
-    parent_text = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child_text!r}]); time.sleep(120)"
+    start_child = f"subprocess.Popen([sys.executable, '-c', {child_text!r}])"
+    parent_text = f"import subprocess, sys, time; {start_child}; time.sleep(120)"
     parent = subprocess.Popen([sys.executable, "-c", parent_text], stdout=subprocess.PIPE)
     assert parent.stdout is not None
     child = psutil.Process(int(parent.stdout.readline()))
@@ -43,10 +44,11 @@ def test_an_orphan_that_does_not_leave_ends_itself_after_its_grace() -> None:
     assert not alive
 
 
-def test_term_asks_for_a_stop_and_a_terminals_interrupt_does_not() -> None:
+def test_term_requests_a_stop_and_a_terminals_interrupt_does_not() -> None:
     text = (
         WAITS
-        + "os.kill(os.getpid(), 2); time.sleep(0.3); print(stop(), flush=True)\nwhile not stop(): time.sleep(0.01)"
+        + "os.kill(os.getpid(), 2); time.sleep(0.3); print(stop(), flush=True)\n"
+        + "while not stop(): time.sleep(0.01)"
     )
     child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
@@ -86,7 +88,7 @@ def test_progress_is_written_at_most_five_times_a_second(tmp_path: Path) -> None
 
 
 def do(job: ChildJob, folder: Path, env: dict[str, str]) -> tuple[int, ChildResult]:
-    """Run the child as the frame does."""
+    """Run the child as the supervisor does."""
     scratch = folder / "scratch"
     scratch.mkdir()
     (scratch / "job.json").write_bytes(record_bytes(job))
@@ -101,7 +103,7 @@ def do(job: ChildJob, folder: Path, env: dict[str, str]) -> tuple[int, ChildResu
 
 @pytest.fixture
 def job(laptop: Path, flights_slice: Path, tmp_path: Path) -> ChildJob:
-    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+    began = begin(small_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
     choice = began.attempt.choice
     return ChildJob(
         stage="ingest",
@@ -119,8 +121,8 @@ def job(laptop: Path, flights_slice: Path, tmp_path: Path) -> ChildJob:
     )
 
 
-def test_work_that_is_done_is_an_outcome(job: ChildJob, laptop: Path, tmp_path: Path) -> None:
-    code, ending = do(job, tmp_path, variables(laptop, tmp_path))
+def test_completed_work_has_an_outcome(job: ChildJob, laptop: Path, tmp_path: Path) -> None:
+    code, ending = do(job, tmp_path, pod_environment(laptop, tmp_path))
     assert (code, ending.status) == (0, "done")
     assert ending.outcome is not None
     assert ending.outcome.rows == 20_000
@@ -132,14 +134,20 @@ def test_an_ordinary_exception_is_a_failure_with_its_type_and_message(
     job: ChildJob, laptop: Path, tmp_path: Path
 ) -> None:
     """Preprocess without the data that it reads."""
-    code, ending = do(job.model_copy(update={"stage": "preprocess"}), tmp_path, variables(laptop, tmp_path))
+    code, ending = do(
+        job.model_copy(update={"stage": "preprocess"}), tmp_path, pod_environment(laptop, tmp_path)
+    )
     assert (code, ending) == (
         1,
         ChildResult(status="failed", cause="code", reason="preprocess failed: KeyError: 'data'"),
     )
 
 
-def test_an_error_of_ours_is_a_failure_in_its_own_words(job: ChildJob, laptop: Path, tmp_path: Path) -> None:
-    code, ending = do(job.model_copy(update={"run_id": "nobody"}), tmp_path, variables(laptop, tmp_path))
+def test_an_error_of_shoestrings_is_a_failure_with_its_own_message(
+    job: ChildJob, laptop: Path, tmp_path: Path
+) -> None:
+    code, ending = do(
+        job.model_copy(update={"run_id": "nobody"}), tmp_path, pod_environment(laptop, tmp_path)
+    )
     assert (code, ending.status) == (1, "failed")
     assert ending.reason.startswith("there is no run called 'nobody'")

@@ -1,4 +1,4 @@
-"""End to end, with real processes and the wall clock: a machine is slowed, or a price raised, while a training runs on it."""
+"""End to end, in real processes: a machine becomes slower, or a price rises, while a training runs."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def write_world(path: Path, usd_per_hour: str) -> Path:
 
 
 def raised(attempt: Attempt, world_file: Path) -> Iterator[None]:
-    """Three times what it was."""
+    """Triple the price."""
     write_world(world_file, "2.40")
     yield
 
 
 def slowed(attempt: Attempt, world_file: Path) -> Iterator[None]:
-    """Stopped for nine tenths of the time, by signals, as by a neighbour that takes the machine."""
+    """Stop the process for nine tenths of the time, by signals, as a busy neighbour would."""
     child = next(
         each
         for each in psutil.Process().children()
@@ -69,7 +69,7 @@ def disturbing(
     world_file: Path,
     over: threading.Event,
 ) -> None:
-    """Once the training has a plan, and until it is over."""
+    """Disturb the training from when it has a plan until it ends."""
     while not over.wait(0.1):
         if attempt.progress.forecast is not None and attempt.progress.phase == "stable":
             break
@@ -80,7 +80,7 @@ def disturbing(
 
 
 def begun(folder: Path, world_file: Path) -> Attempt:
-    """An attempt at training that is admitted, routed and paid for."""
+    """An attempt at training that is admitted, routed and reserved."""
     world = small_world(world_file, folder)
     assert isinstance(world.store, FolderStore)
     data = dataset(world.store, folder, ROWS)
@@ -102,7 +102,7 @@ def begun(folder: Path, world_file: Path) -> Attempt:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("disturb", [raised, slowed])
-def test_the_run_ends_inside_its_money_with_a_model_and_tells_what_it_changed(
+def test_the_run_ends_within_its_budget_with_a_model_and_reports_its_changes(
     tmp_path: Path, disturb: Callable[[Attempt, Path], Iterator[None]]
 ) -> None:
     world_file = write_world(tmp_path / "world.yaml", "0.80")

@@ -1,4 +1,4 @@
-"""A pod that its cluster takes away in the middle of training: the engine tries again, and the next attempt goes on where it was."""
+"""A pod that is evicted during training: the next attempt continues from its checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import command
-from runtime_world import CHAIN, check_windows, measured, variables, wish
+from runtime_world import CHAIN, check_sample_ranges, pod_environment, run_request, with_probed_speeds
 
 from shoestring.backends.local import open_local_world
 from shoestring.config.world import World
@@ -30,14 +30,18 @@ EPOCHS, ENOUGH_USD = 30, Decimal("0.01")
 
 
 class Engine:
-    """Routes stages of one run, and starts their pods."""
+    """Routes the stages of one run, and starts their pods."""
 
     def __init__(self, laptop: Path, folder: Path, recipe: Path) -> None:
-        self.world: World = measured(folder / "store", open_local_world(laptop, store=folder / "store"))
+        self.world: World = with_probed_speeds(
+            folder / "store", open_local_world(laptop, store=folder / "store")
+        )
         found = read_recipe(recipe)
         longer = found.train.model_copy(update={"max_epochs": EPOCHS, "patience": 10 * EPOCHS})
-        self.asked = wish(found.model_copy(update={"train": longer}), needs=CHAIN[:3], budget_usd=ENOUGH_USD)
-        self.run, self._variables = admit(self.world, self.asked), variables(laptop, folder)
+        self.asked = run_request(
+            found.model_copy(update={"train": longer}), needs=CHAIN[:3], budget_usd=ENOUGH_USD
+        )
+        self.run, self._variables = admit(self.world, self.asked), pod_environment(laptop, folder)
 
     def start(self, number: int, data: str = "") -> tuple[Decision, subprocess.Popen[str]]:
         """Route a stage, by its number in the chain, and start its pod."""
@@ -60,7 +64,7 @@ class Engine:
         )
 
     def finish(self, number: int, data: str = "") -> tuple[Decision, str]:
-        """The same, and wait for it; returns the key of what it left."""
+        """Do the same and wait for the pod; return the key of its result."""
         decision, pod = self.start(number, data)
         out, err = pod.communicate(timeout=180)
         assert pod.returncode == 0, err
@@ -68,7 +72,7 @@ class Engine:
 
 
 @pytest.mark.slow
-def test_training_goes_on_from_its_checkpoint_in_the_next_attempt_of_the_same_start(
+def test_training_continues_from_its_checkpoint_in_the_next_attempt_of_the_same_start(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     engine = Engine(laptop, tmp_path, flights_slice)
@@ -91,7 +95,7 @@ def test_training_goes_on_from_its_checkpoint_in_the_next_attempt_of_the_same_st
     assert decision.question.attempt == 2
     assert f"attempt 1 stopped: {first.reason}" in decision.question.notes
     model = json.loads(world.store.fetch("runs/r/model.json").read_bytes())
-    check_windows(model["windows"])
+    check_sample_ranges(model["sample_ranges"])
     assert model["samples"] > slot["samples"]
     state = Ledger(world.store, world.clock).state("r")
     assert state.reservations.keys() == {"overhead-1"}

@@ -1,4 +1,4 @@
-"""A place that nobody knows is tried while it may well be better, and left for the better one when it is not: in minutes, not a run."""
+"""Exploration: an unmeasured pool that may be better is tried, and left within minutes if it is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from runtime_world import TRAIN, Began, SetClock, begin, small_world, wish
+from runtime_world import TRAIN, SetClock, StartedAttempt, begin, run_request, small_world
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.policy import MigrationPolicy, Policy
@@ -38,7 +38,9 @@ MONEY = Decimal(1)
 
 @pytest.fixture
 def world(laptop: Path, tmp_path: Path) -> World:
-    """`one`, and `two` of faster cores, which would be a little dearer if they were as much faster as they are said to be."""
+    """Two pools: `one`, and `two` with faster cores, a little more expensive per sample if its speed is as
+    declared.
+    """
     content = yaml.safe_load(laptop.read_text())
     pool = content["pools"][0] | {"startup_s": 0.0, "cores": 1}
     content["pools"] = [pool | {"name": "one", "core_speed": 1.0}, pool | {"name": "two", "core_speed": 2.0}]
@@ -51,16 +53,16 @@ def world(laptop: Path, tmp_path: Path) -> World:
     return replace(small_world(tmp_path / "world.yaml", tmp_path, SetClock()), policy=TWICE)
 
 
-def first(world: World, recipe: Path, run_id: str = "r") -> Began:
-    found = begin(world, wish(recipe, run_id, needs=TRAIN, budget_usd=MONEY))
+def first(world: World, recipe: Path, run_id: str = "r") -> StartedAttempt:
+    found = begin(world, run_request(recipe, run_id, needs=TRAIN, budget_usd=MONEY))
     found.attempt.reserved_usd = found.attempt.choice.budget_usd
     return found
 
 
-def next_one(began: Began, recipe: Path) -> Began:
-    """The attempt that an engine makes after one that was moved."""
+def next_one(began: StartedAttempt, recipe: Path) -> StartedAttempt:
+    """Return the attempt that an engine makes after a migrated one."""
     decision, key = decide_and_reserve(
-        began.world, began.run, wish(recipe, needs=TRAIN, budget_usd=MONEY), StageInputs()
+        began.world, began.run, run_request(recipe, needs=TRAIN, budget_usd=MONEY), StageInputs()
     )
     assert decision.choice is not None
     made = Attempt(
@@ -72,8 +74,8 @@ def next_one(began: Began, recipe: Path) -> Began:
     return replace(began, attempt=made)
 
 
-def train_for(began: Began, seconds: int, times: float = 1.0) -> MigrationMonitor:
-    """It takes so many times the time for a sample that is expected, and is looked at each second."""
+def train_for(began: StartedAttempt, seconds: int, times: float = 1.0) -> MigrationMonitor:
+    """Train at `times` the expected time per sample, and check each second."""
     attempt, monitor = began.attempt, make_monitor(began.attempt)
     pace_s = times * expected_s_per_sample(attempt.decision.question, attempt.choice)
     begun, total = (
@@ -91,7 +93,7 @@ def train_for(began: Began, seconds: int, times: float = 1.0) -> MigrationMonito
     return monitor
 
 
-def leave(began: Began) -> Receipt:
+def leave(began: StartedAttempt) -> Receipt:
     assert began.attempt.stop_cause == "migrated"
     settle_and_record(
         began.attempt, ChildResult(status="stopped", cause="migrated", reason=began.attempt.stop_reason)
@@ -99,7 +101,7 @@ def leave(began: Began) -> Receipt:
     return read_record(began.world.store, store_layout.receipt("r", began.attempt.id), Receipt)
 
 
-def test_a_training_tries_what_may_be_better_leaves_it_when_it_is_not_and_the_next_run_knows(
+def test_a_training_tries_an_unmeasured_pool_leaves_a_worse_one_and_the_next_run_knows(
     world: World, flights_slice: Path
 ) -> None:
     at_one = first(world, flights_slice)
@@ -147,7 +149,7 @@ def test_a_training_tries_what_may_be_better_leaves_it_when_it_is_not_and_the_ne
     )
 
 
-def test_an_attempt_that_was_moved_teaches_its_pace_and_one_that_goes_on_teaches_its_own_alone(
+def test_a_migrated_attempt_teaches_its_speed_and_the_next_one_only_its_own(
     world: World, flights_slice: Path
 ) -> None:
     at_one = first(world, flights_slice)
@@ -191,7 +193,7 @@ def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flight
     ],
     ids=["no checks", "no moves", "no way back", "not allowed"],
 )
-def test_nothing_is_tried_in_the_midst_of_a_run_that_could_not_be_left_again(
+def test_nothing_is_explored_that_the_policy_would_not_let_the_run_leave_again(
     world: World, flights_slice: Path, policy: Policy
 ) -> None:
     began = first(replace(world, policy=policy), flights_slice)
@@ -199,8 +201,10 @@ def test_nothing_is_tried_in_the_midst_of_a_run_that_could_not_be_left_again(
     assert not began.attempt.stop_reason
 
 
-def test_no_try_takes_samples_from_a_training_whose_money_is_short(world: World, flights_slice: Path) -> None:
-    """Where not all its passes fit at P95 in the place that is not known, it is not taken for better than it is."""
+def test_exploration_takes_no_samples_from_a_training_with_little_money(
+    world: World, flights_slice: Path
+) -> None:
+    """If not all passes fit at P95 in the unmeasured pool, it gets no exploration bonus."""
     began = first(world, flights_slice)
     train_for(began, 60)
     leave(began)

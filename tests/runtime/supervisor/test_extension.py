@@ -1,4 +1,4 @@
-"""A stage asks for more before its money is due: in good time, without waiting, and it stops where none comes."""
+"""Extensions: a stage asks for money ahead of time, without waiting, and stops if it gets none."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from runtime_world import (
     INGEST,
     TRAIN,
-    AwayStore,
-    Began,
     SetClock,
-    a_child,
+    StartedAttempt,
+    UnreachableStore,
     begin,
+    run_request,
     small_world,
-    watched,
-    wish,
+    start_process,
+    watch_until_end,
 )
 
 from shoestring.backends.folder_store import FolderStore
@@ -29,30 +29,30 @@ from shoestring.spending.ledger.ledger import Ledger
 
 
 @pytest.fixture
-def fixed(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
+def fixed(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
     """An attempt at ingest, with a clock that the test moves."""
-    return begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=INGEST))
+    return begin(small_world(laptop, tmp_path, SetClock()), run_request(flights_slice, needs=INGEST))
 
 
-def ask(began: Began) -> None:
+def ask(began: StartedAttempt) -> None:
     with background_io() as writer:
         extend_or_stop(began.attempt, began.ledger, writer)
 
 
-def run_until_its_reservation_is_gone(began: Began) -> None:
+def run_until_its_reservation_is_gone(began: StartedAttempt) -> None:
     attempt = began.attempt
     seconds = float(attempt.reserved_usd - attempt.exit_usd) * 3600 / float(attempt.choice.usd_per_hour)
     began.world.clock.sleep(attempt.started_s + seconds - began.world.clock.monotonic_s() + 0.01)
 
 
-def test_an_attempt_inside_its_reservation_asks_for_nothing(fixed: Began) -> None:
+def test_an_attempt_inside_its_reservation_asks_for_nothing(fixed: StartedAttempt) -> None:
     before = fixed.ledger.state(fixed.account).entries
     ask(fixed)
     assert fixed.ledger.state(fixed.account).entries == before
     assert not fixed.attempt.stop_reason
 
 
-def test_a_stage_past_its_reservation_is_extended_while_the_run_has_free_money(fixed: Began) -> None:
+def test_a_stage_past_its_reservation_is_extended_while_the_run_has_free_money(fixed: StartedAttempt) -> None:
     attempt = fixed.attempt
     for _ in range(2):
         before_usd = attempt.reserved_usd
@@ -63,11 +63,11 @@ def test_a_stage_past_its_reservation_is_extended_while_the_run_has_free_money(f
     assert fixed.ledger.state(fixed.account).reservations["ingest-1"].amount_usd == attempt.reserved_usd
 
 
-def test_where_less_is_left_than_a_whole_extension_it_goes_on_with_that(fixed: Began) -> None:
+def test_an_extension_is_as_large_as_the_money_left_allows(fixed: StartedAttempt) -> None:
     attempt, least_usd = fixed.attempt, 2 * fixed.attempt.exit_usd
     left_usd = least_usd + MICRO
     assert left_usd < attempt.choice.p95_usd * EXTENSION_SHARE
-    fixed.hold_all_but(left_usd)
+    fixed.reserve_all_but(left_usd)
     before_usd = attempt.reserved_usd
     run_until_its_reservation_is_gone(fixed)
     ask(fixed)
@@ -76,7 +76,9 @@ def test_where_less_is_left_than_a_whole_extension_it_goes_on_with_that(fixed: B
     assert fixed.ledger.state(fixed.account).left_usd == 0
 
 
-def test_the_price_of_the_exit_is_kept_back_from_the_work_and_not_from_the_reservation(fixed: Began) -> None:
+def test_the_price_of_the_exit_is_kept_back_from_the_work(
+    fixed: StartedAttempt,
+) -> None:
     attempt = fixed.attempt
     assert attempt.exit_usd > 0
     assert attempt.meter().limit_usd == attempt.reserved_usd - attempt.exit_usd
@@ -84,22 +86,22 @@ def test_the_price_of_the_exit_is_kept_back_from_the_work_and_not_from_the_reser
     assert attempt.spent_usd() <= attempt.reserved_usd
 
 
-def costly(began: Began) -> Attempt:
-    """The attempt with a reservation of a minute, so that there is room before it is due."""
+def costly(began: StartedAttempt) -> Attempt:
+    """The attempt with a reservation of a minute, so that it can ask ahead of time."""
     more_usd = began.attempt.price_usd(60)
     began.ledger.extend(began.account, "ingest-1", more_usd)
     return replace(began.attempt, reserved_usd=began.attempt.reserved_usd + more_usd)
 
 
-def run_until(began: Began, attempt: Attempt, left_s: float) -> None:
-    """So many seconds before all but the price of the exit is spent."""
+def run_until(began: StartedAttempt, attempt: Attempt, left_s: float) -> None:
+    """Run until this many seconds before only the price of the exit is left."""
     left_usd = attempt.reserved_usd - attempt.exit_usd - attempt.spent_usd()
     began.world.clock.sleep(float(left_usd / attempt.price_usd(3600)) * 3600 - left_s)
 
 
-def test_more_is_asked_for_in_good_time_and_not_waited_for(fixed: Began) -> None:
-    """Also when the store is away for a moment, just then."""
-    attempt, away = costly(fixed), AwayStore(fixed.world.store.root)
+def test_an_extension_is_requested_ahead_of_time_without_waiting(fixed: StartedAttempt) -> None:
+    """Also while the store is unreachable for a moment."""
+    attempt, away = costly(fixed), UnreachableStore(fixed.world.store.root)
     before_usd, ledger = attempt.reserved_usd, Ledger(away, fixed.world.clock)
     run_until(fixed, attempt, 5.0)
     with background_io() as writer:
@@ -116,9 +118,11 @@ def test_more_is_asked_for_in_good_time_and_not_waited_for(fixed: Began) -> None
     )
 
 
-def test_who_asks_in_good_time_and_is_refused_goes_on_until_the_money_is_due(fixed: Began) -> None:
+def test_a_stage_that_is_refused_ahead_of_time_continues_until_its_money_is_due(
+    fixed: StartedAttempt,
+) -> None:
     attempt = costly(fixed)
-    fixed.hold_all_but(Decimal(0))
+    fixed.reserve_all_but(Decimal(0))
     run_until(fixed, attempt, 5.0)
     with background_io() as writer:
         extend_or_stop(attempt, fixed.ledger, writer)
@@ -130,7 +134,7 @@ def test_who_asks_in_good_time_and_is_refused_goes_on_until_the_money_is_due(fix
     assert "refused an extension" in attempt.stop_reason
 
 
-def test_a_small_reservation_is_not_asked_to_grow_at_once(fixed: Began) -> None:
+def test_a_small_reservation_is_not_extended_at_once(fixed: StartedAttempt) -> None:
     before = fixed.ledger.state(fixed.account).entries
     assert fixed.attempt.reserved_usd < fixed.attempt.price_usd(2 * EXTEND_AHEAD_S)
     run_until(
@@ -140,8 +144,10 @@ def test_a_small_reservation_is_not_asked_to_grow_at_once(fixed: Began) -> None:
     assert fixed.ledger.state(fixed.account).entries == before
 
 
-def test_a_stage_that_begins_far_behind_does_not_ask_for_every_second_by_itself(fixed: Began) -> None:
-    """A pod is paid for from its start, and its image may take a minute."""
+def test_a_stage_that_starts_late_does_not_request_every_second_separately(
+    fixed: StartedAttempt,
+) -> None:
+    """A pod is paid for from its start, and pulling its image may take a minute."""
     fixed.world.clock.sleep(60)
     before = fixed.ledger.state(fixed.account).entries
     for _ in range(5):
@@ -150,8 +156,8 @@ def test_a_stage_that_begins_far_behind_does_not_ask_for_every_second_by_itself(
     assert fixed.ledger.state(fixed.account).entries - before <= 3
 
 
-def test_a_heartbeat_that_is_stuck_does_not_keep_a_stage_from_asking_for_more(fixed: Began) -> None:
-    stuck, before_usd = AwayStore(fixed.world.store.root, "/heartbeats/"), fixed.attempt.reserved_usd
+def test_a_heartbeat_that_hangs_does_not_delay_a_request(fixed: StartedAttempt) -> None:
+    stuck, before_usd = UnreachableStore(fixed.world.store.root, "/heartbeats/"), fixed.attempt.reserved_usd
     run_until_its_reservation_is_gone(fixed)
     with background_io() as writer:
         writer.write(lambda: stuck.put("runs/r/heartbeats/ingest-1.json", b"{}"))
@@ -162,7 +168,7 @@ def test_a_heartbeat_that_is_stuck_does_not_keep_a_stage_from_asking_for_more(fi
 
 
 class SeenStore(FolderStore):
-    """A folder that remembers what was fetched of it."""
+    """A folder that records which keys were fetched."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -173,17 +179,21 @@ class SeenStore(FolderStore):
         return super().fetch(key)
 
 
-def test_the_account_is_read_before_there_is_anything_to_ask(fixed: Began, tmp_path: Path) -> None:
+def test_the_account_is_read_before_the_first_request(fixed: StartedAttempt, tmp_path: Path) -> None:
     seen = SeenStore(fixed.world.store.root)
-    watched(
-        replace(fixed.attempt, world=replace(fixed.world, store=seen)), a_child("print(flush=True)"), tmp_path
+    watch_until_end(
+        replace(fixed.attempt, world=replace(fixed.world, store=seen)),
+        start_process("print(flush=True)"),
+        tmp_path,
     )
     entries = fixed.ledger.state(fixed.account).entries
     assert {f"ledger/r/{number:08d}.json" for number in range(1, entries + 1)} <= set(seen.fetched)
 
 
-def test_a_refused_extension_stops_with_a_sentence_that_holds_the_numbers(fixed: Began) -> None:
-    fixed.hold_all_but(Decimal("0.000001"))
+def test_a_refused_extension_stops_the_stage_with_a_reason_that_has_the_numbers(
+    fixed: StartedAttempt,
+) -> None:
+    fixed.reserve_all_but(Decimal("0.000001"))
     run_until_its_reservation_is_gone(fixed)
     ask(fixed)
     assert f"${fixed.attempt.choice.p95_usd}" in fixed.attempt.stop_reason
@@ -193,20 +203,20 @@ def test_a_refused_extension_stops_with_a_sentence_that_holds_the_numbers(fixed:
     )
 
 
-def test_an_attempt_that_was_taken_for_dead_stops_when_it_asks_for_more(fixed: Began) -> None:
+def test_an_attempt_that_was_taken_for_dead_stops_at_its_next_request(fixed: StartedAttempt) -> None:
     fixed.ledger.settle(fixed.account, "ingest-1", Decimal(0), "no heartbeat")
     run_until_its_reservation_is_gone(fixed)
     ask(fixed)
     assert "taken for dead" in fixed.attempt.stop_reason and fixed.attempt.stop_cause == "lost"
 
 
-def test_an_extension_leaves_alone_what_is_kept_for_later_stages(
+def test_an_extension_leaves_the_money_reserved_for_later_stages(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
-    began = begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice))
+    began = begin(small_world(laptop, tmp_path, SetClock()), run_request(flights_slice))
     keep_usd = began.attempt.choice.reserved_later_usd
     assert keep_usd > 0
-    began.hold_all_but(keep_usd)
+    began.reserve_all_but(keep_usd)
     run_until_its_reservation_is_gone(began)
     ask(began)
     assert "refused an extension" in began.attempt.stop_reason
@@ -214,7 +224,7 @@ def test_an_extension_leaves_alone_what_is_kept_for_later_stages(
 
 
 def test_an_elastic_stage_is_never_extended(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
-    began = begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=TRAIN))
+    began = begin(small_world(laptop, tmp_path, SetClock()), run_request(flights_slice, needs=TRAIN))
     before = began.ledger.state(began.account).entries
     run_until_its_reservation_is_gone(began)
     ask(began)
@@ -222,8 +232,8 @@ def test_an_elastic_stage_is_never_extended(laptop: Path, flights_slice: Path, t
     assert began.ledger.state(began.account).entries == before
 
 
-def test_a_stage_past_its_reservation_stops_when_the_store_does_not_answer(fixed: Began) -> None:
-    away = AwayStore(fixed.world.store.root)
+def test_a_stage_past_its_reservation_stops_when_the_store_does_not_answer(fixed: StartedAttempt) -> None:
+    away = UnreachableStore(fixed.world.store.root)
     run_until_its_reservation_is_gone(fixed)
     with background_io() as writer:
         extend_or_stop(fixed.attempt, Ledger(away, fixed.world.clock), writer)

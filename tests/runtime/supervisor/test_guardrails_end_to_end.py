@@ -1,11 +1,11 @@
-"""End to end, with real processes and the wall clock: what the policy guards of a training is obeyed, and told by receipt and decision."""
+"""End to end, in real processes: a training obeys the policy's guardrails, and its receipt reports it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from test_drifting import begun
+from test_drift_end_to_end import begun
 
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read_record
@@ -23,7 +23,8 @@ def lived(folder: Path, guardrails: str) -> tuple[Attempt, ChildResult, Receipt]
     pool = "{name: cpu-1, cores: 1, memory_gb: 4, markets: {spot: {}}}"
     world_file = folder / "world.yaml"
     world_file.write_text(
-        f"name: one\nstore: {folder / 'store'}\npools: [{pool}]\nprices: [{row}]\nrules: {{guardrails: {guardrails}}}\n"
+        f"name: one\nstore: {folder / 'store'}\npools: [{pool}]\nprices: [{row}]\n"
+        f"policy: {{guardrails: {guardrails}}}\n"
     )
     attempt = begun(folder, world_file)
     ending = supervise(attempt, str(world_file))
@@ -38,7 +39,7 @@ def lived(folder: Path, guardrails: str) -> tuple[Attempt, ChildResult, Receipt]
         ("{usd_per_epoch: {max_usd: 0.000001, action: pause}}", "usd_per_epoch", "stop-requested"),
     ],
 )
-def test_a_training_that_breaks_a_guardrail_is_stopped_and_the_rest_of_its_money_is_free(
+def test_a_training_that_breaks_a_guardrail_is_stopped_and_the_rest_of_its_money_released(
     tmp_path: Path, guardrails: str, name: str, cause: str
 ) -> None:
     attempt, ending, receipt = lived(tmp_path, guardrails)

@@ -1,4 +1,6 @@
-"""kill -9 of the stage's child, of the frame, of the launcher: no money is left behind, and a resumed run goes on from its checkpoint."""
+"""kill -9 of the child, the supervisor and the launcher: no money stays held, and a resumed run uses its
+checkpoint.
+"""
 
 import json
 import os
@@ -12,7 +14,7 @@ import psutil
 import pytest
 import yaml
 from commands import Finished, command
-from runtime_world import check_windows
+from runtime_world import check_sample_ranges
 
 LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 40, "patience": 400}}
 
@@ -26,7 +28,7 @@ def tree(pid: int) -> Iterator[psutil.Process]:
 
 
 def training(pid: int) -> psutil.Process | None:
-    """The child that trains, once it does."""
+    """Return the child that trains, once it does."""
     for process in tree(pid):
         try:
             line = process.cmdline()
@@ -65,7 +67,7 @@ def wait_for_checkpoint(run: subprocess.Popen[bytes], store: Path) -> psutil.Pro
     "target",
     ["child", *(pytest.param(name, marks=pytest.mark.slow) for name in ("frame", "launcher"))],
 )
-def test_a_killed_process_leaves_no_money_and_the_run_resumes_from_its_checkpoint(
+def test_a_killed_process_leaves_no_money_held_and_the_run_resumes_from_its_checkpoint(
     target: str, finished: Finished, tmp_path: Path
 ) -> None:
     store, out = finished.warm_store(tmp_path / "store"), tmp_path / "out"
@@ -93,10 +95,10 @@ def test_a_killed_process_leaves_no_money_and_the_run_resumes_from_its_checkpoin
     receipts = {path.stem: json.loads(path.read_text()) for path in (out / "receipts").glob("train-*.json")}
     assert receipts["train-1"]["status"] in ("failed", "lost", "stopped")
     assert receipts["train-2"]["status"] == "done"
-    check_windows(json.loads((store / "runs" / run_id / "model.json").read_text())["windows"])
+    check_sample_ranges(json.loads((store / "runs" / run_id / "model.json").read_text())["sample_ranges"])
 
 
-def test_ctrl_c_settles_before_it_leaves(finished: Finished, tmp_path: Path) -> None:
+def test_ctrl_c_settles_before_it_exits(finished: Finished, tmp_path: Path) -> None:
     store, out = finished.warm_store(tmp_path / "store"), tmp_path / "out"
     recipe = finished.recipe.parent / "long-interrupt.yaml"
     recipe.write_text(yaml.safe_dump(yaml.safe_load(finished.recipe.read_text()) | LONG))

@@ -1,4 +1,4 @@
-"""A frame that monitor again: prices are those of now, a move stops the child at a checkpoint, and the stage is routed anew."""
+"""Migration checks: current prices decide, the child stops at a checkpoint, and the stage is routed again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from runtime_world import TRAIN, Began, SetClock, begin, small_world, wish
+from runtime_world import TRAIN, SetClock, StartedAttempt, begin, run_request, small_world
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.config.policy import MigrationPolicy, Policy
@@ -31,7 +31,7 @@ EVERY = MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=1)
 
 
 def world_file(laptop: Path, folder: Path, cpu_1: str, cpu_2: str) -> Path:
-    """A machine with two pools of like cores, at these prices."""
+    """A machine with two pools of equal cores, at these prices."""
     content = yaml.safe_load(laptop.read_text())
     pool = content["pools"][0] | {"startup_s": 0.0}
     content["pools"] = [pool | {"name": "one"}, pool | {"name": "two"}]
@@ -46,20 +46,20 @@ def world_file(laptop: Path, folder: Path, cpu_1: str, cpu_2: str) -> Path:
 
 
 @pytest.fixture
-def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
-    """A training on `one`, the cheaper of two like pools."""
+def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
+    """A training on `one`, the cheaper of two equal pools."""
     world = small_world(world_file(laptop, tmp_path, "0.04", "0.05"), tmp_path, SetClock())
     found = begin(
         replace(world, policy=Policy(migration=EVERY)),
-        wish(flights_slice, needs=TRAIN, budget_usd=Decimal("0.02")),
+        run_request(flights_slice, needs=TRAIN, budget_usd=Decimal("0.02")),
     )
     assert found.attempt.choice.pool == "one"
     found.attempt.reserved_usd = found.attempt.choice.budget_usd
     return found
 
 
-def run_for(began: Began, seconds: float, monitor: MigrationMonitor, phase: str = "stable") -> None:
-    """Training goes on at a thousand samples a second and is looked at each second."""
+def run_for(began: StartedAttempt, seconds: float, monitor: MigrationMonitor, phase: str = "stable") -> None:
+    """Train a thousand samples a second, and check each second."""
     total = began.attempt.decision.question.rows * 30
     for _ in range(int(seconds)):
         began.world.clock.sleep(1)
@@ -68,8 +68,8 @@ def run_for(began: Began, seconds: float, monitor: MigrationMonitor, phase: str 
         migrate_if_cheaper(began.attempt, monitor)
 
 
-def test_a_training_whose_pool_became_dear_stops_to_be_moved_once_it_has_dwelt(
-    began: Began, laptop: Path, tmp_path: Path
+def test_a_training_whose_pool_became_expensive_migrates_after_its_dwell_time(
+    began: StartedAttempt, laptop: Path, tmp_path: Path
 ) -> None:
     monitor = make_monitor(began.attempt)
     run_for(began, 50, monitor)
@@ -94,8 +94,8 @@ def test_a_training_whose_pool_became_dear_stops_to_be_moved_once_it_has_dwelt(
     )
 
 
-def test_a_place_that_became_cheaper_is_found_by_the_prices_of_now(
-    began: Began, laptop: Path, tmp_path: Path
+def test_a_pool_that_became_cheaper_is_found_with_current_prices(
+    began: StartedAttempt, laptop: Path, tmp_path: Path
 ) -> None:
     monitor = make_monitor(began.attempt)
     run_for(began, 35, monitor)
@@ -108,8 +108,8 @@ def test_a_place_that_became_cheaper_is_found_by_the_prices_of_now(
 
 
 @pytest.mark.parametrize("phase", ["warm-up", "decay", ""])
-def test_nothing_is_moved_while_it_warms_up_or_anneals(
-    began: Began, laptop: Path, tmp_path: Path, phase: str
+def test_no_training_migrates_while_it_warms_up_or_anneals(
+    began: StartedAttempt, laptop: Path, tmp_path: Path, phase: str
 ) -> None:
     monitor = make_monitor(began.attempt)
     world_file(laptop, tmp_path, "0.04", "0.001")
@@ -121,7 +121,7 @@ def test_nothing_is_moved_while_it_warms_up_or_anneals(
     )
 
 
-def test_without_the_setting_nothing_is_looked_at(began: Began, laptop: Path, tmp_path: Path) -> None:
+def test_without_the_setting_nothing_is_checked(began: StartedAttempt, laptop: Path, tmp_path: Path) -> None:
     quiet = replace(began.attempt, world=replace(began.world, policy=Policy()))
     monitor = make_monitor(quiet)
     world_file(laptop, tmp_path, "0.04", "0.001")
@@ -129,7 +129,7 @@ def test_without_the_setting_nothing_is_looked_at(began: Began, laptop: Path, tm
     assert not quiet.stop_reason and monitor.last_check is None
 
 
-def test_a_store_that_is_away_keeps_no_frame_from_its_work(began: Began) -> None:
+def test_an_unreachable_store_does_not_stop_the_supervisor(began: StartedAttempt) -> None:
     class Away(FolderStore):
         def list(self, prefix: str):  # type: ignore[no-untyped-def]
             raise StoreError("away")
@@ -140,7 +140,9 @@ def test_a_store_that_is_away_keeps_no_frame_from_its_work(began: Began) -> None
     assert monitor.last_check is None and not away.stop_reason
 
 
-def test_a_stage_that_was_moved_is_routed_again_and_is_moved_no_more_than_is_allowed(began: Began) -> None:
+def test_a_migrated_stage_is_routed_again_and_migrates_at_most_as_often_as_allowed(
+    began: StartedAttempt,
+) -> None:
     attempt = began.attempt
     began.ledger.settle(began.account, str(attempt.id), Decimal("0.0001"), "migrated")
     write_attempt_receipt(

@@ -1,4 +1,4 @@
-"""End to end, with real processes and the wall clock: a training is moved in its middle, and its books and its samples are whole."""
+"""End to end, in real processes: a training migrates, and its ledger and its samples are complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands import Ran, shoestring
 from made_up import dataset
-from runtime_world import TRAIN, check_windows, small_world
+from runtime_world import TRAIN, check_sample_ranges, small_world
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
@@ -30,7 +30,7 @@ BUDGET_USD = Decimal("0.03")
 
 
 def write_world(path: Path, one: str, two: str) -> Path:
-    """Two pools of like cores, on a market whose price moves."""
+    """Write a world of two pools with equal cores, on a floating market."""
     pools = "\n".join(
         f"  - {{name: {name}, cores: 1, memory_gb: 4, markets: {{spot: {{}}}}}}" for name in ("one", "two")
     )
@@ -46,7 +46,7 @@ def write_world(path: Path, one: str, two: str) -> Path:
 
 @dataclass
 class Engine:
-    """What an engine does, a process each: route, run, again where a stage stopped to be placed anew, settle."""
+    """An engine, with a process for each call: route, run, retry a stage that migrates, settle."""
 
     store: FolderStore
     world_file: Path
@@ -78,7 +78,7 @@ class Engine:
         return self._pod("settle", "--page", self.folder / "report.html")
 
     def disturb(self, over: threading.Event) -> None:
-        """Five times the price, once the training is on its plateau."""
+        """Multiply the price by five, once the learning rate is on its plateau."""
         while not over.wait(0.1):
             beat = last_heartbeat(self.store, "r", "train-1")
             if beat and beat.phase == "stable":
@@ -88,7 +88,7 @@ class Engine:
 
 @pytest.fixture(scope="module")
 def moved(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    """A training that began on `one`, the cheaper of two pools, until its price was raised."""
+    """A training that began on `one`, the cheaper of two pools, until its price rose."""
     folder = tmp_path_factory.mktemp("migrated")
     world_file = write_world(folder / "world.yaml", "0.40", "0.45")
     store = small_world(world_file, folder).store
@@ -122,7 +122,7 @@ def receipt(moved: Engine, hold: str) -> Receipt:
 
 
 @pytest.mark.slow
-def test_it_stops_at_a_checkpoint_and_goes_on_elsewhere(moved: Engine) -> None:
+def test_it_stops_at_a_checkpoint_and_continues_elsewhere(moved: Engine) -> None:
     first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
     assert (first.pool, first.status, first.cause) == ("one", "stopped", "migrated")
     assert (second.pool, second.status) == ("two", "done"), second.reason
@@ -131,7 +131,7 @@ def test_it_stops_at_a_checkpoint_and_goes_on_elsewhere(moved: Engine) -> None:
 
 
 @pytest.mark.slow
-def test_each_attempt_teaches_by_the_samples_that_it_made_itself(moved: Engine) -> None:
+def test_each_attempt_teaches_with_its_own_samples(moved: Engine) -> None:
     first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
     one, two = (
         read_record(moved.store, store_layout.decision("r", hold), Decision).choice
@@ -146,9 +146,9 @@ def test_each_attempt_teaches_by_the_samples_that_it_made_itself(moved: Engine) 
 
 
 @pytest.mark.slow
-def test_every_sample_is_met_once_an_epoch_across_the_move(moved: Engine) -> None:
+def test_every_sample_is_trained_once_per_epoch_across_the_migration(moved: Engine) -> None:
     model = read_record(moved.store, "runs/r/model.json", ModelRecord)
-    check_windows([window.model_dump() for window in model.sample_ranges])
+    check_sample_ranges([each.model_dump() for each in model.sample_ranges])
     before = last_heartbeat(moved.store, "r", "train-1")
     assert before is not None and 0 < before.samples < model.samples
     assert model.val_loss is not None and model.val_loss < 0.6, "no better than saying nothing"
@@ -169,7 +169,7 @@ def test_one_ledger_holds_both_attempts_within_the_cap_and_verifies(moved: Engin
 
 
 @pytest.mark.slow
-def test_why_it_was_moved_and_what_was_weighed_is_told(moved: Engine) -> None:
+def test_the_reason_for_the_migration_and_the_comparison_are_reported(moved: Engine) -> None:
     look = read_record(moved.store, "runs/r/looks/train-1.json", MigrationCheck)
     assert look.decision.migrates and look.target is not None and look.target.pool == "two"
     said = shoestring("explain", moved.folder / "out" / "decisions" / "train-1.json").out

@@ -1,4 +1,6 @@
-"""A price that moves while a stage runs: the frame goes by it, tells its child, and the books hold."""
+"""A price that changes while a stage runs: the supervisor uses it, its child receives it, the ledger is
+right.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from runtime_world import INGEST, Began, SetClock, begin, small_world, wish
+from runtime_world import INGEST, SetClock, StartedAttempt, begin, run_request, small_world
 
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market
@@ -27,22 +29,23 @@ TARIFFS = "tariffs: {storage_usd_per_gb_month: '0'}\n"
 def write_world(path: Path, market: str, usd_per_hour: str) -> Path:
     pool = f"{{name: cpu-1, cores: 1, memory_gb: 2, markets: {{{market}: {{}}}}}}"
     path.write_text(
-        f"name: one\nstore: {path.parent / 'store'}\npools: [{pool}]\nprices: [{ROW % (market, usd_per_hour)}]\n{TARIFFS}"
+        f"name: one\nstore: {path.parent / 'store'}\npools: [{pool}]\n"
+        f"prices: [{ROW % (market, usd_per_hour)}]\n{TARIFFS}"
     )
     return path
 
 
-def began_on(market: str, recipe: Path, folder: Path) -> tuple[Began, Path]:
+def began_on(market: str, recipe: Path, folder: Path) -> tuple[StartedAttempt, Path]:
     file = write_world(folder / "world.yaml", market, "0.04")
-    return begin(small_world(file, folder, SetClock()), wish(recipe, needs=INGEST)), file
+    return begin(small_world(file, folder, SetClock()), run_request(recipe, needs=INGEST)), file
 
 
 @pytest.fixture
-def spot(flights_slice: Path, tmp_path: Path) -> tuple[Began, Path]:
+def spot(flights_slice: Path, tmp_path: Path) -> tuple[StartedAttempt, Path]:
     return began_on("spot", flights_slice, tmp_path)
 
 
-def test_a_spot_price_that_was_raised_counts_from_when_it_is_seen(spot: tuple[Began, Path]) -> None:
+def test_a_raised_spot_price_counts_from_when_it_is_read(spot: tuple[StartedAttempt, Path]) -> None:
     began, file = spot
     attempt, clock = began.attempt, began.world.clock
     attempt.reserved_usd = Decimal("0.010000")
@@ -59,14 +62,14 @@ def test_a_spot_price_that_was_raised_counts_from_when_it_is_seen(spot: tuple[Be
     assert beat.usd_per_hour == Decimal("0.12")
 
 
-def test_on_demand_the_price_of_the_decision_holds(flights_slice: Path, tmp_path: Path) -> None:
+def test_on_demand_keeps_the_price_of_the_decision(flights_slice: Path, tmp_path: Path) -> None:
     began, file = began_on("on-demand", flights_slice, tmp_path)
     write_world(file, "on-demand", "0.12")
     began.attempt.update_price()
     assert began.attempt.rate_changes == ()
 
 
-def test_a_policy_may_say_that_on_demand_moves_too(flights_slice: Path, tmp_path: Path) -> None:
+def test_a_policy_can_make_on_demand_a_floating_market(flights_slice: Path, tmp_path: Path) -> None:
     began, file = began_on("on-demand", flights_slice, tmp_path)
     rules = began.world.policy.model_copy(update={"floating_markets": (Market.ON_DEMAND,)})
     attempt = replace(began.attempt, world=replace(began.world, policy=rules))
@@ -76,7 +79,7 @@ def test_a_policy_may_say_that_on_demand_moves_too(flights_slice: Path, tmp_path
 
 
 @pytest.mark.parametrize("says", ["half a fi", "", "name: one\nstore: x\npools: []\nprices: []\n"])
-def test_a_file_that_cannot_be_read_just_now_changes_nothing(spot: tuple[Began, Path], says: str) -> None:
+def test_an_unreadable_price_file_changes_nothing(spot: tuple[StartedAttempt, Path], says: str) -> None:
     began, file = spot
     file.write_text(says)
     began.attempt.update_price()
@@ -87,15 +90,15 @@ def test_a_file_that_cannot_be_read_just_now_changes_nothing(spot: tuple[Began, 
 
 
 @pytest.mark.parametrize("usd_per_hour", ["0", "-1", "700"])
-def test_a_price_that_nobody_believes_changes_nothing(spot: tuple[Began, Path], usd_per_hour: str) -> None:
+def test_a_rejected_price_changes_nothing(spot: tuple[StartedAttempt, Path], usd_per_hour: str) -> None:
     began, file = spot
     write_world(file, "spot", usd_per_hour)
     began.attempt.update_price()
     assert began.attempt.rate_changes == ()
 
 
-def test_the_child_hears_of_the_price_and_of_what_it_may_spend(
-    spot: tuple[Began, Path], tmp_path: Path
+def test_the_child_receives_the_price_and_its_limit(
+    spot: tuple[StartedAttempt, Path], tmp_path: Path
 ) -> None:
     began, file = spot
     attempt, meter = began.attempt, began.attempt.meter()
@@ -115,7 +118,9 @@ def test_the_child_hears_of_the_price_and_of_what_it_may_spend(
     assert (tmp_path / LIMITS_FILE).exists()
 
 
-def test_a_receipts_dollars_are_its_seconds_times_the_prices_that_it_tells(spot: tuple[Began, Path]) -> None:
+def test_the_cost_in_a_receipt_is_its_seconds_times_its_prices(
+    spot: tuple[StartedAttempt, Path],
+) -> None:
     began, file = spot
     began.ledger.extend(began.account, "ingest-1", Decimal("0.005"))
     began.attempt.reserved_usd += Decimal("0.005")
@@ -139,7 +144,9 @@ def test_a_receipts_dollars_are_its_seconds_times_the_prices_that_it_tells(spot:
     assert began.ledger.state(began.account).settled_usd["ingest-1"] == receipt.spent_usd
 
 
-def test_a_pod_lost_after_its_price_moved_is_settled_by_both(spot: tuple[Began, Path]) -> None:
+def test_a_pod_lost_after_a_price_change_is_settled_with_both_prices(
+    spot: tuple[StartedAttempt, Path],
+) -> None:
     began, file = spot
     began.attempt.reserved_usd = Decimal(1)
     began.world.clock.sleep(90)
@@ -157,11 +164,11 @@ def test_a_pod_lost_after_its_price_moved_is_settled_by_both(spot: tuple[Began, 
     assert found[0].actual_usd == Decimal("0.002000"), "to one interval of a second after its last heartbeat"
 
 
-def test_a_price_raised_beyond_what_is_left_spends_no_more_than_was_reserved(
-    spot: tuple[Began, Path],
+def test_a_price_raised_beyond_the_money_left_spends_no_more_than_the_reservation(
+    spot: tuple[StartedAttempt, Path],
 ) -> None:
     began, file = spot
-    began.hold_all_but(Decimal(0))
+    began.reserve_all_but(Decimal(0))
     write_world(file, "spot", "2.40")
     began.attempt.update_price()
     assert began.attempt.meter().seconds_left(began.world.clock.monotonic_s()) == 0.0
@@ -172,6 +179,6 @@ def test_a_price_raised_beyond_what_is_left_spends_no_more_than_was_reserved(
     assert state.spent_usd + state.held_usd <= state.cap_usd
 
 
-def test_a_meter_without_moves_is_the_plain_one() -> None:
+def test_a_meter_without_price_changes_uses_one_price() -> None:
     meter = Meter(Decimal("0.04"), 5.0, Decimal("0.001"), None)
     assert meter.ends_s == pytest.approx(95.0, abs=1e-5)

@@ -1,4 +1,4 @@
-"""The frame around a stage: it extends, stops, kills and brings home, with real child processes."""
+"""The supervisor: it extends, stops, kills and reports, with real child processes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from commands import command
 from runtime_world import (
     INGEST,
     MONEY,
-    AwayStore,
-    Began,
     FastClock,
     SetClock,
-    a_child,
+    StartedAttempt,
+    UnreachableStore,
     begin,
     on_cluster,
+    pod_environment,
+    run_request,
     small_world,
-    variables,
-    watched,
-    wish,
+    start_process,
+    watch_until_end,
 )
 
 from shoestring.backends.folder_store import FolderStore
@@ -48,17 +48,17 @@ from shoestring.spending.meter import cost_usd
 
 
 @pytest.fixture
-def fixed(laptop: Path, flights_slice: Path, tmp_path: Path) -> Began:
+def fixed(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
     """An attempt at ingest, with a clock that the test moves."""
-    return begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=INGEST))
+    return begin(small_world(laptop, tmp_path, SetClock()), run_request(flights_slice, needs=INGEST))
 
 
-def test_a_store_that_is_away_keeps_no_frame_from_its_signals_and_its_money(
-    fixed: Began, tmp_path: Path
+def test_an_unreachable_store_does_not_delay_signals_or_the_check_of_the_money(
+    fixed: StartedAttempt, tmp_path: Path
 ) -> None:
-    away = AwayStore(fixed.world.store.root)
+    away = UnreachableStore(fixed.world.store.root)
     attempt = replace(fixed.attempt, world=replace(fixed.world, store=away))
-    child = a_child("import time; print(flush=True); time.sleep(60)")
+    child = start_process("import time; print(flush=True); time.sleep(60)")
     with background_io() as writer:
         attempt.stop("the test is over")
         watch_child(attempt, child, tmp_path, writer)
@@ -72,16 +72,16 @@ def test_a_store_that_is_away_keeps_no_frame_from_its_signals_and_its_money(
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
 
 
-def test_a_child_that_ignores_term_is_killed_after_the_grace(
+def test_a_child_that_ignores_term_is_killed_after_its_grace_period(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
-    began = begin(small_world(laptop, tmp_path, FastClock(20)), wish(flights_slice, needs=INGEST))
+    began = begin(small_world(laptop, tmp_path, FastClock(20)), run_request(flights_slice, needs=INGEST))
     ample_usd = Decimal("0.009")
     began.ledger.extend(began.account, "ingest-1", ample_usd)
     began.attempt.reserved_usd += ample_usd
-    child = a_child(DEAF)
+    child = start_process(DEAF)
     began.attempt.stop("the test is over")
-    watched(began.attempt, child, tmp_path)
+    watch_until_end(began.attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
     assert began.world.clock.monotonic_s() - began.attempt.stopping_since_s > GRACE_S
     assert child_result(began.attempt, child, tmp_path) == ChildResult(
@@ -89,36 +89,38 @@ def test_a_child_that_ignores_term_is_killed_after_the_grace(
     )
 
 
-def test_a_child_that_ignores_term_gets_no_grace_that_is_not_paid_for(fixed: Began, tmp_path: Path) -> None:
-    """On a clock that stands still, so that the grace itself is never over."""
-    fixed.hold_all_but(Decimal(0))
+def test_a_child_that_ignores_term_gets_no_grace_period_that_is_not_paid_for(
+    fixed: StartedAttempt, tmp_path: Path
+) -> None:
+    """On a clock that does not move, so that the grace period never ends."""
+    fixed.reserve_all_but(Decimal(0))
     fixed.world.clock.sleep(float(fixed.attempt.reserved_usd / fixed.attempt.choice.usd_per_hour) * 3600)
-    child = a_child(DEAF)
-    watched(fixed.attempt, child, tmp_path)
+    child = start_process(DEAF)
+    watch_until_end(fixed.attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
     assert "the ledger refused an extension" in child_result(fixed.attempt, child, tmp_path).reason
 
 
-def test_a_child_that_dies_without_a_word_has_failed_and_the_sentence_says_of_what(
-    fixed: Began, tmp_path: Path
+def test_a_child_without_a_result_has_failed_and_the_reason_names_its_end(
+    fixed: StartedAttempt, tmp_path: Path
 ) -> None:
     killed, left = (
-        a_child("print(flush=True); import os; os.kill(os.getpid(), 9)"),
-        a_child("print(flush=True); raise SystemExit(3)"),
+        start_process("print(flush=True); import os; os.kill(os.getpid(), 9)"),
+        start_process("print(flush=True); raise SystemExit(3)"),
     )
     for child, how in ((killed, "killed by SIGKILL"), (left, "exit code 3")):
-        watched(fixed.attempt, child, tmp_path)
+        watch_until_end(fixed.attempt, child, tmp_path)
         ending = child_result(fixed.attempt, child, tmp_path)
         assert ending.status == "failed"
         assert how in ending.reason
         assert "a resumed run continues" in ending.reason
 
 
-def test_a_real_stage_comes_home_done_and_its_books_are_closed_at_what_it_took(
+def test_a_real_stage_ends_as_done_and_is_settled_at_its_cost(
     laptop: Path, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
-    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+    began = begin(small_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
     ending = supervise(began.attempt, str(laptop))
     assert ending.status == "done", ending.reason
     assert ending.outcome is not None
@@ -134,13 +136,13 @@ def test_a_real_stage_comes_home_done_and_its_books_are_closed_at_what_it_took(
     )
 
 
-def test_a_stage_whose_data_went_away_comes_home_failed_with_its_own_sentence(
+def test_a_stage_whose_data_was_deleted_fails_with_its_own_message(
     laptop: Path, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
     (tmp_path / "flights.csv").write_bytes((flights_slice.parent / "flights.csv").read_bytes())
     (tmp_path / "slice.yaml").write_text(flights_slice.read_text())
-    began = begin(small_world(laptop, tmp_path), wish(tmp_path / "slice.yaml", needs=INGEST))
+    began = begin(small_world(laptop, tmp_path), run_request(tmp_path / "slice.yaml", needs=INGEST))
     (tmp_path / "flights.csv").unlink()
     ending = supervise(began.attempt, str(laptop))
     assert ending.status == "failed"
@@ -151,7 +153,7 @@ def test_a_stage_whose_data_went_away_comes_home_failed_with_its_own_sentence(
 
 
 @pytest.mark.parametrize("off_s", [-3600, 0, 3600])
-def test_a_pod_is_paid_from_its_start_whatever_the_clock_of_its_node_says(fixed: Began, off_s: int) -> None:
+def test_a_pod_is_paid_from_its_start_by_any_clock_of_its_node(fixed: StartedAttempt, off_s: int) -> None:
     world, cluster = on_cluster(fixed.world)
     server_now = world.clock.now() - timedelta(seconds=off_s)
     cluster.lives[str(world.pod)] = PodLifetime(
@@ -167,7 +169,7 @@ def test_a_pod_is_paid_from_its_start_whatever_the_clock_of_its_node_says(fixed:
 
 
 class CountedStore(FolderStore):
-    """A folder that counts the heartbeats put into it."""
+    """A folder that counts the heartbeats written to it."""
 
     beats = 0
 
@@ -179,27 +181,27 @@ class CountedStore(FolderStore):
 
 
 @pytest.mark.parametrize(("interval_s", "most"), [(1.0, 100), (30.0, 3)])
-def test_a_stage_beats_as_often_as_the_rules_say_and_says_how_often(
+def test_a_stage_writes_heartbeats_at_the_interval_of_the_policy(
     laptop: Path, flights_slice: Path, tmp_path: Path, interval_s: float, most: int
 ) -> None:
-    """Some 40 s of a fast clock."""
+    """About 40 s of a fast clock."""
     world = small_world(laptop, tmp_path, FastClock(20))
     store, rules = CountedStore(world.store.root), world.policy.model_copy(update={"heartbeat_s": interval_s})
-    began = begin(replace(world, store=store, policy=rules), wish(flights_slice, needs=INGEST))
+    began = begin(replace(world, store=store, policy=rules), run_request(flights_slice, needs=INGEST))
     began.ledger.extend(began.account, "ingest-1", Decimal("0.009"))
     began.attempt.reserved_usd += Decimal("0.009")
-    watched(began.attempt, a_child("print(flush=True); import time; time.sleep(2)"), tmp_path)
+    watch_until_end(began.attempt, start_process("print(flush=True); import time; time.sleep(2)"), tmp_path)
     assert (1 if most == 3 else 4) <= store.beats <= most
     beat = last_heartbeat(store, "r", "ingest-1")
     assert beat is not None
     assert beat.interval_s == interval_s
 
 
-def test_a_stage_that_is_killed_while_it_is_supervised_comes_home_failed(
+def test_a_stage_that_is_killed_while_it_is_supervised_fails(
     laptop: Path, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
-    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+    began = begin(small_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
     here = psutil.Process()
 
     def kill_it() -> None:
@@ -217,7 +219,7 @@ def test_a_stage_that_is_killed_while_it_is_supervised_comes_home_failed(
     assert "SIGKILL" in ending.reason
 
 
-def a_frame(began: Began, laptop: Path, folder: Path, launcher: str) -> subprocess.Popen[str]:
+def a_frame(began: StartedAttempt, laptop: Path, folder: Path, launcher: str) -> subprocess.Popen[str]:
     line = command(
         "stage",
         "ingest",
@@ -228,11 +230,11 @@ def a_frame(began: Began, laptop: Path, folder: Path, launcher: str) -> subproce
         "--world",
         str(laptop),
     )
-    env = variables(laptop, folder) | {"SHOESTRING_LAUNCHER": launcher}
+    env = pod_environment(laptop, folder) | {"SHOESTRING_LAUNCHER": launcher}
     return subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def check_that_it_settled(began: Began, why: str) -> None:
+def check_that_it_settled(began: StartedAttempt, why: str) -> None:
     receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert receipt.status == "stopped"
     assert why in receipt.reason
@@ -246,11 +248,11 @@ def check_that_it_settled(began: Began, why: str) -> None:
     assert beat.state == "stopped"
 
 
-def test_a_frame_whose_launcher_has_died_stops_its_child_and_settles(
+def test_a_supervisor_whose_launcher_has_died_stops_its_child_and_settles(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
-    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST, budget_usd=MONEY))
-    launcher = a_child("import time; print(flush=True); time.sleep(60)")
+    began = begin(small_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST, budget_usd=MONEY))
+    launcher = start_process("import time; print(flush=True); time.sleep(60)")
     identity = (
         f"{this_process().host}.{launcher.pid}.{int(psutil.Process(launcher.pid).create_time() * 1000)}"
     )
@@ -262,10 +264,10 @@ def test_a_frame_whose_launcher_has_died_stops_its_child_and_settles(
     check_that_it_settled(began, "the process that launched the run is gone")
 
 
-def test_a_frame_that_is_told_to_stop_settles_and_writes_its_receipt(
+def test_a_supervisor_that_receives_term_settles_and_writes_its_receipt(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
-    began = begin(small_world(laptop, tmp_path), wish(flights_slice, needs=INGEST))
+    began = begin(small_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
     frame = a_frame(began, laptop, tmp_path, str(this_process()))
     while frame.poll() is None:
         beat = last_heartbeat(began.world.store, "r", "ingest-1")

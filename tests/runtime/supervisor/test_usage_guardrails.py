@@ -1,4 +1,4 @@
-"""Guardrails: each cap's action is done, and said; one that makes no sense is refused when the policy is read."""
+"""Usage caps: each cap's action is carried out and recorded; a senseless one is refused with the policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from runtime_world import INGEST, TRAIN, Began, SetClock, a_child, begin, small_world, wish
+from runtime_world import (
+    INGEST,
+    TRAIN,
+    SetClock,
+    StartedAttempt,
+    begin,
+    run_request,
+    small_world,
+    start_process,
+)
 
 from shoestring.config.guardrails import CAPS as ACTIONS
 from shoestring.config.guardrails import CarbonGrid, Guardrails, UsageCap
@@ -29,15 +38,15 @@ GRIDS = {
 }
 
 
-def guarded(began: Began, **caps: UsageCap) -> Attempt:
+def guarded(began: StartedAttempt, **caps: UsageCap) -> Attempt:
     rules = Policy(guardrails=Guardrails(**caps), carbon_grids=GRIDS)
     return replace(began.attempt, world=replace(began.world, policy=rules))
 
 
 @pytest.fixture
 def make(laptop: Path, flights_slice: Path, tmp_path: Path):
-    def made(needs: tuple[Need, ...] = INGEST) -> Began:
-        return begin(small_world(laptop, tmp_path, SetClock()), wish(flights_slice, needs=needs))
+    def made(needs: tuple[Need, ...] = INGEST) -> StartedAttempt:
+        return begin(small_world(laptop, tmp_path, SetClock()), run_request(flights_slice, needs=needs))
 
     return made
 
@@ -58,7 +67,7 @@ CAPS = {
 @pytest.mark.parametrize(
     ("name", "action"), [(name, action) for name, remedies in ACTIONS.items() for action in remedies]
 )
-def test_a_stage_is_stopped_at_its_cap_by_every_remedy_and_says_which(make, name: str, action: str) -> None:
+def test_a_stage_stops_at_its_cap_with_every_action_and_names_it(make, name: str, action: str) -> None:
     """A minute of one core, or a gigabyte."""
     attempt = guarded(make(), **{name: UsageCap(max=CAPS[name], action=action)})
     work(attempt, 30, 30)
@@ -78,7 +87,7 @@ def test_a_stage_is_stopped_at_its_cap_by_every_remedy_and_says_which(make, name
     assert attempt.changes[-1].reason in attempt.stop_reason
 
 
-def test_what_earlier_attempts_used_counts(make) -> None:
+def test_the_usage_of_earlier_attempts_counts(make) -> None:
     began = make()
     attempt = guarded(began, core_minutes=UsageCap(max=1.5))
     work(attempt, 60, 60)
@@ -96,7 +105,7 @@ def test_what_earlier_attempts_used_counts(make) -> None:
     assert earlier_usage(began.world.store, "r", "train").joules == 0
 
 
-def test_a_training_that_is_rebalanced_ends_before_its_cap_and_hears_of_it_once(make) -> None:
+def test_a_rebalanced_training_ends_before_its_cap_and_records_it_once(make) -> None:
     attempt = guarded(make(TRAIN), joules=UsageCap(max=60 * CORE_W, action="rebalance"))
     attempt.reserved_usd = Decimal(1)
     before_s = attempt.meter().ends_s
@@ -112,7 +121,7 @@ def test_a_training_that_is_rebalanced_ends_before_its_cap_and_hears_of_it_once(
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no process to cores")
 def test_a_throttled_stage_keeps_half_of_its_cores(make) -> None:
-    child = a_child("print(flush=True); import time; time.sleep(60)")
+    child = start_process("print(flush=True); import time; time.sleep(60)")
     try:
         cores = len(os.sched_getaffinity(child.pid))
         attempt = guarded(make(), core_minutes=UsageCap(max=1.0, action="throttle"))
@@ -127,7 +136,7 @@ def test_a_throttled_stage_keeps_half_of_its_cores(make) -> None:
         child.wait()
 
 
-def test_a_remedy_that_lowers_nothing_is_refused() -> None:
+def test_an_action_that_lowers_no_usage_is_refused() -> None:
     with pytest.raises(ValidationError, match="throttle is no action for memory_gb"):
         Guardrails(memory_gb=UsageCap(max=1, action="throttle"))
     with pytest.raises(ValidationError, match="needs the carbon intensity of a region"):
@@ -136,7 +145,7 @@ def test_a_remedy_that_lowers_nothing_is_refused() -> None:
         UsageCap(max=0)
 
 
-def test_joules_are_watts_by_use_and_what_is_declared_goes_first() -> None:
+def test_joules_are_watts_by_utilisation_and_declared_watts_take_precedence() -> None:
     pool = Pool(name="p", cores=4, memory_gb=8)
     assert joules(pool, 100, 0) == 0
     assert joules(pool, 100, 400) == joules(pool, 100, 10**6) == 4 * CORE_W * 100
