@@ -5,6 +5,7 @@ checked by verify.
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import suppress
 from decimal import Decimal
 from itertools import pairwise
@@ -55,11 +56,11 @@ def clock() -> StillClock:
     return StillClock()
 
 
-@pytest.fixture
-def store(tmp_path: Path, clock: StillClock) -> FolderStore:
-    """A store with a long chain, in which every second reservation is settled."""
-    store = FolderStore(tmp_path)
-    ledger = Ledger(store, clock)
+@pytest.fixture(scope="module")
+def long_chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a store with a long chain, in which every second reservation is settled."""
+    folder = tmp_path_factory.mktemp("long_chain")
+    ledger = Ledger(FolderStore(folder), StillClock())
     ledger.open("run", Decimal("10.00"), stage_caps={"work": Decimal("9.00")})
     for number in range(2, LONG + 1, 2):
         ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.002"), decision_key="for a test")
@@ -67,7 +68,14 @@ def store(tmp_path: Path, clock: StillClock) -> FolderStore:
             ledger.settle("run", f"work-{number}", Decimal("0.001"))
         else:
             ledger.extend("run", f"work-{number}", Decimal("0.001"))
-    return store
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path, long_chain: Path) -> FolderStore:
+    """A copy of the long chain, to change."""
+    shutil.copytree(long_chain, tmp_path, dirs_exist_ok=True)
+    return FolderStore(tmp_path)
 
 
 @laws

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Collection
 from decimal import Decimal
@@ -24,18 +25,26 @@ def clock() -> StillClock:
     return StillClock()
 
 
-@pytest.fixture
-def store(tmp_path) -> FolderStore:
-    return FolderStore(tmp_path)
+@pytest.fixture(scope="module")
+def chain_folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("chain")
 
 
-@pytest.fixture
-def ledger(store, clock) -> Ledger:
-    ledger = Ledger(store, clock)
+@pytest.fixture(scope="module")
+def ledger(chain_folder) -> Ledger:
+    """The ledger that wrote the long chain of `run`."""
+    ledger = Ledger(FolderStore(chain_folder), StillClock())
     ledger.open("run", Decimal("1.00"))
     for number in range(1, 300):
         ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.001"))
     return ledger
+
+
+@pytest.fixture
+def store(chain_folder, ledger, tmp_path) -> FolderStore:
+    """A copy of the store with the long chain, to change."""
+    shutil.copytree(chain_folder, tmp_path, dirs_exist_ok=True)
+    return FolderStore(tmp_path)
 
 
 class MeetingStore(FolderStore):
