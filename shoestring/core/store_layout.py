@@ -1,5 +1,6 @@
 """Every key of the store, a function or a prefix each. No other module spells a key.
 
+store.json                            the schema version
 blobs/SHA256                          partitions, models, checkpoints: named by their content
 cache/KEY.json                        the result of a computation, and its inputs
 datasets/NAME/VERSION.json            manifests
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from shoestring.core.errors import StoreError
 
+STORE_VERSION = "store.json"
 BLOBS = "blobs/"
 CACHE = "cache/"
 DATASETS = "datasets/"

@@ -19,6 +19,7 @@ from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import RunRecord, RunStart, read_record
 from shoestring.runtime.records.overhead import overhead_pod_s, overhead_usd_per_hour
+from shoestring.runtime.records.store_version import check_store_version
 
 VERSIONED_PACKAGES = ("shoestring", "kfp", "numpy", "pyarrow", "pydantic", "scikit-learn", "torch")
 
@@ -44,7 +45,11 @@ def check_run_id(run_id: str) -> None:
 def write_run_record(world: World, run_id: str, recipe: Recipe, seed: int) -> RunRecord:
     """Write what was requested, and return it. If the run has a record already, that one stays and is
     returned.
+
+    Raises:
+        DataError: another schema version wrote to the store.
     """
+    check_store_version(world.store)
     new = RunRecord(
         run_id=run_id,
         recipe=recipe,
