@@ -36,7 +36,7 @@ from shoestring.data.recipe import find_recipe
 from shoestring.pricing.templates import laptop_world
 from shoestring.routing.decide import decide
 from shoestring.runtime import route
-from shoestring.runtime.admission.build_question import RemainingStages
+from shoestring.runtime.admission.stage_request import (RemainingStages)
 from shoestring.stages import evaluate, ingest, preprocess, train
 
 PACKAGE = Path(inspect.getfile(sys.modules["shoestring"])).parent

@@ -19,7 +19,7 @@ from shoestring.data.storage.cache import package_digest
 from shoestring.routing.dag import build_dag
 from shoestring.routing.dag import stages_from as stages_from
 from shoestring.routing.placement import ROUTE, SETTLE, STAGE_LABEL, is_stage
-from shoestring.runtime.admission.build_question import RemainingStages
+from shoestring.runtime.admission.stage_request import RemainingStages
 from shoestring.stages.work import Origin
 
 # The world's files in a pod. Each comes from a ConfigMap `shoestring-NAME` with one key, NAME.yaml.
@@ -79,24 +79,17 @@ def routed(
     """Put a router in front of one stage, and place the stage's pod by the router's outputs.
 
     Args:
-        component: the stage's component; `inputs` are passed to it.
-        needs: the NEED of this stage and of every later stage, in order, since the router plans ahead. For
-        stages that branch, each
-            NEED names the stages it comes `after`, and `stages_from(all needs, STAGE)` returns this sequence.
-        upstream: the key of the manifest of the data that the stage reads; empty for the first stage.
-        side_input: the key of a second object that the stage reads. The router waits for both, and a change
-        of either changes the
-            stage's result.
+        component: the stage's component, which is passed `inputs`. Without an input `decision_key` it is
+            external: see `external_task`.
+        needs: the NEED of this stage and of every later stage, in order, since the router plans ahead. Where
+            stages branch, each NEED names the stages that it comes `after`, and `stages_from(NEEDS, STAGE)`
+            returns this sequence.
+        upstream: key of the manifest of the data that the stage reads; empty for the first stage.
+        side_input: key of a second object that the stage reads. A change of either changes its result.
         origin: for an author's own stage, the return value of `own_stage(module)`.
 
-    A component without an input `decision_key` is external: it only gets its inputs and its placement, and
-    keeps its own image. The exit step settles it by its pod's times, and nothing stops it at the reserved
-    amount.
-
-    KFP's own cache is off for both tasks: a task that KFP skips would never settle what its router reserved.
-
-    Raises:
-        UsageError: the component cannot be routed.
+    KFP's cache is off for both tasks: a task that KFP skips would never settle what its router reserved.
+    Raises UsageError if the component cannot be routed.
     """
     stage, is_external = needs[0].stage, "decision_key" not in (component.component_spec.inputs or {})
     check_component(component, stage, is_external, origin)
@@ -108,18 +101,31 @@ def routed(
         schema_version=SCHEMA_VERSION, needs=tuple(needs), origin=origin, metered=not is_external
     )
     decided = router(run, remaining, upstream, side_input).outputs
-    if is_external:
-        task = component(**inputs).set_caching_options(False)
-        kubernetes.add_pod_label(task, STAGE_LABEL, stage)
-    else:
-        values = inputs | ({"origin": origin.model_dump_json()} if origin else {})
-        job_id, decision_key = dsl.PIPELINE_JOB_ID_PLACEHOLDER, decided["decision_key"]
-        task = configure_pod(
-            component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decision_key, **values),
-            stage,
-        )
-        task.set_container_image(decided["image"])
-    return apply_placement(task.set_display_name(stage), decided)
+    values = inputs | ({"origin": origin.model_dump_json()} if origin else {})
+    make = external_task if is_external else stage_task
+    return apply_placement(make(component, stage, run, decided, values).set_display_name(stage), decided)
+
+
+def stage_task(
+    component: Any, stage: str, run: RunParameters, decided: Any, inputs: dict[str, Any]
+) -> dsl.PipelineTask:
+    """Return the task of a stage of Shoestring or of an author, in the image of its decision."""
+    job_id, decision_key = dsl.PIPELINE_JOB_ID_PLACEHOLDER, decided["decision_key"]
+    task = component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decision_key, **inputs)
+    return configure_pod(task, stage).set_container_image(decided["image"])
+
+
+def external_task(
+    component: Any, stage: str, run: RunParameters, decided: Any, inputs: dict[str, Any]
+) -> dsl.PipelineTask:
+    """Return the task of an external component, which only gets its inputs and its placement, in its own
+    image.
+
+    The exit step settles it by its pod's times, and nothing stops it at the reserved amount.
+    """
+    task = component(**inputs).set_caching_options(False)
+    kubernetes.add_pod_label(task, STAGE_LABEL, stage)
+    return task
 
 
 def router(run: RunParameters, needs: RemainingStages, upstream: Any, side_input: Any) -> dsl.PipelineTask:

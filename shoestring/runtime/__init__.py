@@ -18,8 +18,7 @@ from shoestring.core.money import budget
 from shoestring.core.record import validation_message
 from shoestring.data.recipe import Recipe
 from shoestring.runtime.admission.admit import RunRequest
-from shoestring.runtime.admission.build_question import RemainingStages
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import RemainingStages, StageInputs
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.route_step.route import route as route_stage
 from shoestring.stages.work import Origin
@@ -57,21 +56,11 @@ def route(
     page_path: str,
     job_id: str = "",
 ) -> dict[str, Any]:
-    """Decide where the first stage of `needs` runs, and reserve its P95. Return the values for the stage's
-    pod.
+    """Decide where the first stage of `needs` runs, reserve its P95, and return the values for its pod.
 
-    Args:
-        needs: JSON of RemainingStages: this stage and those after it.
-        world: the world file, or the folder of a cluster's world.
-        recipe: the recipe as JSON.
-        budget_usd: dollars for the whole run; empty: the recipe's budget.
-        deadline_s: seconds for the whole run; 0: the recipe's deadline.
-        seed: below 0: the recipe's seed.
-        upstream: the key of the manifest that the stage reads; empty: none.
-        side_input: the key of a second object that it reads; empty: none.
-        decision_path: the file to write the decision to.
-        page_path: the file to write the decision's page to.
-        job_id: Kubeflow's id of the run.
+    `needs` is RemainingStages as JSON, `recipe` a recipe as JSON. `upstream` is the key of the manifest that
+    the stage reads, `side_input` that of a second object; empty: none. The recipe's own values apply where
+    `budget_usd` is empty, `deadline_s` is 0 or `seed` is below 0. `job_id` is Kubeflow's id of the run.
 
     Raises:
         UsageError: `budget_usd` is not an amount above zero, or `run_id` is not valid.
@@ -79,9 +68,21 @@ def route(
         Refused: no offer fits. The decision is stored all the same.
     """
     opened = open_world(world)
+    request = parse_run_request(needs, run_id, recipe, budget_usd, deadline_s, seed, job_id)
+    return route_stage(opened, request, StageInputs(upstream, side_input), decision_path, page_path)
+
+
+def parse_run_request(
+    needs: str, run_id: str, recipe: str, budget_usd: str, deadline_s: float, seed: int, job_id: str
+) -> RunRequest:
+    """Return the request that an engine passed to `route`. Raises UsageError, RecipeError."""
     parsed = parse_argument("the recipe", recipe, Recipe)
     stages = parse_argument("the compiled pipeline's list of stages", needs, RemainingStages)
-    request = RunRequest(
+    if not stages.needs:
+        raise RecipeError(
+            "route was given no stages: pass it the NEED of the stage that it routes, and of those after it"
+        )
+    return RunRequest(
         run_id=run_id,
         recipe=parsed,
         needs=stages.needs,
@@ -92,11 +93,6 @@ def route(
         metered=stages.metered,
         job_id=job_id,
     )
-    if not request.needs:
-        raise RecipeError(
-            "route was given no stages: pass it the NEED of the stage that it routes, and of those after it"
-        )
-    return route_stage(opened, request, StageInputs(upstream, side_input), decision_path, page_path)
 
 
 def run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from shoestring.training.torch_.task import TrainingTask
 
 SHARED = False
+
+ProgressReporter = Callable[
+    [str, int, int, dict[str, float], tuple[AdaptationChange, ...], SpendForecast | None], None
+]
 
 # Set-up is the supervisor's start, the import of torch, the last validation, and the exit.
 #
@@ -135,6 +140,29 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
                 "give it a larger share in the recipe, or use more data"
             )
     max_samples = work.recipe.train.max_epochs * len(splits["train"])
+    return TrainingTask(
+        run_id=work.run_id,
+        seed=work.seed,
+        encoding=manifest.encoding,
+        settings=work.recipe.train,
+        train=splits["train"],
+        validation=splits["val"],
+        metric="rmse" if manifest.encoding.task == "regression" else "log_loss",
+        store=work.store,
+        meter=work.meter,
+        clock=work.clock,
+        cores=work.cores,
+        report_progress=progress_reporter(work, max_samples),
+        should_stop=work.should_stop,
+        adaptation_limits=work.policy.adaptation_limits,
+        guardrails=work.policy.guardrails,
+    )
+
+
+def progress_reporter(work: Work, max_samples: int) -> ProgressReporter:
+    """Return the function through which training reports its progress. `max_samples`: those that the recipe
+    allows.
+    """
 
     def report(
         phase: str,
@@ -155,20 +183,4 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
         )
         work.report_progress(progress)
 
-    return TrainingTask(
-        run_id=work.run_id,
-        seed=work.seed,
-        encoding=manifest.encoding,
-        settings=work.recipe.train,
-        train=splits["train"],
-        validation=splits["val"],
-        metric="rmse" if manifest.encoding.task == "regression" else "log_loss",
-        store=work.store,
-        meter=work.meter,
-        clock=work.clock,
-        cores=work.cores,
-        report_progress=report,
-        should_stop=work.should_stop,
-        adaptation_limits=work.policy.adaptation_limits,
-        guardrails=work.policy.guardrails,
-    )
+    return report

@@ -30,7 +30,7 @@ from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import summarise_run
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import RunRequest, admit
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.run_stage import run_stage
@@ -128,60 +128,63 @@ def world(folder: Path) -> World:
     )
 
 
-def test_data_sets_get_the_planned_storage_class_and_the_next_router_reads_it(
-    s3_server: S3Server, s3_location: StoreLocation, folder: Path, world: World, flights_slice: Path
-) -> None:
-    def wish(run_id: str, stage: int = 0) -> RunRequest:
-        return RunRequest(run_id, read_recipe(flights_slice), NEEDS[stage:], Decimal(1), None, 7)
+def request(recipe: Path, run_id: str, stage: int = 0) -> RunRequest:
+    return RunRequest(run_id, read_recipe(recipe), NEEDS[stage:], Decimal(1), None, 7)
 
-    def routed(run_id: str, stage: int, reads: StageInputs) -> tuple[Decision, str]:
-        return decide_and_reserve(world, runs[run_id], wish(run_id, stage), reads)
 
-    def done(run_id: str, key: str, **inputs: str) -> tuple[str, Manifest]:
-        outcome = run_stage(world, str(folder), run_id, key, inputs)
-        return outcome.key, load_manifest(world.store, outcome.key)
+def run_to_manifest(world: World, folder: Path, run_id: str, key: str, **inputs: str) -> tuple[str, Manifest]:
+    """Run the stage of a decision; return the key of its data set, and its manifest."""
+    outcome = run_stage(world, str(folder), run_id, key, inputs)
+    return outcome.key, load_manifest(world.store, outcome.key)
 
-    runs = {name: admit(world, wish(name)) for name in ("first", "second")}
-    first, key = routed("first", 0, StageInputs())
-    raw_key, raw = done("first", key)
-    then, key = routed("first", 1, StageInputs(raw_key))
-    _, encoded = done("first", key, data=raw_key)
-    assert first.choice and then.choice and first.plan[0].storage_class == then.choice.storage_class
-    assert (first.choice.storage_class, raw.storage_class, then.question.reads_storage_class) == (
-        "STANDARD_IA",
-    ) * 3
-    assert then.choice.storage_class == encoded.storage_class == "GLACIER_IR"
-    for manifest in (raw, encoded):
-        classes = {
-            class_of(s3_server, s3_location, part.key) for parts in manifest.splits.values() for part in parts
-        }
-        assert classes == {manifest.storage_class}
+
+def check_records(world: World, first: Decision, then: Decision, format_name: str) -> None:
+    """Check that receipts, the summary, the report and hindsight name the storage classes."""
     receipts = [
         Receipt.model_validate_json(world.store.fetch(f"runs/first/receipts/{stage}-1.json").read_bytes())
         for stage in STAGES
     ]
     assert [(each.storage_class, each.fees_usd) for each in receipts] == [
-        (each.choice.storage_class, each.choice.fees_usd) for each in (first, then)
+        (each.choice.storage_class, each.choice.fees_usd) for each in (first, then) if each.choice
     ]
-    assert then.choice.transfer_in_usd > 0, "in the region of the store: for reading it off its class alone"
     story = read_run_story(world.store, "first")
     assert [stage.storage_class for stage in summarise_run(story).stages] == ["STANDARD_IA", "GLACIER_IR"]
-    for said in ("on-demand, {}</small>", "writing {}<", "writes {}<"):
-        assert said.format(f"{raw.format} on STANDARD_IA") in page(story)
+    for text in ("on-demand, {}</small>", "writing {}<", "writes {}<"):
+        assert text.format(f"{format_name} on STANDARD_IA") in page(story)
     (hindsight, _) = build_hindsight_report(story.charges, {}).choices
     assert [offer.storage_class for offer in hindsight.offers if offer.selected] == ["STANDARD_IA"]
+
+
+def test_data_sets_get_the_planned_storage_class_and_the_next_router_reads_it(
+    s3_server: S3Server, s3_location: StoreLocation, folder: Path, world: World, flights_slice: Path
+) -> None:
+    def routed(run_id: str, stage: int, reads: StageInputs) -> tuple[Decision, str]:
+        return decide_and_reserve(world, runs[run_id], request(flights_slice, run_id, stage), reads)
+
+    runs = {name: admit(world, request(flights_slice, name)) for name in ("first", "second")}
+    first, key = routed("first", 0, StageInputs())
+    raw_key, raw = run_to_manifest(world, folder, "first", key)
+    then, key = routed("first", 1, StageInputs(raw_key))
+    _, encoded = run_to_manifest(world, folder, "first", key, data=raw_key)
+    assert first.choice and then.choice and first.plan[0].storage_class == then.choice.storage_class
+    assert first.choice.storage_class == raw.storage_class == "STANDARD_IA"
+    assert then.question.reads_storage_class == "STANDARD_IA"
+    assert then.choice.storage_class == encoded.storage_class == "GLACIER_IR"
+    for manifest in (raw, encoded):
+        parts = [part for split in manifest.splits.values() for part in split]
+        classes = {class_of(s3_server, s3_location, part.key) for part in parts}
+        assert classes == {manifest.storage_class}
+    assert then.choice.transfer_in_usd > 0, "in the store's region: only for reading it off its class"
+    check_records(world, first, then, raw.format)
     again, _ = routed("second", 0, StageInputs())
-    assert (
-        again.choice
-        and again.choice.cached
-        and again.choice.storage_class == again.question.cached_storage_class == "STANDARD_IA"
-    )
-    assert [kept.storage_class for kept in again.question.cached_later_stages] == ["GLACIER_IR"]
+    assert again.choice and again.choice.cached
+    assert again.choice.storage_class == again.question.cached_storage_class == "STANDARD_IA"
+    assert [cached.storage_class for cached in again.question.cached_later_stages] == ["GLACIER_IR"]
     plain = replace(world, prices=DatedPrices(Tariffs()))
-    without, _ = decide_and_reserve(plain, runs["second"], wish("second", 1), StageInputs(raw_key))
-    assert without.candidates.storage_classes == () and any(
-        note.startswith("its data is on STANDARD_IA, which") for note in without.question.notes
-    )
+    second = request(flights_slice, "second", 1)
+    without, _ = decide_and_reserve(plain, runs["second"], second, StageInputs(raw_key))
+    assert without.candidates.storage_classes == ()
+    assert any(note.startswith("its data is on STANDARD_IA, which") for note in without.question.notes)
 
 
 def test_a_stage_with_an_unknown_storage_class_fails_with_the_name_to_correct(

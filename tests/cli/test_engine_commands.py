@@ -12,7 +12,7 @@ from shoestring.core.datasets import Manifest
 from shoestring.core.record import SCHEMA_VERSION
 from shoestring.data.recipe import read_recipe
 from shoestring.reporting.summary import RunSummary
-from shoestring.runtime.admission.build_question import RemainingStages
+from shoestring.runtime.admission.stage_request import (RemainingStages)
 from shoestring.stages import ingest
 
 NEEDS = RemainingStages(schema_version=SCHEMA_VERSION, needs=(ingest.NEED,)).model_dump_json()

@@ -12,7 +12,7 @@ from shoestring.config.world import PriceBook, World
 from shoestring.core.interfaces import PodLifetime, StagePod
 from shoestring.core.pod_ref import ClusterPod
 from shoestring.core.types import Pool, Quote
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 
 SMALL = Pool(name="od/1", node_pool="od", cores=1, memory_gb=2)

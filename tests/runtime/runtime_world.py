@@ -30,7 +30,7 @@ from shoestring.data.formats.volume_probe import volume_id
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import Run
 from shoestring.runtime.admission.admit import RunRequest, admit
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import background_io

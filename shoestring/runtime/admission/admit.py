@@ -30,8 +30,8 @@ from shoestring.routing.decision import Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.question import Question
 from shoestring.runtime.admission.approvals import approval_for, check_run_limits
-from shoestring.runtime.admission.build_question import StageRequest, build_question
-from shoestring.runtime.admission.stage_results import StageInputs, cached_chain, is_builtin
+from shoestring.runtime.admission.build_question import build_question
+from shoestring.runtime.admission.stage_request import StageInputs, StageRequest, cached_chain, is_builtin
 from shoestring.runtime.admission.start_gate import Headroom, check_data, check_start_time, max_wait_s
 from shoestring.runtime.records.overhead import OVERHEAD, overhead_reservation, overhead_usd
 from shoestring.runtime.records.run_setup import check_run_id, write_run_record, write_start
@@ -253,18 +253,17 @@ def admit(world: World, request: RunRequest) -> Run:
     wait_s = max_wait_s(world, decision, decision.choice, request.waited_s)
     headroom = Headroom(request.budget_usd - spent_usd, campaign, wait_s)
     headroom.check(world, ledger)
-    launcher = os.environ.get(LAUNCHER_VARIABLE)
-    start = write_start(
-        world,
-        request.run_id,
-        len(before) + 1,
-        request.budget_usd,
-        request.deadline_s,
-        PodRef.parse(launcher) if launcher else None,
-    )
+    number, budget_usd, deadline_s = len(before) + 1, request.budget_usd, request.deadline_s
+    start = write_start(world, request.run_id, number, budget_usd, deadline_s, launcher_of_process())
     headroom.open_account(world, ledger, start, caps, approval)
     reserve_overhead(world, ledger, start, len(request.needs))
     return open_run(world.store, request.run_id)
+
+
+def launcher_of_process() -> PodRef | None:
+    """Return the process that launched this run, from the environment; None: an engine did."""
+    identity = os.environ.get(LAUNCHER_VARIABLE)
+    return PodRef.parse(identity) if identity else None
 
 
 def reserve_overhead(world: World, ledger: Ledger, start: RunStart, stages: int) -> None:

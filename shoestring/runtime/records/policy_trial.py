@@ -46,6 +46,12 @@ def rollback_of(store: Store, candidate: CandidatePolicy | None) -> Rollback | N
     return read_rollback(store, found.sha256)
 
 
+def rollback_reason(store: Store, candidate: CandidatePolicy | None) -> str:
+    """Return why no run uses the candidate any more; empty: it was not rolled back."""
+    rollback = rollback_of(store, candidate)
+    return rollback.reason if rollback else ""
+
+
 def read_rollback(store: Store, sha256: str) -> Rollback | None:
     """Return the stored rollback of the policy with this digest; None: there is none."""
     key = store_layout.rollback(sha256)

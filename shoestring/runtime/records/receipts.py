@@ -25,10 +25,10 @@ from shoestring.core.receipt import (
     SpendForecast,
 )
 from shoestring.core.record import record_bytes
-from shoestring.core.types import StageOutcome
+from shoestring.core.types import Hardware, StageOutcome
 from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.pricing.throughput import hardware_of
-from shoestring.routing.decision import Decision
+from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.policy.policy_trial import trial_fields
 from shoestring.spending.heartbeat import Heartbeat, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
@@ -76,14 +76,18 @@ def make_receipt(decision: Decision, result: AttemptResult) -> Receipt:
     Raises:
         StageFailed: the decision chose nothing.
     """
-    question, choice, need = decision.question, decision.choice, decision.question.needs[0]
-    if choice is None:
-        raise StageFailed(f"{question.attempt_id} cannot have a receipt: its decision chose nothing")
-    trial = trial_fields(decision)
+    if decision.choice is None:
+        raise StageFailed(f"{decision.question.attempt_id} cannot have a receipt: its decision chose nothing")
+    receipt = _receipt(decision, decision.choice, result)
+    return receipt.model_copy(update=trial_fields(decision)._asdict())
+
+
+def _receipt(decision: Decision, choice: Choice, result: AttemptResult) -> Receipt:
+    """Return the receipt without the fields of a policy trial."""
     return Receipt(
-        run_id=question.run_id,
-        stage=question.stage,
-        attempt=question.attempt,
+        run_id=decision.question.run_id,
+        stage=decision.question.stage,
+        attempt=decision.question.attempt,
         pod=result.pod,
         decision_key=result.decision_key,
         status=result.status,
@@ -99,15 +103,12 @@ def make_receipt(decision: Decision, result: AttemptResult) -> Receipt:
         p95_usd=choice.p95_usd,
         est_s=choice.est_s,
         prior_s=choice.prior_s_of(result.samples) if result.samples is not None else 0.0,
-        work=need.work,
-        hardware=hardware_of(need, question.pool(choice.pool)),
+        work=decision.question.needs[0].work,
+        hardware=decision_hardware(decision, choice),
         spent_usd=result.spent_usd,
         committed_usd=result.committed_usd,
         fees_usd=result.fees_usd,
         prices=result.prices,
-        policy_sha256=trial.policy_sha256,
-        candidate_sha256=trial.candidate_sha256,
-        live_policy_est_usd=trial.live_policy_est_usd,
         started_at=result.started_at,
         finished_at=result.finished_at,
         seconds=round((result.finished_at - result.started_at).total_seconds(), 3),
@@ -121,6 +122,11 @@ def make_receipt(decision: Decision, result: AttemptResult) -> Receipt:
         outcome=result.outcome,
         ledger_head=result.ledger_head,
     )
+
+
+def decision_hardware(decision: Decision, choice: Choice) -> Hardware:
+    """Return the hardware that the attempt's per-row work runs on."""
+    return hardware_of(decision.question.needs[0], decision.question.pool(choice.pool))
 
 
 def write_lost_receipts(

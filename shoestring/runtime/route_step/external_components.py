@@ -23,6 +23,7 @@ from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import cost_usd
 
 NOT_METERED = "it is not metered"
+CHARGED = f"{NOT_METERED}: charged from its router to the next step"
 
 
 def announce_external(world: World, decision: Decision, job_id: str) -> None:
@@ -87,9 +88,7 @@ def _settle_one(
     max_usd = cost_usd(heartbeat.usd_per_hour, seconds) + fees_usd
     spent_usd = min(max_usd, reservation.amount_usd)
     try:
-        ledger.settle(
-            start.account, name, spent_usd, f"{NOT_METERED}: charged from its router to the next step"
-        )
+        ledger.settle(start.account, name, spent_usd, CHARGED)
     except LedgerConflict:
         # A concurrent exit step has settled it.
         return []

@@ -27,8 +27,8 @@ from shoestring.runtime.admission.admit import (
     stage_budgets_left,
     store_refusal,
 )
-from shoestring.runtime.admission.build_question import StageRequest, build_question
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.build_question import build_question
+from shoestring.runtime.admission.stage_request import StageInputs, StageRequest
 from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.records.run_setup import write_engine_job

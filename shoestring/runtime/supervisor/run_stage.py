@@ -12,7 +12,7 @@ from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.data.storage import cache
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.stage_results import StageInputs, cache_key
+from shoestring.runtime.admission.stage_request import StageInputs, cache_key
 from shoestring.runtime.records.commitments import committed_usd
 from shoestring.runtime.records.egress_usage import record_egress
 from shoestring.runtime.records.overhead import overhead_timer
@@ -70,6 +70,13 @@ def run_stage(
     )
     record_egress(world.store, decision, world.clock.now())
     attempt.usage_before = earlier_usage(world.store, run_id, attempt.stage)
+    return run_attempt(attempt, world_argument)
+
+
+def run_attempt(attempt: Attempt, world_argument: str) -> StageOutcome:
+    """Supervise the attempt, settle it however it ends, and cache its result. Raises StageStopped,
+    StageFailed.
+    """
     with stop_on_signals(attempt):
         result = ChildResult(status="failed", cause="lost", reason="the supervisor itself failed")
         try:

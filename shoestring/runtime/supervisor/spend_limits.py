@@ -40,7 +40,7 @@ class LimitsReader:
 
     def read(self) -> None:
         content = self._path.read_bytes() if self._path.exists() else b""
-        if content != self._last:
+        if content and content != self._last:
             limits, self._last = SpendLimits.model_validate_json(content), content
             self._meter.update(limits.limit_usd, limits.rate_changes, limits.deadline_s)
 

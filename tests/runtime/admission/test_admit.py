@@ -19,7 +19,7 @@ from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import open_run, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admit, find_or_admit
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.records.overhead import overhead_usd
 from shoestring.runtime.route_step.route import decide_and_reserve, request_differences
 from shoestring.runtime.settlement.settle import settle_run

@@ -21,7 +21,7 @@ from shoestring.data.run_records import read_record
 from shoestring.data.storage.cache import package_digest
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import RunRequest, find_or_admit
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve, route
 from shoestring.runtime.supervisor.run_stage import run_stage
 from shoestring.stages.work import Origin

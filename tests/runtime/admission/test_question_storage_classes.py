@@ -20,7 +20,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.routing.dag import stages_from
 from shoestring.routing.pages.explain import as_text
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 
 SHELVES = {"NEARLINE": {"usd_per_gb_month": "0.1", "retrieval_usd_per_gb": "0.01", "min_days": 30}}

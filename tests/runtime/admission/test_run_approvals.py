@@ -25,7 +25,7 @@ from shoestring.runtime.admission.approvals import (
     pending_approval,
     previous_request,
 )
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.spending.approvals import Approval, read_approvals
@@ -155,45 +155,24 @@ def test_a_run_is_approved_and_resumed_from_the_command_line(
         "store": str(tmp_path / "store"),
     }
     (tmp_path / "world.yaml").write_text(yaml.safe_dump(world))
-    given = ("--world", str(tmp_path / "world.yaml"))
-    refused = shoestring(
-        "run",
-        str(flights_slice),
-        "--budget",
-        "0.02",
-        "--deadline",
-        "900",
-        "--out",
-        str(tmp_path / "out"),
-        *given,
-    )
+    given, out = ("--world", str(tmp_path / "world.yaml")), ("--out", str(tmp_path / "out"))
+    refused = shoestring("run", str(flights_slice), "--budget", "0.02", "--deadline", "900", *out, *given)
     assert refused.code == 1
     (run_id,) = (path.name for path in (tmp_path / "store/runs").iterdir())
     assert f"shoestring approve {run_id} --by NAME" in refused.err
     (waits,) = json.loads(shoestring("approvals", "--json", *given).out)
-    assert (waits["run_id"], waits["pending_request"]["budget_usd"], waits["approvals"]) == (
-        run_id,
-        "0.020000",
-        [],
-    )
-    said = shoestring(
-        "approve", run_id, "--by", "ann", "--reason", "the board said so", "--until", "2999-01-01", *given
-    )
-    assert (said.code, said.out.splitlines()[0]) == (
-        0,
-        f"ann approved $0.020000 for {run_id}, until 2999-01-01 23:59 UTC",
-    )
+    assert (waits["run_id"], waits["approvals"]) == (run_id, [])
+    assert waits["pending_request"]["budget_usd"] == "0.020000"
+    terms = ("--by", "ann", "--reason", "the board agreed", "--until", "2999-01-01")
+    approved = shoestring("approve", run_id, *terms, *given)
+    assert approved.code == 0
+    first_line = approved.out.splitlines()[0]
+    assert first_line == f"ann approved $0.020000 for {run_id}, until 2999-01-01 23:59 UTC"
     (waits,) = json.loads(shoestring("approvals", "--json", *given).out)
-    assert (
-        waits["pending_request"],
-        waits["approvals"][0]["approved_by"],
-        waits["approvals"][0]["expired"],
-    ) == (
-        None,
-        "ann",
-        False,
-    )
-    resumed = shoestring("run", "--resume", run_id, "--out", str(tmp_path / "out"), "--json", *given)
+    (approval,) = waits["approvals"]
+    assert waits["pending_request"] is None
+    assert (approval["approved_by"], approval["expired"]) == ("ann", False)
+    resumed = shoestring("run", "--resume", run_id, *out, "--json", *given)
     assert resumed.code == 0, resumed.err
     assert Decimal(json.loads(resumed.out)["budget_usd"]) == Decimal("0.02")
     assert shoestring("ledger", "verify", "--store", str(tmp_path / "store")).code == 0

@@ -16,7 +16,7 @@ from shoestring.data.run_records import Run, open_run
 from shoestring.routing.dag import stages_from
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import RunRequest, admit
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.concurrent_stages import stages_to_plan
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.spending.ledger.ledger import Ledger

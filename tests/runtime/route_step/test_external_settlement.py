@@ -19,7 +19,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import open_run, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import RunRequest
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.route_step.route import route
 from shoestring.runtime.settlement.reap import reap as sweep_world

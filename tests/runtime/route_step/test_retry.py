@@ -36,7 +36,7 @@ from shoestring.routing.decision import Decision
 from shoestring.routing.pages.explain import as_text
 from shoestring.routing.question import stage_memory_gb
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.retry import EXIT_WAIT_S, ROUTER_RETRY_S
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.settle import settle_run

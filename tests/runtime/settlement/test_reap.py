@@ -19,7 +19,7 @@ from shoestring.core.types import Market, StockOut
 from shoestring.data.run_records import read_record
 from shoestring.reporting.summary import RunSummary
 from shoestring.runtime.admission.admit import find_or_admit
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.records.receipt_history import current_stockouts
 from shoestring.runtime.route_step.route import route
 from shoestring.runtime.settlement.reap import IMAGE_PULL_S, reap

@@ -8,8 +8,6 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import psutil
@@ -17,20 +15,18 @@ import pytest
 from runtime_world import INGEST, SetClock, StartedAttempt, begin, on, run_request, small_world
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.backends.local import LocalCluster, this_process
+from shoestring.backends.local import this_process
 from shoestring.config.world import World
-from shoestring.core.errors import NotAllowed, StoreError
+from shoestring.core.errors import StoreError
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
-from shoestring.core.types import Pool
 from shoestring.data.run_records import open_run, read_record
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.admission.stage_results import StageInputs
-from shoestring.runtime.records.overhead import OverheadTime, overhead_pod_s, overhead_timer, overhead_times
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.records.run_setup import write_run_record, write_start
 from shoestring.runtime.route_step.route import decide_and_reserve
-from shoestring.runtime.settlement.settle import exit_step, settle_abandoned, settle_run, settle_start
+from shoestring.runtime.settlement.settle import settle_abandoned, settle_run, settle_start
 from shoestring.runtime.supervisor.supervisor import write_heartbeat
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.ledger import Ledger
@@ -118,76 +114,6 @@ def test_a_pod_that_is_alive_keeps_its_reservation_and_its_account_open(
     state = began.ledger.state(began.account)
     assert state.reservations.keys() == {"ingest-1", "overhead-1"}
     assert not state.closed
-
-
-def test_overhead_is_settled_at_the_cost_of_its_pods(world: World, flights_slice: Path) -> None:
-    began = begin(world, run_request(flights_slice, needs=INGEST))
-    took_s = {"route-ingest": 1.25, "settle": 0.5}
-    for name, seconds in took_s.items():
-        pod = OverheadTime(
-            name=name,
-            pod=PodRef.parse(f"host.{name}.1"),
-            usd_per_hour=Decimal("0.036"),
-            allowance_s=3.0,
-            started_at=world.clock.now(),
-            finished_at=world.clock.now() + timedelta(seconds=seconds),
-        )
-        world.store.put(f"runs/r/overhead/1/{name}.json", record_bytes(pod))
-    settle_start(world, began.run, began.run.start)
-    assert began.ledger.state(began.account).settled_usd["overhead-1"] == Decimal("0.000018")
-
-
-def test_an_overhead_pod_with_an_unknown_end_is_charged_its_allowance(
-    world: World, flights_slice: Path
-) -> None:
-    began = begin(world, run_request(flights_slice, needs=INGEST))
-    begun = OverheadTime(
-        name="settle",
-        pod=PodRef.parse("a.1.1"),
-        usd_per_hour=Decimal("0.036"),
-        allowance_s=overhead_pod_s(world),
-        started_at=world.clock.now(),
-        finished_at=None,
-    )
-    world.store.put("runs/r/overhead/1/settle.json", record_bytes(begun))
-    world.clock.sleep(1000)
-    settle_start(world, began.run, began.run.start)
-    assert (
-        began.ledger.state(began.account).settled_usd["overhead-1"]
-        == Decimal("0.036") * Decimal(str(overhead_pod_s(world))) / 3600
-    )
-
-
-def test_overhead_beyond_its_reservation_is_recorded_up_to_the_cap(world: World, flights_slice: Path) -> None:
-    began = begin(world, run_request(flights_slice, needs=INGEST))
-    with overhead_timer(world, began.run, "route-ingest"):
-        world.clock.sleep(10_000)
-    said = settle_start(world, began.run, began.run.start)
-    state = began.ledger.state(began.account)
-    assert (state.settled_usd["overhead-1"], state.left_usd) == (began.run.start.budget_usd, 0)
-    assert "overhead-1 is recorded at $0.010000" in said[-1] and "the cap allows no more" in said[-1]
-
-
-def test_the_exit_step_is_charged_to_the_overhead(world: World, flights_slice: Path) -> None:
-    began = begin(world, run_request(flights_slice, needs=INGEST))
-    exit_step(world, "r")
-    assert any("/settle." in key for key in world.store.list("runs/r/overhead/1/"))
-    assert began.ledger.state(began.account).settled_usd["overhead-1"] > 0
-
-
-class Blind(LocalCluster):
-    """A cluster that lets no process read its nodes."""
-
-    def pools(self) -> tuple[Pool, ...]:
-        raise NotAllowed("list nodes", "403")
-
-
-def test_the_exit_step_needs_no_right_to_read_nodes(world: World, flights_slice: Path) -> None:
-    run = admit(world, run_request(flights_slice, needs=INGEST))
-    exit_step(replace(world, cluster=Blind(())), "r")
-    (pod,) = overhead_times(world, run, run.start)
-    assert pod.usd_per_hour > 0
-    assert Ledger(world.store, world.clock).state("r").closed
 
 
 def test_a_start_without_an_account_needs_no_settlement(world: World, flights_slice: Path) -> None:

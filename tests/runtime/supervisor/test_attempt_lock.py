@@ -23,7 +23,7 @@ from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read_record
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.runtime.supervisor.run_stage import run_stage

@@ -19,7 +19,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
 from shoestring.data.run_records import read_record
 from shoestring.runtime.admission.admit import RunRequest, admit
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.run_stage import settle_and_record

@@ -20,7 +20,7 @@ from shoestring.data.recipe import read_recipe
 from shoestring.data.run_records import read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import RunRequest, admit
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.heartbeat import last_heartbeat

@@ -19,7 +19,7 @@ from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import read_record
 from shoestring.routing.decide import decide
 from shoestring.routing.policy.migration import EXPLORATION_SD, MigrationReason
-from shoestring.runtime.admission.stage_results import StageInputs
+from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.child import ChildResult
@@ -101,52 +101,41 @@ def leave(began: StartedAttempt) -> Receipt:
     return read_record(began.world.store, store_layout.receipt("r", began.attempt.id), Receipt)
 
 
+def check_that_it_stays(began: StartedAttempt, monitor: MigrationMonitor, reason: MigrationReason) -> None:
+    assert not began.attempt.stop_reason
+    assert monitor.last_check is not None
+    assert monitor.last_check.decision.code is reason
+
+
 def test_a_training_tries_an_unmeasured_pool_leaves_a_worse_one_and_the_next_run_knows(
     world: World, flights_slice: Path
 ) -> None:
     at_one = first(world, flights_slice)
-    assert (
-        at_one.attempt.choice.pool == "one"
-        and at_one.attempt.decision.question.exploration_sd == EXPLORATION_SD
-    )
+    assert at_one.attempt.choice.pool == "one"
+    assert at_one.attempt.decision.question.exploration_sd == EXPLORATION_SD
     train_for(at_one, 60)
     assert "migrates: two on-demand at $0.100000" in at_one.attempt.stop_reason
     assert "subtracted for measuring its speed" in at_one.attempt.stop_reason
     leave(at_one)
 
     at_two = next_one(at_one, flights_slice)
-    assert (
-        at_two.attempt.choice.pool == "two" and "less an exploration bonus" in at_two.attempt.choice.sentence
-    )
+    assert at_two.attempt.choice.pool == "two"
+    assert "less an exploration bonus" in at_two.attempt.choice.sentence
     train_for(at_two, 60, times=3)
-    assert (
-        "migrates: one on-demand at $0.040000" in at_two.attempt.stop_reason
-        and "finding out" not in at_two.attempt.stop_reason
-    )
+    assert "migrates: one on-demand at $0.040000" in at_two.attempt.stop_reason
+    assert "measuring its speed" not in at_two.attempt.stop_reason
     leave(at_two)
 
     back = next_one(at_two, flights_slice)
     assert back.attempt.choice.pool == "one" and back.attempt.decision.question.exploration_sd == 0
-    monitor = train_for(back, 60)
-    assert (
-        not back.attempt.stop_reason
-        and monitor.last_check is not None
-        and monitor.last_check.decision.code is MigrationReason.LIMIT
-    )
-    settle_and_record(
-        back.attempt,
-        ChildResult(status="done", outcome=StageOutcome(key="k", samples=back.attempt.progress.samples)),
-    )
+    check_that_it_stays(back, train_for(back, 60), MigrationReason.LIMIT)
+    outcome = StageOutcome(key="k", samples=back.attempt.progress.samples)
+    settle_and_record(back.attempt, ChildResult(status="done", outcome=outcome))
 
-    # The very next run: what was tried is known.
+    # The next run knows what was tried.
     after = first(world, flights_slice, "after")
     assert after.attempt.choice.pool == "one"
-    monitor = train_for(after, 60)
-    assert (
-        not after.attempt.stop_reason
-        and monitor.last_check is not None
-        and monitor.last_check.decision.code is MigrationReason.SAME_TARGET
-    )
+    check_that_it_stays(after, train_for(after, 60), MigrationReason.SAME_TARGET)
 
 
 def test_a_migrated_attempt_teaches_its_speed_and_the_next_one_only_its_own(

@@ -20,7 +20,7 @@ from shoestring.data.run_records import read_record
 from shoestring.reporting.publish import export
 from shoestring.routing.decision import Decision
 from shoestring.routing.policy.migration import MigrationCheck
-from shoestring.runtime.admission.build_question import RemainingStages
+from shoestring.runtime.admission.stage_request import RemainingStages
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.training.model_record import ModelRecord
 
