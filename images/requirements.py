@@ -1,4 +1,6 @@
-"""Print the project's requirements and those of the named extras, one per line: `requirements.py kfp cluster`.
+"""Print the project's requirements and those of the named extras, one per line.
+
+`requirements.py kfp cluster` prints those of the extras kfp and cluster, too.
 
 An image installs them in a separate layer, which a change of the code does not rebuild.
 """

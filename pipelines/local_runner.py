@@ -18,9 +18,21 @@ from shoestring.pipelines.train import train_pipeline
 
 
 def run_locally(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipeline) -> bool:
-    """Compile, load and run a pipeline; append what its steps print to `log`.
+    """Compile and run a pipeline; append what its steps print to `log`.
 
     Return True if every step succeeded.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="shoestring-kfp-") as folder,
+        log.open("a", encoding="utf-8") as out,
+    ):
+        with redirect_output(out):
+            compiled = write(pipeline, Path(folder) / "pipeline.yaml")
+        return run_compiled(compiled, arguments, log)
+
+
+def run_compiled(compiled: Path, arguments: dict[str, Any], log: Path) -> bool:
+    """Run a compiled pipeline; append what its steps print to `log`. Return True if every step succeeded.
 
     The runner deletes its workspace, and its artifacts are in a temporary folder: all results are in
     Shoestring's store by then.
@@ -30,7 +42,6 @@ def run_locally(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipe
         log.open("a", encoding="utf-8", buffering=1) as out,
         redirect_output(out),
     ):
-        compiled = write(pipeline, Path(folder) / "pipeline.yaml")
         local.init(
             runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(Path(folder) / "artifacts")
         )

@@ -93,15 +93,7 @@ def get_health(server: KfpServer) -> dict[str, Any]:
 
     This request comes before KFP's client makes its own, which would be retried for 25 s.
     """
-    settings = kfp_server_api.Configuration(host=server.host.rstrip("/"))
-    settings.ssl_ca_cert = os.environ.get(CA_VARIABLE)
-    settings.retries = urllib3.Retry(connect=0, read=0, other=0, redirect=3)
-    if server.token:
-        settings.api_key, settings.api_key_prefix = (
-            {"authorization": server.token},
-            {"authorization": "Bearer"},
-        )
-    with kfp_server_api.ApiClient(settings) as client:
+    with api_client(server) as client:
 
         def get(path: str) -> Any:
             return client.call_api(
@@ -130,6 +122,19 @@ def get_health(server: KfpServer) -> dict[str, Any]:
             "which differs from that of the web page behind a login"
         )
     return answer
+
+
+def api_client(server: KfpServer) -> kfp_server_api.ApiClient:
+    """Return a client of the server's API that does not retry."""
+    settings = kfp_server_api.Configuration(host=server.host.rstrip("/"))
+    settings.ssl_ca_cert = os.environ.get(CA_VARIABLE)
+    settings.retries = urllib3.Retry(connect=0, read=0, other=0, redirect=3)
+    if server.token:
+        settings.api_key, settings.api_key_prefix = (
+            {"authorization": server.token},
+            {"authorization": "Bearer"},
+        )
+    return kfp_server_api.ApiClient(settings)
 
 
 def upload(client: Client, server: KfpServer, compiled: Path, name: str) -> UploadedPipeline:

@@ -157,11 +157,11 @@ def answer(kfp: Kfp, asked: Asked) -> dict[str, Any]:
 
 def body_of(kind: str, raw: bytes) -> Any:
     if kind.startswith("multipart/form-data"):
-        parts = message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + raw).get_payload()
-        sent = {part.get_param("name", header="content-disposition"): part for part in parts}  # type: ignore[union-attr]
-        if set(sent) != {"uploadfile"} or not str(sent["uploadfile"].get_filename()).endswith(".yaml"):  # type: ignore[union-attr]
+        message: Any = message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + raw)
+        parts = {part.get_param("name", header="content-disposition"): part for part in message.get_payload()}
+        if set(parts) != {"uploadfile"} or not str(parts["uploadfile"].get_filename()).endswith(".yaml"):
             raise Refusal(400, "Failed to read pipeline from file")
-        return list(yaml.safe_load_all(sent["uploadfile"].get_payload(decode=True)))  # type: ignore[union-attr, arg-type]
+        return list(yaml.safe_load_all(parts["uploadfile"].get_payload(decode=True)))
     return json.loads(raw) if raw else None
 
 

@@ -4,12 +4,10 @@ Pure: nodes and pods in, pools out.
 
 usable      = the minimum over the pool's schedulable nodes of: allocatable - requests of daemonsets
 shares      = 1, 2, 4, ... and all cores; with GPUs, 1, 2, 4, ... and all GPUs, with their fraction of the
-            cores. A share has its
-              fraction of the memory, less 1/16: pods outside daemonsets need memory on some node, and a
-              cluster's DNS with its 70Mi
-              would keep the largest share off
+              cores. A share has its fraction of the memory, less 1/16: pods outside daemonsets need memory on
+              some node, and a cluster's DNS with its 70Mi would keep the largest share off
 price       = the node's price x the largest fraction of the node that the share takes, so that shares also
-            pay for the daemonsets
+              pay for the daemonsets
 free_shares = the sum over the schedulable nodes of how many shares fit into their free resources
 """
 
