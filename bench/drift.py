@@ -4,7 +4,7 @@ loses less quality than one without.
 Real trainings of a real network on a table whose true probabilities are known. Only the clock is simulated: a
 step takes the time that the scenario defines, on any machine. For each seed, the run that adapts is compared
 with the same run whose policy forbids it (its plan stays, and the guard stops it). Excess loss: log loss on
-signal validation minus that of the true probabilities.
+the validation split minus that of the true probabilities.
 
 python bench/drift.py [--seeds 7]
 """

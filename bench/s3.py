@@ -37,7 +37,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Format, Market
 from shoestring.data.run_records import read_record
-from shoestring.runtime.admission.build_question import (RECEIPTS_READ, learned_speeds)
+from shoestring.runtime.admission.build_question import RECEIPTS_READ, learned_speeds
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.ledger import Ledger

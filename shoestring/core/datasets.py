@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from shoestring.core import store_layout
 from shoestring.core.record import Record, StoredRecord
 from shoestring.core.types import STANDARD_CLASS, Format, StorageClassName
 
@@ -19,7 +20,7 @@ class DatasetPart(Record):
 
     @property
     def key(self) -> str:
-        return f"blobs/{self.sha256}"
+        return store_layout.blob(self.sha256)
 
 
 class Feature(Record):

@@ -255,8 +255,6 @@ class VolumeProbe(StoredRecord):
     speeds: tuple[FormatSpeed, ...]
 
 
-
-
 class Placement(Record):
     """The exact values that reach a pod.
 

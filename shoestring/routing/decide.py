@@ -24,6 +24,7 @@ from shoestring.routing.placement import GPU_RESOURCE
 from shoestring.routing.planner.chain_planner import find_plans
 from shoestring.routing.planner.current_stage import CandidatePlans
 from shoestring.routing.planner.partial_plans import CACHED, PlanStep, RunLimits
+from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS
 from shoestring.routing.policy.policy_trial import make_shadow, shadow_question
 from shoestring.routing.question import Question
 
@@ -39,9 +40,14 @@ def decide(question: Question) -> Decision:
     return choose(question, enumerate_offers(question))
 
 
-def choose(question: Question, candidates: Candidates) -> Decision:
-    """Choose among recorded candidates, as a replay does. Compares integers only."""
-    plans = find_plans(question, candidates, RunLimits.of(question))
+def choose(
+    question: Question, candidates: Candidates, prune_above_offers: int = PRUNE_ABOVE_OFFERS
+) -> Decision:
+    """Choose among recorded candidates, as a replay does. Compares integers only.
+
+    `prune_above_offers`: see `find_plans`. It changes how long the choice takes, never the choice.
+    """
+    plans = find_plans(question, candidates, RunLimits.of(question), prune_above_offers=prune_above_offers)
     refusals, found = RefusalWriter(question, candidates, plans), plans.chosen is not None
     choice = (
         ChoiceBuilder(question, candidates, plans, plans.chosen).choice()

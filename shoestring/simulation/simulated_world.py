@@ -16,9 +16,10 @@ from shoestring.config.world import IMAGES, World
 from shoestring.core.interfaces import PodLifetime, ProcessUsage
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import PricePoint, Receipt
-from shoestring.core.types import STANDARD_CLASS, LearnedSpeed, Placement, Pool, StockOut
+from shoestring.core.types import STANDARD_CLASS, Placement, Pool, StockOut
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, RunRecord
+from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.pricing.learning import learn
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.decision import Choice, Decision

@@ -41,12 +41,16 @@ from shoestring.routing.planner.partial_plans import (
     no_plans,
     undominated,
 )
-from shoestring.routing.planner.stage_options import StageOptions, TargetKinds
+from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS, StageOptions, TargetKinds
 from shoestring.routing.question import Question
 
 
 def find_plans(
-    question: Question, candidates: Candidates, limits: RunLimits, rounds: tuple[int, ...] = PLANS_PER_STATE
+    question: Question,
+    candidates: Candidates,
+    limits: RunLimits,
+    rounds: tuple[int, ...] = PLANS_PER_STATE,
+    prune_above_offers: int = PRUNE_ABOVE_OFFERS,
 ) -> CandidatePlans:
     """Return every candidate's best plan: exact for a chain, and within a known gap for a large DAG.
 
@@ -55,11 +59,12 @@ def find_plans(
         candidates: the offers of the question.
         limits: the money and the time that plans have to keep.
         rounds: for a DAG, the number of partial plans to keep for one state, one round after the other.
+        prune_above_offers: number of offers of a later stage above which its targets are pruned first.
     """
     current = CurrentStage(question, candidates, limits)
     if build_dag(question.needs, question.upstream).is_chain:
-        return CandidatePlans(current, ChainLookahead(question, candidates, limits))
-    return find_dag_plans(question, candidates, current, rounds)
+        return CandidatePlans(current, ChainLookahead(question, candidates, limits, prune_above_offers))
+    return find_dag_plans(question, candidates, current, rounds, prune_above_offers)
 
 
 class ChainLookahead:
@@ -70,11 +75,18 @@ class ChainLookahead:
 
     parallel_ms = 0
 
-    def __init__(self, question: Question, candidates: Candidates, limits: RunLimits) -> None:
+    def __init__(
+        self,
+        question: Question,
+        candidates: Candidates,
+        limits: RunLimits,
+        prune_above_offers: int = PRUNE_ABOVE_OFFERS,
+    ) -> None:
         self.stages, self.limits = len(question.needs), limits
         kinds = TargetKinds(candidates)
         self.options = {
-            stage: StageOptions(question, candidates, limits, stage, kinds) for stage in range(1, self.stages)
+            stage: StageOptions(question, candidates, limits, stage, kinds, prune_above_offers)
+            for stage in range(1, self.stages)
         }
         self.blocked = {
             stage: each.first_offer_cost() for stage, each in self.options.items() if not each.any()

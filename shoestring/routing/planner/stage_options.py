@@ -35,7 +35,7 @@ from shoestring.routing.planner.partial_plans import (
 from shoestring.routing.question import Question
 
 PRUNE_ABOVE_OFFERS = 2048
-"""With this many offers or fewer, pricing all of them costs no more than pruning targets first."""
+"""With this many offers of a stage or fewer, pricing all of them costs no more than pruning targets first."""
 
 MAX_FORMAT_GROUPS = 8
 """Maximum number of groups that pairs of formats are divided into."""
@@ -125,12 +125,18 @@ class TargetKinds:
 
 
 class StageOptions:
-    """The offers of one later stage, pruned and priced."""
+    """The offers of one later stage, priced, and pruned where there are more than `prune_above_offers`."""
 
     def __init__(
-        self, question: Question, candidates: Candidates, limits: RunLimits, stage: int, kinds: TargetKinds
+        self,
+        question: Question,
+        candidates: Candidates,
+        limits: RunLimits,
+        stage: int,
+        kinds: TargetKinds,
+        prune_above_offers: int = PRUNE_ABOVE_OFFERS,
     ) -> None:
-        need = question.needs[stage]
+        need, self.prune_above_offers = question.needs[stage], prune_above_offers
         self.candidates, self.stage, self.limits = candidates, stage, limits
         self.offers, self.writes_data = candidates.offers[stage], need.writes_bytes_per_row > 0
         self.cap, self.delay_micro = limits.cap_micro(stage), question.delay_microusd_per_hour(need)
@@ -151,7 +157,7 @@ class StageOptions:
 
     def _is_large(self) -> bool:
         offers = self.targets.size * len(self.offers.reads) * len(self.offers.writes)
-        return offers > PRUNE_ABOVE_OFFERS
+        return offers > self.prune_above_offers
 
     def _min_price_difference(self) -> int:
         """Return a difference in hourly price that makes any offer at least a micro-dollar more expensive."""

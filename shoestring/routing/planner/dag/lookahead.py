@@ -18,12 +18,14 @@ from shoestring.routing.question import Question
 class LaterStages:
     """The options of the stages after the first. `blocked`: see `Lookahead`."""
 
-    def __init__(self, question: Question, candidates: Candidates, limits: RunLimits) -> None:
+    def __init__(
+        self, question: Question, candidates: Candidates, limits: RunLimits, prune_above_offers: int
+    ) -> None:
         self.dag, self.limits = build_dag(question.needs, question.upstream), limits
         self.combinations = formats_read(question, candidates, self.dag)
         kinds = TargetKinds(candidates)
         self.options = {
-            stage: StageOptions(question, candidates, limits, stage, kinds)
+            stage: StageOptions(question, candidates, limits, stage, kinds, prune_above_offers)
             for stage in range(1, len(question.needs))
         }
         self.blocked = {

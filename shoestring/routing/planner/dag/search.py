@@ -25,10 +25,14 @@ NEAR_PPM = 1000
 
 
 def find_dag_plans(
-    question: Question, candidates: Candidates, current: CurrentStage, rounds: tuple[int, ...]
+    question: Question,
+    candidates: Candidates,
+    current: CurrentStage,
+    rounds: tuple[int, ...],
+    prune_above_offers: int,
 ) -> CandidatePlans:
     """Return every candidate's best plan, with the gap to the best possible one."""
-    later = LaterStages(question, candidates, current.limits)
+    later = LaterStages(question, candidates, current.limits, prune_above_offers)
     lookahead = DagLookahead(later, rounds[0])
     plans = CandidatePlans(current, lookahead)
     if not lookahead.is_exact:

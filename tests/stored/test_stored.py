@@ -1,0 +1,135 @@
+"""Stores and compiled pipelines of released schema versions are read by this code, and older ones are
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from clocks import StillClock
+from commands import Ran, shoestring
+from make_store import RECIPE, WORLD
+
+from shoestring.backends.local import open_local_world
+from shoestring.cli.run_request import run_request
+from shoestring.core.errors import BudgetExceeded
+from shoestring.core.record import SCHEMA_VERSION
+from shoestring.data.recipe import find_recipe
+from shoestring.pipelines.local_runner import run_compiled
+from shoestring.runtime.admission.admit import admit
+
+RELEASED = sorted(Path(__file__).parent.glob("v*"))
+MONTH_OF = {"v3": datetime(2026, 11, 28, tzinfo=UTC)}
+
+pytestmark = pytest.mark.slow
+
+
+class Stored:
+    """A copy of a stored version, its world, and the ids of its finished and its stopped run."""
+
+    def __init__(self, version: Path, folder: Path, month_usd: str = "1") -> None:
+        self.version, self.folder, self.store = version, folder, folder / "store"
+        shutil.copytree(version / "store", self.store)
+        self.world = folder / "world.yaml"
+        self.world.write_text(WORLD.format(version=SCHEMA_VERSION, store=self.store, month_usd=month_usd))
+        runs = sorted(path.name for path in (self.store / "runs").iterdir())
+        self.stopped, self.finished = runs
+
+    def run(self, *arguments: object) -> Ran:
+        return shoestring(*arguments, "--world", self.world)
+
+
+@pytest.fixture(params=RELEASED, ids=lambda path: path.name)
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
+    return Stored(request.param, tmp_path)
+
+
+def test_every_version_from_this_one_on_is_stored() -> None:
+    assert f"v{SCHEMA_VERSION}" in [path.name for path in RELEASED]
+
+
+def test_the_ledger_verifies(stored: Stored) -> None:
+    assert stored.run("ledger", "verify").code == 0
+
+
+def test_the_decisions_replay(stored: Stored) -> None:
+    for run_id in (stored.finished, stored.stopped):
+        ran = stored.run("replay", run_id)
+        assert ran.code == 0, ran.err
+
+
+def test_actuals_and_reports_are_made(stored: Stored) -> None:
+    ran = stored.run("actuals", "--json")
+    assert ran.code == 0 and Decimal(ran.json["total"]["actual_usd"]) > 0
+    for run_id in (stored.finished, stored.stopped):
+        assert stored.run("report", run_id, "--out", stored.folder / run_id).code == 0
+        assert (stored.folder / run_id / "report.html").stat().st_size > 10_000
+
+
+def test_a_stopped_run_resumes(stored: Stored) -> None:
+    ran = stored.run("run", "--resume", stored.stopped, "--out", stored.folder / "out", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["status"] == "done"
+    receipts = [json.loads(path.read_text()) for path in sorted(train_receipts(stored))]
+    assert [each["attempt"] for each in receipts] == [1, 2]
+    assert stored.run("ledger", "verify").code == 0
+
+
+def planes(stored: Stored) -> Path:
+    path = stored.folder / "planes.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+def train_receipts(stored: Stored) -> list[Path]:
+    return list((stored.store / "runs" / stored.stopped / "receipts").glob("train-*.json"))
+
+
+def test_the_months_cap_counts_what_was_spent(stored: Stored) -> None:
+    spent_usd = sum(
+        Decimal(json.loads(path.read_text())["spent_usd"])
+        for path in stored.store.glob("runs/*/receipts/*.json")
+    )
+    world = open_local_world(stored.world)
+    low = world.budgets.model_copy(update={"month_usd": spent_usd + Decimal("0.0005")})
+    world = replace(world, budgets=low, clock=StillClock(MONTH_OF[stored.version.name]))
+    with pytest.raises(BudgetExceeded, match="2026-11"):
+        admit(world, run_request(world, str(planes(stored)), None, "0.001", None, None, None))
+
+
+def test_the_compiled_pipeline_runs(stored: Stored) -> None:
+    arguments = {
+        "recipe": find_recipe(str(planes(stored))).model_dump_json(),
+        "run_id": "from-the-compiled-file",
+        "world": str(stored.world),
+    }
+    log = stored.folder / "log.txt"
+    assert run_compiled(stored.version / "compiled" / "train.yaml", arguments, log), log.read_text()[-3000:]
+    assert (stored.store / "runs" / "from-the-compiled-file" / "receipts" / "evaluate-1.json").exists()
+
+
+def test_a_store_of_an_older_version_is_refused_with_both_versions(stored: Stored) -> None:
+    for path in stored.store.rglob("*.json"):
+        text = path.read_text()
+        path.write_text(text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 2'))
+    sentence = (
+        f"schema version 2 is not readable: this version of Shoestring reads schema version {SCHEMA_VERSION}"
+    )
+    for command in (
+        ("ledger", "verify"),
+        ("ledger", "show"),
+        ("replay", stored.finished),
+        ("actuals",),
+        ("report", stored.finished),
+        ("run", "--resume", stored.stopped),
+        ("run", "flights"),
+    ):
+        ran = stored.run(*command)
+        assert (ran.code, ran.err.count(sentence)) == (1, 1), f"{command}: {ran.err}"
+        assert "Traceback" not in ran.err
