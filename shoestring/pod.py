@@ -1,4 +1,6 @@
-"""The entry point of pipelines that were compiled for schema version 2 or before: it refuses them with one sentence."""
+"""The entry point of pipelines that were compiled for schema version 2 or before: it refuses them with one
+sentence.
+"""
 
 from shoestring.core.record import other_version
 

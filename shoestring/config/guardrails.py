@@ -61,8 +61,8 @@ class EpochCap(Record):
 class SkillFloor(Record):
     """The minimum skill of a training from one moment on.
 
-    Skill = 1 - loss on the validation split / loss of a constant prediction (McFadden's pseudo-R2 for log loss,
-    1974): 0 is no better than the constant, 1 is without error.
+    Skill = 1 - loss on the validation split / loss of a constant prediction (McFadden's pseudo-R2 for log
+    loss, 1974): 0 is no better than the constant, 1 is without error.
     """
 
     min: float = Field(gt=0, lt=1)
