@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from s3_server import ADMIN, S3Server, environment
+from s3_server import ADMIN, S3Server, environment, start_server
 from small_s3 import QuickClock, SmallS3, small_s3
 from store_locations import StoreLocation
 
@@ -25,9 +25,8 @@ def s3_server() -> Iterator[S3Server]:
     with tempfile.TemporaryDirectory(dir=FAST) as folder, pytest.MonkeyPatch.context() as variables:
         for name, value in environment(ADMIN).items():
             variables.setenv(name, value)
-        server = S3Server(Path(folder))
+        server = start_server(Path(folder))
         try:
-            server.start()
             yield server
         finally:
             server.kill()

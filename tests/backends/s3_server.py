@@ -62,10 +62,13 @@ def _is_free(port: int) -> bool:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that are free together with the port 10,000 above, which SeaweedFS uses for gRPC."""
+    """Return ports that are free together with the port 10,000 above, which SeaweedFS uses for gRPC.
+
+    Both are below the range of ephemeral ports, from which any client may take one at any moment.
+    """
     found: list[int] = []
     while len(found) < count:
-        port = random.SystemRandom().randrange(12_000, 30_000)
+        port = random.SystemRandom().randrange(12_000, 22_000)
         if port not in found and _is_free(port) and _is_free(port + 10_000):
             found.append(port)
     return found
@@ -148,3 +151,17 @@ class S3Server:
                 *Path("/tmp").glob(f"seaweedfs-*-grpc-{port + 10_000}.sock"),
             ):
                 left.unlink()
+
+
+def start_server(folder: Path, attempts: int = 3) -> S3Server:
+    """Start a server. Try again on other ports where another process took one of them in the meantime."""
+    for attempt in range(1, attempts + 1):
+        server = S3Server(folder / str(attempt))
+        try:
+            server.start()
+            return server
+        except AssertionError:
+            server.kill()
+            if attempt == attempts:
+                raise
+    raise AssertionError("no attempt was allowed")
