@@ -36,7 +36,7 @@ from shoestring.data.recipe import find_recipe
 from shoestring.pricing.templates import laptop_world
 from shoestring.routing.decide import decide
 from shoestring.runtime import route
-from shoestring.runtime.admission.stage_request import (RemainingStages)
+from shoestring.runtime.admission.stage_request import RemainingStages
 from shoestring.stages import evaluate, ingest, preprocess, train
 
 PACKAGE = Path(inspect.getfile(sys.modules["shoestring"])).parent
@@ -95,10 +95,10 @@ def lines_of(module: str) -> int:
 
 def traced_decide() -> CallTrace:
     """Return the trace of one decision about four stages on a laptop."""
-    asked = question(laptop_world(2, 8.0, "store", date(2026, 11, 1)), None)
-    decide(asked)
+    chain_question = question(laptop_world(2, 8.0, "store", date(2026, 11, 1)), None)
+    decide(chain_question)
     trace = CallTrace()
-    trace.run(lambda: decide(asked))
+    trace.run(lambda: decide(chain_question))
     return trace
 
 

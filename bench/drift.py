@@ -72,12 +72,12 @@ def logits(rows: Array) -> Array:
 def table(rows: int, seed: int) -> Array:
     """Return rows whose `y` is 1 with the probability of `logits`."""
     generator = np.random.default_rng(seed)
-    made = np.empty(rows, RECORD)
-    made["code"] = generator.integers(0, 31, rows)
+    data = np.empty(rows, RECORD)
+    data["code"] = generator.integers(0, 31, rows)
     for number in range(4):
-        made[f"n{number}"] = generator.normal(size=rows)
-    made["y"] = generator.random(rows) < 1 / (1 + np.exp(-logits(made)))
-    return made
+        data[f"n{number}"] = generator.normal(size=rows)
+    data["y"] = generator.random(rows) < 1 / (1 + np.exp(-logits(data)))
+    return data
 
 
 def truth(rows: Array) -> float:

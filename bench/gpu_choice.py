@@ -72,10 +72,10 @@ def unseen(works: Sequence[Work], prices: PriceList) -> None:
                 continue
             pools = placed(work, prices)
             true_s, pool = work.rows / work.speed[gpu], pools[gpu]
-            mine = [each for each in history if each[0] is work and each[1] != gpu]
+            own_runs = [each for each in history if each[0] is work and each[1] != gpu]
             others = [each for each in history if each[0] is not work]
             for way, taught in (("type", [each for each in others if each[1] != gpu]), ("pair", others)):
-                learned = learn([each[2] for each in [*thin(taught), *mine]], [work.need], [pool])
+                learned = learn([each[2] for each in [*thin(taught), *own_runs]], [work.need], [pool])
                 found = next(each for each in learned if each.stage == "train")
                 errors[way].append(abs(math.exp(found.log_mean) * prior_s(work, [pool])[0] / true_s - 1))
             logs = [

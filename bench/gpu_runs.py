@@ -64,11 +64,11 @@ POLICY = Policy(migration=MigrationPolicy(check_every_s=60, max_migrations=2))
 EXIT_S = 60.0
 
 
-def luck(random: np.random.Generator) -> float:
+def noise_factor(random: np.random.Generator) -> float:
     return math.exp(NOISE * random.standard_normal())
 
 
-def asked(
+def question_of(
     work: Work,
     pools: dict[str, Pool],
     prices: PriceList,
@@ -110,7 +110,7 @@ def asked(
 def shoestring(
     work: Work, pools: dict[str, Pool], prices: PriceList, seen: list[Receipt], random: np.random.Generator
 ) -> str:
-    choice = decide(asked(work, pools, prices, seen)).choice
+    choice = decide(question_of(work, pools, prices, seen)).choice
     assert choice is not None
     return choice.pool
 
@@ -169,7 +169,7 @@ def whole(choose: Choose) -> Run:
         name = choose(work, pools, prices, seen, random)
         true_s = work.rows / work.speed[name]
         return usd_of(name, pools, prices, STARTUP_S + true_s), [
-            receipt(work, pools[name], true_s * luck(random))
+            receipt(work, pools[name], true_s * noise_factor(random))
         ]
 
     return run
@@ -181,16 +181,16 @@ def with_migrations(
     """Run with migration checks, by the code that the supervisor and the routers of its attempts use."""
     paid, left, ran = 0.0, 1.0, list[Receipt]()
     while True:
-        question = asked(work, pools, prices, [*seen, *ran], len(ran), left)
+        question = question_of(work, pools, prices, [*seen, *ran], len(ran), left)
         choice = decide(question).choice
         assert choice is not None
         name, true_s = choice.pool, work.rows / work.speed[choice.pool]
-        measured_s, share = true_s * luck(random), POLICY.migration.min_dwell_s / true_s
+        measured_s, share = true_s * noise_factor(random), POLICY.migration.min_dwell_s / true_s
         so_far = receipt(work, pools[name], measured_s, share, len(ran) + 1)
-        after = asked(work, pools, prices, [*seen, *ran, so_far], len(ran) + 1, max(left - share, 1e-6))
-        there = decide(after).choice
-        assert there is not None
-        if share >= left or not migrates(question, choice, after, there, measured_s, len(ran)):
+        after = question_of(work, pools, prices, [*seen, *ran, so_far], len(ran) + 1, max(left - share, 1e-6))
+        next_choice = decide(after).choice
+        assert next_choice is not None
+        if share >= left or not migrates(question, choice, after, next_choice, measured_s, len(ran)):
             return paid + usd_of(name, pools, prices, STARTUP_S + left * true_s), [
                 *ran,
                 receipt(work, pools[name], measured_s, attempt=len(ran) + 1),
@@ -200,7 +200,7 @@ def with_migrations(
 
 
 def migrates(
-    before: Question, choice: Choice, after: Question, there: Choice, measured_s: float, migrations: int
+    before: Question, choice: Choice, after: Question, next_choice: Choice, measured_s: float, migrations: int
 ) -> bool:
     """Return the decision of the migration check for a training that has run for its minimum dwell time."""
     running = RunningStage(
@@ -213,10 +213,10 @@ def migrates(
         migrations=migrations,
         left_usd=float(after.budget_usd),
         left_s=None,
-        samples_left=there.samples,
+        samples_left=next_choice.samples,
         exit_s=EXIT_S,
     )
-    return check_migration(running, migration_target(after, there), POLICY.migration).migrates
+    return check_migration(running, migration_target(after, next_choice), POLICY.migration).migrates
 
 
 RULES: dict[str, Run] = {

@@ -92,13 +92,13 @@ def contend(place: StoreLocation, label: str, accounts: list[str], entries: int)
         if state.account in accounts
         for reservation in state.reservations
     ]
-    asked = {
+    requested = {
         (account, f"work-{me}-{number}") for me, account in enumerate(accounts) for number in range(entries)
     }
     took_s = sorted(second for answer in answers for second in answer[0])
     wall_s = max(answer[2] for answer in answers) - min(answer[1] for answer in answers)
     print(
-        f"{label:>36}  {len(asked - set(written)):4}  {len(written) - len(set(written)):10}  "
+        f"{label:>36}  {len(requested - set(written)):4}  {len(written) - len(set(written)):10}  "
         f"{len(took_s) / wall_s:9.0f}  "
         f"{median(took_s) * 1e3:9.1f}  {took_s[-1]:9.2f}",
         flush=True,

@@ -185,8 +185,8 @@ def every_plan(question: Question, rows: OfferTable, formats: int) -> tuple[Ints
     zero = np.zeros(1, dtype=np.int64)
     est, p95, stored, ends, reads = zero, zero, list[Ints](), list[Ints](), datasets_read(question)
     for stage, need in enumerate(question.needs):
-        mine = np.flatnonzero((rows.stage == stage) & (rows.exclusion < 0))
-        before, own = np.repeat(np.arange(len(est)), len(mine)), np.tile(mine, len(est))
+        usable = np.flatnonzero((rows.stage == stage) & (rows.exclusion < 0))
+        before, own = np.repeat(np.arange(len(est)), len(usable)), np.tile(usable, len(est))
         code = np.full(len(est), 0 if reads[stage] else -1)
         for source in reads[stage]:
             code = code * formats + stored[source]
@@ -228,17 +228,17 @@ def limited(question: Question, est: Ints, p95: Ints, ms: Ints, rng: np.random.G
 
 def compare(name: str, question: Question, rng: np.random.Generator) -> tuple[str, str, int]:
     """Return the name, how the choice compares with the best plan, and the number of plans."""
-    made = enumerate_offers(question)
-    est, p95, ms = every_plan(question, full_offer_table(made), len(made.formats))
-    asked = limited(question, est, p95, ms, rng)
-    fits = p95 <= microusd(asked.budget_usd)
-    if asked.deadline_left_s is not None:
-        fits &= ms <= int(asked.deadline_left_s * 1000)
-    decision = choose(asked, made)
+    candidates = enumerate_offers(question)
+    est, p95, ms = every_plan(question, full_offer_table(candidates), len(candidates.formats))
+    limited_question = limited(question, est, p95, ms, rng)
+    fits = p95 <= microusd(limited_question.budget_usd)
+    if limited_question.deadline_left_s is not None:
+        fits &= ms <= int(limited_question.deadline_left_s * 1000)
+    decision = choose(limited_question, candidates)
     if decision.choice is None or not fits.any():
         return name, "refused" if decision.choice is None and not fits.any() else "WRONG", len(est)
     total_usd = decision.choice.est_usd + sum((each.est_usd for each in decision.plan), Decimal(0))
-    limit = "money" if asked.deadline_left_s is None else "both"
+    limit = "money" if limited_question.deadline_left_s is None else "both"
     equal = microusd(total_usd) == est[fits].min() and decision.optimality_gap_ppm == 0
     return name, ("free" if est[fits].min() == est.min() else limit) if equal else "WRONG", len(est)
 

@@ -107,30 +107,30 @@ def question(size: int) -> Question:
     )
 
 
-def time_shoestring(asked: Question, repeats: int) -> tuple[list[float], int]:
+def time_shoestring(question: Question, repeats: int) -> tuple[list[float], int]:
     """Return the median seconds of plan, choice and decision, and the total in micro-dollars."""
-    made = enumerate_offers(asked)
+    candidates = enumerate_offers(question)
     took: dict[str, list[float]] = {"plan": [], "choice": [], "decision": []}
     for _ in range(max(repeats, 9)):
         for name, ask in (
-            ("plan", lambda: find_plans(asked, made, RunLimits.of(asked))),
-            ("choice", lambda: choose(asked, made)),
+            ("plan", lambda: find_plans(question, candidates, RunLimits.of(question))),
+            ("choice", lambda: choose(question, candidates)),
         ):
             begun = time.perf_counter()
             ask()
             took[name].append(time.perf_counter() - begun)
         begun = time.perf_counter()
-        decision = decide(asked)
+        decision = decide(question)
         took["decision"].append(time.perf_counter() - begun)
     assert decision.choice is not None
     total_usd = decision.choice.est_usd + sum((each.est_usd for each in decision.plan), Decimal(0))
     return [statistics.median(seconds) for seconds in took.values()], microusd(total_usd)
 
 
-def costs(asked: Question) -> list[list[int]]:
+def costs(question: Question) -> list[list[int]]:
     """Return the expected prices of the offers, by stage."""
-    made = enumerate_offers(asked)
-    stages = (stage_offer_table(made, stage) for stage in range(STAGES))
+    candidates = enumerate_offers(question)
+    stages = (stage_offer_table(candidates, stage) for stage in range(STAGES))
     return [rows.est_microusd[rows.exclusion == NONE].tolist() for rows in stages]
 
 
@@ -195,13 +195,13 @@ def main() -> None:
         if isinstance(python, str):
             print(f"skipped: {python}")
             return
-        asked = [question(size) for size in sizes]
-        mine = [time_shoestring(each, arguments.repeats) for each in asked]
-        peer = time_skypilot(python, [costs(each) for each in asked], arguments.repeats)
+        questions = [question(size) for size in sizes]
+        shoestring_times = [time_shoestring(each, arguments.repeats) for each in questions]
+        peer = time_skypilot(python, [costs(each) for each in questions], arguments.repeats)
     print(describe())
     heads = "".join(f"{name + ' ms':>12} {'times':>6}" for name in ("plan", "choice", "decision"))
     print(f"{'candidates a stage':>18} {'SkyPilot ms':>11}{heads}  total")
-    for size, (seconds, own), (their_s, their) in zip(sizes, mine, peer, strict=True):
+    for size, (seconds, own), (their_s, their) in zip(sizes, shoestring_times, peer, strict=True):
         same = "the same" if own == their else f"{own} and {their} micro-dollars: NOT THE SAME"
         ratios = "".join(f"{each * 1e3:>12.2f} {their_s / each:>6.0f}" for each in seconds)
         print(f"{size:>18} {their_s * 1e3:>11.1f}{ratios}  {same}")
@@ -211,7 +211,7 @@ def main() -> None:
                 sizes,
                 {
                     f"SkyPilot {RELEASE[10:]}": [s for s, _ in peer],
-                    "shoestring": [seconds[-1] for seconds, _ in mine],
+                    "shoestring": [seconds[-1] for seconds, _ in shoestring_times],
                 },
             )
         )

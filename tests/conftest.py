@@ -60,8 +60,8 @@ def laptop(build_once: BuildOnce) -> Path:
     """A world file of this machine; its store is only a default, tests name their own."""
 
     def fill(folder: Path) -> None:
-        made = shoestring("world", "init", "--out", folder / "world.yaml", "--store", folder / "store")
-        assert made.code == 0, made.err
+        ran = shoestring("world", "init", "--out", folder / "world.yaml", "--store", folder / "store")
+        assert ran.code == 0, ran.err
 
     return build_once("world", fill) / "world.yaml"
 

@@ -24,11 +24,11 @@ RECORD = np.dtype([("code", "i4"), ("number", "f4"), ("y", "i4")])
 def table(rows: int, seed: int) -> Array:
     """`y` is 1 with the chance that `code` (odd or even) and `number` say; a small network learns it in seconds."""
     generator = np.random.default_rng(seed)
-    made = np.empty(rows, RECORD)
-    made["code"], made["number"] = generator.integers(0, 9, rows), generator.normal(size=rows)
-    logit = np.where(made["code"] % 2, 2.0, -2.0) + 2 * made["number"]
-    made["y"] = generator.random(rows) < 1 / (1 + np.exp(-logit))
-    return made
+    found = np.empty(rows, RECORD)
+    found["code"], found["number"] = generator.integers(0, 9, rows), generator.normal(size=rows)
+    logit = np.where(found["code"] % 2, 2.0, -2.0) + 2 * found["number"]
+    found["y"] = generator.random(rows) < 1 / (1 + np.exp(-logit))
+    return found
 
 
 def encoding_of(train: Array) -> Encoding:
@@ -42,8 +42,8 @@ def dataset(store: FolderStore, scratch: Path, rows: dict[str, int]) -> str:
     """Such a table of so many rows in each split; the key of its manifest."""
     splits = {}
     for seed, (split, count) in enumerate(rows.items()):
-        made = table(count, seed)
-        splits[split] = pa.table({str(name): made[name] for name in RECORD.names or ()})
+        found = table(count, seed)
+        splits[split] = pa.table({str(name): found[name] for name in RECORD.names or ()})
     return save(store, scratch, splits, encoding_of(table(3000, 0)))
 
 

@@ -129,11 +129,11 @@ class BookLaws:
 
     def test_every_row_of_a_pool_is_quoted_superseded_or_rejected_with_a_reason(self) -> None:
         book, pools = self.book(), self.pools()
-        said = Counter(each.row for each in book.rejected)
+        rejections = Counter(each.row for each in book.rejected)
         assert all(each.reason for each in book.rejected)
         for row in self.all_rows():
-            if said[row.description]:
-                said[row.description] -= 1
+            if rejections[row.description]:
+                rejections[row.description] -= 1
                 continue
             for pool in (pool for pool in pools if applies_to(row, pool)):
                 assert (pool.name, row.market) in {(quote.pool, quote.market) for quote in book.quotes}, (
@@ -161,13 +161,13 @@ class BookLaws:
 
     def test_transfers_without_a_declared_price_are_reported_and_not_free(self) -> None:
         pools, tariffs = self.pools(), Tariffs(store_region="nowhere", store_provider="nobody")
-        told = {
+        reported = {
             each.row
             for each in validated_book(self.listing(), pools, tariffs, self.today).rejected
             if "no route" in each.reason
         }
         places = {tariffs.route_end(pool.provider, pool.region) for pool in pools}
-        assert told == {
+        assert reported == {
             f"transfer {way}" for place in places for way in (f"nowhere->{place}", f"{place}->nowhere")
         }
         for place in places:

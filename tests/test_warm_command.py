@@ -33,8 +33,8 @@ def test_a_forked_command_has_the_variables_and_the_folder_of_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made = shoestring("world", "init", "--out", "world.yaml", "--store", tmp_path / "store")
-    assert (made.code, (tmp_path / "world.yaml").exists()) == (0, True), made.err
+    ran = shoestring("world", "init", "--out", "world.yaml", "--store", tmp_path / "store")
+    assert (ran.code, (tmp_path / "world.yaml").exists()) == (0, True), ran.err
     nowhere = {"SHOESTRING_WORLD": str(tmp_path / "none.yaml")}
     assert "none.yaml" in shoestring("plan", "flights", env=nowhere).err
 

@@ -42,8 +42,8 @@ class WarmServer:
 
     def run(self, arguments: list[str], variables: dict[str, str], timeout_s: float) -> tuple[int, str, str]:
         """Return the exit code and the two outputs of one command. Raises CommandTimeout."""
-        asked = {"arguments": arguments, "cwd": str(Path.cwd()), "environment": variables}
-        request = json.dumps(asked).encode()
+        content = {"arguments": arguments, "cwd": str(Path.cwd()), "environment": variables}
+        request = json.dumps(content).encode()
         assert len(request) < MAX_REQUEST_BYTES
         with (
             tempfile.TemporaryFile() as out,

@@ -61,7 +61,7 @@ def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Item:
     return {"key": key, "value": value, "effect": effect}
 
 
-def room(pool: Pool) -> NodeCapacity:
+def capacity_of(pool: Pool) -> NodeCapacity:
     assert pool.capacity
     return pool.capacity
 

@@ -31,7 +31,7 @@ def race(location: StoreLocation, month: str, runs: int = 2) -> tuple[list[str],
     store = location.open()
     ledger = Ledger(store, WallClock())
     ledger.open(month, MONTH_CAP_USD)
-    said = at_once(runs, open_run, location, month)
+    refusals = at_once(runs, open_run, location, month)
     state = Ledger(store, WallClock()).state(month)
     verify(store, {month: (state.head_hash,)})
-    return said, state.held_usd
+    return refusals, state.held_usd

@@ -42,13 +42,13 @@ class SmallS3:
 
     def write(self, key: str, data: bytes, only_new: bool) -> int:
         with self.lock:
-            there = key in self.objects
-            if self.conditions == "kept" and only_new and there:
+            exists = key in self.objects
+            if self.conditions == "kept" and only_new and exists:
                 return 412
             if self.conditions != "looked at":
                 self.objects[key] = data
                 return 200
-        if only_new and there:
+        if only_new and exists:
             return 412
         time.sleep(0.2)
         self.objects[key] = data
@@ -72,8 +72,8 @@ class Handler(BaseHTTPRequestHandler):
         small.asked.append(f"{self.command} {key}")
         left = int(self.headers.get("Content-Length", 0))
         data = self.rfile.read(left) if left < LARGE_BYTES else self.swallow(left)
-        mine = small.mishaps and small.mishaps[0].startswith(self.command)
-        mishap = small.mishaps.pop(0).split()[1] if mine else ""
+        is_next = small.mishaps and small.mishaps[0].startswith(self.command)
+        mishap = small.mishaps.pop(0).split()[1] if is_next else ""
         if mishap == "unheard":
             self.close_connection = True
         elif mishap.isdecimal():

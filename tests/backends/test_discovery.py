@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from api_objects import node, only, room, taint
+from api_objects import capacity_of, node, only, taint
 
 from shoestring.backends.kubernetes.pools import take_snapshot
 from shoestring.backends.kubernetes.world_files import NodePool
@@ -68,7 +68,7 @@ def test_transient_taints_are_not_tolerated() -> None:
     ]
     pool = only(take_snapshot(nodes, [], []))
     assert [toleration.key for toleration in pool.markets[Market.ON_DEMAND].tolerations] == ["spot"]
-    assert (room(pool).unschedulable, room(pool).free_shares) == (1, 1)
+    assert (capacity_of(pool).unschedulable, capacity_of(pool).free_shares) == (1, 1)
 
 
 def test_control_plane_nodes_are_no_capacity() -> None:

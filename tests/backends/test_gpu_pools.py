@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from api_objects import by_name, node, only, room
+from api_objects import by_name, capacity_of, node, only
 
 from shoestring.backends.kubernetes.pools import take_snapshot
 from shoestring.backends.kubernetes.world_files import Machine, NodePool
@@ -47,4 +47,8 @@ def test_the_declaration_of_a_gpu_overrides_its_labels() -> None:
 def test_a_gpu_node_without_a_started_device_plugin_has_no_capacity() -> None:
     nodes = [node("a", labels={"pool": "gpu"}, gpus=1), node("b", labels={"pool": "gpu"})]
     pool = only(take_snapshot(nodes, [], []))
-    assert (room(pool).nodes, room(pool).unschedulable, room(pool).free_shares) == (2, 1, 1)
+    assert (capacity_of(pool).nodes, capacity_of(pool).unschedulable, capacity_of(pool).free_shares) == (
+        2,
+        1,
+        1,
+    )

@@ -152,11 +152,11 @@ def test_racing_writers_share_the_rest_of_a_campaigns_cap(location: StoreLocatio
 @pytest.mark.parametrize("seed", range(2))
 def test_jumping_clocks_change_no_amount_and_hide_no_entry(location: StoreLocation, seed: int) -> None:
     a_month(Ledger(FaultyStore(location.open(), seed), JumpingClock(seed)))
-    asked = Ledger(location.open(), JumpingClock(seed + 10))
-    asked.open("three", CENT, MONTH, campaign=SPRING)
-    asked.reserve("three", "train-1", "train", 1, CENT)
-    for sweeper in range(3):
-        Ledger(location.open(), JumpingClock(seed + 20 + sweeper)).repair_parent(MONTH)
+    ledger = Ledger(location.open(), JumpingClock(seed + 10))
+    ledger.open("three", CENT, MONTH, campaign=SPRING)
+    ledger.reserve("three", "train-1", "train", 1, CENT)
+    for number in range(3):
+        Ledger(location.open(), JumpingClock(seed + 20 + number)).repair_parent(MONTH)
     found = verify(location.open(), {})
     assert {state.account: state.entries for state in found.accounts} == {
         MONTH: 8,

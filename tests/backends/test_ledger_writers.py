@@ -35,7 +35,7 @@ CENT = Decimal("0.01")
 WRITERS, ASKS_EACH = 5, 6
 
 
-def wish_for(account: str, hold: str, microusd: int = 10_000, keep: int = 0) -> PendingEntry:
+def pending_entry(account: str, hold: str, microusd: int = 10_000, keep: int = 0) -> PendingEntry:
     about = {
         "kind": "reserve",
         "id": f"reserve/{hold}",
@@ -50,10 +50,11 @@ def wish_for(account: str, hold: str, microusd: int = 10_000, keep: int = 0) -> 
     return PendingEntry(draft=draft, min_left_microusd=keep)
 
 
-def leave(store: Store, number: int, *wishes: PendingEntry) -> None:
-    for wish in wishes:
+def write_pending(store: Store, number: int, *entries: PendingEntry) -> None:
+    for entry in entries:
         store.put(
-            f"{store_layout.pending_entries('run', number)}{wish.draft.reservation}.json", record_bytes(wish)
+            f"{store_layout.pending_entries('run', number)}{entry.draft.reservation}.json",
+            record_bytes(entry),
         )
 
 
@@ -62,7 +63,7 @@ def crowded(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
     Ledger(store, WallClock()).open("run", cap_usd, parent=None)
     account = ChainWriter(store, WallClock()).latest("run")
     written = StoredObject(
-        (chain_next(account, wish_for("run", "first", 0).draft, WallClock()),), contended=True
+        (chain_next(account, pending_entry("run", "first", 0).draft, WallClock()),), contended=True
     )
     store.put(store_layout.ledger_entry("run", 2), written.data, if_absent=True)
     return Ledger(store, WallClock(), "me")
@@ -71,7 +72,7 @@ def crowded(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
 def test_one_writer_commits_the_pending_entries_of_all(location: StoreLocation) -> None:
     store = location.open()
     ledger = crowded(store)
-    leave(store, 3, *(wish_for("run", f"theirs-{number}") for number in range(20)))
+    write_pending(store, 3, *(pending_entry("run", f"theirs-{number}") for number in range(20)))
     ledger.reserve("run", "mine", "work", 1, CENT)
     written = read_object(store, "run", 3)
     assert written and written.contended
@@ -91,13 +92,13 @@ def test_one_writer_commits_the_pending_entries_of_all(location: StoreLocation) 
 def test_a_pending_entry_above_the_cap_is_left_out_and_refused(location: StoreLocation) -> None:
     store = location.open()
     ledger = crowded(store, CENT * 3)
-    leave(
+    write_pending(
         store,
         3,
-        wish_for("run", "a", 20_000, keep=1),
-        wish_for("run", "b"),
-        wish_for("run", "c"),
-        wish_for("run", "d"),
+        pending_entry("run", "a", 20_000, keep=1),
+        pending_entry("run", "b"),
+        pending_entry("run", "c"),
+        pending_entry("run", "d"),
     )
     ledger.reserve("run", "mine", "work", 1, CENT)
     state = Ledger(location.open(), WallClock()).state("run")
@@ -111,10 +112,10 @@ def test_a_pending_entry_for_a_taken_number_is_never_committed_later(location: S
     ledger = crowded(store)
     unaware = Ledger(store, WallClock())
     unaware._chains._accounts["run"] = ChainWriter(store, WallClock()).latest("run")
-    leave(store, 3, wish_for("run", "gave-up"))
+    write_pending(store, 3, pending_entry("run", "gave-up"))
     unaware.reserve("run", "alone", "work", 1, CENT)
-    leave(store, 2, wish_for("run", "late"))
-    leave(store, 5, wish_for("run", "early"))
+    write_pending(store, 2, pending_entry("run", "late"))
+    write_pending(store, 5, pending_entry("run", "early"))
     ledger.reserve("run", "mine", "work", 1, CENT)
     assert set(Ledger(location.open(), WallClock()).state("run").reservations) == {"first", "alone", "mine"}
 
@@ -125,9 +126,9 @@ def test_a_pending_entry_for_a_taken_number_is_never_committed_later(location: S
         b"",
         b"{}",
         b"not JSON",
-        record_bytes(wish_for("another", "x")),
-        record_bytes(wish_for("run", "first", 5)),
-        record_bytes(wish_for("run", "mine", 7)),
+        record_bytes(pending_entry("another", "x")),
+        record_bytes(pending_entry("run", "first", 5)),
+        record_bytes(pending_entry("run", "mine", 7)),
     ],
     ids=[
         "empty",
@@ -142,7 +143,7 @@ def test_a_malformed_pending_entry_is_ignored(location: StoreLocation, damage: b
     store = location.open()
     ledger = crowded(store)
     store.put(f"{store_layout.pending_entries('run', 3)}damage.json", damage)
-    leave(store, 3, wish_for("run", "theirs"))
+    write_pending(store, 3, pending_entry("run", "theirs"))
     assert ledger.reserve("run", "mine", "work", 1, CENT).entry.amount_microusd == 10_000
     assert set(Ledger(location.open(), WallClock()).state("run").reservations) == {"first", "mine", "theirs"}
     verify(location.open(), {})
@@ -204,7 +205,9 @@ def test_writers_that_die_lose_no_confirmed_entry_and_double_none(location: Stor
 
     with ThreadPoolExecutor(WRITERS) as writers:
         answers = list(writers.map(ask, range(WRITERS)))
-    granted, refused = (set[str]().union(*told) for told in zip(*answers, strict=True))
+    granted, refused = (
+        set[str]().union(*granted_or_refused) for granted_or_refused in zip(*answers, strict=True)
+    )
     store = location.open()
     found = verify(store, {})
     holds = set(found.accounts[1].reservations) - {"first"}
@@ -230,10 +233,10 @@ def test_equal_requests_get_the_same_entry_and_a_different_one_is_refused(
             return str(error)
 
     with ThreadPoolExecutor(4) as writers:
-        said = list(writers.map(ask, range(4)))
-    hashes = {answer for answer in said if len(answer) == 64}
-    assert len(hashes) == 1 and (said.count(*hashes) == 3 or said.count(*hashes) == 1)
-    assert all("other content" in answer for answer in said if answer not in hashes)
+        answers = list(writers.map(ask, range(4)))
+    hashes = {answer for answer in answers if len(answer) == 64}
+    assert len(hashes) == 1 and (answers.count(*hashes) == 3 or answers.count(*hashes) == 1)
+    assert all("other content" in answer for answer in answers if answer not in hashes)
 
 
 @pytest.fixture
@@ -241,7 +244,7 @@ def together(tmp_path: Path) -> FolderStore:
     """A store in which entries 3 to 12 of `run` are in one object."""
     store = FolderStore(tmp_path / "store")
     ledger = crowded(store)
-    leave(store, 3, *(wish_for("run", f"theirs-{number}") for number in range(9)))
+    write_pending(store, 3, *(pending_entry("run", f"theirs-{number}") for number in range(9)))
     ledger.reserve("run", "mine", "work", 1, CENT)
     return store
 
@@ -285,7 +288,11 @@ def test_a_new_writer_reads_a_long_account_from_its_checkpoint(tmp_path: Path) -
     store = FolderStore(tmp_path)
     ledger, entries = crowded(store), 2
     while entries <= MIN_INTERVAL:
-        leave(store, entries + 1, *(wish_for("run", f"work-{entries}-{number}", 10) for number in range(40)))
+        write_pending(
+            store,
+            entries + 1,
+            *(pending_entry("run", f"work-{entries}-{number}", 10) for number in range(40)),
+        )
         ledger.reserve("run", f"mine-{entries}", "work", 1, CENT / 1000)
         entries = ledger.state("run").entries
     kept = load_checkpoint(store, "run")

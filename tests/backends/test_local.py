@@ -113,12 +113,12 @@ def test_no_interface_has_more_than_three_methods() -> None:
         for _, value in inspect.getmembers(module, inspect.isclass)
         if getattr(value, "_is_protocol", False)
     ]
-    mine = {
+    own_protocols = {
         protocol for protocol in protocols if protocol.__module__ in (interfaces.__name__, world.__name__)
     }
     # PendingPods is the reaper's own interface and no part of a World: no other process may end pods.
-    assert mine == {*holders, interfaces.PendingPods}
-    for protocol in mine:
+    assert own_protocols == {*holders, interfaces.PendingPods}
+    for protocol in own_protocols:
         verbs = [
             name for name, _ in inspect.getmembers(protocol, inspect.isfunction) if not name.startswith("_")
         ]

@@ -44,7 +44,7 @@ def test_a_world_file_opens_as_a_world_with_its_store_in_the_home_folder(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"pools": []}, "pools"),
         ({"pools": [*WORLD["pools"], *WORLD["pools"]]}, "pools named twice: cpu-1"),
@@ -56,9 +56,9 @@ def test_a_world_file_opens_as_a_world_with_its_store_in_the_home_folder(tmp_pat
     ],
 )
 def test_an_invalid_world_file_is_refused_with_the_field(
-    changes: dict[str, object], said: str, tmp_path: Path
+    changes: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(WorldError, match=said):
+    with pytest.raises(WorldError, match=message):
         open_local_world(written(tmp_path, **changes))
 
 

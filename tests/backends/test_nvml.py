@@ -25,9 +25,9 @@ class TwoGpus:
 
     NVMLError = NotSupported
 
-    def __init__(self, tells_energy: bool = True) -> None:
+    def __init__(self, reports_energy: bool = True) -> None:
         self.millijoules = 0
-        self.tells_energy = tells_energy
+        self.reports_energy = reports_energy
 
     def nvmlDeviceGetCount(self) -> int:
         return 2
@@ -42,7 +42,7 @@ class TwoGpus:
         return SimpleNamespace(gpu=(50, 100)[handle], memory=10)
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
-        if handle and not self.tells_energy:
+        if handle and not self.reports_energy:
             raise NotSupported
         self.millijoules += 125_000
         return self.millijoules
@@ -61,7 +61,7 @@ def test_gpu_use_is_counted_from_the_first_reading() -> None:
 
 
 def test_the_energy_is_unknown_if_one_gpu_reports_none() -> None:
-    telemetry, use = NvmlTelemetry(PsutilTelemetry(), TwoGpus(tells_energy=False)), GpuUsage()
+    telemetry, use = NvmlTelemetry(PsutilTelemetry(), TwoGpus(reports_energy=False)), GpuUsage()
     use.add_sample(telemetry.usage(os.getpid()))
     assert (use.joules, use.busy) == (None, 0.75)
 

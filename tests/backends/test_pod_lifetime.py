@@ -17,7 +17,7 @@ WAITS = {
     "reason": "Unschedulable",
     "lastTransitionTime": "2026-07-30T10:00:00Z",
 }
-TURNED = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-07-30T10:07:00Z"}
+NOT_READY = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-07-30T10:07:00Z"}
 DISRUPTED = {
     "type": "DisruptionTarget",
     "status": "True",
@@ -62,7 +62,7 @@ def pod(
 
 
 @pytest.mark.parametrize(
-    ("found", "why"),
+    ("found", "reason"),
     [
         (pod("Running", RUNS), ""),
         (pod("Running", RUNS, ended(3)), ""),
@@ -70,9 +70,9 @@ def pod(
         (pod("Pending", waits_for("ContainerCreating")), "ContainerCreating"),
     ],
 )
-def test_a_pod_with_a_node_is_alive_since_it_was_scheduled(found: dict[str, Any], why: str) -> None:
+def test_a_pod_with_a_node_is_alive_since_it_was_scheduled(found: dict[str, Any], reason: str) -> None:
     life = pod_lifetime(found, at(8))
-    assert (life.alive, life.started_at, life.finished_at, life.reason) == (True, at(0), None, why)
+    assert (life.alive, life.started_at, life.finished_at, life.reason) == (True, at(0), None, reason)
 
 
 def test_a_pending_pod_is_alive_and_has_not_started() -> None:
@@ -81,7 +81,7 @@ def test_a_pending_pod_is_alive_and_has_not_started() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "minute", "why"),
+    ("found", "minute", "reason"),
     [
         (pod("Succeeded", ended(4), ended(5)), 5, ""),
         (pod("Failed", ended(4, "Error", 3), ended(5)), 5, "Error, exit code 3"),
@@ -94,7 +94,7 @@ def test_a_pending_pod_is_alive_and_has_not_started() -> None:
         (
             pod(
                 "Failed",
-                conditions=(SCHEDULED, TURNED),
+                conditions=(SCHEDULED, NOT_READY),
                 reason="Evicted",
                 message="The node was low on resource: memory. ",
             ),
@@ -105,15 +105,16 @@ def test_a_pending_pod_is_alive_and_has_not_started() -> None:
     ],
 )
 def test_a_finished_pod_ended_with_its_last_container_and_gives_the_reason(
-    found: dict[str, Any], minute: int, why: str
+    found: dict[str, Any], minute: int, reason: str
 ) -> None:
     life = pod_lifetime(found, at(8))
-    assert (life.alive, life.started_at, life.finished_at, life.reason) == (False, at(0), at(minute), why)
+    assert (life.alive, life.started_at, life.finished_at, life.reason) == (False, at(0), at(minute), reason)
 
 
 def test_the_end_of_a_pod_that_timed_out_is_not_read_from_its_status() -> None:
     life = pod_lifetime(
-        pod("Failed", waits_for("ImagePullBackOff"), conditions=(SCHEDULED, TURNED), reason="TimedOut"), at(8)
+        pod("Failed", waits_for("ImagePullBackOff"), conditions=(SCHEDULED, NOT_READY), reason="TimedOut"),
+        at(8),
     )
     assert (life.alive, life.started_at, life.finished_at) == (False, at(0), None)
 

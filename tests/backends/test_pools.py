@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from api_objects import by_name, node, only, pod, pod_item, room, taint
+from api_objects import by_name, capacity_of, node, only, pod, pod_item, taint
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,7 +77,7 @@ def test_free_shares_never_exceed_the_free_resources(nodes: list[NodeInfo], pods
                 left += each.allocatable - sum(
                     (pod.requests for pod in pods if pod.node == each.name), NodeResources()
                 )
-        fits = room(share.pool).free_shares
+        fits = capacity_of(share.pool).free_shares
         assert fits * share.pool.cores * 1000 <= left.cpu_milli
         assert fits * int(share.pool.memory_gb * 1000) * 1_000_000 <= left.memory_bytes
         assert fits * share.pool.gpu_count <= left.gpus
@@ -92,7 +92,9 @@ def test_more_pods_never_increase_the_capacity(
     before = by_name(take_snapshot(nodes, pods, [CPU]))
     after = by_name(take_snapshot(nodes, pods + [each for each in more if not each.is_daemon], [CPU]))
     assert set(before) == set(after)
-    assert all(room(after[name]).free_shares <= room(pool).free_shares for name, pool in before.items())
+    assert all(
+        capacity_of(after[name]).free_shares <= capacity_of(pool).free_shares for name, pool in before.items()
+    )
 
 
 @given(some_nodes(), some_pods(), st.sampled_from(["cordoned", "not ready", "tainted"]))
@@ -110,13 +112,13 @@ def test_an_unschedulable_node_adds_no_capacity(nodes: list[NodeInfo], pods: lis
         by_name(take_snapshot([*nodes, closed], pods, [CPU])),
     )
     for name, pool in before.items():
-        if room(pool).nodes > room(pool).unschedulable:
-            assert room(after[name]).free_shares == room(pool).free_shares
+        if capacity_of(pool).nodes > capacity_of(pool).unschedulable:
+            assert capacity_of(after[name]).free_shares == capacity_of(pool).free_shares
             assert (after[name].cores, after[name].memory_gb) == (pool.cores, pool.memory_gb)
     for pool in after.values():
         if pool.node_pool == "cpu":
             assert (
-                room(pool).unschedulable
+                capacity_of(pool).unschedulable
                 == sum(not each.is_schedulable for each in nodes if each.labels["pool"] == "cpu") + 1
             )
 
@@ -179,7 +181,7 @@ def test_shares_are_powers_of_two_and_the_whole_node_less_daemonsets() -> None:
     )
     assert list(pools) == ["cpu/1", "cpu/2", "cpu/4", "cpu/7"]
     assert [pool.cores for pool in pools.values()] == [1, 2, 4, 7]
-    assert [room(pool).free_shares for pool in pools.values()] == [7, 3, 1, 1]
+    assert [capacity_of(pool).free_shares for pool in pools.values()] == [7, 3, 1, 1]
     assert pools["cpu/7"].memory_gb == pytest.approx(30 * 1.0737 * 15 / 16, abs=0.1)
 
 
@@ -207,8 +209,8 @@ def test_running_and_starting_pods_take_capacity_and_finished_pods_do_not() -> N
     done = [pod_item("a", cpu="4", phase=phase) for phase in ("Succeeded", "Failed")]
     pods = [found for item in busy + done if (found := parse_pod(item))]
     pools = by_name(take_snapshot([node("a", cpu="8.1", memory="32Gi")], pods, []))
-    assert room(pools["cpu/4"]).free_shares == 1
-    assert room(pools["cpu/8"]).free_shares == 0
+    assert capacity_of(pools["cpu/4"]).free_shares == 1
+    assert capacity_of(pools["cpu/8"]).free_shares == 0
 
 
 def test_pending_pods_are_counted_at_the_pool_that_they_select() -> None:
@@ -219,22 +221,27 @@ def test_pending_pods_are_counted_at_the_pool_that_they_select() -> None:
     ]
     gated = parse_pod(pod_item(nodeSelector={"pool": "cpu"}, schedulingGates=[{"name": "queue"}]))
     assert gated is None
-    assert room(by_name(take_snapshot([node("a")], waiting, []))["cpu/1"]).pending_pods == 1
+    assert capacity_of(by_name(take_snapshot([node("a")], waiting, []))["cpu/1"]).pending_pods == 1
 
 
 def test_a_growing_pool_needs_its_startup_time_only_without_free_shares() -> None:
     empty = by_name(take_snapshot([], [], [GROWS]))["big/8"]
-    assert (room(empty).nodes, room(empty).max_nodes, room(empty).free_shares, empty.startup_s) == (
+    assert (
+        capacity_of(empty).nodes,
+        capacity_of(empty).max_nodes,
+        capacity_of(empty).free_shares,
+        empty.startup_s,
+    ) == (
         0,
         3,
         0,
         90.0,
     )
     assert (empty.cores, empty.memory_gb) == (8, 32.0)
-    there = node("a", cpu="8.1", memory="40Gi", labels={"pool": "big"})
-    assert by_name(take_snapshot([there], [], [GROWS]))["big/8"].startup_s == 5.0
-    assert by_name(take_snapshot([there], [pod("a", cpu="1")], [GROWS]))["big/8"].startup_s == 90.0
-    assert by_name(take_snapshot([there], [pod("a", cpu="1")], [GROWS]))["big/4"].startup_s == 5.0
+    existing = node("a", cpu="8.1", memory="40Gi", labels={"pool": "big"})
+    assert by_name(take_snapshot([existing], [], [GROWS]))["big/8"].startup_s == 5.0
+    assert by_name(take_snapshot([existing], [pod("a", cpu="1")], [GROWS]))["big/8"].startup_s == 90.0
+    assert by_name(take_snapshot([existing], [pod("a", cpu="1")], [GROWS]))["big/4"].startup_s == 5.0
 
 
 def test_a_declared_taint_is_tolerated_and_any_other_makes_the_node_unschedulable() -> None:
@@ -256,7 +263,11 @@ def test_a_declared_taint_is_tolerated_and_any_other_makes_the_node_unschedulabl
         ),
     ]
     pool = only(take_snapshot(nodes, [], [spot]))
-    assert (room(pool).nodes, room(pool).unschedulable, room(pool).free_shares) == (2, 1, 1)
+    assert (capacity_of(pool).nodes, capacity_of(pool).unschedulable, capacity_of(pool).free_shares) == (
+        2,
+        1,
+        1,
+    )
     terms = pool.markets[Market.SPOT]
     assert terms.tolerations == (Toleration(key="spot", operator="Equal", value="true", effect="NoSchedule"),)
     assert terms.node_selector == {"pool": "spot"}

@@ -75,10 +75,10 @@ def test_a_ledger_with_repeatedly_lost_responses_has_every_entry_once(
         small.mishaps = []
     state = Ledger(store, clock).state("run")
     assert (state.entries, state.held_usd) == (21, Decimal("0.20"))
-    there = FolderStore(tmp_path / "there")
+    copy = FolderStore(tmp_path / "there")
     for key, data in small.objects.items():
-        there.put(key, data)
-    assert verify(there, {"run": (state.head_hash,)}).entries == 21 + 2
+        copy.put(key, data)
+    assert verify(copy, {"run": (state.head_hash,)}).entries == 21 + 2
 
 
 def test_a_truncated_download_is_repeated(store: S3Store, small: SmallS3, tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ def test_concurrent_processes_lose_no_entry_double_none_and_keep_the_cap(s3_loca
 def test_of_two_runs_for_one_cap_one_is_refused_with_the_missing_amount(
     s3_location: StoreLocation, month: str
 ) -> None:
-    said, held_usd = race(s3_location, month)
-    loser = f"{month}-run-{said.index(max(said))}"
-    assert sorted(said) == [
+    refusals, held_usd = race(s3_location, month)
+    loser = f"{month}-run-{refusals.index(max(refusals))}"
+    assert sorted(refusals) == [
         "",
         f"reserve {loser} of {month}: $1.000000 requested, $0.500000 left of $1.500000",
     ]

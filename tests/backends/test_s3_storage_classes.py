@@ -44,14 +44,14 @@ NEEDS = (ingest.NEED, preprocess.NEED)
 STAGES = [need.stage for need in NEEDS]
 POOL = Pool(name="cpu-1", cores=1, memory_gb=4)
 # Kept for a year: what is read once more is worth the first, and what nobody reads any more the second.
-SHELVES = {
+STORAGE_CLASSES = {
     "STANDARD_IA": {"usd_per_gb_month": "0.5", "retrieval_usd_per_gb": "0.001", "min_days": 30},
     "GLACIER_IR": {"usd_per_gb_month": "0.1", "retrieval_usd_per_gb": "100", "min_days": 90},
 }
 TARIFFS: dict[str, Any] = {
     "storage_usd_per_gb_month": "1",
     "storage_held_hours": 8760,
-    "storage_classes": SHELVES,
+    "storage_classes": STORAGE_CLASSES,
 }
 
 
@@ -193,12 +193,12 @@ def test_a_stage_with_an_unknown_storage_class_fails_with_the_name_to_correct(
     misspelt = Tariffs.model_validate(
         TARIFFS | {"storage_classes": {"GLACEIR_IR": {"usd_per_gb_month": "0.1"}}}
     )
-    wrong, wish = (
+    wrong, request = (
         replace(world, prices=DatedPrices(misspelt)),
         RunRequest("wrong", read_recipe(flights_slice), NEEDS[:1], Decimal(1), None, 7),
     )
-    run = admit(wrong, wish)
-    decision, key = decide_and_reserve(wrong, run, wish, StageInputs())
+    run = admit(wrong, request)
+    decision, key = decide_and_reserve(wrong, run, request, StageInputs())
     assert decision.choice and decision.choice.storage_class == "GLACEIR_IR"
     with pytest.raises(
         StageFailed,

@@ -57,7 +57,7 @@ def waits(reason: str, message: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("containers", "why"),
+    ("containers", "reason"),
     [
         ([waits("ContainerCreating")], ""),
         ([waits("ImagePullBackOff", "Back-off pulling image")], "ImagePullBackOff: Back-off pulling image"),
@@ -68,10 +68,10 @@ def waits(reason: str, message: str = "") -> dict[str, Any]:
         ([], ""),
     ],
 )
-def test_a_pod_on_a_node_waits_for_its_containers(containers: list[dict[str, Any]], why: str) -> None:
+def test_a_pod_on_a_node_waits_for_its_containers(containers: list[dict[str, Any]], reason: str) -> None:
     scheduled = [{"type": "PodScheduled", "status": "True"}]
     pod = stage_pod(item(STAGE, node="worker", conditions=scheduled, containerStatuses=containers), NOW)
-    assert (pod.node, pod.reason) == ("worker", why)
+    assert (pod.node, pod.reason) == ("worker", reason)
 
 
 def test_a_pod_that_the_scheduler_has_not_seen_has_no_reason() -> None:

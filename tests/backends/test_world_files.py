@@ -172,8 +172,8 @@ def test_the_digest_of_a_world_changes_unless_only_the_store_moved(folder: Path,
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_schema_of_a_file_lists_its_fields(name: str) -> None:
-    noun = record_type_named(SCHEMA_OF.get(name, name))
-    schema, content = noun.model_json_schema(), yaml.safe_load(FILE_TEXTS[name])
+    record_type = record_type_named(SCHEMA_OF.get(name, name))
+    schema, content = record_type.model_json_schema(), yaml.safe_load(FILE_TEXTS[name])
     assert schema["additionalProperties"] is False
     assert set(schema.get("required", [])) <= set(content) <= set(schema["properties"])
 

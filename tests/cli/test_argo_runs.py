@@ -88,13 +88,13 @@ def test_a_workflow_is_reported_as_its_pods_in_start_order_with_their_messages()
         "boundaryID": "again",
         "hostNodeName": "n1",
     }
-    said = "main: Error (exit code 1): shoestring: nothing fits\ntime=12:00 level=info\nError: exit status 1"
+    log = "main: Error (exit code 1): shoestring: nothing fits\ntime=12:00 level=info\nError: exit status 1"
     left = {"outputs": {"parameters": [{"name": "summary", "value": "{}"}]}}
     nodes = [
         {"type": "DAG", "name": "train(1)", "displayName": "train(1)", "startedAt": "1", "phase": "Running"},
         node("end(0)", "settle", "3", **left),
         node("route", "route", "2", **route),
-        node("stage", "train", "1", message=said),
+        node("stage", "train", "1", message=log),
     ]
     status = {"phase": "Running", "nodes": dict(zip(("again", "end", "route", "stage"), nodes, strict=True))}
     progress = parse_progress({"metadata": {"name": "run"}, "status": status})
@@ -124,11 +124,14 @@ def workflow_given(name: str, run_id: str | None, hour: int) -> dict[str, Any]:
 
 def test_a_run_is_found_by_its_id_or_else_by_its_workflows_uid() -> None:
     bare = {"metadata": workflow_given("bare", None, 1)["metadata"], "spec": {}}
-    there = [
+    workflows = [
         workflow_given("old", "mine", 3),
         workflow_given("new", "mine", 4),
         workflow_given("none", None, 5),
         bare,
     ]
-    found = {asked: find_workflow(asked, there) for asked in ("mine", "uid-of-none", "uid-of-bare", "recipe")}
+    found = {
+        wanted: find_workflow(wanted, workflows)
+        for wanted in ("mine", "uid-of-none", "uid-of-bare", "recipe")
+    }
     assert [each and each["metadata"]["name"] for each in found.values()] == ["new", "none", "bare", None]

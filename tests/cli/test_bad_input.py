@@ -146,14 +146,14 @@ def test_with_json_a_refusal_is_json_too(flights_slice: Path, laptop: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("budgets", "why"),
+    ("budgets", "reason"),
     [
         ({"run_usd": "0.001"}, "raise run_usd"),
         ({"month_usd": "0.001"}, "$0.003000 requested, $0.001000 left of $0.001000"),
     ],
 )
 def test_a_cap_refuses_with_its_numbers(
-    budgets: dict[str, str], why: str, flights_slice: Path, laptop: Path, tmp_path: Path
+    budgets: dict[str, str], reason: str, flights_slice: Path, laptop: Path, tmp_path: Path
 ) -> None:
     ran = run(
         flights_slice,
@@ -164,8 +164,8 @@ def test_a_cap_refuses_with_its_numbers(
         "--json",
     )
     assert ran.code == 1
-    assert why in ran.err
-    assert (ran.json["status"], why in ran.json["error"]) == ("refused", True)
+    assert reason in ran.err
+    assert (ran.json["status"], reason in ran.json["error"]) == ("refused", True)
 
 
 def test_the_old_name_of_reap_is_bad_usage_and_names_the_new_one() -> None:

@@ -43,8 +43,8 @@ def test_help_lists_every_command_once_in_its_group() -> None:
 
 def test_world_init_names_this_machine_and_refuses_to_overwrite(tmp_path: Path) -> None:
     path = tmp_path / "new" / "world.yaml"
-    made = shoestring("world", "init", "--out", path, "--store", tmp_path / "store")
-    assert (made.code, made.err) == (0, "")
+    ran = shoestring("world", "init", "--out", path, "--store", tmp_path / "store")
+    assert (ran.code, ran.err) == (0, "")
     content = yaml.safe_load(path.read_text())
     assert content["pools"][0]["name"] == "cpu-1"
     assert content["store"] == str(tmp_path / "store")
@@ -68,10 +68,10 @@ def test_world_init_knows_its_examples(tmp_path: Path) -> None:
 
 def test_plan_starts_nothing_and_is_repeatable(finished: Finished, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    said = finished.again("plan", finished.recipe, store=store)
-    assert said.code == 0, said.err
-    assert "cpu-" in said.out
-    assert "All stages" in said.out and "Cost against time" in said.out
+    result = finished.again("plan", finished.recipe, store=store)
+    assert result.code == 0, result.err
+    assert "cpu-" in result.out
+    assert "All stages" in result.out and "Cost against time" in result.out
     first, second = (finished.again("plan", finished.recipe, "--json", store=store) for _ in range(2))
     answers = [one.json for one in (first, second)]
     assert answers[0]["question"].pop("asked_at") != answers[1]["question"].pop("asked_at")
@@ -94,11 +94,11 @@ def test_a_plan_that_does_not_fit_reports_the_smallest_budget_and_exits_with_1(
 
 
 def test_explain_prints_the_choice_its_price_and_its_reason(finished: Finished) -> None:
-    made = json.loads(decision(finished).read_text())
-    said = shoestring("explain", decision(finished))
-    assert said.code == 0
-    for part in (made["choice"]["pool"], made["choice"]["sentence"], made["choice"]["p95_usd"]):
-        assert part in said.out
+    decided = json.loads(decision(finished).read_text())
+    result = shoestring("explain", decision(finished))
+    assert result.code == 0
+    for part in (decided["choice"]["pool"], decided["choice"]["sentence"], decided["choice"]["p95_usd"]):
+        assert part in result.out
     page = shoestring("explain", decision(finished), "--markdown")
     assert page.code == 0
     assert "|" in page.out
@@ -106,17 +106,17 @@ def test_explain_prints_the_choice_its_price_and_its_reason(finished: Finished) 
 
 def test_a_file_that_is_not_a_decision_is_bad_usage(finished: Finished, tmp_path: Path) -> None:
     receipt = finished.out / "receipts" / "train-1.json"
-    for file, said in ((receipt, "is not a decision"), (tmp_path / "none.json", "cannot read")):
+    for file, message in ((receipt, "is not a decision"), (tmp_path / "none.json", "cannot read")):
         for verb in ("explain", "replay"):
             ran = shoestring(verb, file)
             assert ran.code == 2
-            assert said in ran.err
+            assert message in ran.err
 
 
 def test_an_edited_decision_does_not_replay(finished: Finished, tmp_path: Path) -> None:
-    made = json.loads(decision(finished).read_text())
-    made["choice"]["p95_usd"] = "0.123456"
-    (tmp_path / "edited.json").write_text(json.dumps(made, sort_keys=True, indent=1) + "\n")
+    decided = json.loads(decision(finished).read_text())
+    decided["choice"]["p95_usd"] = "0.123456"
+    (tmp_path / "edited.json").write_text(json.dumps(decided, sort_keys=True, indent=1) + "\n")
     ran = shoestring("replay", tmp_path / "edited.json")
     assert ran.code == 1
     assert '-  "p95_usd": "0.123456"' in ran.out
@@ -153,17 +153,17 @@ def test_the_ledger_is_shown_by_account_and_as_a_whole(finished: Finished) -> No
     assert one[0] in every
     assert one[0]["spent_usd"] == finished.ran.json["spent_usd"]
     assert {"ingest", "preprocess", "train", "evaluate", "overhead"} == set(one[0]["stages"])
-    said = finished.again("ledger", "show", run_id(finished))
-    assert f"train: ${one[0]['stages']['train']['spent_usd']} spent" in said.out
+    result = finished.again("ledger", "show", run_id(finished))
+    assert f"train: ${one[0]['stages']['train']['spent_usd']} spent" in result.out
     unknown = finished.again("ledger", "show", "no-such-run")
     assert unknown.code == 2
     assert run_id(finished) in unknown.err
 
 
 def test_the_ledger_verifies_as_text_and_as_json(finished: Finished, tmp_path: Path) -> None:
-    said = finished.again("ledger", "verify")
-    assert said.code == 0
-    assert "every hash, sequence and balance holds" in said.out
+    result = finished.again("ledger", "verify")
+    assert result.code == 0
+    assert "every hash, sequence and balance holds" in result.out
     found = finished.again("ledger", "verify", "--json").json
     assert found["held_usd"] == "0.000000"
     assert found["unfinished"] == []
@@ -216,9 +216,9 @@ def test_a_report_is_written_again_with_all_files(finished: Finished, tmp_path: 
 
 
 def test_watching_a_finished_run_prints_its_stages_and_returns(finished: Finished) -> None:
-    said = finished.again("watch", run_id(finished))
-    assert said.code == 0
-    assert [line.split(":")[0] for line in said.out.splitlines()] == [
+    result = finished.again("watch", run_id(finished))
+    assert result.code == 0
+    assert [line.split(":")[0] for line in result.out.splitlines()] == [
         "ingest",
         "preprocess",
         "train",

@@ -50,7 +50,7 @@ def test_one_pipeline_compiles_to_the_same_file_as_among_all(tmp_path: Path, tar
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "said"),
+    ("pipeline", "message"),
     [
         ("there.is_none:pipeline", "No module named 'there'"),
         ("shoestring.pipelines.train:none", "has no attribute 'none'"),
@@ -61,11 +61,11 @@ def test_one_pipeline_compiles_to_the_same_file_as_among_all(tmp_path: Path, tar
     ],
 )
 def test_compiling_a_non_pipeline_is_bad_usage_and_writes_nothing(
-    pipeline: str, said: str, tmp_path: Path
+    pipeline: str, message: str, tmp_path: Path
 ) -> None:
     ran = shoestring("compile", "--out", tmp_path / "out", "--pipeline", pipeline)
     assert ran.code == 2
-    assert said in ran.err and pipeline in ran.err
+    assert message in ran.err and pipeline in ran.err
     assert not (tmp_path / "out").exists()
 
 

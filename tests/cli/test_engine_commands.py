@@ -12,7 +12,7 @@ from shoestring.core.datasets import Manifest
 from shoestring.core.record import SCHEMA_VERSION
 from shoestring.data.recipe import read_recipe
 from shoestring.reporting.summary import RunSummary
-from shoestring.runtime.admission.stage_request import (RemainingStages)
+from shoestring.runtime.admission.stage_request import RemainingStages
 from shoestring.stages import ingest
 
 NEEDS = RemainingStages(schema_version=SCHEMA_VERSION, needs=(ingest.NEED,)).model_dump_json()
@@ -103,7 +103,7 @@ def test_a_refused_route_gives_the_reason_and_the_exit_step_summarises_it(
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("given", "reason"),
     [
         ({"recipe": "{}"}, "the recipe, as JSON: name: Field required"),
         ({"recipe": "flights"}, "the recipe, as JSON"),
@@ -118,7 +118,7 @@ def test_a_refused_route_gives_the_reason_and_the_exit_step_summarises_it(
     ],
 )
 def test_invalid_input_of_an_engine_is_reported(
-    pods: Pods, recipe: str, given: dict[str, str], why: str, tmp_path: Path
+    pods: Pods, recipe: str, given: dict[str, str], reason: str, tmp_path: Path
 ) -> None:
     ran = pods.route(
         given.get("recipe", recipe),
@@ -127,7 +127,7 @@ def test_invalid_input_of_an_engine_is_reported(
         given.get("budget", ""),
         needs=given.get("needs", NEEDS),
     )
-    assert (ran.code, why in ran.err) == (2, True), ran.err
+    assert (ran.code, reason in ran.err) == (2, True), ran.err
 
 
 def test_settling_an_unknown_run_is_bad_usage(pods: Pods) -> None:

@@ -50,51 +50,51 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_stage_made_in_the_repository_passes_its_test_and_the_linter_at_once(repository: Path) -> None:
     ran = new(repository, "thin_out")
     assert ran.code == 0, ran.err
-    made = [Path(line) for line in ran.out.split("\n\n")[0].splitlines()]
-    assert [str(path) for path in made] == [
+    written = [Path(line) for line in ran.out.split("\n\n")[0].splitlines()]
+    assert [str(path) for path in written] == [
         "components/thin_out.py",
         "shoestring/stages/thin_out.py",
         "tests/stages/test_thin_out.py",
     ]
     assert "routed(thin_out, CHAIN[1:]" in ran.out
     tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(made[-1])],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(written[-1])],
         cwd=repository,
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": str(repository)},
     )
     assert tested.returncode == 0, tested.stdout[-4000:]
-    clean(repository, made)
+    clean(repository, written)
 
 
 def test_a_new_package_is_clean_and_is_not_overwritten(tmp_path: Path) -> None:
     ran = new(tmp_path, "dedupe", "--into", "dedupe-rows")
     assert ran.code == 0, ran.err
-    made = [tmp_path / line for line in ran.out.split("\n\n")[0].splitlines()]
-    assert all(path.exists() for path in made)
+    written = [tmp_path / line for line in ran.out.split("\n\n")[0].splitlines()]
+    assert all(path.exists() for path in written)
     assert [
-        path for path in made if "__stage__" in path.read_text() or "__package__" in path.read_text()
+        path for path in written if "__stage__" in path.read_text() or "__package__" in path.read_text()
     ] == []
     # How imports are sorted depends on what the package is called.
-    clean(tmp_path, [path for path in made if path.suffix == ".py"], "--ignore=I001")
-    before = {path: path.read_bytes() for path in made}
+    clean(tmp_path, [path for path in written if path.suffix == ".py"], "--ignore=I001")
+    before = {path: path.read_bytes() for path in written}
     again = new(tmp_path, "dedupe", "--into", "dedupe-rows")
     assert again.code == 2
     assert "already exists" in again.err
-    assert {path: path.read_bytes() for path in made} == before
+    assert {path: path.read_bytes() for path in written} == before
 
 
-def clean(folder: Path, made: list[Path], *but: str) -> None:
+def clean(folder: Path, written: list[Path], *but: str) -> None:
     """By this project's own rules."""
     for rules in (["check", *but], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *rules, "--no-cache", "--config", str(ROOT / "pyproject.toml")]
-        linted = subprocess.run([*ruff, *map(str, made)], cwd=folder, capture_output=True, text=True)
+        linted = subprocess.run([*ruff, *map(str, written)], cwd=folder, capture_output=True, text=True)
         assert linted.returncode == 0, linted.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["dedupe"], "give the folder of your own package with --into DIR"),
         (["dedupe-rows", "--into", "mine"], "a stage cannot be called 'dedupe-rows'"),
@@ -105,9 +105,9 @@ def clean(folder: Path, made: list[Path], *but: str) -> None:
     ],
 )
 def test_an_invalid_name_is_bad_usage_and_writes_nothing(
-    arguments: list[str], said: str, tmp_path: Path
+    arguments: list[str], message: str, tmp_path: Path
 ) -> None:
     ran = new(tmp_path, *arguments)
     assert ran.code == 2
-    assert said in ran.err
+    assert message in ran.err
     assert list(tmp_path.iterdir()) == []

@@ -69,9 +69,9 @@ def test_transfer_prices_are_shown_with_the_default_for_undeclared_routes(
 
 def test_commitments_are_shown_with_their_remaining_hours(laptop: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(laptop.read_text())
-    deeds = [{"name": "deed", "pool": "cpu-1", "hours_per_month": 1460, "source": "a deed"}]
+    declared = [{"name": "deed", "pool": "cpu-1", "hours_per_month": 1460, "source": "a deed"}]
     content |= {
-        "commitments": [*deeds, deeds[0] | {"name": "old", "until_day": "2020-01-01"}],
+        "commitments": [*declared, declared[0] | {"name": "old", "until_day": "2020-01-01"}],
         "store": str(tmp_path / "store"),
     }
     path = tmp_path / "world.yaml"
@@ -84,7 +84,7 @@ def test_commitments_are_shown_with_their_remaining_hours(laptop: Path, tmp_path
     )
     (found,) = shoestring("prices", "show", "--world", path, "--json").json["commitments"]
     assert (found["name"], found["pool"], found["used_hours"]) == ("deed", "cpu-1", 0)
-    path.write_text(yaml.safe_dump(content | {"commitments": [deeds[0] | {"pool": "cpu-99"}]}))
+    path.write_text(yaml.safe_dump(content | {"commitments": [declared[0] | {"pool": "cpu-99"}]}))
     wrong = shoestring("prices", "show", "--world", path)
     assert wrong.code == 2 and "commitment deed: there is no pool called 'cpu-99'" in wrong.err
 
@@ -135,9 +135,9 @@ rows = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 500), max_size=
 @given(rows, rows)
 def test_every_price_of_either_list_is_counted_once(old: dict[str, int], new: dict[str, int]) -> None:
     def parsed(prices: dict[str, int]) -> list[PriceRow]:
-        told = {"market": "spot", "as_of": "2026-07-30", "source": "list"}
+        fields = {"market": "spot", "as_of": "2026-07-30", "source": "list"}
         return [
-            PriceRow.model_validate(told | {"machine": name, "usd_per_hour": f"{cents}e-2"})
+            PriceRow.model_validate(fields | {"machine": name, "usd_per_hour": f"{cents}e-2"})
             for name, cents in prices.items()
         ]
 

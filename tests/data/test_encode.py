@@ -171,7 +171,7 @@ def test_classes_are_encoded_by_index_and_a_class_unseen_in_train_is_null() -> N
 
 
 @pytest.mark.parametrize(
-    ("target", "values", "error", "said"),
+    ("target", "values", "error", "message"),
     [
         (Target(column="y"), [1, 1], DataError, "1 distinct value in train: there is nothing to predict"),
         (Target(column="y", above=5), [1, 2], DataError, "nothing to predict"),
@@ -192,7 +192,7 @@ def test_classes_are_encoded_by_index_and_a_class_unseen_in_train_is_null() -> N
     ],
 )
 def test_a_target_that_cannot_be_predicted_is_refused_with_the_reason(
-    target: Target, values: list[Any], error: type[Exception], said: str
+    target: Target, values: list[Any], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         answer(target, column(values))

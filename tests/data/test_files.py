@@ -140,7 +140,7 @@ def test_a_missing_or_repeated_column_name_is_refused(tmp_path: Path, header: by
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"target": {"column": "lateness"}},
@@ -152,22 +152,22 @@ def test_a_missing_or_repeated_column_name_is_refused(tmp_path: Path, header: by
     ],
 )
 def test_an_unknown_column_is_reported_with_the_known_ones(
-    tmp_path: Path, changes: dict[str, object], said: str
+    tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(RecipeError) as found:
         estimate_size(recipe_of(packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n"), **changes))
-    assert said in str(found.value)
+    assert message in str(found.value)
 
 
 @pytest.mark.parametrize(
-    ("join", "said"),
+    ("join", "message"),
     [
         ({"by": ["b"], "columns": ["t"]}, "b is not a column of table rows"),
         ({"by": ["a"], "columns": ["u"]}, "u is not a column of table more"),
         ({"by": ["a"], "columns": ["y"]}, "adds y, which rows already has"),
     ],
 )
-def test_an_impossible_join_is_reported(tmp_path: Path, join: dict[str, object], said: str) -> None:
+def test_an_impossible_join_is_reported(tmp_path: Path, join: dict[str, object], message: str) -> None:
     rows, more = (
         packed_as(tmp_path, "rows.csv", b"a,y\n1,2\n"),
         packed_as(tmp_path, "more.csv", b"a,b,t,y\n1,2,3,4\n"),
@@ -180,7 +180,7 @@ def test_an_impossible_join_is_reported(tmp_path: Path, join: dict[str, object],
     )
     with pytest.raises(ShoestringError) as found:
         estimate_size(recipe)
-    assert said in str(found.value)
+    assert message in str(found.value)
 
 
 def test_a_fingerprint_depends_only_on_the_content(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_a_class_unseen_in_train_is_dropped_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "said"),
+    ("changes", "error", "message"),
     [
         ({"numeric": ["w"]}, RecipeError, "numeric feature w contains text"),
         ({"split": {"by": ["a"]}, "seed": 1}, DataError, "no rows were assigned to"),
@@ -187,9 +187,9 @@ def test_a_class_unseen_in_train_is_dropped_and_counted(tmp_path: Path) -> None:
     ],
 )
 def test_data_that_cannot_be_encoded_is_refused_with_the_reason(
-    tmp_path: Path, changes: dict[str, object], error: type[Exception], said: str
+    tmp_path: Path, changes: dict[str, object], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         preprocessed(recipe_of(of(tmp_path, some(100)), **changes), tmp_path)
 
 

@@ -78,7 +78,7 @@ def test_an_unknown_recipe_lists_the_included_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("name: [", "not YAML"),
         ("", "valid dictionary"),
@@ -114,12 +114,12 @@ def test_an_unknown_recipe_lists_the_included_ones() -> None:
     ],
 )
 def test_a_malformed_recipe_is_refused_with_the_place_and_the_problem(
-    tmp_path: Path, text: str, said: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     with pytest.raises(RecipeError) as found:
         read_recipe(written(tmp_path, text))
     assert "mine.yaml" in str(found.value)
-    assert said in str(found.value)
+    assert message in str(found.value)
 
 
 @given(st.integers(1, 10**12))

@@ -30,7 +30,7 @@ def test_a_transformed_table_keeps_the_order_and_the_manifest_counts_its_rows(
     tmp_path: Path, values: list[int], format: Format
 ) -> None:
     key, raw, store = ingested(recipe_of(rows_in(tmp_path, [*values, 10])), tmp_path)
-    made_key, made = rewrite(
+    new_key, new = rewrite(
         store,
         key,
         "rows",
@@ -41,9 +41,9 @@ def test_a_transformed_table_keeps_the_order_and_the_manifest_counts_its_rows(
         {"over": 4},
     )
     kept = [value for value in [*values, 10] if value > 4]
-    assert table_of(store, made, "rows")["x"].to_pylist() == kept
-    assert (made.rows, made.format, made.parents, made.columns) == (len(kept), format, (key,), raw.columns)
-    assert load_manifest(store, made_key) == made
+    assert table_of(store, new, "rows")["x"].to_pylist() == kept
+    assert (new.rows, new.format, new.parents, new.columns) == (len(kept), format, (key,), raw.columns)
+    assert load_manifest(store, new_key) == new
 
 
 def test_other_tables_are_copied_unchanged(tmp_path: Path) -> None:
@@ -55,23 +55,23 @@ def test_other_tables_are_copied_unchanged(tmp_path: Path) -> None:
         joins=[{"table": "planes", "by": ["x"], "columns": ["size"]}],
     )
     key, raw, store = ingested(recipe, tmp_path)
-    _, made = rewrite(store, key, "rows", lambda rows: rows.slice(0, 1), Format.PARQUET, tmp_path, quiet, {})
-    assert (raw.rows, made.rows) == (3, 1)
-    assert table_of(store, made, "planes") == table_of(store, raw, "planes")
+    _, new = rewrite(store, key, "rows", lambda rows: rows.slice(0, 1), Format.PARQUET, tmp_path, quiet, {})
+    assert (raw.rows, new.rows) == (3, 1)
+    assert table_of(store, new, "planes") == table_of(store, raw, "planes")
 
 
 def test_a_transform_that_changes_columns_or_removes_all_rows_is_refused(tmp_path: Path) -> None:
     key, _, store = ingested(recipe_of(rows_in(tmp_path, [1, 2])), tmp_path)
 
-    def made(table: str, drop: list[str], keep_rows: int) -> None:
+    def rewrite_table(table: str, drop: list[str], keep_rows: int) -> None:
         def change(rows: pa.Table) -> pa.Table:
             return rows.drop_columns(drop).slice(0, keep_rows)
 
         rewrite(store, key, table, change, Format.ARROW, tmp_path, quiet, {})
 
     with pytest.raises(DataError, match="changed the columns of rows to x: int64"):
-        made("rows", ["y"], 2)
+        rewrite_table("rows", ["y"], 2)
     with pytest.raises(DataError, match="left no rows in rows"):
-        made("rows", [], 0)
+        rewrite_table("rows", [], 0)
     with pytest.raises(RecipeError, match="has no table planes; it has rows"):
-        made("planes", [], 2)
+        rewrite_table("planes", [], 2)

@@ -20,10 +20,11 @@ def test_a_record_of_another_version_is_refused_for_its_version_only(tmp_path: P
     store.put(KEY, json.dumps({"schema_version": 1, "candidates": [], "unknown": 3}).encode())
     with pytest.raises(DataError) as refused:
         read_record(store, KEY, Decision)
-    said = str(refused.value)
+    message = str(refused.value)
     assert (
-        "schema version 1 is not readable" in said and "use the version of Shoestring that wrote it" in said
+        "schema version 1 is not readable" in message
+        and "use the version of Shoestring that wrote it" in message
     )
-    assert len(said) < 250
+    assert len(message) < 250
     found, (note,) = read_records(store, [KEY], Decision)
-    assert found == [] and note.startswith("1 of 1 records were skipped") and said in note
+    assert found == [] and note.startswith("1 of 1 records were skipped") and message in note

@@ -47,15 +47,15 @@ def fitted(task: Task) -> tuple[BoostedTrees, Encoding]:
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
 def test_boosting_is_better_than_the_prior_and_not_better_than_the_truth(task: Task) -> None:
-    made, encoding = fitted(task)
+    model, encoding = fitted(task)
     test, chance = table(task, 4000, 2)
     metric = "rmse" if task == "regression" else "log_loss"
     w = np.ones(4000)
-    ours, nothing, truth = (
+    boosted, nothing, truth = (
         statistics(task, test.y, p)[metric](w)
-        for p in (made.predict(test.x), predict_prior(encoding, 4000), chance)
+        for p in (model.predict(test.x), predict_prior(encoding, 4000), chance)
     )
-    assert truth < ours < nothing - 0.4 * (nothing - truth)
+    assert truth < boosted < nothing - 0.4 * (nothing - truth)
 
 
 def test_boosted_probabilities_add_up_to_1() -> None:
@@ -65,20 +65,20 @@ def test_boosted_probabilities_add_up_to_1() -> None:
 
 
 def test_boosting_predicts_with_the_iterations_that_validate_best() -> None:
-    made, _ = fitted("binary")
+    model, _ = fitted("binary")
     val = table("binary", 500, 1)[0]
     w = np.ones(500)
     losses = [
-        statistics("binary", val.y, replace(made, iterations=each).predict(val.x))["log_loss"](w)
-        for each in range(1, made.fitted_iterations + 1)
+        statistics("binary", val.y, replace(model, iterations=each).predict(val.x))["log_loss"](w)
+        for each in range(1, model.fitted_iterations + 1)
     ]
-    assert made.iterations == 1 + int(np.argmin(losses)) < made.fitted_iterations
+    assert model.iterations == 1 + int(np.argmin(losses)) < model.fitted_iterations
 
 
 def test_rare_categories_beyond_the_limit_share_a_code_and_common_ones_keep_theirs() -> None:
-    made, _ = fitted("binary")
-    ranks = made.category_ranks[0]
-    assert list(made.category_ranks) == [0], "only the first column has so many"
+    model, _ = fitted("binary")
+    ranks = model.category_ranks[0]
+    assert list(model.category_ranks) == [0], "only the first column has so many"
     held = np.bincount(columns(2000, 0)["where"], minlength=CODES)
     apart, together = ranks < MAX_CATEGORIES - 1, ranks == MAX_CATEGORIES - 1
     assert len(np.unique(ranks[apart])) == apart.sum() == MAX_CATEGORIES - 1
@@ -90,21 +90,27 @@ def test_rare_categories_beyond_the_limit_share_a_code_and_common_ones_keep_thei
 def test_boosting_starts_iterations_exactly_until_its_time_limit(given_s: float, slower: float) -> None:
     """The clock follows the iterations, not the processor; later iterations may take longer."""
     train, val = table("binary", 1000, 0)[0], table("binary", 500, 1)[0]
-    told = [0]
+    reported = [0]
 
     def reached_s(iterations: int) -> float:
         return float(0.05 * iterations**slower)
 
-    made = fit_boosted_trees(
-        train, val, encoding_of("binary", train.y), 0, given_s, lambda: reached_s(told[-1]), told.append
+    model = fit_boosted_trees(
+        train,
+        val,
+        encoding_of("binary", train.y),
+        0,
+        given_s,
+        lambda: reached_s(reported[-1]),
+        reported.append,
     )
-    assert made.stop_reason == "it reached its time limit"
+    assert model.stop_reason == "it reached its time limit"
     assert (
-        made.fitted_iterations
-        == told[-1]
+        model.fitted_iterations
+        == reported[-1]
         == max(1, next(each for each in count() if reached_s(each) >= given_s))
     )
-    assert made.elapsed_s == reached_s(made.fitted_iterations)
+    assert model.elapsed_s == reached_s(model.fitted_iterations)
 
 
 def test_the_report_callback_can_stop_the_fit() -> None:

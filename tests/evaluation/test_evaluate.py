@@ -50,8 +50,8 @@ def true_predictor(task: Task) -> Any:
     return predict
 
 
-def asked(data_key: str, predict: Any, **changes: Any) -> EvaluationRequest:
-    told = {
+def evaluation_request(data_key: str, predict: Any, **changes: Any) -> EvaluationRequest:
+    fields = {
         "run_id": "one",
         "dataset_key": data_key,
         "model_key": MODEL_KEY,
@@ -60,22 +60,24 @@ def asked(data_key: str, predict: Any, **changes: Any) -> EvaluationRequest:
         "cores": 1,
         "meter": meter(),
     } | changes
-    return EvaluationRequest(predict=predict, **told)
+    return EvaluationRequest(predict=predict, **fields)
 
 
-def judged(
+def evaluated(
     folder: Path, task: Task, *, groups: int = 0, seconds: float = 0.6, predict: Any = None, **changes: Any
 ) -> EvaluationResults:
     store, data_key = dataset(folder, task, ROWS, groups=groups)
     trained(store, data_key, seconds)
-    return evaluate(asked(data_key, predict or true_predictor(task), **changes), store, CLOCK, quiet)
+    return evaluate(
+        evaluation_request(data_key, predict or true_predictor(task), **changes), store, CLOCK, quiet
+    )
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
 def test_results_hold_every_metric_of_every_model_and_survive_a_round_trip(
     tmp_path: Path, task: Task
 ) -> None:
-    card = judged(tmp_path, task, groups=30)
+    card = evaluated(tmp_path, task, groups=30)
     assert [each.name for each in card.scored_models] == [
         "model",
         "mean" if task == "regression" else "class prior",
@@ -95,7 +97,7 @@ def test_results_hold_every_metric_of_every_model_and_survive_a_round_trip(
 
 
 def test_the_true_model_is_significantly_better_than_the_baselines(tmp_path: Path) -> None:
-    card = judged(tmp_path, "binary")
+    card = evaluated(tmp_path, "binary")
     assert card.resampling_unit == "rows" and card.unit_count == 600
     for baseline in card.baselines:
         lead = baseline.difference["log_loss"]
@@ -111,7 +113,7 @@ def test_a_model_worse_than_the_prior_has_a_worse_score(tmp_path: Path) -> None:
     def backwards(store: Store, key: str, rows: EncodedRows) -> Any:
         return true_predictor("binary")(store, key, rows)[:, ::-1]
 
-    card = judged(tmp_path, "binary", predict=backwards)
+    card = evaluated(tmp_path, "binary", predict=backwards)
     assert all(
         each.difference["log_loss"].value > 0 > each.difference["auc"].value for each in card.baselines
     )
@@ -123,7 +125,7 @@ def test_a_model_worse_than_the_prior_has_a_worse_score(tmp_path: Path) -> None:
 
 
 def test_quality_is_flat_for_scripts(tmp_path: Path) -> None:
-    quality = judged(tmp_path, "regression").quality
+    quality = evaluated(tmp_path, "regression").quality
     assert set(quality) == {
         "rmse",
         "mae",
@@ -137,7 +139,7 @@ def test_quality_is_flat_for_scripts(tmp_path: Path) -> None:
 
 
 def test_without_time_left_boosting_is_skipped_with_the_reason(tmp_path: Path) -> None:
-    card = judged(tmp_path, "binary", meter=meter(left_s=FINISH_S / 4))
+    card = evaluated(tmp_path, "binary", meter=meter(left_s=FINISH_S / 4))
     assert [each.name for each in card.baselines] == ["class prior"]
     assert card.skipped_baselines[BOOSTING].startswith("no time was left to fit it: 0.")
 
@@ -147,14 +149,14 @@ def test_a_test_split_of_one_class_or_value_is_refused(tmp_path: Path, task: Tas
     store, data_key = dataset(tmp_path, task, ROWS, only=1)
     trained(store, data_key)
     with pytest.raises(DataError, match="all 600 rows of the test split have the target"):
-        evaluate(asked(data_key, true_predictor(task)), store, CLOCK, quiet)
+        evaluate(evaluation_request(data_key, true_predictor(task)), store, CLOCK, quiet)
 
 
 def test_an_empty_test_split_is_refused(tmp_path: Path) -> None:
     store, data_key = dataset(tmp_path, "binary", {**ROWS, "test": 0})
     trained(store, data_key)
     with pytest.raises(DataError, match="the test split of made-up holds no rows"):
-        evaluate(asked(data_key, true_predictor("binary")), store, CLOCK, quiet)
+        evaluate(evaluation_request(data_key, true_predictor("binary")), store, CLOCK, quiet)
 
 
 def test_a_model_of_other_data_is_refused(tmp_path: Path) -> None:
@@ -164,7 +166,7 @@ def test_a_model_of_other_data_is_refused(tmp_path: Path) -> None:
         record_bytes(model_of("datasets/other/1.json", encoding_of("binary", np.zeros(1, int)), 1.0)),
     )
     with pytest.raises(DataError, match=r"was trained on datasets/other/1\.json"):
-        evaluate(asked(data_key, true_predictor("binary")), store, CLOCK, quiet)
+        evaluate(evaluation_request(data_key, true_predictor("binary")), store, CLOCK, quiet)
 
 
 def test_nan_predictions_are_refused(tmp_path: Path) -> None:
@@ -172,7 +174,7 @@ def test_nan_predictions_are_refused(tmp_path: Path) -> None:
         return np.full((len(rows), 2), np.nan)
 
     with pytest.raises(StageFailed, match="1200 of 1200 predictions of the model"):
-        judged(tmp_path, "binary", predict=diverged)
+        evaluated(tmp_path, "binary", predict=diverged)
 
 
 @pytest.mark.parametrize(
@@ -182,12 +184,12 @@ def test_evaluation_can_be_stopped_in_every_phase(tmp_path: Path, where: str) ->
     store, data_key = dataset(tmp_path, "binary", ROWS)
     trained(store, data_key)
 
-    def tell(phase: str, done: int) -> None:
+    def report(phase: str, done: int) -> None:
         if phase == where:
             raise StageStopped(phase)
 
     with pytest.raises(StageStopped, match=where):
-        evaluate(asked(data_key, true_predictor("binary")), store, CLOCK, tell)
+        evaluate(evaluation_request(data_key, true_predictor("binary")), store, CLOCK, report)
 
 
 def test_the_time_limit_is_the_minimum_of_training_time_row_limit_and_time_left() -> None:
@@ -199,8 +201,8 @@ def test_the_time_limit_is_the_minimum_of_training_time_row_limit_and_time_left(
     assert fit_limit(quick, 2, 10**6, 1000.0) == (3.0, "as long as training took")
     assert fit_limit(quick, 1, 10**6, 1000.0) == (6.0, "training took 3.0 s on 2 cores")
     assert fit_limit(slow, 2, 10**5, 1000.0)[0] == BASELINE_S + 10**5 * BASELINE_S_PER_ROW
-    given_s, why = fit_limit(slow, 2, 10**6, 20.0)
-    assert given_s < 20 - FINISH_S and why == "20.0 s are left until the budget or the deadline ends"
+    given_s, reason = fit_limit(slow, 2, 10**6, 20.0)
+    assert given_s < 20 - FINISH_S and reason == "20.0 s are left until the budget or the deadline ends"
 
 
 def test_the_code_digest_of_evaluate_imports_no_library() -> None:

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @st.composite
-def judged(draw: st.DrawFn, classes: int) -> tuple[Array, Array, Array]:
+def predictions(draw: st.DrawFn, classes: int) -> tuple[Array, Array, Array]:
     """Return targets, probabilities rounded so that many tie, and weights of which some are 0."""
     rows, seed = draw(st.integers(8, 60)), draw(st.integers(0, 10_000))
     generator = np.random.default_rng(seed)
@@ -28,7 +28,7 @@ def judged(draw: st.DrawFn, classes: int) -> tuple[Array, Array, Array]:
     return y, p / p.sum(axis=1, keepdims=True), w
 
 
-@given(judged(2))
+@given(predictions(2))
 def test_binary_metrics_are_those_of_scikit_learn(case: tuple[Array, Array, Array]) -> None:
     y, p, w = case
     found = {name: statistic(w) for name, statistic in statistics("binary", y, p).items()}
@@ -37,7 +37,7 @@ def test_binary_metrics_are_those_of_scikit_learn(case: tuple[Array, Array, Arra
     assert found["auc"] == pytest.approx(peer.roc_auc_score(y, p[:, 1], sample_weight=w))
 
 
-@given(judged(4))
+@given(predictions(4))
 def test_multiclass_metrics_are_those_of_scikit_learn(case: tuple[Array, Array, Array]) -> None:
     y, p, w = case
     found = {name: statistic(w) for name, statistic in statistics("multiclass", y, p).items()}
@@ -56,7 +56,7 @@ def test_regression_metrics_are_those_of_scikit_learn(seed: int, rows: int, scal
     assert found["r2"] == pytest.approx(peer.r2_score(y, p, sample_weight=w))
 
 
-@given(judged(2), st.sampled_from(["binary", "multiclass"]))
+@given(predictions(2), st.sampled_from(["binary", "multiclass"]))
 def test_a_weight_of_2_equals_the_row_twice(case: tuple[Array, Array, Array], task: Any) -> None:
     y, p, w = case
     twice = np.repeat(np.arange(len(y)), w.astype(int))
@@ -65,7 +65,7 @@ def test_a_weight_of_2_equals_the_row_twice(case: tuple[Array, Array, Array], ta
         assert statistic(w) == pytest.approx(doubled[name](np.ones(len(twice)))), name
 
 
-@given(judged(3))
+@given(predictions(3))
 def test_calibration_error_equals_its_definition(
     case: tuple[Array, Array, Array],
 ) -> None:

@@ -91,8 +91,8 @@ def test_only_overlays_name_image_tags() -> None:
         }
         assert used <= tags.keys()
         assert "latest" not in tags.values()
-        ours = {name for name in tags if "shoestring" in name}
-        assert {f"{name}:{tags[name]}" for name in ours} <= set(IMAGES.values())
+        own_images = {name for name in tags if "shoestring" in name}
+        assert {f"{name}:{tags[name]}" for name in own_images} <= set(IMAGES.values())
 
 
 def test_every_pod_passes_the_restricted_level() -> None:
@@ -143,7 +143,8 @@ def test_every_rule_is_in_the_table_of_rights() -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
 def test_the_world_files_of_an_overlay_are_valid(overlay: Path) -> None:
     files = {
-        name: parse(written(overlay, name).read_text(), noun, name, WorldError) for name, noun in DATA.items()
+        name: parse(written(overlay, name).read_text(), record_type, name, WorldError)
+        for name, record_type in DATA.items()
     }
     world, prices, pools = files["world"], files["prices"], files["pools"]
     assert (
@@ -188,12 +189,12 @@ def test_the_objects_that_compiled_pipelines_name_are_in_the_manifests() -> None
         template["serviceAccountName"] for template in templates if "serviceAccountName" in template
     } <= accounts
     for overlay in OVERLAYS:
-        made = {
+        created = {
             each["name"]
             for place in below(overlay)
             for each in kustomization(place).get("configMapGenerator", [])
         }
-        assert made == {f"shoestring-{name}" for name in WORLD_FILES}
+        assert created == {f"shoestring-{name}" for name in WORLD_FILES}
 
 
 def test_the_reaper_has_the_same_world_and_identity_as_a_stage() -> None:

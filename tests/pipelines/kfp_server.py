@@ -26,13 +26,13 @@ import yaml
 
 
 class Refusal(Exception):
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
         self.status = status
 
 
 @dataclass
-class Asked:
+class KfpRequest:
     """One request. `body`: JSON, or the documents of an uploaded file."""
 
     method: str
@@ -47,28 +47,28 @@ class Kfp:
     """The objects on the server, by kind, in the order of their creation."""
 
     multi_user: bool
-    things: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    resources: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
-    def add(self, kind: str, thing: dict[str, Any]) -> dict[str, Any]:
-        there = self.things.setdefault(kind, [])
-        made = {f"{kind}_id": f"{kind}-{len(there) + 1}", **thing}
-        there.append(made)
-        return made
+    def add(self, kind: str, resource: dict[str, Any]) -> dict[str, Any]:
+        others = self.resources.setdefault(kind, [])
+        created = {f"{kind}_id": f"{kind}-{len(others) + 1}", **resource}
+        others.append(created)
+        return created
 
     def get(self, kind: str, wanted: str) -> dict[str, Any]:
-        found = [thing for thing in self.things.get(kind, []) if thing[f"{kind}_id"] == wanted]
+        found = [resource for resource in self.resources.get(kind, []) if resource[f"{kind}_id"] == wanted]
         if not found:
             raise Refusal(404, f"{kind} {wanted} not found")
         return found[0]
 
-    def named(self, kind: str, asked: Asked, **also: str | None) -> list[dict[str, Any]]:
+    def named(self, kind: str, request: KfpRequest, **also: str | None) -> list[dict[str, Any]]:
         """Return objects newest first, filtered by the query."""
-        predicates = json.loads(asked.query.get("filter", "{}")).get("predicates", [])
+        predicates = json.loads(request.query.get("filter", "{}")).get("predicates", [])
         wanted = {predicate["key"]: predicate["stringValue"] for predicate in predicates} | also
         return [
-            thing
-            for thing in self.things.get(kind, [])[::-1]
-            if all(thing.get(key) == value for key, value in wanted.items())
+            resource
+            for resource in self.resources.get(kind, [])[::-1]
+            if all(resource.get(key) == value for key, value in wanted.items())
         ]
 
     def space(self, namespace: str | None) -> str | None:
@@ -81,40 +81,40 @@ class Kfp:
             )
         return namespace
 
-    def upload(self, asked: Asked) -> dict[str, Any]:
-        spec_of(asked.body)
-        name, space = asked.query["name"], self.space(asked.query.get("namespace"))
+    def upload(self, request: KfpRequest) -> dict[str, Any]:
+        spec_of(request.body)
+        name, space = request.query["name"], self.space(request.query.get("namespace"))
         if any(
-            (thing["display_name"], thing["namespace"]) == (name, space)
-            for thing in self.things.get("pipeline", [])
+            (resource["display_name"], resource["namespace"]) == (name, space)
+            for resource in self.resources.get("pipeline", [])
         ):
             raise Refusal(409, "Failed to create a pipeline and a pipeline version")
-        made = self.add("pipeline", {"display_name": name, "namespace": space})
-        self.add("pipeline_version", {"display_name": name, "pipeline_id": made["pipeline_id"]})
-        return made
+        created = self.add("pipeline", {"display_name": name, "namespace": space})
+        self.add("pipeline_version", {"display_name": name, "pipeline_id": created["pipeline_id"]})
+        return created
 
-    def upload_version(self, asked: Asked) -> dict[str, Any]:
-        spec_of(asked.body)
-        pipeline_id = self.get("pipeline", asked.query["pipelineid"])["pipeline_id"]
-        thing = {"display_name": asked.query["name"], "pipeline_id": pipeline_id}
-        if any(thing.items() <= there.items() for there in self.things["pipeline_version"]):
+    def upload_version(self, request: KfpRequest) -> dict[str, Any]:
+        spec_of(request.body)
+        pipeline_id = self.get("pipeline", request.query["pipelineid"])["pipeline_id"]
+        resource = {"display_name": request.query["name"], "pipeline_id": pipeline_id}
+        if any(resource.items() <= others.items() for others in self.resources["pipeline_version"]):
             raise Refusal(409, "Failed to create a pipeline version")
-        return self.add("pipeline_version", thing)
+        return self.add("pipeline_version", resource)
 
-    def experiment(self, asked: Asked) -> dict[str, Any]:
-        return self.add("experiment", asked.body | {"namespace": self.space(asked.body.get("namespace"))})
+    def experiment(self, request: KfpRequest) -> dict[str, Any]:
+        return self.add("experiment", request.body | {"namespace": self.space(request.body.get("namespace"))})
 
-    def run(self, kind: str, asked: Asked) -> dict[str, Any]:
-        reference = asked.body["pipeline_version_reference"]
+    def run(self, kind: str, request: KfpRequest) -> dict[str, Any]:
+        reference = request.body["pipeline_version_reference"]
         self.get("pipeline", reference["pipeline_id"])
         self.get("pipeline_version", reference["pipeline_version_id"])
-        self.get("experiment", asked.body["experiment_id"])
-        if kind == "recurring_run" and len(asked.body["trigger"]["cron_schedule"]["cron"].split()) != 6:
+        self.get("experiment", request.body["experiment_id"])
+        if kind == "recurring_run" and len(request.body["trigger"]["cron_schedule"]["cron"].split()) != 6:
             raise Refusal(400, "Schedule cron is not supported")
-        return self.add(kind, asked.body)
+        return self.add(kind, request.body)
 
     def drop(self, kind: str, wanted: str) -> dict[str, Any]:
-        self.things[kind].remove(self.get(kind, wanted))
+        self.resources[kind].remove(self.get(kind, wanted))
         return {}
 
 
@@ -126,31 +126,31 @@ def spec_of(documents: Any) -> dict[str, Any]:
     return documents[0]
 
 
-def answer(kfp: Kfp, asked: Asked) -> dict[str, Any]:
+def answer(kfp: Kfp, request: KfpRequest) -> dict[str, Any]:
     """Raises Refusal."""
     root = "/apis/v2beta1"
     routes: dict[str, Callable[..., dict[str, Any]]] = {
-        f"POST {root}/pipelines/upload": lambda: kfp.upload(asked),
-        f"POST {root}/pipelines/upload_version": lambda: kfp.upload_version(asked),
+        f"POST {root}/pipelines/upload": lambda: kfp.upload(request),
+        f"POST {root}/pipelines/upload_version": lambda: kfp.upload_version(request),
         f"GET {root}/pipelines": lambda: {
-            "pipelines": kfp.named("pipeline", asked, namespace=kfp.space(asked.query.get("namespace")))
+            "pipelines": kfp.named("pipeline", request, namespace=kfp.space(request.query.get("namespace")))
         },
         f"GET {root}/pipelines/([^/]+)/versions": lambda wanted: {
             "pipeline_versions": kfp.named(
-                "pipeline_version", asked, pipeline_id=kfp.get("pipeline", wanted)["pipeline_id"]
+                "pipeline_version", request, pipeline_id=kfp.get("pipeline", wanted)["pipeline_id"]
             )
         },
-        f"GET {root}/experiments": lambda: {"experiments": kfp.named("experiment", asked)},
-        f"POST {root}/experiments": lambda: kfp.experiment(asked),
-        f"POST {root}/runs": lambda: kfp.run("run", asked),
+        f"GET {root}/experiments": lambda: {"experiments": kfp.named("experiment", request)},
+        f"POST {root}/experiments": lambda: kfp.experiment(request),
+        f"POST {root}/runs": lambda: kfp.run("run", request),
         f"GET {root}/recurringruns": lambda: {
-            "recurringRuns": kfp.named("recurring_run", asked, experiment_id=asked.query["experiment_id"])
+            "recurringRuns": kfp.named("recurring_run", request, experiment_id=request.query["experiment_id"])
         },
-        f"POST {root}/recurringruns": lambda: kfp.run("recurring_run", asked),
+        f"POST {root}/recurringruns": lambda: kfp.run("recurring_run", request),
         f"DELETE {root}/recurringruns/([^/]+)": lambda wanted: kfp.drop("recurring_run", wanted),
     }
     for pattern, make in routes.items():
-        if found := re.fullmatch(pattern, f"{asked.method} {asked.path}"):
+        if found := re.fullmatch(pattern, f"{request.method} {request.path}"):
             return make(*found.groups())
     raise Refusal(404, "Not Found")
 
@@ -175,10 +175,10 @@ class Handler(BaseHTTPRequestHandler):
             raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             query = {key: values[0] for key, values in parse_qs(url.query).items()}
             body = body_of(self.headers.get("Content-Type", ""), raw)
-            asked = Asked(self.command, url.path, query, self.headers.get("authorization", ""), body)
+            request = KfpRequest(self.command, url.path, query, self.headers.get("authorization", ""), body)
             with self.options.requests.open("a") as out:
-                print(json.dumps(vars(asked)), file=out)
-            content = self.allowed(asked)
+                print(json.dumps(vars(request)), file=out)
+            content = self.allowed(request)
             # As the server does: what is empty is left out.
             self.reply(
                 200,
@@ -191,17 +191,17 @@ class Handler(BaseHTTPRequestHandler):
 
     do_POST = do_DELETE = do_GET
 
-    def allowed(self, asked: Asked) -> dict[str, Any] | str:
+    def allowed(self, request: KfpRequest) -> dict[str, Any] | str:
         if self.options.page:
             return "<html>Sign in</html>"
-        if self.options.token and asked.token != f"Bearer {self.options.token}":
+        if self.options.token and request.token != f"Bearer {self.options.token}":
             raise Refusal(401, "Request header error: there is no user identity header.")
-        if asked.path == f"/apis/{self.options.api}/healthz":
+        if request.path == f"/apis/{self.options.api}/healthz":
             health = {"commit_sha": "0", "tag_name": self.options.tag, "multi_user": self.options.multi_user}
             return health | ({"pipeline_store": "database"} if self.options.api == "v2beta1" else {})
-        if self.options.deny and asked.method == "POST":
+        if self.options.deny and request.method == "POST":
             raise Refusal(403, "User 'ann' is not authorized with reason: no role")
-        return answer(self.kfp, asked)
+        return answer(self.kfp, request)
 
     def reply(self, status: int, content: dict[str, Any] | str) -> None:
         text = content if isinstance(content, str) else json.dumps(content)

@@ -86,17 +86,17 @@ def test_the_stages_and_their_inputs_equal_those_of_the_kubeflow_pipeline() -> N
 
 @pytest.mark.parametrize("stage", INPUTS)
 def test_every_attempt_at_a_stage_is_routed_and_gets_its_keys(stage: str, templates: dict[str, Any]) -> None:
-    pair, leavers = templates[f"{stage}-routed"], sorted(set(INPUTS[stage].values()))
+    pair, upstream = templates[f"{stage}-routed"], sorted(set(INPUTS[stage].values()))
     assert pair["retryStrategy"]["retryPolicy"] == "Always"
-    asked, given = arguments(pair, "route"), arguments(pair, "stage")
-    assert json.loads(asked["needs"])["needs"][0]["stage"] == asked["stage"] == stage
-    assert given["patch"] == "{{tasks.route.outputs.parameters.patch}}"
+    route_arguments, stage_arguments = arguments(pair, "route"), arguments(pair, "stage")
+    assert json.loads(route_arguments["needs"])["needs"][0]["stage"] == route_arguments["stage"] == stage
+    assert stage_arguments["patch"] == "{{tasks.route.outputs.parameters.patch}}"
     assert arguments(templates["run"], stage) == {
-        leaver: f"{{{{tasks.{leaver}.outputs.parameters.key}}}}" for leaver in leavers
+        source: f"{{{{tasks.{source}.outputs.parameters.key}}}}" for source in upstream
     }
     words = templates[stage]["container"]["args"]
     assert [word for before, word in pairwise(words) if before == "--input"] == [
-        f"{name}={{{{inputs.parameters.{leaver}}}}}" for name, leaver in INPUTS[stage].items()
+        f"{name}={{{{inputs.parameters.{source}}}}}" for name, source in INPUTS[stage].items()
     ]
     assert templates[stage]["podSpecPatch"] == "{{inputs.parameters.patch}}"
 

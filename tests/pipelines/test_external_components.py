@@ -126,7 +126,7 @@ def test_an_external_component_on_a_laptop_is_settled_at_the_time_to_the_next_st
 
 
 @pytest.mark.parametrize(
-    ("component", "inputs", "said"),
+    ("component", "inputs", "message"),
     [
         (greedy, {"cpu_limit": "1"}, "has an input cpu_limit, which KFP overwrites"),
         (worded, {}, "has an input origin, which is an argument of routed"),
@@ -135,9 +135,9 @@ def test_an_external_component_on_a_laptop_is_settled_at_the_time_to_the_next_st
     ],
 )
 def test_a_component_that_would_fail_silently_is_refused(
-    component: Any, inputs: dict[str, Any], said: str
+    component: Any, inputs: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
 
         @dsl.pipeline(name="refused")
         def refused() -> None:

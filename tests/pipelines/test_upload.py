@@ -43,7 +43,7 @@ class Server:
     def requests(self, *kinds: str) -> list[dict[str, Any]]:
         """Return the requests that change something, or are of these kinds, in order."""
         found = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
-        return [asked for asked in found if asked["method"] in (kinds or ("POST", "DELETE"))]
+        return [request for request in found if request["method"] in (kinds or ("POST", "DELETE"))]
 
 
 Serve = Callable[..., Server]
@@ -77,13 +77,13 @@ def test_a_pipeline_is_created_once_and_the_same_file_is_not_sent_a_third_time(s
     server = serve()
     first, second, third = (server.upload("--json") for _ in range(3))
     assert [first.code, second.code, third.code] == [0, 0, 0], first.err + second.err + third.err
-    made, version = server.requests()
-    assert made["path"] == "/apis/v2beta1/pipelines/upload"
-    assert made["query"] == {"name": "shoestring-train"}
-    assert made["body"] == list(yaml.safe_load_all(GOLDEN.read_text()))
+    created, version = server.requests()
+    assert created["path"] == "/apis/v2beta1/pipelines/upload"
+    assert created["query"] == {"name": "shoestring-train"}
+    assert created["body"] == list(yaml.safe_load_all(GOLDEN.read_text()))
     assert version["path"] == "/apis/v2beta1/pipelines/upload_version"
     assert version["query"]["pipelineid"] == first.json["pipeline_id"]
-    assert version["body"] == made["body"]
+    assert version["body"] == created["body"]
     assert first.json["version_id"] != second.json["version_id"] == third.json["version_id"]
     assert (first.json["pipeline_id"], first.err) == (third.json["pipeline_id"], "")
 
@@ -129,9 +129,9 @@ def test_a_schedule_replaces_the_earlier_one(serve: Serve) -> None:
     first = server.upload("--cron", "0 3 * * *", "--recipe", "flights", "--json")
     second = server.upload("--cron", "30 4 * * 1", "--recipe", "flights", "--budget", "0.01", "--json")
     assert (first.code, second.code) == (0, 0), first.err + second.err
-    schedules = [asked for asked in server.requests() if "recurringruns" in asked["path"]]
-    assert [asked["method"] for asked in schedules] == ["POST", "POST", "DELETE"]
-    assert [asked["body"]["trigger"]["cron_schedule"]["cron"] for asked in schedules[:2]] == [
+    schedules = [request for request in server.requests() if "recurringruns" in request["path"]]
+    assert [request["method"] for request in schedules] == ["POST", "POST", "DELETE"]
+    assert [request["body"]["trigger"]["cron_schedule"]["cron"] for request in schedules[:2]] == [
         "0 0 3 * * *",
         "0 30 4 * * 1",
     ]
@@ -146,8 +146,8 @@ def test_on_a_multi_user_server_everything_is_in_the_users_namespace(serve: Serv
     for _ in range(2):
         ran = server.upload(*line, env={"KFP_TOKEN": "secret"})
         assert ran.code == 0, ran.err
-    asked = server.requests("GET", "POST")
-    assert {request["token"] for request in asked} == {"Bearer secret"}
+    requests = server.requests("GET", "POST")
+    assert {request["token"] for request in requests} == {"Bearer secret"}
     assert [request["path"].rpartition("/")[2] for request in server.requests()] == [
         "upload",
         "experiments",
@@ -157,13 +157,13 @@ def test_on_a_multi_user_server_everything_is_in_the_users_namespace(serve: Serv
     ]
     assert server.requests()[0]["query"]["namespace"] == "team"
     assert server.requests()[1]["body"]["namespace"] == "team"
-    assert {request["query"]["namespace"] for request in asked if request["path"].endswith("/pipelines")} == {
-        "team"
-    }
+    assert {
+        request["query"]["namespace"] for request in requests if request["path"].endswith("/pipelines")
+    } == {"team"}
 
 
 @pytest.mark.parametrize(
-    ("options", "line", "code", "said"),
+    ("options", "line", "code", "message"),
     [
         (
             ["--token", "secret"],
@@ -187,15 +187,15 @@ def test_on_a_multi_user_server_everything_is_in_the_users_namespace(serve: Serv
     ],
 )
 def test_an_unsuitable_server_is_reported_and_left_unchanged(
-    options: list[str], line: list[str], code: int, said: str, serve: Serve
+    options: list[str], line: list[str], code: int, message: str, serve: Serve
 ) -> None:
     server = serve(*options)
     ran = server.upload(*line, env={"OLD": "expired"})
     assert ran.code == code
-    assert said in ran.err
+    assert message in ran.err
     assert server.host in ran.err
     assert len(ran.err.splitlines()) == 1
-    assert [asked for asked in server.requests() if "--deny" not in options] == []
+    assert [request for request in server.requests() if "--deny" not in options] == []
 
 
 def test_the_command_prints_only_json_on_stdout(serve: Serve, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_an_untrusted_certificate_is_refused_until_its_authority_is_configured(
     serve: Serve, tmp_path: Path
 ) -> None:
     both = tmp_path / "server.pem"
-    made = [
+    command = [
         "openssl",
         "req",
         "-x509",
@@ -230,7 +230,7 @@ def test_an_untrusted_certificate_is_refused_until_its_authority_is_configured(
         "/CN=127.0.0.1",
     ]
     subprocess.run(
-        [*made, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", both, "-out", tmp_path / "ca.pem"],
+        [*command, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", both, "-out", tmp_path / "ca.pem"],
         check=True,
         capture_output=True,
     )
@@ -244,22 +244,22 @@ def test_an_untrusted_certificate_is_refused_until_its_authority_is_configured(
 
 
 @pytest.mark.parametrize(
-    ("host", "code", "said"),
+    ("host", "code", "message"),
     [
         ("http://kubeflow.invalid", 1, "http://kubeflow.invalid cannot be reached: no such host"),
         ("http://127.0.0.1:9", 1, "the connection was refused"),
         ("localhost:8080", 2, "it must begin with http:// or https://"),
     ],
 )
-def test_an_unreachable_host_is_reported_in_one_sentence(host: str, code: int, said: str) -> None:
+def test_an_unreachable_host_is_reported_in_one_sentence(host: str, code: int, message: str) -> None:
     ran = upload(host)
     assert ran.code == code
-    assert said in ran.err
+    assert message in ran.err
     assert len(ran.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (["--run"], "name the recipe to run"),
         (["--file", "nowhere.yaml"], "there is no compiled pipeline at nowhere.yaml"),
@@ -271,7 +271,7 @@ def test_an_unreachable_host_is_reported_in_one_sentence(host: str, code: int, s
         (["--run", "--recipe", "nobody"], "there is no recipe called 'nobody'"),
     ],
 )
-def test_wrong_options_are_refused_before_the_server_is_asked(line: list[str], said: str) -> None:
+def test_wrong_options_are_refused_before_the_server_is_asked(line: list[str], message: str) -> None:
     ran = upload("http://127.0.0.1:9", *line)
     assert ran.code == 2
-    assert said in ran.err
+    assert message in ran.err

@@ -118,8 +118,8 @@ def test_a_skypilot_line_gives_an_on_demand_and_a_spot_price() -> None:
 
 
 def test_impossible_rows_are_rejected_with_their_numbers() -> None:
-    (why,) = rejection_reasons(listed(SKYPILOT_AWS, **DATED))
-    assert why.endswith("spot at $0.192000 an hour is not below on-demand at $0.192000")
+    (reason,) = rejection_reasons(listed(SKYPILOT_AWS, **DATED))
+    assert reason.endswith("spot at $0.192000 an hour is not below on-demand at $0.192000")
     reasons = "\n".join(rejection_reasons(listed(SKYPILOT_GCP, as_of=TODAY)))
     assert "$0.000000 an hour is not a price: us-central1-a n2-standard-2 is not free" in reasons
     assert reasons.count("it repeats another row") == 2
@@ -129,7 +129,7 @@ def test_impossible_rows_are_rejected_with_their_numbers() -> None:
         == 1
     )
     assert [
-        why.partition(": usd_per_hour: ")[2] for why in rejection_reasons(listed(GPUHUNT, as_of=TODAY))
+        reason.partition(": usd_per_hour: ")[2] for reason in rejection_reasons(listed(GPUHUNT, as_of=TODAY))
     ] == [
         "'nan' is not an amount of dollars: it must be finite",
         "'inf' is not an amount of dollars: it must be finite",
@@ -140,7 +140,7 @@ HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,so
 
 
 @pytest.mark.parametrize(
-    ("line", "why"),
+    ("line", "reason"),
     [
         ("aws,r,m,96,,0,on-demand,,2026-07-30,list", "missing usd_per_hour; a row has pool"),
         ("aws,r,m,96,,0,sopt,1,2026-07-30,list", "'sopt' is not a market"),
@@ -165,9 +165,9 @@ HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,so
         ("aws,r,m,4,,0,spot,0.2,2026-04-30,list", "it is 185 days old, and spot prices are accepted for"),
     ],
 )
-def test_an_impossible_row_of_a_list_is_rejected_by_line_with_the_reason(line: str, why: str) -> None:
+def test_an_impossible_row_of_a_list_is_rejected_by_line_with_the_reason(line: str, reason: str) -> None:
     (reasons,) = rejection_reasons(listed(HEAD + line))
-    assert why in reasons
+    assert reason in reasons
     assert validated_book(listed(HEAD + line), [], TARIFFS, TODAY).quotes == ()
 
 
@@ -219,9 +219,9 @@ def test_the_packages_list_covers_the_gpus_of_three_clouds_with_a_source_per_row
 
 
 def test_a_gpu_machine_at_the_price_of_its_cores_is_rejected_by_its_other_regions() -> None:
-    asked = {"r1": "29.39", "r2": "32.00", "r3": "31.10", "r4": "44.00", "odd": "6.51"}
+    prices = {"r1": "29.39", "r2": "32.00", "r3": "31.10", "r4": "44.00", "odd": "6.51"}
     lines = "".join(
-        f"gcp,{region},a2,96,A100,8,on-demand,{usd},2026-10-01,list\n" for region, usd in asked.items()
+        f"gcp,{region},a2,96,A100,8,on-demand,{usd},2026-10-01,list\n" for region, usd in prices.items()
     )
     listing = listed(
         HEAD
@@ -230,7 +230,7 @@ def test_a_gpu_machine_at_the_price_of_its_cores_is_rejected_by_its_other_region
     )
     book = validated_book(listing, pools_of(listing.catalogues[0].read({})[0]), TARIFFS, TODAY)
     assert {quote.pool for quote in book.quotes} == {
-        f"gcp/{region}//a2" for region in asked if region != "odd"
+        f"gcp/{region}//a2" for region in prices if region != "odd"
     }
     outlier = "$6.510000 an hour is less than half of the median $31.100000 of its regions"
     assert [each.reason.partition(" as if")[0] for each in book.rejected] == [

@@ -55,7 +55,7 @@ def book_of(*rows: dict[str, Any]) -> PriceBook:
     return build_price_book(read_listing(PriceList(prices=rows), opened), POOLS, Tariffs(), TODAY)
 
 
-def doubts(*rows: dict[str, Any]) -> list[str]:
+def rejection_reasons(*rows: dict[str, Any]) -> list[str]:
     return [each.reason for each in book_of(*rows).rejected]
 
 
@@ -81,7 +81,7 @@ def test_a_malformed_row_is_refused_by_number_with_the_reason(wrong: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("rows", "why"),
+    ("rows", "reason"),
     [
         ([row(usd_per_hour="0")], "$0.000000 an hour is not a price: cpu is not free"),
         ([row(usd_per_hour="-0.10")], "$-0.100000 an hour is not a price: cpu is not free"),
@@ -99,8 +99,8 @@ def test_a_malformed_row_is_refused_by_number_with_the_reason(wrong: dict[str, A
         ),
     ],
 )
-def test_an_impossible_price_is_rejected_with_its_numbers(rows: list[dict[str, Any]], why: str) -> None:
-    assert doubts(*rows) == [why]
+def test_an_impossible_price_is_rejected_with_its_numbers(rows: list[dict[str, Any]], reason: str) -> None:
+    assert rejection_reasons(*rows) == [reason]
 
 
 def test_the_other_rows_are_still_used() -> None:
@@ -115,7 +115,7 @@ def test_the_other_rows_are_still_used() -> None:
 
 def test_disagreeing_rows_are_both_rejected_and_equal_rows_count_once() -> None:
     assert (
-        doubts(row(), row(usd_per_hour="0.20"))
+        rejection_reasons(row(), row(usd_per_hour="0.20"))
         == ["rows for cpu on-demand disagree: $0.160000, $0.200000; keep one"] * 2
     )
     book = book_of(row(), row(as_of="2026-08-30"))
@@ -128,7 +128,7 @@ def test_spot_is_not_compared_with_a_rejected_on_demand_price() -> None:
 
 
 def test_a_gpu_machine_may_cost_more_than_cores() -> None:
-    assert doubts(row("gpu", "14.24")) == [] and len(doubts(row("cpu", "14.24"))) == 1
+    assert rejection_reasons(row("gpu", "14.24")) == [] and len(rejection_reasons(row("cpu", "14.24"))) == 1
 
 
 def committed(**fields: object) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def test_commitments_with_duplicate_names_or_unknown_pools_are_refused() -> None
 
 
 @pytest.mark.parametrize(
-    ("fields", "why"),
+    ("fields", "reason"),
     [
         ({"until_day": "2026-10-31"}, "it ended on 2026-10-31: the on-demand price applies"),
         ({"from_day": "2026-11-02"}, "it begins on 2026-11-02"),
@@ -180,9 +180,9 @@ def test_commitments_with_duplicate_names_or_unknown_pools_are_refused() -> None
         ({"pool": "", "machine": "n2"}, "it covers none of the pools: n2"),
     ],
 )
-def test_an_inactive_commitment_is_rejected_with_the_reason(fields: dict[str, Any], why: str) -> None:
+def test_an_inactive_commitment_is_rejected_with_the_reason(fields: dict[str, Any], reason: str) -> None:
     book = book_with(committed(**fields))
-    assert book.committed == () and [each.reason for each in book.rejected] == [why]
+    assert book.committed == () and [each.reason for each in book.rejected] == [reason]
 
 
 @given(st.integers(1, 10**6))

@@ -29,7 +29,7 @@ def pool(**fields: str) -> Pool:
     )
 
 
-def mine(usd_per_hour: str, **fields: object) -> PriceRow:
+def own_row(usd_per_hour: str, **fields: object) -> PriceRow:
     fields_of_all = {
         "machine": "m6i.xlarge",
         "provider": "aws",
@@ -42,10 +42,10 @@ def mine(usd_per_hour: str, **fields: object) -> PriceRow:
 
 def test_the_most_specific_row_prices_a_pool() -> None:
     rows = [
-        mine("0.20"),
-        mine("0.21", region="us-east-1"),
-        mine("0.22", region="us-east-1", zone="a"),
-        mine("0.9", region="elsewhere"),
+        own_row("0.20"),
+        own_row("0.21", region="us-east-1"),
+        own_row("0.22", region="us-east-1", zone="a"),
+        own_row("0.9", region="elsewhere"),
     ]
     named = PriceRow.model_validate(
         {"pool": "p", "market": "on-demand", "as_of": "2020-01-01", "source": "mine", "usd_per_hour": "0.5"}
@@ -63,7 +63,7 @@ def test_the_most_specific_row_prices_a_pool() -> None:
 
 def test_a_pool_in_any_zone_costs_as_much_as_the_most_expensive_zone() -> None:
     rows = tuple(
-        mine(price, region="us-east-1", zone=zone)
+        own_row(price, region="us-east-1", zone=zone)
         for zone, price in (("a", "0.20"), ("b", "0.23"), ("c", "0.21"))
     )
     assert quotes_of(PriceListing(rows, PriceList()), pool()) == {("p", Market.ON_DEMAND): "0.23"}
@@ -73,7 +73,7 @@ def test_a_spot_price_is_compared_with_the_on_demand_price_of_another_list() -> 
     named = PriceRow.model_validate(
         {"pool": "p", "market": "on-demand", "as_of": TODAY, "source": "mine", "usd_per_hour": "0.1"}
     )
-    listing = PriceListing((named, mine("0.12", market="spot"), mine("0.2")), PriceList())
+    listing = PriceListing((named, own_row("0.12", market="spot"), own_row("0.2")), PriceList())
     book = validated_book(listing, [pool()], TARIFFS, TODAY)
     assert [each.reason for each in book.rejected] == [
         "spot at $0.120000 an hour is not below on-demand at $0.100000"
@@ -90,7 +90,9 @@ def test_discounts_compound_and_the_list_price_stays_in_the_quote() -> None:
             ]
         }
     )
-    (quote,) = validated_book(PriceListing((mine("0.192001"),), price_list), [pool()], TARIFFS, TODAY).quotes
+    (quote,) = validated_book(
+        PriceListing((own_row("0.192001"),), price_list), [pool()], TARIFFS, TODAY
+    ).quotes
     assert (quote.usd_per_hour, quote.list_usd_per_hour) == (Decimal("0.076801"), Decimal("0.192001"))
 
 

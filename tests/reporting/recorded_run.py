@@ -85,8 +85,8 @@ class Recording:
         )
         self.put("run.json", run)
 
-    def put(self, name: str, noun: Any) -> None:
-        self.store.put(f"runs/{RUN_ID}/{name}", record_bytes(noun))
+    def put(self, name: str, record: Any) -> None:
+        self.store.put(f"runs/{RUN_ID}/{name}", record_bytes(record))
 
     def start(self) -> None:
         self.starts += 1
@@ -226,7 +226,7 @@ class Recording:
         self,
         seconds: float,
         status: Literal["done", "failed", "stopped", "lost"] = "done",
-        why: str = "",
+        reason: str = "",
         **outcome: Any,
     ) -> None:
         """Settle an attempt that took this many seconds from now, and write its receipt."""
@@ -236,7 +236,7 @@ class Recording:
         fees_usd = choice.incurred_usd(done=status == "done") if self.tariffs else Decimal(0)
         spent_usd = Decimal(0) if choice.cached else min(self.spent(seconds) + fees_usd, choice.p95_usd)
         if not choice.cached:
-            self.ledger.settle(self.account, self.hold, spent_usd, why)
+            self.ledger.settle(self.account, self.hold, spent_usd, reason)
         receipt = Receipt(
             run_id=RUN_ID,
             stage=question.stage,
@@ -244,7 +244,7 @@ class Recording:
             pod=PodRef.parse("host.1.1"),
             decision_key=f"runs/{RUN_ID}/decisions/{self.hold}.json",
             status=status,
-            reason=why,
+            reason=reason,
             pool=choice.pool,
             market=choice.market,
             format=choice.format,

@@ -34,9 +34,9 @@ def call(finished_store: Path, laptop: Path) -> Call:
 
 
 def test_actuals_prints_a_row_per_stage_and_the_same_as_json(call: Call) -> None:
-    said = call("actuals", "--by", "stage")
-    assert said.code == 0, said.err
-    assert [line.split()[0] for line in said.out.splitlines() if line.startswith("  ")][1:7] == [
+    result = call("actuals", "--by", "stage")
+    assert result.code == 0, result.err
+    assert [line.split()[0] for line in result.out.splitlines() if line.startswith("  ")][1:7] == [
         "evaluate",
         "ingest",
         "overhead",
@@ -55,23 +55,23 @@ def test_actuals_respects_its_period(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--since", "yesterday"), "--since: 'yesterday' is not a date"),
         (("--by", "colour"), "unknown: colour; choose from: stage, gpu"),
     ],
 )
-def test_actuals_rejects_bad_options(call: Call, arguments: tuple[str, ...], said: str) -> None:
+def test_actuals_rejects_bad_options(call: Call, arguments: tuple[str, ...], message: str) -> None:
     ran = call("actuals", *arguments)
     assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+    assert message in ran.err
 
 
 def test_hindsight_prices_rejected_alternatives_of_one_run_or_all(call: Call) -> None:
-    said = call("hindsight", RUN_ID)
-    assert said.code == 0, said.err
-    assert f"train of run {RUN_ID}" in said.out
-    assert "4 choices" in said.out
+    result = call("hindsight", RUN_ID)
+    assert result.code == 0, result.err
+    assert f"train of run {RUN_ID}" in result.out
+    assert "4 choices" in result.out
     whole = call("hindsight", "--json").json
     assert [each["stage"] for each in whole["choices"]] == ["ingest", "preprocess", "train", "evaluate"]
     assert sum(Decimal(each["regret_usd"]) for each in whole["choices"]) == Decimal(whole["regret_usd"])
@@ -80,17 +80,17 @@ def test_hindsight_prices_rejected_alternatives_of_one_run_or_all(call: Call) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("no-such-run",), "there is no run called 'no-such-run'"),
         (("--prices", "later"), "choose then or now"),
         (("--stage", "brew"), "brew"),
     ],
 )
-def test_hindsight_rejects_unknown_names(call: Call, arguments: tuple[str, ...], said: str) -> None:
+def test_hindsight_rejects_unknown_names(call: Call, arguments: tuple[str, ...], message: str) -> None:
     ran = call("hindsight", *arguments)
     assert ran.code == 2
-    assert said in ran.err
+    assert message in ran.err
 
 
 def test_the_ledger_is_reconciled_with_opencost(call: Call, tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_one_decision_that_differs_fails_the_replay_of_its_run(
     call: Call, finished_store: Path, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(finished_store / "runs" / RUN_ID / "decisions", tmp_path / "decisions"))
-    made = json.loads((copy / "train-1.json").read_text())
-    made["choice"]["p95_usd"] = "0.123456"
-    (copy / "train-1.json").write_text(json.dumps(made, sort_keys=True, indent=1) + "\n")
+    decision = json.loads((copy / "train-1.json").read_text())
+    decision["choice"]["p95_usd"] = "0.123456"
+    (copy / "train-1.json").write_text(json.dumps(decision, sort_keys=True, indent=1) + "\n")
     (copy / "evaluate-1.json").write_text("{}")
     ran = call("replay", tmp_path, "--json")
     assert ran.code == 1
@@ -131,8 +131,8 @@ def test_one_decision_that_differs_fails_the_replay_of_its_run(
 
 def test_explain_compares_decisions_and_explains_rejections(call: Call, finished_store: Path) -> None:
     file = finished_store / "runs" / RUN_ID / "decisions" / "train-1.json"
-    said = shoestring("explain", file, "--why-not", "cpu-2")
-    assert said.out.startswith("cpu-2 on-demand: ")
+    result = shoestring("explain", file, "--why-not", "cpu-2")
+    assert result.out.startswith("cpu-2 on-demand: ")
     assert shoestring("explain", file, "--against", file).out.endswith("the inputs are equal\n")
     assert shoestring("explain", file, "--against", file, "--json").json["same_choice"] is True
     assert shoestring("explain", file, "--json").json["question"]["stage"] == "train"
@@ -158,12 +158,12 @@ def test_a_month_is_exported_with_its_total(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("month", "said"), [("2026-12", "known: 2026-11"), ("November", "write it like 2026-11")]
+    ("month", "message"), [("2026-12", "known: 2026-11"), ("November", "write it like 2026-11")]
 )
-def test_an_unknown_month_is_not_exported(call: Call, month: str, said: str, tmp_path: Path) -> None:
+def test_an_unknown_month_is_not_exported(call: Call, month: str, message: str, tmp_path: Path) -> None:
     ran = call("export", "focus", "--month", month, "--out", tmp_path / "focus.csv")
     assert ran.code == 2
-    assert said in ran.err
+    assert message in ran.err
     assert not (tmp_path / "focus.csv").exists()
 
 

@@ -271,4 +271,4 @@ def test_the_rules_miss_no_mandatory_column(tmp_path: Path) -> None:
     header, rest = exported(done(tmp_path)).split("\n", 1)
     for name in MANDATORY:
         changed = re.sub(rf"(?<=,){name}(?=,)|^{name}(?=,)", f"x_{name}", header)
-        assert any(f"{name}: is mandatory" in said for said in violations(f"{changed}\n{rest}"))
+        assert any(f"{name}: is mandatory" in violation for violation in violations(f"{changed}\n{rest}"))

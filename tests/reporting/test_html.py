@@ -71,23 +71,23 @@ def html_of(story: Story, folder: Path) -> str:
 
 @EVERY
 def test_the_page_is_well_formed_and_its_references_resolve(story: Story, tmp_path: Path) -> None:
-    made = page_of(story, tmp_path)
-    ids = made.values_of("id")
+    page = page_of(story, tmp_path)
+    ids = page.values_of("id")
     assert len(ids) == len(set(ids))
-    wanted = {link.removeprefix("#") for link in made.values_of("href")} | {
-        name for each in made.values_of("aria-labelledby") for name in each.split()
+    wanted = {link.removeprefix("#") for link in page.values_of("href")} | {
+        name for each in page.values_of("aria-labelledby") for name in each.split()
     }
     assert wanted <= set(ids)
 
 
 @EVERY
 def test_the_page_loads_nothing_external(story: Story, tmp_path: Path) -> None:
-    made = page_of(story, tmp_path)
+    page = page_of(story, tmp_path)
     assert {"script", "link", "img", "iframe", "object", "image", "use"} & {
-        name for name, _ in made.tags
+        name for name, _ in page.tags
     } == set()
-    assert made.values_of("src") == []
-    assert all(link.startswith("#") for link in made.values_of("href"))
+    assert page.values_of("src") == []
+    assert all(link.startswith("#") for link in page.values_of("href"))
     style = files("shoestring.reporting.html").joinpath("report.css").read_text()
     assert not re.search(r"url\(|@import|http", style)
 
@@ -139,10 +139,10 @@ def test_the_page_of_a_done_run_compares_quality_with_the_baselines(tmp_path: Pa
 
 
 def test_a_refused_run_shows_the_smallest_budget_and_the_command_for_it(tmp_path: Path) -> None:
-    made = page_of(refused, tmp_path)
-    assert "A budget of $0.000200 is too small: the smallest budget that is enough is $0.000518." in made.text
-    assert "shoestring run flights --budget 0.000518" in made.text
-    assert "#stages" not in made.values_of("href")
+    page = page_of(refused, tmp_path)
+    assert "A budget of $0.000200 is too small: the smallest budget that is enough is $0.000518." in page.text
+    assert "shoestring run flights --budget 0.000518" in page.text
+    assert "#stages" not in page.values_of("href")
 
 
 def test_a_failed_run_shows_the_reason_and_how_to_resume(tmp_path: Path) -> None:

@@ -81,9 +81,9 @@ def paid_usd(charges: list[Charge], stage: str) -> Decimal:
 
 def test_a_pod_is_known_by_its_labels_and_the_rest_of_its_cost_is_told_apart(charges: list[Charge]) -> None:
     train_usd = paid_usd(charges, "train")
-    theirs = float(train_usd) + 0.5
+    opencost_usd = float(train_usd) + 0.5
     data = answer(
-        allocation("c/n/ns/pod-a/main", theirs, LABELS, pvCost=0.1, sharedCost=0.25, cpuCostIdle=0.05),
+        allocation("c/n/ns/pod-a/main", opencost_usd, LABELS, pvCost=0.1, sharedCost=0.25, cpuCostIdle=0.05),
         allocation("c/__idle__", 3.0),
         allocation("c/__unmounted__/__unmounted__", 0.5),
         allocation("c/n/kube-system/dns/dns", 0.2),
@@ -129,19 +129,19 @@ def test_what_the_ledger_charges_for_data_is_in_no_pods_allocation(tmp_path: Pat
     )
 )
 def test_all_amounts_sum_to_the_micro_dollar(
-    charges: list[Charge], made: list[tuple[int, str, bool, int]]
+    charges: list[Charge], rows: list[tuple[int, str, bool, int]]
 ) -> None:
     pods = [
         allocation(
             f"c/n/ns/pod-{number}/main",
             micro / 1e6,
-            {"shoestring_dev_run": RUN_ID, "shoestring_dev_stage": stage} if ours else None,
-            networkCost=beside / 1e6,
+            {"shoestring_dev_run": RUN_ID, "shoestring_dev_stage": stage} if is_labelled else None,
+            networkCost=network_microusd / 1e6,
         )
-        for number, (micro, stage, ours, beside) in enumerate(made)
+        for number, (micro, stage, is_labelled, network_microusd) in enumerate(rows)
     ]
     found = reconciled(charges, answer(*pods, allocation("c/__idle__", 1.5)))
-    assert found.opencost_usd == from_microusd(sum(micro for micro, *_ in made) + 1_500_000)
+    assert found.opencost_usd == from_microusd(sum(micro for micro, *_ in rows) + 1_500_000)
     assert (
         found.opencost_usd
         == found.opencost_shoestring_usd
@@ -157,7 +157,7 @@ def test_all_amounts_sum_to_the_micro_dollar(
 
 
 @pytest.mark.parametrize(
-    ("made", "stage"),
+    ("item", "stage"),
     [
         (
             allocation("c/n/ns/any/main", 1, {"pipeline_runid": RUN_ID, "shoestring_dev_stage": "train"}),
@@ -180,8 +180,8 @@ def test_all_amounts_sum_to_the_micro_dollar(
     ],
     ids=["kubeflow", "router", "exit-step", "aggregated", "pod-name"],
 )
-def test_a_shoestring_pod_is_recognised(made: dict[str, Any], stage: str) -> None:
-    found = read_allocations(answer(made), {RUN_ID})
+def test_a_shoestring_pod_is_recognised(item: dict[str, Any], stage: str) -> None:
+    found = read_allocations(answer(item), {RUN_ID})
     assert [(each.run_id, each.stage) for each in found] == [(RUN_ID, stage)]
 
 
@@ -207,7 +207,7 @@ def test_a_charge_that_ends_after_the_period_is_noted(charges: list[Charge]) -> 
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "place"),
     [
         (b"cost,usd", "not JSON"),
         (b'{"code": 500, "message": "no Prometheus"}', "OpenCost answered 500: no Prometheus"),
@@ -220,10 +220,10 @@ def test_a_charge_that_ends_after_the_period_is_noted(charges: list[Charge]) -> 
         (answer(allocation("a", 1, pvCost=[1])), "a number of dollars is expected"),
     ],
 )
-def test_an_invalid_response_is_refused_with_the_place(data: bytes, said: str) -> None:
+def test_an_invalid_response_is_refused_with_the_place(data: bytes, place: str) -> None:
     with pytest.raises(UsageError) as refused:
         read_allocations(data, set())
-    assert said in str(refused.value)
+    assert place in str(refused.value)
 
 
 def test_labels_are_spelled_as_in_prometheus() -> None:

@@ -44,8 +44,8 @@ class AllPlans:
     one it ends; far below 0 where it does not wait for this one.
     """
 
-    def __init__(self, question: Question, made: Candidates) -> None:
-        self.question, self.made, self.columns = question, made, full_offer_table(made)
+    def __init__(self, question: Question, candidates: Candidates) -> None:
+        self.question, self.candidates, self.columns = question, candidates, full_offer_table(candidates)
         zero = np.zeros(1, dtype=np.int64)
         self.current, self.cost, self.p95 = zero, zero, zero
         self.ends, self.behind = dict[str, Ints](), dict[str, Ints]()
@@ -58,29 +58,37 @@ class AllPlans:
 
     def _format(self, name: Format | None) -> Ints:
         return np.full(
-            1, -1 if name is None or name not in self.made.formats else self.made.formats.index(name)
+            1,
+            -1
+            if name is None or name not in self.candidates.formats
+            else self.candidates.formats.index(name),
         )
 
     def _add_stage(self, stage: int, need: Need, reads: tuple[str, ...]) -> None:
-        rows, offers = self.columns, self.made.offers[stage]
+        rows, offers = self.columns, self.candidates.offers[stage]
         cap = self.question.stage_budgets.get(need.stage)
-        able = (rows.stage == stage) & (rows.exclusion < 0)
-        mine = np.flatnonzero(able if cap is None else able & (rows.min_p95_microusd <= microusd(cap)))
-        before, own = np.repeat(np.arange(len(self.current)), len(mine)), np.tile(mine, len(self.current))
+        is_usable = (rows.stage == stage) & (rows.exclusion < 0)
+        row_numbers = np.flatnonzero(
+            is_usable if cap is None else is_usable & (rows.min_p95_microusd <= microusd(cap))
+        )
+        before, own = (
+            np.repeat(np.arange(len(self.current)), len(row_numbers)),
+            np.tile(row_numbers, len(self.current)),
+        )
         if len(reads) == 1:
             fits = rows.reads[own] == self.formats[reads[0]][before]
         else:
-            ways = list(product(*(sorted(set(self.formats[name].tolist())) for name in reads)))
+            combinations = list(product(*(sorted(set(self.formats[name].tolist())) for name in reads)))
             numbered = product(*(self._possible_formats(name) for name in reads))
-            code = {way: number for number, way in enumerate(numbered)} if reads else {(): -1}
-            assert not reads or set(ways) <= code.keys()
+            code = {combination: number for number, combination in enumerate(numbered)} if reads else {(): -1}
+            assert not reads or set(combinations) <= code.keys()
             assert offers.reads == (tuple(range(len(code))) if reads else (-1,))
-            lying = (
+            stored = (
                 [tuple(each) for each in np.stack([self.formats[name] for name in reads], axis=1).tolist()]
                 if reads
                 else [()] * len(self.current)
             )
-            fits = rows.reads[own] == np.array([code[each] for each in lying], dtype=np.int64)[before]
+            fits = rows.reads[own] == np.array([code[each] for each in stored], dtype=np.int64)[before]
         before, own = before[fits], own[fits]
         for table in (self.formats, self.ends, self.behind):
             table |= {name: values[before] for name, values in table.items()}
@@ -106,7 +114,7 @@ class AllPlans:
     def _possible_formats(self, name: str) -> tuple[int, ...]:
         if name in ("", "side"):
             return (int(self._format(self.question.reads_format if name == "" else SIDE.format)[0]),)
-        offers = self.made.offers[self.made.stages.index(name)]
+        offers = self.candidates.offers[self.candidates.stages.index(name)]
         return tuple(sorted({*offers.writes} | ({offers.cached.writes} if offers.cached else set())))
 
     def fitting(self) -> tuple[Ints, Ints]:

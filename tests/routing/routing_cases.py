@@ -67,7 +67,7 @@ CPU_2 = Pool(name="cpu-2", cores=2, memory_gb=4)
 DAY = date(2026, 11, 1)
 
 
-ROOMY = NodeCapacity(nodes=1, max_nodes=1, free_shares=2, free_cores=8, free_memory_gb=16)
+WITH_CAPACITY = NodeCapacity(nodes=1, max_nodes=1, free_shares=2, free_cores=8, free_memory_gb=16)
 FULL = NodeCapacity(nodes=2, max_nodes=2, free_shares=0, free_cores=0.4, free_memory_gb=1.2, pending_pods=3)
 
 
@@ -148,7 +148,7 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
                 region=draw(st.sampled_from(["local", "far"])),
                 markets={Market.ON_DEMAND: MarketTerms()}
                 | ({Market.SPOT: spot} if draw(st.booleans()) else {}),
-                capacity=draw(st.sampled_from([None, None, ROOMY, FULL])),
+                capacity=draw(st.sampled_from([None, None, WITH_CAPACITY, FULL])),
             )
         )
     return tuple(draw(st.permutations(pools)))
@@ -157,8 +157,8 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
 def tightened(question: Question, more_money: float, more_time: float | None) -> Question:
     """Return the question with a budget and a deadline just above the smallest that are enough."""
     broke = question.model_copy(update={"budget_usd": Decimal(0), "deadline_left_s": None})
-    made = enumerate_offers(broke)
-    columns = full_offer_table(made)
+    candidates = enumerate_offers(broke)
+    columns = full_offer_table(candidates)
     if more_time is not None:
         shortest_s = 0.0
         for stage in range(len(question.needs)):
@@ -169,7 +169,7 @@ def tightened(question: Question, more_money: float, more_time: float | None) ->
             ]
             shortest_s += min((columns.min_p95_ms[row] for row in rows), default=0) / 1000
         broke = broke.model_copy(update={"deadline_left_s": shortest_s * (1 + more_time)})
-    smallest_usd = choose(broke, made).smallest_budget_usd
+    smallest_usd = choose(broke, candidates).smallest_budget_usd
     if smallest_usd is None:
         return question
     work_usd = smallest_usd - question.spent_usd - question.held_usd

@@ -60,7 +60,7 @@ WITH_CLASSES = st.builds(
 )
 
 
-def asked(
+def decision_of(
     held_hours: float, classes: dict[str, Any], needs: tuple[Need, ...] = (WRITE, READ), **fields: Any
 ) -> Decision:
     tariffs = Tariffs.model_validate({"storage_classes": classes, "storage_held_hours": held_hours})

@@ -30,8 +30,8 @@ def total_micro(decision: Decision) -> int:
 @examples(200)
 @given(branching())
 def test_no_plan_over_a_dag_is_better_than_the_choice(question: Question) -> None:
-    made = enumerate_offers(question)
-    decision, plans = choose(question, made), AllPlans(question, made)
+    candidates = enumerate_offers(question)
+    decision, plans = choose(question, candidates), AllPlans(question, candidates)
     samples, price = plans.fitting()
     assert (decision.choice is None) == (not len(samples))
     if decision.choice is None:
@@ -56,8 +56,8 @@ def test_an_explicit_chain_is_decided_byte_for_byte_as_an_implicit_one(
             for last, need in zip(question.needs, question.needs[1:], strict=False)
         ),
     ]
-    said = decide(question.model_copy(update={"needs": tuple(needs)}))
-    assert record_bytes(said.model_copy(update={"question": question})) == record_bytes(decide(question))
+    explicit = decide(question.model_copy(update={"needs": tuple(needs)}))
+    assert record_bytes(explicit.model_copy(update={"question": question})) == record_bytes(decide(question))
 
 
 @examples(40)
@@ -99,8 +99,8 @@ def test_stages_that_do_not_wait_for_this_one_keep_the_deadline_too() -> None:
 
 def test_the_gap_bounds_the_distance_from_the_best_plan_of_a_wide_dag() -> None:
     question = wide(6, 24)
-    made, limits = enumerate_offers(question), RunLimits.of(question)
-    exact = find_plans(question, made, limits, (10**6,))
+    candidates, limits = enumerate_offers(question), RunLimits.of(question)
+    exact = find_plans(question, candidates, limits, (10**6,))
     assert (
         exact.chosen is not None
         and exact.optimality_gap_ppm == 0
@@ -110,7 +110,7 @@ def test_the_gap_bounds_the_distance_from_the_best_plan_of_a_wide_dag() -> None:
     best_micro = int(exact.best.total[exact.chosen])
     lacking = []
     for most in (2, 4, 8):
-        found = find_plans(question, made, limits, (most,))
+        found = find_plans(question, candidates, limits, (most,))
         assert isinstance(found.lookahead, DagLookahead) and not found.lookahead.is_exact
         assert found.chosen is not None and found.optimality_gap_ppm is not None
         total_micro = int(found.best.total[found.chosen])
@@ -123,17 +123,17 @@ def test_the_gap_bounds_the_distance_from_the_best_plan_of_a_wide_dag() -> None:
 @examples(60)
 @given(branching(5))
 def test_pruned_plans_are_never_better_than_the_gap_allows(question: Question) -> None:
-    made, limits = enumerate_offers(question), RunLimits.of(question)
-    exact, found = (find_plans(question, made, limits, (most,)) for most in (10**6, 2))
+    candidates, limits = enumerate_offers(question), RunLimits.of(question)
+    exact, found = (find_plans(question, candidates, limits, (most,)) for most in (10**6, 2))
     assert exact.optimality_gap_ppm == 0
     if found.chosen is None or exact.chosen is None:
         assert exact.chosen is None or found.optimality_gap_ppm is None
         return
     assert found.optimality_gap_ppm is not None
     fewer = int(exact.best.samples[exact.chosen] - found.best.samples[found.chosen])
-    dearer = int(found.best.total[found.chosen] - exact.best.total[exact.chosen])
+    extra_micro = int(found.best.total[found.chosen] - exact.best.total[exact.chosen])
     of_it = exact.best.samples[exact.chosen] if fewer else found.best.total[found.chosen]
-    assert fewer >= 0 and (fewer or dearer) * 10**6 <= found.optimality_gap_ppm * of_it
+    assert fewer >= 0 and (fewer or extra_micro) * 10**6 <= found.optimality_gap_ppm * of_it
 
 
 def test_a_page_shows_the_gap_where_not_all_plans_were_compared() -> None:

@@ -86,7 +86,7 @@ def test_a_cheaper_pool_with_fewer_samples_does_not_count_as_the_alternative_to_
         for name, mean in (("cpu-1", 0.0), ("other", 1.0))
     )
     prices = (quote("cpu-1", "0.040000"), quote("other", "0.010000"))
-    asked = laptop_question(
+    question = laptop_question(
         (TRAIN,),
         "10",
         pools=(CPU_1, OTHER),
@@ -95,9 +95,9 @@ def test_a_cheaper_pool_with_fewer_samples_does_not_count_as_the_alternative_to_
         exploration_sd=1.0,
         deadline_left_s=60,
     )
-    hurried = decide(asked).choice
-    assert hurried is not None and hurried.pool == "cpu-1" and "the most samples that" in hurried.sentence
-    assert "exploration" not in hurried.sentence
+    choice = decide(question).choice
+    assert choice is not None and choice.pool == "cpu-1" and "the most samples that" in choice.sentence
+    assert "exploration" not in choice.sentence
 
 
 def test_a_later_stage_with_a_lower_p95_leaves_money_for_exploring() -> None:
@@ -109,12 +109,12 @@ def test_a_later_stage_with_a_lower_p95_leaves_money_for_exploring() -> None:
         LearnedSpeed(stage="evaluate", pool="other", runs=20, log_mean=0.0, log_sd=0.0, log_p95=0.0),
     )
     prices = (quote("cpu-1", "0.040000"), quote("other", "0.044000"))
-    asked = {"pools": (CPU_1, OTHER), "quotes": prices, "learned": learned, "exploration_sd": 1.0}
-    rich = decide(laptop_question((TRAIN, EVALUATE), "10", **asked))
+    fields = {"pools": (CPU_1, OTHER), "quotes": prices, "learned": learned, "exploration_sd": 1.0}
+    rich = decide(laptop_question((TRAIN, EVALUATE), "10", **fields))
     assert rich.choice is not None and (rich.choice.pool, rich.plan[0].pool) == ("other", "cpu-1")
-    kept_usd = decide(laptop_question((EVALUATE,), "10", **asked | {"quotes": prices[1:]})).choice
+    kept_usd = decide(laptop_question((EVALUATE,), "10", **fields | {"quotes": prices[1:]})).choice
     assert kept_usd is not None
-    just = decide(laptop_question((TRAIN, EVALUATE), str(rich.choice.p95_usd + kept_usd.p95_usd), **asked))
+    just = decide(laptop_question((TRAIN, EVALUATE), str(rich.choice.p95_usd + kept_usd.p95_usd), **fields))
     assert just.choice is not None and (just.choice.pool, just.plan[0].pool) == ("other", "other")
 
 
@@ -172,12 +172,14 @@ def test_no_plan_is_better_by_samples_then_by_cost_less_the_bonus(
     if decision.choice is None:
         return
     total = total_est_micro(decision)
-    mine = [
+    best_plans = [
         plan
         for plan in every_plan(question, columns)
         if plan[0] == decision.choice.candidate and fits(question, columns, plan)
     ]
-    mine = [plan for plan in mine if abs(samples_and_price(question, columns, plan)[1] - total) <= 1]
-    worth = max(bonus_micro(question, candidates, columns, plan) for plan in mine)
+    best_plans = [
+        plan for plan in best_plans if abs(samples_and_price(question, columns, plan)[1] - total) <= 1
+    ]
+    worth = max(bonus_micro(question, candidates, columns, plan) for plan in best_plans)
     assert abs(decision.choice.samples - max(samples for samples, _ in found)) <= 1
     assert total - worth <= min(price for samples, price in found if samples >= decision.choice.samples) + 1

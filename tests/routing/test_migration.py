@@ -24,7 +24,7 @@ from shoestring.routing.policy.migration import (
     saving_and_disruption,
 )
 
-HERE: dict[str, Any] = {
+RUNNING: dict[str, Any] = {
     "pool": "a",
     "market": Market.SPOT,
     "usd_per_hour": 1.0,
@@ -37,7 +37,7 @@ HERE: dict[str, Any] = {
     "samples_left": 1e9,
     "exit_s": 5.0,
 }
-THERE: dict[str, Any] = {
+TARGET: dict[str, Any] = {
     "pool": "b",
     "market": Market.SPOT,
     "usd_per_hour": 0.5,
@@ -80,15 +80,15 @@ migration_policies = st.builds(
 
 @given(running_stages, targets, migration_policies)
 def test_a_stage_never_migrates_in_a_protected_phase_or_without_a_saving(
-    at: RunningStage, there: MigrationTarget, rules: MigrationPolicy
+    at: RunningStage, target: MigrationTarget, rules: MigrationPolicy
 ) -> None:
-    found = check_migration(at, there, rules)
+    found = check_migration(at, target, rules)
     if not found.migrates:
         assert found.sentence.startswith("stays: ")
         return
     assert at.phase not in PHASES_WITHOUT_MIGRATION and at.phase not in rules.critical_phases
     assert (
-        at.elapsed_s >= rules.min_dwell_s and at.migrations < rules.max_migrations and there.pool != at.pool
+        at.elapsed_s >= rules.min_dwell_s and at.migrations < rules.max_migrations and target.pool != at.pool
     )
     assert found.saving > 0
     assert (
@@ -99,44 +99,44 @@ def test_a_stage_never_migrates_in_a_protected_phase_or_without_a_saving(
 
 @given(running_stages, targets, migration_policies)
 def test_a_migration_never_affords_fewer_samples_than_staying(
-    at: RunningStage, there: MigrationTarget, rules: MigrationPolicy
+    at: RunningStage, target: MigrationTarget, rules: MigrationPolicy
 ) -> None:
-    if not check_migration(at, there, rules).migrates:
+    if not check_migration(at, target, rules).migrates:
         return
     moving_usd, moving_s = (
-        (at.usd_per_hour * at.exit_s + there.usd_per_hour * there.startup_s) / 3600,
-        at.exit_s + there.startup_s,
+        (at.usd_per_hour * at.exit_s + target.usd_per_hour * target.startup_s) / 3600,
+        at.exit_s + target.startup_s,
     )
-    here = affordable_samples(at, at.usd_per_hour, at.s_per_sample)
-    moved = affordable_samples(at, there.usd_per_hour, there.s_per_sample, moving_usd, moving_s)
-    assert moved >= here * (1 - 1e-9)
-    if moved == here == at.samples_left:
+    running = affordable_samples(at, at.usd_per_hour, at.s_per_sample)
+    migrated = affordable_samples(at, target.usd_per_hour, target.s_per_sample, moving_usd, moving_s)
+    assert migrated >= running * (1 - 1e-9)
+    if migrated == running == at.samples_left:
         price_here, price_there = (
             at.usd_per_hour + at.delay_usd_per_hour,
-            there.usd_per_hour + at.delay_usd_per_hour,
+            target.usd_per_hour + at.delay_usd_per_hour,
         )
         cost = (
             moving_usd
             + at.delay_usd_per_hour * moving_s / 3600
-            + at.samples_left * there.s_per_sample * price_there / 3600
+            + at.samples_left * target.s_per_sample * price_there / 3600
         )
         assert cost <= at.samples_left * at.s_per_sample * price_here / 3600 * (1 + 1e-9)
 
 
 @given(running_stages, migration_policies, amounts)
 def test_a_stage_does_not_migrate_to_a_worse_target(
-    at: RunningStage, rules: MigrationPolicy, dearer: float
+    at: RunningStage, rules: MigrationPolicy, extra: float
 ) -> None:
     like = MigrationTarget.model_validate(
-        THERE
-        | {"usd_per_hour": at.usd_per_hour * (1 + dearer), "s_per_sample": at.s_per_sample * (1 + dearer)}
+        TARGET
+        | {"usd_per_hour": at.usd_per_hour * (1 + extra), "s_per_sample": at.s_per_sample * (1 + extra)}
     )
     assert not check_migration(at, like, rules).migrates
     assert not check_migration(at, None, rules).migrates
 
 
 @pytest.mark.parametrize(
-    ("here", "there", "code", "sentence"),
+    ("running", "target", "code", "sentence"),
     [
         (
             {},
@@ -173,14 +173,14 @@ def test_a_stage_does_not_migrate_to_a_worse_target(
     ],
 )
 def test_each_rule_decides_with_its_sentence(
-    here: dict[str, Any], there: dict[str, Any], code: MigrationReason, sentence: str | None
+    running: dict[str, Any], target: dict[str, Any], code: MigrationReason, sentence: str | None
 ) -> None:
     """Among them: with an hour to the deadline the faster place at four times the price wins; without one
     it saves nothing.
     """
     found = check_migration(
-        RunningStage.model_validate(HERE | here),
-        MigrationTarget.model_validate(THERE | there),
+        RunningStage.model_validate(RUNNING | running),
+        MigrationTarget.model_validate(TARGET | target),
         MigrationPolicy(),
     )
     assert found.code is code
@@ -188,11 +188,11 @@ def test_each_rule_decides_with_its_sentence(
 
 
 def test_the_price_of_delay_can_justify_a_faster_pool() -> None:
-    there = MigrationTarget.model_validate(THERE | {"usd_per_hour": 1.5, "s_per_sample": 0.008})
-    assert saving_and_disruption(RunningStage.model_validate(HERE | {"samples_left": 1e6}), there)[0] < 0
+    target = MigrationTarget.model_validate(TARGET | {"usd_per_hour": 1.5, "s_per_sample": 0.008})
+    assert saving_and_disruption(RunningStage.model_validate(RUNNING | {"samples_left": 1e6}), target)[0] < 0
     assert (
         saving_and_disruption(
-            RunningStage.model_validate(HERE | {"samples_left": 1e6, "delay_usd_per_hour": 5.0}), there
+            RunningStage.model_validate(RUNNING | {"samples_left": 1e6, "delay_usd_per_hour": 5.0}), target
         )[0]
         > 0
     )
@@ -200,20 +200,20 @@ def test_the_price_of_delay_can_justify_a_faster_pool() -> None:
 
 def migrations_over(prices: list[tuple[float, float]], rules: MigrationPolicy) -> list[int]:
     """Looks at two like targets, one every ten minutes, at which the stage moved."""
-    place, since, moved = 0, 0, list[int]()
+    index, since, migrated = 0, 0, list[int]()
     for number, now in enumerate(prices):
-        at = HERE | {
-            "usd_per_hour": now[place],
+        at = RUNNING | {
+            "usd_per_hour": now[index],
             "elapsed_s": 600.0 * (number - since),
-            "migrations": len(moved),
+            "migrations": len(migrated),
             "left_usd": 100.0,
         }
-        there = THERE | {"usd_per_hour": now[1 - place]}
+        target = TARGET | {"usd_per_hour": now[1 - index]}
         if check_migration(
-            RunningStage.model_validate(at), MigrationTarget.model_validate(there), rules
+            RunningStage.model_validate(at), MigrationTarget.model_validate(target), rules
         ).migrates:
-            moved, place, since = [*moved, number], 1 - place, number
-    return moved
+            migrated, index, since = [*migrated, number], 1 - index, number
+    return migrated
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -241,7 +241,7 @@ def test_the_margin_limits_the_number_of_migrations_at_any_prices(seed: int, mar
 def test_a_stage_never_migrates_twice_within_its_dwell_time() -> None:
     rng = random.Random(3)
     prices = [(rng.uniform(0.2, 2), rng.uniform(0.2, 2)) for _ in range(2000)]
-    moved = migrations_over(
+    migrated = migrations_over(
         prices, MigrationPolicy(min_dwell_s=3600, extra_saving_per_migration=0, max_migrations=10_000)
     )
-    assert len(moved) > 20 and min(b - a for a, b in pairwise(moved)) >= 6
+    assert len(migrated) > 20 and min(b - a for a, b in pairwise(migrated)) >= 6

@@ -103,9 +103,9 @@ def test_the_stages_of_a_run_share_a_free_egress_tier(stages: int, transferred_g
         PREPROCESS.model_copy(update={"stage": name, "writes_bytes_per_row": row_kb * 1000})
         for name in "abc"[:stages]
     )
-    asked = {"rows": ROWS, "pools": (far,), "quotes": (quote("cpu-1", "0.36"),), "speeds": (PACKED,)}
+    fields = {"rows": ROWS, "pools": (far,), "quotes": (quote("cpu-1", "0.36"),), "speeds": (PACKED,)}
     columns = full_offer_table(
-        enumerate_offers(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked))
+        enumerate_offers(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **fields))
     )
     gb = stages * ROWS * row_kb * 1000 * PACKED.size_ratio / 1e9
     over = max(0.0, transferred_gb + gb - 100) - max(0, transferred_gb - 100)
@@ -119,13 +119,13 @@ def test_a_later_stage_does_not_count_on_free_egress_that_an_earlier_one_may_use
     needs = tuple(
         PREPROCESS.model_copy(update={"stage": name, "writes_bytes_per_row": 100_000}) for name in "ab"
     )
-    asked = {
+    fields = {
         "rows": ROWS,
         "pools": (CPU_1, far),
         "quotes": (quote("cpu-1", "0.36"), quote("far", "0.36")),
         "speeds": (PACKED,),
     }
-    names = enumerate_offers(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **asked))
+    names = enumerate_offers(laptop_question(needs, tariffs=Tariffs.model_validate(tariffs), **fields))
     columns = full_offer_table(names)
     paid = {
         (stage, names.pools[pool]): usd

@@ -51,14 +51,14 @@ def test_of_plans_with_equal_cost_only_the_fastest_is_on_the_front() -> None:
     learned = (LearnedSpeed(stage="evaluate", pool="slow", runs=20, log_mean=1.1, log_sd=0.0),)
     pools = (CPU_1.model_copy(update={"name": "fast"}), CPU_1.model_copy(update={"name": "slow"}))
     prices = (quote("fast", "0.000640"), quote("slow", "0.000350"))
-    asked = laptop_question((EVALUATE,), pools=pools, quotes=prices, learned=learned, rows=0)
-    rows = full_offer_table(enumerate_offers(asked))
+    question = laptop_question((EVALUATE,), pools=pools, quotes=prices, learned=learned, rows=0)
+    rows = full_offer_table(enumerate_offers(question))
     assert (
         rows.est_microusd.tolist() == [1, 1]
         and rows.p95_microusd.tolist() == [2, 1]
         and rows.p95_ms[0] < rows.p95_ms[1]
     )
-    (only,) = pareto_front(asked, enumerate_offers(asked))
+    (only,) = pareto_front(question, enumerate_offers(question))
     assert only.p95_s == rows.p95_ms[0] / 1000
 
 
@@ -75,11 +75,11 @@ def test_each_stage_has_an_outline_with_its_offer_and_rejection_counts() -> None
 
 
 def test_a_plan_states_whether_it_fits_budget_and_deadline() -> None:
-    asked = laptop_question()
-    every = pareto_front(asked, enumerate_offers(asked))
-    limited = asked.model_copy(update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s})
+    question = laptop_question()
+    every = pareto_front(question, enumerate_offers(question))
+    limited = question.model_copy(update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s})
     assert pareto_front(limited, enumerate_offers(limited))[0].fits
-    short = asked.model_copy(
+    short = question.model_copy(
         update={"budget_usd": every[0].p95_usd, "deadline_left_s": every[0].p95_s - 0.001}
     )
     assert not pareto_front(short, enumerate_offers(short))[0].fits

@@ -71,12 +71,12 @@ def test_the_argo_patch_holds_what_the_driver_outputs_hold(pool: Pool) -> None:
     )
     outputs, patch = driver_outputs(decision, ""), json.loads(argo_patch(decision))
     (container,) = patch["containers"]
-    asked = {"cpu": outputs["cpu"], "memory": outputs["memory"]}
+    requested = {"cpu": outputs["cpu"], "memory": outputs["memory"]}
     gpu = {outputs["accelerator"]: outputs["accelerator_count"]} if outputs["accelerator"] else {}
     assert container == {
         "name": "main",
         "image": outputs["image"],
-        "resources": {"requests": asked | gpu, "limits": asked | gpu},
+        "resources": {"requests": requested | gpu, "limits": requested | gpu},
     }
     assert (
         patch.get("nodeSelector", {}) == outputs["node_selector"]
@@ -97,13 +97,13 @@ def test_a_gpu_is_requested_only_where_the_stage_uses_one() -> None:
 
 def test_as_many_gpus_are_requested_as_the_stage_can_use() -> None:
     pool = Pool(name="gpu", cores=4, memory_gb=16, gpu="L4", gpu_count=4, gpu_memory_gb=24, gpu_tflops=121)
-    asked = [
+    requested = [
         place_stage(
             pool, Market.ON_DEMAND, Need(stage="s", gpu="must", max_gpus=most), IMAGES
         ).accelerator_count
         for most in (1, 2, 8)
     ]
-    assert asked == ["1", "2", "4"]
+    assert requested == ["1", "2", "4"]
 
 
 def test_an_image_name_is_resolved_by_the_world_and_a_gpu_has_its_own_image() -> None:

@@ -47,9 +47,11 @@ PLACES: dict[str, Any] = {
 }
 
 
-def asked(tiers: dict[str, Any], needs: tuple[Need, ...] = (TRAIN, EVALUATE), **more: Any) -> Decision:
+def decision_of(
+    classes: dict[str, Any], needs: tuple[Need, ...] = (TRAIN, EVALUATE), **more: Any
+) -> Decision:
     preferences = Preferences.model_validate(
-        {"name": "house", "version": 3, "workload_classes": tiers} | more
+        {"name": "house", "version": 3, "workload_classes": classes} | more
     )
     return decide(laptop_question(needs, "5", **PLACES, preferences=preferences))
 
@@ -73,7 +75,7 @@ def exclusions(decision: Decision) -> list[RefusalCode | None]:
     ]
 
 
-tiers = st.builds(
+workload_classes = st.builds(
     WorkloadClass,
     markets=st.none() | st.lists(st.sampled_from(Market), min_size=1, max_size=3, unique=True).map(tuple),
     pools=st.none()
@@ -86,7 +88,8 @@ tiers = st.builds(
     delay_usd_per_hour=st.none() | st.decimals("0", "100", places=2),
 )
 policies = st.builds(
-    Preferences, workload_classes=st.dictionaries(st.sampled_from(["compute", "data", "memory"]), tiers)
+    Preferences,
+    workload_classes=st.dictionaries(st.sampled_from(["compute", "data", "memory"]), workload_classes),
 )
 
 
@@ -192,14 +195,14 @@ def test_an_empty_policy_changes_nothing(question: Question) -> None:
 def test_each_key_of_a_workload_class_has_its_own_refusal(
     workload: dict[str, Any], pool: str, market: str, code: str, sentence: str
 ) -> None:
-    assert refused(asked({"compute": workload}), pool, Market(market)) == (RefusalCode(code), sentence)
-    assert all(each.code not in POLICY_CODES.values() for each in asked({"memory": workload}).refusals), (
-        "the rules of another workload class"
-    )
+    assert refused(decision_of({"compute": workload}), pool, Market(market)) == (RefusalCode(code), sentence)
+    assert all(
+        each.code not in POLICY_CODES.values() for each in decision_of({"memory": workload}).refusals
+    ), "the rules of another workload class"
 
 
 def test_a_workload_class_moves_its_stages_to_a_gpu_and_no_others() -> None:
-    decision = asked({"compute": {"hardware": "gpu", "markets": ["on-demand"]}})
+    decision = decision_of({"compute": {"hardware": "gpu", "markets": ["on-demand"]}})
     assert decision.choice is not None and (decision.choice.pool, decision.choice.market) == (
         L4.name,
         Market.ON_DEMAND,
@@ -208,7 +211,7 @@ def test_a_workload_class_moves_its_stages_to_a_gpu_and_no_others() -> None:
 
 
 def test_a_stage_without_allowed_pools_is_refused_at_any_budget() -> None:
-    decision = asked({"compute": {"pools": ["tpu-*"]}})
+    decision = decision_of({"compute": {"pools": ["tpu-*"]}})
     assert decision.choice is None and decision.smallest_budget_usd is None
 
 
@@ -232,8 +235,8 @@ def test_the_kind_of_work_follows_from_the_need_unless_it_names_one(need: Need, 
 
 def test_a_price_of_delay_selects_the_faster_machine() -> None:
     patient, hasty = (
-        asked({}, (PREPROCESS, EVALUATE)),
-        asked({}, (PREPROCESS, EVALUATE), delay_usd_per_hour="3"),
+        decision_of({}, (PREPROCESS, EVALUATE)),
+        decision_of({}, (PREPROCESS, EVALUATE), delay_usd_per_hour="3"),
     )
     assert patient.choice is not None and hasty.choice is not None
     assert (patient.choice.pool, hasty.choice.pool) == (
@@ -244,12 +247,12 @@ def test_a_price_of_delay_selects_the_faster_machine() -> None:
         "the lowest expected cost with evaluate, with delay at $3.000000 an hour: "
     )
     assert hasty.choice.est_usd < Decimal("0.01"), "money is reserved and expected without it"
-    own = asked({"data": {"delay_usd_per_hour": 0}}, (PREPROCESS, EVALUATE), delay_usd_per_hour="3")
+    own = decision_of({"data": {"delay_usd_per_hour": 0}}, (PREPROCESS, EVALUATE), delay_usd_per_hour="3")
     assert own.choice is not None and own.choice.pool == "cpu-1"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
             "workload_classes: {fast: {}}",
@@ -277,10 +280,10 @@ def test_a_price_of_delay_selects_the_faster_machine() -> None:
         ("version: 0", "version: Input should be greater than or equal to 1"),
     ],
 )
-def test_a_bad_policy_is_refused_with_the_place_and_the_mend(text: str, told: str) -> None:
+def test_a_bad_policy_is_refused_with_the_place_and_the_mend(text: str, message: str) -> None:
     with pytest.raises(WorldError, match="policy") as error:
         parse(text, Policy, "policy.yaml", WorldError)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_the_policy_that_is_shipped_is_one() -> None:

@@ -35,7 +35,7 @@ candidates = st.builds(
 )
 
 
-def asked(share: float, run_id: str = "r", **more: Any) -> Decision:
+def decision_of(share: float, run_id: str = "r", **more: Any) -> Decision:
     """Of a stage that the policy in force puts on cpu-1, and the candidate on cpu-2."""
     candidate = CandidatePolicy(policy=HASTY, share=share)
     return decide(
@@ -49,16 +49,16 @@ def asked(share: float, run_id: str = "r", **more: Any) -> Decision:
 @given(questions(), policies)
 def test_a_shadow_policy_does_not_change_the_decision(question: Question, policy: Preferences) -> None:
     other = policy.model_copy(update={"name": "other"})
-    alone, beside = (
+    alone, with_shadow = (
         decide(question),
         decide(question.model_copy(update={"candidate_policy": CandidatePolicy(policy=other)})),
     )
-    assert beside.shadow is not None and (beside.shadow.sha256, beside.shadow.arm) == (
+    assert with_shadow.shadow is not None and (with_shadow.shadow.sha256, with_shadow.shadow.arm) == (
         other.sha256,
         "candidate",
     )
     assert record_bytes(alone) == record_bytes(
-        beside.model_copy(update={"question": question, "shadow": None})
+        with_shadow.model_copy(update={"question": question, "shadow": None})
     )
 
 
@@ -114,7 +114,7 @@ def test_the_assigned_share_is_accurate_and_drawn_again_for_each_version() -> No
 
 def test_assigned_runs_use_the_candidate_and_record_its_probability() -> None:
     for run in range(20):
-        decision = asked(0.4, f"r{run}")
+        decision = decision_of(0.4, f"r{run}")
         assert (
             decision.applied_policy is not None
             and decision.shadow is not None
@@ -127,15 +127,18 @@ def test_assigned_runs_use_the_candidate_and_record_its_probability() -> None:
         assert decision.choice.pool == ("cpu-2" if is_candidate else "cpu-1")
         assert decision.applied_policy.propensity == pytest.approx(0.4 if is_candidate else 0.6)
         assert decision.shadow.pool == ("cpu-1" if is_candidate else "cpu-2") and not decision.shadow.same
-        kept = trial_fields(decision)
-        assert kept.candidate_sha256 == HASTY.sha256 and kept.policy_sha256 == decision.applied_policy.sha256
-        assert kept.live_policy_est_usd == (
+        replayed = trial_fields(decision)
+        assert (
+            replayed.candidate_sha256 == HASTY.sha256
+            and replayed.policy_sha256 == decision.applied_policy.sha256
+        )
+        assert replayed.live_policy_est_usd == (
             decision.shadow.est_usd if is_candidate else decision.choice.est_usd
         )
 
 
 def test_a_rolled_back_candidate_continues_as_a_shadow() -> None:
-    decision = asked(1.0, rollback_reason="5 runs spent too much")
+    decision = decision_of(1.0, rollback_reason="5 runs spent too much")
     assert decision.applied_policy is not None and (
         decision.applied_policy.arm,
         decision.applied_policy.propensity,

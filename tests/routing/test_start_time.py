@@ -96,7 +96,7 @@ def test_the_price_is_constant_between_window_edges(
         assert len(inside) == 1
 
 
-def asked(priority: Priority = "normal", now: datetime = NOON, **more: Any) -> tuple[datetime | None, str]:
+def start_of(priority: Priority = "normal", now: datetime = NOON, **more: Any) -> tuple[datetime | None, str]:
     rules = StartPolicy.model_validate({"max_delay_s": 43200, "windows": (NIGHT,)} | more.pop("rules", {}))
     found = choose_start_time(
         now, rules, priority, **{"est_usd": 10.0, "est_s": 3600.0, "spare_s": None, "queue": 0} | more
@@ -105,18 +105,18 @@ def asked(priority: Priority = "normal", now: datetime = NOON, **more: Any) -> t
 
 
 def test_a_run_waits_for_the_night_and_states_the_saving() -> None:
-    until, sentence = asked()
+    until, sentence = start_of()
     assert until == NOON + timedelta(hours=10)
     assert sentence == "not before 2026-11-04T22:00:00.000Z: $5.000000 then, $10.000000 now, 50% less"
 
 
 def test_a_run_longer_than_the_night_counts_the_hours_after_it() -> None:
     assert mean_price_factor((NIGHT,), NOON + timedelta(hours=10), 16 * 3600) == pytest.approx(0.75)
-    assert asked(est_s=16 * 3600.0, rules={"min_saving": 0.3})[0] is None
+    assert start_of(est_s=16 * 3600.0, rules={"min_saving": 0.3})[0] is None
 
 
 @pytest.mark.parametrize(
-    ("more", "why"),
+    ("more", "case"),
     [
         ({"priority": "high"}, "urgent"),
         ({"spare_s": 30_000.0}, "its deadline comes before the night"),
@@ -128,25 +128,25 @@ def test_a_run_longer_than_the_night_counts_the_hours_after_it() -> None:
         ({"queue": 9, "rules": {"windows": (), "yield_to_queue": 1}}, "only what may wait yields"),
     ],
 )
-def test_a_run_starts_now_because(more: dict[str, Any], why: str) -> None:
-    assert asked(**more) == (None, "starts now"), why
+def test_a_run_starts_now_because(more: dict[str, Any], case: str) -> None:
+    assert start_of(**more) == (None, "starts now"), case
 
 
 def test_low_priority_runs_wait_out_a_peak_and_poll_a_queue() -> None:
     peak = {"windows": (OFFICE,), "min_saving": 0.5}
-    assert asked("low", rules=peak) == (
+    assert start_of("low", rules=peak) == (
         NOON + timedelta(hours=6),
         "not before 2026-11-04T18:00:00.000Z: low priority, and a peak window lasts until then",
     )
-    assert asked("normal", rules=peak)[0] is None
-    assert asked("low", NOON + timedelta(days=3), rules=peak)[0] is None, "there is no peak on a Saturday"
+    assert start_of("normal", rules=peak)[0] is None
+    assert start_of("low", NOON + timedelta(days=3), rules=peak)[0] is None, "there is no peak on a Saturday"
     queue = {"windows": (), "yield_to_queue": 2, "poll_s": 120}
-    assert asked("low", queue=3, rules=queue)[0] == NOON + timedelta(seconds=120)
-    assert asked("low", queue=1, rules=queue)[0] is None
+    assert start_of("low", queue=3, rules=queue)[0] == NOON + timedelta(seconds=120)
+    assert start_of("low", queue=1, rules=queue)[0] is None
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         (
             {"from_hour": 8, "to_hour": 8},
@@ -157,6 +157,6 @@ def test_low_priority_runs_wait_out_a_peak_and_poll_a_queue() -> None:
         ({"from_hour": 1, "to_hour": 2, "days": ["monday"]}, "Input should be 'mon'"),
     ],
 )
-def test_an_invalid_window_is_refused(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_an_invalid_window_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         PriceWindow.model_validate(fields)

@@ -15,7 +15,7 @@ from storage_class_cases import (
     READ,
     WITH_CLASSES,
     WRITE,
-    asked,
+    decision_of,
     storage_class_at,
 )
 from test_hindsight import actuals_of, hindsight_of
@@ -48,11 +48,11 @@ def test_no_format_on_any_storage_class_is_better_than_the_choice(question: Ques
 def test_each_offer_pays_for_the_classes_that_it_writes_to_and_reads_from(
     question: Question,
 ) -> None:
-    made, classes = enumerate_offers(question), question.tariffs.all_storage_classes
+    candidates, classes = enumerate_offers(question), question.tariffs.all_storage_classes
     ratios = {speed.format: speed.size_ratio for speed in question.speeds}
-    for need, offers in zip(question.needs, made.offers, strict=True):
+    for need, offers in zip(question.needs, candidates.offers, strict=True):
         for number in offers.writes:
-            written, storage_class = made.stored_format(number)
+            written, storage_class = candidates.stored_format(number)
             gb = np.array(
                 [question.rows * need.writes_bytes_per_row / 1e9 * (ratios[written] if written else 2.0)]
             )
@@ -64,10 +64,12 @@ def test_each_offer_pays_for_the_classes_that_it_writes_to_and_reads_from(
         )
     )
     first, rows = question.needs[0], question.rows if question.needs[0].reads != "none" else 0
-    extra = made.offers[0].transfer_in_microusd_by_region - plain.offers[0].transfer_in_microusd_by_region
-    for number, (written, storage_class) in enumerate(made.stored_formats):
+    extra = (
+        candidates.offers[0].transfer_in_microusd_by_region - plain.offers[0].transfer_in_microusd_by_region
+    )
+    for number, (written, storage_class) in enumerate(candidates.stored_formats):
         gb = np.array([rows * question.row_bytes / 1e9 * ratios[written]])
-        columns = extra.reshape(len(made.regions), -1)[:, number]
+        columns = extra.reshape(len(candidates.regions), -1)[:, number]
         assert (columns == retrieval_microusd(classes[storage_class], gb)[0]).all(), first.stage
 
 
@@ -100,7 +102,7 @@ def test_a_data_set_moves_to_the_cheaper_class_at_the_break_even_time(
         storage_classes={"COLD": cold},
     )
     reads = tuple(READ.model_copy(update={"stage": f"read-{number}"}) for number in range(readers))
-    decision = asked(hours, {}, (WRITE, *reads), speeds=(PACKED,), tariffs=tariffs)
+    decision = decision_of(hours, {}, (WRITE, *reads), speeds=(PACKED,), tariffs=tariffs)
     assert decision.choice is not None
     assert decision.choice.storage_class == ("COLD" if times > 1 else STANDARD_CLASS)
 
@@ -110,14 +112,14 @@ def test_a_class_with_minimum_days_is_not_chosen_for_less() -> None:
     tiers = [
         decision.choice.storage_class
         for hours in (24, 300, 720)
-        if (decision := asked(hours, {"STANDARD_IA": month})).choice
+        if (decision := decision_of(hours, {"STANDARD_IA": month})).choice
     ]
     assert tiers == [STANDARD_CLASS, STANDARD_CLASS, "STANDARD_IA"]
 
 
 def test_fees_include_what_the_storage_class_charges_with_the_billed_volume() -> None:
     kept, gb = StorageClass.model_validate(COLD | {"min_days": 90}), np.array([4.0 * PACKED.size_ratio])
-    reader = asked(
+    reader = decision_of(
         24, {"COLD": kept}, (READ,), reads_format=Format.PACKED, reads_storage_class="COLD", row_bytes=4000
     )
     assert (
@@ -125,7 +127,7 @@ def test_fees_include_what_the_storage_class_charges_with_the_billed_volume() ->
     )
     assert billed_gb(reader.question, reader.choice) == (gb[0], 0, 0)
     for hours, charged in ((5000, 5000), (1500, 90 * 24)):
-        writer = asked(hours, {"COLD": kept}, (WRITE,), speeds=(PACKED,))
+        writer = decision_of(hours, {"COLD": kept}, (WRITE,), speeds=(PACKED,))
         assert writer.choice and writer.choice.storage_class == "COLD"
         assert microusd(writer.choice.fees_usd) == storage_microusd(kept, gb, hours)[0]
         assert billed_gb(writer.question, writer.choice) == (
@@ -137,7 +139,7 @@ def test_fees_include_what_the_storage_class_charges_with_the_billed_volume() ->
 
 def test_a_data_set_without_readers_goes_to_the_class_that_is_cheapest_to_store_on() -> None:
     archive = {"GLACIER_IR": COLD | {"retrieval_usd_per_gb": "9"}}
-    (alone, read) = (asked(1000, archive, needs).choice for needs in ((WRITE,), (WRITE, READ)))
+    (alone, read) = (decision_of(1000, archive, needs).choice for needs in ((WRITE,), (WRITE, READ)))
     assert (alone and alone.storage_class, read and read.storage_class) == ("GLACIER_IR", STANDARD_CLASS)
 
 
@@ -167,7 +169,7 @@ def test_a_class_that_is_more_expensive_in_everything_changes_no_choice(question
 def test_an_existing_data_set_stays_on_its_storage_class() -> None:
     on = {"reads_format": Format.PACKED, "row_bytes": 4000}
     (warm, cold) = (
-        asked(1, {"COLD": COLD}, (READ,), reads_storage_class=storage_class, **on)
+        decision_of(1, {"COLD": COLD}, (READ,), reads_storage_class=storage_class, **on)
         for storage_class in (STANDARD_CLASS, "COLD")
     )
     assert warm.choice and cold.choice
@@ -181,7 +183,7 @@ def test_an_existing_data_set_stays_on_its_storage_class() -> None:
 def test_a_class_without_a_price_counts_as_the_standard_one() -> None:
     on = {"reads_format": Format.PACKED, "row_bytes": 4000}
     (gone, plain) = (
-        asked(1, {}, (READ,), reads_storage_class=storage_class, **on).choice
+        decision_of(1, {}, (READ,), reads_storage_class=storage_class, **on).choice
         for storage_class in ("GONE", STANDARD_CLASS)
     )
     assert gone == plain
@@ -194,7 +196,7 @@ def test_each_upstream_data_set_costs_by_its_own_class() -> None:
         for name, storage_class in (("write", "COLD"), ("other", STANDARD_CLASS))
     ]
     plain = [left[1].model_copy(update={"stage": "write"}), left[1]]
-    both = [asked(1, {"COLD": COLD}, (join,), upstream=tuple(given)).choice for given in (left, plain)]
+    both = [decision_of(1, {"COLD": COLD}, (join,), upstream=tuple(given)).choice for given in (left, plain)]
     cold, warm = (microusd(choice.est_usd) for choice in both if choice)
     assert (
         cold - warm
@@ -206,7 +208,7 @@ def test_a_cached_data_set_is_read_from_its_own_class() -> None:
     cached = {"cached_outcome": "cache/1.json", "cached_format": Format.PARQUET}
     needs = (WRITE.model_copy(update={"cpu_us_per_row": 10000.0}), READ)
     (cold, warm) = (
-        asked(1, {"COLD": COLD}, needs, cached_storage_class=storage_class, **cached)
+        decision_of(1, {"COLD": COLD}, needs, cached_storage_class=storage_class, **cached)
         for storage_class in ("COLD", STANDARD_CLASS)
     )
     assert (
@@ -222,15 +224,15 @@ def test_a_cached_data_set_is_read_from_its_own_class() -> None:
 
 
 def test_a_data_set_computed_again_in_the_cached_format_stays_on_its_class() -> None:
-    decision = asked(
+    decision = decision_of(
         1,
         {"COLD": COLD},
         cached_outcome="cache/1.json",
         cached_format=Format.PACKED,
         cached_storage_class="COLD",
     )
-    made, writes = decision.candidates, decision.candidates.offers[0].writes
-    assert [made.stored_format(number) for number in writes] == [
+    candidates, writes = decision.candidates, decision.candidates.offers[0].writes
+    assert [candidates.stored_format(number) for number in writes] == [
         (Format.PACKED, "COLD"),
         (Format.PARQUET, STANDARD_CLASS),
         (Format.PARQUET, "COLD"),
@@ -239,7 +241,7 @@ def test_a_data_set_computed_again_in_the_cached_format_stays_on_its_class() -> 
 
 def test_pages_name_the_class_with_the_format() -> None:
     again = READ.model_copy(update={"writes_bytes_per_row": 4000})
-    decision = asked(5000, {"COLD": COLD}, (WRITE, again, READ.model_copy(update={"stage": "last"})))
+    decision = decision_of(5000, {"COLD": COLD}, (WRITE, again, READ.model_copy(update={"stage": "last"})))
     assert (
         decision.choice
         and decision.choice.storage_class == "COLD"
@@ -256,7 +258,7 @@ def test_pages_name_the_class_with_the_format() -> None:
 
 
 def test_hindsight_finds_the_chosen_class_and_the_saving_of_another() -> None:
-    decision = asked(5000, {"COLD": COLD})
+    decision = decision_of(5000, {"COLD": COLD})
     took = (
         actuals_of(decision, writes=decision.choice.format, storage_class="COLD") if decision.choice else None
     )
@@ -269,7 +271,7 @@ def test_hindsight_finds_the_chosen_class_and_the_saving_of_another() -> None:
 
 @pytest.mark.parametrize("name", ["STANDARD_IA", "GLACIER_IR", "INTELLIGENT_TIERING", "ONEZONE_IA"])
 def test_a_decision_with_storage_classes_replays(name: str) -> None:
-    decision = asked(5000, {name: COLD})
+    decision = decision_of(5000, {name: COLD})
     assert decision.choice is not None and decision.choice.storage_class == name
     assert Decision.model_validate_json(record_bytes(decision)) == decision
     assert replay(record_bytes(decision)) is None

@@ -57,10 +57,14 @@ class NodePrices:
         """Return None: these prices never change."""
 
 
-def waits(world: World, seconds: float, run_id: str = "r", node: str = "", why: str = SCHEDULER) -> StagePod:
+def waits(
+    world: World, seconds: float, run_id: str = "r", node: str = "", reason: str = SCHEDULER
+) -> StagePod:
     since = world.clock.now() - timedelta(seconds=seconds)
     life = PodLifetime(alive=True, started_at=since if node else None)
-    return StagePod(ClusterPod("ns", "7", "ingest-pod"), run_id, "ingest", since, node, True, why, "42", life)
+    return StagePod(
+        ClusterPod("ns", "7", "ingest-pod"), run_id, "ingest", since, node, True, reason, "42", life
+    )
 
 
 def shares_world(laptop: Path, folder: Path, pools: tuple[Pool, ...] = (SMALL, LARGE)) -> World:

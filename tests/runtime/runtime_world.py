@@ -153,10 +153,10 @@ class StartedAttempt:
         self.ledger.reserve(self.account, "rival-1", "rival", 1, free_usd - left_usd)
 
 
-def begin(world: World, asked: RunRequest) -> StartedAttempt:
+def begin(world: World, request: RunRequest) -> StartedAttempt:
     """Admit a run and route its first stage; the attempt starts now."""
-    run = admit(world, asked)
-    decision, key = decide_and_reserve(world, run, asked, StageInputs())
+    run = admit(world, request)
+    decision, key = decide_and_reserve(world, run, request, StageInputs())
     assert decision.choice is not None
     attempt = Attempt(world, run, decision, key, {}, world.clock.monotonic_s(), decision.choice.p95_usd)
     return StartedAttempt(world, run, attempt, Ledger(world.store, world.clock))
@@ -170,12 +170,12 @@ def pod_environment(world_file: Path, folder: Path) -> dict[str, str]:
 class FakeCluster(LocalCluster):
     """A cluster that reports the given lifetimes and pools; all other pods are alive."""
 
-    def __init__(self, pools: tuple[Pool, ...], lives: dict[str, PodLifetime] | None = None) -> None:
+    def __init__(self, pools: tuple[Pool, ...], lifetimes: dict[str, PodLifetime] | None = None) -> None:
         super().__init__(pools)
-        self.lives = lives or {}
+        self.lifetimes = lifetimes or {}
 
     def lifetime(self, pod: PodRef) -> PodLifetime:
-        return self.lives.get(str(pod), PodLifetime(alive=True))
+        return self.lifetimes.get(str(pod), PodLifetime(alive=True))
 
 
 def on_cluster(

@@ -43,10 +43,10 @@ class DieAt(Random):
 
         A write asks twice: for a crash and for an error; with a fault once more: before (below 0.5) or after.
         """
-        asked, self._asked = self._asked, self._asked + 1
-        if asked == 0:
+        draw, self._asked = self._asked, self._asked + 1
+        if draw == 0:
             return 0.0 if self.writes == self._write else 1.0
-        if asked == 1:
+        if draw == 1:
             self.writes += 1
             if self.writes - 1 != self._write:
                 self._asked = 0

@@ -92,7 +92,7 @@ def test_price_changes_apply_by_machine_and_region_from_their_date(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("files", "zones", "said"),
+    ("files", "zones", "message"),
     [
         ({}, {"n2-standard-4": "a"}, "there is no availability.csv"),
         ({"availability.csv": "tick,a\n0,1\n"}, {"n2-standard-4": "a"}, "there is no prices.csv"),
@@ -111,16 +111,16 @@ def test_price_changes_apply_by_machine_and_region_from_their_date(tmp_path: Pat
     ],
 )
 def test_an_invalid_recording_is_refused(
-    tmp_path: Path, files: dict[str, str], zones: dict[str, str], said: str
+    tmp_path: Path, files: dict[str, str], zones: dict[str, str], message: str
 ) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    with pytest.raises(WorldError, match=said):
+    with pytest.raises(WorldError, match=message):
         market(MarketModel(trace=tmp_path, zones=zones))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("day,price\n1,2\n", "has no column from_date"),
         (
@@ -142,9 +142,9 @@ def test_an_invalid_recording_is_refused(
         ),
     ],
 )
-def test_invalid_price_changes_are_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_price_changes_are_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "changes.csv").write_text(text)
-    with pytest.raises(WorldError, match=said):
+    with pytest.raises(WorldError, match=message):
         market(MarketModel(trace=tmp_path / "changes.csv"))
 
 

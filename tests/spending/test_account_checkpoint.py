@@ -143,11 +143,11 @@ def test_a_missing_or_old_checkpoint_changes_nothing(store, clock, where):
 def test_a_damaged_checkpoint_is_reported(store, clock):
     path = store.root / store_layout.ledger_checkpoint("run")
     path.write_bytes(path.read_bytes().replace(b'"spent_microusd": ', b'"spent_microusd": 1', 1))
-    for look in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
+    for read in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
         with pytest.raises(
             LedgerCorrupt, match=r"checkpoint\.json was changed: verify the entries, then delete it"
         ):
-            look()
+            read()
 
 
 def write_wrong_checkpoint(store: FolderStore, **changes: object) -> None:
@@ -180,9 +180,9 @@ def test_a_chain_cut_off_before_its_checkpoint_is_reported_to_every_reader(store
     at = json.loads((store.root / store_layout.ledger_checkpoint("run")).read_bytes())["checkpoint"]["number"]
     for number in range(at, LONG + 2):
         (store.root / store_layout.ledger_entry("run", number)).unlink(missing_ok=True)
-    for look in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
+    for read in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
         with pytest.raises(LedgerCorrupt, match=rf"{at:08d}\.json: is "):
-            look()
+            read()
     (store.root / "ledger/run/head.json").unlink()
     with pytest.raises(LedgerCorrupt, match=rf"{at:08d}\.json: is missing"):
         verify(store, {})

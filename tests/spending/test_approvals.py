@@ -86,9 +86,9 @@ def test_a_ledger_with_an_approval_verifies_also_after_an_export(store, used, tm
 def test_a_changed_approval_is_reported_to_every_reader(store, used, by):
     path = store.root / store_layout.approval("run", used)
     path.write_bytes(path.read_bytes().replace(b'"approved_by": "ann"', f'"approved_by": "{by}"'.encode()))
-    for look in (lambda: verify(store, {}), lambda: read_approvals(store, "run")):
+    for read in (lambda: verify(store, {}), lambda: read_approvals(store, "run")):
         with pytest.raises(LedgerCorrupt, match="was changed after it was given"):
-            look()
+            read()
 
 
 def test_an_approval_copied_to_another_run_is_reported(store, used):
@@ -98,15 +98,15 @@ def test_an_approval_copied_to_another_run_is_reported(store, used):
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("given", "reason"),
     [
         (approval("4.999999"), r"has a cap of \$5\.000000, but the approval .* of ann allows \$4\.999999"),
         (approval(days=-1), r"was written after the approval .* of ann had expired"),
     ],
 )
-def test_verify_reports_a_cap_that_its_approval_does_not_allow(store, given, why):
+def test_verify_reports_a_cap_that_its_approval_does_not_allow(store, given, reason):
     Ledger(store, StillClock()).open("run", Decimal("5"), approval=write_approval(store, given))
-    with pytest.raises(LedgerCorrupt, match=why):
+    with pytest.raises(LedgerCorrupt, match=reason):
         verify(store, {})
 
 

@@ -50,9 +50,9 @@ def test_concurrent_processes_lose_and_duplicate_nothing_and_respect_the_cap(tmp
     assert [process.exitcode for process in writers] == [0] * WRITERS
     state = Ledger(store, clock).state("run")
     refused = {path.name.removeprefix("refused-") for path in tmp_path.glob("refused-*")}
-    asked = {f"{writer}-{number}" for writer in range(WRITERS) for number in range(ASKS_EACH)}
+    requested = {f"{writer}-{number}" for writer in range(WRITERS) for number in range(ASKS_EACH)}
     granted = {hold.removeprefix("work-").replace(".", "-") for hold in state.reservations}
-    assert granted | refused == asked and not granted & refused
+    assert granted | refused == requested and not granted & refused
     assert (state.held_usd, state.left_usd, state.entries) == (Decimal("0.60"), Decimal(0), 61)
     verify(store, {"run": (state.head_hash,)})
 

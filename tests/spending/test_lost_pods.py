@@ -151,9 +151,9 @@ def test_only_dead_pods_are_settled_between_zero_and_their_reservation(reservati
             ledger.reserve("run", name, name[0], 1, amount_usd)
         heartbeats = {
             name: write_heartbeat(
-                store, ALIVE if lives else DEAD, after_s=after_s, usd_per_hour=str(price), reservation=name
+                store, ALIVE if is_alive else DEAD, after_s=after_s, usd_per_hour=str(price), reservation=name
             )
-            for name, (lives, after_s, price) in pods.items()
+            for name, (is_alive, after_s, price) in pods.items()
         }
         settled = {
             found.reservation: found.actual_usd

@@ -81,13 +81,14 @@ def test_a_run_in_a_campaign_is_reserved_settled_and_released_in_both_parents(st
     assert (found.spent_usd, found.unfinished) == (Decimal("0.7"), ())
 
 
-@pytest.mark.parametrize(("asked", "lacks"), [("2.5", SPRING), ("3.5", MONTH)])
-def test_a_run_that_one_parent_cannot_afford_is_reserved_in_neither(store, ledger, asked, lacks):
-    left = {SPRING: "2.000000", MONTH: "3.000000"}[lacks]
+@pytest.mark.parametrize(("cap_usd", "parent"), [("2.5", SPRING), ("3.5", MONTH)])
+def test_a_run_that_one_parent_cannot_afford_is_reserved_in_neither(store, ledger, cap_usd, parent):
+    left = {SPRING: "2.000000", MONTH: "3.000000"}[parent]
     with pytest.raises(
-        BudgetExceeded, match=rf"reserve run of {lacks}: \${asked}00000 requested, \${left} left of \${left}"
+        BudgetExceeded,
+        match=rf"reserve run of {parent}: \${cap_usd}00000 requested, \${left} left of \${left}",
     ):
-        ledger.open("run", Decimal(asked), campaign=SPRING)
+        ledger.open("run", Decimal(cap_usd), campaign=SPRING)
     assert held(ledger) == (0, 0)
     assert verify(store, {}).unfinished == ()
     ledger.open("run.2", Decimal("1"), campaign=SPRING)
@@ -164,13 +165,13 @@ def test_repair_settles_what_a_dead_writer_left_in_either_parent(wrote: bool, or
                 a_whole_run(Ledger(DyingStore(folder, at, wrote=wrote), clock))
             repairer = Ledger(store, clock)
             clock.sleep(LEASE_S)
-            there = [name for name in order if any(store.list(f"ledger/{name}/"))]
-            for name in there:
+            existing = [name for name in order if any(store.list(f"ledger/{name}/"))]
+            for name in existing:
                 repairer.repair_parent(name)
             found = verify(store, {})
             assert found.unfinished == ()
             run = next((state for state in found.accounts if state.account == "run"), None)
-            for name in there:
+            for name in existing:
                 state = repairer.state(name)
                 assert set(state.reservations) == ({"run"} if run and not run.closed else set())
                 assert state.spent_usd == (run.spent_usd if run and run.closed else 0)
@@ -203,11 +204,11 @@ def test_neither_parent_exceeds_its_cap_and_both_agree(asking, month_cap, campai
         for state in (month, campaign):
             assert state.spent_usd + state.held_usd <= state.cap_usd
         for name in inside:
-            mine = [
+            amounts = [
                 state.reservations[name].amount_usd if name in state.reservations else state.settled_usd[name]
                 for state in (month, campaign)
             ]
-            assert (mine[0] == mine[1]) or name in month.reservations
+            assert (amounts[0] == amounts[1]) or name in month.reservations
     found = verify(store, {})
     assert found.unfinished == ()
     assert set(campaign_holds(found)) <= inside
@@ -219,7 +220,7 @@ def campaign_holds(found) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("number", "change", "why"),
+    ("number", "change", "reason"),
     [
         (
             1,
@@ -231,7 +232,9 @@ def campaign_holds(found) -> list[str]:
         (1, {"parent": None, "parent_hash": None}, "must be inside a month as well"),
     ],
 )
-def test_verify_reports_an_account_whose_campaign_did_not_reserve_its_cap(store, ledger, number, change, why):
+def test_verify_reports_an_account_whose_campaign_did_not_reserve_its_cap(
+    store, ledger, number, change, reason
+):
     ledger.open("run", Decimal("1"), campaign=SPRING)
     hashed = read_entry(store, "run", number)
     (store.root / "ledger/run/head.json").unlink()
@@ -239,7 +242,7 @@ def test_verify_reports_an_account_whose_campaign_did_not_reserve_its_cap(store,
         store_layout.ledger_entry("run", number),
         record_bytes(hash_entry(hashed.entry.model_copy(update=change))),
     )
-    with pytest.raises(LedgerCorrupt, match=why):
+    with pytest.raises(LedgerCorrupt, match=reason):
         verify(store, {})
 
 

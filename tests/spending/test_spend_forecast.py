@@ -52,7 +52,7 @@ class Machine:
     def __post_init__(self) -> None:
         self.drift = SpendTracker(self.bounds)
 
-    def standing(self) -> TrainingPosition:
+    def position(self) -> TrainingPosition:
         an_hour = float(self.price)
         return TrainingPosition(
             samples=self.samples,
@@ -74,7 +74,7 @@ class Machine:
         self.spent_usd += (
             WINDOW_ROWS * (pace + self.validation_s * self.validation_share / 5000) * float(self.price) / 3600
         )
-        self.drift, move = self.drift.after_window(pace, self.standing())
+        self.drift, move = self.drift.after_window(pace, self.position())
         if move is not None:
             self.moves.append((self.windows, move))
             self.validation_share = move.value if move.lever == "validation" else self.validation_share
@@ -121,7 +121,7 @@ def test_drift_leads_to_a_plan_that_ends_within_the_limit(times: float, after: i
     else:
         machine.pace *= times
     machine.run(4 * DWELL_WINDOWS)
-    at = machine.standing()
+    at = machine.position()
     on_trial = not machine.drift.recent_s_per_row
     assert (
         on_trial
@@ -209,7 +209,7 @@ def test_thresholds_are_ordered_mildest_first() -> None:
 def test_the_forecast_is_between_its_bounds_and_contains_the_limit(times: float, windows: int) -> None:
     machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600)
     assert (
-        machine.drift.forecast(machine.standing(), Decimal(0)) is None
+        machine.drift.forecast(machine.position(), Decimal(0)) is None
         if machine.drift.recent_s_per_row
         else True
     )
@@ -217,7 +217,7 @@ def test_the_forecast_is_between_its_bounds_and_contains_the_limit(times: float,
     machine.pace *= times
     machine.run(WINDOWS)
     spent_usd = Decimal(str(round(machine.spent_usd, 6)))
-    forecast = machine.drift.forecast(machine.standing(), spent_usd)
+    forecast = machine.drift.forecast(machine.position(), spent_usd)
     assert forecast is not None
     assert forecast.low_usd <= forecast.usd <= forecast.high_usd
     assert float(forecast.limit_usd) == pytest.approx(max(machine.budget_usd, machine.spent_usd), abs=5e-6)

@@ -123,10 +123,10 @@ def test_other_features_splits_or_targets_are_encoded_anew_but_not_ingested_anew
 
 
 def test_a_stage_that_is_asked_to_stop_stops_and_leaves_no_data_set(tmp_path: Path) -> None:
-    asked = replace(work(tmp_path, "ingest"), should_stop=lambda: True)
+    stopping = replace(work(tmp_path, "ingest"), should_stop=lambda: True)
     with pytest.raises(StageStopped, match="rows"):
-        ingest.run(asked)
-    assert list(asked.store.list("datasets/")) == []
+        ingest.run(stopping)
+    assert list(stopping.store.list("datasets/")) == []
 
 
 def test_a_stage_that_was_given_no_format_says_so(tmp_path: Path) -> None:

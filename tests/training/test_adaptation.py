@@ -26,10 +26,12 @@ LONG = TrainSettings(
 )
 
 
-def bench(folder: Path, limits: AdaptationLimits, look_s: float = 0.0, steps: int = STEPS) -> TrainingBench:
+def make_bench(
+    folder: Path, limits: AdaptationLimits, validation_s: float = 0.0, steps: int = STEPS
+) -> TrainingBench:
     """Return a training whose budget buys `steps` steps."""
     limit_usd = PRICE * Decimal(str(STEP_S * steps)) / 3600
-    made = TrainingBench(
+    bench = TrainingBench(
         folder,
         train=table(1600, 0),
         validation=table(400, 1),
@@ -37,34 +39,34 @@ def bench(folder: Path, limits: AdaptationLimits, look_s: float = 0.0, steps: in
         limits=limits,
         meter=Meter(PRICE, 0.0, limit_usd, None),
     )
-    made.validation_s, made.step_s = (lambda: look_s), (lambda: STEP_S)
-    return made
+    bench.validation_s, bench.step_s = (lambda: validation_s), (lambda: STEP_S)
+    return bench
 
 
-def slow(made: TrainingBench, after_s: float, times: float) -> None:
-    made.step_s = lambda: STEP_S * (times if made.clock.at_s > after_s else 1.0)
+def slow(bench: TrainingBench, after_s: float, times: float) -> None:
+    bench.step_s = lambda: STEP_S * (times if bench.clock.at_s > after_s else 1.0)
 
 
-def raise_price(made: TrainingBench, after_s: float, times: int) -> None:
+def raise_price(bench: TrainingBench, after_s: float, times: int) -> None:
     """Raise the price in the middle of a step, as another thread would."""
 
     def step_s() -> float:
-        if made.clock.at_s > after_s and not made.meter.rate_changes:
-            made.meter.update(made.meter.limit_usd, ((made.clock.at_s, PRICE * times),), None)
+        if bench.clock.at_s > after_s and not bench.meter.rate_changes:
+            bench.meter.update(bench.meter.limit_usd, ((bench.clock.at_s, PRICE * times),), None)
         return STEP_S
 
-    made.step_s = step_s
+    bench.step_s = step_s
 
 
-def check_recalibrated(made: TrainingBench, trained: TrainedModel) -> list[AdaptationChange]:
-    assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
+def check_recalibrated(bench: TrainingBench, trained: TrainedModel) -> list[AdaptationChange]:
+    assert bench.meter.spent_usd(bench.clock.at_s) <= bench.meter.limit_usd
     points = trained.state.points
     assert max(point.learning_rate for point in points) == pytest.approx(LONG.learning_rate, rel=0.05)
     assert [point.learning_rate for point in points if point.train_loss is not None][
         -1
     ] < 0.2 * LONG.learning_rate
     assert trained.val_loss is not None
-    assert trained.val_loss < 0.8 * class_prior_loss(made.train, made.validation)
+    assert trained.val_loss < 0.8 * class_prior_loss(bench.train, bench.validation)
     changes = trained.state.changes
     assert changes, "nothing was recorded"
     assert changes[0].lever == "length"
@@ -76,13 +78,13 @@ def check_recalibrated(made: TrainingBench, trained: TrainedModel) -> list[Adapt
 def test_a_slower_machine_and_a_higher_price_end_annealed_within_the_budget(
     tmp_path: Path, disturb: Callable[[TrainingBench, float, int], None]
 ) -> None:
-    made = bench(tmp_path, AdaptationLimits())
-    disturb(made, 20.0, 3)
-    trained = made.training().run()
-    changes = check_recalibrated(made, trained)
+    bench = make_bench(tmp_path, AdaptationLimits())
+    disturb(bench, 20.0, 3)
+    trained = bench.training().run()
+    changes = check_recalibrated(bench, trained)
     assert trained.state.samples < 0.7 * 16 * STEPS
-    assert made.forecasts[-1].planned_samples == pytest.approx(trained.state.samples, rel=0.2)
-    assert made.forecasts[-1].limit_usd >= made.forecasts[-1].low_usd
+    assert bench.forecasts[-1].planned_samples == pytest.approx(trained.state.samples, rel=0.2)
+    assert bench.forecasts[-1].limit_usd >= bench.forecasts[-1].low_usd
     assert [change.lever for change in changes].count("length") <= 3
 
 
@@ -90,39 +92,39 @@ def test_a_slower_machine_and_a_higher_price_end_annealed_within_the_budget(
 def test_when_the_policy_forbids_changes_the_guard_cuts_training_off(
     tmp_path: Path, disturb: Callable[[TrainingBench, float, int], None]
 ) -> None:
-    made = bench(
+    bench = make_bench(
         tmp_path, AdaptationLimits(length=False, min_validation_share=1, max_batch_factor=1, pool=False)
     )
-    disturb(made, 20.0, 3)
-    trained = made.training().run()
-    assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
+    disturb(bench, 20.0, 3)
+    trained = bench.training().run()
+    assert bench.meter.spent_usd(bench.clock.at_s) <= bench.meter.limit_usd
     assert trained.state.changes == []
     assert trained.state.points[-2].learning_rate > 0.9 * LONG.learning_rate, "not annealed"
 
 
 def test_an_undisturbed_run_changes_nothing(tmp_path: Path) -> None:
-    made = bench(tmp_path, AdaptationLimits())
-    trained = made.training().run()
+    bench = make_bench(tmp_path, AdaptationLimits())
+    trained = bench.training().run()
     assert trained.state.changes == []
     assert trained.state.samples > 0.9 * 16 * STEPS
 
 
 def test_a_smaller_validation_share_validates_the_best_weights_again(tmp_path: Path) -> None:
-    made = bench(tmp_path, AdaptationLimits(max_batch_factor=1), look_s=2.0, steps=2000)
-    slow(made, 15.0, 3)
-    trained = made.training().run()
-    assert made.meter.spent_usd(made.clock.at_s) <= made.meter.limit_usd
+    bench = make_bench(tmp_path, AdaptationLimits(max_batch_factor=1), validation_s=2.0, steps=2000)
+    slow(bench, 15.0, 3)
+    trained = bench.training().run()
+    assert bench.meter.spent_usd(bench.clock.at_s) <= bench.meter.limit_usd
     assert "validation" in [change.lever for change in trained.state.changes]
     assert trained.state.validation_share < 1
 
 
 def test_a_larger_batch_gets_a_higher_learning_rate_and_survives_a_restart(tmp_path: Path) -> None:
-    made = bench(tmp_path, AdaptationLimits(min_validation_share=1), steps=2000)
-    slow(made, 20.0, 4)
-    trained = made.training().run()
+    bench = make_bench(tmp_path, AdaptationLimits(min_validation_share=1), steps=2000)
+    slow(bench, 20.0, 4)
+    trained = bench.training().run()
     changes = [change for change in trained.state.changes if change.lever == "batch"]
     assert changes, "steps that take as long whatever their rows are cheaper when they are larger"
     assert trained.state.batch_rows == 32
     assert max(point.learning_rate for point in trained.state.points) > 1.3 * LONG.learning_rate
-    again = replace(made, clock=type(made.clock)()).training()
+    again = replace(bench, clock=type(bench.clock)()).training()
     assert again.batch_rows in (16, 32)

@@ -51,7 +51,7 @@ def drifting(first_s: float, chance: random.Random) -> Callable[[], float]:
     usd_per_hour=st.sampled_from(["0", "0.0004", "0.04", "3.5"]),
     due=st.booleans(),
     step_s=st.floats(0.02, 0.2),
-    look_s=st.floats(0.0, 1.2),
+    validation_s=st.floats(0.0, 1.2),
     put_s=st.floats(0.0, 0.1),
     stops=st.lists(st.integers(1, 60), max_size=2),
     seed=st.integers(0, 1000),
@@ -62,7 +62,7 @@ def test_budget_and_deadline_are_never_exceeded(
     usd_per_hour: str,
     due: bool,
     step_s: float,
-    look_s: float,
+    validation_s: float,
     put_s: float,
     stops: list[int],
     seed: int,
@@ -75,7 +75,7 @@ def test_budget_and_deadline_are_never_exceeded(
     with TemporaryDirectory() as folder:
         bench = TrainingBench(Path(folder), settings=SMALL, clock=clock, meter=meter)
         bench.step_s = drifting(step_s, chance)
-        bench.validation_s = lambda: look_s * chance.uniform(1, 1.5)
+        bench.validation_s = lambda: validation_s * chance.uniform(1, 1.5)
         bench.put_s = lambda: put_s * chance.uniform(1, 2)
         for steps in stops:
             # A stopped start writes its checkpoint in the grace period; the next start has its own budget.
@@ -94,12 +94,12 @@ def test_budget_and_deadline_are_never_exceeded(
 @given(
     budget_s=st.floats(3.0, 30.0),
     step_s=st.floats(0.05, 0.2),
-    look_s=st.floats(0.0, 0.3),
+    validation_s=st.floats(0.0, 0.3),
     seed=st.integers(0, 1000),
 )
 @examples(15)
-@example(budget_s=3.0, step_s=0.09375, look_s=0.25, seed=0)
-def test_the_budget_is_used_up(budget_s: float, step_s: float, look_s: float, seed: int) -> None:
+@example(budget_s=3.0, step_s=0.09375, validation_s=0.25, seed=0)
+def test_the_budget_is_used_up(budget_s: float, step_s: float, validation_s: float, seed: int) -> None:
     """Only the time that the guard reserves for the exit is left, based on the slowest validation so far."""
     chance, clock = random.Random(seed), StillClock()
     endless = SMALL.model_copy(update={"max_epochs": 10**6, "patience": 10**6})
@@ -111,11 +111,11 @@ def test_the_budget_is_used_up(budget_s: float, step_s: float, look_s: float, se
             meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s),
         )
         bench.step_s = lambda: step_s * chance.uniform(1, 2)
-        bench.validation_s = lambda: look_s * chance.uniform(1, 1.5)
+        bench.validation_s = lambda: validation_s * chance.uniform(1, 1.5)
         training = bench.training()
         trained = training.run()
     assert trained.stop_reason == "the budget or the deadline was reached"
-    assert budget_s - clock.at_s <= training.guard.exit_s + 2 * max(0.2, 2 * step_s) + look_s / 2 + 1e-6
+    assert budget_s - clock.at_s <= training.guard.exit_s + 2 * max(0.2, 2 * step_s) + validation_s / 2 + 1e-6
     assert trained.state.points[-1].learning_rate == 0.0
 
 

@@ -66,8 +66,8 @@ def test_the_cost_of_an_epoch_is_extrapolated_from_a_part_of_it(microusd: int, e
 
 @pytest.mark.parametrize("action", ["stop", "pause", "roll-back"])
 def test_a_training_below_its_skill_floor_is_stopped_with_a_checkpoint(tmp_path: Path, action: str) -> None:
-    rails = Guardrails(skill=SkillFloor(min=0.99, after_epochs=1.5, action=action))
-    bench = TrainingBench(tmp_path, settings=LEARNS, guardrails=rails)
+    limits = Guardrails(skill=SkillFloor(min=0.99, after_epochs=1.5, action=action))
+    bench = TrainingBench(tmp_path, settings=LEARNS, guardrails=limits)
     with pytest.raises(
         StageStopped, match=r"guardrail skill: 0\.\d+ after 1\.50 epochs .* below the minimum of 0\.99"
     ) as stopped:
@@ -81,11 +81,11 @@ def test_a_training_below_its_skill_floor_is_stopped_with_a_checkpoint(tmp_path:
 
 
 def test_a_training_within_its_guardrails_is_unchanged(tmp_path: Path) -> None:
-    rails = Guardrails(
+    limits = Guardrails(
         skill=SkillFloor(min=0.05, after_epochs=2, action="stop"),
         usd_per_epoch=EpochCap(max_usd=Decimal(1)),
     )
-    guarded = TrainingBench(tmp_path / "guarded", settings=LEARNS, guardrails=rails).training().run()
+    guarded = TrainingBench(tmp_path / "guarded", settings=LEARNS, guardrails=limits).training().run()
     alone = TrainingBench(tmp_path / "alone", settings=LEARNS).training().run()
     assert guarded.weights == alone.weights
     assert guarded.state.changes == []
@@ -105,8 +105,8 @@ def spoil_at(training: Training, bench: TrainingBench, samples: int) -> None:
 
 
 def test_a_training_that_gets_worse_rolls_back_and_recovers(tmp_path: Path) -> None:
-    rails = Guardrails(skill=SkillFloor(min=0.25, after_epochs=3, action="roll-back"))
-    bench = TrainingBench(tmp_path, settings=LEARNS, guardrails=rails)
+    limits = Guardrails(skill=SkillFloor(min=0.25, after_epochs=3, action="roll-back"))
+    bench = TrainingBench(tmp_path, settings=LEARNS, guardrails=limits)
     training = bench.training()
     spoil_at(training, bench, 1330)
     trained = training.run()
@@ -123,8 +123,8 @@ def test_rollbacks_are_limited_over_all_starts(
     tmp_path: Path,
 ) -> None:
     """Each start resumes from a checkpoint with the number of rollbacks and the rollback point."""
-    rails = Guardrails(skill=SkillFloor(min=0.25, after_epochs=3, action="roll-back"))
-    bench = TrainingBench(tmp_path, settings=LEARNS.model_copy(update={"max_epochs": 30}), guardrails=rails)
+    limits = Guardrails(skill=SkillFloor(min=0.25, after_epochs=3, action="roll-back"))
+    bench = TrainingBench(tmp_path, settings=LEARNS.model_copy(update={"max_epochs": 30}), guardrails=limits)
     rollbacks, starts = 0, list[Training]()
     # Each start is stopped after its rollback.
     bench.should_stop = lambda: starts[-1].state.rollbacks > len(starts) - 1
@@ -218,16 +218,16 @@ def test_invalid_guardrails_are_refused_with_the_reason(given: dict[str, object]
 
 
 def test_guardrails_are_described_in_sentences() -> None:
-    rails = Guardrails.model_validate(
+    guardrails = Guardrails.model_validate(
         {
             "joules": {"max": 600},
             "usd_per_epoch": {"max_usd": "0.05", "action": "rebalance"},
             "skill": {"min": 0.1, "after_epochs": 2, "after_share": 0.5, "action": "roll-back"},
         }
     )
-    assert rails.sentences(trains=True) == (
+    assert guardrails.sentences(trains=True) == (
         "guardrail joules: at most 600 J, else stop",
         "guardrail usd_per_epoch: at most $0.050000, else rebalance",
         "guardrail skill: at least 0.1 after 2 epochs, or 50% of the budget, else roll-back",
     )
-    assert rails.sentences(trains=False) == ("guardrail joules: at most 600 J, else stop",)
+    assert guardrails.sentences(trains=False) == ("guardrail joules: at most 600 J, else stop",)

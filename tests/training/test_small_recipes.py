@@ -60,12 +60,12 @@ def columns(values: np.ndarray, names: list[str]) -> dict[str, Any]:
 
 def test_wines_are_classified_better_than_by_the_prior(tmp_path: Path) -> None:
     wine = load_wine()
-    growers = np.array(["barolo", "grignolino", "barbera"])[wine.target]
-    store, model, judged = stages(
-        tmp_path, pa.table({**columns(wine.data, wine.feature_names), "y": growers})
+    cultivars = np.array(["barolo", "grignolino", "barbera"])[wine.target]
+    store, model, evaluated = stages(
+        tmp_path, pa.table({**columns(wine.data, wine.feature_names), "y": cultivars})
     )
     assert model.metrics["val_log_loss"] < 0.5 < np.log(3)
-    card = read_record(store, judged.key, EvaluationResults)
+    card = read_record(store, evaluated.key, EvaluationResults)
     assert card.task == "multiclass"
     assert card.quality["log_loss"] < card.baselines[0].scores["log_loss"].value / 2
 
@@ -73,10 +73,10 @@ def test_wines_are_classified_better_than_by_the_prior(tmp_path: Path) -> None:
 def test_diabetes_progress_is_predicted_in_its_own_unit(tmp_path: Path) -> None:
     """The standard deviation of `y` is 77; linear regression leaves about 54."""
     data = load_diabetes()
-    store, model, judged = stages(
+    store, model, evaluated = stages(
         tmp_path, pa.table({**columns(data.data, data.feature_names), "y": data.target})
     )
     assert 40 < model.metrics["val_rmse"] < 70
-    card = read_record(store, judged.key, EvaluationResults)
+    card = read_record(store, evaluated.key, EvaluationResults)
     assert card.task == "regression"
     assert card.quality["rmse"] < card.baselines[0].scores["rmse"].value

@@ -131,8 +131,8 @@ def test_the_final_weights_are_the_better_of_annealed_and_averaged(tmp_path: Pat
     )
     training = bench.training()
     trained = training.run()
-    looks = [point.val_loss for point in trained.state.points if point.val_loss is not None]
-    assert trained.val_loss == min(looks[-1], trained.state.best_loss)
+    val_losses = [point.val_loss for point in trained.state.points if point.val_loss is not None]
+    assert trained.val_loss == min(val_losses[-1], trained.state.best_loss)
     training.learner.net.load_state_dict(from_bytes(trained.weights))
     assert training.learner.loss([bench.validation], training.learner.net) == pytest.approx(trained.val_loss)
 

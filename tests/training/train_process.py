@@ -36,7 +36,7 @@ class FastClock:
         time.sleep(seconds / TIMES)
 
 
-def tell(progress: StageProgress) -> None:
+def report(progress: StageProgress) -> None:
     print(progress.samples, flush=True)
 
 
@@ -60,7 +60,7 @@ def work(folder: Path, data_key: str) -> Work:
         meter=Meter(Decimal(0), 0.0, Decimal(0), None),
         clock=FastClock(),
         scratch=folder,
-        report_progress=tell,
+        report_progress=report,
         should_stop=lambda: False,
     )
 

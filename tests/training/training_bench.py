@@ -142,8 +142,8 @@ class TrainingBench:
 
 def stop_after(steps: int) -> Callable[[], bool]:
     """Return a callback that requests a stop after `steps` steps."""
-    asked = iter(range(steps - 1))
-    return lambda: next(asked, None) is None
+    answers = iter(range(steps - 1))
+    return lambda: next(answers, None) is None
 
 
 def same_weights(one: bytes, other: bytes) -> bool:

@@ -107,8 +107,8 @@ def test_a_request_that_differs_from_the_started_run_is_noted(world: World, reci
     run = admit(world, run_request(recipe))
     assert request_differences(run, run_request(recipe)) == ()
     other = recipe.model_copy(update={"budget_usd": recipe.budget_usd * 2})
-    asked = replace(run_request(other, budget_usd=Decimal("0.5")), deadline_s=60.0, seed=8)
-    (sentence,) = request_differences(find_or_admit(world, asked), asked)
+    request = replace(run_request(other, budget_usd=Decimal("0.5")), deadline_s=60.0, seed=8)
+    (sentence,) = request_differences(find_or_admit(world, request), request)
     for part in (
         "a budget of $0.010000, not $0.5",
         "a deadline of None s, not 60.0",
@@ -116,7 +116,7 @@ def test_a_request_that_differs_from_the_started_run_is_noted(world: World, reci
         "its recipe",
     ):
         assert part in sentence
-    decision, _ = decide_and_reserve(world, run, asked, StageInputs())
+    decision, _ = decide_and_reserve(world, run, request, StageInputs())
     assert sentence in decision.question.notes
 
 
@@ -125,11 +125,11 @@ def test_a_second_start_gets_the_money_that_the_first_left(world: World, recipe:
     spent_usd = Decimal("0.000010")
     first.ledger.settle("r", "ingest-1", spent_usd)
     settle_run(world, "r")
-    asked = run_request(recipe, needs=INGEST, budget_usd=Decimal("0.02"))
-    second = admit(world, asked)
-    assert first.ledger.state(second.start.account).cap_usd == asked.budget_usd - spent_usd
-    decision, _ = decide_and_reserve(world, second, asked, StageInputs())
-    assert (decision.question.budget_usd, decision.question.spent_usd) == (asked.budget_usd, spent_usd)
+    request = run_request(recipe, needs=INGEST, budget_usd=Decimal("0.02"))
+    second = admit(world, request)
+    assert first.ledger.state(second.start.account).cap_usd == request.budget_usd - spent_usd
+    decision, _ = decide_and_reserve(world, second, request, StageInputs())
+    assert (decision.question.budget_usd, decision.question.spent_usd) == (request.budget_usd, spent_usd)
 
 
 def test_a_declared_stage_budget_caps_the_stage_over_several_starts(world: World, recipe: Recipe) -> None:

@@ -50,12 +50,12 @@ def test_a_budget_above_what_one_run_may_have_is_refused_and_one_that_is_not_is_
     assert admit(paid_by(world, run_usd=MONEY), run_request(recipe)).start.budget_usd == MONEY
 
 
-@pytest.mark.parametrize(("theirs", "own"), [(CAP, None), (CAP, CAP * 2), (CAP * 2, CAP)])
+@pytest.mark.parametrize(("owner_cap", "recipe_cap"), [(CAP, None), (CAP, CAP * 2), (CAP * 2, CAP)])
 def test_the_smaller_of_two_stage_budgets_applies(
-    world: World, recipe: Recipe, theirs: Decimal, own: Decimal | None
+    world: World, recipe: Recipe, owner_cap: Decimal, recipe_cap: Decimal | None
 ) -> None:
-    strict = paid_by(world, stages={"ingest": theirs, "nobodys": CAP})
-    capped = recipe.model_copy(update={"stage_budgets_usd": {"ingest": own} if own else {}})
+    strict = paid_by(world, stages={"ingest": owner_cap, "nobodys": CAP})
+    capped = recipe.model_copy(update={"stage_budgets_usd": {"ingest": recipe_cap} if recipe_cap else {}})
     began = begin(strict, run_request(capped, needs=INGEST))
     assert began.attempt.decision.question.stage_budgets["ingest"] == CAP
     with pytest.raises(BudgetExceeded):

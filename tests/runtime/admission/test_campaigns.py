@@ -64,7 +64,7 @@ def test_runs_of_a_campaign_share_its_cap_and_one_beyond_it_is_refused(world: Wo
 def test_a_run_waits_until_other_runs_release_the_money_that_it_needs(world: World, recipe: Recipe) -> None:
     """If the policy allows it; not for spent money, and not beyond its deadline."""
     patient = replace(world, policy=Policy(start=StartPolicy(max_delay_s=3600, poll_s=60)))
-    paid, said = paid_by(patient, MONEY), list[str]()
+    paid, sentences = paid_by(patient, MONEY), list[str]()
     began = begin(paid, run_request(recipe, run_id="first", needs=INGEST))
     with pytest.raises(
         NotYet,
@@ -89,8 +89,8 @@ def test_a_run_waits_until_other_runs_release_the_money_that_it_needs(world: Wor
             paid, after_waiting(run_request(recipe, run_id="second", budget_usd=MONEY / 2), waited_s)
         )
 
-    assert start_when_allowed(paid, "second", again, 3600, said.append).start.number == 1
-    assert len(said) == 2
+    assert start_when_allowed(paid, "second", again, 3600, sentences.append).start.number == 1
+    assert len(sentences) == 2
     assert verify(world.store, {}).unfinished == ()
 
 
@@ -129,12 +129,12 @@ def test_a_raised_cap_applies_to_the_next_run_and_a_cap_below_the_spending_start
 def test_a_campaign_starts_runs_only_on_its_days(world: World, recipe: Recipe) -> None:
     today = world.clock.now().date()
     day = timedelta(days=1)
-    for first, last, why in (
+    for first, last, reason in (
         (today + day, None, f"the campaign spring begins on {today + day}, and today is {today}"),
         (None, today - day, f"the campaign spring ended on {today - day}, and today is {today}"),
     ):
         budgets = {"campaigns": {"spring": {"cap_usd": MONEY, "first_day": first, "last_day": last}}}
-        with pytest.raises(Refused, match=why):
+        with pytest.raises(Refused, match=reason):
             admit(replace(world, budgets=Budgets.model_validate(budgets)), run_request(recipe))
     assert account_names(world.store) == []
     budgets = {"campaigns": {"spring": {"cap_usd": MONEY, "first_day": today, "last_day": today}}}
@@ -193,6 +193,9 @@ def test_a_new_run_repairs_campaign_accounts_too(world: World, recipe: Recipe) -
         last.unlink()
         (folder / "head.json").unlink()
     assert len(verify(world.store, {}).unfinished) == 2
-    said = settle_abandoned(paid)
-    assert {sentence.split(":")[0] for sentence in said} == {f"first in {month}", "first in spring.campaign"}
+    sentences = settle_abandoned(paid)
+    assert {sentence.split(":")[0] for sentence in sentences} == {
+        f"first in {month}",
+        "first in spring.campaign",
+    }
     assert verify(world.store, {}).unfinished == ()

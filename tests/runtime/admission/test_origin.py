@@ -68,8 +68,8 @@ def origin(word: str = "hello", code: str = "", shared: bool = True) -> Origin:
 
 
 def routed(world: World, recipe: Recipe, run_id: str, of: Origin) -> tuple[Decision, str]:
-    asked = RunRequest(run_id, recipe, (NEED,), MONEY, None, 7, origin=of)
-    return decide_and_reserve(world, find_or_admit(world, asked), asked, StageInputs())
+    request = RunRequest(run_id, recipe, (NEED,), MONEY, None, 7, origin=of)
+    return decide_and_reserve(world, find_or_admit(world, request), request, StageInputs())
 
 
 def done(world: World, recipe: Recipe, run_id: str, of: Origin) -> StageOutcome:
@@ -89,8 +89,8 @@ def test_a_router_decides_for_a_stage_without_having_its_code(
     world: World, recipe: Recipe, tmp_path: Path
 ) -> None:
     elsewhere = Origin(module="nobodys.stage", code="c0de")
-    asked = RunRequest("r", recipe, (NEED,), MONEY, None, 7, origin=elsewhere)
-    values = route(world, asked, StageInputs(), str(tmp_path / "decision"), str(tmp_path / "page"))
+    request = RunRequest("r", recipe, (NEED,), MONEY, None, 7, origin=elsewhere)
+    values = route(world, request, StageInputs(), str(tmp_path / "decision"), str(tmp_path / "page"))
     assert values["decision_key"] == "runs/r/decisions/measure-1.json"
 
 

@@ -23,13 +23,13 @@ from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 
-SHELVES = {"NEARLINE": {"usd_per_gb_month": "0.1", "retrieval_usd_per_gb": "0.01", "min_days": 30}}
+STORAGE_CLASSES = {"NEARLINE": {"usd_per_gb_month": "0.1", "retrieval_usd_per_gb": "0.01", "min_days": 30}}
 TARIFFS: dict[str, Any] = {
     "storage_usd_per_gb_month": "1",
     "storage_held_hours": 8760,
-    "storage_classes": SHELVES,
+    "storage_classes": STORAGE_CLASSES,
 }
-BESIDE = (
+CONCURRENT = (
     Need(stage="left", writes_bytes_per_row=400, after=()),
     Need(stage="right", writes_bytes_per_row=400, after=()),
     Need(stage="join", after=("left", "right"), reads="scan"),
@@ -45,8 +45,8 @@ def test_a_folder_has_one_storage_class_and_the_decision_notes_it_once(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world = small_world(written(laptop, tmp_path / "world.yaml"), tmp_path, SetClock())
-    asked = run_request(flights_slice, budget_usd=Decimal(1))
-    decision, _ = decide_and_reserve(world, admit(world, asked), asked, StageInputs())
+    request = run_request(flights_slice, budget_usd=Decimal(1))
+    decision, _ = decide_and_reserve(world, admit(world, request), request, StageInputs())
     assert decision.candidates.storage_classes == ()
     (note,) = (note for note in decision.question.notes if "storage_classes" in note)
     assert note.startswith(
@@ -64,19 +64,19 @@ def test_a_world_for_planning_offers_every_storage_class(
     with_probed_speeds(tmp_path / "store", open_local_world(path, store=tmp_path / "store"))
     ran = shoestring("plan", flights_slice, "--world", path, "--store", tmp_path / "store", "--budget", "1")
     assert ran.code == 0 and "on NEARLINE" in ran.out and "one storage class" not in ran.out
-    told = shoestring(
+    planned = shoestring(
         "plan", flights_slice, "--world", path, "--store", tmp_path / "store", "--budget", "1", "--json"
     ).json
-    assert [line.get("storage_class") for line in told["stages"]] == ["NEARLINE", "NEARLINE", None, None]
+    assert [line.get("storage_class") for line in planned["stages"]] == ["NEARLINE", "NEARLINE", None, None]
     listed = shoestring("prices", "show", "--world", path).out.splitlines()
     assert ["NEARLINE", "$0.100000", "$0.010000", "30", "days"] in [line.split() for line in listed]
     assert (
-        told["choice"]["storage_class"] == "NEARLINE"
-        and told["choice"]["format"] + " on NEARLINE" in told["pareto_front"][0]["offers"][0]
+        planned["choice"]["storage_class"] == "NEARLINE"
+        and planned["choice"]["format"] + " on NEARLINE" in planned["pareto_front"][0]["offers"][0]
     )
 
 
-class Shelved:
+class PricesWithClasses:
     """The prices of a store with storage classes."""
 
     def __init__(self, prices: Prices) -> None:
@@ -89,7 +89,7 @@ class Shelved:
 @pytest.fixture
 def world(laptop: Path, tmp_path: Path) -> World:
     found = small_world(laptop, tmp_path, SetClock())
-    return replace(found, prices=Shelved(found.prices))
+    return replace(found, prices=PricesWithClasses(found.prices))
 
 
 def test_the_data_of_a_concurrent_stage_has_the_storage_class_of_its_decision(
@@ -100,14 +100,14 @@ def test_the_data_of_a_concurrent_stage_has_the_storage_class_of_its_decision(
         {"name": "few", "source": {"rows": {"path": tmp_path / "rows.csv"}}, "target": {"column": "y"}}
     )
 
-    def asked(stage: str) -> Any:
+    def request_of(stage: str) -> Any:
         return replace(
-            run_request(recipe, needs=stages_from(BESIDE, stage), budget_usd=Decimal(5)), metered=False
+            run_request(recipe, needs=stages_from(CONCURRENT, stage), budget_usd=Decimal(5)), metered=False
         )
 
-    run = admit(world, asked("left"))
-    left, _ = decide_and_reserve(world, run, asked("left"), StageInputs())
-    right, _ = decide_and_reserve(world, run, asked("right"), StageInputs())
+    run = admit(world, request_of("left"))
+    left, _ = decide_and_reserve(world, run, request_of("left"), StageInputs())
+    right, _ = decide_and_reserve(world, run, request_of("right"), StageInputs())
     assert left.choice and left.choice.storage_class == "NEARLINE"
     assert [(each.stage, each.format, each.storage_class) for each in right.question.upstream] == [
         ("left", left.choice.format, "NEARLINE")

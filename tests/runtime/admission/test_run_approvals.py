@@ -46,7 +46,7 @@ def recipe(flights_slice: Path) -> Recipe:
     return read_recipe(flights_slice)
 
 
-def yes(world: World, amount_usd: Decimal = MONEY, days: float = 1, run_id: str = "r") -> Approval:
+def make_approval(world: World, amount_usd: Decimal = MONEY, days: float = 1, run_id: str = "r") -> Approval:
     now = world.clock.now()
     return Approval(
         run_id=run_id,
@@ -59,12 +59,12 @@ def yes(world: World, amount_usd: Decimal = MONEY, days: float = 1, run_id: str 
 
 
 def test_a_run_above_the_ceiling_does_not_start_and_names_the_command(world: World, recipe: Recipe) -> None:
-    asked = replace(run_request(recipe), deadline_s=900.0)
+    run_with_deadline = replace(run_request(recipe), deadline_s=900.0)
     with pytest.raises(
         ApprovalNeeded,
         match=r"r needs an approval.* \$0\.01 is above the \$0\.009999 .*\n  shoestring approve r --by NAME",
     ) as refused:
-        admit(world, asked)
+        admit(world, run_with_deadline)
     assert (refused.value.budget_usd, refused.value.ceiling_usd) == (MONEY, CEILING)
     assert account_names(world.store) == []
     request = pending_approval(world, "r")
@@ -81,7 +81,7 @@ def test_a_run_at_the_ceiling_needs_no_approval(world: World, recipe: Recipe) ->
 
 
 def test_an_approved_run_starts_and_its_account_names_the_approval(world: World, recipe: Recipe) -> None:
-    give_approval(world, yes(world), None, MONEY)
+    give_approval(world, make_approval(world), None, MONEY)
     run = find_or_admit(world, run_request(recipe))
     (sha256,) = read_approvals(world.store, "r")
     first = Ledger(world.store, world.clock).open("r", MONEY).entry
@@ -90,39 +90,39 @@ def test_an_approved_run_starts_and_its_account_names_the_approval(world: World,
 
 
 @pytest.mark.parametrize(
-    ("amount_usd", "days", "why"),
+    ("amount_usd", "days", "reason"),
     [
         (MONEY - Decimal("0.000002"), 1, r"\(ann approved \$0\.009998, which is less\)"),
         (MONEY, 0.001, r"\(the approval of ann expires at .*\)"),
     ],
 )
 def test_a_smaller_or_expired_approval_does_not_count(
-    world: World, recipe: Recipe, amount_usd: Decimal, days: float, why: str
+    world: World, recipe: Recipe, amount_usd: Decimal, days: float, reason: str
 ) -> None:
-    give_approval(world, yes(world, amount_usd, days), None, MONEY)
-    with pytest.raises(ApprovalNeeded, match=why):
+    give_approval(world, make_approval(world, amount_usd, days), None, MONEY)
+    with pytest.raises(ApprovalNeeded, match=reason):
         admit(world, run_request(recipe))
     assert account_names(world.store) == []
 
 
 def test_an_approval_counts_for_its_own_run_only(world: World, recipe: Recipe) -> None:
-    give_approval(world, yes(world, run_id="other"), None, MONEY)
+    give_approval(world, make_approval(world, run_id="other"), None, MONEY)
     with pytest.raises(ApprovalNeeded):
         admit(world, run_request(recipe))
 
 
 def test_an_expired_approval_and_one_above_the_run_limit_are_not_stored(world: World) -> None:
     with pytest.raises(UsageError, match="is useless"):
-        give_approval(world, yes(world, days=-1), None, MONEY)
+        give_approval(world, make_approval(world, days=-1), None, MONEY)
     with pytest.raises(Refused, match="raise run_usd"):
-        give_approval(replace(world, budgets=Budgets(run_usd=CEILING)), yes(world), None, MONEY)
+        give_approval(replace(world, budgets=Budgets(run_usd=CEILING)), make_approval(world), None, MONEY)
     assert read_approvals(world.store, "r") == {}
 
 
 def test_an_approval_gives_a_running_run_more_money_for_its_next_stages(world: World, recipe: Recipe) -> None:
     began = begin(world, run_request(recipe, needs=INGEST, budget_usd=CEILING))
     total_usd, account = current_budget(world, began.run)
-    raised = give_approval(world, yes(world, MONEY * 2), account, total_usd)
+    raised = give_approval(world, make_approval(world, MONEY * 2), account, total_usd)
     assert raised is not None and raised.entry.cap_microusd == 20_000
     assert began.ledger.state(f"{world.clock.now():%Y-%m}").reservations["r"].amount_usd == MONEY * 2
     assert current_budget(world, began.run)[0] == MONEY * 2 == read_run_story(world.store, "r").budget_usd
@@ -142,7 +142,7 @@ def test_an_approval_beyond_the_month_is_refused_with_numbers_and_the_run_contin
         BudgetExceeded,
         match=r"extend r of \d{4}-\d\d: \$0\.010001 requested, \$0\.000001 left of \$0\.010000",
     ):
-        give_approval(tight, yes(world, MONEY * 2), current_budget(tight, began.run)[1], CEILING)
+        give_approval(tight, make_approval(world, MONEY * 2), current_budget(tight, began.run)[1], CEILING)
     assert began.ledger.state("r").cap_usd == CEILING
 
 

@@ -31,15 +31,15 @@ def waiting_world(laptop: Path, folder: Path, **fields: object) -> World:
     return replace(small_world(laptop, folder, clock), policy=rules)
 
 
-def begin(world: World, asked: RunRequest, most_s: float) -> tuple[Run, list[str]]:
-    said: list[str] = []
+def begin(world: World, request: RunRequest, max_s: float) -> tuple[Run, list[str]]:
+    sentences: list[str] = []
     return start_when_allowed(
         world,
-        asked.run_id,
-        lambda waited_s: admit(world, after_waiting(asked, waited_s)),
-        most_s,
-        said.append,
-    ), said
+        request.run_id,
+        lambda waited_s: admit(world, after_waiting(request, waited_s)),
+        max_s,
+        sentences.append,
+    ), sentences
 
 
 def test_a_run_that_has_to_wait_opens_no_account_and_names_the_time(
@@ -60,9 +60,9 @@ def test_a_waiting_run_starts_when_its_window_opens_with_less_time_to_its_deadli
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world = waiting_world(laptop, tmp_path)
-    asked = replace(run_request(flights_slice, needs=CHAIN), deadline_s=20_000.0)
-    run, said = begin(world, asked, 14_400)
-    assert len(said) == 1 and "T15:00:00.000Z" in said[0]
+    request = replace(run_request(flights_slice, needs=CHAIN), deadline_s=20_000.0)
+    run, sentences = begin(world, request, 14_400)
+    assert len(sentences) == 1 and "T15:00:00.000Z" in sentences[0]
     assert run.start.started_at.hour == 15 and run.start.deadline_at is not None
     assert (run.start.deadline_at - run.start.started_at).total_seconds() == pytest.approx(
         20_000 - 3 * 3600, abs=2
@@ -70,8 +70,8 @@ def test_a_waiting_run_starts_when_its_window_opens_with_less_time_to_its_deadli
 
 
 def test_an_urgent_run_does_not_wait(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
-    world, asked = waiting_world(laptop, tmp_path), run_request(flights_slice, needs=CHAIN)
-    urgent = replace(asked, recipe=asked.recipe.model_copy(update={"priority": "high"}))
+    world, request = waiting_world(laptop, tmp_path), run_request(flights_slice, needs=CHAIN)
+    urgent = replace(request, recipe=request.recipe.model_copy(update={"priority": "high"}))
     assert begin(world, urgent, 0)[0].start.started_at.hour == 12
 
 
@@ -79,11 +79,11 @@ def test_a_run_waits_for_missing_data_without_a_pod_or_an_account(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world = waiting_world(laptop, tmp_path, windows=(), poll_s=60)
-    asked = run_request(flights_slice, needs=CHAIN)
-    (name, source), path = next(iter(asked.recipe.source.items())), tmp_path / "late.csv"
+    request = run_request(flights_slice, needs=CHAIN)
+    (name, source), path = next(iter(request.recipe.source.items())), tmp_path / "late.csv"
     late = replace(
-        asked,
-        recipe=asked.recipe.model_copy(update={"source": {name: source.model_copy(update={"path": path})}}),
+        request,
+        recipe=request.recipe.model_copy(update={"source": {name: source.model_copy(update={"path": path})}}),
     )
     with pytest.raises(NotYet, match=r"its data does not exist yet: .*late\.csv"):
         begin(world, late, 0)

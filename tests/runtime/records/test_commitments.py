@@ -36,9 +36,9 @@ ONE_HOUR = CommittedHours(name="deed", pool="cpu-1", market=Market.ON_DEMAND, mo
 def test_claims_never_exceed_the_committed_hours(asked_ms: list[int]) -> None:
     store, given_ms = MemoryStore(), 0
     for number, ms in enumerate(asked_ms):
-        mine = claim_ms(store, ONE_HOUR, AttemptId("r", "train", number), POD, ms)
-        assert mine == min(ms, HOUR_MS - given_ms)
-        given_ms += mine
+        claimed_ms = claim_ms(store, ONE_HOUR, AttemptId("r", "train", number), POD, ms)
+        assert claimed_ms == min(ms, HOUR_MS - given_ms)
+        given_ms += claimed_ms
         assert with_used_hours(store, [ONE_HOUR])[0].left_ms == pytest.approx(HOUR_MS - given_ms, abs=1)
 
 

@@ -95,8 +95,8 @@ def test_the_policy_is_shown_and_compared_on_the_command_line(
     assert shown.code == 0, shown.err
     assert "policy house 3 (" in shown.out and "data-heavy work: markets on-demand; hardware cpu" in shown.out
     assert "candidate hasty 2 (" in shown.out and "followed by 25% of the runs" in shown.out
-    told = shoestring("policy", "show", *given, "--json").json
-    assert told["policy"]["candidate"]["share"] == 0.25 and told["rollback"] is None
+    output = shoestring("policy", "show", *given, "--json").json
+    assert output["policy"]["candidate"]["share"] == 0.25 and output["rollback"] is None
     assert (
         "no decision in this store was made while a candidate policy was on trial"
         in shoestring("policy", "compare", *given).out
@@ -104,8 +104,8 @@ def test_the_policy_is_shown_and_compared_on_the_command_line(
     world = on_trial(small_world(laptop, tmp_path), share=0.5)
     for run_id in ("a", "b", "c", "d", "e", "f"):
         ran(world, flights_slice, run_id, Decimal(1))
-    said = shoestring("policy", "compare", *given)
-    assert said.code == 0 and "candidate difference $" in said.out and "6 runs" in said.out, said.out
+    result = shoestring("policy", "compare", *given)
+    assert result.code == 0 and "candidate difference $" in result.out and "6 runs" in result.out, result.out
     (trial,) = shoestring("policy", "compare", *given, "--json").json
     assert trial["comparison"]["runs"] == 6 and trial["comparison"]["difference"]["low_usd"] is not None
     content["policy"]["candidate"]["share"] = 2

@@ -43,26 +43,26 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-def asked(recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH) -> RunRequest:
+def request_for(recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH) -> RunRequest:
     found = run_request(recipe, needs=stages_from(FIT, stage), budget_usd=budget_usd)
     return RunRequest(found.run_id, found.recipe, found.needs, budget_usd, None, 7, metered=False)
 
 
 def routed(world: World, run: Run, recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH) -> Decision:
-    return decide_and_reserve(world, run, asked(recipe, stage, budget_usd), StageInputs())[0]
+    return decide_and_reserve(world, run, request_for(recipe, stage, budget_usd), StageInputs())[0]
 
 
 def least_usd(world: World, recipe: Recipe) -> Decimal:
     """Return the smallest budget that admits all four stages."""
     with pytest.raises(BudgetTooSmall) as refused:
-        admit(world, asked(recipe, "begin", Decimal("0.000001")))
+        admit(world, request_for(recipe, "begin", Decimal("0.000001")))
     return refused.value.smallest_usd
 
 
 def test_a_router_plans_a_concurrent_stage_until_that_is_decided_and_then_awaits_its_end(
     world: World, recipe: Recipe
 ) -> None:
-    run = admit(world, asked(recipe, "begin"))
+    run = admit(world, request_for(recipe, "begin"))
     first, second = (routed(world, run, recipe, stage) for stage in ("fit-b", "fit-a"))
     assert [planned.stage for planned in first.plan] == ["fit-a", "compare"]
     assert [planned.stage for planned in second.plan] == ["compare"]
@@ -74,7 +74,7 @@ def test_a_router_plans_a_concurrent_stage_until_that_is_decided_and_then_awaits
 
 def test_reservations_of_concurrent_stages_fit_the_smallest_budget(world: World, recipe: Recipe) -> None:
     budget_usd = least_usd(world, recipe)
-    run = admit(world, asked(recipe, "begin", budget_usd))
+    run = admit(world, request_for(recipe, "begin", budget_usd))
     ledger = Ledger(world.store, world.clock, "router")
     for stage in ("fit-a", "fit-b"):
         routed(world, run, recipe, stage, budget_usd)
@@ -86,7 +86,7 @@ def test_reservations_of_concurrent_stages_fit_the_smallest_budget(world: World,
 
 
 def test_a_failed_stage_is_planned_again_by_its_concurrent_stages(world: World, recipe: Recipe) -> None:
-    run = admit(world, asked(recipe, "begin"))
+    run = admit(world, request_for(recipe, "begin"))
     decision = routed(world, run, recipe, "fit-b")
     ledger = Ledger(world.store, world.clock, "router")
     ledger.settle(run.start.account, str(decision.question.attempt_id), Decimal("0.000001"))
@@ -98,6 +98,6 @@ def test_a_failed_stage_is_planned_again_by_its_concurrent_stages(world: World, 
 
 def test_in_a_chain_every_later_stage_is_planned(world: World, recipe: Recipe) -> None:
     chain = tuple(need.model_copy(update={"after": None}) for need in FIT)
-    run = admit(world, asked(recipe, "begin"))
+    run = admit(world, request_for(recipe, "begin"))
     state = Ledger(world.store, world.clock, "router").state(run.start.account)
     assert stages_to_plan(world, run, chain, state) == (chain, ())

@@ -47,8 +47,8 @@ def ended(world: World, life: PodLifetime) -> World:
 @pytest.fixture
 def decision(world: World, tmp_path: Path) -> Decision:
     """Route the component and return the decision; from here on it runs by itself."""
-    asked = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False)
-    route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    request = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False)
+    route(world, request, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     return Decision.model_validate_json((tmp_path / "decision.json").read_bytes())
 
 
@@ -60,10 +60,13 @@ def recipe_in(folder: Path) -> Recipe:
 
 
 def test_its_pod_is_found_by_the_engines_id_of_the_run(world: World, tmp_path: Path) -> None:
-    asked = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False, job_id="0d3f-job")
-    route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
-    beat = last_heartbeat(world.store, "r", "theirs-1")
-    assert beat is not None and str(beat.pod) == "ns?shoestring.dev/stage=theirs,pipeline/runid=0d3f-job"
+    request = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False, job_id="0d3f-job")
+    route(world, request, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    heartbeat = last_heartbeat(world.store, "r", "theirs-1")
+    assert (
+        heartbeat is not None
+        and str(heartbeat.pod) == "ns?shoestring.dev/stage=theirs,pipeline/runid=0d3f-job"
+    )
 
 
 def price(decision: Decision, seconds: float) -> Decimal:
@@ -103,8 +106,8 @@ def test_it_is_adjusted_to_its_pods_times_where_the_cluster_reports_them(
 ) -> None:
     began = world.clock.now() + timedelta(seconds=5)
     world.clock.sleep(30)
-    lived = PodLifetime(alive=False, started_at=began, finished_at=began + timedelta(seconds=7))
-    assert settled(ended(world, lived))[0] == price(decision, 7)
+    lifetime = PodLifetime(alive=False, started_at=began, finished_at=began + timedelta(seconds=7))
+    assert settled(ended(world, lifetime))[0] == price(decision, 7)
 
 
 def test_the_clusters_reason_for_its_end_is_in_its_receipt(world: World, decision: Decision) -> None:
@@ -120,12 +123,12 @@ def test_it_is_not_taken_for_dead_before_the_end_of_its_run(world: World, decisi
     assert str(decision.question.attempt_id) in ledger.state("r").reservations
 
 
-@pytest.mark.parametrize("lives", [True, False])
-def test_its_run_stays_open_while_its_pod_is_alive(world: World, decision: Decision, lives: bool) -> None:
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_its_run_stays_open_while_its_pod_is_alive(world: World, decision: Decision, is_alive: bool) -> None:
     world.clock.sleep(10 * world.policy.abandoned_after_s)
-    sweep_world(ended(world, PodLifetime(alive=lives)), Queue())
+    sweep_world(ended(world, PodLifetime(alive=is_alive)), Queue())
     state = Ledger(world.store, world.clock, str(world.pod)).state("r")
-    assert (str(decision.question.attempt_id) in state.reservations, state.closed) == (lives, not lives)
+    assert (str(decision.question.attempt_id) in state.reservations, state.closed) == (is_alive, not is_alive)
 
 
 def test_its_result_is_not_looked_up_in_the_cache(decision: Decision) -> None:

@@ -76,12 +76,12 @@ def again(began: StartedAttempt, flights_slice: Path) -> Decision:
     return decision
 
 
-def ends(began: StartedAttempt, why: str, cause: Cause, status: str = "failed") -> None:
+def ends(began: StartedAttempt, reason: str, cause: Cause, status: str = "failed") -> None:
     """Run the attempt's supervisor for two seconds and settle."""
     attempt = attempt_in_pod(began, POD)
     write_heartbeat(attempt, "running")
     began.world.clock.sleep(2)
-    settle_and_record(attempt, ChildResult(status=status, cause=cause, reason=why))
+    settle_and_record(attempt, ChildResult(status=status, cause=cause, reason=reason))
 
 
 def dies(began: StartedAttempt, **life: object) -> None:
@@ -89,7 +89,7 @@ def dies(began: StartedAttempt, **life: object) -> None:
     write_heartbeat(attempt_in_pod(began, POD), "running")
     began.world.clock.sleep(2)
     write_heartbeat(attempt_in_pod(began, POD), "running")
-    cluster_of(began.world).lives[POD] = PodLifetime(alive=False, **life)
+    cluster_of(began.world).lifetimes[POD] = PodLifetime(alive=False, **life)
 
 
 def test_the_next_router_settles_a_lost_pod_writes_its_receipt_and_decides_again(
@@ -140,7 +140,7 @@ def test_a_stage_that_ran_out_of_memory_gets_more(
         dies(began, reason="OOMKilled")
     else:
         ends(began, "killed by SIGKILL", "memory" if "stage" in how else "lost")
-        cluster_of(began.world).lives[POD] = PodLifetime(
+        cluster_of(began.world).lifetimes[POD] = PodLifetime(
             alive=False, reason="OOMKilled" if "cluster" in how else ""
         )
     decision = again(began, flights_slice)
@@ -200,8 +200,10 @@ def test_a_later_router_settles_a_pod_that_never_started(began: StartedAttempt, 
 
 def test_a_stage_budget_applies_to_all_attempts_of_a_start(world: World, flights_slice: Path) -> None:
     p95_usd = begin(world, run_request(flights_slice, run_id="ample", needs=INGEST)).attempt.choice.p95_usd
-    asked = run_request(flights_slice, needs=INGEST)
-    capped = replace(asked, recipe=asked.recipe.model_copy(update={"stage_budgets_usd": {"ingest": p95_usd}}))
+    request = run_request(flights_slice, needs=INGEST)
+    capped = replace(
+        request, recipe=request.recipe.model_copy(update={"stage_budgets_usd": {"ingest": p95_usd}})
+    )
     began = begin(world, capped)
     ends(began, "gone", "lost")
     with pytest.raises(Refused, match="the stage's own budget is"):
@@ -246,12 +248,12 @@ class DyingRouter(FolderStore):
 def test_a_router_that_died_after_its_reservation_returns_its_decision_though_offers_have_changed(
     world: World, flights_slice: Path, tmp_path: Path, later_s: float, hold: str, pool: str
 ) -> None:
-    asked = run_request(flights_slice, needs=INGEST)
-    run = admit(world, asked)
+    request = run_request(flights_slice, needs=INGEST)
+    run = admit(world, request)
     with pytest.raises(StoreError):
-        decide_and_reserve(on(world, DyingRouter(tmp_path / "store")), run, asked, StageInputs())
+        decide_and_reserve(on(world, DyingRouter(tmp_path / "store")), run, request, StageInputs())
     world.clock.sleep(later_s)
-    decision, key = decide_and_reserve(on_cluster(world, (LARGE,))[0], run, asked, StageInputs())
+    decision, key = decide_and_reserve(on_cluster(world, (LARGE,))[0], run, request, StageInputs())
     assert decision.choice is not None
     assert (key, decision.choice.pool) == (f"runs/r/decisions/{hold}.json", pool)
     state = Ledger(world.store, world.clock).state("r")
@@ -264,14 +266,14 @@ def test_a_router_that_died_after_its_reservation_returns_its_decision_though_of
 def test_concurrent_routers_of_one_attempt_return_the_same_decision(
     world: World, flights_slice: Path
 ) -> None:
-    asked = run_request(flights_slice, needs=INGEST)
-    run, gate, found = admit(world, asked), threading.Barrier(4), []
+    request = run_request(flights_slice, needs=INGEST)
+    run, gate, found = admit(world, request), threading.Barrier(4), []
 
     def route(number: int) -> None:
         # Two of them see other pools than the other two.
-        mine = on_cluster(world, (SMALL, LARGE) if number % 2 else (LARGE,))[0]
+        own_world = on_cluster(world, (SMALL, LARGE) if number % 2 else (LARGE,))[0]
         gate.wait()
-        found.append(decide_and_reserve(mine, run, asked, StageInputs()))
+        found.append(decide_and_reserve(own_world, run, request, StageInputs()))
 
     routers = [threading.Thread(target=route, args=(number,)) for number in range(4)]
     for router in routers:

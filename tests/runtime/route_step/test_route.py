@@ -77,12 +77,12 @@ def taking(world: World, amount_usd: Decimal) -> Callable[[], None]:
 def test_a_lost_race_is_decided_again_with_current_numbers(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = greedy(flights_slice)
-    run = admit(world, asked)
+    request = greedy(flights_slice)
+    run = admit(world, request)
     rivals_usd = Decimal("0.0001")
     before = Ledger(world.store, world.clock).state("r")
     crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, rivals_usd)))
-    decision, key = decide_and_reserve(crowded, run, asked, StageInputs())
+    decision, key = decide_and_reserve(crowded, run, request, StageInputs())
     assert decision.choice is not None
     assert decision.question.held_usd == before.held_usd + rivals_usd
     assert before.left_usd is not None
@@ -96,27 +96,27 @@ def test_a_lost_race_is_decided_again_with_current_numbers(
 def test_a_race_that_is_always_lost_ends_and_reserves_nothing(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = greedy(flights_slice)
-    run = admit(world, asked)
+    request = greedy(flights_slice)
+    run = admit(world, request)
     crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, Decimal("0.00002")), MAX_RACES))
     with pytest.raises(BudgetExceeded):
-        decide_and_reserve(crowded, run, asked, StageInputs())
+        decide_and_reserve(crowded, run, request, StageInputs())
     assert "train-1" not in Ledger(world.store, world.clock).state("r").reservations
     assert list(world.store.list("runs/r/decisions/")) == []
-    decision, _ = decide_and_reserve(crowded, run, asked, StageInputs())
+    decision, _ = decide_and_reserve(crowded, run, request, StageInputs())
     assert decision.question.attempt == 1
 
 
 def test_a_race_whose_winner_left_too_little_is_refused_with_the_numbers(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = run_request(flights_slice, needs=INGEST)
-    run = admit(world, asked)
+    request = run_request(flights_slice, needs=INGEST)
+    run = admit(world, request)
     free_usd = Ledger(world.store, world.clock).state("r").left_usd
     assert free_usd is not None
     crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, free_usd - Decimal("0.000001"))))
     with pytest.raises(Refused, match=r"\$0\.000001"):
-        decide_and_reserve(crowded, run, asked, StageInputs())
+        decide_and_reserve(crowded, run, request, StageInputs())
     assert read_record(world.store, "runs/r/decisions/ingest-1.json", Decision).choice is None
 
 
@@ -147,10 +147,10 @@ def ingested(world: World, recipe: Recipe, folder: Path) -> StageOutcome:
 def test_a_cached_result_reserves_nothing_and_a_damaged_one_is_not_used(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = run_request(flights_slice, needs=INGEST)
-    outcome = ingested(world, asked.recipe, tmp_path)
-    run = admit(world, asked)
-    decision, _ = decide_and_reserve(world, run, asked, StageInputs())
+    request = run_request(flights_slice, needs=INGEST)
+    outcome = ingested(world, request.recipe, tmp_path)
+    run = admit(world, request)
+    decision, _ = decide_and_reserve(world, run, request, StageInputs())
     assert decision.choice is not None
     assert decision.choice.cached
     assert (decision.choice.p95_usd, decision.question.cached_format) == (0, Format.PACKED)
@@ -159,7 +159,7 @@ def test_a_cached_result_reserves_nothing_and_a_damaged_one_is_not_used(
     part = load_manifest(world.store, outcome.key).splits["flights"][0]
     blob = world.store.fetch(part.key)
     blob.write_bytes(blob.read_bytes()[:-1] + b"!")
-    decision, _ = decide_and_reserve(world, run, asked, StageInputs())
+    decision, _ = decide_and_reserve(world, run, request, StageInputs())
     assert decision.choice is not None
     assert not decision.choice.cached
     assert decision.question.cached_outcome is None
@@ -197,17 +197,17 @@ def receipt(run_id: str, number: int, finished_at: datetime, seconds: float) -> 
 def test_estimates_inside_a_run_do_not_change_when_another_runs_receipts_arrive(
     world: World, flights_slice: Path
 ) -> None:
-    asked = run_request(flights_slice, needs=INGEST)
+    request = run_request(flights_slice, needs=INGEST)
     earlier = receipt("earlier", 1, world.clock.now() - timedelta(hours=1), 3.0)
     world.store.put("runs/earlier/receipts/ingest-1.json", record_bytes(earlier))
-    run = admit(world, asked)
-    first, _ = decide_and_reserve(world, run, asked, StageInputs())
+    run = admit(world, request)
+    first, _ = decide_and_reserve(world, run, request, StageInputs())
     assert {(one.stage, one.runs) for one in first.question.learned} == {("ingest", 1)}
 
     world.clock.sleep(30)
     for number in range(2, 6):
         write_receipt(world.store, receipt("later", number, world.clock.now(), 60.0))
-    second, _ = decide_and_reserve(world, run, asked, StageInputs())
+    second, _ = decide_and_reserve(world, run, request, StageInputs())
     assert second.question.learned == first.question.learned
     assert second.candidates == first.candidates
 
@@ -224,8 +224,8 @@ def test_records_of_another_version_stop_no_router(world: World, flights_slice: 
         "learned/receipts/ingest/0-02.json", good.replace(b'"attempt": 1', b'"attempt": 2, "of_tomorrow": 1')
     )
     world.store.put("learned/stock-outs/od-spot.json", b"{}")
-    asked = run_request(flights_slice, needs=INGEST)
-    decision, _ = decide_and_reserve(world, admit(world, asked), asked, StageInputs())
+    request = run_request(flights_slice, needs=INGEST)
+    decision, _ = decide_and_reserve(world, admit(world, request), request, StageInputs())
     assert {(one.stage, one.runs) for one in decision.question.learned} == {("ingest", 1)}
     about_receipt, about_stock_out = decision.question.notes[-2:]
     assert "learned/receipts/ingest/0-02.json" in about_receipt and "of_tomorrow" in about_receipt
@@ -235,8 +235,8 @@ def test_records_of_another_version_stop_no_router(world: World, flights_slice: 
 def test_a_router_writes_its_decision_its_page_and_its_time(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = run_request(flights_slice, needs=INGEST)
-    outputs = route(world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    request = run_request(flights_slice, needs=INGEST)
+    outputs = route(world, request, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     assert (tmp_path / "decision.json").read_bytes() == world.store.fetch(
         outputs["decision_key"]
     ).read_bytes()

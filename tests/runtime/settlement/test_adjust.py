@@ -54,7 +54,7 @@ def done(began: StartedAttempt) -> Decimal:
     return read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt).spent_usd
 
 
-def lived(began: StartedAttempt, before_s: float, after_s: float) -> PodLifetime:
+def lifetime_of(began: StartedAttempt, before_s: float, after_s: float) -> PodLifetime:
     """Return a lifetime from `before` the supervisor started to `after` now."""
     now = began.world.clock.now()
     began_at = now - timedelta(seconds=began.world.clock.monotonic_s() - began.attempt.started_s)
@@ -77,7 +77,7 @@ def test_a_pod_is_settled_by_its_times_on_the_clusters_clock(
     began: StartedAttempt, before_s: float, after_s: float
 ) -> None:
     done(began)
-    cluster_of(began.world).lives[POD] = lived(began, before_s, after_s)
+    cluster_of(began.world).lifetimes[POD] = lifetime_of(began, before_s, after_s)
     settle_run(began.world, "r")
     true_usd = cost_usd(began.attempt.choice.usd_per_hour, 2 + before_s + after_s)
     state = began.ledger.state(began.account)
@@ -89,7 +89,7 @@ def test_a_pod_is_settled_by_its_times_on_the_clusters_clock(
 def test_a_lost_pod_is_settled_by_its_own_times_and_not_by_its_last_heartbeat(began: StartedAttempt) -> None:
     write_heartbeat(attempt_in_pod(began, POD), "running")
     began.world.clock.sleep(20)
-    cluster_of(began.world).lives[POD] = lived(began, 1, -5)
+    cluster_of(began.world).lifetimes[POD] = lifetime_of(began, 1, -5)
     settle_run(began.world, "r")
     assert began.ledger.state(began.account).settled_usd["ingest-1"] == cost_usd(
         began.attempt.choice.usd_per_hour, 16
@@ -99,14 +99,14 @@ def test_a_lost_pod_is_settled_by_its_own_times_and_not_by_its_last_heartbeat(be
 
 def test_a_pod_whose_end_is_unknown_keeps_its_own_settlement(began: StartedAttempt) -> None:
     spent_usd = done(began)
-    cluster_of(began.world).lives[POD] = PodLifetime(alive=False, started_at=began.world.clock.now())
+    cluster_of(began.world).lifetimes[POD] = PodLifetime(alive=False, started_at=began.world.clock.now())
     settle_run(began.world, "r")
     assert began.ledger.state(began.account).settled_usd["ingest-1"] == spent_usd
 
 
 def test_an_adjustment_that_is_repeated_is_one_ledger_entry(began: StartedAttempt) -> None:
     done(began)
-    cluster_of(began.world).lives[POD] = lived(began, 3, 1)
+    cluster_of(began.world).lifetimes[POD] = lifetime_of(began, 3, 1)
     for _ in range(2):
         assert adjust_to_pod_times(began.world, began.run, began.run.start) == []
     entries = began.ledger.state(began.account).entries
@@ -120,16 +120,16 @@ def test_an_adjustment_beyond_the_cap_is_made_up_to_the_cap_and_reported(
     began: StartedAttempt,
 ) -> None:
     done(began)
-    cluster_of(began.world).lives[POD] = lived(began, 0, 100_000)
-    said = settle_run(began.world, "r")
+    cluster_of(began.world).lifetimes[POD] = lifetime_of(began, 0, 100_000)
+    sentences = settle_run(began.world, "r")
     state = began.ledger.state(began.account)
     assert (state.left_usd, state.spent_usd) == (0, began.run.start.budget_usd)
     true_usd = cost_usd(began.attempt.choice.usd_per_hour, 100_002)
     assert (
         f"ingest-1 is recorded at ${state.settled_usd['ingest-1']}, but its pod's own times cost ${true_usd}"
-        in said[-1]
+        in sentences[-1]
     )
-    assert "the cap allows no more" in said[-1]
+    assert "the cap allows no more" in sentences[-1]
     verify(began.world.store, load_anchors(began.world.store))
 
 
@@ -154,8 +154,8 @@ def test_decreases_pay_for_increases_in_any_order_of_names(began: StartedAttempt
     )
     began.world.store.put("runs/r/receipts/ingest-2.json", record_bytes(second))
     now = began.world.clock.now()
-    cluster_of(began.world).lives[POD] = lived(began, 30, 0)
-    cluster_of(began.world).lives["ns.2.ingest"] = PodLifetime(
+    cluster_of(began.world).lifetimes[POD] = lifetime_of(began, 30, 0)
+    cluster_of(began.world).lifetimes["ns.2.ingest"] = PodLifetime(
         alive=False, started_at=now - timedelta(seconds=1), finished_at=now
     )
     assert adjust_to_pod_times(began.world, began.run, began.run.start) == []
@@ -181,7 +181,7 @@ def test_overhead_pods_are_paid_by_their_own_times_at_their_first_price(
     (key,) = began.world.store.list("runs/r/overhead/1/")
     rate = read_record(began.world.store, key, OverheadTime).usd_per_hour
     now = began.world.clock.now()
-    cluster_of(began.world).lives["ns.0.router"] = PodLifetime(
+    cluster_of(began.world).lifetimes["ns.0.router"] = PodLifetime(
         alive=False, started_at=now - timedelta(seconds=4), finished_at=now
     )
     settle_run(began.world, "r")

@@ -87,7 +87,7 @@ def test_a_lost_attempt_pays_for_what_it_read(began: StartedAttempt) -> None:
     write_heartbeat(attempt_in_pod(began, POD), "running")
     began.world.clock.sleep(60)
     assert isinstance(began.world.cluster, FakeCluster)
-    began.world.cluster.lives[POD] = PodLifetime(alive=False)
+    began.world.cluster.lifetimes[POD] = PodLifetime(alive=False)
     settle_run(began.world, "r")
     receipt = read_record(began.world.store, "runs/r/receipts/preprocess-1.json", Receipt)
     choice = began.attempt.choice
@@ -101,7 +101,7 @@ def test_a_pods_own_times_change_only_its_cost_of_time(began: StartedAttempt) ->
     ended(began, "done")
     now = began.world.clock.now()
     assert isinstance(began.world.cluster, FakeCluster)
-    began.world.cluster.lives[POD] = PodLifetime(
+    began.world.cluster.lifetimes[POD] = PodLifetime(
         alive=False, started_at=now - timedelta(seconds=5), finished_at=now
     )
     settle_run(began.world, "r")
@@ -117,7 +117,7 @@ def test_time_never_uses_the_money_reserved_for_fees(began: StartedAttempt) -> N
     assert attempt.meter().limit_usd == attempt.reserved_usd - attempt.exit_usd - attempt.choice.fees_usd
     assert attempt.spent_usd() >= attempt.choice.fees_usd
 
-    class Asked:
+    class RequestCounter:
         def __init__(self) -> None:
             self.count = 0
 
@@ -127,6 +127,6 @@ def test_time_never_uses_the_money_reserved_for_fees(began: StartedAttempt) -> N
         def answer(self, within_s: float) -> None:
             return None
 
-    clerk, bare = Asked(), replace(attempt, reserved_usd=attempt.choice.fees_usd)
-    extend_or_stop(bare, began.ledger, clerk)
-    assert clerk.count == 1
+    ledger_io, poor = RequestCounter(), replace(attempt, reserved_usd=attempt.choice.fees_usd)
+    extend_or_stop(poor, began.ledger, ledger_io)
+    assert ledger_io.count == 1

@@ -69,10 +69,12 @@ def test_overhead_beyond_its_reservation_is_recorded_up_to_the_cap(world: World,
     began = begin(world, run_request(flights_slice, needs=INGEST))
     with overhead_timer(world, began.run, "route-ingest"):
         world.clock.sleep(10_000)
-    said = settle_start(world, began.run, began.run.start)
+    sentences = settle_start(world, began.run, began.run.start)
     state = began.ledger.state(began.account)
     assert (state.settled_usd["overhead-1"], state.left_usd) == (began.run.start.budget_usd, 0)
-    assert "overhead-1 is recorded at $0.010000" in said[-1] and "the cap allows no more" in said[-1]
+    assert (
+        "overhead-1 is recorded at $0.010000" in sentences[-1] and "the cap allows no more" in sentences[-1]
+    )
 
 
 def test_the_exit_step_is_charged_to_the_overhead(world: World, flights_slice: Path) -> None:

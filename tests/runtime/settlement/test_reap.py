@@ -40,15 +40,15 @@ def test_a_pod_that_no_node_accepts_in_time_times_out_and_its_stage_is_routed_el
 ) -> None:
     assert began.attempt.choice.pool == "od/1"
     world, queue = began.world, Queue(waits(began.world, QUEUE_S))
-    said = reap(world, queue)
-    why = f"ingest of r waited 300 s for a node of od (on-demand): {SCHEDULER}"
-    assert said == [f"ingest-pod timed out: {why}"]
+    sentences = reap(world, queue)
+    reason = f"ingest of r waited 300 s for a node of od (on-demand): {SCHEDULER}"
+    assert sentences == [f"ingest-pod timed out: {reason}"]
     assert len(queue.ended) == 1
     found = read_record(world.store, "learned/stock-outs/od-on-demand.json", StockOut)
-    assert (found.node_pool, found.market, found.reason) == ("od", Market.ON_DEMAND, why)
+    assert (found.node_pool, found.market, found.reason) == ("od", Market.ON_DEMAND, reason)
     assert found.until - found.at == timedelta(seconds=world.policy.stockout_ttl_s)
     receipt = read_record(world.store, "runs/r/receipts/ingest-1.json", Receipt)
-    assert (receipt.status, receipt.cause, receipt.reason, receipt.spent_usd) == ("lost", "lost", why, 0)
+    assert (receipt.status, receipt.cause, receipt.reason, receipt.spent_usd) == ("lost", "lost", reason, 0)
     assert began.ledger.state("r").reservations.keys() == {"overhead-1"}
     assert again(began, flights_slice) == "big/2"
     verify(world.store, load_anchors(world.store))
@@ -82,7 +82,7 @@ def test_a_pod_waits_longer_for_a_node_that_has_to_be_created(
 def test_a_pod_that_was_accepted_late_has_its_full_time_on_the_node(began: StartedAttempt) -> None:
     queue = Queue(
         replace(
-            waits(began.world, QUEUE_S - 1, node="worker-1", why="ErrImagePull"),
+            waits(began.world, QUEUE_S - 1, node="worker-1", reason="ErrImagePull"),
             since=began.run.start.started_at,
         )
     )
@@ -94,7 +94,7 @@ def test_a_pod_that_was_accepted_late_has_its_full_time_on_the_node(began: Start
 def test_a_pod_that_may_be_pulling_a_large_image_is_left_alone(
     began: StartedAttempt, seconds: float, ended: int
 ) -> None:
-    queue = Queue(waits(began.world, seconds, node="worker-1", why=""))
+    queue = Queue(waits(began.world, seconds, node="worker-1", reason=""))
     reap(began.world, queue)
     assert len(queue.ended) == ended
 
@@ -109,10 +109,10 @@ def test_a_pod_of_an_unknown_run_times_out_too(began: StartedAttempt) -> None:
 def test_a_pod_is_matched_to_its_run_by_the_engines_id(
     began: StartedAttempt, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = replace(run_request(flights_slice, needs=INGEST), job_id="0d3f-job")
-    route(began.world, asked, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
-    (said,) = reap(began.world, Queue(waits(began.world, QUEUE_S, run_id="0d3f-job")))
-    assert "ingest of r waited" in said
+    request = replace(run_request(flights_slice, needs=INGEST), job_id="0d3f-job")
+    route(began.world, request, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
+    (sentence,) = reap(began.world, Queue(waits(began.world, QUEUE_S, run_id="0d3f-job")))
+    assert "ingest of r waited" in sentence
     assert "ingest-1" not in began.ledger.state("r").reservations
 
 
@@ -121,7 +121,7 @@ def dies(began: StartedAttempt) -> None:
     began.world.clock.sleep(2)
     write_heartbeat(attempt_in_pod(began, "ns.1.ingest"), "running")
     assert isinstance(began.world.cluster, FakeCluster)
-    began.world.cluster.lives["ns.1.ingest"] = PodLifetime(alive=False)
+    began.world.cluster.lifetimes["ns.1.ingest"] = PodLifetime(alive=False)
 
 
 def test_the_reservation_of_a_dead_silent_pod_is_released_and_the_run_continues(
@@ -130,8 +130,8 @@ def test_the_reservation_of_a_dead_silent_pod_is_released_and_the_run_continues(
     dies(began)
     assert reap(began.world, Queue()) == []
     began.world.clock.sleep(QUEUE_S + 1)
-    (said,) = reap(began.world, Queue())
-    assert "ingest-1 settled at" in said and "its pod is gone" in said
+    (sentence,) = reap(began.world, Queue())
+    assert "ingest-1 settled at" in sentence and "its pod is gone" in sentence
     state = began.ledger.state("r")
     assert (state.reservations.keys(), state.closed) == ({"overhead-1"}, False)
     assert state.spent_usd == cost_usd(began.attempt.choice.usd_per_hour, 3)
@@ -151,8 +151,8 @@ def test_the_reservation_of_a_pod_that_never_came_is_released_unless_it_is_pendi
     assert reap(began.world, Queue()) == []
     began.world.clock.sleep(1)
     assert reap(began.world, Queue(waits(began.world, 10))) == []
-    (said,) = reap(began.world, Queue())
-    assert "ingest-1 settled at $0.000000" in said
+    (sentence,) = reap(began.world, Queue())
+    assert "ingest-1 settled at $0.000000" in sentence
 
 
 def test_an_abandoned_run_is_closed_its_money_released_and_its_report_written(
@@ -200,9 +200,9 @@ def test_an_error_in_one_run_does_not_stop_the_reaper(began: StartedAttempt, fli
     other = begin(began.world, run_request(flights_slice, run_id="other", needs=INGEST))
     began.world.clock.sleep(QUEUE_S + 1)
     began.world.store.put("runs/other/heartbeats/ingest-1.json", b"{}")
-    said = reap(began.world, Queue())
-    assert any("ingest-1 settled at" in each for each in said) and any(
-        "other could not be settled" in each for each in said
+    sentences = reap(began.world, Queue())
+    assert any("ingest-1 settled at" in each for each in sentences) and any(
+        "other could not be settled" in each for each in sentences
     )
     assert other.ledger.state("other").reservations.keys() == {"ingest-1", "overhead-1"}
     assert began.ledger.state("r").settled_usd["ingest-1"] > Decimal(0)
@@ -223,11 +223,11 @@ def test_a_record_of_another_version_does_not_stop_the_reaper(
     write_heartbeat(other.attempt, "running")
     began.world.clock.sleep(QUEUE_S + 1)
     by_a_newer_version(began.world, f"runs/other/{key}")
-    said = reap(began.world, Queue(waits(began.world, QUEUE_S + 1, run_id="other")))
-    assert any("ingest-1 settled at" in each for each in said)
+    sentences = reap(began.world, Queue(waits(began.world, QUEUE_S + 1, run_id="other")))
+    assert any("ingest-1 settled at" in each for each in sentences)
     assert any(
         "other could not be settled" in each and "of_tomorrow" in each and "use the version" in each
-        for each in said
+        for each in sentences
     )
 
 

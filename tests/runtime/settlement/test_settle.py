@@ -117,20 +117,20 @@ def test_a_pod_that_is_alive_keeps_its_reservation_and_its_account_open(
 
 
 def test_a_start_without_an_account_needs_no_settlement(world: World, flights_slice: Path) -> None:
-    asked = run_request(flights_slice, needs=INGEST)
-    write_run_record(world, "r", asked.recipe, asked.seed)
-    write_start(world, "r", 1, asked.budget_usd, None, None)
+    request = run_request(flights_slice, needs=INGEST)
+    write_run_record(world, "r", request.recipe, request.seed)
+    write_start(world, "r", 1, request.budget_usd, None, None)
     assert settle_run(world, "r") == []
     assert list(world.store.list("ledger/")) == []
 
 
 def test_a_run_whose_admission_died_can_be_started_again(world: World, flights_slice: Path) -> None:
-    asked = run_request(flights_slice, needs=INGEST)
-    write_run_record(world, "r", asked.recipe, asked.seed)
-    write_start(world, "r", 1, asked.budget_usd, None, None)
-    run = admit(world, asked)
+    request = run_request(flights_slice, needs=INGEST)
+    write_run_record(world, "r", request.recipe, request.seed)
+    write_start(world, "r", 1, request.budget_usd, None, None)
+    run = admit(world, request)
     assert run.start.number == 2
-    assert Ledger(world.store, world.clock).state(run.start.account).cap_usd == asked.budget_usd
+    assert Ledger(world.store, world.clock).state(run.start.account).cap_usd == request.budget_usd
 
 
 class FailingStore(FolderStore):
@@ -151,13 +151,13 @@ class FailingStore(FolderStore):
 def test_a_router_that_died_before_writing_its_decision_leaves_nothing_held(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    asked = run_request(flights_slice, needs=INGEST)
-    run = admit(world, asked)
+    request = run_request(flights_slice, needs=INGEST)
+    run = admit(world, request)
     with pytest.raises(StoreError):
         decide_and_reserve(
             on(world, FailingStore(tmp_path / "store", "runs/r/decisions/ingest-1.json")),
             run,
-            asked,
+            request,
             StageInputs(),
         )
     settle_run(world, "r")
@@ -172,8 +172,8 @@ def test_the_next_run_settles_an_abandoned_run_and_releases_its_money_of_the_mon
 ) -> None:
     began = launched_by(dead, world, flights_slice, monkeypatch)
     assert began.account in began.ledger.state(month_of(began)).reservations
-    said = settle_abandoned(world)
-    assert any("ingest-1" in sentence for sentence in said)
+    sentences = settle_abandoned(world)
+    assert any("ingest-1" in sentence for sentence in sentences)
     assert began.ledger.state(began.account).closed
     month = began.ledger.state(month_of(began))
     assert month.held_usd == 0

@@ -28,8 +28,12 @@ def test_a_pod_that_cannot_start_on_its_node_times_out_and_is_paid_for_but_is_no
     began: StartedAttempt,
 ) -> None:
     began.world.clock.sleep(1000)
-    said = reap(began.world, Queue(waits(began.world, QUEUE_S, node="worker-1", why="ImagePullBackOff")))
-    assert said == ["ingest-pod timed out: ingest of r waited 300 s to start on worker-1: ImagePullBackOff"]
+    sentences = reap(
+        began.world, Queue(waits(began.world, QUEUE_S, node="worker-1", reason="ImagePullBackOff"))
+    )
+    assert sentences == [
+        "ingest-pod timed out: ingest of r waited 300 s to start on worker-1: ImagePullBackOff"
+    ]
     assert list(began.world.store.list("learned/stock-outs/")) == []
     receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert "ImagePullBackOff" in receipt.reason
@@ -38,10 +42,12 @@ def test_a_pod_that_cannot_start_on_its_node_times_out_and_is_paid_for_but_is_no
     assert (str(receipt.pod), receipt.seconds) == ("ns.7.ingest-pod", QUEUE_S)
 
 
-def died(began: StartedAttempt, lived_s: float, why: str = "") -> StagePod:
+def died(began: StartedAttempt, lived_s: float, reason: str = "") -> StagePod:
     """A pod that ran for this long until now, and wrote no heartbeat."""
     now = began.world.clock.now()
-    life = PodLifetime(alive=False, started_at=now - timedelta(seconds=lived_s), finished_at=now, reason=why)
+    life = PodLifetime(
+        alive=False, started_at=now - timedelta(seconds=lived_s), finished_at=now, reason=reason
+    )
     return replace(waits(began.world, lived_s, node="worker-1"), pending=False, lifetime=life)
 
 
@@ -51,9 +57,9 @@ def test_a_pod_that_died_before_its_first_heartbeat_is_paid_by_its_own_times(
     began.world.clock.sleep(30)
     pod = died(began, 2, "OOMKilled")
     assert isinstance(began.world.cluster, FakeCluster)
-    began.world.cluster.lives[str(pod.ref)] = pod.lifetime
-    (said,) = reap(began.world, Queue(pod))
-    assert "ingest-1 settled at" in said and "ended before its first heartbeat: OOMKilled" in said
+    began.world.cluster.lifetimes[str(pod.ref)] = pod.lifetime
+    (sentence,) = reap(began.world, Queue(pod))
+    assert "ingest-1 settled at" in sentence and "ended before its first heartbeat: OOMKilled" in sentence
     receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert (receipt.pod, receipt.status, receipt.cause, receipt.seconds) == (
         pod.ref,
@@ -76,7 +82,7 @@ def test_a_dead_pod_that_a_router_settled_as_never_started_is_paid_in_the_end(
     began.world.clock.sleep(120)
     pod = died(began, 2)
     assert isinstance(began.world.cluster, FakeCluster)
-    began.world.cluster.lives[str(pod.ref)] = pod.lifetime
+    began.world.cluster.lifetimes[str(pod.ref)] = pod.lifetime
     again(began, flights_slice)
     assert began.ledger.state("r").settled_usd["ingest-1"] == 0
     assert reap(began.world, Queue(pod)) == []

@@ -42,9 +42,9 @@ def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
     )
 
 
-def lives_of(began: StartedAttempt) -> dict[str, PodLifetime]:
+def lifetimes_of(began: StartedAttempt) -> dict[str, PodLifetime]:
     assert isinstance(began.world.cluster, FakeCluster)
-    return began.world.cluster.lives
+    return began.world.cluster.lifetimes
 
 
 def second_pod(began: StartedAttempt) -> None:
@@ -70,7 +70,9 @@ def test_a_pod_that_failed_at_its_start_is_paid_by_its_own_times(
     record.write_bytes(kept)
     now = began.world.clock.now()
     began.world.clock.sleep(2)
-    lives_of(began)[SECOND] = PodLifetime(alive=False, started_at=now, finished_at=began.world.clock.now())
+    lifetimes_of(began)[SECOND] = PodLifetime(
+        alive=False, started_at=now, finished_at=began.world.clock.now()
+    )
     settle_run(began.world, "r")
     assert began.ledger.state("r").settled_usd["ingest-1"] == cost_usd(began.attempt.choice.usd_per_hour, 2)
 
@@ -90,7 +92,7 @@ def test_a_second_pod_settles_the_first_that_was_lost_and_the_stage_is_routed_ag
     write_heartbeat(attempt_in_pod(began, FIRST), "running")
     began.world.clock.sleep(2)
     write_heartbeat(attempt_in_pod(began, FIRST), "running")
-    lives_of(began)[FIRST] = PodLifetime(alive=False, reason="Evicted")
+    lifetimes_of(began)[FIRST] = PodLifetime(alive=False, reason="Evicted")
     with pytest.raises(StageFailed, match=f"ingest-1 was lost with its pod {FIRST}.*route the stage again"):
         second_pod(began)
     receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)

@@ -81,9 +81,9 @@ def test_the_progress_file_is_whole_at_every_moment(tmp_path: Path) -> None:
 
 
 def test_progress_is_written_at_most_five_times_a_second(tmp_path: Path) -> None:
-    tell = ProgressFile(tmp_path / "progress.json")
+    report = ProgressFile(tmp_path / "progress.json")
     for samples in range(1000):
-        tell(StageProgress(samples=samples))
+        report(StageProgress(samples=samples))
     assert StageProgress.model_validate_json((tmp_path / "progress.json").read_bytes()).samples < 999
 
 

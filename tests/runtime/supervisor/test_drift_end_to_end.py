@@ -91,9 +91,9 @@ def begun(folder: Path, world_file: Path) -> Attempt:
         target=Target(column="y"),
         train=SETTINGS,
     )
-    asked = RunRequest("r", recipe, TRAIN, BUDGET_USD, None, 7)
-    run = admit(world, asked)
-    decision, key = decide_and_reserve(world, run, asked, StageInputs(data))
+    request = RunRequest("r", recipe, TRAIN, BUDGET_USD, None, 7)
+    run = admit(world, request)
+    decision, key = decide_and_reserve(world, run, request, StageInputs(data))
     assert decision.choice is not None
     return Attempt(
         world, run, decision, key, {"data": data}, world.clock.monotonic_s(), decision.choice.p95_usd
@@ -123,8 +123,8 @@ def test_the_run_ends_within_its_budget_with_a_model_and_reports_its_changes(
     assert state.spent_usd <= state.cap_usd
     receipt = read_record(world.store, "runs/r/receipts/train-1.json", Receipt)
     assert receipt.spent_usd <= choice.budget_usd
-    told_usd = cost_between_usd(receipt.prices, receipt.started_at, receipt.finished_at)
-    assert receipt.spent_usd == pytest.approx(told_usd, abs=Decimal("0.0001"))
+    receipt_usd = cost_between_usd(receipt.prices, receipt.started_at, receipt.finished_at)
+    assert receipt.spent_usd == pytest.approx(receipt_usd, abs=Decimal("0.0001"))
     assert [price.usd_per_hour for price in receipt.prices] == [
         Decimal("0.80"),
         *([Decimal("2.40")] if disturb is raised else []),

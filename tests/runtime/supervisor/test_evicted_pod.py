@@ -46,10 +46,10 @@ class Engine:
     def start(self, number: int, data: str = "") -> tuple[Decision, subprocess.Popen[str]]:
         """Route a stage, by its number in the chain, and start its pod."""
         needs = self.asked.needs[number:]
-        asked = RunRequest(
+        request = RunRequest(
             self.run.run_id, self.asked.recipe, needs, self.asked.budget_usd, None, self.asked.seed
         )
-        decision, key = decide_and_reserve(self.world, self.run, asked, StageInputs(data))
+        decision, key = decide_and_reserve(self.world, self.run, request, StageInputs(data))
         line = command(
             "stage",
             needs[0].stage,

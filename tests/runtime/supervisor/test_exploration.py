@@ -53,39 +53,42 @@ def world(laptop: Path, tmp_path: Path) -> World:
     return replace(small_world(tmp_path / "world.yaml", tmp_path, SetClock()), policy=TWICE)
 
 
-def first(world: World, recipe: Path, run_id: str = "r") -> StartedAttempt:
+def start_training(world: World, recipe: Path, run_id: str = "r") -> StartedAttempt:
     found = begin(world, run_request(recipe, run_id, needs=TRAIN, budget_usd=MONEY))
     found.attempt.reserved_usd = found.attempt.choice.budget_usd
     return found
 
 
-def next_one(began: StartedAttempt, recipe: Path) -> StartedAttempt:
+def next_attempt(began: StartedAttempt, recipe: Path) -> StartedAttempt:
     """Return the attempt that an engine makes after a migrated one."""
     decision, key = decide_and_reserve(
         began.world, began.run, run_request(recipe, needs=TRAIN, budget_usd=MONEY), StageInputs()
     )
     assert decision.choice is not None
-    made = Attempt(
+    new_attempt = Attempt(
         began.world, began.run, decision, key, {}, began.world.clock.monotonic_s(), decision.choice.budget_usd
     )
-    made.progress = StageProgress(
+    new_attempt.progress = StageProgress(
         phase="stable", samples=began.attempt.progress.samples, resumed_samples=began.attempt.progress.samples
     )
-    return replace(began, attempt=made)
+    return replace(began, attempt=new_attempt)
 
 
 def train_for(began: StartedAttempt, seconds: int, times: float = 1.0) -> MigrationMonitor:
     """Train at `times` the expected time per sample, and check each second."""
     attempt, monitor = began.attempt, make_monitor(began.attempt)
     pace_s = times * expected_s_per_sample(attempt.decision.question, attempt.choice)
-    begun, total = (
+    first_sample, total = (
         attempt.progress.resumed_samples,
         attempt.progress.resumed_samples + attempt.choice.samples * 1000,
     )
     for second in range(1, seconds + 1):
         began.world.clock.sleep(1)
         attempt.progress = StageProgress(
-            phase="stable", samples=begun + int(second / pace_s), resumed_samples=begun, total=total
+            phase="stable",
+            samples=first_sample + int(second / pace_s),
+            resumed_samples=first_sample,
+            total=total,
         )
         migrate_if_cheaper(attempt, monitor)
         if attempt.stop_reason:
@@ -93,7 +96,7 @@ def train_for(began: StartedAttempt, seconds: int, times: float = 1.0) -> Migrat
     return monitor
 
 
-def leave(began: StartedAttempt) -> Receipt:
+def stop_to_migrate(began: StartedAttempt) -> Receipt:
     assert began.attempt.stop_cause == "migrated"
     settle_and_record(
         began.attempt, ChildResult(status="stopped", cause="migrated", reason=began.attempt.stop_reason)
@@ -110,30 +113,30 @@ def check_that_it_stays(began: StartedAttempt, monitor: MigrationMonitor, reason
 def test_a_training_tries_an_unmeasured_pool_leaves_a_worse_one_and_the_next_run_knows(
     world: World, flights_slice: Path
 ) -> None:
-    at_one = first(world, flights_slice)
+    at_one = start_training(world, flights_slice)
     assert at_one.attempt.choice.pool == "one"
     assert at_one.attempt.decision.question.exploration_sd == EXPLORATION_SD
     train_for(at_one, 60)
     assert "migrates: two on-demand at $0.100000" in at_one.attempt.stop_reason
     assert "subtracted for measuring its speed" in at_one.attempt.stop_reason
-    leave(at_one)
+    stop_to_migrate(at_one)
 
-    at_two = next_one(at_one, flights_slice)
+    at_two = next_attempt(at_one, flights_slice)
     assert at_two.attempt.choice.pool == "two"
     assert "less an exploration bonus" in at_two.attempt.choice.sentence
     train_for(at_two, 60, times=3)
     assert "migrates: one on-demand at $0.040000" in at_two.attempt.stop_reason
     assert "measuring its speed" not in at_two.attempt.stop_reason
-    leave(at_two)
+    stop_to_migrate(at_two)
 
-    back = next_one(at_two, flights_slice)
+    back = next_attempt(at_two, flights_slice)
     assert back.attempt.choice.pool == "one" and back.attempt.decision.question.exploration_sd == 0
     check_that_it_stays(back, train_for(back, 60), MigrationReason.LIMIT)
     outcome = StageOutcome(key="k", samples=back.attempt.progress.samples)
     settle_and_record(back.attempt, ChildResult(status="done", outcome=outcome))
 
     # The next run knows what was tried.
-    after = first(world, flights_slice, "after")
+    after = start_training(world, flights_slice, "after")
     assert after.attempt.choice.pool == "one"
     check_that_it_stays(after, train_for(after, 60), MigrationReason.SAME_TARGET)
 
@@ -141,28 +144,28 @@ def test_a_training_tries_an_unmeasured_pool_leaves_a_worse_one_and_the_next_run
 def test_a_migrated_attempt_teaches_its_speed_and_the_next_one_only_its_own(
     world: World, flights_slice: Path
 ) -> None:
-    at_one = first(world, flights_slice)
+    at_one = start_training(world, flights_slice)
     train_for(at_one, 60, times=2)
-    moved = leave(at_one)
-    assert moved.teaches and moved.seconds / moved.prior_s == pytest.approx(2, rel=0.25)
+    migrated = stop_to_migrate(at_one)
+    assert migrated.teaches and migrated.seconds / migrated.prior_s == pytest.approx(2, rel=0.25)
     assert [
         read_record(world.store, key, Receipt) for key in world.store.list(store_layout.LEARNED_RECEIPTS)
-    ] == [moved]
-    goes_on = next_one(at_one, flights_slice)
-    train_for(goes_on, 25)
-    samples = goes_on.attempt.progress.samples
+    ] == [migrated]
+    second = next_attempt(at_one, flights_slice)
+    train_for(second, 25)
+    samples = second.attempt.progress.samples
     settle_and_record(
-        goes_on.attempt, ChildResult(status="done", outcome=StageOutcome(key="k", samples=samples))
+        second.attempt, ChildResult(status="done", outcome=StageOutcome(key="k", samples=samples))
     )
-    receipt = read_record(world.store, store_layout.receipt("r", goes_on.attempt.id), Receipt)
+    receipt = read_record(world.store, store_layout.receipt("r", second.attempt.id), Receipt)
     assert receipt.prior_s == pytest.approx(
-        goes_on.attempt.choice.prior_s_of(samples - goes_on.attempt.progress.resumed_samples)
+        second.attempt.choice.prior_s_of(samples - second.attempt.progress.resumed_samples)
     )
-    assert receipt.prior_s < goes_on.attempt.choice.prior_s_of(samples)
+    assert receipt.prior_s < second.attempt.choice.prior_s_of(samples)
 
 
 def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flights_slice: Path) -> None:
-    began = first(world, flights_slice)
+    began = start_training(world, flights_slice)
     train_for(began, 20)
     settle_and_record(began.attempt, ChildResult(status="stopped", cause="stop-requested", reason="SIGTERM"))
     assert not read_record(world.store, store_layout.receipt("r", began.attempt.id), Receipt).teaches
@@ -185,7 +188,7 @@ def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flight
 def test_nothing_is_explored_that_the_policy_would_not_let_the_run_leave_again(
     world: World, flights_slice: Path, policy: Policy
 ) -> None:
-    began = first(replace(world, policy=policy), flights_slice)
+    began = start_training(replace(world, policy=policy), flights_slice)
     train_for(began, 60)
     assert not began.attempt.stop_reason
 
@@ -194,10 +197,10 @@ def test_exploration_takes_no_samples_from_a_training_with_little_money(
     world: World, flights_slice: Path
 ) -> None:
     """If not all passes fit at P95 in the unmeasured pool, it gets no exploration bonus."""
-    began = first(world, flights_slice)
+    began = start_training(world, flights_slice)
     train_for(began, 60)
-    leave(began)
-    question = next_one(began, flights_slice).attempt.decision.question
+    stop_to_migrate(began)
+    question = next_attempt(began, flights_slice).attempt.decision.question
     rich = decide(question).choice
     assert rich is not None and rich.pool == "two"
     poor = decide(

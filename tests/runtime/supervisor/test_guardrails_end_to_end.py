@@ -18,7 +18,7 @@ from shoestring.runtime.supervisor.supervisor import supervise
 from shoestring.spending.ledger.ledger import Ledger
 
 
-def lived(folder: Path, guardrails: str) -> tuple[Attempt, ChildResult, Receipt]:
+def train_to_end(folder: Path, guardrails: str) -> tuple[Attempt, ChildResult, Receipt]:
     row = "{pool: cpu-1, market: spot, usd_per_hour: '0.80', as_of: 2026-11-01, source: a test}"
     pool = "{name: cpu-1, cores: 1, memory_gb: 4, markets: {spot: {}}}"
     world_file = folder / "world.yaml"
@@ -42,7 +42,7 @@ def lived(folder: Path, guardrails: str) -> tuple[Attempt, ChildResult, Receipt]
 def test_a_training_that_breaks_a_guardrail_is_stopped_and_the_rest_of_its_money_released(
     tmp_path: Path, guardrails: str, name: str, cause: str
 ) -> None:
-    attempt, ending, receipt = lived(tmp_path, guardrails)
+    attempt, ending, receipt = train_to_end(tmp_path, guardrails)
     assert (ending.status, receipt.cause) == ("stopped", cause)
     assert (receipt.cause in FINAL_CAUSES) == (name == "skill")
     assert f"guardrail {name}: " in receipt.reason

@@ -36,10 +36,10 @@ def write_world(path: Path, one: str, two: str) -> Path:
     )
     row = "{{pool: {}, market: spot, usd_per_hour: '{}', as_of: 2026-11-01, source: a test}}"
     prices = "\n".join(f"  - {row.format(*each)}" for each in (("one", one), ("two", two)))
-    looks = "policy: {migration: {check_every_s: 1, min_dwell_s: 1, saving_over_disruption: 1}}"
+    policy_line = "policy: {migration: {check_every_s: 1, min_dwell_s: 1, saving_over_disruption: 1}}"
     temporary = path.with_suffix(".new")
     temporary.write_text(
-        f"name: two\nstore: {path.parent / 'store'}\n{looks}\npools:\n{pools}\nprices:\n{prices}\n"
+        f"name: two\nstore: {path.parent / 'store'}\n{policy_line}\npools:\n{pools}\nprices:\n{prices}\n"
     )
     return temporary.replace(path)
 
@@ -164,16 +164,18 @@ def test_one_ledger_holds_both_attempts_within_the_cap_and_verifies(moved: Engin
     assert Decimal(account["held_usd"]) == 0 and account["closed"]
     spent_usd = Decimal(account["spent_usd"])
     assert first.spent_usd + second.spent_usd <= spent_usd <= BUDGET_USD
-    for books in (moved.folder / "store", moved.folder / "out" / "ledger"):
-        assert shoestring("ledger", "verify", "--store", books).code == 0
+    for folder in (moved.folder / "store", moved.folder / "out" / "ledger"):
+        assert shoestring("ledger", "verify", "--store", folder).code == 0
 
 
 @pytest.mark.slow
 def test_the_reason_for_the_migration_and_the_comparison_are_reported(moved: Engine) -> None:
-    look = read_record(moved.store, "runs/r/looks/train-1.json", MigrationCheck)
-    assert look.decision.migrates and look.target is not None and look.target.pool == "two"
-    said = shoestring("explain", moved.folder / "out" / "decisions" / "train-1.json").out
-    assert "Last migration check" in said and "migrates: two spot at $0." in said and "runs here" in said
+    last_check = read_record(moved.store, "runs/r/looks/train-1.json", MigrationCheck)
+    assert last_check.decision.migrates and last_check.target is not None and last_check.target.pool == "two"
+    result = shoestring("explain", moved.folder / "out" / "decisions" / "train-1.json").out
+    assert (
+        "Last migration check" in result and "migrates: two spot at $0." in result and "runs here" in result
+    )
     assert (
         "## Last migration check"
         in shoestring("explain", moved.folder / "out" / "decisions" / "train-1.json", "--markdown").out

@@ -69,7 +69,9 @@ def test_an_unreachable_store_does_not_delay_signals_or_the_check_of_the_money(
     assert beat.state == "stopping"
 
 
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+IGNORES_TERM = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+)
 
 
 def test_a_child_that_ignores_term_is_killed_after_its_grace_period(
@@ -79,7 +81,7 @@ def test_a_child_that_ignores_term_is_killed_after_its_grace_period(
     ample_usd = Decimal("0.009")
     began.ledger.extend(began.account, "ingest-1", ample_usd)
     began.attempt.reserved_usd += ample_usd
-    child = start_process(DEAF)
+    child = start_process(IGNORES_TERM)
     began.attempt.stop("the test is over")
     watch_until_end(began.attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
@@ -95,7 +97,7 @@ def test_a_child_that_ignores_term_gets_no_grace_period_that_is_not_paid_for(
     """On a clock that does not move, so that the grace period never ends."""
     fixed.reserve_all_but(Decimal(0))
     fixed.world.clock.sleep(float(fixed.attempt.reserved_usd / fixed.attempt.choice.usd_per_hour) * 3600)
-    child = start_process(DEAF)
+    child = start_process(IGNORES_TERM)
     watch_until_end(fixed.attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
     assert "the ledger refused an extension" in child_result(fixed.attempt, child, tmp_path).reason
@@ -156,7 +158,7 @@ def test_a_stage_whose_data_was_deleted_fails_with_its_own_message(
 def test_a_pod_is_paid_from_its_start_by_any_clock_of_its_node(fixed: StartedAttempt, off_s: int) -> None:
     world, cluster = on_cluster(fixed.world)
     server_now = world.clock.now() - timedelta(seconds=off_s)
-    cluster.lives[str(world.pod)] = PodLifetime(
+    cluster.lifetimes[str(world.pod)] = PodLifetime(
         alive=True, started_at=server_now - timedelta(seconds=8), asked_at=server_now
     )
     assert world.clock.monotonic_s() - pod_started_s(world) == 8.0
@@ -234,10 +236,10 @@ def a_frame(began: StartedAttempt, laptop: Path, folder: Path, launcher: str) ->
     return subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def check_that_it_settled(began: StartedAttempt, why: str) -> None:
+def check_that_it_settled(began: StartedAttempt, reason: str) -> None:
     receipt = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert receipt.status == "stopped"
-    assert why in receipt.reason
+    assert reason in receipt.reason
     assert (
         began.ledger.state(began.account).settled_usd["ingest-1"]
         == receipt.spent_usd

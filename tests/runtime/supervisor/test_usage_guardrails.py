@@ -45,10 +45,10 @@ def guarded(began: StartedAttempt, **caps: UsageCap) -> Attempt:
 
 @pytest.fixture
 def make(laptop: Path, flights_slice: Path, tmp_path: Path):
-    def made(needs: tuple[Need, ...] = INGEST) -> StartedAttempt:
+    def start(needs: tuple[Need, ...] = INGEST) -> StartedAttempt:
         return begin(small_world(laptop, tmp_path, SetClock()), run_request(flights_slice, needs=needs))
 
-    return made
+    return start
 
 
 def work(attempt: Attempt, seconds: float, cpu_s: float) -> None:
@@ -65,7 +65,7 @@ CAPS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "action"), [(name, action) for name, remedies in ACTIONS.items() for action in remedies]
+    ("name", "action"), [(name, action) for name, actions in ACTIONS.items() for action in actions]
 )
 def test_a_stage_stops_at_its_cap_with_every_action_and_names_it(make, name: str, action: str) -> None:
     """A minute of one core, or a gigabyte."""
