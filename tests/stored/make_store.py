@@ -40,7 +40,7 @@ deadline_s: 600
 """
 LONG_TRAINING = (
     RECIPE.replace("name: planes", "name: long-planes", 1)
-    + "train: {max_epochs: 400, patience: 4000, batch_rows: 64}\n"
+    + "train: {max_epochs: 150, patience: 4000, batch_rows: 32, hidden: [24, 24], max_embedding_dim: 4}\n"
 )
 
 

@@ -23,6 +23,7 @@ from shoestring.core.record import SCHEMA_VERSION
 from shoestring.data.recipe import find_recipe
 from shoestring.pipelines.local_runner import run_compiled
 from shoestring.runtime.admission.admit import admit
+from shoestring.spending.ledger.ledger import Ledger
 
 RELEASED = sorted(Path(__file__).parent.glob("v*"))
 MONTH_OF = {"v3": datetime(2026, 11, 28, tzinfo=UTC)}
@@ -92,14 +93,13 @@ def train_receipts(stored: Stored) -> list[Path]:
 
 
 def test_the_months_cap_counts_what_was_spent(stored: Stored) -> None:
-    spent_usd = sum(
-        Decimal(json.loads(path.read_text())["spent_usd"])
-        for path in stored.store.glob("runs/*/receipts/*.json")
-    )
     world = open_local_world(stored.world)
-    low = world.budgets.model_copy(update={"month_usd": spent_usd + Decimal("0.0005")})
+    month = Ledger(world.store, world.clock, "test").state(f"{MONTH_OF[stored.version.name]:%Y-%m}")
+    assert month.spent_usd > 0
+    cap_usd = month.spent_usd + month.held_usd + Decimal("0.0005")
+    low = world.budgets.model_copy(update={"month_usd": cap_usd})
     world = replace(world, budgets=low, clock=StillClock(MONTH_OF[stored.version.name]))
-    with pytest.raises(BudgetExceeded, match="2026-11"):
+    with pytest.raises(BudgetExceeded, match=r"\$0\.001000 requested, \$0\.000500 left"):
         admit(world, run_request(world, str(planes(stored)), None, "0.001", None, None, None))
 
 
